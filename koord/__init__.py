@@ -1,0 +1,1 @@
+"""What two or more of Koord's processes share. Layers, top to bottom: service and host, pb, model."""

@@ -1,0 +1,225 @@
+"""One function per key from its text to its value. Each raises ``BadValue`` with the reason, and nothing else.
+
+JSON keys count in any case and unknown ones are ignored, as in the Go programs that write these annotations.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from koord.model import priority, qos, quantity, schema
+from koord.model.annotations import values
+from koord.model.annotations.values import (
+    CoreSchedPolicy,
+    DeviceAllocation,
+    ExtendedResourceSpec,
+    OOMScoreAdj,
+    PodMemoryQOS,
+    PodNetworkQOS,
+    PodResctrl,
+    ResctrlResource,
+    ResourceStatus,
+)
+from koord.model.priority import PriorityClass
+from koord.model.qos import QoSClass
+from koord.model.strategies import CPUQOS, BlkIOQOS, CPUBurst
+
+T = TypeVar("T")
+S = TypeVar("S", bound=msgspec.Struct)
+
+_DEVICE_ID = re.compile(r"(?:[0-9A-Za-z][0-9A-Za-z:._-]{0,127})?", re.ASCII)
+"""GPU UUID or PCI address: it ends up in paths below /sys, so it has no slash and does not start with a dot."""
+_INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+class BadValue(ValueError):
+    """Why the text of one key has no meaning."""
+
+
+class _Devices(msgspec.Struct, frozen=True):
+    of_type: Mapping[str, tuple[DeviceAllocation, ...]]
+
+
+class _Scores(msgspec.Struct, frozen=True):
+    by_container: Mapping[str, OOMScoreAdj]
+
+
+class _Names(msgspec.Struct, frozen=True):
+    items: tuple[str, ...]
+
+
+def qos_class(text: str) -> QoSClass | None:
+    """Label ``qosClass``; "" is no class."""
+    return _choice(text, qos.parse, QoSClass)
+
+
+def priority_class(text: str) -> PriorityClass | None:
+    """Label ``priority-class``; "" is no class."""
+    return _choice(text, priority.parse, PriorityClass)
+
+
+def int32(text: str) -> int:
+    """A decimal integer of 32 bits with an optional sign and nothing around it."""
+    return _integer(text, -(2**31), 2**31 - 1)
+
+
+def oom_score_adj(text: str) -> int:
+    return _integer(text, -1000, 1000)
+
+
+def eviction_enabled(text: str) -> bool:
+    """Label ``eviction-enabled``; only "true" enables."""
+    if text not in ("true", "false"):
+        raise BadValue("is neither true nor false")
+    return text == "true"
+
+
+def core_sched_policy(text: str) -> CoreSchedPolicy | None:
+    """Label ``core-sched-policy``; "" is the default policy."""
+    return _choice(text, _core_sched_policy, CoreSchedPolicy)
+
+
+def plain(text: str) -> str:
+    """A label whose text is the value."""
+    return text
+
+
+def eviction_policy(text: str) -> tuple[str, ...]:
+    """The names of the policies that may evict the pod."""
+    return _wrapped(_Names, "items", text).items
+
+
+def cpu_burst(text: str) -> CPUBurst:
+    return _read(CPUBurst, text)
+
+
+def memory_qos(text: str) -> PodMemoryQOS:
+    return _read(PodMemoryQOS, text)
+
+
+def cpu_qos(text: str) -> CPUQOS:
+    return _read(CPUQOS, text)
+
+
+def blkio_qos(text: str) -> BlkIOQOS:
+    return _read(BlkIOQOS, text)
+
+
+def network_qos(text: str) -> PodNetworkQOS:
+    """Limits in bits per second, not negative."""
+    found = _read(PodNetworkQOS, text)
+    for name, amount in (("ingressLimit", found.ingress_limit), ("egressLimit", found.egress_limit)):
+        if amount is not None:
+            _check_amounts("", {name: amount})
+    return found
+
+
+def oom_score_adj_spec(text: str) -> Mapping[str, int]:
+    """The score of each container named."""
+    return _wrapped(_Scores, "by_container", text).by_container
+
+
+def resctrl(text: str) -> PodResctrl:
+    """Shares of cache and bandwidth; a range is two percentages, from < to."""
+    found = _read(PodResctrl, text)
+    for name, resource in (("llc", found.llc), ("mb", found.mb)):
+        if resource is not None:
+            _check_ranges(name, resource)
+    return found
+
+
+def extended_resource_spec(text: str) -> ExtendedResourceSpec:
+    """Requests and limits per container, none negative."""
+    found = _read(ExtendedResourceSpec, text)
+    for name, container in found.containers.items():
+        path = schema.child("containers", name)
+        _check_amounts(f"{path}.requests", container.requests)
+        _check_amounts(f"{path}.limits", container.limits)
+    return found
+
+
+def resource_status(text: str) -> ResourceStatus:
+    """The CPU set and the amounts by NUMA node, none negative."""
+    found = _read(ResourceStatus, text)
+    for index, numa in enumerate(found.numa_node_resources):
+        _check_amounts(f"numaNodeResources[{index}].resources", numa.resources)
+    return found
+
+
+def device_allocated(text: str) -> Mapping[str, tuple[DeviceAllocation, ...]]:
+    """The allocations by device type ("gpu", "rdma", …)."""
+    found = _wrapped(_Devices, "of_type", text).of_type
+    for kind, allocations in found.items():
+        for index, allocation in enumerate(allocations):
+            path = f"{schema.child('', kind)}[{index}]"
+            _check_amounts(f"{path}.resources", allocation.resources)
+            for name in (allocation.id, *(function.bus_id for function in allocation.extension.vfs)):
+                if _DEVICE_ID.fullmatch(name) is None:
+                    raise BadValue(f"{path}: {schema.clip(name)} is not a device id")
+    return found
+
+
+def _choice(text: str, parse: Callable[[str], T | None], choices: Iterable[str]) -> T | None:
+    chosen = parse(text)
+    if chosen is None and text:
+        raise BadValue(f"is not one of {', '.join(choices)}")
+    return chosen
+
+
+def _integer(text: str, low: int, high: int) -> int:
+    if _INTEGER.fullmatch(text) is None:
+        raise BadValue("is not a decimal integer")
+    number = int(text)
+    if not low <= number <= high:
+        raise BadValue(f"is not in {low}..{high}")
+    return number
+
+
+def _json(text: str) -> object:
+    try:
+        return schema.parse_json(text)
+    except schema.SchemaError as error:
+        raise BadValue(error.why) from error
+
+
+def _read(cls: type[S], text: str) -> S:
+    document = _json(text)
+    try:
+        return schema.read(cls, document)
+    except schema.SchemaError as error:
+        raise BadValue(str(error)) from error
+
+
+def _wrapped(cls: type[S], field: str, text: str) -> S:
+    """A document that is a list or a map at its top, read as the only field of ``cls``."""
+    document = _json(text)
+    try:
+        return cls(**{field: schema.read_member(cls, field, document)})
+    except schema.SchemaError as error:
+        raise BadValue(str(error)) from error
+
+
+def _core_sched_policy(text: str) -> CoreSchedPolicy | None:
+    return next((policy for policy in CoreSchedPolicy if policy.value == text), None)
+
+
+def _check_amounts(path: str, resources: Mapping[str, quantity.Quantity]) -> None:
+    wrong = values.complaint(path, resources)
+    if wrong is not None:
+        raise BadValue(wrong)
+
+
+def _check_ranges(name: str, resource: ResctrlResource) -> None:
+    shares = [(f"{name}.schemata", resource.schemata.range)] if resource.schemata is not None else []
+    shares += [(f"{name}.schemataPerCache[{i}]", each.range) for i, each in enumerate(resource.schemata_per_cache)]
+    for path, bounds in shares:
+        if bounds is not None and not _is_range(bounds):
+            raise BadValue(f"{path}.range: {list(bounds[:4])} is not [from, to] with from < to")
+
+
+def _is_range(bounds: Sequence[int]) -> bool:
+    return len(bounds) == 2 and bounds[0] < bounds[1]

@@ -1,0 +1,58 @@
+"""What kubelet's name for a pod's cgroup says: the Kubernetes QoS tier, the pod's UID, and the driver's style.
+
+kubelet names a pod ``/kubepods/burstable/pod<uid>`` (cgroupfs) or
+``/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid with _>.slice`` (systemd); with ``--cgroup-root``
+both gain a prefix (``/root/kubepods/…``, ``/root.slice/root-kubepods.slice/…``). The tier is always the Kubernetes
+QoS class, never the label's. A path that is not of that form gives None: it is no pod of kubelet's.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koord.model.qos import KubeQoS
+
+MAX_PATH = 4096
+_TIERS = {None: KubeQoS.GUARANTEED, "burstable": KubeQoS.BURSTABLE, "besteffort": KubeQoS.BEST_EFFORT}
+_UID = r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}"
+_UID_SYSTEMD = r"[0-9A-Za-z][0-9A-Za-z_]{0,127}"
+_SYSTEMD = re.compile(rf"(?:[^/]*-)?kubepods(?:-(burstable|besteffort))?-pod({_UID_SYSTEMD})\.slice", re.ASCII)
+_CGROUPFS = re.compile(rf"(?:.*/)?kubepods/(?:(burstable|besteffort)/)?pod({_UID})", re.ASCII)
+
+
+class CgroupStyle(StrEnum):
+    SYSTEMD = "systemd"
+    CGROUPFS = "cgroupfs"
+
+
+@dataclass(frozen=True, slots=True)
+class PodCgroup:
+    """What a pod's cgroup path says about the pod. ``uid`` is spelled with dashes again."""
+
+    kube_qos: KubeQoS
+    uid: str
+    style: CgroupStyle
+
+
+def parse(path: str) -> PodCgroup | None:
+    """Read ``path``, the cgroup parent CRI carries for a pod; a trailing slash or ``:prefix:id`` is fine."""
+    if len(path) > MAX_PATH:
+        return None
+    pod = path.split(":", 1)[0].rstrip("/")
+    if ".." in pod.split("/"):
+        return None
+    systemd = _SYSTEMD.fullmatch(pod.rsplit("/", 1)[-1])
+    if systemd is not None:
+        return PodCgroup(_TIERS[systemd.group(1)], systemd.group(2).replace("_", "-"), CgroupStyle.SYSTEMD)
+    cgroupfs = _CGROUPFS.fullmatch(pod)
+    if cgroupfs is not None:
+        return PodCgroup(_TIERS[cgroupfs.group(1)], cgroupfs.group(2), CgroupStyle.CGROUPFS)
+    return None
+
+
+def kube_qos(path: str) -> KubeQoS | None:
+    """The Kubernetes QoS class of the pod at ``path``; None when it is no pod of kubelet's."""
+    pod = parse(path)
+    return None if pod is None else pod.kube_qos

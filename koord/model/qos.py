@@ -1,0 +1,98 @@
+"""Which QoS class a pod has, and why: from its label, else from its Kubernetes QoS class.
+
+``labelled`` is the *raw* class of the sheets: what the label says, or none. ``derive`` always finds a class and the
+sentence that says where it came from, because operators ask. Unlabelled Guaranteed pods count as LS, and as LSR only
+while they run where kubelet's CPU manager is ``static``; upstream's newer mapping (always LSR) is a setting.
+
+Invariant: a label value that is no class counts as no label; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+LABEL_QOS = "koordinator.sh/qosClass"
+
+
+class QoSClass(StrEnum):
+    LSE = "LSE"
+    """CPUs of its own, shared with nobody."""
+    LSR = "LSR"
+    """CPUs of its own, shared with BE only."""
+    LS = "LS"
+    """The shared pool of latency-sensitive pods."""
+    BE = "BE"
+    """Best effort: all CPUs but those of LSE, as far as LS leaves them."""
+    SYSTEM = "SYSTEM"
+    """System daemons: latency is guaranteed and use is limited; the node's system CPUs where it has some."""
+
+
+class KubeQoS(StrEnum):
+    GUARANTEED = "Guaranteed"
+    BURSTABLE = "Burstable"
+    BEST_EFFORT = "BestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class DerivationRules:
+    """How an unlabelled Guaranteed pod counts on this node."""
+
+    cpu_manager_static: bool = False
+    guaranteed_is_lsr: bool = False
+    """Upstream's newer mapping: Guaranteed counts as LSR whatever kubelet's CPU manager does."""
+
+
+@dataclass(frozen=True, slots=True)
+class DerivedQoS:
+    """A class and the source of it, such as "label" or "kubernetes QoS Guaranteed"."""
+
+    qos: QoSClass
+    source: str
+    labelled: bool
+
+    @property
+    def raw(self) -> QoSClass | None:
+        """The class when the label said so, else None: what hooks and suppression go by."""
+        return self.qos if self.labelled else None
+
+
+def parse(text: str | None) -> QoSClass | None:
+    """The class that ``text`` names; None for anything else. Case matters, as in Koordinator."""
+    return next((cls for cls in QoSClass if cls.value == text), None)
+
+
+def labelled(labels: Mapping[str, str]) -> QoSClass | None:
+    """The raw class: the label's value when it is a class."""
+    return parse(labels.get(LABEL_QOS))
+
+
+def derive(
+    raw: QoSClass | None, kube: KubeQoS, *, running: bool = True, rules: DerivationRules | None = None
+) -> DerivedQoS:
+    """The class of a pod with raw class ``raw`` and Kubernetes QoS ``kube``. No ``rules`` = CPU manager ``none``."""
+    if raw is not None:
+        return DerivedQoS(raw, "label", True)
+    source = f"kubernetes QoS {kube.value}"
+    if kube is KubeQoS.BEST_EFFORT:
+        return DerivedQoS(QoSClass.BE, source, False)
+    if kube is KubeQoS.BURSTABLE:
+        return DerivedQoS(QoSClass.LS, source, False)
+    chosen = rules or DerivationRules()
+    if chosen.guaranteed_is_lsr:
+        return DerivedQoS(QoSClass.LSR, f"{source}, by setting", False)
+    if chosen.cpu_manager_static and running:
+        return DerivedQoS(QoSClass.LSR, f"{source}, running under CPU manager static", False)
+    return DerivedQoS(QoSClass.LS, source, False)
+
+
+def hook_class(raw: QoSClass | None, has_cpuset: bool) -> QoSClass | None:
+    """The class by which runtime hooks choose pods: a pod without class whose ``resource-status`` annotation
+    gives it a CPU set counts as LSR."""
+    return QoSClass.LSR if raw is None and has_cpuset else raw
+
+
+def is_best_effort(raw: QoSClass | None, kube: KubeQoS) -> bool:
+    """Whether CPU suppression counts the pod as BE: by label, or by its Kubernetes QoS class whatever the label."""
+    return raw is QoSClass.BE or kube is KubeQoS.BEST_EFFORT

@@ -1,0 +1,248 @@
+"""Reads what people and other programs wrote (JSON, YAML) into frozen msgspec structs, and says exactly what is wrong.
+
+The struct's own type annotations are the schema: types, bounds (``Meta(ge=…, le=…)``), names. Reading is as lenient
+as the Go programs that share these documents (unknown keys ignored, the case of keys not significant, null = absent,
+"" = absent for an enumeration) and no more: a wrong type or a value out of bounds is an error.
+
+Invariant: depth and size of the input are bounded before anything recurses, so no document can crash a process.
+Fails with ``SchemaError``, which names the path and the value.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import inspect
+
+from koord.model import cpuset, quantity
+from koord.model.cpuset import CPUSet, CPUSetError
+from koord.model.percent import PercentOrQuantity
+from koord.model.quantity import MAX_INT64, Quantity, QuantityError
+
+T = TypeVar("T", bound=msgspec.Struct)
+Unknown = Callable[[str], None]
+"""Told the path of each key that no field has, for those who want to warn of typing errors."""
+
+MAX_JSON = 1 << 20
+_ACRONYMS = {"be", "bps", "id", "iops", "qos"}
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
+
+
+class SchemaError(ValueError):
+    """The value at ``path`` is wrong; ``why`` completes the sentence "path: value …"."""
+
+    def __init__(self, path: str, value: object, why: str) -> None:
+        self.path, self.value, self.why = path, clip(value), why
+        super().__init__(f"{path}: {self.value} {why}" if path else f"{self.value} {why}")
+
+
+def json_name(field: str) -> str:
+    """The API's spelling of a field: ``cpu_evict_be_usage_percent`` is ``cpuEvictBEUsagePercent``."""
+    first, *others = field.split("_")
+    return first + "".join(word.upper() if word in _ACRONYMS else word.capitalize() for word in others)
+
+
+def clip(value: object, length: int = 120) -> str:
+    """``value`` for an error message, never long however large the value is."""
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**length:
+        return "a very large number"
+    shown = repr(value[: length + 1]) if isinstance(value, str) else repr(value)
+    return shown if len(shown) <= length + 2 else f"{shown[:length]}…"
+
+
+def parse_json(text: str | bytes) -> object:
+    """The document in ``text`` as plain dicts, lists and scalars; at most 1 MiB of it."""
+    if len(text) > MAX_JSON:
+        raise SchemaError("", f"{len(text)} characters", f"are more than {MAX_JSON}")
+    try:
+        return msgspec.json.decode(text)
+    except RecursionError as error:
+        raise SchemaError("", text, "is nested too deeply") from error
+    except (msgspec.DecodeError, UnicodeError) as error:
+        raise SchemaError("", text, f"is not JSON: {error}") from error
+
+
+def read(cls: type[T], document: object, path: str = "", unknown: Unknown | None = None) -> T:
+    """``document`` as a ``cls``; ``path`` is where the document itself is, for messages."""
+    described = _describe(cls)
+    result = _struct(described, document, path, unknown)
+    assert isinstance(result, cls)
+    return result
+
+
+def read_member(cls: type[msgspec.Struct], field: str, document: object, path: str = "") -> Any:
+    """``document`` as the type of one field of ``cls``, for documents that are a list or a map at the top."""
+    return _read(_fields(cls)[field].type, document, path, None)
+
+
+def encode(value: msgspec.Struct | Mapping[str, object]) -> str:
+    """Compact JSON with sorted keys; fields at their defaults are left out. What ``read`` reads back equal."""
+    return msgspec.json.encode(_plain(value), order="sorted").decode()
+
+
+def overlay(base: T, over: T | None) -> T:
+    """``base`` with each field that ``over`` sets (is not None); structs merge by field, lists are replaced."""
+    if over is None:
+        return base
+    changes: dict[str, Any] = {}
+    for name in base.__struct_fields__:
+        ours, theirs = getattr(base, name), getattr(over, name)
+        if theirs is None:
+            continue
+        merge = isinstance(ours, msgspec.Struct) and isinstance(theirs, msgspec.Struct)
+        changes[name] = overlay(ours, theirs) if merge else theirs
+    return msgspec.structs.replace(base, **changes)
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, msgspec.Struct):
+        members = ((field, getattr(value, field.name)) for field in _describe(type(value)).fields)
+        return {field.encode_name: _plain(member) for field, member in members if not _is_default(field, member)}
+    if isinstance(value, Mapping):
+        return {key: _plain(member) for key, member in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, PercentOrQuantity) and value.percent is not None:
+        return value.percent
+    return str(value) if isinstance(value, Quantity | CPUSet | PercentOrQuantity) else value
+
+
+def _is_default(field: inspect.Field, value: object) -> bool:
+    if field.default_factory is not msgspec.NODEFAULT:
+        return not value
+    return field.default is not msgspec.NODEFAULT and value == field.default
+
+
+@functools.cache
+def _describe(cls: type[msgspec.Struct]) -> inspect.StructType:
+    described = inspect.type_info(cls)
+    assert isinstance(described, inspect.StructType)
+    return described
+
+
+@functools.cache
+def _fields(cls: type) -> Mapping[str, inspect.Field]:
+    """Fields of a struct by lower-case JSON name."""
+    return {field.encode_name.lower(): field for field in _describe(cls).fields}
+
+
+def child(path: str, key: str) -> str:
+    """The path of member ``key`` of the object at ``path``; odd keys are quoted and shortened."""
+    if not _PLAIN_KEY.fullmatch(key):
+        return f"{path}[{clip(key, 80)}]"
+    return f"{path}.{key}" if path else key
+
+
+def _read(kind: inspect.Type, value: object, path: str, unknown: Unknown | None) -> object:
+    if isinstance(kind, inspect.UnionType):
+        kind = next(member for member in kind.types if not isinstance(member, inspect.NoneType))
+    if isinstance(kind, inspect.StructType):
+        return _struct(kind, value, path, unknown)
+    if isinstance(kind, inspect.VarTupleType):
+        return _list(kind, value, path, unknown)
+    if isinstance(kind, inspect.DictType):
+        return _dict(kind, value, path, unknown)
+    if isinstance(kind, inspect.AnyType):
+        return value
+    return _scalar(kind, value, path)
+
+
+def _struct(kind: inspect.StructType, value: object, path: str, unknown: Unknown | None) -> object:
+    if not isinstance(value, Mapping):
+        raise SchemaError(path, value, "is not an object")
+    fields, found = _fields(kind.cls), {}
+    for key, member in value.items():
+        name = str(key)
+        field = fields.get(name.lower())
+        if field is None:
+            if unknown is not None:
+                unknown(child(path, name))
+        elif member is not None and not _blank_choice(field.type, member):
+            found[field.name] = _read(field.type, member, child(path, field.encode_name), unknown)
+    for field in fields.values():
+        if field.required and field.name not in found:
+            raise SchemaError(child(path, field.encode_name), None, "is missing")
+    return kind.cls(**found)
+
+
+def _blank_choice(kind: inspect.Type, value: object) -> bool:
+    """Go writes an unset enumeration as ""."""
+    members: Sequence[inspect.Type] = kind.types if isinstance(kind, inspect.UnionType) else (kind,)
+    return value == "" and any(isinstance(member, inspect.EnumType) for member in members)
+
+
+def _list(kind: inspect.VarTupleType, value: object, path: str, unknown: Unknown | None) -> object:
+    if not isinstance(value, list | tuple):
+        raise SchemaError(path, value, "is not a list")
+    return tuple(_read(kind.item_type, item, f"{path}[{index}]", unknown) for index, item in enumerate(value))
+
+
+def _dict(kind: inspect.DictType, value: object, path: str, unknown: Unknown | None) -> object:
+    if not isinstance(value, Mapping):
+        raise SchemaError(path, value, "is not an object")
+    return {
+        str(key): _read(kind.value_type, member, child(path, str(key)), unknown)
+        for key, member in value.items()
+        if member is not None
+    }
+
+
+def _scalar(kind: inspect.Type, value: object, path: str) -> object:
+    if isinstance(kind, inspect.IntType):
+        return _int(kind, value, path)
+    if isinstance(kind, inspect.BoolType):
+        if not isinstance(value, bool):
+            raise SchemaError(path, value, "is neither true nor false")
+        return value
+    if isinstance(kind, inspect.StrType):
+        return _str(value, path)
+    if isinstance(kind, inspect.EnumType):
+        return _choice(kind, value, path)
+    return _custom(kind, value, path)
+
+
+def _int(kind: inspect.IntType, value: object, path: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SchemaError(path, value, "is not a whole number")
+    low = -MAX_INT64 - 1 if kind.ge is None else kind.ge
+    high = MAX_INT64 if kind.le is None else kind.le
+    if not low <= value <= high:
+        raise SchemaError(path, value, f"is less than {low}" if kind.le is None else f"is not in {low}..{high}")
+    return value
+
+
+def _str(value: object, path: str) -> str:
+    if not isinstance(value, str):
+        raise SchemaError(path, value, "is not a string")
+    return value
+
+
+def _choice(kind: inspect.EnumType, value: object, path: str) -> object:
+    choices = {member.value: member for member in kind.cls}
+    if not isinstance(value, str) or value not in choices:
+        raise SchemaError(path, value, f"is not one of {', '.join(choices)}")
+    return choices[value]
+
+
+def _custom(kind: inspect.Type, value: object, path: str) -> object:
+    wanted = getattr(kind, "cls", None)
+    try:
+        if wanted is Quantity:
+            return quantity.from_json(value)
+        if wanted is PercentOrQuantity:
+            return PercentOrQuantity.from_json(value)
+        if wanted is CPUSet:
+            if not isinstance(value, str):
+                raise SchemaError(path, value, "is not a string")
+            return cpuset.parse(value)
+    except (QuantityError, CPUSetError) as error:
+        raise SchemaError(path, value, error.why) from error
+    raise TypeError(f"{path}: structs may not hold {kind!r}")

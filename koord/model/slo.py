@@ -1,0 +1,197 @@
+"""NodeSLO, the cluster's policy for one node: its fields, and how a received object becomes the policy in force.
+
+``decode`` reads the object (or a rules file of the same shape); ``in_force`` lays it over the built-in defaults and
+replaces each disabled ``cpuQOS``, ``memoryQOS`` and ``resctrlQOS`` of the pod classes by neutral values, so that
+switching a feature off writes neutral values instead of leaving the last ones behind.
+
+Invariant: None in a decoded spec means "not set"; in the policy in force it means "write nothing".
+Fails with SchemaError naming path and value; a caller keeps its last good policy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from koord.model import qos, schema
+from koord.model.qos import QoSClass
+from koord.model.quantity import Quantity
+from koord.model.schema import json_name
+from koord.model.strategies import (
+    CPUQOS,
+    BlkIOQOS,
+    CPUBurst,
+    Flag,
+    Int32,
+    MemoryQOS,
+    Natural,
+    NetworkQOS,
+    Percent,
+    ResctrlQOS,
+)
+
+AllocatablePriority = Annotated[int, Meta(ge=-(2**31), le=7999)]
+
+
+class CPUSuppressPolicy(StrEnum):
+    CPUSET = "cpuset"
+    CFS_QUOTA = "cfsQuota"
+
+
+class CPUEvictPolicy(StrEnum):
+    BY_REAL_LIMIT = "evictByRealLimit"
+    BY_ALLOCATABLE = "evictByAllocatable"
+
+
+class CPUPolicy(StrEnum):
+    GROUP_IDENTITY = "groupIdentity"
+    CORE_SCHED = "coreSched"
+
+
+class NetQOSPolicy(StrEnum):
+    TC = "tc"
+    TERWAY = "terway-qos"
+
+
+class CgroupBase(StrEnum):
+    CGROUP_ROOT = "CgroupRoot"
+    KUBEPODS = "Kubepods"
+    KUBEPODS_BURSTABLE = "KubepodsBurstable"
+    KUBEPODS_BESTEFFORT = "KubepodsBesteffort"
+
+
+class ResourceThresholds(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """``resourceUsedThresholdWithBE``: when BE is suppressed and when pods are evicted. Percentages of capacity."""
+
+    enable: bool | None = None
+    cpu_suppress_threshold_percent: Percent | None = None
+    cpu_suppress_min_percent: Percent | None = None
+    cpu_suppress_policy: CPUSuppressPolicy | None = None
+    memory_evict_threshold_percent: Percent | None = None
+    memory_evict_lower_percent: Percent | None = None
+    memory_allocatable_evict_threshold_percent: Natural | None = None
+    memory_allocatable_evict_lower_percent: Natural | None = None
+    cpu_evict_be_satisfaction_lower_percent: Percent | None = None
+    cpu_evict_be_satisfaction_upper_percent: Percent | None = None
+    cpu_evict_be_usage_threshold_percent: Percent | None = None
+    cpu_evict_time_window_seconds: Natural | None = None
+    cpu_evict_threshold_percent: Percent | None = None
+    cpu_evict_lower_percent: Percent | None = None
+    cpu_allocatable_evict_threshold_percent: Natural | None = None
+    cpu_allocatable_evict_lower_percent: Natural | None = None
+    cpu_evict_policy: CPUEvictPolicy | None = None
+    evict_enabled_priority_threshold: Int32 | None = None
+    allocatable_evict_priority_threshold: AllocatablePriority | None = None
+
+
+class Policies(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    cpu_policy: CPUPolicy | None = None
+    net_qos_policy: NetQOSPolicy | None = None
+
+
+class ResourceQOS(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """All settings of one class (of the cgroup root: ``blkioQOS`` only)."""
+
+    cpu_qos: CPUQOS | None = None
+    memory_qos: MemoryQOS | None = None
+    blkio_qos: BlkIOQOS | None = None
+    resctrl_qos: ResctrlQOS | None = None
+    network_qos: NetworkQOS | None = None
+
+
+class ResourceQOSStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    policies: Policies | None = None
+    lsr_class: ResourceQOS | None = None
+    ls_class: ResourceQOS | None = None
+    be_class: ResourceQOS | None = None
+    system_class: ResourceQOS | None = None
+    cgroup_root: ResourceQOS | None = None
+
+    def of(self, cls: QoSClass) -> ResourceQOS | None:
+        """The settings of ``cls``; LSE takes those of ``lsrClass``."""
+        if cls in (QoSClass.LSE, QoSClass.LSR):
+            return self.lsr_class
+        return {QoSClass.LS: self.ls_class, QoSClass.BE: self.be_class}.get(cls, self.system_class)
+
+
+class CPUBurstStrategy(CPUBurst, frozen=True, kw_only=True, rename=json_name):
+    share_pool_threshold_percent: Percent | None = None
+
+
+class SystemStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """Kernel parameters of the node. Ranges are the kernel's and are checked where they are written."""
+
+    min_free_kbytes_factor: Natural | None = None
+    watermark_scale_factor: Natural | None = None
+    memcg_reap_back_ground: Flag | None = None
+    sched_group_identity_enabled: Flag | None = None
+    sched_idle_saver_wmark: Natural | None = None
+    page_cache_limit_enabled: Flag | None = None
+    sched_features: Mapping[str, bool] | None = None
+    total_network_bandwidth: Quantity | None = None
+    """Bits per second."""
+
+
+class CgroupPath(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    base: CgroupBase | None = None
+    parent_dir: str = ""
+    relative_path: str = ""
+
+
+class HostApplication(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """A process group of the host that takes part in QoS without being a pod."""
+
+    name: str = ""
+    priority: str = ""
+    qos: str = ""
+    cgroup_path: CgroupPath | None = None
+    strategy: Mapping[str, Any] | None = None
+
+    @property
+    def qos_class(self) -> QoSClass | None:
+        return qos.parse(self.qos)
+
+
+class NodeSLOSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    thresholds: ResourceThresholds | None = msgspec.field(default=None, name="resourceUsedThresholdWithBE")
+    resource_qos: ResourceQOSStrategy | None = msgspec.field(default=None, name="resourceQOSStrategy")
+    cpu_burst: CPUBurstStrategy | None = msgspec.field(default=None, name="cpuBurstStrategy")
+    system: SystemStrategy | None = msgspec.field(default=None, name="systemStrategy")
+    host_applications: tuple[HostApplication, ...] | None = None
+    extensions: Mapping[str, Any] | None = None
+
+
+class NodeSLO(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """The object. Of its metadata Koord needs nothing: there is one per node, named like it."""
+
+    spec: NodeSLOSpec = NodeSLOSpec()
+
+
+def decode(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | None = None) -> NodeSLO:
+    """The NodeSLO in JSON text or in a document already parsed (from YAML, for instance).
+
+    ``unknown`` is told the path of each key under ``spec`` that NodeSLO does not have; nobody is stopped by one.
+    """
+    parsed = schema.parse_json(document) if isinstance(document, str | bytes) else document
+    if not isinstance(parsed, Mapping):
+        raise schema.SchemaError("NodeSLO", parsed, "is not an object")
+    spec = parsed.get("spec")
+    return NodeSLO(spec=decode_spec({} if spec is None else spec, unknown=unknown))
+
+
+def decode_spec(document: object, path: str = "spec", unknown: schema.Unknown | None = None) -> NodeSLOSpec:
+    """What stands under ``spec``; ``path`` is its name in messages."""
+    spec = schema.read(NodeSLOSpec, document, path, unknown)
+    return msgspec.structs.replace(spec, extensions=_flat(spec.extensions))
+
+
+def _flat(extensions: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
+    """Upstream's encoder nests the map under the key ``Object``; both forms are read."""
+    if extensions is None:
+        return None
+    nested = extensions.get("Object")
+    return nested if len(extensions) == 1 and isinstance(nested, Mapping) else extensions

@@ -1,0 +1,262 @@
+"""NodeSLO: errors that name path and value, the sheet's defaults, and what a disabled feature turns into."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.model import schema, slo, slo_defaults
+from koord.model.qos import QoSClass
+from koord.model.schema import SchemaError
+from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
+from koord.model.strategies import CPUQOS, MemoryQOS, ResctrlQOS
+
+
+def nest(path: str, value: object) -> dict[str, Any]:
+    for key in reversed(path.split(".")):
+        value = {key: value}
+    assert isinstance(value, dict)
+    return value
+
+
+BAD = [
+    ("spec", 7, "spec: 7 is not an object"),
+    ("spec.resourceQOSStrategy.beClass.cpuQOS.groupIdentity", 7, "7 is not in -1..2"),
+    ("spec.resourceQOSStrategy.beClass.cpuQOS.schedIdle", 2, "2 is not in 0..1"),
+    ("spec.resourceQOSStrategy.lsClass.memoryQOS.wmarkScalePermill", 0, "0 is not in 1..1000"),
+    ("spec.resourceQOSStrategy.lsClass.memoryQOS.priority", 13, "13 is not in 0..12"),
+    ("spec.resourceQOSStrategy.lsClass.memoryQOS.pageCacheLimitSize", -1, "-1 is less than 0"),
+    ("spec.resourceQOSStrategy.lsrClass.resctrlQOS.mbaPercent", "50", "'50' is not a whole number"),
+    ("spec.resourceQOSStrategy.lsrClass.networkQOS.egressLimit", 101, "101 is not in 0..100 percent"),
+    ("spec.resourceQOSStrategy.lsrClass.networkQOS.egressLimit", "50%", "'50%' is not a quantity"),
+    ("spec.resourceQOSStrategy.lsrClass.networkQOS.egressLimit", "-5M", "'-5M' is negative"),
+    ("spec.resourceQOSStrategy.lsrClass.networkQOS.egressLimit", 1.5, "1.5 is neither a whole percentage nor"),
+    ("spec.resourceQOSStrategy.policies.cpuPolicy", "cfs", "'cfs' is not one of groupIdentity, coreSched"),
+    ("spec.resourceQOSStrategy.policies.netQOSPolicy", 1, "1 is not one of tc, terway-qos"),
+    ("spec.resourceUsedThresholdWithBE.enable", "true", "'true' is neither true nor false"),
+    ("spec.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent", 101, "101 is not in 0..100"),
+    ("spec.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent", 65.5, "65.5 is not a whole number"),
+    ("spec.resourceUsedThresholdWithBE.cpuSuppressPolicy", "quota", "'quota' is not one of cpuset, cfsQuota"),
+    ("spec.resourceUsedThresholdWithBE.cpuEvictBEUsageThresholdPercent", -1, "-1 is not in 0..100"),
+    ("spec.resourceUsedThresholdWithBE.allocatableEvictPriorityThreshold", 8000, "8000 is not in -2147483648..7999"),
+    ("spec.resourceUsedThresholdWithBE.evictEnabledPriorityThreshold", 2**31, "is not in -2147483648..2147483647"),
+    ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 2**63, "9223372036854775808 is not"),
+    ("spec.cpuBurstStrategy.policy", "on", "'on' is not one of none, cpuBurstOnly, cfsQuotaBurstOnly, auto"),
+    ("spec.cpuBurstStrategy.cfsQuotaBurstPercent", 50, "50 is less than 100"),
+    ("spec.systemStrategy.totalNetworkBandwidth", "1000Mbps", "'1000Mbps' is not a quantity"),
+    ("spec.systemStrategy.schedFeatures", ["X"], "a list is not an object"),
+    ("spec.extensions", [], "a list is not an object"),
+    ("spec.hostApplications", {}, "an object is not a list"),
+]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), BAD)
+def test_an_error_names_path_and_value(path: str, value: object, message: str) -> None:
+    with pytest.raises(SchemaError) as caught:
+        slo.decode(nest(path, value))
+    assert caught.value.path == path
+    assert str(caught.value).startswith(f"{path}: ")
+    assert message in str(caught.value)
+
+
+def test_an_error_inside_a_list_names_the_index() -> None:
+    with pytest.raises(SchemaError, match=r"^spec\.hostApplications\[1\]\.cgroupPath\.base: 'x' is not one of"):
+        slo.decode({"spec": {"hostApplications": [{}, {"cgroupPath": {"base": "x"}}]}})
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "7", "null", "[" * 300_000, b"\xff", '{"a":' * 200_000])
+def test_what_is_no_object_at_all(text: str | bytes) -> None:
+    with pytest.raises(SchemaError):
+        slo.decode(text)
+
+
+def test_free_form_depth_is_bounded() -> None:
+    deep = '{"spec":{"extensions":{"a":' + "[" * 100_000 + "]" * 100_000 + "}}}"
+    with pytest.raises(SchemaError, match="nested too deeply"):
+        slo.decode(deep)
+
+
+def test_nothing_said_is_nothing_set() -> None:
+    for document in ("{}", '{"spec":null}', '{"spec":{}}', '{"spec":{"resourceQOSStrategy":null}}'):
+        assert slo.decode(document).spec == NodeSLOSpec()
+
+
+def test_unknown_keys_are_told_but_do_not_stop() -> None:
+    told: list[str] = []
+    document = {"metadata": {}, "spec": {"beClass": {}, "cpuBurstStrategy": {"cpuBurstPercnt": 5, "a.b": 1}}}
+    assert slo.decode(document, told.append).spec.cpu_burst == slo.CPUBurstStrategy()
+    assert told == ["spec.beClass", "spec.cpuBurstStrategy.cpuBurstPercnt", "spec.cpuBurstStrategy['a.b']"]
+
+
+@pytest.mark.parametrize("extensions", [{"a": {"b": 1}}, {"Object": {"a": {"b": 1}}}])
+def test_both_forms_of_extensions(extensions: dict[str, object]) -> None:
+    assert slo.decode({"spec": {"extensions": extensions}}).spec.extensions == {"a": {"b": 1}}
+
+
+@pytest.mark.parametrize("extensions", [{"Object": 1}, {"Object": {}, "other": 1}])
+def test_an_extension_that_is_named_object(extensions: dict[str, object]) -> None:
+    assert slo.decode({"spec": {"extensions": extensions}}).spec.extensions == extensions
+
+
+@pytest.mark.parametrize(
+    ("value", "bits_per_s"), [(40, 400_000_000), (0, 0), (100, 10**9), ("50M", 50_000_000), ("40", 40), ("0", 0)]
+)
+def test_bandwidth_is_a_percentage_or_a_quantity(value: object, bits_per_s: int) -> None:
+    spec = slo.decode(nest("spec.resourceQOSStrategy.lsClass.networkQOS.egressLimit", value)).spec
+    assert spec.resource_qos is not None
+    assert spec.resource_qos.ls_class is not None
+    assert spec.resource_qos.ls_class.network_qos is not None
+    limit = spec.resource_qos.ls_class.network_qos.egress_limit
+    assert limit is not None
+    assert limit.of_total(10**9) == bits_per_s
+
+
+def test_host_applications() -> None:
+    spec = slo.decode({"spec": {"hostApplications": [
+        {"name": "nginx", "priority": "koord-prod", "qos": "LS", "strategy": {},
+         "cgroupPath": {"base": "CgroupRoot", "parentDir": "host", "relativePath": "nginx"}},
+        {"name": "odd", "qos": "XX"},
+    ]}}).spec  # fmt: skip
+    assert spec.host_applications is not None
+    nginx, odd = spec.host_applications
+    assert (nginx.qos_class, odd.qos_class) == (QoSClass.LS, None)
+    assert nginx.cgroup_path is not None
+    assert (nginx.cgroup_path.base, nginx.cgroup_path.parent_dir) == ("CgroupRoot", "host")
+
+
+def test_go_writes_unset_choices_as_empty_text() -> None:
+    spec = slo.decode({"spec": {"resourceQOSStrategy": {"policies": {"cpuPolicy": ""}}}}).spec
+    assert spec.resource_qos is not None
+    assert spec.resource_qos.policies == slo.Policies()
+
+
+def test_defaults_of_the_sheet() -> None:
+    document = json.loads(schema.encode(slo_defaults.defaults()))
+    assert document["resourceUsedThresholdWithBE"] == {
+        "enable": False, "cpuSuppressThresholdPercent": 65, "cpuSuppressPolicy": "cpuset",
+        "memoryEvictThresholdPercent": 70, "cpuEvictPolicy": "evictByRealLimit",
+    }  # fmt: skip
+    assert document["cpuBurstStrategy"] == {
+        "policy": "none", "cpuBurstPercent": 1000, "cfsQuotaBurstPercent": 300, "cfsQuotaBurstPeriodSeconds": -1,
+        "sharePoolThresholdPercent": 50,
+    }  # fmt: skip
+    assert document["systemStrategy"] == {"totalNetworkBandwidth": "0"}
+    assert document["resourceQOSStrategy"]["policies"] == {"cpuPolicy": "groupIdentity", "netQOSPolicy": "tc"}
+    assert document["resourceQOSStrategy"]["cgroupRoot"] == {"blkioQOS": {"enable": False, "blocks": []}}
+
+
+@pytest.mark.parametrize(
+    ("cls", "identity", "expeller", "wmark", "cat_end"),
+    [
+        ("lsrClass", 2, True, [95, 20, -25], 100),
+        ("lsClass", 2, True, [95, 20, -25], 100),
+        ("beClass", -1, False, [95, 20, 50], 30),
+        ("systemClass", 0, False, [0, 50, 0], 100),
+    ],
+)
+def test_class_defaults(cls: str, identity: int, expeller: bool, wmark: list[int], cat_end: int) -> None:
+    settings = json.loads(schema.encode(slo_defaults.defaults()))["resourceQOSStrategy"][cls]
+    cpu, memory, resctrl = settings["cpuQOS"], settings["memoryQOS"], settings["resctrlQOS"]
+    assert cpu == {"enable": False, "groupIdentity": identity, "schedIdle": 0, "coreExpeller": expeller}
+    assert [memory[key] for key in ("wmarkRatio", "wmarkScalePermill", "wmarkMinAdj")] == wmark
+    zeros = ("minLimitPercent", "lowLimitPercent", "throttlingPercent", "priorityEnable", "priority", "oomKillGroup")
+    assert {memory[key] for key in zeros} == {0}
+    assert not {key for key in memory if key.startswith("pageCache")}
+    assert (resctrl["catRangeStartPercent"], resctrl["catRangeEndPercent"], resctrl["mbaPercent"]) == (0, cat_end, 100)
+    assert settings["networkQOS"] == {
+        "enable": False, "ingressRequest": 0, "ingressLimit": 0, "egressRequest": 0, "egressLimit": 0,
+    }  # fmt: skip
+
+
+NEUTRAL_MEMORY = {
+    "enable": False, "minLimitPercent": 0, "lowLimitPercent": 0, "throttlingPercent": 0, "wmarkRatio": 0,
+    "wmarkScalePermill": 50, "wmarkMinAdj": 0, "priorityEnable": 0, "priority": 0, "oomKillGroup": 0,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("cls", ["lsrClass", "lsClass", "beClass"])
+@pytest.mark.parametrize("said", [None, {}, {"cpuQOS": {"enable": False, "groupIdentity": 1}, "memoryQOS": {"priority": 5}}])
+def test_disabled_features_become_neutral(cls: str, said: object) -> None:
+    spec = slo.decode(nest(f"spec.resourceQOSStrategy.{cls}", said)).spec
+    settings = json.loads(schema.encode(slo_defaults.in_force(spec)))["resourceQOSStrategy"][cls]
+    assert settings["cpuQOS"] == {"enable": False, "groupIdentity": 0, "schedIdle": 0, "coreExpeller": False}
+    assert settings["memoryQOS"] == NEUTRAL_MEMORY
+    assert settings["resctrlQOS"] == {
+        "enable": False, "catRangeStartPercent": 0, "catRangeEndPercent": 100, "mbaPercent": 100,
+    }  # fmt: skip
+
+
+def test_the_system_class_and_block_io_are_never_neutralised() -> None:
+    said = {"systemClass": {"cpuQOS": {"groupIdentity": 1}}, "beClass": {"blkioQOS": {"blocks": [{"name": "/dev/vdb"}]}}}
+    in_force = slo_defaults.in_force(slo.decode({"spec": {"resourceQOSStrategy": said}}).spec).resource_qos
+    assert in_force is not None
+    system, be = in_force.of(QoSClass.SYSTEM), in_force.of(QoSClass.BE)
+    assert system is not None
+    assert system.cpu_qos == CPUQOS(enable=False, group_identity=1, sched_idle=0, core_expeller=False)
+    assert be is not None
+    assert be.blkio_qos is not None
+    assert [block.name for block in be.blkio_qos.blocks or ()] == ["/dev/vdb"]
+
+
+def test_enabled_features_start_from_the_class_defaults() -> None:
+    said = {"cpuQOS": {"enable": True}, "memoryQOS": {"enable": True, "lowLimitPercent": 50}, "resctrlQOS": {"enable": True}}
+    in_force = slo_defaults.in_force(slo.decode(nest("spec.resourceQOSStrategy.beClass", said)).spec).resource_qos
+    assert in_force is not None
+    be = in_force.be_class
+    assert be is not None
+    assert be.cpu_qos == CPUQOS(enable=True, group_identity=-1, sched_idle=0, core_expeller=False)
+    assert be.memory_qos is not None
+    assert (be.memory_qos.low_limit_percent, be.memory_qos.wmark_ratio, be.memory_qos.wmark_min_adj) == (50, 95, 50)
+    assert be.resctrl_qos == ResctrlQOS(
+        enable=True, cat_range_start_percent=0, cat_range_end_percent=30, mba_percent=100
+    )
+
+
+def test_lse_takes_the_settings_of_lsr() -> None:
+    strategy = ResourceQOSStrategy(lsr_class=ResourceQOS(cpu_qos=CPUQOS(group_identity=2)))
+    assert strategy.of(QoSClass.LSE) is strategy.of(QoSClass.LSR) is strategy.lsr_class
+    assert strategy.of(QoSClass.LS) is strategy.of(QoSClass.SYSTEM) is None
+
+
+optional = st.none() | st.integers(0, 100)
+memory_settings = st.builds(MemoryQOS, enable=st.none() | st.booleans(), min_limit_percent=optional, wmark_ratio=optional)
+class_settings = st.builds(ResourceQOS, memory_qos=st.none() | memory_settings)
+specs = st.builds(
+    NodeSLOSpec,
+    resource_qos=st.none() | st.builds(ResourceQOSStrategy, ls_class=st.none() | class_settings),
+    system=st.none() | st.builds(slo.SystemStrategy, min_free_kbytes_factor=optional),
+    host_applications=st.none() | st.lists(st.builds(slo.HostApplication, name=st.text(max_size=5))).map(tuple),
+)
+
+
+@given(specs)
+def test_round_trip(spec: NodeSLOSpec) -> None:
+    assert slo.decode_spec(schema.parse_json(schema.encode(spec))) == spec
+
+
+@given(specs)
+def test_overlay_is_idempotent_and_keeps_what_is_not_said(spec: NodeSLOSpec) -> None:
+    once = schema.overlay(slo_defaults.defaults(), spec)
+    assert schema.overlay(once, spec) == once
+    assert once.cpu_burst == slo_defaults.defaults().cpu_burst
+    assert slo_defaults.in_force(slo_defaults.in_force(spec)) == slo_defaults.in_force(spec)
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=6,
+)
+known_paths = sorted({path.removeprefix("spec.") for path, _, _ in BAD} - {"spec"})
+
+
+@given(st.sampled_from(known_paths), json_values)
+def test_never_fails_otherwise(path: str, value: object) -> None:
+    try:
+        slo.decode_spec(nest(path, value))
+    except SchemaError as error:
+        assert error.path.startswith("spec.")
