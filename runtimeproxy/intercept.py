@@ -1,0 +1,73 @@
+"""The seam between the relay, which knows frames, and the hooks, which know CRI.
+
+The relay asks once per stream, at its HEADERS, what to do with it; everything else on the connection passes
+byte for byte. Invariant: an implementation never blocks and never keeps a stream longer than its deadline, and
+what it raises never reaches kubelet (the relay forwards the original bytes, or refuses where the plan says so).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Protocol
+
+
+class Treatment(Enum):
+    PASS = "pass"  # bytes go on as they come
+    TAP = "tap"    # the request is copied while it passes
+    HOLD = "hold"  # the request is kept until it has been edited or refused
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What the path of a stream calls for; decided before its message is known."""
+
+    treatment: Treatment
+    wants_answer: bool = False  # the answer's message is needed (ids for the cache and post hooks)
+    fail_closed: bool = False   # some hook server of this stage has policy Fail: what cannot be asked is refused
+
+
+PASS = Plan(Treatment.PASS)
+
+
+@dataclass(slots=True)
+class Call:
+    """One intercepted stream, from its HEADERS to its answer.
+
+    ``timeout_s`` is the caller's ``grpc-timeout``, None if it set none; ``started`` is monotonic seconds.
+    ``note`` is the interceptor's own memory of the call.
+    """
+
+    path: str
+    timeout_s: float | None
+    started: float
+    note: object = field(default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Forward:
+    """Send this message on. The very object that was asked about means "unedited"."""
+
+    message: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    """Answer the client with this gRPC status; the runtime never sees the request."""
+
+    code: int
+    message: str
+
+
+class Interceptor(Protocol):
+    def plan(self, path: str) -> Plan:
+        """What to do with a stream of this path; called for every stream, so it costs a dictionary look-up."""
+
+    async def request(self, call: Call, message: bytes) -> Forward | Refuse:
+        """Decide on a held request. Cancelled when the client gives the stream up."""
+
+    def tapped(self, call: Call, message: bytes) -> None:
+        """A tapped request has passed to the runtime."""
+
+    def answered(self, call: Call, status: int, message: bytes | None) -> None:
+        """The runtime has answered; ``message`` only where the plan wants it and ``status`` is 0."""

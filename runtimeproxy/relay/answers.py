@@ -1,0 +1,160 @@
+"""Runtime → client: everything passes, except the runtime's credit for windows that are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from runtimeproxy.relay.half import Half
+from runtimeproxy.relay.stream import State, Stream
+from runtimeproxy.wire.frames import (
+    ACK,
+    DATA,
+    END_STREAM,
+    GOAWAY,
+    HEADER_TABLE_SIZE,
+    HEADERS,
+    MAX_FRAME_SIZE,
+    MAX_STREAM_ID,
+    MAX_WINDOW_BYTES,
+    PUSH_PROMISE,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    Frame,
+    data_payload,
+    frame_payload,
+    header_block,
+    settings_of,
+    uint32,
+)
+from runtimeproxy.wire.hpack import HeaderDecoder, HpackError
+
+if TYPE_CHECKING:
+    from runtimeproxy.relay.connection import Connection
+
+_WANTED = (b"grpc-status",)
+_UNKNOWN, _UNAVAILABLE = 2, 14
+
+
+class AnswerHalf(Half):
+    """Reads the runtime; `write` sends to the runtime, `inject` and `forward` to the client."""
+
+    def __init__(self, connection: Connection) -> None:
+        super().__init__(connection)
+        self.decoder = HeaderDecoder(_WANTED)
+        self.settled = False  # the runtime's first frames have gone to the client
+        self._handlers = {
+            DATA: self._data,
+            HEADERS: self._headers,
+            RST_STREAM: self._rst_stream,
+            SETTINGS: self._settings,
+            PUSH_PROMISE: self._push_promise,
+            GOAWAY: self._goaway,
+            WINDOW_UPDATE: self._window_update,
+        }
+
+    def forward(self, data: bytes) -> None:
+        connection = self.connection
+        connection.counters.bytes_to_client += len(data)
+        connection.requests.write(data)
+        if not self.settled:
+            self.settled = True
+            if connection.draining:
+                connection.announce_drain()
+
+    def consume(self, data: bytes) -> tuple[int, int]:
+        if self.connection.raw:
+            self.forward(data)
+            return len(data), 0
+        return super().consume(data)
+
+    # frames
+
+    def _headers(self, data: bytes, frame: Frame) -> bytes | None:
+        connection = self.connection
+        _, flags, stream_id, _, _ = frame
+        fields: Mapping[bytes, bytes] = {}
+        if not connection.blind:
+            try:
+                fields = self.decoder.decode(header_block(data, frame))
+            except HpackError as error:
+                connection.go_blind(f"answer headers: {error}")
+        if flags & END_STREAM:
+            connection.finish(stream_id, _status(fields))
+            return None
+        stream = connection.streams.get(stream_id)
+        if isinstance(stream, Stream):
+            stream.answered = True
+        return None
+
+    def _data(self, data: bytes, frame: Frame) -> bytes | None:
+        _, flags, stream_id, _, _ = frame
+        stream = self.connection.streams.get(stream_id)
+        if isinstance(stream, Stream) and stream.answer is not None:
+            stream.answer.append(data_payload(data, frame))
+        if flags & END_STREAM:
+            self.connection.finish(stream_id, _UNKNOWN)
+        return None
+
+    def _rst_stream(self, data: bytes, frame: Frame) -> bytes | None:
+        self.connection.finish(frame[2], _UNAVAILABLE)
+        return None
+
+    def _push_promise(self, data: bytes, frame: Frame) -> bytes | None:
+        try:
+            self.decoder.decode(header_block(data, frame))
+        except HpackError as error:
+            self.connection.go_blind(f"push promise: {error}")
+        return None
+
+    def _settings(self, data: bytes, frame: Frame) -> bytes | None:
+        requests = self.connection.requests
+        if frame[1] & ACK:
+            return self._settings_ack()
+        values = settings_of(data, frame)
+        for identifier, value in values:
+            if identifier == HEADER_TABLE_SIZE:
+                requests.decoder.allow_table_bytes(value)
+            elif identifier == MAX_FRAME_SIZE:
+                requests.max_frame_bytes = max(requests.max_frame_bytes, value)
+        self.connection.runtime_settings.append(values)
+        return None
+
+    def _settings_ack(self) -> bytes | None:
+        acks = self.connection.acks
+        barrier = acks.popleft() if acks else None
+        if barrier is None:
+            return None
+        self.connection.requests.held.barrier(barrier)
+        return b""
+
+    def _window_update(self, data: bytes, frame: Frame) -> bytes | None:
+        increment = uint32(data, frame) & MAX_WINDOW_BYTES
+        requests = self.connection.requests
+        stream_id = frame[2]
+        if stream_id == 0:
+            requests.outbox.window_bytes += increment
+            requests.pump_soon()
+            return b""
+        stream = self.connection.streams.get(stream_id)
+        if not isinstance(stream, Stream) or stream.state is State.TAPPED:
+            return None
+        stream.window_bytes += increment
+        requests.pump_soon()
+        return b""
+
+    def _goaway(self, data: bytes, frame: Frame) -> bytes | None:
+        """The runtime will not answer streams above ``last``: the client repeats those elsewhere."""
+        last = int.from_bytes(frame_payload(data, frame)[:4]) & MAX_STREAM_ID
+        for stream_id, stream in list(self.connection.streams.items()):
+            if stream_id > last and isinstance(stream, Stream):
+                self.connection.finish(stream_id, _UNAVAILABLE)
+        return None
+
+
+def _status(fields: Mapping[bytes, bytes]) -> int:
+    value = fields.get(b"grpc-status", b"")
+    if value == b"0":
+        return 0
+    return int(value) if value.isdigit() and len(value) < 4 else _UNKNOWN

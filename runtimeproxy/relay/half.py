@@ -1,0 +1,149 @@
+"""One direction of a connection: bytes in, whole frames out.
+
+A half cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
+handler replaced, in runs as long as possible and without copying. Invariant: what is written to the other side is
+whole frames, with header blocks atomic, in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, cast
+
+from runtimeproxy.wire.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameError, split
+
+if TYPE_CHECKING:
+    from runtimeproxy.relay.connection import Connection
+
+HIGH_WATER_BYTES = 256 * 1024
+
+# Returns None to pass the frame on, or what goes on in its place (b"" = nothing).
+Handler = Callable[[bytes, Frame], bytes | None]
+
+
+class Half(asyncio.Protocol):
+    """Reads from ``transport``; what it passes on goes to `forward`."""
+
+    def __init__(self, connection: Connection) -> None:
+        self.connection = connection
+        self.transport: asyncio.Transport | None = None
+        self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
+        self._handlers: dict[int, Handler] = {}
+        self._parts: list[bytes] = []
+        self._have_bytes = 0
+        self._need_bytes = 0
+        self._pauses: set[str] = set()
+        self._relaying = False
+        self._injected: list[bytes] = []
+        self._early: list[bytes] = []  # what the other side sent before this one was there
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        for data in self._early:
+            self.transport.write(data)
+        self._early.clear()
+
+    def data_received(self, data: bytes) -> None:
+        if self._need_bytes:
+            self._parts.append(data)
+            self._have_bytes += len(data)
+            if self._have_bytes < self._need_bytes:
+                return
+            data = b"".join(self._parts)
+            self._parts.clear()
+        try:
+            used, self._need_bytes = self.consume(data)
+        except FrameError as error:
+            self._need_bytes = 0
+            self._relaying = False
+            self.connection.fail(error)
+            return
+        if self._need_bytes:
+            rest = data[used:]
+            self._parts.append(rest)
+            self._have_bytes = len(rest)
+
+    def pause_writing(self) -> None:
+        self.connection.congested(self, True)
+
+    def resume_writing(self) -> None:
+        self.connection.congested(self, False)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.connection.lost(self)
+
+    # relaying
+
+    def consume(self, data: bytes) -> tuple[int, int]:
+        """Relay the whole frames of ``data``: (bytes used, bytes needed for the next frame). Raises FrameError."""
+        frames, used, need = split(data, 0, self.max_frame_bytes)
+        if used:
+            self.relay(data, frames, used)
+        return used, need
+
+    def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
+        """Pass ``data[:used]`` on, with what the handlers put in the place of frames or inject behind them."""
+        handlers = self._handlers
+        out: list[bytes] | None = None
+        run = 0
+        self._relaying = True
+        for frame in frames:
+            kind, _, _, begin, end = frame
+            handler = handlers.get(kind)
+            if handler is None:
+                continue
+            replacement = handler(data, frame)
+            if replacement is None and not self._injected:
+                continue
+            if out is None:
+                out = []
+            out.append(data[run : end if replacement is None else begin])
+            if replacement:
+                out.append(replacement)
+            out += self._injected
+            self._injected.clear()
+            run = end
+        self._relaying = False
+        if out is None:
+            self.forward(data if used == len(data) else data[:used])
+            return
+        out.append(data[run:used])
+        whole = b"".join(out)
+        if whole:
+            self.forward(whole)
+
+    def inject(self, frames: bytes) -> None:
+        """Send whole frames of our own where the relayed ones go, behind those that came before."""
+        if self._relaying:
+            self._injected.append(frames)
+        else:
+            self.forward(frames)
+
+    def forward(self, data: bytes) -> None:
+        raise NotImplementedError
+
+    def write(self, data: bytes) -> None:
+        """Send whole frames to this half's own peer."""
+        if self.transport is None:
+            self._early.append(data)
+        elif not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause(self, reason: str, paused: bool) -> None:
+        """Stop reading for this reason, or give the reason up; reading goes on when there is none left."""
+        was = bool(self._pauses)
+        (self._pauses.add if paused else self._pauses.discard)(reason)
+        if self.transport is None or self.transport.is_closing() or was == bool(self._pauses):
+            return
+        if self._pauses:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+
+    def close(self) -> None:
+        if self.transport is not None:
+            self.transport.close()

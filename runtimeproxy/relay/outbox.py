@@ -1,0 +1,222 @@
+"""DATA on its way to the runtime, under the runtime's windows.
+
+In the direction client → runtime the proxy is a flow-control end point: the runtime's connection window is spent
+here, and the stream windows of streams that were held. DATA of passing streams goes first and waits only while
+the connection window is empty; whatever must follow it (trailers, later header blocks) waits behind it. The
+stream window of a passing stream belongs to the two real ends.
+
+Invariant: the sum of DATA bytes put out never exceeds 65,535 plus the runtime's credit; no stream that was held
+ever exceeds its own window. A byte is given back to the client when it has gone out (`Credit`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+from typing import Protocol
+
+from runtimeproxy.relay.stream import Stream
+from runtimeproxy.wire.frames import (
+    DATA,
+    DEFAULT_MAX_FRAME_BYTES,
+    DEFAULT_WINDOW_BYTES,
+    END_STREAM,
+    PADDED,
+    frame,
+    frame_header,
+)
+
+_FULL_ITEMS = 4096
+
+
+class Credit(Protocol):
+    def connection(self, size_bytes: int) -> None:
+        """The client may send so many bytes more on the connection."""
+
+    def stream(self, stream: int, size_bytes: int) -> None:
+        """… and so many more on this stream."""
+
+    def account(self, stream: Stream, size_bytes: int) -> None:
+        """Add to the bytes of a held stream that are in memory."""
+
+    def outbox_full(self, full: bool) -> None:
+        """More waits than a client that keeps to its windows could have sent: read nothing more from it for now."""
+
+
+class _Waiting:
+    """One item of the passing queue: DATA, which may be split, or whole frames that must keep their place.
+
+    ``owner``: the stream whose window is ours to keep; its bytes were given back to the client before.
+    """
+
+    __slots__ = ("flags", "is_block", "is_data", "owner", "payload", "stream")
+
+    def __init__(
+        self,
+        stream: int,
+        payload: bytes,
+        *,
+        flags: int = 0,
+        is_data: bool = False,
+        is_block: bool = False,
+        owner: Stream | None = None,
+    ) -> None:
+        self.stream = stream
+        self.owner = owner
+        self.payload = payload
+        self.flags = flags
+        self.is_data = is_data or owner is not None
+        self.is_block = is_block
+
+
+class Outbox:
+    def __init__(self, credit: Credit) -> None:
+        self._credit = credit
+        self.window_bytes = DEFAULT_WINDOW_BYTES
+        self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
+        self._passing: deque[_Waiting] = deque()
+        self._blocks = 0  # header blocks in the queue: later ones may not overtake them
+        self._items: Counter[int] = Counter()  # stream → how many items wait
+        self._full = False
+        self._released: dict[int, Stream] = {}
+
+    @property
+    def empty(self) -> bool:
+        return not self._passing
+
+    @property
+    def waiting(self) -> bool:
+        """Is there anything that more credit could set free?"""
+        return bool(self._passing or self._released)
+
+    @property
+    def keeps_header_blocks(self) -> bool:
+        return self._blocks > 0
+
+    def waits(self, stream: int) -> bool:
+        """Does anything of this stream wait in the passing queue?"""
+        return stream in self._items
+
+    def queue_data(self, stream: int, flags: int, payload: bytes, padding_bytes: int) -> None:
+        """DATA of a passing stream; its padding is dropped here, and given back to the client at once."""
+        self._queue(_Waiting(stream, payload, flags=flags & ~PADDED, is_data=True))
+        if padding_bytes:
+            self._credit.connection(padding_bytes)
+            self._credit.stream(stream, padding_bytes)
+
+    def queue_block(self, stream: int, frames: bytes) -> None:
+        """A header block that must not overtake what waits."""
+        self._queue(_Waiting(stream, frames, is_block=True))
+
+    def queue_rest(self, stream: Stream, trailers: bytes) -> None:
+        """The client has ended a released stream with trailers: what is left of its DATA, then these.
+
+        Its DATA now goes before all that comes later on the connection, since header blocks keep their order.
+        """
+        self._released.pop(stream.id, None)
+        if stream.out_left_bytes:
+            self._queue(_Waiting(stream.id, stream.out[stream.out_offset :], owner=stream))
+            stream.out, stream.out_offset = b"", 0
+        self.queue_block(stream.id, trailers)
+
+    def queue_frame(self, stream: int, frames: bytes) -> None:
+        """A frame that must come after its stream's header block (RST_STREAM)."""
+        self._queue(_Waiting(stream, frames))
+
+    def _queue(self, item: _Waiting) -> None:
+        self._passing.append(item)
+        self._items[item.stream] += 1
+        self._blocks += item.is_block
+        if not self._full and len(self._passing) > _FULL_ITEMS:
+            self._full = True
+            self._credit.outbox_full(True)
+
+    def _unqueued(self, item: _Waiting) -> None:
+        self._blocks -= item.is_block
+        self._items[item.stream] -= 1
+        if not self._items[item.stream]:
+            del self._items[item.stream]
+        if self._full and len(self._passing) < _FULL_ITEMS // 2:
+            self._full = False
+            self._credit.outbox_full(False)
+
+    def release(self, stream: Stream) -> None:
+        """A held stream may go on: what is in its ``out``, and what will be added to it."""
+        self._released[stream.id] = stream
+
+    def forget(self, stream: int) -> None:
+        """The stream was reset: its DATA is not sent any more. Header blocks stay, for the peer's table."""
+        self._released.pop(stream, None)
+        if stream not in self._items:
+            return
+        dropped = [item for item in self._passing if item.stream == stream and item.is_data]
+        self._passing = deque(item for item in self._passing if item.stream != stream or not item.is_data)
+        for item in dropped:
+            self._unqueued(item)
+            if item.owner is None:
+                self._credit.connection(len(item.payload))
+
+    def pump(self) -> list[bytes]:
+        """Whole frames that may go to the runtime now."""
+        out: list[bytes] = []
+        self._pump_passing(out)
+        if not self._passing:
+            for stream in list(self._released.values()):
+                self._pump_released(stream, out)
+        return out
+
+    def _pump_passing(self, out: list[bytes]) -> None:
+        while self._passing:
+            item = self._passing[0]
+            if not item.is_data:
+                out.append(item.payload)
+            elif not self._pump_item(item, out):
+                return
+            self._passing.popleft()
+            self._unqueued(item)
+
+    def _pump_item(self, item: _Waiting, out: list[bytes]) -> bool:
+        """Send of one item what the windows allow; True if that was all."""
+        owner = item.owner
+        while True:
+            room = self.window_bytes if owner is None else min(self.window_bytes, owner.window_bytes)
+            take = min(len(item.payload), room, self.max_frame_bytes)
+            rest = item.payload[take:] if take > 0 else item.payload
+            if take <= 0 and rest:
+                return False
+            out.append(frame(DATA, item.flags & ~END_STREAM if rest else item.flags, item.stream, item.payload[:take]))
+            item.payload = rest
+            self.window_bytes -= take
+            if owner is None:
+                self._credit.connection(take)
+            else:
+                owner.window_bytes -= take
+                self._credit.account(owner, -take)
+            if not rest:
+                return True
+
+    def _pump_released(self, stream: Stream, out: list[bytes]) -> None:
+        while left := stream.out_left_bytes:
+            take = min(left, self.window_bytes, stream.window_bytes, self.max_frame_bytes)
+            if take <= 0:
+                return
+            ends = stream.client_ended and take == left
+            out.append(frame_header(take, DATA, END_STREAM if ends else 0, stream.id))
+            out.append(stream.out[stream.out_offset : stream.out_offset + take])
+            stream.out_offset += take
+            stream.window_bytes -= take
+            self.window_bytes -= take
+            stream.end_sent = ends
+            self._credit.account(stream, -take)
+            self._give_back(stream, take)
+        if stream.client_ended and not stream.end_sent:
+            out.append(frame_header(0, DATA, END_STREAM, stream.id))
+            stream.end_sent = True
+        stream.out, stream.out_offset = b"", 0
+        if stream.end_sent:
+            del self._released[stream.id]
+
+    def _give_back(self, stream: Stream, size_bytes: int) -> None:
+        size_bytes = min(size_bytes, stream.uncredited_bytes)
+        if size_bytes and not stream.client_ended:
+            stream.uncredited_bytes -= size_bytes
+            self._credit.stream(stream.id, size_bytes)

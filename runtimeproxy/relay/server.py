@@ -1,0 +1,161 @@
+"""Accepts CRI clients and pairs each with a connection to the runtime.
+
+Invariant: a client is either paired with a runtime connection or, after a bounded wait, closed (it sees
+Unavailable and comes again); never answered by us. A listener that fails closes nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from contextlib import suppress
+
+from runtimeproxy.intercept import Interceptor
+from runtimeproxy.relay.connection import Connection, Policy
+from runtimeproxy.relay.counters import RelayCounters
+
+log = logging.getLogger("koord.relay")
+
+DEFAULT_HELD_BUDGET_BYTES = 128 << 20
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.005, 0.1
+_ACCEPTS_PER_WAKE = 64
+_ACCEPT_REST_S = 0.1
+
+
+class RelayServer:
+    """``backend``: path of the runtime's socket. ``backend_wait_s``: how long a new connection waits for it."""
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        backend: str,
+        interceptor: Interceptor,
+        *,
+        counters: RelayCounters | None = None,
+        backend_wait_s: float = 10.0,
+        held_budget_bytes: int = DEFAULT_HELD_BUDGET_BYTES,
+    ) -> None:
+        self._loop = loop
+        self._backend = backend
+        self._backend_wait_s = backend_wait_s
+        self.counters = counters or RelayCounters()
+        self.policy = Policy(interceptor, self.counters, held_budget_bytes)
+        self._listeners: set[socket.socket] = set()
+        self._connections: set[Connection] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self.backend_reached = False
+        self.draining = False
+
+    def add_listener(self, listener: socket.socket) -> None:
+        """Accept on a listening unix socket. It stays the caller's to close, after `remove_listener`."""
+        listener.setblocking(False)
+        self._listeners.add(listener)
+        self._loop.add_reader(listener, self._accept, listener)
+
+    def remove_listener(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self._listeners.discard(listener)
+            self._loop.remove_reader(listener)
+
+    def set_bypass(self, bypass: bool) -> None:
+        """Pure relay: new streams pass, held ones go on as they came. Windows and header tables are kept in step."""
+        self.policy.bypass = bypass
+        if bypass:
+            for connection in list(self._connections):
+                connection.requests.held.release_all()
+
+    @property
+    def bypass(self) -> bool:
+        return self.policy.bypass
+
+    def drain(self) -> None:
+        """Accept no more and ask every client to leave; calls that are open, or still arrive, are served."""
+        self.draining = True
+        for listener in list(self._listeners):
+            self.remove_listener(listener)
+        for connection in list(self._connections):
+            connection.drain()
+
+    async def drained(self, timeout_s: float) -> bool:
+        """Wait for the last connection to end; after ``timeout_s`` close what is left and return False."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._idle.wait()
+                return True
+        for connection in list(self._connections):
+            connection.close()
+        return False
+
+    def _accept(self, listener: socket.socket) -> None:
+        for _ in range(_ACCEPTS_PER_WAKE):
+            try:
+                client, _ = listener.accept()
+            except BlockingIOError:
+                return
+            except OSError as error:  # out of descriptors or memory: those who wait in the backlog keep waiting
+                log.error("accept on %s: %s", listener.getsockname(), error)
+                self._rest(listener)
+                return
+            client.setblocking(False)
+            task = self._loop.create_task(self._serve(client))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _rest(self, listener: socket.socket) -> None:
+        self._loop.remove_reader(listener)
+        self._loop.call_later(_ACCEPT_REST_S, self._resume, listener)
+
+    def _resume(self, listener: socket.socket) -> None:
+        if listener in self._listeners:
+            self._loop.add_reader(listener, self._accept, listener)
+
+    async def _serve(self, client: socket.socket) -> None:
+        """Pair one client; its bytes are read only once there is a runtime to send them to."""
+        connection = Connection(self._loop, self.policy)
+        self._joined(connection)
+        try:
+            runtime = await self._reach_runtime()
+            await self._loop.create_unix_connection(lambda: connection.answers, sock=runtime)
+            await self._loop.connect_accepted_socket(lambda: connection.requests, sock=client)
+        except OSError as error:
+            log.warning("a connection is closed unserved: runtime at %s: %s", self._backend, error)
+            self.counters.connections_unserved += 1
+            client.close()
+            connection.abandon()
+            return
+        if self.draining:
+            connection.drain()
+
+    async def _reach_runtime(self) -> socket.socket:
+        """A connected socket. Raises the last OSError when the runtime stayed away for ``backend_wait_s``."""
+        retry_s, deadline = _FIRST_RETRY_S, self._loop.time() + self._backend_wait_s
+        while True:
+            runtime = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            try:
+                runtime.connect(self._backend)
+            except OSError:
+                runtime.close()
+                self.backend_reached = False
+                if self._loop.time() + retry_s > deadline:
+                    raise
+            else:
+                self.backend_reached = True
+                return runtime
+            await asyncio.sleep(retry_s)
+            retry_s = min(retry_s * 2, _LAST_RETRY_S)
+
+    def _joined(self, connection: Connection) -> None:
+        self._connections.add(connection)
+        self._idle.clear()
+        self.counters.connections += 1
+        self.counters.connections_total += 1
+        connection.ended.add_done_callback(lambda _: self._left(connection))
+
+    def _left(self, connection: Connection) -> None:
+        self._connections.discard(connection)
+        self.counters.connections -= 1
+        if not self._connections:
+            self._idle.set()

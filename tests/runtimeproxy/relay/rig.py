@@ -1,0 +1,158 @@
+"""Client, relay and runtime wired together on unix sockets, with the ledger running beside them.
+
+``Rig`` holds one watched connection; leaving the block asserts that neither end saw a rule broken and that no
+window credit was lost. A test that breaks the connection on purpose says so with ``settle=False``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Container, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from runtimeproxy.intercept import PASS, Call, Forward, Interceptor, Plan, Refuse, Treatment
+from runtimeproxy.relay.server import RelayServer
+from tests.runtimeproxy.relay.ledger import Ledger
+from tests.runtimeproxy.relay.peers import Client, Handler, Server, Tuning, serving
+
+CREATE = "/runtime.v1.RuntimeService/CreateContainer"
+VERSION = "/runtime.v1.RuntimeService/Version"
+HOLD = Plan(Treatment.HOLD)
+SETTLE_S = 2.0
+
+
+@dataclass(slots=True)
+class Scripted:
+    """An interceptor that does what the test says; it implements ``Interceptor``.
+
+    ``decide`` turns a held message into its replacement, or into a ``Refuse``; it may raise. ``gate`` closed means
+    that no answer comes.
+    """
+
+    plans: dict[str, Plan] = field(default_factory=dict)
+    decide: Callable[[bytes], bytes | Refuse] = bytes
+    gate: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: list[bytes] = field(default_factory=list)
+    tapped_messages: list[bytes] = field(default_factory=list)
+    answers: list[tuple[str, int, bytes | None]] = field(default_factory=list)
+    cancelled: int = 0
+
+    def plan(self, path: str) -> Plan:
+        return self.plans.get(path, PASS)
+
+    async def request(self, call: Call, message: bytes) -> Forward | Refuse:
+        self.asked.append(message)
+        try:
+            await self.gate.wait()
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        decided = self.decide(message)
+        return decided if isinstance(decided, Refuse) else Forward(decided)
+
+    def tapped(self, call: Call, message: bytes) -> None:
+        self.tapped_messages.append(message)
+
+    def answered(self, call: Call, status: int, message: bytes | None) -> None:
+        self.answers.append((call.path, status, message))
+
+
+def passing() -> Scripted:
+    """Holds nothing."""
+    return Scripted()
+
+
+def holding(decide: Callable[[bytes], bytes | Refuse], *, opened: bool = False, plan: Plan = HOLD) -> Scripted:
+    """Holds CreateContainer; nothing is decided before the gate is set."""
+    scripted = Scripted({CREATE: plan}, decide)
+    if opened:
+        scripted.gate.set()
+    return scripted
+
+
+def listening(path: Path) -> socket.socket:
+    """A bound, listening, non-blocking unix socket."""
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    sock.bind(str(path))
+    sock.listen(128)
+    sock.setblocking(False)
+    return sock
+
+
+@contextlib.asynccontextmanager
+async def relaying(
+    path: Path, backend: Path, interceptor: Interceptor, held_budget_bytes: int = 128 << 20
+) -> AsyncIterator[RelayServer]:
+    """The relay under test, listening on ``path`` for the time of the block."""
+    loop = asyncio.get_running_loop()
+    server = RelayServer(loop, str(backend), interceptor, held_budget_bytes=held_budget_bytes)
+    server.add_listener(listening(path))
+    try:
+        yield server
+    finally:
+        server.drain()
+        await server.drained(0.0)
+
+
+@dataclass(slots=True)
+class Rig:
+    """One watched client connection through the relay to one h2 server."""
+
+    client: Client
+    server: Server
+    relay: RelayServer
+    ledger: Ledger
+    path: Path
+
+    async def another(self, tuning: Tuning | None = None) -> Client:
+        """A further client connection, not watched."""
+        return await Client.connect(self.path, tuning)
+
+    async def settled(self, held: Container[int] = ()) -> None:
+        """Wait for quiet on both links and check the books."""
+        await settled(lambda: self.ledger.settled(held=held))
+
+
+async def eventually(ready: Callable[[], object]) -> None:
+    """Wait for something that raises no event of its own."""
+    while not ready():  # noqa: ASYNC110
+        await asyncio.sleep(0.002)
+
+
+async def settled(balance: Callable[[], list[str]]) -> None:
+    """Wait until ``balance`` finds nothing wrong; what was wrong last is the failure."""
+    try:
+        async with asyncio.timeout(SETTLE_S):
+            await eventually(lambda: not balance())
+    except TimeoutError:
+        raise AssertionError(balance()) from None
+
+
+@contextlib.asynccontextmanager
+async def rigged(
+    directory: Path,
+    interceptor: Interceptor,
+    handlers: Mapping[str, Handler] | None = None,
+    *,
+    client: Tuning | None = None,
+    runtime: Tuning | None = None,
+    settle: bool = True,
+    held_budget_bytes: int = 128 << 20,
+) -> AsyncIterator[Rig]:
+    """Everything up and connected; sockets live in ``directory``."""
+    ledger = Ledger()
+    near, far = directory / "proxy.sock", directory / "runtime.sock"
+    async with (
+        serving(far, handlers, runtime, ledger.far) as server,
+        relaying(near, far, interceptor, held_budget_bytes) as relay,
+        Client.connected(near, client, ledger.near) as caller,
+    ):
+        rig = Rig(caller, server, relay, ledger, near)
+        yield rig
+        if settle:
+            await rig.settled()
+            faults = [end.fault for end in (caller.endpoint, *server.connections) if end.fault is not None]
+            assert not faults, faults
