@@ -54,7 +54,7 @@ def clip(value: object, length: int = 120) -> str:
         return "a list"
     if isinstance(value, int) and not isinstance(value, bool) and abs(value) > 10**length:
         return "a very large number"
-    shown = repr(value[: length + 1]) if isinstance(value, str) else repr(value)
+    shown = repr(value[: length + 1]) if isinstance(value, str | bytes) else repr(value)
     return shown if len(shown) <= length + 2 else f"{shown[:length]}…"
 
 
@@ -88,13 +88,17 @@ def encode(value: msgspec.Struct | Mapping[str, object]) -> str:
     return msgspec.json.encode(_plain(value), order="sorted").decode()
 
 
-def overlay(base: T, over: T | None) -> T:
-    """``base`` with each field that ``over`` sets (is not None); structs merge by field, lists are replaced."""
+def overlay(base: T, over: msgspec.Struct | None) -> T:
+    """``base`` with each of its fields that ``over`` has and sets (is not None).
+
+    Structs merge by field; lists and maps are replaced. ``over`` may be of another type with fields in common, as a
+    pod's ``CPUBurst`` over the node's ``CPUBurstStrategy``.
+    """
     if over is None:
         return base
     changes: dict[str, Any] = {}
     for name in base.__struct_fields__:
-        ours, theirs = getattr(base, name), getattr(over, name)
+        ours, theirs = getattr(base, name), getattr(over, name, None)
         if theirs is None:
             continue
         merge = isinstance(ours, msgspec.Struct) and isinstance(theirs, msgspec.Struct)
@@ -169,7 +173,7 @@ def _struct(kind: inspect.StructType, value: object, path: str, unknown: Unknown
             found[field.name] = _read(field.type, member, child(path, field.encode_name), unknown)
     for field in fields.values():
         if field.required and field.name not in found:
-            raise SchemaError(child(path, field.encode_name), None, "is missing")
+            raise SchemaError(path, value, f"lacks {field.encode_name}")
     return kind.cls(**found)
 
 
@@ -214,8 +218,10 @@ def _int(kind: inspect.IntType, value: object, path: str) -> int:
         raise SchemaError(path, value, "is not a whole number")
     low = -MAX_INT64 - 1 if kind.ge is None else kind.ge
     high = MAX_INT64 if kind.le is None else kind.le
+    if value < low and kind.le is None:
+        raise SchemaError(path, value, f"is less than {low}")
     if not low <= value <= high:
-        raise SchemaError(path, value, f"is less than {low}" if kind.le is None else f"is not in {low}..{high}")
+        raise SchemaError(path, value, f"is not in {low}..{high}")
     return value
 
 

@@ -1,6 +1,6 @@
 """NodeSLO, the cluster's policy for one node: its fields, and how a received object becomes the policy in force.
 
-``decode`` reads the object (or a rules file of the same shape); ``in_force`` lays it over the built-in defaults and
+``decode`` reads the object (or a rules file of the same shape); ``slo_defaults.in_force`` lays it over the defaults and
 replaces each disabled ``cpuQOS``, ``memoryQOS`` and ``resctrlQOS`` of the pod classes by neutral values, so that
 switching a feature off writes neutral values instead of leaving the last ones behind.
 

@@ -10,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model import schema, slo, slo_defaults
+from koord.model.annotations.values import MemoryPolicy, PodMemoryQOS
 from koord.model.qos import QoSClass
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
-from koord.model.strategies import CPUQOS, MemoryQOS, ResctrlQOS
+from koord.model.strategies import CPUQOS, CPUBurst, CPUBurstPolicy, MemoryQOS, ResctrlQOS
 
 
 def nest(path: str, value: object) -> dict[str, Any]:
@@ -44,7 +45,7 @@ BAD = [
     ("spec.resourceUsedThresholdWithBE.cpuEvictBEUsageThresholdPercent", -1, "-1 is not in 0..100"),
     ("spec.resourceUsedThresholdWithBE.allocatableEvictPriorityThreshold", 8000, "8000 is not in -2147483648..7999"),
     ("spec.resourceUsedThresholdWithBE.evictEnabledPriorityThreshold", 2**31, "is not in -2147483648..2147483647"),
-    ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 2**63, "9223372036854775808 is not"),
+    ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 2**63, "9223372036854775808 is not in 0.."),
     ("spec.cpuBurstStrategy.policy", "on", "'on' is not one of none, cpuBurstOnly, cfsQuotaBurstOnly, auto"),
     ("spec.cpuBurstStrategy.cfsQuotaBurstPercent", 50, "50 is less than 100"),
     ("spec.systemStrategy.totalNetworkBandwidth", "1000Mbps", "'1000Mbps' is not a quantity"),
@@ -179,7 +180,9 @@ NEUTRAL_MEMORY = {
 
 
 @pytest.mark.parametrize("cls", ["lsrClass", "lsClass", "beClass"])
-@pytest.mark.parametrize("said", [None, {}, {"cpuQOS": {"enable": False, "groupIdentity": 1}, "memoryQOS": {"priority": 5}}])
+@pytest.mark.parametrize(
+    "said", [None, {}, {"cpuQOS": {"enable": False, "groupIdentity": 1}, "memoryQOS": {"priority": 5}}]
+)
 def test_disabled_features_become_neutral(cls: str, said: object) -> None:
     spec = slo.decode(nest(f"spec.resourceQOSStrategy.{cls}", said)).spec
     settings = json.loads(schema.encode(slo_defaults.in_force(spec)))["resourceQOSStrategy"][cls]
@@ -191,7 +194,8 @@ def test_disabled_features_become_neutral(cls: str, said: object) -> None:
 
 
 def test_the_system_class_and_block_io_are_never_neutralised() -> None:
-    said = {"systemClass": {"cpuQOS": {"groupIdentity": 1}}, "beClass": {"blkioQOS": {"blocks": [{"name": "/dev/vdb"}]}}}
+    blocks = {"blkioQOS": {"blocks": [{"name": "/dev/vdb"}]}}
+    said = {"systemClass": {"cpuQOS": {"groupIdentity": 1}}, "beClass": blocks}
     in_force = slo_defaults.in_force(slo.decode({"spec": {"resourceQOSStrategy": said}}).spec).resource_qos
     assert in_force is not None
     system, be = in_force.of(QoSClass.SYSTEM), in_force.of(QoSClass.BE)
@@ -203,7 +207,8 @@ def test_the_system_class_and_block_io_are_never_neutralised() -> None:
 
 
 def test_enabled_features_start_from_the_class_defaults() -> None:
-    said = {"cpuQOS": {"enable": True}, "memoryQOS": {"enable": True, "lowLimitPercent": 50}, "resctrlQOS": {"enable": True}}
+    on = {"enable": True}
+    said = {"cpuQOS": on, "memoryQOS": on | {"lowLimitPercent": 50}, "resctrlQOS": on}
     in_force = slo_defaults.in_force(slo.decode(nest("spec.resourceQOSStrategy.beClass", said)).spec).resource_qos
     assert in_force is not None
     be = in_force.be_class
@@ -222,8 +227,20 @@ def test_lse_takes_the_settings_of_lsr() -> None:
     assert strategy.of(QoSClass.LS) is strategy.of(QoSClass.SYSTEM) is None
 
 
+def test_a_pods_settings_overlay_the_nodes() -> None:
+    strategy = slo.CPUBurstStrategy(policy=CPUBurstPolicy.NONE, cpu_burst_percent=200, share_pool_threshold_percent=50)
+    burst = schema.overlay(strategy, CPUBurst(policy=CPUBurstPolicy.AUTO))
+    assert burst == slo.CPUBurstStrategy(
+        policy=CPUBurstPolicy.AUTO, cpu_burst_percent=200, share_pool_threshold_percent=50
+    )
+    memory = schema.overlay(slo_defaults.neutral_memory(), PodMemoryQOS(policy=MemoryPolicy.DEFAULT, priority=3))
+    assert (type(memory), memory.priority, memory.wmark_scale_permill) == (MemoryQOS, 3, 50)
+    assert schema.overlay(memory, None) is memory
+
+
 optional = st.none() | st.integers(0, 100)
-memory_settings = st.builds(MemoryQOS, enable=st.none() | st.booleans(), min_limit_percent=optional, wmark_ratio=optional)
+switch = st.none() | st.booleans()
+memory_settings = st.builds(MemoryQOS, enable=switch, min_limit_percent=optional, wmark_ratio=optional)
 class_settings = st.builds(ResourceQOS, memory_qos=st.none() | memory_settings)
 specs = st.builds(
     NodeSLOSpec,

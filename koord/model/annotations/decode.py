@@ -187,9 +187,10 @@ def _json(text: str) -> object:
 
 
 def _read(cls: type[S], text: str) -> S:
+    """A document that is an object at its top; null is an empty one."""
     document = _json(text)
     try:
-        return schema.read(cls, document)
+        return schema.read(cls, {} if document is None else document)
     except schema.SchemaError as error:
         raise BadValue(str(error)) from error
 

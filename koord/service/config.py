@@ -1,0 +1,48 @@
+"""Reading YAML that people write: every complaint names the file, the path inside it and the value.
+
+Keys are the flags' or the API's own names. Invariant: nothing is guessed; an unknown key or a wrong type is a
+ConfigError, never ignored, so that a typing error cannot silently mean "default".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class ConfigError(ValueError):
+    """A configuration file is unreadable or says something that has no meaning."""
+
+    def __init__(self, file: Path | str, path: str, value: object, why: str) -> None:
+        self.file, self.path, self.value, self.why = str(file), path, value, why
+        where = f"{file}: {path}" if path else str(file)
+        shown = "" if value is None else f" = {value!r}"
+        super().__init__(f"{where}{shown}: {why}")
+
+
+def read_yaml(file: Path) -> Mapping[str, Any]:
+    """The mapping in ``file``; an empty file is an empty mapping. FileNotFoundError stays what it is."""
+    import yaml  # noqa: PLC0415 - 15 ms that a process without a configuration file need not pay
+
+    try:
+        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(file, "", None, f"cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(file, "", None, f"is not UTF-8 at byte {error.start}") from error
+    except RecursionError as error:
+        raise ConfigError(file, "", None, "is nested too deeply") from error
+    except yaml.YAMLError as error:
+        raise ConfigError(file, "", None, f"is not YAML: {_one_line(error)}") from error
+    if document is None:
+        return {}
+    if not isinstance(document, Mapping):
+        raise ConfigError(file, "", document, "must be a mapping")
+    return document
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split())

@@ -1,0 +1,48 @@
+"""Log lines for journald and for people: one line per event on standard error, priority first.
+
+Under systemd (``JOURNAL_STREAM`` is set) each line carries its syslog level as ``<N>`` and no time stamp, since
+the journal adds its own. Invariant: a message with line breaks stays one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from typing import TextIO
+
+LEVELS = ("debug", "info", "warning", "error")
+
+_SYSLOG = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (logging.INFO, 6), (logging.DEBUG, 7))
+
+
+class LineFormatter(logging.Formatter):
+    """``<4>qosd.rules: kept …`` for the journal; ``2026-01-02T03:04:05.678Z warning qosd.rules: kept …`` otherwise."""
+
+    converter = staticmethod(time.gmtime)
+
+    def __init__(self, journal: bool) -> None:
+        super().__init__("%(name)s: %(message)s")
+        self._journal = journal
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = super().format(record).replace("\n", "\\n")
+        if self._journal:
+            return f"<{syslog_priority(record.levelno)}>{line}"
+        stamp = self.formatTime(record, "%Y-%m-%dT%H:%M:%S")
+        return f"{stamp}.{int(record.msecs):03d}Z {record.levelname.lower()} {line}"
+
+
+def syslog_priority(level: int) -> int:
+    """syslog(3)'s number for a logging level: 3 error … 7 debug."""
+    return next((priority for floor, priority in _SYSLOG if level >= floor), 7)
+
+
+def set_up(level: str, packages: Sequence[str], environ: Mapping[str, str], stream: TextIO = sys.stderr) -> None:
+    """Send log lines to ``stream``: those of ``packages`` from ``level`` (one of LEVELS) on, others from warning on."""
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(LineFormatter(journal="JOURNAL_STREAM" in environ))
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    for package in packages:
+        logging.getLogger(package).setLevel(level.upper())

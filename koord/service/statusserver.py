@@ -1,0 +1,100 @@
+"""A few read-only pages over a unix socket or a loopback port: figures, health, a dump of what the process holds.
+
+One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
+process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else; a page that
+fails answers 500 and is logged; the pages are never offered beyond this machine.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from koord.service.unixsocket import permissions, prepare
+
+log = logging.getLogger("koord.service.statusserver")
+
+MAX_CLIENTS = 16
+MAX_HEAD_BYTES = 8192
+TIMEOUT_S = 5.0
+SOCKET_MODE = 0o660
+_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error",
+            503: "Service Unavailable"}
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """An answer: HTTP status, body and media type."""
+
+    status: int
+    body: bytes
+    media_type: str = "text/plain; charset=utf-8"
+
+
+class StatusServer:
+    """Serves ``pages`` (path → function that makes the page) until ``close``."""
+
+    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
+        self._pages = pages
+        self._clients = 0
+        self._server: asyncio.Server | None = None
+
+    async def start(self, endpoint: str) -> None:
+        """``endpoint``: an absolute path (socket of mode 0660) or ``host:port``. Raises OSError, with the path."""
+        if endpoint.startswith("/"):
+            prepare(Path(endpoint))
+            with permissions(SOCKET_MODE):
+                self._server = await asyncio.start_unix_server(self._converse, endpoint, limit=MAX_HEAD_BYTES)
+            return
+        host, _, port = endpoint.rpartition(":")
+        self._server = await asyncio.start_server(self._converse, host.strip("[]"), int(port), limit=MAX_HEAD_BYTES)
+
+    @property
+    def port(self) -> int:
+        """The TCP port that is served."""
+        assert self._server is not None
+        return int(self._server.sockets[0].getsockname()[1])
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._clients += 1
+        try:
+            if self._clients > MAX_CLIENTS:
+                return
+            async with asyncio.timeout(TIMEOUT_S):
+                head = await reader.readuntil(b"\r\n\r\n")
+                writer.write(_encoded(self._answer(head)))
+                await writer.drain()
+        except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
+            log.debug("a status client went away or said too much")
+        finally:
+            self._clients -= 1
+            writer.close()
+
+    def _answer(self, head: bytes) -> Page:
+        words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
+        if len(words) != 3 or not words[2].startswith("HTTP/"):
+            return Page(400, b"not HTTP\n")
+        if words[0] != "GET":
+            return Page(405, b"GET only\n")
+        make = self._pages.get(words[1].split("?")[0])
+        if make is None:
+            return Page(404, f"see {' '.join(self._pages)}\n".encode())
+        try:
+            return make()
+        except Exception:  # a page is a root of its own: it must not end the server
+            log.exception("page %s", words[1])
+            return Page(500, b"see the log\n")
+
+
+def _encoded(page: Page) -> bytes:
+    head = (f"HTTP/1.0 {page.status} {_REASONS.get(page.status, '')}\r\nContent-Type: {page.media_type}\r\n"
+            f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n")
+    return head.encode() + page.body

@@ -1,0 +1,66 @@
+"""Unix sockets of our own: made without a moment of wider permissions and never taken from a live owner.
+
+A socket file outlives a killed process, so a bind must remove it first; but the file may as well belong to a
+process that still listens. Invariant: an existing path is removed only if it is a socket that nobody answers on.
+Fails with SocketTaken, which names path and reason.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import socket
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+UNIX_SCHEME = "unix://"
+
+
+class SocketTaken(OSError):
+    """The path is not ours to bind: something listens on it, or it is no socket."""
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(errno.EADDRINUSE, reason, str(path))
+
+
+def without_scheme(endpoint: str) -> str:
+    """``unix:///run/x.sock`` and ``unix:/run/x.sock`` as the bare path ``/run/x.sock``."""
+    return endpoint.removeprefix(UNIX_SCHEME).removeprefix("unix:")
+
+
+def clear_abandoned(path: Path) -> None:
+    """Remove the socket file at ``path`` if its owner is gone; does nothing when there is no such file."""
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise SocketTaken(path, "exists and is not a socket")
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        probe.settimeout(1.0)
+        try:
+            probe.connect(str(path))
+        except ConnectionRefusedError:
+            path.unlink(missing_ok=True)
+            return
+        except FileNotFoundError:
+            return
+    raise SocketTaken(path, "another process listens on it")
+
+
+def prepare(path: Path) -> None:
+    """Make the directory (0755) of a socket about to be bound, and clear an abandoned file at ``path``."""
+    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    clear_abandoned(path)
+
+
+@contextmanager
+def permissions(mode: int) -> Iterator[None]:
+    """Within the block new sockets have ``mode`` (0o600, 0o660) from the start. Changes the process's umask."""
+    before = os.umask(0o777 & ~mode)
+    try:
+        yield
+    finally:
+        os.umask(before)

@@ -1,0 +1,89 @@
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Page, StatusServer
+
+
+def _fails() -> Page:
+    raise ZeroDivisionError
+
+
+PAGES = {"/ok": lambda: Page(200, b"fine\n"), "/fails": _fails}
+
+
+@pytest.fixture
+async def endpoint(tmp_path: Path) -> AsyncIterator[Path]:
+    server = StatusServer(PAGES)
+    await server.start(str(tmp_path / "dir" / "status.sock"))
+    yield tmp_path / "dir" / "status.sock"
+    server.close()
+
+
+async def exchange(path: Path, request: bytes) -> bytes:
+    reader, writer = await asyncio.open_unix_connection(path)
+    writer.write(request)
+    try:
+        return await asyncio.wait_for(reader.read(), 2)
+    except ConnectionResetError:
+        return b""
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"nonsense\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"\x16\x03\x01\xff\r\n\r\n", 400),
+        (b"POST /ok HTTP/1.1\r\n\r\n", 405), (b"GET /none HTTP/1.1\r\n\r\n", 404),
+        (b"GET /fails HTTP/1.1\r\n\r\n", 500),
+        (b"GET /ok HTTP/1.0\r\n\r\n", 200), (b"GET /ok?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+    ],
+)
+async def test_answers(endpoint: Path, request_bytes: bytes, status: int) -> None:
+    answer = await exchange(endpoint, request_bytes)
+    assert answer.startswith(f"HTTP/1.0 {status} ".encode())
+
+
+async def test_a_whole_answer(endpoint: Path) -> None:
+    assert await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n") == (
+        b"HTTP/1.0 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 5\r\n"
+        b"Connection: close\r\n\r\nfine\n")
+
+
+async def test_an_endless_head_is_cut_off(endpoint: Path) -> None:
+    assert await exchange(endpoint, b"GET /ok HTTP/1.0\r\nX: " + b"x" * 2 * MAX_HEAD_BYTES) == b""
+
+
+async def test_too_many_clients_are_turned_away_and_the_rest_served(endpoint: Path) -> None:
+    silent = [await asyncio.open_unix_connection(endpoint) for _ in range(MAX_CLIENTS)]
+    assert await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n") == b""
+    for _, writer in silent:
+        writer.close()
+    await asyncio.sleep(0.02)
+    assert b"200 OK" in await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n")
+
+
+async def test_the_socket_is_not_open_to_others(endpoint: Path) -> None:
+    assert stat.S_IMODE(os.stat(endpoint).st_mode) == 0o660
+
+
+async def test_a_taken_path_is_an_os_error(endpoint: Path) -> None:
+    with pytest.raises(OSError, match=r"status\.sock"):
+        await StatusServer(PAGES).start(str(endpoint))
+
+
+async def test_loopback() -> None:
+    server = StatusServer(PAGES)
+    await server.start("127.0.0.1:0")
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    writer.write(b"GET /ok HTTP/1.0\r\n\r\n")
+    assert (await reader.read()).endswith(b"fine\n")
+    writer.close()
+    server.close()
