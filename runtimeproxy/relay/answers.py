@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from runtimeproxy.relay.half import Half
+from runtimeproxy.relay.half import Half, Handler
 from runtimeproxy.relay.stream import State, Stream
 from runtimeproxy.wire.frames import (
     ACK,
@@ -44,15 +44,15 @@ class AnswerHalf(Half):
         super().__init__(connection)
         self.decoder = HeaderDecoder(_WANTED)
         self.settled = False  # the runtime's first frames have gone to the client
-        self._handlers = {
+        self._handlers = {SETTINGS: self._settings, WINDOW_UPDATE: self._window_update}
+        self._notes: dict[int, Handler] = {
             DATA: self._data,
             HEADERS: self._headers,
             RST_STREAM: self._rst_stream,
-            SETTINGS: self._settings,
             PUSH_PROMISE: self._push_promise,
             GOAWAY: self._goaway,
-            WINDOW_UPDATE: self._window_update,
         }
+        self._in_order = {**self._handlers, **self._notes}
 
     def forward(self, data: bytes) -> None:
         connection = self.connection
@@ -68,6 +68,21 @@ class AnswerHalf(Half):
             self.forward(data)
             return len(data), 0
         return super().consume(data)
+
+    def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
+        """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
+
+        While a barrier is out, its acknowledgement has to find what came before it accounted for.
+        """
+        if self.connection.barriers:
+            self.relay_with(self._in_order, data, frames, used)
+            return
+        self.relay_with(self._handlers, data, frames, used)
+        notes = self._notes
+        for frame in frames:
+            note = notes.get(frame[0])
+            if note is not None:
+                note(data, frame)
 
     # frames
 
@@ -126,6 +141,7 @@ class AnswerHalf(Half):
         barrier = acks.popleft() if acks else None
         if barrier is None:
             return None
+        self.connection.barriers -= 1
         self.connection.requests.held.barrier(barrier)
         return b""
 

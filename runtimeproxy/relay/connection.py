@@ -70,6 +70,7 @@ class Connection:
         self.counters = policy.counters
         self.streams: dict[int, Route | Stream] = {}
         self.acks: deque[Stream | None] = deque()  # SETTINGS sent to the runtime: the client's (None) or a barrier
+        self.barriers = 0  # how many of them are barriers
         self.runtime_settings: deque[list[tuple[int, int]]] = deque()  # those the client has not acknowledged yet
         self.last_stream = 0
         self.last_allowed = MAX_STREAM_ID
@@ -161,6 +162,8 @@ class Connection:
             return
         self.draining = True
         if not self.answers.settled:  # nothing may precede the runtime's SETTINGS
+            if not self.requests.started:
+                self.close()
             return
         self.announce_drain()
 

@@ -195,6 +195,7 @@ class HeldStreams:
         stream.state = State.REFUSING
         stream.verdict = (verdict.code, verdict.message)
         connection.acks.append(stream)
+        connection.barriers += 1
         connection.requests.send_behind_headers(stream.id, rst_stream(stream.id, CANCEL) + settings())
 
     def barrier(self, stream: Stream) -> None:

@@ -49,7 +49,7 @@ class RequestHalf(Half):
         self.decoder = HeaderDecoder(_WANTED)
         self.outbox = Outbox(connection)
         self.held = HeldStreams(connection)
-        self._preface_seen = False
+        self.started = False  # the preface has been seen
         self._pumping = False
         self._abandoned: dict[int, None] = {}  # refused before the client had ended them: their DATA is dropped
         self._handlers = {
@@ -67,7 +67,7 @@ class RequestHalf(Half):
         self.connection.answers.write(data)
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        if self._preface_seen:
+        if self.started:
             return super().consume(data)
         if self.connection.raw or not PREFACE.startswith(data[: len(PREFACE)]):
             self.connection.raw = True
@@ -76,7 +76,7 @@ class RequestHalf(Half):
         if len(data) < len(PREFACE):
             return 0, len(PREFACE)
         frames, used, need = split(data, len(PREFACE), self.max_frame_bytes)
-        self._preface_seen = True
+        self.started = True
         self.relay(data, frames, used)
         return used, need
 

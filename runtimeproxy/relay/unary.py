@@ -53,12 +53,8 @@ from runtimeproxy.wire.hpack import HeaderDecoder, HpackError, literal
 MAX_ANSWER_BYTES = 16 << 20
 _WINDOW_BYTES = 1 << 20  # what a peer may send us before we credit it
 DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 4, 8, 13, 14
-_FIXED = (
-    b"\x83\x86"  # :method POST, :scheme http
-    + literal(b":authority", b"localhost")
-    + literal(b"content-type", b"application/grpc")
-    + literal(b"te", b"trailers")
-)
+_PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
+_FIXED = literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers")
 
 
 class UnaryError(Exception):
@@ -170,7 +166,8 @@ class _Link(asyncio.Protocol):
         stream, self._next_stream = self._next_stream, self._next_stream + 2
         if self._next_stream > MAX_STREAM_ID:
             self.usable = False
-        block = _FIXED + literal(b":path", path.encode()) + literal(b"grpc-timeout", b"%dm" % max(1, timeout_s * 1000))
+        block = _PSEUDO + literal(b":path", path.encode())  # pseudo-header fields come first: grpc-go insists
+        block += _FIXED + literal(b"grpc-timeout", b"%dm" % max(1, timeout_s * 1000))
         block += b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
         pending = _Pending(self._loop.create_future(), grpc_body(message), self._initial_window_bytes)
         self._pending[stream] = pending

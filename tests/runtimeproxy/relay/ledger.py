@@ -59,18 +59,20 @@ class FrameCutter:
         """The frames completed by ``data``, header included; the client's preface is its own first item."""
         self._rest += data
         whole: list[bytes] = []
-        while (size := self._next_size()) <= len(self._rest):
-            whole.append(bytes(self._rest[:size]))
-            del self._rest[:size]
-            self._preface = False
+        begin = 0
+        while (end := begin + self._size_at(begin)) <= len(self._rest):
+            whole.append(bytes(self._rest[begin:end]))
+            begin, self._preface = end, False
+        del self._rest[:begin]
         return whole
 
-    def _next_size(self) -> int:
+    def _size_at(self, begin: int) -> int:
+        """Bytes of the frame that starts at ``begin``, or of its header while that is incomplete."""
         if self._preface:
             return len(PREFACE)
-        if len(self._rest) < FRAME_HEADER_BYTES:
+        if len(self._rest) < begin + FRAME_HEADER_BYTES:
             return FRAME_HEADER_BYTES
-        return FRAME_HEADER_BYTES + int.from_bytes(self._rest[:3], "big")
+        return FRAME_HEADER_BYTES + int.from_bytes(self._rest[begin : begin + 3], "big")
 
 
 @dataclass(slots=True)

@@ -13,6 +13,7 @@ import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import cast
 
 from h2.config import H2Configuration
 from h2.connection import H2Connection
@@ -122,8 +123,7 @@ class Endpoint(asyncio.Protocol):
     # --- asyncio.Protocol -------------------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)
         self.h2.initiate_connection()
         if (extra := self._tuning.connection_window - 65_535) > 0:
             self.h2.increment_flow_control_window(extra)

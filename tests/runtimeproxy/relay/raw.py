@@ -6,6 +6,7 @@ Header blocks here use the static table only, so that any number of streams can 
 from __future__ import annotations
 
 import asyncio
+from typing import cast
 
 from tests.runtimeproxy.relay.ledger import FRAME_HEADER_BYTES, PREFACE, FrameCutter
 
@@ -63,8 +64,7 @@ class Sink(asyncio.Protocol):
         self._task: asyncio.Task[None] | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        self._transport = transport = cast(asyncio.Transport, transport)
         transport.write(frame(SETTINGS))
         if not self._reads:
             transport.pause_reading()

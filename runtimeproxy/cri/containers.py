@@ -1,0 +1,192 @@
+"""Requests about containers: what hooks are asked, what is edited, and what the cache keeps.
+
+Invariant: the cache changes only in commits, and an object that neither cache nor runtime knows is forwarded (the
+runtime says NotFound itself).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from functools import partial
+
+from koord.pb.cri import api_pb2 as cri
+from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri import patch
+from runtimeproxy.cri.codec import add_pod, container_entry, container_request, decode
+from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.cri.methods import CREATE, UPDATE
+from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder, RebuildFailed
+from runtimeproxy.cri.repeats import pod_as_sent, repeats
+from runtimeproxy.cri.resources import meaningful, merge_update
+from runtimeproxy.cri.sandboxes import Decision, Sandboxes, subject
+from runtimeproxy.cri.store import ContainerEntry, PodEntry
+from runtimeproxy.cri.world import Commit, World, log
+from runtimeproxy.hooks.chain import Agreed, Question
+from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.messages import CONTAINER
+from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.intercept import Call, Forward, Refuse
+
+
+class Containers:
+    def __init__(self, world: World, rebuilder: Rebuilder, sandboxes: Sandboxes) -> None:
+        self._world = world
+        self._rebuilder = rebuilder
+        self._sandboxes = sandboxes
+
+    async def create(self, call: Call, message: bytes, service: str) -> Decision:
+        """CreateContainer."""
+        request = decode(cri.CreateContainerRequest, message)
+        entry = await self._sandbox_of(call, request.pod_sandbox_id, service)
+        again, sent = repeats(request, entry)
+        pod = pod_as_sent(request, entry, again)
+        container, hidden = container_request(request.config)
+        add_pod(container, pod)
+        agreed: Agreed | Refuse = Agreed(before={})
+        if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
+            own_tree = request.sandbox_config.linux.cgroup_parent or pod.cgroup_parent
+            guard = Guard(frozenset(TABLES[CREATE]), own_tree, self._world.options.foreign_parents, hidden)
+            agreed = await self._ask(Stage.PRE_CREATE, container, guard, call)
+        if isinstance(agreed, Refuse):
+            return agreed, None
+        edited = patch.apply(message, SANDBOX_OF_CREATE, again)
+        edited = patch.apply(edited, TABLES[CREATE], agreed.edits)
+        self._world.report(CREATE, subject(pod), Agreed(before=sent), again)
+        self._world.report(CREATE, _subject(container), agreed, agreed.edits)
+        return Forward(edited), partial(self._created, request.pod_sandbox_id, container, pod)
+
+    async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
+        """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
+        try:
+            return await self._sandboxes.entry(service, pod_id, self._world.left_s(call, TIMEOUT_S))
+        except RebuildFailed as error:
+            if self._world.fails_closed(Stage.PRE_CREATE):
+                raise
+            log.warning("CreateContainer in sandbox %s: its edits cannot be repeated: %s", pod_id, error)
+            return None
+
+    def passed_create(self, message: bytes) -> Commit:
+        """A CreateContainer that nobody wanted to edit."""
+        request = decode(cri.CreateContainerRequest, message)
+        entry = self._world.store.pod(request.pod_sandbox_id)
+        pod = pod_as_sent(request, entry, {})
+        return partial(self._created, request.pod_sandbox_id, container_request(request.config)[0], pod)
+
+    def _created(self, pod_id: str, container: hooks.ContainerResourceHookRequest, pod: hooks.PodSandboxHookRequest,
+                 answer: bytes | None) -> None:
+        container_id = decode(cri.CreateContainerResponse, answer or b"").container_id
+        store = self._world.store
+        sandbox = store.pod(pod_id)
+        if sandbox is not None:  # kubelet sends the pod's current annotations with each container
+            self._sandboxes.replace(pod_id, sandbox, pod)
+        if container_id:
+            store.put_container(container_id, container_entry(pod_id, container_id, container))
+
+    async def update(self, call: Call, message: bytes, service: str) -> Decision:
+        """UpdateContainerResources."""
+        request = decode(cri.UpdateContainerResourcesRequest, message)
+        container = await self._known(service, request.container_id, self._world.left_s(call, TIMEOUT_S))
+        if container is None:
+            return Forward(message), None
+        _merge(container, request)
+        guard = Guard(frozenset(TABLES[UPDATE]))
+        agreed = await self._ask(Stage.PRE_UPDATE, container, guard, call)
+        if isinstance(agreed, Refuse):
+            return agreed, None
+        edits = meaningful(agreed.edits, request.linux)
+        edited = patch.apply(message, TABLES[UPDATE], edits)
+        self._world.report(UPDATE, _subject(container), agreed, edits)
+        return Forward(edited), self.passed_update(edited)
+
+    def passed_update(self, message: bytes) -> Commit:
+        """An UpdateContainerResources as the runtime gets it."""
+        return partial(self._updated, decode(cri.UpdateContainerResourcesRequest, message))
+
+    def _updated(self, request: cri.UpdateContainerResourcesRequest, answer: bytes | None) -> None:
+        store = self._world.store
+        entry = store.container(request.container_id)
+        if entry is not None:
+            container = decode(hooks.ContainerResourceHookRequest, entry.request)
+            _merge(container, request)
+            store.put_container(request.container_id, ContainerEntry(entry.pod_id, container.SerializeToString()))
+
+    async def start(self, call: Call, message: bytes, service: str) -> Decision:
+        """StartContainer: hooks may only refuse."""
+        container_id = decode(cri.StartContainerRequest, message).container_id
+        container = await self._known(service, container_id, self._world.left_s(call, TIMEOUT_S))
+        if container is not None:
+            agreed = await self._ask(Stage.PRE_START, container, Guard(frozenset()), call)
+            if isinstance(agreed, Refuse):
+                return agreed, None
+        return Forward(message), self.started(message, service)
+
+    def started(self, message: bytes, service: str) -> Commit:
+        container_id = decode(cri.StartContainerRequest, message).container_id
+        return lambda answer: self._tell(Stage.POST_START, partial(self._known, service, container_id, TIMEOUT_S))
+
+    def stopped(self, message: bytes, service: str) -> Commit:
+        container_id = decode(cri.StopContainerRequest, message).container_id
+        return lambda answer: self._tell(Stage.POST_STOP, partial(self._known, service, container_id, TIMEOUT_S))
+
+    def removed(self, message: bytes, service: str) -> Commit:
+        """The container is gone with the answer, so what post hooks are told is what the cache has now."""
+        container_id = decode(cri.RemoveContainerRequest, message).container_id
+        entry = self._world.store.container(container_id)
+
+        async def last_known() -> hooks.ContainerResourceHookRequest | None:
+            return None if entry is None else await self._with_pod(service, entry, TIMEOUT_S)
+
+        def commit(answer: bytes | None) -> None:
+            self._world.store.remove_container(container_id)
+            self._tell(Stage.POST_REMOVE, last_known)
+
+        return commit
+
+    async def _known(self, service: str, container_id: str,
+                     timeout_s: float) -> hooks.ContainerResourceHookRequest | None:
+        """The container with its pod; None if nobody knows it or it is left alone. Raises RebuildFailed."""
+        store = self._world.store
+        entry = store.container(container_id)
+        if entry is None and container_id:
+            entry = await self._rebuilder.container(service, container_id, timeout_s)
+            if entry is not None:
+                store.put_container(container_id, entry)
+        return None if entry is None else await self._with_pod(service, entry, timeout_s)
+
+    async def _with_pod(self, service: str, entry: ContainerEntry,
+                        timeout_s: float) -> hooks.ContainerResourceHookRequest | None:
+        container = decode(hooks.ContainerResourceHookRequest, entry.request)
+        sandbox = await self._sandboxes.entry(service, entry.pod_id, timeout_s)
+        if sandbox is not None:
+            pod = decode(hooks.PodSandboxHookRequest, sandbox.request)
+            if self._sandboxes.is_exempt(pod):
+                return None
+            add_pod(container, pod)
+        return container
+
+    def _tell(self, stage: Stage, known: Callable[[], Awaitable[hooks.ContainerResourceHookRequest | None]]) -> None:
+        async def make() -> bytes | None:
+            container = await known()
+            return None if container is None else container.SerializeToString()
+
+        for server in self._world.servers:
+            if server.wants(stage):
+                server.post(stage, make)
+
+    async def _ask(self, stage: Stage, container: hooks.ContainerResourceHookRequest, guard: Guard,
+                   call: Call) -> Agreed | Refuse:
+        parse = partial(decode, hooks.ContainerResourceHookResponse)
+        question = Question(stage, container, CONTAINER, parse, guard, _subject(container))
+        return await self._world.chain().ask(question, self._world.deadline(call))
+
+
+def _subject(container: hooks.ContainerResourceHookRequest) -> str:
+    """How logs name the container."""
+    pod = container.pod_meta
+    return f"container {pod.namespace}/{pod.name}/{container.container_meta.name}"
+
+
+def _merge(container: hooks.ContainerResourceHookRequest, request: cri.UpdateContainerResourcesRequest) -> None:
+    if request.HasField("linux"):
+        merge_update(container.container_resources, request.linux)
+    container.container_annotations.update(request.annotations)

@@ -1,0 +1,38 @@
+"""The cache as an operator may see it: every field by name, values only where they may be logged."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.codec import decode
+from runtimeproxy.cri.store import ContainerEntry, PodEntry, Store
+from runtimeproxy.hooks.edits import Edits, name
+from runtimeproxy.hooks.messages import CONTAINER, POD, flatten
+from runtimeproxy.hooks.observe import shown
+
+
+def dump_store(store: Store) -> dict[str, object]:
+    """Pods and containers by id, as JSON values."""
+    return {
+        "pods": {pod_id: _pod(entry) for pod_id, entry in store.pods()},
+        "containers": {container_id: _container(entry) for container_id, entry in store.containers()},
+    }
+
+
+def _pod(entry: PodEntry) -> dict[str, object]:
+    pod = decode(hooks.PodSandboxHookRequest, entry.request)
+    return {
+        "namespace": entry.namespace, "name": pod.pod_meta.name, "uid": entry.uid,
+        "fields": _shown(flatten(pod, POD)), "edited": _shown(entry.edits), "readFromRuntime": entry.rebuilt,
+    }
+
+
+def _container(entry: ContainerEntry) -> dict[str, object]:
+    container = decode(hooks.ContainerResourceHookRequest, entry.request)
+    return {"pod": entry.pod_id, "name": container.container_meta.name,
+            "fields": _shown(flatten(container, CONTAINER))}
+
+
+def _shown(state: Edits) -> Mapping[str, str]:
+    return {name(slot): shown(slot, value) for slot, value in state.items()}

@@ -1,0 +1,78 @@
+"""The handlers by method. Importing this module imports protobuf, so the interceptor does it late."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from runtimeproxy.cri import methods
+from runtimeproxy.cri.containers import Containers
+from runtimeproxy.cri.dump import dump_store
+from runtimeproxy.cri.rebuild import Rebuilder, RebuildFailed
+from runtimeproxy.cri.sandboxes import Decision, Sandboxes
+from runtimeproxy.cri.world import Commit, World, log
+from runtimeproxy.hooks.server import UnaryCaller
+from runtimeproxy.intercept import Call
+
+UNIMPLEMENTED = 12
+
+
+class Engine:
+    """``runtime`` calls the runtime itself, for what the cache lacks."""
+
+    def __init__(self, world: World, runtime: UnaryCaller) -> None:
+        self._world = world
+        self._rebuilder = Rebuilder(runtime)
+        pods = self._pods = Sandboxes(world, self._rebuilder)
+        containers = Containers(world, self._rebuilder, pods)
+        self._held: dict[str, Callable[[Call, bytes, str], Awaitable[Decision]]] = {
+            methods.RUN_POD: pods.run,
+            methods.UPDATE_POD: pods.update,
+            methods.REMOVE_POD: pods.remove,
+            methods.CREATE: containers.create,
+            methods.START: containers.start,
+            methods.UPDATE: containers.update,
+        }
+        self._tapped: dict[str, Callable[[bytes, str], Commit]] = {
+            methods.RUN_POD: lambda message, service: pods.ran(message),
+            methods.STOP_POD: pods.stopped,
+            methods.REMOVE_POD: lambda message, service: pods.removed(message),
+            methods.UPDATE_POD: lambda message, service: pods.updated(message),
+            methods.CREATE: lambda message, service: containers.passed_create(message),
+            methods.START: containers.started,
+            methods.STOP: containers.stopped,
+            methods.REMOVE: containers.removed,
+            methods.UPDATE: lambda message, service: containers.passed_update(message),
+        }
+
+    async def held(self, call: Call, message: bytes) -> Decision:
+        """Decide on a held request. Raises typed errors for what it cannot read or find out."""
+        service, method = methods.split(call.path)
+        return await self._held[method.name](call, message, service)
+
+    def tapped(self, path: str, message: bytes) -> Commit:
+        """What to do once the runtime has accepted a request that passed. Raises UndecodableMessage."""
+        service, method = methods.split(path)
+        return self._tapped[method.name](message, service)
+
+    async def learn_sandboxes(self) -> bool:
+        """Fill the cache from the runtime's own list of sandboxes; False if it cannot be had now."""
+        for service in methods.SERVICES:
+            try:
+                self._world.store.listed(await self._rebuilder.sandboxes(service))
+            except RebuildFailed as error:
+                log.info("the runtime's sandboxes are not known yet: %s", error)
+                if error.code != UNIMPLEMENTED:
+                    return False
+            else:
+                return True
+        return False
+
+    def learn_own_pods(self) -> None:
+        """See which pods the hook servers live in, as far as they are connected."""
+        self._pods.learn_own_pods()
+
+    def dump(self) -> dict[str, object]:
+        return dump_store(self._world.store)
+
+    def close(self) -> None:
+        self._rebuilder.close()

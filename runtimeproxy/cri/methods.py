@@ -1,0 +1,75 @@
+"""Which CRI calls are intercepted, and how, given which hook servers there are.
+
+One row per method; the plans follow from it and are looked up by path for every stream. A call nobody wants to edit
+still passes through a tap where the cache needs what it says. Invariant: a path that is not in the table is passed
+on without being looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.intercept import Plan, Treatment
+
+SERVICES = ("/runtime.v1.RuntimeService/", "/runtime.v1alpha2.RuntimeService/")
+
+RUN_POD = "RunPodSandbox"
+STOP_POD = "StopPodSandbox"
+REMOVE_POD = "RemovePodSandbox"
+UPDATE_POD = "UpdatePodSandboxResources"
+CREATE = "CreateContainer"
+START = "StartContainer"
+STOP = "StopContainer"
+REMOVE = "RemoveContainer"
+UPDATE = "UpdateContainerResources"
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """``tapped``: the cache needs the request; ``answer``: and the id in the answer."""
+
+    name: str
+    pre: Stage | None = None
+    post: Stage | None = None
+    tapped: bool = True
+    answer: bool = False
+
+
+METHODS = {method.name: method for method in (
+    Method(RUN_POD, pre=Stage.PRE_RUN_POD, answer=True),
+    Method(STOP_POD, post=Stage.POST_STOP_POD),
+    Method(REMOVE_POD, pre=Stage.PRE_REMOVE_POD),
+    Method(UPDATE_POD, pre=Stage.PRE_UPDATE_POD),
+    Method(CREATE, pre=Stage.PRE_CREATE, answer=True),
+    Method(START, pre=Stage.PRE_START, post=Stage.POST_START, tapped=False),
+    Method(STOP, post=Stage.POST_STOP),
+    Method(REMOVE, post=Stage.POST_REMOVE),
+    Method(UPDATE, pre=Stage.PRE_UPDATE),
+)}
+
+
+def split(path: str) -> tuple[str, Method]:
+    """The service prefix (with both slashes) and the method of an intercepted path; KeyError for any other."""
+    slash = path.rindex("/") + 1
+    return path[:slash], METHODS[path[slash:]]
+
+
+def plans(wanted: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool], hold_create: bool) -> dict[str, Plan]:
+    """The plan of every intercepted path.
+
+    ``wanted``: does any server list the stage; ``fails_closed``: and is one of them under policy Fail;
+    ``hold_create``: a sandbox may have been edited, so that its containers' requests need the same edit.
+    """
+    found: dict[str, Plan] = {}
+    for method in METHODS.values():
+        if (method.pre and wanted(method.pre)) or (method.name == CREATE and hold_create):
+            closed = method.pre is not None and fails_closed(method.pre)
+            plan = Plan(Treatment.HOLD, method.answer, closed)
+        elif method.tapped or (method.post and wanted(method.post)):
+            plan = Plan(Treatment.TAP, method.answer)
+        else:
+            continue
+        found.update({service + method.name: plan for service in SERVICES})
+    return found

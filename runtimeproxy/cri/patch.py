@@ -1,0 +1,75 @@
+"""Edits put into a CRI request's bytes, as the table in ``fields`` says.
+
+Appended values are grouped by the message they belong to, so that ten resource fields cost one patch behind the
+original. Invariant: what is not named by an edit keeps its bytes and its order; no edits return the very object.
+A variable that occurs several times is changed in each place, since runtimes differ in which one counts.
+"""
+
+from __future__ import annotations
+
+from runtimeproxy.cri.fields import How, Owned, Table
+from runtimeproxy.hooks.edits import Edits, Value
+from runtimeproxy.wire.protowire import Path, bytes_field, edit_entries, int_field, last_bytes, nested, set_last
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+KEY, VALUE = 1, 2  # of map entries, of KeyValue and of HugepageLimit alike
+
+
+class EditTooLarge(ValueError):
+    """The edited request would exceed what the runtime accepts, which the original does not."""
+
+
+def apply(message: bytes, table: Table, edits: Edits) -> bytes:
+    """``message`` with ``edits``; raises MalformedMessage, EditTooLarge, and KeyError for a field not in ``table``."""
+    if not edits:
+        return message
+    appended: dict[Path, bytearray] = {}
+    visitors: dict[Path, _Entries] = {}
+    for slot, value in edits.items():
+        owned = table[slot.field]
+        if owned.how in (How.BYTES_LIST, How.INT_LIST) or value is None:
+            visitors.setdefault(owned.path, _Entries(owned, {})).wanted[slot.key] = value
+        else:
+            appended.setdefault(owned.path[:-1], bytearray()).extend(_field(owned, slot.key, value))
+    edited = edit_entries(message, visitors) if visitors else message
+    for path, entries in visitors.items():
+        appended.setdefault(path[:-1], bytearray()).extend(entries.missing())
+    edited += b"".join(nested(path, bytes(content)) for path, content in appended.items() if content)
+    if len(edited) > MAX_MESSAGE_BYTES >= len(message):
+        raise EditTooLarge(f"{len(edited)} bytes after the edit, {len(message)} before")
+    return edited
+
+
+class _Entries:
+    """Visits the entries of one map or list and remembers which of the wanted keys it met."""
+
+    def __init__(self, owned: Owned, wanted: dict[str, Value]) -> None:
+        self._owned = owned
+        self.wanted = wanted
+        self._met: set[str] = set()
+
+    def __call__(self, entry: bytes) -> bytes | None:
+        key = last_bytes(entry, KEY).decode("utf-8", "surrogateescape")
+        if key not in self.wanted:
+            return entry
+        self._met.add(key)
+        value = self.wanted[key]
+        return None if value is None else set_last(entry, VALUE, _value(value))
+
+    def missing(self) -> bytes:
+        """Entries for the wanted keys that were not there."""
+        return b"".join(_field(self._owned, key, value) for key, value in self.wanted.items()
+                        if value is not None and key not in self._met)
+
+
+def _field(owned: Owned, key: str, value: Value) -> bytes:
+    number = owned.path[-1]
+    if owned.how in (How.INT, How.STRING):
+        return _value(value, number)
+    return bytes_field(number, bytes_field(KEY, key.encode()) + _value(value))
+
+
+def _value(value: Value, number: int = VALUE) -> bytes:
+    if isinstance(value, int):
+        return int_field(number, value)
+    return bytes_field(number, value if isinstance(value, bytes) else str(value).encode())

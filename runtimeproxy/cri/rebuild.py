@@ -1,0 +1,179 @@
+"""What the cache lacks, read from the runtime itself: after a restart, or when the cache forgot an object.
+
+A list of sandboxes in the background, once; then a verbose status for each object that a call names and nobody knows.
+Concurrent questions about one object share one call, and few calls run at a time. The verbose status holds one JSON
+text; containerd's and CRI-O's differ in where they keep things, and nothing in it is taken for granted.
+Invariant: an object that the runtime does not know is None; what could not be found out is ``RebuildFailed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+from koord.pb.cri import api_pb2 as cri
+from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.codec import container_entry, convert, decode, pod_entry
+from runtimeproxy.cri.runtimejson import mapping, oci_resources, resources_from_cri, text
+from runtimeproxy.cri.store import ContainerEntry, PodEntry
+from runtimeproxy.hooks.server import UnaryCaller, UndecodableMessage
+from runtimeproxy.relay.unary import UnaryError
+
+NOT_FOUND = 5
+CALLS_AT_A_TIME = 4
+TIMEOUT_S = 1.0
+LIST_TIMEOUT_S = 10.0
+REPLACED = "\ufffd"  # what Go's JSON writes for bytes that are not UTF-8; such values are kept from hook servers
+T = TypeVar("T")
+
+
+class RebuildFailed(Exception):
+    """The runtime could not be asked, or its answer not be read; ``code`` is its gRPC status if there was one."""
+
+    def __init__(self, reason: str, code: int | None = None) -> None:
+        super().__init__(reason)
+        self.code = code
+
+
+class Rebuilder:
+    """Asks the runtime behind ``caller``."""
+
+    def __init__(self, caller: UnaryCaller) -> None:
+        self._caller = caller
+        self._slots = asyncio.Semaphore(CALLS_AT_A_TIME)
+        self._under_way: dict[str, asyncio.Task[Any]] = {}
+
+    async def sandboxes(self, service: str) -> list[tuple[str, PodEntry]]:
+        """Id and entry (without cgroup parent) of every sandbox. Raises RebuildFailed."""
+        answer = await self._call(service + "ListPodSandbox", b"", LIST_TIMEOUT_S)
+        return [(item.id, pod_entry(_pod(item), rebuilt=True, complete=False))
+                for item in self._read(cri.ListPodSandboxResponse, answer).items]
+
+    async def pod(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
+        """The sandbox as the runtime has it; raises RebuildFailed."""
+        return await self._shared(pod_id, timeout_s, lambda: self._pod(service, pod_id))
+
+    async def container(self, service: str, container_id: str, timeout_s: float) -> ContainerEntry | None:
+        """The container as the runtime has it; raises RebuildFailed."""
+        return await self._shared(container_id, timeout_s, lambda: self._container(service, container_id))
+
+    def close(self) -> None:
+        for task in self._under_way.values():
+            task.cancel()
+        self._caller.close()
+
+    async def _shared(self, key: str, timeout_s: float, read: Callable[[], Awaitable[T | None]]) -> T | None:
+        task: asyncio.Task[T | None] | None = self._under_way.get(key)
+        if task is None:
+            task = self._under_way[key] = asyncio.ensure_future(self._bounded(read))
+            task.add_done_callback(lambda done: self._finished(key, done))
+        try:
+            async with asyncio.timeout(max(0.0, timeout_s)):
+                return await asyncio.shield(task)
+        except TimeoutError as error:
+            raise RebuildFailed(f"the runtime did not tell about {key} within {timeout_s:.3g} s") from error
+
+    def _finished(self, key: str, task: asyncio.Task[Any]) -> None:
+        del self._under_way[key]
+        if not task.cancelled():
+            task.exception()  # seen here, since nobody may be waiting any more
+
+    async def _bounded(self, read: Callable[[], Awaitable[T | None]]) -> T | None:
+        async with self._slots:
+            try:
+                return await read()
+            except RebuildFailed as error:
+                if error.code == NOT_FOUND:
+                    return None
+                raise
+
+    async def _call(self, path: str, message: bytes, timeout_s: float) -> bytes:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return (await self._caller.call(path, message, timeout_s)).message
+        except TimeoutError as error:
+            raise RebuildFailed(f"{path}: no answer within {timeout_s:g} s") from error
+        except UnaryError as error:
+            raise RebuildFailed(f"{path}: {error}", error.code) from error
+
+    @staticmethod
+    def _read(kind: type[T], answer: bytes) -> T:
+        try:
+            return decode(kind, answer)  # type: ignore[type-var]
+        except UndecodableMessage as error:
+            raise RebuildFailed(str(error)) from error
+
+    async def _pod(self, service: str, pod_id: str) -> PodEntry | None:
+        question = cri.PodSandboxStatusRequest(pod_sandbox_id=pod_id, verbose=True).SerializeToString()
+        answer = await self._call(service + "PodSandboxStatus", question, TIMEOUT_S)
+        response = self._read(cri.PodSandboxStatusResponse, answer)
+        request = _pod(response.status)
+        info = _info(response.info)
+        linux = mapping(mapping(info, "config"), "linux")
+        crio = mapping(mapping(info, "runtimeSpec"), "annotations")
+        request.cgroup_parent = text(linux, "cgroup_parent") or text(crio, "io.kubernetes.cri-o.CgroupParent")
+        resources_from_cri(mapping(linux, "resources"), request, "resources")
+        resources_from_cri(mapping(linux, "overhead"), request, "overhead")
+        return pod_entry(request, rebuilt=True)
+
+    async def _container(self, service: str, container_id: str) -> ContainerEntry | None:
+        question = cri.ContainerStatusRequest(container_id=container_id, verbose=True).SerializeToString()
+        answer = await self._call(service + "ContainerStatus", question, TIMEOUT_S)
+        response = self._read(cri.ContainerStatusResponse, answer)
+        info = _info(response.info)
+        request = _container(response.status, info)
+        pod_id = text(info, "sandboxID") or await self._sandbox_of(service, container_id)
+        return container_entry(pod_id, container_id, request)
+
+    async def _sandbox_of(self, service: str, container_id: str) -> str:
+        question = cri.ListContainersRequest(filter=cri.ContainerFilter(id=container_id)).SerializeToString()
+        answer = await self._call(service + "ListContainers", question, TIMEOUT_S)
+        found = self._read(cri.ListContainersResponse, answer).containers
+        return found[0].pod_sandbox_id if found else ""
+
+
+def _pod(item: cri.PodSandbox | cri.PodSandboxStatus) -> hooks.PodSandboxHookRequest:
+    request = hooks.PodSandboxHookRequest(
+        runtime_handler=item.runtime_handler, labels=item.labels, annotations=item.annotations)
+    convert(item.metadata, request.pod_meta)
+    return request
+
+
+def _container(status: cri.ContainerStatus, info: Mapping[str, Any]) -> hooks.ContainerResourceHookRequest:
+    """The runtime's spec is what updates change, so it comes first; then the status; then the configuration."""
+    request = hooks.ContainerResourceHookRequest(
+        container_meta=hooks.ContainerMetadata(name=status.metadata.name, attempt=status.metadata.attempt),
+        container_annotations=status.annotations, container_envs=dict(_envs(info)))
+    spec = mapping(info, "runtimeSpec")
+    if mapping(mapping(spec, "linux"), "resources"):
+        oci_resources(spec, request.container_resources)
+    elif status.resources.HasField("linux"):
+        convert(status.resources.linux, request.container_resources)
+    else:
+        linux = mapping(mapping(info, "config"), "linux")
+        resources_from_cri(mapping(linux, "resources"), request, "container_resources")
+    return request
+
+
+def _envs(info: Mapping[str, Any]) -> Iterator[tuple[str, bytes]]:
+    """The variables of the container's configuration, with the values its process has.
+
+    The configuration's own values may be text or base64, depending on the runtime's CRI version.
+    """
+    configured = mapping(info, "config").get("envs")
+    names = {text(item, "key") for item in configured if isinstance(item, dict)} if isinstance(configured, list) else ()
+    process = mapping(mapping(info, "runtimeSpec"), "process").get("env")
+    for variable in process if isinstance(process, list) else ():
+        name, equals, value = str(variable).partition("=")
+        if equals and name in names and REPLACED not in value:
+            yield name, value.encode("utf-8", "replace")
+
+
+def _info(info: Mapping[str, str]) -> Mapping[str, Any]:
+    try:
+        parsed = json.loads(info.get("info", "{}"))
+    except (ValueError, RecursionError) as error:
+        raise RebuildFailed(f"verbose status is not JSON: {error}") from error
+    return parsed if isinstance(parsed, dict) else {}

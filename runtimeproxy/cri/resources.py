@@ -1,0 +1,32 @@
+"""UpdateContainerResources: what the container has, what kubelet asks to change, and what may be sent.
+
+To the runtime 0 and "" mean "leave alone", so an update says only what it carries; a hook server, though, wants to
+see all of the container's resources. It is shown the last asserted ones with the request merged over them, and only
+what it changes is added to the request. Invariant: an update never brings back a value that neither kubelet nor a
+hook asked for now.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from runtimeproxy.hooks.edits import CPUSETS, RESOURCE_SCALARS, Edits
+from runtimeproxy.hooks.messages import apply_resource, flatten_resources
+
+
+def merge_update(asserted: Any, update: Any) -> None:
+    """Merge ``update`` into ``asserted`` as the runtime does; both are a LinuxContainerResources of either protocol."""
+    for slot, value in flatten_resources(update).items():
+        if value or slot.field not in RESOURCE_SCALARS:
+            apply_resource(asserted, slot, value)
+
+
+def meaningful(edits: Edits, update: Any) -> Edits:
+    """Those ``edits`` of an update that mean something to the runtime.
+
+    A scalar 0 or "" does not (only -1 lifts a quota), except for a CPU set or memory nodes that the request itself
+    carries: there "" withdraws what kubelet asked for and leaves what the container has.
+    """
+    carried = flatten_resources(update)
+    return {slot: value for slot, value in edits.items()
+            if value or slot.field not in RESOURCE_SCALARS or (slot.field in CPUSETS and carried.get(slot))}

@@ -1,0 +1,178 @@
+"""Requests about pod sandboxes: what hooks are asked, what is edited, and what the cache keeps.
+
+A handler returns the decision and, for after the runtime's success, a ``Commit``. Invariant: the cache changes only
+in commits, so a request that the runtime refused leaves no trace.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+from koord.pb.cri import api_pb2 as cri
+from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri import patch
+from runtimeproxy.cri.codec import decode, pod_entry, pod_request
+from runtimeproxy.cri.exempt import PodTraits
+from runtimeproxy.cri.fields import TABLES
+from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
+from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
+from runtimeproxy.cri.resources import meaningful, merge_update
+from runtimeproxy.cri.store import PodEntry
+from runtimeproxy.cri.world import Commit, World
+from runtimeproxy.hooks.chain import Agreed, Question
+from runtimeproxy.hooks.edits import Edits
+from runtimeproxy.hooks.guards import Guard
+from runtimeproxy.hooks.messages import POD
+from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.intercept import Call, Forward, Refuse
+
+Decision = tuple[Forward | Refuse, Commit | None]
+
+
+class Sandboxes:
+    def __init__(self, world: World, rebuilder: Rebuilder) -> None:
+        self._world = world
+        self._rebuilder = rebuilder
+
+    async def entry(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
+        """The sandbox, from the cache or from the runtime; None if neither knows it. Raises RebuildFailed."""
+        store = self._world.store
+        known = store.pod(pod_id)
+        if not pod_id or (known is not None and known.complete):
+            return known
+        found = await self._rebuilder.pod(service, pod_id, timeout_s)
+        if found is not None:
+            store.put_pod(pod_id, found)
+        return found
+
+    def is_exempt(self, pod: hooks.PodSandboxHookRequest) -> bool:
+        """Is the pod left alone?"""
+        self.learn_own_pods()
+        return self._world.is_exempt(traits(pod))
+
+    def learn_own_pods(self) -> None:
+        """See which pods the hook servers live in, as far as they are connected."""
+        self._world.exemptions.learn(self._world.servers, self._find)
+
+    async def run(self, call: Call, message: bytes, service: str) -> Decision:
+        """RunPodSandbox."""
+        request = decode(cri.RunPodSandboxRequest, message)
+        pod = pod_request(request.config, request.runtime_handler)
+        if self.is_exempt(pod):
+            return Forward(message), partial(self._created, pod, {})
+        guard = self._guard(RUN_POD, pod.cgroup_parent)
+        agreed = await self._ask(Stage.PRE_RUN_POD, pod, guard, call)
+        if isinstance(agreed, Refuse):
+            return agreed, None
+        edited = patch.apply(message, TABLES[RUN_POD], agreed.edits)
+        self._world.report(RUN_POD, subject(pod), agreed, agreed.edits)
+        return Forward(edited), partial(self._created, pod, agreed.edits)
+
+    def ran(self, message: bytes) -> Commit:
+        """A RunPodSandbox that nobody wanted to edit."""
+        request = decode(cri.RunPodSandboxRequest, message)
+        return partial(self._created, pod_request(request.config, request.runtime_handler), {})
+
+    def _created(self, pod: hooks.PodSandboxHookRequest, edits: Edits, answer: bytes | None) -> None:
+        pod_id = decode(cri.RunPodSandboxResponse, answer or b"").pod_sandbox_id
+        if pod_id:
+            made = pod_entry(pod)
+            self._world.store.put_pod(pod_id, PodEntry(made.uid, made.namespace, made.request, edits))
+
+    async def update(self, call: Call, message: bytes, service: str) -> Decision:
+        """UpdatePodSandboxResources."""
+        request = decode(cri.UpdatePodSandboxResourcesRequest, message)
+        entry = await self.entry(service, request.pod_sandbox_id, self._world.left_s(call, TIMEOUT_S))
+        if entry is None:
+            return Forward(message), None
+        pod = decode(hooks.PodSandboxHookRequest, entry.request)
+        _merge(pod, request)
+        if self.is_exempt(pod):
+            return Forward(message), self.updated(message)
+        agreed = await self._ask(Stage.PRE_UPDATE_POD, pod, self._guard(UPDATE_POD, pod.cgroup_parent), call)
+        if isinstance(agreed, Refuse):
+            return agreed, None
+        edits = meaningful(agreed.edits, request.resources)
+        edited = patch.apply(message, TABLES[UPDATE_POD], edits)
+        self._world.report(UPDATE_POD, subject(pod), agreed, edits)
+        return Forward(edited), self.updated(edited)
+
+    def updated(self, message: bytes) -> Commit:
+        """An UpdatePodSandboxResources as the runtime got it."""
+        request = decode(cri.UpdatePodSandboxResourcesRequest, message)
+        return partial(self._took_over, request)
+
+    def _took_over(self, request: cri.UpdatePodSandboxResourcesRequest, answer: bytes | None) -> None:
+        entry = self._world.store.pod(request.pod_sandbox_id)
+        if entry is not None:
+            pod = decode(hooks.PodSandboxHookRequest, entry.request)
+            _merge(pod, request)
+            self.replace(request.pod_sandbox_id, entry, pod)
+
+    def replace(self, pod_id: str, entry: PodEntry, pod: hooks.PodSandboxHookRequest) -> None:
+        """Keep what ``entry`` knows of the sandbox, with a newer request."""
+        self._world.store.put_pod(pod_id, PodEntry(entry.uid, entry.namespace, pod.SerializeToString(), entry.edits,
+                                                   entry.rebuilt, entry.complete))
+
+    async def remove(self, call: Call, message: bytes, service: str) -> Decision:
+        """RemovePodSandbox: hooks may only refuse."""
+        pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
+        entry = await self.entry(service, pod_id, self._world.left_s(call, TIMEOUT_S))
+        if entry is not None:
+            pod = decode(hooks.PodSandboxHookRequest, entry.request)
+            if not self.is_exempt(pod):
+                agreed = await self._ask(Stage.PRE_REMOVE_POD, pod, Guard(frozenset()), call)
+                if isinstance(agreed, Refuse):
+                    return agreed, None
+        return Forward(message), self.removed(message)
+
+    def removed(self, message: bytes) -> Commit:
+        """A RemovePodSandbox on its way."""
+        pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
+        return lambda answer: self._world.store.remove_pod(pod_id)
+
+    def stopped(self, message: bytes, service: str) -> Commit:
+        """A StopPodSandbox on its way; the hooks hear of it afterwards."""
+        pod_id = decode(cri.StopPodSandboxRequest, message).pod_sandbox_id
+        return lambda answer: self._tell(Stage.POST_STOP_POD, service, pod_id)
+
+    def _tell(self, stage: Stage, service: str, pod_id: str) -> None:
+        async def make() -> bytes | None:
+            entry = await self.entry(service, pod_id, TIMEOUT_S)
+            if entry is None or self.is_exempt(decode(hooks.PodSandboxHookRequest, entry.request)):
+                return None
+            return entry.request
+
+        for server in self._world.servers:
+            if server.wants(stage):
+                server.post(stage, make)
+
+    def _guard(self, method: str, cgroup_parent: str) -> Guard:
+        return Guard(frozenset(TABLES[method]), cgroup_parent, self._world.options.foreign_parents)
+
+    async def _ask(self, stage: Stage, pod: hooks.PodSandboxHookRequest, guard: Guard, call: Call) -> Agreed | Refuse:
+        parse = partial(decode, hooks.PodSandboxHookResponse)
+        question = Question(stage, pod, POD, parse, guard, subject(pod))
+        return await self._world.chain().ask(question, self._world.deadline(call))
+
+    def _find(self, uid: str) -> PodTraits | None:
+        for _, entry in self._world.store.pods():
+            if entry.uid.lower() == uid:
+                return traits(decode(hooks.PodSandboxHookRequest, entry.request))
+        return None
+
+
+def traits(pod: hooks.PodSandboxHookRequest) -> PodTraits:
+    return PodTraits(pod.pod_meta.uid, pod.pod_meta.namespace, pod.labels, pod.annotations)
+
+
+def subject(pod: hooks.PodSandboxHookRequest) -> str:
+    """How logs name the pod."""
+    return f"pod {pod.pod_meta.namespace}/{pod.pod_meta.name}"
+
+
+def _merge(pod: hooks.PodSandboxHookRequest, request: cri.UpdatePodSandboxResourcesRequest) -> None:
+    if request.HasField("resources"):
+        merge_update(pod.resources, request.resources)
+    if request.HasField("overhead"):
+        merge_update(pod.overhead, request.overhead)

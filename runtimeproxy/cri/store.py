@@ -1,0 +1,128 @@
+"""What the proxy remembers of pods and containers: a cache, filled from what passes, bounded, never the truth.
+
+Entries hold the hook request of their object, encoded, as the runtime has it after our edits; they come with the
+runtime's success and go with Remove* (kubelet may stop an object several times). What does not fit is forgotten
+oldest first and read from the runtime again when needed (``rebuild``). Invariant: ``hold_creates`` is true as long
+as some sandbox may differ from what kubelet believes, so that its containers' requests must be looked at.
+Environment values stay inside the encoded request and are never logged.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+from runtimeproxy.hooks.edits import Edits
+
+MAX_BYTES = 8 * 1024 * 1024
+ENTRY_BYTES = 400  # what an entry costs besides its request: objects, keys, id
+
+
+@dataclass(frozen=True, slots=True)
+class PodEntry:
+    """``request``: encoded PodSandboxHookRequest; ``edits``: what hooks changed, to be repeated in its containers.
+
+    ``rebuilt``: read from the runtime, so what was edited is not known; ``complete``: False if from a list only,
+    which says nothing of the cgroup parent.
+    """
+
+    uid: str
+    namespace: str
+    request: bytes
+    edits: Edits = field(default_factory=dict)
+    rebuilt: bool = False
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class ContainerEntry:
+    """``request``: encoded ContainerResourceHookRequest without the pod's fields; resources as last asserted."""
+
+    pod_id: str
+    request: bytes
+
+
+class Store:
+    """Pods and containers by id, at most ``max_bytes`` of them."""
+
+    def __init__(self, max_bytes: int = MAX_BYTES) -> None:
+        self._max_bytes = max_bytes
+        self._bytes = 0
+        self._pods: OrderedDict[str, PodEntry] = OrderedDict()
+        self._containers: OrderedDict[str, ContainerEntry] = OrderedDict()
+        self._suspects: set[str] = set()  # sandboxes that exist and may have been edited
+        self._listed = False
+
+    @property
+    def hold_creates(self) -> bool:
+        return not self._listed or bool(self._suspects)
+
+    @property
+    def sizes(self) -> tuple[int, int]:
+        """Pods and containers held."""
+        return len(self._pods), len(self._containers)
+
+    @property
+    def stored_bytes(self) -> int:
+        return self._bytes
+
+    def listed(self, pods: Iterable[tuple[str, PodEntry]]) -> None:
+        """The runtime's own list of sandboxes; those not known so far may have been edited by a predecessor."""
+        for pod_id, entry in pods:
+            if pod_id not in self._pods:
+                self.put_pod(pod_id, entry)
+        self._listed = True
+
+    def pod(self, pod_id: str) -> PodEntry | None:
+        return self._pods.get(pod_id)
+
+    def container(self, container_id: str) -> ContainerEntry | None:
+        return self._containers.get(container_id)
+
+    def pods(self) -> Iterator[tuple[str, PodEntry]]:
+        return iter(self._pods.items())
+
+    def containers(self) -> Iterator[tuple[str, ContainerEntry]]:
+        return iter(self._containers.items())
+
+    def put_pod(self, pod_id: str, entry: PodEntry) -> None:
+        self._forget(self._pods.pop(pod_id, None))
+        self._pods[pod_id] = entry
+        if entry.edits or entry.rebuilt:
+            self._suspects.add(pod_id)
+        self._remember(entry)
+
+    def put_container(self, container_id: str, entry: ContainerEntry) -> None:
+        self._forget(self._containers.pop(container_id, None))
+        self._containers[container_id] = entry
+        self._remember(entry)
+
+    def remove_pod(self, pod_id: str) -> None:
+        """The sandbox is gone; so are its containers, which the runtime removes with it."""
+        self._forget(self._pods.pop(pod_id, None))
+        self._suspects.discard(pod_id)
+        for container_id in [key for key, entry in self._containers.items() if entry.pod_id == pod_id]:
+            self.remove_container(container_id)
+
+    def remove_container(self, container_id: str) -> None:
+        self._forget(self._containers.pop(container_id, None))
+
+    def _remember(self, entry: PodEntry | ContainerEntry) -> None:
+        self._bytes += _cost(entry)
+        while self._bytes > self._max_bytes and (self._containers or self._pods):
+            if self._containers:
+                self._forget(self._containers.popitem(last=False)[1])
+            else:
+                pod_id, oldest = self._pods.popitem(last=False)
+                self._suspects.add(pod_id)
+                self._forget(oldest)
+
+    def _forget(self, entry: PodEntry | ContainerEntry | None) -> None:
+        if entry is not None:
+            self._bytes -= _cost(entry)
+
+
+def _cost(entry: PodEntry | ContainerEntry) -> int:
+    edits = sum(len(str(value)) for value in entry.edits.values()) if isinstance(entry, PodEntry) else 0
+    return ENTRY_BYTES + len(entry.request) + edits

@@ -1,0 +1,43 @@
+"""What a hook server's answer changes, given what it was shown.
+
+Two kinds of servers speak the same wire. One that declares presence says exactly what it wants: what it sets counts,
+zeros included, what it leaves out is untouched, and its removed_* lists delete. Any other (koordlet) answers in plain
+proto3 with an echo of the whole request, so only a difference is an opinion, and a zero or a missing entry is none:
+it may as well be an answer that fills in two fields only. One exception, for the container's CPU set and memory
+nodes: koordlet drops kubelet's set of a BestEffort container by echoing everything else and leaving it empty.
+
+Pure. Invariant: applying the result to ``shown`` changes every slot named in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from runtimeproxy.hooks.edits import CPUSETS, HUGEPAGE_LIMITS, RESOURCE_INTS, Edits, Slot, Value, changes, value
+
+SIGNED = ("cpu_quota", "oom_score_adj")  # a negative value of the others is no opinion of a server without presence
+
+
+def opinion(shown: Mapping[Slot, Value], said: Edits, removed: Edits, *, presence: bool) -> Edits:
+    """The edits in an answer. ``said``: what the answer sets; ``removed``: the keys it asks to delete."""
+    if presence:
+        return changes(said | removed, shown)
+    heard = {slot: new for slot, new in said.items() if _is_opinion(slot, new)}
+    edits = changes(heard, shown)
+    if _echoes(shown, heard):
+        edits |= changes({Slot(field): "" for field in CPUSETS if Slot(field) not in heard}, shown)
+    return edits
+
+
+def _is_opinion(slot: Slot, new: Value) -> bool:
+    if slot.field in CPUSETS or slot.field == HUGEPAGE_LIMITS:
+        return bool(new)
+    if slot.field in RESOURCE_INTS and isinstance(new, int):
+        return new != 0 if slot.field in SIGNED else new > 0
+    return True
+
+
+def _echoes(shown: Mapping[Slot, Value], heard: Edits) -> bool:
+    """Does the answer repeat the container's resources? Nothing that was shown is missing, and something is equal."""
+    sent = [slot for slot in map(Slot, RESOURCE_INTS) if value(shown, slot)]
+    return all(slot in heard for slot in sent) and any(heard[slot] == shown[slot] for slot in sent)

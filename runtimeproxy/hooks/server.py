@@ -1,0 +1,175 @@
+"""One hook server: asked with a deadline, behind its own breaker and its own queue for what need not be awaited.
+
+Post hooks go through a bounded queue per server, in order, so that a server that hangs delays nobody but itself; what
+does not fit is dropped and counted. Invariant: ``ask`` ends within its timeout with an answer, None (UNIMPLEMENTED:
+no opinion) or ``HookFailed``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+from runtimeproxy.hooks.breaker import Breaker
+from runtimeproxy.hooks.hookfile import ServerSpec
+from runtimeproxy.hooks.observe import Metrics
+from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.relay.unary import DEADLINE_EXCEEDED, UnaryError
+
+UNIMPLEMENTED = 12
+POST_QUEUE = 256
+PRESENCE = "koord-presence"
+GREETING = "/grpc.health.v1.Health/Check"
+log = logging.getLogger("runtimeproxy.hooks.server")
+
+T = TypeVar("T")
+
+
+class Reply(Protocol):
+    """``metadata``: initial metadata and trailers, names in lower case."""
+
+    @property
+    def message(self) -> bytes: ...
+    @property
+    def metadata(self) -> Mapping[str, str]: ...
+
+
+class UnaryCaller(Protocol):
+    """``relay.unary.UnaryClient`` as the hooks use it; failures raise its UnaryError."""
+
+    @property
+    def peer_pid(self) -> int | None: ...
+    async def call(self, path: str, message: bytes, timeout_s: float,
+                   metadata: Sequence[tuple[str, str]] = ()) -> Reply: ...
+    def close(self) -> None: ...
+
+
+Connect = Callable[[str], UnaryCaller]
+"""Makes the caller of a socket path; it connects when it is first used."""
+
+
+class HookFailed(Exception):
+    """A hook server could not be asked or did not answer properly; ``result`` is the metric's label."""
+
+    def __init__(self, result: str, reason: str) -> None:
+        super().__init__(reason)
+        self.result = result
+
+
+class UndecodableMessage(ValueError):
+    """Bytes that are no message of the expected type."""
+
+
+@dataclass(frozen=True, slots=True)
+class Opinion(Generic[T]):
+    """``presence``: the server declares that what it does not set is untouched and an explicit zero counts."""
+
+    answer: T
+    presence: bool
+
+
+class HookServer:
+    """``default_timeout_s`` applies where the spec has none; ``version`` is how the proxy introduces itself."""
+
+    def __init__(self, spec: ServerSpec, caller: UnaryCaller, *, default_timeout_s: float, version: str,
+                 metrics: Metrics, clock: Callable[[], float]) -> None:
+        self.spec = spec
+        self.default_timeout_s = default_timeout_s
+        self._caller = caller
+        self._metadata = (("koord-runtime-proxy", version),)
+        self._metrics = metrics
+        self._clock = clock
+        self._breaker = Breaker(clock)
+        self._posts: asyncio.Queue[tuple[Stage, Callable[[], Awaitable[bytes | None]]]] = asyncio.Queue(POST_QUEUE)
+        self._worker: asyncio.Task[None] | None = None
+
+    @property
+    def peer_pid(self) -> int | None:
+        """The process that listens on the server's socket, as far as it is connected."""
+        return self._caller.peer_pid
+
+    @property
+    def timeout_s(self) -> float:
+        return self.default_timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
+
+    def wants(self, stage: Stage) -> bool:
+        return stage.value in self.spec.stages
+
+    async def greet(self) -> None:
+        """Connect, by a call that any gRPC server answers somehow; a server that is not there is no failure."""
+        try:
+            async with asyncio.timeout(self.timeout_s):
+                await self._caller.call(GREETING, b"", self.timeout_s, self._metadata)
+        except (TimeoutError, UnaryError) as error:
+            log.debug("hook server %s: greeted, %s", self.spec.file, error)
+
+    async def ask(self, stage: Stage, message: bytes, timeout_s: float,
+                  parse: Callable[[bytes], T]) -> Opinion[T] | None:
+        """The server's opinion; ``parse`` raises UndecodableMessage. Raises HookFailed."""
+        if timeout_s <= 0:
+            self._metrics.hook_call(self.spec.file, stage, "timeout", 0.0)
+            raise HookFailed("timeout", "no time left of the caller's deadline")
+        if not self._breaker.allows():
+            self._metrics.hook_call(self.spec.file, stage, "open", 0.0)
+            raise HookFailed("open", "not asked, it failed too often in a row")
+        started = self._clock()
+        try:
+            opinion = await self._call(stage, message, timeout_s, parse)
+        except HookFailed as failed:
+            self._breaker.failed()
+            self._metrics.hook_call(self.spec.file, stage, failed.result, self._clock() - started)
+            raise
+        except BaseException:
+            self._breaker.abandoned()
+            raise
+        self._breaker.succeeded()
+        self._metrics.hook_call(self.spec.file, stage, "ok" if opinion else "unimplemented", self._clock() - started)
+        return opinion
+
+    async def _call(self, stage: Stage, message: bytes, timeout_s: float,
+                    parse: Callable[[bytes], T]) -> Opinion[T] | None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
+            return Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == "1")
+        except TimeoutError as error:
+            raise HookFailed("timeout", f"no answer within {timeout_s:.3g} s") from error
+        except UndecodableMessage as error:
+            raise HookFailed("undecodable", str(error)) from error
+        except UnaryError as error:
+            if error.code == UNIMPLEMENTED:
+                return None
+            result = "timeout" if error.code == DEADLINE_EXCEEDED else "error"
+            raise HookFailed(result, f"{error.message} (code {error.code})") from error
+
+    def post(self, stage: Stage, make: Callable[[], Awaitable[bytes | None]]) -> None:
+        """Tell the server later; ``make`` yields the request then, None if nothing is known of the object."""
+        try:
+            self._posts.put_nowait((stage, make))
+        except asyncio.QueueFull:
+            self._metrics.post_dropped(self.spec.file, stage)
+            return
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._deliver(), name=f"post {self.spec.file}")
+
+    async def _deliver(self) -> None:
+        while True:
+            stage, make = await self._posts.get()
+            try:
+                message = await make()
+                if message is not None:
+                    await self.ask(stage, message, self.timeout_s, bytes)
+            except HookFailed as error:
+                self._metrics.hook_policy(self.spec.file, stage, "ignored")
+                log.warning("hook server %s: %s: %s", self.spec.file, stage.value, error)
+            except Exception:  # the root of this task: one bad object must not end it
+                log.exception("hook server %s: %s: request not made", self.spec.file, stage.value)
+
+    def close(self) -> None:
+        """Drop what was not delivered and close the connection."""
+        if self._worker is not None:
+            self._worker.cancel()
+        self._caller.close()

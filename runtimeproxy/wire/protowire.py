@@ -1,0 +1,201 @@
+"""Protobuf's wire form, read and edited without knowing the schema.
+
+What the proxy does not know must survive byte for byte, so a message is never decoded and written again: values are
+appended (a later field is merged over an earlier one), and entries of repeated fields are replaced or dropped where
+they stand. Invariant: every byte outside the entries an edit names is copied as it was, only the lengths of the
+enclosing messages change. A sub-message may occur several times on the wire; each occurrence is visited.
+Anything that is not a well-formed message raises ``MalformedMessage``; groups are counted, never recursed into.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
+
+VARINT, FIXED64, LENGTH, GROUP_START, GROUP_END, FIXED32 = range(6)
+MAX_FIELD_NUMBER = (1 << 29) - 1
+MAX_VARINT_BYTES = 10
+MAX_GROUP_DEPTH = 100
+UINT64_MASK = (1 << 64) - 1
+
+Path = tuple[int, ...]
+"""Field numbers from the top-level message down."""
+
+
+class MalformedMessage(ValueError):
+    """Bytes that are not a protobuf message; ``offset`` is where reading stopped, in bytes from the start."""
+
+    def __init__(self, offset: int, reason: str) -> None:
+        super().__init__(f"malformed protobuf message at byte {offset}: {reason}")
+        self.offset = offset
+        self.reason = reason
+
+
+class Span(NamedTuple):
+    """One field on the wire: ``start`` is its tag, ``value`` its payload after tag and length, ``end`` exclusive."""
+
+    number: int
+    wire_type: int
+    start: int
+    value: int
+    end: int
+
+
+def read_varint(data: bytes, at: int, end: int) -> tuple[int, int]:
+    """The unsigned 64-bit varint at ``at`` and the offset behind it."""
+    result = 0
+    for index in range(MAX_VARINT_BYTES):
+        if at + index >= end:
+            raise MalformedMessage(at, "varint is cut off")
+        byte = data[at + index]
+        result |= (byte & 0x7F) << (7 * index)
+        if byte < 0x80:
+            return result & UINT64_MASK, at + index + 1
+    raise MalformedMessage(at, "varint is longer than 10 bytes")
+
+
+def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Span]:
+    """Every field of the message in ``data[start:end]``, in wire order; a group is one span."""
+    stop = len(data) if end is None else end
+    at = start
+    while at < stop:
+        span = _span(data, at, stop)
+        if span.wire_type == GROUP_START:
+            span = span._replace(end=_group_end(data, span, stop))
+        elif span.wire_type == GROUP_END:
+            raise MalformedMessage(at, "end of a group that was not opened")
+        yield span
+        at = span.end
+
+
+def _span(data: bytes, at: int, stop: int) -> Span:
+    tag, value = read_varint(data, at, stop)
+    number, wire_type = tag >> 3, tag & 7
+    if not 0 < number <= MAX_FIELD_NUMBER:
+        raise MalformedMessage(at, f"field number {number}")
+    if wire_type == VARINT:
+        end = read_varint(data, value, stop)[1]
+    elif wire_type == LENGTH:
+        length, value = read_varint(data, value, stop)
+        end = value + length
+    elif wire_type in (GROUP_START, GROUP_END):
+        end = value
+    elif wire_type in (FIXED64, FIXED32):
+        end = value + (8 if wire_type == FIXED64 else 4)
+    else:
+        raise MalformedMessage(at, f"wire type {wire_type}")
+    if end > stop:
+        raise MalformedMessage(at, f"field {number} reaches {end - stop} bytes past the end")
+    return Span(number, wire_type, at, value, end)
+
+
+def _group_end(data: bytes, opening: Span, stop: int) -> int:
+    open_numbers = [opening.number]
+    at = opening.value
+    while open_numbers:
+        if at >= stop:
+            raise MalformedMessage(opening.start, "group is not closed")
+        span = _span(data, at, stop)
+        if span.wire_type == GROUP_START:
+            open_numbers.append(span.number)
+            if len(open_numbers) > MAX_GROUP_DEPTH:
+                raise MalformedMessage(at, f"groups nested deeper than {MAX_GROUP_DEPTH}")
+        elif span.wire_type == GROUP_END and span.number != open_numbers.pop():
+            raise MalformedMessage(at, f"group ends with field {span.number}")
+        at = span.end
+    return at
+
+
+def varint(number: int) -> bytes:
+    """``number`` as protobuf's varint; a negative one as int64's two's complement (ten bytes)."""
+    rest = number & UINT64_MASK
+    out = bytearray()
+    while rest >= 0x80:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def int_field(number: int, content: int) -> bytes:
+    """An int32/int64/uint64/bool field, written even when ``content`` is 0."""
+    return varint(number << 3 | VARINT) + varint(content)
+
+
+def bytes_field(number: int, content: bytes) -> bytes:
+    """A string, bytes or message field, written even when ``content`` is empty."""
+    return varint(number << 3 | LENGTH) + varint(len(content)) + content
+
+
+def nested(path: Path, content: bytes) -> bytes:
+    """``content`` as (part of) the message at ``path``; appended to a message, it is merged into what is there."""
+    for number in reversed(path):
+        content = bytes_field(number, content)
+    return content
+
+
+def last_bytes(data: bytes, number: int) -> bytes:
+    """The effective value of a singular string or bytes field: its last occurrence, empty if there is none."""
+    found = b""
+    for span in spans(data):
+        if span.number == number and span.wire_type == LENGTH:
+            found = data[span.value:span.end]
+    return found
+
+
+def set_last(data: bytes, number: int, field: bytes) -> bytes:
+    """Put the encoded ``field`` in place of the last occurrence of field ``number``, or behind everything."""
+    last = None
+    for span in spans(data):
+        if span.number == number:
+            last = span
+    if last is None:
+        return data + field
+    return data[:last.start] + field + data[last.end:]
+
+
+Visitor = Callable[[bytes], bytes | None]
+"""Given one entry's payload, what shall stand there: the same object (untouched), other bytes, or None (dropped)."""
+
+
+def edit_entries(data: bytes, visitors: Mapping[Path, Visitor]) -> bytes:
+    """Apply each visitor to every entry of the repeated message field (or map) at its path, where it stands.
+
+    Returns ``data`` itself if no visitor changed anything.
+    """
+    edited = _edit(data, 0, len(data), visitors)
+    return data if edited is None else edited
+
+
+def _edit(data: bytes, start: int, end: int, visitors: Mapping[Path, Visitor]) -> bytes | None:
+    """The edited message of ``data[start:end]``, None if nothing changed. Recursion is as deep as the paths."""
+    by_number: dict[int, dict[Path, Visitor]] = {}
+    for path, visitor in visitors.items():
+        by_number.setdefault(path[0], {})[path[1:]] = visitor
+    out: list[bytes] = []
+    copied = start
+    for span in spans(data, start, end):
+        deeper = by_number.get(span.number)
+        if deeper is None or span.wire_type != LENGTH:
+            continue
+        replaced = _visit(data, span, deeper)
+        if replaced is not None:
+            out += (data[copied:span.start], replaced)
+            copied = span.end
+    if not out:
+        return None
+    out.append(data[copied:end])
+    return b"".join(out)
+
+
+def _visit(data: bytes, span: Span, deeper: Mapping[Path, Visitor]) -> bytes | None:
+    """The field that shall stand for ``span``; None: as it is, empty: dropped."""
+    visitor = deeper.get(())
+    if visitor is None:
+        inner = _edit(data, span.value, span.end, deeper)
+        return None if inner is None else bytes_field(span.number, inner)
+    entry = data[span.value:span.end]
+    kept = visitor(entry)
+    if kept is None:
+        return b""
+    return None if kept is entry else bytes_field(span.number, kept)

@@ -1,0 +1,159 @@
+"""An interceptor between a client that sends as kubelet does and a runtime that remembers what it was given."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from koord.pb.cri import api_pb2 as cri
+from runtimeproxy.cri.interceptor import CriInterceptor
+from runtimeproxy.cri.world import HookOptions
+from runtimeproxy.hooks.directory import Loaded
+from runtimeproxy.hooks.hookfile import Policy, ServerSpec
+from runtimeproxy.hooks.stages import STAGES
+from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
+from runtimeproxy.relay.unary import UnaryError
+from tests.runtimeproxy.hooks.doubles import Caller, Handler, Recorder
+
+V1, V1ALPHA2 = "/runtime.v1.RuntimeService/", "/runtime.v1alpha2.RuntimeService/"
+RUNTIME = "/run/containerd.sock"
+UID = "0f0e0d0c-1111-2222-3333-444455556666"
+PARENT = f"/kubepods/besteffort/pod{UID}"
+
+
+@dataclass
+class Runtime:
+    """The runtime's side: what it holds, and its answers to lists and verbose status as containerd gives them."""
+
+    pods: dict[str, cri.PodSandboxConfig] = field(default_factory=dict)
+    containers: dict[str, tuple[str, cri.ContainerConfig]] = field(default_factory=dict)
+    specs: dict[str, dict[str, Any]] = field(default_factory=dict)
+    failure: UnaryError | None = None
+    asked: list[str] = field(default_factory=list)
+
+    async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+        method = path.rpartition("/")[2]
+        self.asked.append(method)
+        if self.failure is not None:
+            raise self.failure
+        answer: Any = {"ListPodSandbox": self._list, "PodSandboxStatus": self._pod, "ContainerStatus": self._container,
+                       "ListContainers": self._containers}[method](message)
+        return answer.SerializeToString(), {}
+
+    def _list(self, message: bytes) -> cri.ListPodSandboxResponse:
+        return cri.ListPodSandboxResponse(items=[
+            cri.PodSandbox(id=key, metadata=each.metadata, labels=each.labels, annotations=each.annotations)
+            for key, each in self.pods.items()])
+
+    def _containers(self, message: bytes) -> cri.ListContainersResponse:
+        wanted = cri.ListContainersRequest.FromString(message).filter.id
+        return cri.ListContainersResponse(containers=[
+            cri.Container(id=key, pod_sandbox_id=pod) for key, (pod, _) in self.containers.items() if key == wanted])
+
+    def _pod(self, message: bytes) -> cri.PodSandboxStatusResponse:
+        config = self.pods.get(cri.PodSandboxStatusRequest.FromString(message).pod_sandbox_id)
+        if config is None:
+            raise UnaryError(5, "no such sandbox")
+        info = {"config": {"linux": {"cgroup_parent": config.linux.cgroup_parent}}}
+        return cri.PodSandboxStatusResponse(info={"info": json.dumps(info)}, status=cri.PodSandboxStatus(
+            metadata=config.metadata, labels=config.labels, annotations=config.annotations))
+
+    def _container(self, message: bytes) -> cri.ContainerStatusResponse:
+        container_id = cri.ContainerStatusRequest.FromString(message).container_id
+        if container_id not in self.containers:
+            raise UnaryError(5, "no such container")
+        pod, config = self.containers[container_id]
+        envs = [{"key": each.key, "value": "base64 or text"} for each in config.envs]
+        info = {"sandboxID": pod, "config": {"envs": envs}, "runtimeSpec": self.specs.get(container_id, {})}
+        status = cri.ContainerStatus(
+            id=container_id, metadata=config.metadata, annotations=config.annotations)
+        return cri.ContainerStatusResponse(info={"info": json.dumps(info)}, status=status)
+
+
+class Rig:
+    """``servers``: hook server handlers by file name."""
+
+    def __init__(self, servers: Mapping[str, Handler], *, policy: Policy = Policy.IGNORE,
+                 runtime: Runtime | None = None, proc: str = "/nowhere", stages: frozenset[str] = STAGES,
+                 **options: Any) -> None:
+        self.recorder = Recorder()
+        self.runtime = runtime or Runtime()
+        self.callers = {f"/run/{file}": Caller(handler) for file, handler in servers.items()}
+        self.callers[RUNTIME] = Caller(self.runtime.handle)
+        options.setdefault("hook_timeout_s", 0.2)
+        self.interceptor = CriInterceptor(HookOptions(version="1.0", **options), self.callers.__getitem__, RUNTIME,
+                                          audit=self.recorder, metrics=self.recorder, proc=proc)
+        self.loaded = tuple(Loaded(ServerSpec(file, f"/run/{file}", policy, stages), (1, 1, 1)) for file in servers)
+        self.interceptor.use(self.loaded)
+        self.sent: Any = None  # the last request that reached the runtime
+
+    async def call(self, method: str, request: Any, answer: Any = None, *, status: int = 0, service: str = V1,
+                   timeout_s: float | None = 120.0) -> Refuse | None:
+        """Send ``request`` through the interceptor, as the relay does. ``sent`` is what the runtime got."""
+        call = Call(service + method, timeout_s, time.monotonic())
+        plan = self.interceptor.plan(call.path)
+        message = request.SerializeToString()
+        if plan.treatment is Treatment.HOLD:
+            decision = await self.interceptor.request(call, message)
+            if isinstance(decision, Refuse):
+                return decision
+            assert isinstance(decision, Forward)
+            message = decision.message
+        elif plan.treatment is Treatment.TAP:
+            self.interceptor.tapped(call, message)
+        self.sent = type(request).FromString(message)
+        wanted = plan.wants_answer and status == 0 and answer is not None
+        self.interceptor.answered(call, status, answer.SerializeToString() if wanted else None)
+        return None
+
+    async def run_pod(self, config: cri.PodSandboxConfig | None = None, pod_id: str = "p1") -> Refuse | None:
+        refused = await self.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config or pod()),
+                                  cri.RunPodSandboxResponse(pod_sandbox_id=pod_id))
+        if refused is None:
+            self.runtime.pods[pod_id] = self.sent.config
+        return refused
+
+    async def create(self, config: cri.ContainerConfig | None = None, sandbox: cri.PodSandboxConfig | None = None,
+                     pod_id: str = "p1", container_id: str = "c1", service: str = V1) -> Refuse | None:
+        request = cri.CreateContainerRequest(pod_sandbox_id=pod_id, config=config or container(),
+                                             sandbox_config=sandbox or pod())
+        refused = await self.call("CreateContainer", request, cri.CreateContainerResponse(container_id=container_id),
+                                  service=service)
+        if refused is None:
+            self.runtime.containers[container_id] = (pod_id, self.sent.config)
+        return refused
+
+    async def update(self, container_id: str = "c1", **resources: Any) -> Refuse | None:
+        request = cri.UpdateContainerResourcesRequest(
+            container_id=container_id, linux=cri.LinuxContainerResources(**resources))
+        return await self.call("UpdateContainerResources", request)
+
+    def server(self, file: str = "a.json") -> Caller:
+        return self.callers[f"/run/{file}"]
+
+    def counted(self, *entry: object) -> int:
+        return self.recorder.counted.count(entry)
+
+
+def pod(parent: str = PARENT, **more: Any) -> cri.PodSandboxConfig:
+    """A BestEffort pod as kubelet describes it."""
+    config = cri.PodSandboxConfig(metadata=cri.PodSandboxMetadata(name="pod", uid=UID, namespace="ns"), **more)
+    config.labels["app"] = "batch"
+    config.labels["io.kubernetes.pod.uid"] = UID
+    config.annotations["note"] = "x"
+    config.linux.cgroup_parent = parent
+    return config
+
+
+def container(**resources: Any) -> cri.ContainerConfig:
+    """A container of that pod."""
+    config = cri.ContainerConfig(metadata=cri.ContainerMetadata(name="main"), command=["run"])
+    config.annotations["io.kubernetes.container.hash"] = "f00"
+    for key, value in (("PATH", b"/bin"), ("RAW", b"\xff\xfe"), ("LANG", b"C")):
+        config.envs.add(key=key, value=value)
+    kubelet = {"cpu_period": 100_000, "cpu_shares": 2, "oom_score_adj": 1000, **resources}
+    config.linux.resources.MergeFrom(cri.LinuxContainerResources(**kubelet))
+    return config
