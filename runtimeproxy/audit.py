@@ -1,0 +1,47 @@
+"""One line per rewritten field: whose request, which field, before, after, and which hook server asked for it.
+
+Invariant: the value of an environment variable, and of an annotation or label that Koord does not know, is never
+written, whoever calls; the callers hide them already, and this module does not rely on it. A line is one line,
+whatever a name contains.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from runtimeproxy.hooks.edits import ANNOTATIONS, ENVS, LABELS
+from runtimeproxy.hooks.observe import HIDDEN, KNOWN_KEY_PARTS
+
+MAX_VALUE_CHARS = 512
+_BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,[]()@+*")
+
+
+class AuditLog:
+    """``runtimeproxy.hooks.observe.Audit`` on a logger, ``koord.audit`` in the proxy."""
+
+    def __init__(self, logger: logging.Logger) -> None:
+        self._logger = logger
+
+    def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
+        if not _may_show(field):
+            before, after = before and HIDDEN, after and HIDDEN
+        self._logger.info("edit object=%s field=%s before=%s after=%s who=%s",
+                          *map(_quoted, (subject, field, before, after, who)))
+
+
+def _may_show(field: str) -> bool:
+    """``field`` as ``edits.name`` writes it: ``cpu_shares``, ``annotations[key]``."""
+    kind, _, key = field.partition("[")
+    if kind == ENVS:
+        return False
+    return kind not in (ANNOTATIONS, LABELS) or any(part in key for part in KNOWN_KEY_PARTS)
+
+
+def _quoted(text: str) -> str:
+    """Bare where nothing can be mistaken, otherwise in double quotes with escapes; cut at MAX_VALUE_CHARS."""
+    if len(text) > MAX_VALUE_CHARS:
+        text = text[:MAX_VALUE_CHARS] + "…"
+    if text and _BARE.issuperset(text):
+        return text
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + "".join(char if char.isprintable() else repr(char)[1:-1] for char in escaped) + '"'

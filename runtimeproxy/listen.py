@@ -1,0 +1,259 @@
+"""The listening socket: handed over by systemd or a predecessor, or made here, and put back if its file is removed.
+
+Invariants: a live owner's socket file is never unlinked, nor anything that is not a socket; our socket is never open
+to more users than the backend's; our file is never removed on exit, because a successor may be listening on it.
+Start-up fails with ``ListenError`` (path and reason). A listener that cannot be put back is logged and tried again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import fcntl
+import logging
+import os
+import socket
+import stat
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from koord.service.listen_fds import Inherited
+from koord.service.notify import Notifier
+from koord.service.unixsocket import permissions, prepare
+
+if TYPE_CHECKING:
+    from koord.service.inotify import FileWatch
+
+log = logging.getLogger("runtimeproxy.listen")
+
+BACKLOG = 4096
+OWN_NAME = "listener"  # FDNAME= in systemd's store of the socket that we made; one descriptor at most
+RETRY_S = 5.0
+RETIRE_S = 1.0
+
+
+class ListenError(Exception):
+    """There is no socket to serve on; the text names the path and the reason."""
+
+
+class ListenerHost(Protocol):
+    """What serves the sockets."""
+
+    def add_listener(self, listener: socket.socket) -> None:
+        """Accept on it from now on."""
+
+    def remove_listener(self, listener: socket.socket) -> None:
+        """Accept on it no more; it stays the caller's to close."""
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Mode (permission bits), uid and gid of a socket file."""
+
+    mode: int
+    uid: int
+    gid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """A listening socket and the name under which it is handed on; ``path`` is "" in the abstract namespace."""
+
+    sock: socket.socket
+    name: str
+    path: str
+
+
+def adopt(inherited: Sequence[Inherited]) -> list[Listener]:
+    """Wrap descriptors that were handed over. ListenError if one is no listening unix stream socket."""
+    listeners = []
+    for entry in inherited:
+        try:
+            sock = socket.socket(fileno=entry.fd)
+        except OSError as error:
+            raise ListenError(f"descriptor {entry.fd} ({entry.name}) is no socket: {error.strerror}") from error
+        if sock.family != socket.AF_UNIX or sock.type != socket.SOCK_STREAM or not _is_listening(sock):
+            raise ListenError(f"descriptor {entry.fd} ({entry.name}) is no listening unix stream socket")
+        sock.setblocking(False)
+        name = sock.getsockname()
+        listeners.append(Listener(sock, entry.name, name if isinstance(name, str) else ""))
+    return listeners
+
+
+def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
+    """Those to be served: whatever the manager opened, and of our own making what is bound at ``endpoint``.
+
+    A socket that we made for an earlier ``--koord-runtimeproxy-endpoint`` is closed.
+    """
+    kept = []
+    for listener in listeners:
+        if os.path.realpath(listener.path) == os.path.realpath(endpoint):
+            kept.append(listener)
+        elif listener.name == OWN_NAME:
+            listener.sock.close()
+        else:
+            log.warning("serving %s, which was handed over, and not %s", listener.path or "an abstract name", endpoint)
+            kept.append(listener)
+    return kept
+
+
+def access_like(backend: str) -> Access:
+    """The access of the backend's socket; while there is none, 0660 and our own user and group."""
+    try:
+        entry = os.stat(backend)
+    except OSError:
+        return Access(0o660, os.geteuid(), os.getegid())
+    return Access(stat.S_IMODE(entry.st_mode) & 0o777, entry.st_uid, entry.st_gid)
+
+
+def bind(path: str, access: Access) -> Listener:
+    """Make the directory (0755) and the socket. ListenError if the path is taken, or cannot be bound."""
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with _sole_binder(os.path.dirname(path)):
+            prepare(Path(path))
+            return _bind(path, access)
+    except BlockingIOError as error:
+        raise ListenError(f"{path}: another process listens on it, or is about to") from error
+    except OSError as error:
+        raise ListenError(f"{path}: {error.strerror or error}") from error
+
+
+def _bind(path: str, access: Access) -> Listener:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
+    try:
+        with permissions(0o600):
+            sock.bind(path)
+        _set_access(path, access)
+        sock.listen(BACKLOG)
+    except OSError:
+        sock.close()
+        raise
+    return Listener(sock, OWN_NAME, path)
+
+
+def _set_access(path: str, access: Access) -> None:
+    """Owner before mode, so that nobody gets in between; without the right to give it away, our own bits only."""
+    mode = access.mode
+    if (access.uid, access.gid) != (os.geteuid(), os.getegid()):
+        try:
+            os.chown(path, access.uid, access.gid)
+        except PermissionError:
+            mode &= 0o700
+            log.warning("%s: may not be given to %d:%d; open to our own user only", path, access.uid, access.gid)
+    os.chmod(path, mode)
+
+
+@contextmanager
+def _sole_binder(directory: str) -> Iterator[None]:
+    """Keeps two starting proxies apart between the look at a socket file and the bind. Raises BlockingIOError."""
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _is_listening(sock: socket.socket) -> bool:
+    return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
+
+
+class Listeners:
+    """The sockets being served, and the watch that puts a removed socket file back.
+
+    A socket whose file was removed stays: it may be systemd's own, and clients may still be queued on it. The one
+    that replaces it goes to systemd's descriptor store, so that it survives us as the first one does.
+    """
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, host: ListenerHost, notifier: Notifier, served: Sequence[Listener],
+        backend: str,
+    ) -> None:
+        self._loop = loop
+        self._host = host
+        self._notifier = notifier
+        self._served = list(served)
+        self._backend = backend
+        self._path = next((listener.path for listener in served if listener.path), "")
+        self._access = _access_of(self._path)
+        self._watch: FileWatch | None = None
+        self._retry: asyncio.TimerHandle | None = None
+
+    def serve(self) -> None:
+        for listener in self._served:
+            self._host.add_listener(listener.sock)
+
+    def store_own(self) -> None:
+        """Give the socket that we made, if there is one, to systemd's descriptor store, in place of an earlier one."""
+        own = [listener.sock.fileno() for listener in self._served if listener.name == OWN_NAME]
+        if own and self._notifier.enabled:
+            self._notifier.remove_fds(OWN_NAME)
+            self._notifier.store_fds(OWN_NAME, own)
+
+    def inherited(self) -> tuple[Inherited, ...]:
+        """What a successor is to get."""
+        return tuple(Inherited(listener.sock.fileno(), listener.name) for listener in self._served)
+
+    def watch(self) -> None:
+        """Begin to look after the socket file, and look once. Without inotify that is all (logged)."""
+        from koord.service.inotify import FileWatch  # noqa: PLC0415 - ctypes, after serving has begun
+
+        if not self._path or self._watch is not None:
+            return
+        try:
+            self._watch = FileWatch(self._loop, self._path, self._look)
+        except OSError as error:
+            log.warning("%s is not watched: %s", self._path, error)
+        self._look()
+
+    def unwatch(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+        if self._retry is not None:
+            self._retry.cancel()
+            self._retry = None
+
+    def _look(self) -> None:
+        self._retry = None
+        if os.path.lexists(self._path):
+            return
+        try:
+            fresh = bind(self._path, self._access or access_like(self._backend))
+        except ListenError as error:
+            log.error("socket file is gone and cannot be put back, next attempt in %g s: %s", RETRY_S, error)
+            self._retry = self._loop.call_later(RETRY_S, self._look)
+            return
+        self._host.add_listener(fresh.sock)
+        self._retire_own()
+        self._served.append(fresh)
+        self.store_own()
+        log.warning("%s was removed; listening on a new one", self._path)
+
+    def _retire_own(self) -> None:
+        """Give up an earlier socket of our own making, once those who queued on it have been accepted."""
+        for listener in [listener for listener in self._served if listener.name == OWN_NAME]:
+            self._served.remove(listener)
+            self._loop.call_later(RETIRE_S, self._give_up, listener.sock)
+
+    def _give_up(self, sock: socket.socket) -> None:
+        self._host.remove_listener(sock)
+        sock.close()
+
+    def close(self) -> None:
+        """Give up every socket; the files stay, and so do the descriptors of systemd and of a successor."""
+        self.unwatch()
+        for listener in self._served:
+            self._give_up(listener.sock)
+        self._served.clear()
+
+
+def _access_of(path: str) -> Access | None:
+    try:
+        entry = os.stat(path)
+    except OSError:
+        return None
+    return Access(stat.S_IMODE(entry.st_mode) & 0o777, entry.st_uid, entry.st_gid)

@@ -1,0 +1,238 @@
+"""What the proxy counts, and the one table that says how each figure is called.
+
+The relay and the hooks add to plain integers; this module turns them into Prometheus' form only when somebody asks.
+Invariant: the number of label values is bounded (``CAP`` per counter, then "other"), whatever clients send.
+``prometheus_client`` is imported by ``render``, so that the start does not pay for it.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from runtimeproxy.relay.counters import RelayCounters
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
+CAP = 256
+OTHER = "other"
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
+
+Labels = tuple[str, ...]
+
+
+class Kind(Enum):
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+@dataclass(slots=True)
+class Histogram:
+    """``counts[i]``: observations up to ``LATENCY_BOUNDS_S[i]`` and over the bound before; the last has no bound."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus' buckets: upper bound as text, and how many were at or below it."""
+        total, buckets = 0, []
+        for bound, count in zip((*map(str, LATENCY_BOUNDS_S), "+Inf"), self.counts, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        return buckets
+
+
+@dataclass(slots=True)
+class HookCounters:
+    """What ``runtimeproxy.hooks.observe.Metrics`` asks for, kept as plain counters."""
+
+    edits: Counter[Labels] = field(default_factory=Counter)
+    calls: Counter[Labels] = field(default_factory=Counter)
+    latency: dict[Labels, Histogram] = field(default_factory=dict)
+    policy: Counter[Labels] = field(default_factory=Counter)
+    conflicts: Counter[Labels] = field(default_factory=Counter)
+    guards: Counter[Labels] = field(default_factory=Counter)
+    posts_dropped: Counter[Labels] = field(default_factory=Counter)
+    exemptions: Counter[Labels] = field(default_factory=Counter)
+    file_errors: int = 0  # now
+    cached_pods: int = 0  # now
+    cached_containers: int = 0  # now
+
+    def edit(self, method: str, field: str) -> None:
+        _add(self.edits, (method, field))
+
+    def hook_call(self, server: str, stage: str, result: str, seconds: float) -> None:
+        _add(self.calls, (server, stage, result))
+        key = capped(self.latency, (server, stage))
+        self.latency.setdefault(key, Histogram()).observe(seconds)
+
+    def hook_policy(self, server: str, stage: str, outcome: str) -> None:
+        _add(self.policy, (server, stage, outcome))
+
+    def hook_conflict(self, field: str) -> None:
+        _add(self.conflicts, (field,))
+
+    def hook_guard(self, reason: str) -> None:
+        _add(self.guards, (reason,))
+
+    def post_dropped(self, server: str, stage: str) -> None:
+        _add(self.posts_dropped, (server, stage))
+
+    def hook_file_errors(self, count: int) -> None:
+        self.file_errors = count
+
+    def exempt(self, reason: str) -> None:
+        _add(self.exemptions, (reason,))
+
+    def cache_size(self, pods: int, containers: int) -> None:
+        self.cached_pods, self.cached_containers = pods, containers
+
+
+@dataclass(frozen=True, slots=True)
+class Figures:
+    """Everything that is exported. The callables are asked when somebody looks; they do not fail."""
+
+    relay: RelayCounters
+    hooks: HookCounters
+    bypass: Callable[[], bool]
+    backend_up: Callable[[], bool]
+    hook_servers: Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """One metric: ``read`` yields label values (in the order of ``labels``) with a number or a Histogram."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: Labels
+    read: Callable[[Figures], Iterable[tuple[Labels, float | Histogram]]]
+
+
+def _one(value: Callable[[Figures], float]) -> Callable[[Figures], list[tuple[Labels, float | Histogram]]]:
+    return lambda figures: [((), float(value(figures)))]
+
+
+def _by(
+    counts: Callable[[Figures], Counter[Labels]],
+) -> Callable[[Figures], list[tuple[Labels, float | Histogram]]]:
+    return lambda figures: [(labels, float(count)) for labels, count in counts(figures).items()]
+
+
+def _by_reason(
+    counts: Callable[[Figures], Counter[str]],
+) -> Callable[[Figures], list[tuple[Labels, float | Histogram]]]:
+    return lambda figures: [((reason,), float(count)) for reason, count in counts(figures).items()]
+
+
+def _calls(figures: Figures) -> list[tuple[Labels, float | Histogram]]:
+    return [((label, str(status)), float(count)) for (label, status), count in figures.relay.calls.items()]
+
+
+def _bytes(figures: Figures) -> list[tuple[Labels, float | Histogram]]:
+    relay = figures.relay
+    return [(("to_runtime",), float(relay.bytes_to_runtime)), (("to_client",), float(relay.bytes_to_client))]
+
+
+PREFIX = "koord_runtimeproxy_"
+METRICS = (
+    Declared("calls", Kind.COUNTER, "Calls that ended, by path and gRPC status.", ("method", "code"), _calls),
+    Declared("edits", Kind.COUNTER, "Fields rewritten in requests.", ("method", "field"), _by(lambda f: f.hooks.edits)),
+    Declared("edited_requests", Kind.COUNTER, "Requests that went on rewritten.", (), _one(lambda f: f.relay.edited)),
+    Declared("refused", Kind.COUNTER, "Requests refused under failure policy Fail.", (),
+             _one(lambda f: f.relay.refused)),
+    Declared("fail_open", Kind.COUNTER, "Requests that went on unedited although they were to be edited.", ("reason",),
+             _by_reason(lambda f: f.relay.fail_open)),
+    Declared("not_held", Kind.COUNTER, "Requests that could not be kept back for editing.", ("reason",),
+             _by_reason(lambda f: f.relay.not_held)),
+    Declared("blind_connections", Kind.COUNTER, "Connections on which decoding failed; relayed, never edited.",
+             ("reason",), _by_reason(lambda f: f.relay.blind)),
+    Declared("connections", Kind.GAUGE, "Client connections open now.", (), _one(lambda f: f.relay.connections)),
+    Declared("accepted_connections", Kind.COUNTER, "Client connections accepted.", (),
+             _one(lambda f: f.relay.connections_total)),
+    Declared("unserved_connections", Kind.COUNTER, "Client connections closed because the runtime was missing.", (),
+             _one(lambda f: f.relay.connections_unserved)),
+    Declared("bytes", Kind.COUNTER, "Bytes relayed.", ("direction",), _bytes),
+    Declared("held_streams", Kind.GAUGE, "Requests kept back now.", (), _one(lambda f: f.relay.held_streams)),
+    Declared("held_bytes", Kind.GAUGE, "Bytes of requests kept back now.", (), _one(lambda f: f.relay.held_bytes)),
+    Declared("hook_calls", Kind.COUNTER, "Calls to hook servers.", ("server", "stage", "outcome"),
+             _by(lambda f: f.hooks.calls)),
+    Declared("hook_duration_seconds", Kind.HISTOGRAM, "Time a hook server took, failures included.",
+             ("server", "stage"), lambda f: list(f.hooks.latency.items())),
+    Declared("hook_policy", Kind.COUNTER, "Failed hook calls and what the policy made of them.",
+             ("server", "stage", "outcome"), _by(lambda f: f.hooks.policy)),
+    Declared("hook_conflicts", Kind.COUNTER, "Values of one hook server overridden by a later one.", ("field",),
+             _by(lambda f: f.hooks.conflicts)),
+    Declared("hook_guards", Kind.COUNTER, "Edits of hook servers that were dropped.", ("reason",),
+             _by(lambda f: f.hooks.guards)),
+    Declared("hook_posts_dropped", Kind.COUNTER, "Post hooks not delivered.", ("server", "stage"),
+             _by(lambda f: f.hooks.posts_dropped)),
+    Declared("hook_servers", Kind.GAUGE, "Hook servers registered now.", (), _one(lambda f: f.hook_servers())),
+    Declared("hook_file_errors", Kind.GAUGE, "Hook server files that are invalid now.", (),
+             _one(lambda f: f.hooks.file_errors)),
+    Declared("exempt", Kind.COUNTER, "Requests of pods that are exempt from hooks.", ("reason",),
+             _by(lambda f: f.hooks.exemptions)),
+    Declared("cached_pods", Kind.GAUGE, "Pods remembered now.", (), _one(lambda f: f.hooks.cached_pods)),
+    Declared("cached_containers", Kind.GAUGE, "Containers remembered now.", (),
+             _one(lambda f: f.hooks.cached_containers)),
+    Declared("bypass", Kind.GAUGE, "1 while nothing is edited on request of the operator.", (),
+             _one(lambda f: f.bypass())),
+    Declared("backend_up", Kind.GAUGE, "1 if the runtime's socket takes connections now.", (),
+             _one(lambda f: f.backend_up())),
+)
+
+
+class Exposition:
+    """The collector that Prometheus' registry asks."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+
+    def collect(self) -> Iterable[Metric]:
+        return [_metric(declared, self._figures) for declared in METRICS]
+
+
+def render(figures: Figures) -> bytes:
+    """The text exposition of every metric of the table."""
+    from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - imported after serving began
+
+    registry = CollectorRegistry()
+    registry.register(Exposition(figures))
+    return generate_latest(registry)
+
+
+def _metric(declared: Declared, figures: Figures) -> Metric:
+    from prometheus_client.core import (  # noqa: PLC0415
+        CounterMetricFamily,
+        GaugeMetricFamily,
+        HistogramMetricFamily,
+    )
+
+    families = {Kind.COUNTER: CounterMetricFamily, Kind.GAUGE: GaugeMetricFamily, Kind.HISTOGRAM: HistogramMetricFamily}
+    metric: Metric = families[declared.kind](PREFIX + declared.name, declared.help, labels=declared.labels)
+    for labels, value in declared.read(figures):
+        if isinstance(metric, HistogramMetricFamily) and isinstance(value, Histogram):
+            metric.add_metric(labels, buckets=value.cumulative(), sum_value=value.sum_s)
+        elif isinstance(metric, CounterMetricFamily | GaugeMetricFamily) and isinstance(value, float):
+            metric.add_metric(labels, value)
+    return metric
+
+
+def capped(counts: Mapping[Labels, object], key: Labels) -> Labels:
+    """``key``, or once there are ``CAP`` others, as many times "other"."""
+    return key if key in counts or len(counts) < CAP else (OTHER,) * len(key)
+
+
+def _add(counts: Counter[Labels], key: Labels) -> None:
+    counts[capped(counts, key)] += 1

@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runtimeproxy.options import (
+    CommandLine,
+    OptionError,
+    Options,
+    duration_s,
+    fixed_changes,
+    load,
+    parse_command_line,
+    size_bytes,
+    status_endpoint,
+)
+
+
+def options(*arguments: str) -> Options:
+    return load(parse_command_line(arguments))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--remote-image-service-endpoint=/x"], "--remote-image-service-endpoint"),
+        (["positional"], "positional"),
+        (["--hook-timeout"], "hook-timeout"),
+        (["--hook-timeout=3"], "--hook-timeout='3'"),
+        (["--hook-timeout=0"], "--hook-timeout='0'"),
+        (["--hook-timeout=-1s"], "--hook-timeout='-1s'"),
+        (["--backend-runtime-mode=Pouch"], "--backend-runtime-mode='Pouch'"),
+        (["--koord-runtimeproxy-endpoint=relative.sock"], "--koord-runtimeproxy-endpoint='relative.sock'"),
+        (["--bypass=maybe"], "--bypass='maybe'"),
+        (["--metrics-endpoint=0.0.0.0:9100"], "--metrics-endpoint='0.0.0.0:9100'"),
+        (["--held-bytes-budget=64 apples"], "--held-bytes-budget='64 apples'"),
+        (["--log-level=chatty"], "--log-level='chatty'"),
+        (["--config=/nonexistent.yaml"], "--config='/nonexistent.yaml'"),
+        (["--hook-time=5s"], "--hook-time"),
+    ],
+)
+def test_what_makes_no_sense_is_named(arguments: list[str], named: str) -> None:
+    with pytest.raises(OptionError) as raised:
+        options(*arguments)
+    assert named in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("hook-tiemout: 3s", "'hook-tiemout'"),
+        ("hook-timeout: 3", "hook-timeout='3'"),
+        ("bypass: [1, 2]", "bypass=[1, 2]"),
+        ("bypass:", "bypass=None"),
+        ("- a\n- b", "must be a mapping"),
+        ("a: [", "is not YAML"),
+    ],
+)
+def test_a_bad_file_is_named_with_its_key(tmp_path: Path, text: str, named: str) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text(text)
+    with pytest.raises(OptionError) as raised:
+        options(f"--config={file}")
+    assert str(file) in str(raised.value)
+    assert named in str(raised.value)
+
+
+def test_upstreams_names_and_defaults() -> None:
+    chosen = options()
+    assert (chosen.endpoint, chosen.backend, chosen.mode, chosen.skip_key, chosen.skip_value) == (
+        "/var/run/koord-runtimeproxy/runtimeproxy.sock", "/var/run/containerd/containerd.sock", "Containerd",
+        "runtimeproxy.koordinator.sh/skip-hookserver", "true",
+    )
+
+
+def test_our_defaults() -> None:
+    chosen = options()
+    assert (chosen.hook_directory, chosen.hook_timeout_s, chosen.drain_timeout_s, chosen.backend_wait_s) == (
+        "/etc/runtime/hookserver.d", 3.0, 600.0, 10.0)
+    assert (chosen.held_budget_bytes, chosen.status_endpoint) == (64 << 20, "/run/koord/runtime-proxy-metrics.sock")
+    assert not chosen.bypass
+    assert chosen.skip_namespaces == ()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--remote-runtime-service-endpoint=/run/x.sock"],
+        ["--remote-runtime-service-endpoint", "/run/x.sock"],
+        ["-remote-runtime-service-endpoint=/run/x.sock"],
+        ["-remote-runtime-service-endpoint", "/run/x.sock"],
+        ["--remote-runtime-service-endpoint=unix:///run/x.sock"],
+    ],
+)
+def test_gos_spellings(arguments: list[str]) -> None:
+    assert options(*arguments).backend == "/run/x.sock"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [(["--bypass"], True), (["-bypass"], True), (["--bypass=true"], True), (["--bypass=F"], False), ([], False)],
+)
+def test_switches(arguments: list[str], expected: bool) -> None:
+    assert options(*arguments).bypass is expected
+
+
+def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("hook-timeout: 1s\nbypass: true\nskip-namespaces: [kube-system, koord]\nheld-bytes-budget: 1024\n")
+    chosen = options(f"--config={file}", "--hook-timeout=2s")
+    assert (chosen.hook_timeout_s, chosen.bypass, chosen.held_budget_bytes) == (2.0, True, 1024)
+    assert chosen.skip_namespaces == ("kube-system", "koord")
+
+
+def test_every_flag_can_stand_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "config.yaml"
+    file.write_text("\n".join(f"{e.metadata['flag']}: '{e.metadata['shown']}'" for e in fields(Options)))
+    assert load(CommandLine({}, str(file))) == Options()
+
+
+def test_what_needs_a_restart_is_told() -> None:
+    before, after = options(), options("--koord-runtimeproxy-endpoint=/run/new.sock", "--hook-timeout=9s")
+    assert fixed_changes(before, after) == ["koord-runtimeproxy-endpoint"]
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--version"]])
+def test_help_and_version_end_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as raised:
+        parse_command_line(arguments)
+    assert raised.value.code == 0
+    assert "koord-runtime-proxy" in capsys.readouterr().out
+
+
+def test_help_says_what_docker_means(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        parse_command_line(["--help"])
+    assert "cri-dockerd" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("0", 0.0), ("3s", 3.0), ("300ms", 0.3), ("1.5h", 5400.0), ("1m30s", 90.0), ("2h45m", 9900.0), (".5s", 0.5),
+     ("10us", 1e-5), ("10µs", 1e-5)],
+)
+def test_durations(text: str, expected: float) -> None:
+    assert duration_s(text) == pytest.approx(expected)
+
+
+@given(st.text(max_size=8))
+def test_a_duration_is_a_number_of_seconds_or_refused(text: str) -> None:
+    try:
+        assert duration_s(text) >= 0
+    except ValueError as error:
+        assert "duration" in str(error)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"), [("0", 0), ("5", 5), ("64MiB", 64 << 20), ("1Gi", 1 << 30), ("2K", 2048)]
+)
+def test_sizes(text: str, expected: int) -> None:
+    assert size_bytes(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("", ""), ("/run/m.sock", "/run/m.sock"), ("unix:///run/m.sock", "/run/m.sock"),
+     ("127.0.0.1:9100", "127.0.0.1:9100"), ("[::1]:0", "[::1]:0"), ("localhost:1", "localhost:1")],
+)
+def test_status_endpoints(text: str, expected: str) -> None:
+    assert status_endpoint(text) == expected

@@ -1,0 +1,75 @@
+"""The lines of the units that systemd's defaults would break, and what must not stand there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from runtimeproxy.options import load, parse_command_line
+
+UNITS = Path(__file__).parent.parent / "systemd"
+
+
+def read(unit: str) -> Mapping[str, Mapping[str, list[str]]]:
+    """Section → key → values, in order; systemd's files repeat keys, which configparser refuses."""
+    sections: dict[str, dict[str, list[str]]] = {}
+    current: dict[str, list[str]] = {}
+    for line in (UNITS / unit).read_text().splitlines():
+        if line.startswith("["):
+            current = sections.setdefault(line.strip("[]"), {})
+        elif line and not line.startswith("#"):
+            key, separator, value = line.partition("=")
+            assert separator, line
+            current.setdefault(key, []).append(value)
+    return sections
+
+
+@pytest.mark.parametrize(
+    ("unit", "section", "key", "value"),
+    [
+        ("koord-runtime-proxy.socket", "Socket", "ListenStream", "/run/koord-runtimeproxy/runtimeproxy.sock"),
+        ("koord-runtime-proxy.socket", "Socket", "SocketMode", "0660"),
+        ("koord-runtime-proxy.socket", "Socket", "DirectoryMode", "0755"),
+        ("koord-runtime-proxy.socket", "Socket", "RemoveOnStop", "no"),
+        ("koord-runtime-proxy.socket", "Socket", "TriggerLimitIntervalSec", "0"),
+        ("koord-runtime-proxy.socket", "Unit", "Before", "kubelet.service"),
+        ("koord-runtime-proxy.service", "Service", "Type", "notify"),
+        ("koord-runtime-proxy.service", "Service", "NotifyAccess", "all"),
+        ("koord-runtime-proxy.service", "Service", "Restart", "always"),
+        ("koord-runtime-proxy.service", "Service", "RestartSec", "50ms"),
+        ("koord-runtime-proxy.service", "Service", "FileDescriptorStoreMax", "4"),
+        ("koord-runtime-proxy.service", "Service", "WatchdogSec", "10"),
+        ("koord-runtime-proxy.service", "Service", "KillMode", "process"),
+        ("koord-runtime-proxy.service", "Service", "ExecReload", "/bin/kill -HUP $MAINPID"),
+        ("koord-runtime-proxy.service", "Unit", "StartLimitIntervalSec", "0"),
+        ("koord-runtime-proxy.service", "Unit", "Before", "kubelet.service"),
+        ("koord-runtime-proxy.service", "Unit", "After", "koord-runtime-proxy.socket containerd.service"),
+        ("koord-qosd.service", "Service", "Type", "notify"),
+        ("koord-qosd.service", "Service", "Restart", "always"),
+        ("koord-qosd.service", "Unit", "Before", "kubelet.service"),
+    ],
+)
+def test_promised_lines(unit: str, section: str, key: str, value: str) -> None:
+    assert read(unit)[section][key] == [value]
+
+
+@pytest.mark.parametrize("unit", ["koord-runtime-proxy.service", "koord-qosd.service"])
+def test_no_runtime_directory_holds_the_cri_socket_and_the_shared_one_survives_a_stop(unit: str) -> None:
+    service = read(unit)["Service"]
+    assert service["RuntimeDirectory"] == ["koord"]
+    assert service["RuntimeDirectoryPreserve"] == ["yes"]
+
+
+def test_the_proxys_command_line_is_valid_and_names_the_units_socket() -> None:
+    program, *arguments = read("koord-runtime-proxy.service")["Service"]["ExecStart"][0].split()
+    options = load(parse_command_line(arguments))
+    assert program == "/usr/bin/koord-runtime-proxy"
+    assert [options.endpoint] == read("koord-runtime-proxy.socket")["Socket"]["ListenStream"]
+    assert f"-{Path(options.endpoint).parent}" in read("koord-runtime-proxy.service")["Service"]["ReadWritePaths"]
+
+
+def test_systemd_waits_longer_than_the_proxy_drains() -> None:
+    stop_s = float(read("koord-runtime-proxy.service")["Service"]["TimeoutStopSec"][0])
+    assert stop_s > load(parse_command_line([])).stop_timeout_s + 5
