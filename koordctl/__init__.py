@@ -1,0 +1,1 @@
+"""koordctl: the operator's view of Koord on this node."""

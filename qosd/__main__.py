@@ -1,0 +1,36 @@
+"""koord-qosd's entry point: options, logging, exit codes (0 ended by a signal, 1 could not start or died, 2 usage)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+
+from koord.service import log
+from koord.service.config import ConfigError
+from qosd import options
+
+_log = logging.getLogger("qosd")
+
+
+def main() -> None:
+    """The console script."""
+    try:
+        chosen = options.parse(sys.argv[1:])
+    except ConfigError as error:
+        print(f"koord-qosd: {error}", file=sys.stderr)
+        sys.exit(2)
+    log.set_up(chosen.log_level, ("qosd", "koord"), os.environ)
+    from qosd import daemon  # noqa: PLC0415 - grpc is not loaded for --help or a usage error
+
+    try:
+        asyncio.run(daemon.run(chosen, os.environ))
+    except* (OSError, ConfigError) as group:
+        for reason in group.exceptions:
+            _log.error("%s", reason)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,86 @@
+"""What a hook may change, and how its wishes are kept: one edit per field, each with the sentence saying why.
+
+Resource fields carry CRI's names and units. Entries of the ``unified`` map and annotations are fields of their
+own kind with a key. Invariant: a key of kubelet's (``io.kubernetes.…``) is never edited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+
+KUBELET_PREFIX = "io.kubernetes."
+UNLIMITED = -1
+
+
+class Field(StrEnum):
+    CPU_QUOTA = "cpu_quota"  # us per cpu_period; -1 = no limit
+    CPU_SHARES = "cpu_shares"
+    MEMORY_LIMIT = "memory_limit_in_bytes"  # -1 = no limit
+    CPUSET_CPUS = "cpuset_cpus"  # "" = the parent's
+    UNIFIED = "unified"  # keyed by the cgroup v2 file
+    ANNOTATION = "annotation"  # keyed
+
+
+NUMBERS = (Field.CPU_QUOTA, Field.CPU_SHARES, Field.MEMORY_LIMIT)
+
+
+class ForbiddenEdit(ValueError):
+    """A hook tried to edit a key that belongs to kubelet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Edit:
+    """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is who wishes it."""
+
+    field: Field
+    value: int | str
+    why: str
+    key: str = ""
+    hook: str = ""
+
+    def __post_init__(self) -> None:
+        if self.key.startswith(KUBELET_PREFIX):
+            raise ForbiddenEdit(f"{self.hook or 'a hook'} may not edit {self.key!r}: it is kubelet's")
+
+    @property
+    def name(self) -> str:
+        """The field's name for people: ``cpu_quota``, ``memory.high``, ``annotation rdt.…``."""
+        if self.field is Field.UNIFIED:
+            return self.key
+        return f"annotation {self.key}" if self.field is Field.ANNOTATION else self.field.value
+
+
+@dataclass(frozen=True, slots=True)
+class Edits:
+    """What all hooks together want of one container or sandbox, and what was wrong with the pod's own wishes."""
+
+    items: tuple[Edit, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    def get(self, wanted: Field, key: str = "") -> Edit | None:
+        return next((edit for edit in self.items if (edit.field, edit.key) == (wanted, key)), None)
+
+    def of(self, wanted: Field) -> tuple[Edit, ...]:
+        return tuple(edit for edit in self.items if edit.field is wanted)
+
+
+def merge(parts: Iterable[Edits]) -> Edits:
+    """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""
+    kept: dict[tuple[Field, str], Edit] = {}
+    problems: list[str] = []
+    for part in parts:
+        problems.extend(part.problems)
+        for edit in part.items:
+            kept[(edit.field, edit.key)] = edit
+    return Edits(tuple(kept.values()), tuple(dict.fromkeys(problems)))
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What the runtime was asked for, as far as a hook computes with it; None = not asked."""
+
+    cpu_period_us: int | None = None
+    cpu_quota_us: int | None = None
+    memory_limit_bytes: int | None = None

@@ -1,0 +1,33 @@
+"""All hooks over one pod context: the one place where their edits meet.
+
+Pure: the same context and rules give the same edits, whoever asks (the hook service before a container exists,
+NodeInspect afterwards). Fails with UndeclaredEdit when a hook edits what the table does not grant it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from qosd.hooks.context import PodContext
+from qosd.hooks.edits import Edits, merge
+from qosd.hooks.rules import Rules
+from qosd.hooks.table import HOOKS, Hook
+
+
+class UndeclaredEdit(AssertionError):
+    """A hook edited a field that its row of the table does not list: an error of ours."""
+
+
+def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edits:
+    """The merged edits of every one of ``hooks`` that is enabled and runs at ``pod.stage``, with the pod's problems."""
+    applicable = (hook for hook in hooks if pod.stage in hook.stages and rules.enabled(hook.name))
+    return merge((Edits(problems=pod.problems), *(_run(hook, pod, rules) for hook in applicable)))
+
+
+def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
+    edits = hook.decide(pod, rules)
+    undeclared = [edit.name for edit in edits.items if edit.field not in hook.edits]
+    if undeclared:
+        raise UndeclaredEdit(f"hook {hook.name} edits {', '.join(undeclared)}, which its row does not list")
+    return Edits(tuple(replace(edit, hook=hook.name) for edit in edits.items), edits.problems)

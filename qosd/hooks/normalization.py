@@ -1,0 +1,44 @@
+"""CPU normalization: on a faster CPU model the same work needs a smaller CFS quota (node-qos §10.4).
+
+For LS and unlabelled pods without bound CPUs: ``ceil(quota / ratio)`` for ratio > 1. BE pods are scaled where their
+quota is made (``batch``); free pods keep what they asked for.
+
+A proxy that merges an update over what it remembers (Koordinator's does) sends our own scaled quota back to us. So
+the container carries the pair "spec/scaled" as an annotation, and a quota equal to the scaled one counts as the
+spec's: no quota is ever scaled twice.
+"""
+
+from __future__ import annotations
+
+from koord.model import cfs
+from koord.model.qos import QoSClass
+from qosd.hooks.context import PodContext
+from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.rules import Rules
+
+ANNOTATION = "qosd.koord.sh/cpu-quota-spec-and-scaled"
+
+
+def decide(pod: PodContext, rules: Rules) -> Edits:
+    ratio = rules.node.cpu_normalization_ratio
+    applies = pod.raw_qos in (QoSClass.LS, None) and not pod.bound_cpus and not pod.is_free
+    spec_us = spec_quota_us(pod)
+    if ratio is None or ratio <= 1 or not applies or spec_us <= 0:
+        return Edits()
+    scaled_us = cfs.normalize_quota_us(spec_us, ratio)
+    why = f"{spec_us} us asked, divided by the CPU normalization ratio {float(ratio):g}"
+    return Edits(
+        (
+            Edit(Field.CPU_QUOTA, scaled_us, why),
+            Edit(Field.ANNOTATION, f"{spec_us}/{scaled_us}", "so that the quota is not scaled twice", key=ANNOTATION),
+        )
+    )
+
+
+def spec_quota_us(pod: PodContext) -> int:
+    """The quota as kubelet asked for it: undoes our own scaling if that is what came back; 0 = not asked."""
+    asked_us = pod.asked.cpu_quota_us or 0
+    spec, _, scaled = (pod.request.container_annotations or {}).get(ANNOTATION, "").partition("/")
+    if spec.isdecimal() and scaled.isdecimal() and int(scaled) == asked_us:
+        return int(spec)
+    return asked_us

@@ -1,0 +1,98 @@
+"""What the hooks know besides the pod: the node's SLO, the node's own settings, and facts of the host.
+
+All of it is immutable: a reload makes new Rules. CPU pools keep upstream's form (``cpu-shared-pools``: one entry
+per socket and NUMA node), so that a node's annotation can be pasted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from fractions import Fraction
+
+from koord.model import slo_defaults
+from koord.model.qos import DerivationRules, QoSClass
+from koord.model.slo import CPUSuppressPolicy, NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
+
+
+class CPUManagerPolicy(StrEnum):
+    """kubelet's ``cpuManagerPolicy``."""
+
+    NONE = "none"
+    STATIC = "static"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Pool:
+    """The shared CPUs of one NUMA node, as a cpuset list ("0-3,8")."""
+
+    socket: int
+    node: int
+    cpuset: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRules:
+    """The section ``node`` of the rules file."""
+
+    cpu_manager_policy: CPUManagerPolicy = CPUManagerPolicy.NONE
+    ls_pools: tuple[Pool, ...] = ()
+    be_pools: tuple[Pool, ...] = ()
+    be_cpu_manager: bool = False
+    system_cpuset: str = ""
+    cpu_normalization_ratio: Fraction | None = None
+    guaranteed_is_lsr: bool = False
+    unset_cpu_quota: bool = True
+    rdt_verified: bool = False
+    allocatable_memory_bytes: int | None = None
+    hooks: Mapping[str, bool] = field(default_factory=dict)
+
+    @property
+    def derivation(self) -> DerivationRules:
+        """How this node counts Guaranteed pods without a label."""
+        return DerivationRules(self.cpu_manager_policy is CPUManagerPolicy.STATIC, self.guaranteed_is_lsr)
+
+
+@dataclass(frozen=True, slots=True)
+class HostFacts:
+    """What was found on the host. ``resctrl_groups`` are the class groups that exist."""
+
+    cgroup_version: int = 1
+    has_group_identity: bool = False
+    resctrl_groups: frozenset[str] = frozenset()
+    memory_total_bytes: int = 0
+    page_bytes: int = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    """``slo`` is the policy in force: laid over the defaults, disabled features neutral."""
+
+    slo: NodeSLOSpec = field(default_factory=lambda: slo_defaults.in_force(NodeSLOSpec()))
+    node: NodeRules = field(default_factory=NodeRules)
+    host: HostFacts = field(default_factory=HostFacts)
+
+    def enabled(self, hook: str) -> bool:
+        """A hook is on unless ``node.hooks`` turns it off."""
+        return self.node.hooks.get(hook, True)
+
+    @property
+    def qos_strategy(self) -> ResourceQOSStrategy:
+        return self.slo.resource_qos or ResourceQOSStrategy()
+
+    def class_settings(self, qos: QoSClass) -> ResourceQOS:
+        """The settings of a class; LSE takes LSR's."""
+        return self.qos_strategy.of(qos) or ResourceQOS()
+
+    @property
+    def suppresses_by_quota(self) -> bool:
+        """Is BE's CPU suppressed through the CFS quota of its tier?"""
+        thresholds = self.slo.thresholds
+        by_quota = thresholds is not None and thresholds.cpu_suppress_policy is CPUSuppressPolicy.CFS_QUOTA
+        return thresholds is not None and bool(thresholds.enable) and by_quota
+
+
+def join(pools: Iterable[Pool], nodes: frozenset[int] | None = None) -> str:
+    """The CPU lists of ``pools`` (of NUMA ``nodes`` only, if given), comma-joined in (socket, node) order."""
+    return ",".join(pool.cpuset for pool in sorted(pools) if pool.cpuset and (nodes is None or pool.node in nodes))

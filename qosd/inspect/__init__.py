@@ -1,0 +1,1 @@
+"""NodeInspect: what koordctl asks this node's qosd."""

@@ -1,0 +1,108 @@
+"""The section ``node`` of the rules file: what NodeSLO does not carry, checked value by value.
+
+The section is ours alone, so an unknown key is an error: a typing error never silently means "default".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from fractions import Fraction
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from koord.model import cfs, quantity, schema
+from koord.model.cpuset import EMPTY, CPUSet
+from koord.model.quantity import Quantity
+from koord.model.schema import SchemaError
+from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
+from qosd.hooks.table import HOOK_NAMES
+
+_Number = Annotated[int, Meta(ge=0)]
+
+
+class _GuaranteedAs(StrEnum):
+    LS = "LS"
+    LSR = "LSR"
+
+
+class _Pool(msgspec.Struct, frozen=True):
+    cpuset: CPUSet
+    socket: _Number = 0
+    node: _Number = 0
+
+
+class _SharedPools(msgspec.Struct, frozen=True):
+    ls: tuple[_Pool, ...] = ()
+    be: tuple[_Pool, ...] = ()
+
+
+class _SystemQOS(msgspec.Struct, frozen=True):
+    cpuset: CPUSet = EMPTY
+
+
+class _Resctrl(msgspec.Struct, frozen=True, rename="camel"):
+    runtime_verified: bool = False
+
+
+class _Node(msgspec.Struct, frozen=True, rename="camel"):
+    """The section's shape; field names are the file's in snake case."""
+
+    cpu_manager_policy: CPUManagerPolicy = CPUManagerPolicy.NONE
+    shared_pools: _SharedPools = _SharedPools()
+    be_cpu_manager: bool = msgspec.field(default=False, name="beCPUManager")
+    system_qos: _SystemQOS = msgspec.field(default=_SystemQOS(), name="systemQOS")
+    cpu_normalization_ratio: Any = -1
+    guaranteed_as: _GuaranteedAs = _GuaranteedAs.LS
+    disable_unset_cpu_quota: bool = msgspec.field(default=False, name="disableUnsetCPUQuota")
+    resctrl: _Resctrl = _Resctrl()
+    allocatable_memory: Quantity | None = None
+    hooks: Mapping[str, bool] = msgspec.field(default_factory=dict)
+
+
+def read(section: object) -> NodeRules:
+    """The node's rules from the document under ``node``; raises SchemaError."""
+    node = schema.read(_Node, section, "node", _refuse)
+    for name in node.hooks:
+        if name not in HOOK_NAMES:
+            raise SchemaError("node.hooks", name, f"is no hook; there are {', '.join(HOOK_NAMES)}")
+    return NodeRules(
+        cpu_manager_policy=node.cpu_manager_policy,
+        ls_pools=_pools(node.shared_pools.ls),
+        be_pools=_pools(node.shared_pools.be),
+        be_cpu_manager=node.be_cpu_manager,
+        system_cpuset=str(node.system_qos.cpuset),
+        cpu_normalization_ratio=_ratio(node.cpu_normalization_ratio),
+        guaranteed_is_lsr=node.guaranteed_as is _GuaranteedAs.LSR,
+        unset_cpu_quota=not node.disable_unset_cpu_quota,
+        rdt_verified=node.resctrl.runtime_verified,
+        allocatable_memory_bytes=_memory(node.allocatable_memory),
+        hooks=dict(node.hooks),
+    )
+
+
+def _refuse(path: str) -> None:
+    raise SchemaError(path, path.rpartition(".")[2], "is no key of this section")
+
+
+def _pools(pools: tuple[_Pool, ...]) -> tuple[Pool, ...]:
+    return tuple(sorted(Pool(pool.socket, pool.node, str(pool.cpuset)) for pool in pools))
+
+
+def _ratio(value: object) -> Fraction | None:
+    """-1 is upstream's "off"."""
+    if value == -1:
+        return None
+    try:
+        return cfs.parse_ratio(str(value))
+    except cfs.RatioError as error:
+        raise SchemaError("node.cpuNormalizationRatio", value, "is neither -1 (off) nor a positive number") from error
+
+
+def _memory(amount: Quantity | None) -> int | None:
+    try:
+        return None if amount is None else quantity.memory_bytes(amount)
+    except quantity.QuantityError as error:
+        raise SchemaError("node.allocatableMemory", str(amount), error.why) from error

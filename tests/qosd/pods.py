@@ -1,0 +1,87 @@
+"""Short ways to say a pod, rules and a host in the tables of these tests."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from qosd.hooks import engine
+from qosd.hooks.context import PodContext, Request, Stage
+from qosd.hooks.edits import Edits, Resources
+from qosd.hooks.rules import HostFacts, Rules
+from qosd.rules import read
+
+QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority-class"
+STATUS, EXTENDED = "scheduling.koordinator.sh/resource-status", "node.koordinator.sh/extended-resource-spec"
+SHORT = {"STATUS": STATUS, "EXTENDED": EXTENDED}
+TIERS = {
+    "Guaranteed": "/kubepods/pod1",
+    "Burstable": "/kubepods/burstable/pod1",
+    "BestEffort": "/kubepods/besteffort/pod1",
+}
+V2_VENDOR = HostFacts(cgroup_version=2, has_group_identity=True, resctrl_groups=frozenset({"LSR", "LS", "BE"}))
+V2 = replace(V2_VENDOR, has_group_identity=False)
+
+
+def rules(host: HostFacts = V2_VENDOR, spec: Mapping[str, Any] | None = None, **node: Any) -> Rules:
+    return read(Path("rules.yaml"), {"spec": spec or {}, "node": node}, host)
+
+
+def pod(
+    qos: str = "",
+    tier: str = "Burstable",
+    stage: Stage = Stage.CREATE,
+    container: str = "main",
+    *,
+    asked: Resources | None = None,
+    band: str = "",
+    labels: Mapping[str, str] | None = None,
+    container_annotations: Mapping[str, str] | None = None,
+    **annotations: Any,
+) -> PodContext:
+    """A pod's container; ``annotations`` by short name (``STATUS={"cpuset": "0-1"}``) or by full key."""
+    said = {QOS: qos, PRIORITY: band, **(labels or {})}
+    written = {
+        SHORT.get(key, key): value if isinstance(value, str) else json.dumps(value)
+        for key, value in annotations.items()
+    }
+    return PodContext.read(
+        Request(
+            stage=stage,
+            namespace="default",
+            name="p",
+            uid="1",
+            labels={k: v for k, v in said.items() if v},
+            annotations=written,
+            cgroup_parent=TIERS.get(tier, tier),
+            asked=asked or Resources(),
+            container=container,
+            container_annotations=container_annotations,
+        )
+    )
+
+
+def extended(container: str = "main", kind: str = "batch", **amounts: str) -> dict[str, Any]:
+    """``extended("main", request="1500", limit="2000", memory="4Gi")`` as the annotation's document."""
+    limits = {
+        f"kubernetes.io/{kind}-{name}": amounts[key]
+        for name, key in (("cpu", "limit"), ("memory", "memory"))
+        if key in amounts
+    }
+    requests = {
+        f"kubernetes.io/{kind}-{name}": amounts[key]
+        for name, key in (("cpu", "request"), ("memory", "memory_request"))
+        if key in amounts
+    }
+    return {"containers": {container: {"requests": requests, "limits": limits}}}
+
+
+def decided(context: PodContext, by: Rules) -> dict[str, int | str]:
+    return values(engine.decide(context, by))
+
+
+def values(edits: Edits) -> dict[str, int | str]:
+    return {edit.name: edit.value for edit in edits.items}

@@ -1,0 +1,173 @@
+"""RuntimeHookService over a real socket, as both kinds of proxy call it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import stat
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.pb.hooks import api_pb2 as hooks
+from koord.service import rpc
+from qosd.hooks.rules import Rules
+from qosd.hookserver import registration
+from qosd.hookserver.server import CONTAINER_STAGES, REGISTERED, SANDBOX_STAGES, SERVICE, HookServer
+from qosd.metrics import Metrics
+from tests.qosd.pods import EXTENDED, QOS, STATUS, V2, extended, rules
+
+OURS = (("koord-runtime-proxy", "0.1.0"),)
+BE_POD = {
+    "pod_meta": {"namespace": "default", "name": "job"},
+    "container_meta": {"name": "main"},
+    "pod_labels": {QOS: "BE"},
+    "pod_annotations": {EXTENDED: json.dumps(extended(request="1500", limit="2000", memory="4Gi"))},
+    "pod_cgroup_parent": "/kubepods/besteffort/pod1",
+    "container_annotations": {"io.kubernetes.container.hash": "abc"},
+    "container_envs": {"BINARY": b"\xff\x00", "EMPTY": b""},
+    "container_resources": {
+        "cpu_shares": 2,
+        "oom_score_adj": 1000,
+        "cpuset_cpus": "0-15",
+        "cpuset_mems": "0",
+        "hugepage_limits": [{"page_size": "2MB", "limit": 0}],
+        "unified": {"memory.oom.group": "1"},
+    },
+}
+
+
+def metric(metrics: Metrics, name: str, **labels: str) -> float | None:
+    return metrics.registry.get_sample_value(name, labels)
+
+
+@asynccontextmanager
+async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> AsyncIterator[Any]:
+    """A started server, and ``call(method, request, metadata) -> (answer, initial metadata)``."""
+    server = await rpc.listen(tmp_path / "hooks.sock", 0o660, [HookServer(lambda: by, metrics or Metrics()).service()])
+    channel = rpc.connect(str(tmp_path / "hooks.sock"))
+
+    async def call(method: str, request: Any, metadata: Any = ()) -> tuple[Any, dict[str, str]]:
+        response = hooks.PodSandboxHookResponse if method in SANDBOX_STAGES else hooks.ContainerResourceHookResponse
+        running = rpc.caller(channel, f"/{SERVICE}/{method}", type(request), response)(
+            request, timeout=5, metadata=metadata
+        )
+        initial = dict(await running.initial_metadata())
+        return await running, initial
+
+    try:
+        yield call
+    finally:
+        await channel.close()
+        await server.stop(None)
+
+
+async def test_our_proxy_gets_only_what_was_decided(tmp_path: Path) -> None:
+    async with calling(tmp_path, rules(V2)) as call:
+        answer, initial = await call("PreCreateContainerHook", hooks.ContainerResourceHookRequest(**BE_POD), OURS)
+    assert initial["koord-presence"] == "1"
+    want = {"cpu_quota": 200000, "cpu_shares": 1536, "memory_limit_in_bytes": 4 << 30, "cpuset_cpus": ""}
+    assert answer == hooks.ContainerResourceHookResponse(container_resources=want)
+    assert answer.container_resources.HasField("cpuset_cpus")
+
+
+async def test_another_proxy_gets_the_whole_request_back_edited(tmp_path: Path) -> None:
+    request = hooks.ContainerResourceHookRequest(**BE_POD)
+    async with calling(tmp_path, rules(V2)) as call:
+        answer, initial = await call("PreCreateContainerHook", request)
+    assert "koord-presence" not in initial
+    want = hooks.LinuxContainerResources()
+    want.CopyFrom(request.container_resources)
+    want.cpu_quota, want.cpu_shares, want.memory_limit_in_bytes, want.cpuset_cpus = 200000, 1536, 4 << 30, ""
+    assert answer == hooks.ContainerResourceHookResponse(
+        container_annotations=request.container_annotations,
+        container_resources=want,
+        pod_cgroup_parent=request.pod_cgroup_parent,
+        container_envs=request.container_envs,
+    )
+
+
+async def test_sandboxes_in_both_forms(tmp_path: Path) -> None:
+    request = hooks.PodSandboxHookRequest(
+        labels={QOS: "LSR"}, annotations={STATUS: '{"cpuset":"2-3"}'}, cgroup_parent="/kubepods/pod1"
+    )
+    async with calling(tmp_path, rules(V2)) as call:
+        ours, _ = await call("PreRunPodSandboxHook", request, OURS)
+        theirs, _ = await call("PreRunPodSandboxHook", request)
+    assert ours == hooks.PodSandboxHookResponse(resources={"cpu_quota": -1})
+    assert theirs == hooks.PodSandboxHookResponse(
+        labels=request.labels,
+        annotations=request.annotations,
+        cgroup_parent="/kubepods/pod1",
+        resources={"cpu_quota": -1},
+    )
+
+
+@pytest.mark.parametrize(
+    "method", [name for name, stage in {**SANDBOX_STAGES, **CONTAINER_STAGES}.items() if not stage]
+)
+async def test_stages_without_hooks_change_nothing(tmp_path: Path, method: str) -> None:
+    kind = hooks.PodSandboxHookRequest if method in SANDBOX_STAGES else hooks.ContainerResourceHookRequest
+    async with calling(tmp_path, rules(V2)) as call:
+        answer, initial = await call(method, kind(pod_meta={"name": "p"}), OURS)
+    assert (answer.ByteSize(), initial["koord-presence"]) == (0, "1")
+
+
+async def test_a_bad_pod_is_answered_and_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    request = hooks.ContainerResourceHookRequest(**{**BE_POD, "pod_annotations": {EXTENDED: "{"}})
+    with caplog.at_level(logging.WARNING, "qosd"):
+        async with calling(tmp_path, rules(V2), metrics) as call:
+            answer, _ = await call("PreCreateContainerHook", request, OURS)
+    assert answer.container_resources.cpuset_cpus == ""
+    assert "pod default/job container main" in caplog.text
+    assert EXTENDED in caplog.text
+    assert metric(metrics, "koord_qosd_pod_problems_total", stage="PreCreateContainer") == 1
+
+
+async def test_an_error_of_ours_is_no_edit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    metrics = Metrics()
+    request = hooks.ContainerResourceHookRequest(**BE_POD)
+    async with calling(tmp_path, None, metrics) as call:  # type: ignore[arg-type]
+        answer, _ = await call("PreCreateContainerHook", request)
+    assert answer.container_resources == request.container_resources
+    assert "answered without edits" in caplog.text
+    counted = metric(metrics, "koord_qosd_hook_calls_total", stage="PreCreateContainer", caller="other", result="error")
+    assert counted == 1
+
+
+async def test_large_messages_pass_both_ways(tmp_path: Path) -> None:
+    request = hooks.ContainerResourceHookRequest(container_envs={"BIG": b"x" * (15 << 20)})
+    async with calling(tmp_path, rules(V2)) as call:
+        answer, _ = await call("PreCreateContainerHook", request)
+    assert answer.container_envs["BIG"] == request.container_envs["BIG"]
+
+
+def test_registration_is_what_both_proxies_read(tmp_path: Path) -> None:
+    directory = tmp_path / "hookserver.d"
+    file = registration.write(directory, registration.content(Path("/run/koord/h.sock"), "Fail", REGISTERED))
+    assert json.loads(file.read_text()) == {
+        "remote-endpoint": "/run/koord/h.sock",
+        "failure-policy": "Fail",
+        "runtime-hooks": [
+            "PreRunPodSandbox",
+            "PreUpdatePodSandboxResources",
+            "PreCreateContainer",
+            "PreUpdateContainerResources",
+        ],
+    }
+    assert stat.S_IMODE(file.stat().st_mode) == 0o644
+    assert [entry.name for entry in directory.iterdir()] == ["koord-qosd.json"]
+    registration.remove(directory)
+    registration.remove(directory)
+    assert list(directory.iterdir()) == []
+
+
+def test_a_directory_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
+    (tmp_path / registration.FILE_NAME).mkdir()
+    with pytest.raises(OSError, match=r"koord-qosd\.json"):
+        registration.write(tmp_path, "{}")
+    assert [entry.name for entry in tmp_path.iterdir()] == [registration.FILE_NAME]

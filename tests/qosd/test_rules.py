@@ -1,0 +1,147 @@
+"""The rules file: what is refused and how it is said, what stays, and that a change is seen."""
+
+from __future__ import annotations
+
+import asyncio
+from fractions import Fraction
+from pathlib import Path
+
+import pytest
+
+from koord.service.inotify import FileWatch
+from qosd.hooks.rules import CPUManagerPolicy, HostFacts, Pool, Rules
+from qosd.metrics import Metrics
+from qosd.rules import RulesSource
+
+EXAMPLE = Path(__file__).parents[2] / "manifests" / "qosd-rules.yaml"
+
+
+def source(file: Path, metrics: Metrics | None = None) -> RulesSource:
+    return RulesSource(file, HostFacts, metrics or Metrics())
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("node: {cpuManagerPolicy: dynamic}", "node.cpuManagerPolicy: 'dynamic' is not one of none, static"),
+        ("node: {sharedPools: {ls: [{cpuset: 3-1}]}}", "node.sharedPools.ls[0].cpuset: '3-1' is not a CPU list"),
+        ("node: {sharedPools: {ls: [{socket: 0}]}}", "node.sharedPools.ls[0]: an object lacks cpuset"),
+        ("node: {sharedPool: {}}", "node.sharedPool: 'sharedPool' is no key of this section"),
+        ("node: {systemQOS: {cpuset: 14}}", "node.systemQOS.cpuset: 14 is not a string"),
+        ("node: {cpuNormalizationRatio: 0}", "node.cpuNormalizationRatio: 0 is neither -1 (off) nor a positive number"),
+        ("node: {hooks: {cpusets: true}}", "node.hooks: 'cpusets' is no hook; there are batchResource"),
+        ("node: {hooks: {cpuset: 1}}", "node.hooks.cpuset: 1 is neither true nor false"),
+        ("node: {guaranteedAs: BE}", "node.guaranteedAs: 'BE' is not one of LS, LSR"),
+        ("node: {allocatableMemory: -1Gi}", "node.allocatableMemory: '-1Gi' is negative"),
+        (
+            "spec: {resourceQOSStrategy: {lsClass: {cpuQOS: {groupIdentity: 3}}}}",
+            "spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity: 3 is not in -1..2",
+        ),
+        ("spec: []x", "is not YAML"),
+        ("- 1", "must be a mapping"),
+        ("rules: {}", "rules: is no section; there are spec, node"),
+        ("spec: {a: 1, a: 2", "is not YAML"),
+    ],
+)
+def test_a_bad_file_keeps_the_last_good_one_and_says_what_is_wrong_where(
+    tmp_path: Path, text: str, complaint: str
+) -> None:
+    file, metrics = tmp_path / "rules.yaml", Metrics()
+    rules = source(file, metrics)
+    file.write_text("node: {cpuManagerPolicy: static}")
+    rules.load()
+    file.write_text(text)
+    rules.load()
+    assert rules.current.node.cpu_manager_policy is CPUManagerPolicy.STATIC
+    assert len(rules.warnings) == 1
+    assert rules.warnings[0].startswith(f"{file}")
+    assert complaint in rules.warnings[0]
+    assert metrics.registry.get_sample_value("koord_qosd_rules_loads_total", {"result": "kept_last_good"}) == 1
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"node: \x00"])
+def test_no_text_at_all(tmp_path: Path, content: bytes) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_bytes(content)
+    rules = source(file)
+    rules.load()
+    assert str(file) in rules.warnings[0]
+
+
+def test_an_unreadable_file(tmp_path: Path) -> None:
+    (tmp_path / "rules.yaml").mkdir()
+    rules = source(tmp_path / "rules.yaml")
+    rules.load()
+    assert "cannot be read: Is a directory" in rules.warnings[0]
+
+
+def test_no_file_is_the_defaults_and_no_complaint(tmp_path: Path) -> None:
+    rules = source(tmp_path / "rules.yaml")
+    rules.load()
+    assert (rules.warnings, rules.current) == ((), Rules())
+
+
+def test_an_unknown_key_of_nodeslo_is_a_warning(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("spec: {cpuBurstStrategy: {newer: 1}}\nnode: {guaranteedAs: LSR}")
+    rules = source(file)
+    rules.load()
+    assert rules.warnings == (f"{file}: spec.cpuBurstStrategy.newer: no such key in NodeSLO, ignored",)
+    assert rules.current.node.guaranteed_is_lsr
+
+
+def test_the_whole_node_section(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("""
+node:
+  cpuManagerPolicy: static
+  sharedPools:
+    ls: [{socket: 0, node: 1, cpuset: "8-13"}, {socket: 0, node: 0, cpuset: "4,5,6"}]
+    be: [{cpuset: "2-13"}]
+  beCPUManager: true
+  systemQOS: {cpuset: "14"}
+  cpuNormalizationRatio: "1.20"
+  disableUnsetCPUQuota: true
+  resctrl: {runtimeVerified: true}
+  allocatableMemory: 62Gi
+  hooks: {memory: false}
+""")
+    rules = source(file)
+    rules.load()
+    node = rules.current.node
+    assert node.ls_pools == (Pool(0, 0, "4-6"), Pool(0, 1, "8-13"))
+    assert node.be_pools == (Pool(0, 0, "2-13"),)
+    assert (node.system_cpuset, node.cpu_normalization_ratio) == ("14", Fraction(6, 5))
+    assert (node.be_cpu_manager, node.unset_cpu_quota, node.rdt_verified) == (True, False, True)
+    assert node.allocatable_memory_bytes == 62 << 30
+    assert not rules.current.enabled("memory")
+
+
+def test_the_annotated_example_says_the_defaults() -> None:
+    rules = source(EXAMPLE)
+    rules.load()
+    assert rules.warnings == ()
+    assert rules.current.slo == Rules().slo
+    assert {name: on for name, on in rules.current.node.hooks.items() if not on} == {}
+    assert rules.current.node.derivation == Rules().node.derivation
+
+
+async def test_a_change_of_the_file_is_seen_by_inotify(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    rules = source(file)
+    seen = asyncio.Event()
+
+    def load() -> None:
+        rules.load()
+        seen.set()
+
+    watch = FileWatch(asyncio.get_running_loop(), str(file), load)
+    try:
+        for policy in ("static", "none"):
+            (tmp_path / "new").write_text(f"node: {{cpuManagerPolicy: {policy}}}")
+            (tmp_path / "new").rename(file)
+            await asyncio.wait_for(seen.wait(), 5)
+            seen.clear()
+            assert rules.current.node.cpu_manager_policy == policy
+    finally:
+        watch.close()
