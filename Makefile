@@ -1,0 +1,72 @@
+# Every target does its own set-up: a virtual environment in .venv and, as root on Debian, the apt packages it needs.
+#
+#   make demo            the main job on a real containerd (without root: simulated)
+#   make test            lint, unit tests, integration tests on the host's containerd
+#   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
+#   make bench-proxy     what the proxy costs, measured side by side with a direct connection
+#   make fuzz-proxy      malformed input for SECONDS=60 with SEED=
+#   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
+#   make soak-proxy      the full counts of fuzz and storm
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+VENV := .venv
+PYTHON := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+N ?= 1000
+RESTARTS ?= 20
+SECONDS ?= 60
+SEED ?= 1
+
+.PHONY: demo test lint test-unit test-integration test-kubelet bench-proxy fuzz-proxy storm soak-proxy wheel clean
+
+$(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
+	./integration/setup-python $(VENV)
+	$(PYTHON) -m pip install --quiet --editable '.[dev]'
+	touch $@
+
+demo: $(READY)
+	./integration/setup-host --quiet
+	$(PYTHON) -m integration.demo
+
+test: lint test-unit test-integration
+
+lint: $(READY)
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+	$(VENV)/bin/lint-imports --no-cache
+
+test-unit: $(READY)
+	$(PYTHON) -m pytest tests
+
+test-integration: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m pytest integration --ignore=integration/kubelet
+
+test-kubelet: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build kubelet containerd2
+	$(PYTHON) -m pytest integration/kubelet -s
+
+bench-proxy: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m bench.proxy
+
+fuzz-proxy: $(READY)
+	$(PYTHON) -m integration.fuzz_proxy --seconds $(SECONDS) --seed $(SEED)
+
+storm: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.storm --kills $(N) --restarts $(RESTARTS) --seed $(SEED)
+
+soak-proxy: fuzz-proxy storm
+
+wheel: $(READY)
+	rm -rf dist
+	$(PYTHON) -m build --wheel --outdir dist .
+
+clean:
+	rm -rf $(VENV) dist koord/pb

@@ -1,0 +1,63 @@
+"""Fixtures: one containerd of each release for the whole session, a CRI client, and a cgroup for a test's pods."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration import build
+from integration.harness import cgroups, containerd, machine
+from integration.harness.containerd import Containerd
+from integration.harness.cri import Cri
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--stay", type=float, default=15.0, help="seconds that the kubelet test keeps its pods; 70 covers kubelet's GC"
+    )
+
+
+@pytest.fixture(scope="session", autouse=True)
+def real_machine() -> None:
+    """Integration tests fail, rather than skip, where the real parts are missing: a skip would look like a pass."""
+    if reasons := machine.missing():
+        pytest.fail(f"integration tests cannot run here: {'; '.join(reasons)}", pytrace=False)
+
+
+@pytest.fixture(scope="session")
+def containerd1(real_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
+    """The machine's own containerd 1.6, run privately."""
+    with containerd.private(containerd.installed(), tmp_path_factory.mktemp("containerd1")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def containerd2(real_machine: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Containerd]:
+    """containerd 2.x, built from its pinned Go module."""
+    release = containerd.built(build.build("containerd2"))
+    with containerd.private(release, tmp_path_factory.mktemp("containerd2")) as running:
+        yield running
+
+
+@pytest.fixture(scope="session", params=["containerd1", "containerd2"])
+def any_containerd(request: pytest.FixtureRequest) -> Containerd:
+    """Each release in turn."""
+    running: Containerd = request.getfixturevalue(request.param)
+    return running
+
+
+@pytest.fixture
+def cri(any_containerd: Containerd) -> Iterator[Cri]:
+    """A client directly on containerd."""
+    with Cri(any_containerd.socket) as client:
+        yield client
+
+
+@pytest.fixture
+def cgroup_root(tmp_path: Path) -> Iterator[str]:
+    """A /kubepods of this test's own: kubelet's cgroup for pods, below another root."""
+    with cgroups.root(f"/koordtest-{os.getpid()}-{tmp_path.name}") as path:
+        yield f"{path}/kubepods"

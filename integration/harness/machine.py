@@ -1,0 +1,23 @@
+"""Whether this machine can run the real parts."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+PROGRAMS = ("containerd", "ctr", "runc", "ip", "iptables")
+
+
+def missing() -> list[str]:
+    """What keeps the integration tests from running here, one sentence each; empty if nothing does."""
+    reasons = [f"{name} is not on PATH" for name in PROGRAMS if shutil.which(name) is None]
+    if os.geteuid() != 0:
+        reasons.append("not root")
+    if not Path("/sys/fs/cgroup/cpu").exists():
+        reasons.append("cgroup v1's cpu controller is not mounted")
+    if not Path("/bin/busybox").exists():
+        reasons.append("/bin/busybox is not installed")
+    if not Path("/usr/lib/cni/bridge").exists():
+        reasons.append("the CNI plugins are not in /usr/lib/cni")
+    return reasons

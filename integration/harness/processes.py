@@ -1,0 +1,109 @@
+"""Child processes with a log file, and waiting for a condition with a deadline.
+
+Invariant: a process is ended by the pid it was started with. A process that ends too early, or a condition that never
+comes, raises with the tail of the log, because the log is what explains it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+Result = TypeVar("Result")
+
+
+class HarnessError(Exception):
+    """A real part did not do what the harness asked of it."""
+
+
+def tail(path: Path, lines: int = 20) -> str:
+    """The last ``lines`` lines of a file; empty if it does not exist."""
+    try:
+        text = path.read_text(errors="replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def wait_for(predicate: Callable[[], Result | None], deadline_s: float, what: str) -> Result:
+    """The first result of ``predicate`` that is neither None nor False; raises HarnessError after ``deadline_s``."""
+    end = time.monotonic() + deadline_s
+    pause_s = 0.002
+    while True:
+        result = predicate()
+        if result is not None and result is not False:
+            return result
+        if time.monotonic() > end:
+            raise HarnessError(f"{what}: not within {deadline_s:g} s")
+        time.sleep(pause_s)
+        pause_s = min(pause_s * 1.5, 0.1)
+
+
+class Process:
+    """One child process; its output goes to ``log``, which is appended to."""
+
+    def __init__(
+        self,
+        argv: Sequence[str | Path],
+        log: Path,
+        environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
+    ) -> None:
+        self.argv = [str(word) for word in argv]
+        self.log = log
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("ab") as output:
+            self._child = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **(environment or {})},
+                pass_fds=pass_fds,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        return self._child.poll() is None
+
+    def wait_for(self, predicate: Callable[[], Result | None], deadline_s: float, what: str) -> Result:
+        """As the function of the same name, but fails at once when this process has ended."""
+
+        def check() -> Result | None:
+            result = predicate()
+            if (result is None or result is False) and not self.running:
+                raise HarnessError(f"{what}: {' '.join(self.argv[:3])} ended with {self._child.returncode}")
+            return result
+
+        try:
+            return wait_for(check, deadline_s, what)
+        except HarnessError as error:
+            raise HarnessError(f"{error}\n{tail(self.log)}") from error
+
+    def signal(self, number: int) -> None:
+        if self.running:
+            self._child.send_signal(number)
+
+    def kill(self) -> None:
+        """SIGKILL, and reaps the process."""
+        self.signal(signal.SIGKILL)
+        self._child.wait()
+
+    def stop(self, grace_s: float = 10.0) -> int:
+        """SIGTERM, then SIGKILL after ``grace_s``; returns the exit status (negative: the signal that ended it)."""
+        self.signal(signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return self._child.wait(grace_s)
+        self.kill()
+        return self._child.returncode

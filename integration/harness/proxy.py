@@ -1,0 +1,82 @@
+"""koord-runtime-proxy, and koord-qosd as its hook server, as processes of their own between a client and containerd.
+
+Both run from this checkout with the interpreter that runs the tests. Every path is below one directory, which also
+keeps their logs.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from integration.harness.processes import Process
+
+START_S = 15.0
+
+# LS pods get CPU 1, so that on two CPUs an LSR pod bound to CPU 0 has it for itself and BE.
+RULES = """\
+node:
+  sharedPools:
+    ls: [{socket: 0, node: 0, cpuset: "1"}]
+"""
+
+
+@contextlib.contextmanager
+def proxy(backend: Path, directory: Path, hooks: bool = True, rules: str = RULES) -> Iterator[Path]:
+    """The proxy's CRI socket, with ``koord-qosd`` behind it if ``hooks``; both are stopped at the end."""
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        hook_files = directory / "hookserver.d"
+        hook_files.mkdir(exist_ok=True)
+        if hooks:
+            stack.callback(_qosd(backend, directory, hook_files, rules).stop)
+        running = start_proxy(backend, directory, hook_files)
+        stack.callback(running.stop)
+        yield socket_of(directory)
+
+
+def socket_of(directory: Path) -> Path:
+    """The proxy's CRI socket."""
+    return directory / "proxy.sock"
+
+
+def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequence[str] = ()) -> Process:
+    """Start only the proxy and wait until it listens."""
+    socket = socket_of(directory)
+    argv = [
+        *(sys.executable, "-m", "runtimeproxy"),
+        *("--koord-runtimeproxy-endpoint", str(socket)),
+        *("--remote-runtime-service-endpoint", str(backend)),
+        *("--hookserver-dir", str(hook_files)),
+        *("--metrics-endpoint", str(directory / "metrics.sock")),
+        *flags,
+    ]
+    process = Process(argv, directory / "proxy.log")
+    process.wait_for(lambda: _is_socket(socket), START_S, f"{socket} to appear")
+    return process
+
+
+def _qosd(backend: Path, directory: Path, hook_files: Path, rules: str) -> Process:
+    rules_file = directory / "rules.yaml"
+    rules_file.write_text(rules)
+    argv = [
+        *(sys.executable, "-m", "qosd"),
+        *("--rules-file", str(rules_file)),
+        *("--hook-socket", str(directory / "hooks.sock")),
+        *("--inspect-socket", str(directory / "inspect.sock")),
+        *("--hookserver-dir", str(hook_files)),
+        *("--runtime-endpoint", f"unix://{backend}"),
+    ]
+    process = Process(argv, directory / "qosd.log")
+    process.wait_for(lambda: any(hook_files.glob("*.json")), START_S, "koord-qosd to write its hook-server file")
+    return process
+
+
+def _is_socket(path: Path) -> bool:
+    try:
+        return stat.S_ISSOCK(path.stat().st_mode)
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,8 @@
+//go:build tools
+
+// Package tools pins the Kubernetes binaries that integration/build.py builds for the tests.
+package tools
+
+import (
+	_ "k8s.io/kubernetes/cmd/kubelet"
+)
