@@ -60,8 +60,10 @@ class Refuse:
 
 
 class Interceptor(Protocol):
+    version: int  # another number = plans have changed
+
     def plan(self, path: str) -> Plan:
-        """What to do with a stream of this path; called for every stream, so it costs a dictionary look-up."""
+        """What to do with streams of this path, until ``version`` changes."""
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
         """Decide on a held request. Cancelled when the client gives the stream up."""

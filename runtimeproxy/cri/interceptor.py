@@ -1,8 +1,8 @@
 """The relay's interceptor for CRI: which streams to hold or tap, and what becomes of them.
 
 It starts without protobuf: the engine that reads messages is loaded by ``warm_up`` after the first connection was
-accepted, or by the first intercepted call. Invariant: ``plan`` is a dictionary look-up and always in step with the
-hook servers and the cache. What ``request`` raises, the relay forwards (or refuses where a server of the stage has
+accepted, or by the first intercepted call. Invariant: ``plan`` is always in step with the hook servers and the cache,
+and ``version`` changes with it. What ``request`` raises, the relay forwards (or refuses where a server of the stage has
 policy Fail); ``tapped`` and ``answered`` never raise, what they cannot read is logged and forgotten.
 """
 
@@ -44,6 +44,7 @@ class CriInterceptor:
         self._engine: Engine | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._plans: Mapping[str, Plan] = {}
+        self.version = 0
         self._held_creates = False
         self._replan()
 
@@ -146,6 +147,7 @@ class CriInterceptor:
     def _replan(self) -> None:
         world = self._world
         self._held_creates = world.store.hold_creates
+        self.version += 1
         self._plans = plans(world.wants, world.fails_closed, self._held_creates)
 
     def _server(self, loaded: Loaded) -> HookServer:

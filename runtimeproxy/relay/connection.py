@@ -15,7 +15,7 @@ import asyncio
 import logging
 from collections import deque
 
-from runtimeproxy.intercept import PASS, Interceptor
+from runtimeproxy.intercept import PASS, Interceptor, Treatment
 from runtimeproxy.relay.answers import AnswerHalf
 from runtimeproxy.relay.counters import RelayCounters
 from runtimeproxy.relay.half import Half
@@ -40,25 +40,26 @@ class Policy:
         self.held_budget_bytes = held_budget_bytes
         self.bypass = False
         self._routes: dict[bytes, Route] = {}
+        self._version = interceptor.version
 
     def route(self, path: bytes) -> Route:
-        """The route of a new stream. What the interceptor wants of a path may change between two streams."""
-        route = self._routes.get(path)
-        if route is None:
-            route = self._learn(path)
-        plan = PASS if self.bypass else self.interceptor.plan(route.path)
-        if route.plan is plan:
-            return route
-        route = Route(route.path, route.label, plan)
-        if path in self._routes:
-            self._routes[path] = route
-        return route
+        """The route of a new stream."""
+        if self._version != self.interceptor.version:
+            self.forget_routes()
+        return self._routes.get(path) or self._learn(path)
+
+    def forget_routes(self) -> None:
+        """What the interceptor wants, or whether it is asked at all, has changed."""
+        self._routes.clear()
+        self._version = self.interceptor.version
 
     def _learn(self, path: bytes) -> Route:
         text = path.decode("ascii", "replace")
-        if len(self._routes) >= _MAX_ROUTES:
-            return Route(text, "other", PASS)
-        return self._routes.setdefault(path, Route(text, text, PASS))
+        plan = PASS if self.bypass else self.interceptor.plan(text)
+        passes = plan.treatment is Treatment.PASS
+        if len(self._routes) >= _MAX_ROUTES and passes:
+            return Route(text, "other", plan, passes)
+        return self._routes.setdefault(path, Route(text, text, plan, passes))
 
 
 class Connection:
@@ -168,6 +169,7 @@ class Connection:
         self.announce_drain()
 
     def announce_drain(self) -> None:
+        self.requests.expect_drain_ping()
         self.to_client(goaway(MAX_STREAM_ID, NO_ERROR) + frame(PING, 0, 0, _DRAIN_PING))
         self.loop.call_later(_DRAIN_PING_TIMEOUT_S, self._final_goaway)
 

@@ -80,7 +80,11 @@ class Half(asyncio.Protocol):
 
     def consume(self, data: bytes) -> tuple[int, int]:
         """Relay the whole frames of ``data``: (bytes used, bytes needed for the next frame). Raises FrameError."""
-        frames, used, need = split(data, 0, self.max_frame_bytes)
+        return self.cut(data, 0)
+
+    def cut(self, data: bytes, position: int) -> tuple[int, int]:
+        """Relay what is before ``position`` as it is, and the whole frames from there on."""
+        frames, used, need = split(data, position, self.max_frame_bytes)
         if used:
             self.relay(data, frames, used)
         return used, need
@@ -95,8 +99,7 @@ class Half(asyncio.Protocol):
         run = 0
         self._relaying = True
         for frame in frames:
-            kind, _, _, begin, end = frame
-            handler = handlers.get(kind)
+            handler = handlers.get(frame[0])
             if handler is None:
                 continue
             replacement = handler(data, frame)
@@ -104,11 +107,13 @@ class Half(asyncio.Protocol):
                 continue
             if out is None:
                 out = []
+            _, _, _, begin, end = frame
             out.append(data[run : end if replacement is None else begin])
             if replacement:
                 out.append(replacement)
-            out += self._injected
-            self._injected.clear()
+            if self._injected:
+                out += self._injected
+                self._injected.clear()
             run = end
         self._relaying = False
         if out is None:

@@ -73,20 +73,16 @@ class Outbox:
         self._credit = credit
         self.window_bytes = DEFAULT_WINDOW_BYTES
         self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
-        self._passing: deque[_Waiting] = deque()
+        self.passing: deque[_Waiting] = deque()  # empty = whatever passes may go out at once
         self._blocks = 0  # header blocks in the queue: later ones may not overtake them
         self._items: Counter[int] = Counter()  # stream → how many items wait
         self._full = False
         self._released: dict[int, Stream] = {}
 
     @property
-    def empty(self) -> bool:
-        return not self._passing
-
-    @property
     def waiting(self) -> bool:
         """Is there anything that more credit could set free?"""
-        return bool(self._passing or self._released)
+        return bool(self.passing or self._released)
 
     @property
     def keeps_header_blocks(self) -> bool:
@@ -123,10 +119,10 @@ class Outbox:
         self._queue(_Waiting(stream, frames))
 
     def _queue(self, item: _Waiting) -> None:
-        self._passing.append(item)
+        self.passing.append(item)
         self._items[item.stream] += 1
         self._blocks += item.is_block
-        if not self._full and len(self._passing) > _FULL_ITEMS:
+        if not self._full and len(self.passing) > _FULL_ITEMS:
             self._full = True
             self._credit.outbox_full(True)
 
@@ -135,7 +131,7 @@ class Outbox:
         self._items[item.stream] -= 1
         if not self._items[item.stream]:
             del self._items[item.stream]
-        if self._full and len(self._passing) < _FULL_ITEMS // 2:
+        if self._full and len(self.passing) < _FULL_ITEMS // 2:
             self._full = False
             self._credit.outbox_full(False)
 
@@ -148,8 +144,8 @@ class Outbox:
         self._released.pop(stream, None)
         if stream not in self._items:
             return
-        dropped = [item for item in self._passing if item.stream == stream and item.is_data]
-        self._passing = deque(item for item in self._passing if item.stream != stream or not item.is_data)
+        dropped = [item for item in self.passing if item.stream == stream and item.is_data]
+        self.passing = deque(item for item in self.passing if item.stream != stream or not item.is_data)
         for item in dropped:
             self._unqueued(item)
             if item.owner is None:
@@ -159,19 +155,19 @@ class Outbox:
         """Whole frames that may go to the runtime now."""
         out: list[bytes] = []
         self._pump_passing(out)
-        if not self._passing:
+        if not self.passing:
             for stream in list(self._released.values()):
                 self._pump_released(stream, out)
         return out
 
     def _pump_passing(self, out: list[bytes]) -> None:
-        while self._passing:
-            item = self._passing[0]
+        while self.passing:
+            item = self.passing[0]
             if not item.is_data:
                 out.append(item.payload)
             elif not self._pump_item(item, out):
                 return
-            self._passing.popleft()
+            self.passing.popleft()
             self._unqueued(item)
 
     def _pump_item(self, item: _Waiting, out: list[bytes]) -> bool:

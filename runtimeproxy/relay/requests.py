@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from runtimeproxy.relay.half import Half
 from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.outbox import Outbox
-from runtimeproxy.relay.stream import Route, State, Stream
+from runtimeproxy.relay.stream import State, Stream
 from runtimeproxy.wire.frames import (
     ACK,
     DATA,
@@ -29,7 +28,6 @@ from runtimeproxy.wire.frames import (
     frame_payload,
     header_block,
     settings_of,
-    split,
 )
 from runtimeproxy.wire.hpack import HeaderDecoder, HpackError
 
@@ -58,7 +56,6 @@ class RequestHalf(Half):
             PRIORITY: self._of_a_stream,
             RST_STREAM: self._rst_stream,
             SETTINGS: self._settings,
-            PING: self._ping,
             WINDOW_UPDATE: self._of_a_stream,
         }
 
@@ -68,17 +65,15 @@ class RequestHalf(Half):
 
     def consume(self, data: bytes) -> tuple[int, int]:
         if self.started:
-            return super().consume(data)
+            return self.cut(data, 0)
         if self.connection.raw or not PREFACE.startswith(data[: len(PREFACE)]):
             self.connection.raw = True
             self.forward(data)
             return len(data), 0
         if len(data) < len(PREFACE):
             return 0, len(PREFACE)
-        frames, used, need = split(data, len(PREFACE), self.max_frame_bytes)
         self.started = True
-        self.relay(data, frames, used)
-        return used, need
+        return self.cut(data, len(PREFACE))
 
     # frames
 
@@ -92,28 +87,21 @@ class RequestHalf(Half):
         except HpackError as error:
             connection.go_blind(f"request headers: {error}")
             return None
-        known = connection.streams.get(stream_id)
-        if known is not None:
-            return self._trailers(known, data, frame)
         if stream_id <= connection.last_stream:
-            return self._keep_order(data, frame)
+            return self._trailers(data, frame)
         if stream_id > connection.last_allowed:
             return b""  # opened after our GOAWAY: the client repeats it elsewhere
         connection.last_stream = stream_id
-        return self._open(fields, data, frame)
-
-    def _open(self, fields: Mapping[bytes, bytes], data: bytes, frame: Frame) -> bytes | None:
-        connection = self.connection
-        _, flags, stream_id, _, _ = frame
         route = connection.policy.route(fields.get(b":path", b""))
-        if flags & END_STREAM or route.passes:
+        kept = self._keep_order(data, frame) if self.outbox.passing else None
+        if route.passes or frame[1] & END_STREAM:
             connection.streams[stream_id] = route
-            return self._keep_order(data, frame)
-        kept = self._keep_order(data, frame)
-        self.held.open(stream_id, route, fields)
+        else:
+            self.held.open(stream_id, route, fields)
         return kept
 
-    def _trailers(self, known: Route | Stream, data: bytes, frame: Frame) -> bytes | None:
+    def _trailers(self, data: bytes, frame: Frame) -> bytes | None:
+        known = self.connection.streams.get(frame[2])
         if isinstance(known, Stream) and self.held.interrupted(known):
             self.outbox.queue_rest(known, data[frame[3] : frame[4]])
             self.pump()
@@ -123,9 +111,9 @@ class RequestHalf(Half):
     def _keep_order(self, data: bytes, frame: Frame) -> bytes | None:
         """Header blocks stay in order among themselves, and behind their own stream's DATA."""
         outbox = self.outbox
-        if not outbox.empty and (outbox.keeps_header_blocks or outbox.waits(frame[2])):
-            self.outbox.queue_block(frame[2], data[frame[3] : frame[4]])
-            return b"".join(self.outbox.pump())
+        if outbox.keeps_header_blocks or outbox.waits(frame[2]):
+            outbox.queue_block(frame[2], data[frame[3] : frame[4]])
+            return b"".join(outbox.pump())
         return None
 
     def _data(self, data: bytes, frame: Frame) -> bytes | None:
@@ -142,7 +130,7 @@ class RequestHalf(Half):
             connection.connection(size)
             return b""
         outbox = self.outbox
-        if size <= outbox.window_bytes and outbox.empty:
+        if size <= outbox.window_bytes and not outbox.passing:
             outbox.window_bytes -= size
             connection.connection(size)
             return None
@@ -165,7 +153,7 @@ class RequestHalf(Half):
         """A frame that must not overtake its stream's HEADERS, nor reach the runtime after our GOAWAY."""
         if frame[2] > self.connection.last_allowed:
             return b""
-        if not self.outbox.empty and self.outbox.waits(frame[2]):
+        if self.outbox.waits(frame[2]):
             self.outbox.queue_frame(frame[2], data[frame[3] : frame[4]])
             return b""
         return None
@@ -218,6 +206,10 @@ class RequestHalf(Half):
             self.outbox.queue_frame(stream, frames)
         else:
             self.inject(frames)
+
+    def expect_drain_ping(self) -> None:
+        """We have sent the client a PING of our own: its acknowledgement is not for the runtime."""
+        self._handlers[PING] = self._ping
 
     def abandoned(self, stream: int) -> None:
         self._abandoned[stream] = None

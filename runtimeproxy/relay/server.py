@@ -63,6 +63,7 @@ class RelayServer:
     def set_bypass(self, bypass: bool) -> None:
         """Pure relay: new streams pass, held ones go on as they came. Windows and header tables are kept in step."""
         self.policy.bypass = bypass
+        self.policy.forget_routes()
         if bypass:
             for connection in list(self._connections):
                 connection.requests.held.release_all()

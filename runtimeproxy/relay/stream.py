@@ -9,7 +9,7 @@ import asyncio
 from dataclasses import dataclass
 from enum import Enum
 
-from runtimeproxy.intercept import Call, Plan, Treatment
+from runtimeproxy.intercept import Call, Plan
 
 PREFIX_BYTES = 5  # gRPC's message prefix: a compression flag and a 32-bit length
 
@@ -21,10 +21,7 @@ class Route:
     path: str
     label: str
     plan: Plan
-
-    @property
-    def passes(self) -> bool:
-        return self.plan.treatment is Treatment.PASS
+    passes: bool
 
 
 class State(Enum):

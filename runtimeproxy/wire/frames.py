@@ -67,7 +67,7 @@ def split(buffer: bytes, position: int, max_frame_bytes: int) -> tuple[list[Fram
         end = position + 9 + length
         if end > size:
             return frames, position, end - position
-        if kind in _OPENS_BLOCK and not flags & END_HEADERS:
+        if not flags & END_HEADERS and kind in _OPENS_BLOCK:
             end, need = _block_end(buffer, end, position, stream & MAX_STREAM_ID, max_frame_bytes)
             if need:
                 return frames, position, need

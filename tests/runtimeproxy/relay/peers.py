@@ -21,6 +21,7 @@ from h2.errors import ErrorCodes
 from h2.events import (
     DataReceived,
     Event,
+    RemoteSettingsChanged,
     RequestReceived,
     ResponseReceived,
     StreamEnded,
@@ -109,6 +110,7 @@ class Endpoint(asyncio.Protocol):
         self.streams: dict[int, Stream] = {}
         self.goaways: list[tuple[int, int]] = []  # (last stream id, error code)
         self.fault: Exception | None = None
+        self.greeted = False  # the peer's SETTINGS have come
         self.closed = False
         self.park: Park | None = None
         self.h2 = _h2_connection(end, tuning)
@@ -291,12 +293,14 @@ class Endpoint(asyncio.Protocol):
                 self.streams[stream_id].trailers = list(event.headers or ())
             case DataReceived(stream_id=int(stream_id)):
                 self._data(self.streams[stream_id], event.data or b"", event.flow_controlled_length or 0)
+            case RemoteSettingsChanged():
+                self.greeted = True
             case StreamEnded(stream_id=int(stream_id)):
                 self.streams[stream_id].ended = True
             case StreamReset(stream_id=int(stream_id)):
                 self.streams[stream_id].reset = int(event.error_code or 0)
             case _:
-                pass  # windows and settings: h2 keeps them, and whoever waits is woken anyway
+                pass  # windows: h2 keeps them, and whoever waits is woken anyway
 
     def _data(self, stream: Stream, data: bytes, size: int) -> None:
         stream.data += data
@@ -358,7 +362,7 @@ class Client:
         """Connect, and wait for the far end's SETTINGS as a careful client does."""
         endpoint = Endpoint(End.CLIENT, tuning or Tuning(), link)
         await asyncio.get_running_loop().create_unix_connection(lambda: endpoint, str(path))
-        await endpoint.until(lambda: SettingCodes.MAX_CONCURRENT_STREAMS in endpoint.h2.remote_settings)
+        await endpoint.until(lambda: endpoint.greeted)
         return cls(endpoint)
 
     @classmethod

@@ -39,6 +39,7 @@ class Scripted:
     tapped_messages: list[bytes] = field(default_factory=list)
     answers: list[tuple[str, int, bytes | None]] = field(default_factory=list)
     cancelled: int = 0
+    version: int = 0
 
     def plan(self, path: str) -> Plan:
         return self.plans.get(path, PASS)
