@@ -21,7 +21,16 @@ from runtimeproxy.relay.counters import RelayCounters
 from runtimeproxy.relay.half import Half
 from runtimeproxy.relay.requests import RequestHalf
 from runtimeproxy.relay.stream import Route, State, Stream, grpc_message
-from runtimeproxy.wire.frames import MAX_STREAM_ID, NO_ERROR, PING, FrameError, frame, goaway, window_update
+from runtimeproxy.wire.frames import (
+    DEFAULT_WINDOW_BYTES,
+    MAX_STREAM_ID,
+    NO_ERROR,
+    PING,
+    FrameError,
+    frame,
+    goaway,
+    window_update,
+)
 
 log = logging.getLogger("koord.relay")
 
@@ -80,6 +89,7 @@ class Connection:
         self.draining = False
         self.ended: asyncio.Future[None] = loop.create_future()
         self._lost: set[Half] = set()
+        self.client_window_bytes = DEFAULT_WINDOW_BYTES  # what the client may still send on the connection
         self._credit_bytes = 0
         self.requests = RequestHalf(self)
         self.answers = AnswerHalf(self)
@@ -90,6 +100,7 @@ class Connection:
         self._credit_bytes += size_bytes
         if self._credit_bytes >= CREDIT_BATCH_BYTES:
             self.to_client(window_update(0, self._credit_bytes))
+            self.client_window_bytes += self._credit_bytes
             self._credit_bytes = 0
 
     def stream(self, stream: int, size_bytes: int) -> None:

@@ -22,10 +22,13 @@ from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
 from runtimeproxy.relay.stream import Route, State, Stream, grpc_body, grpc_message, grpc_timeout_s
 from runtimeproxy.wire.frames import (
     CANCEL,
+    DEFAULT_WINDOW_BYTES,
     END_HEADERS,
     END_STREAM,
+    FLOW_CONTROL_ERROR,
     HEADERS,
     NO_ERROR,
+    FrameError,
     frame,
     rst_stream,
     settings,
@@ -48,7 +51,8 @@ class HeldStreams:
         self._connection = connection
         self._counters = connection.counters
         self._tasks: set[asyncio.Task[None]] = set()
-        self.initial_window_bytes = 65_535  # of the runtime's streams
+        self.initial_window_bytes = DEFAULT_WINDOW_BYTES  # of the runtime's streams
+        self.largest_window_bytes = DEFAULT_WINDOW_BYTES  # that the client was ever told
 
     # opening
 
@@ -80,6 +84,8 @@ class HeldStreams:
         stream.client_ended = stream.client_ended or ended
         if stream.state is State.RELEASED:
             stream.uncredited_bytes += size_bytes
+            if stream.uncredited_bytes > self.largest_window_bytes:
+                raise FrameError(FLOW_CONTROL_ERROR, f"DATA beyond the window of stream {stream.id}")
             stream.out = stream.out[stream.out_offset :] + payload
             stream.out_offset = 0
             self._send(stream)
@@ -218,6 +224,7 @@ class HeldStreams:
     def initial_window(self, size_bytes: int) -> None:
         """The runtime's SETTINGS_INITIAL_WINDOW_SIZE: moves the window of every stream by the difference."""
         change = size_bytes - self.initial_window_bytes
+        self.largest_window_bytes = max(self.largest_window_bytes, size_bytes)
         self.initial_window_bytes = size_bytes
         for stream in self._connection.streams.values():
             if isinstance(stream, Stream):

@@ -12,6 +12,7 @@ from runtimeproxy.wire.frames import (
     ACK,
     DATA,
     END_STREAM,
+    FLOW_CONTROL_ERROR,
     HEADER_BYTES,
     HEADER_TABLE_SIZE,
     HEADERS,
@@ -24,6 +25,7 @@ from runtimeproxy.wire.frames import (
     SETTINGS,
     WINDOW_UPDATE,
     Frame,
+    FrameError,
     data_payload,
     frame_payload,
     header_block,
@@ -120,6 +122,9 @@ class RequestHalf(Half):
         connection = self.connection
         _, flags, stream_id, begin, end = frame
         size = end - begin - HEADER_BYTES
+        connection.client_window_bytes -= size
+        if connection.client_window_bytes < 0:
+            raise FrameError(FLOW_CONTROL_ERROR, "DATA beyond the connection's window")
         stream = connection.streams.get(stream_id)
         if isinstance(stream, Stream):
             if stream.state is not State.TAPPED:

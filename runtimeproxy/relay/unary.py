@@ -83,6 +83,7 @@ class _Pending:
     fields: dict[bytes, bytes] = field(default_factory=dict)
     chunks: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
+    ended: bool = False  # by the server
 
 
 class UnaryClient:
@@ -176,7 +177,8 @@ class _Link(asyncio.Protocol):
         try:
             return await pending.result
         finally:
-            if self._pending.pop(stream, None) is not None:
+            del self._pending[stream]
+            if not pending.ended:
                 self._write(rst_stream(stream, CANCEL))
 
     def close(self) -> None:
@@ -234,11 +236,12 @@ class _Link(asyncio.Protocol):
             return
         pending.fields.update(fields)
         if frame[1] & END_STREAM:
-            self._ended(pending)
+            self._end(pending)
 
     def _on_data(self, data: bytes, frame: Frame) -> None:
         payload = data_payload(data, frame)
-        self._credit(frame[2], frame[4] - frame[3] - HEADER_BYTES)
+        ends = bool(frame[1] & END_STREAM)
+        self._credit(0 if ends else frame[2], frame[4] - frame[3] - HEADER_BYTES)
         pending = self._pending.get(frame[2])
         if pending is None:
             return
@@ -246,10 +249,11 @@ class _Link(asyncio.Protocol):
         pending.size_bytes += len(payload)
         if pending.size_bytes > MAX_ANSWER_BYTES and not pending.result.done():
             pending.result.set_exception(UnaryError(RESOURCE_EXHAUSTED, f"answer over {MAX_ANSWER_BYTES} bytes"))
-        elif frame[1] & END_STREAM:
-            self._ended(pending)
+        elif ends:
+            self._end(pending)
 
     def _credit(self, stream: int, size_bytes: int) -> None:
+        """Give the server its credit back; ``stream`` 0 = only on the connection."""
         self._received_bytes += size_bytes
         if stream in self._pending and size_bytes:
             self._write(window_update(stream, size_bytes))
@@ -257,7 +261,8 @@ class _Link(asyncio.Protocol):
             self._write(window_update(0, self._received_bytes))
             self._received_bytes = 0
 
-    def _ended(self, pending: _Pending) -> None:
+    def _end(self, pending: _Pending) -> None:
+        pending.ended = True
         if pending.result.done():
             return
         text = {name.decode("latin-1"): value.decode("latin-1") for name, value in pending.fields.items()}
@@ -275,6 +280,7 @@ class _Link(asyncio.Protocol):
     def _on_rst_stream(self, data: bytes, frame: Frame) -> None:
         pending = self._pending.get(frame[2])
         if pending is not None and not pending.result.done():
+            pending.ended = True
             code = uint32(data, frame)
             pending.result.set_exception(UnaryError(UNAVAILABLE, f"the server reset the stream (error code {code})"))
 

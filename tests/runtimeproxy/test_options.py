@@ -81,7 +81,7 @@ def test_our_defaults() -> None:
     chosen = options()
     assert (chosen.hook_directory, chosen.hook_timeout_s, chosen.drain_timeout_s, chosen.backend_wait_s) == (
         "/etc/runtime/hookserver.d", 3.0, 600.0, 10.0)
-    assert (chosen.held_budget_bytes, chosen.status_endpoint) == (64 << 20, "/run/koord/runtime-proxy-metrics.sock")
+    assert (chosen.held_budget_bytes, chosen.status_endpoint) == (128 << 20, "/run/koord/runtime-proxy-metrics.sock")
     assert not chosen.bypass
     assert chosen.skip_namespaces == ()
 

@@ -118,6 +118,7 @@ class Endpoint(asyncio.Protocol):
         self._cutter = FrameCutter(preface=end is End.RUNTIME)
         self._parked: list[bytes] = []
         self._owed = 0
+        self._batch = tuning.credit_batch
         self._waiters: list[asyncio.Future[None]] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._transport: asyncio.Transport | None = None
@@ -196,6 +197,18 @@ class Endpoint(asyncio.Protocol):
         self.h2.increment_flow_control_window(size)
         if not (stream.ended or stream.reset is not None):
             self.h2.increment_flow_control_window(size, stream.id)
+        self.flush()
+
+    def credit_all(self) -> None:
+        """Give back all that is owed, and from now on everything at once."""
+        self._batch = 1
+        if self._owed:
+            self.h2.increment_flow_control_window(self._owed)
+        for stream in self.streams.values():
+            if stream.uncredited and not stream.ended and stream.reset is None:
+                self.h2.increment_flow_control_window(stream.uncredited, stream.id)
+            stream.uncredited = 0
+        self._owed = 0
         self.flush()
 
     async def send(
@@ -306,7 +319,7 @@ class Endpoint(asyncio.Protocol):
         stream.data += data
         stream.uncredited += size
         self._owed += size
-        batch = self._tuning.credit_batch
+        batch = self._batch
         if batch is not None and self._owed >= batch:
             self.h2.increment_flow_control_window(self._owed)
             self._owed = 0
@@ -393,9 +406,10 @@ class Client:
         pad: int | None = None,
         chunk: int = 1 << 20,
     ) -> Stream:
-        """One unary call to its end."""
+        """One unary call to its end, which may come before all of the message was sent."""
         stream = self.open(path, metadata)
-        await self.endpoint.send(stream.id, grpc_frame(message), pad=pad, chunk=chunk)
+        with contextlib.suppress(StreamClosedError):
+            await self.endpoint.send(stream.id, grpc_frame(message), pad=pad, chunk=chunk)
         return await stream.finished()
 
 

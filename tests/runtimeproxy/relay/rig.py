@@ -16,7 +16,7 @@ from pathlib import Path
 from runtimeproxy.intercept import PASS, Call, Forward, Interceptor, Plan, Refuse, Treatment
 from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.relay.ledger import Ledger
-from tests.runtimeproxy.relay.peers import Client, Handler, Server, Tuning, serving
+from tests.runtimeproxy.relay.peers import Client, Handler, Server, Stream, Tuning, serving
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 VERSION = "/runtime.v1.RuntimeService/Version"
@@ -74,6 +74,11 @@ def holding(decide: Callable[[bytes], bytes | Refuse], *, opened: bool = False, 
     return scripted
 
 
+def text(size: int, letter: bytes = b"o") -> bytes:
+    """A message of so many bytes."""
+    return letter * size
+
+
 def listening(path: Path) -> socket.socket:
     """A bound, listening, non-blocking unix socket."""
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -111,6 +116,11 @@ class Rig:
     async def another(self, tuning: Tuning | None = None) -> Client:
         """A further client connection, not watched."""
         return await Client.connect(self.path, tuning)
+
+    async def arrived(self, number: int) -> Stream:
+        """The runtime's stream of that number, once it has its HEADERS."""
+        await eventually(lambda: len(self.server.streams) > number)
+        return self.server.streams[number]
 
     async def settled(self, held: Container[int] = ()) -> None:
         """Wait for quiet on both links and check the books."""

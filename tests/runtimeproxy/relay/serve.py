@@ -14,9 +14,11 @@ import uvloop
 from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.relay.rig import holding, listening
 
+HELD_BUDGET_BYTES = 8 << 20
+
 
 async def serve(listen: Path, backend: str) -> None:
-    relay = RelayServer(asyncio.get_running_loop(), backend, holding(bytes))
+    relay = RelayServer(asyncio.get_running_loop(), backend, holding(bytes), held_budget_bytes=HELD_BUDGET_BYTES)
     relay.add_listener(listening(listen))
     print("serving", flush=True)
     await asyncio.Event().wait()

@@ -199,6 +199,11 @@ floods = {
         headers(1, VERSION), frame(DATA, 0, 1, bytes(16_384)) * 5, frame(HEADERS, END_HEADERS, 1, b"\x88" * 2),
         *[b"".join(headers(2 * n + 1, VERSION) for n in range(k, k + 100)) for k in range(1, 120_000, 100)],
     ),
+    "a held message that never ends": (headers(1, CREATE), *[frame(DATA, 0, 1, bytes(16_384))] * 6_000),
+    "held messages that never end": (
+        *[headers(n, CREATE) for n in range(1, 2_000, 2)],
+        *[frame(DATA, 0, n, bytes(16_384)) for n in range(1, 2_000, 2)],
+    ),
     "PINGs": (frame(PING, 0, 0, bytes(8)) * 200_000,),
     "SETTINGS": (frame(SETTINGS, 0, 0, b"\0\4\0\0\1\0") * 200_000,),
     "paths that are all different": tuple(headers(2 * n + 1, f"/s/{n}") for n in range(many)),
