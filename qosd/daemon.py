@@ -24,7 +24,7 @@ from koord.service.statusserver import Page, StatusServer
 from qosd import hostfacts
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver import registration
-from qosd.hookserver.server import REGISTERED, HookServer
+from qosd.hookserver.server import REGISTERED, HookServer, listening
 from qosd.inspect.runtime import Runtime
 from qosd.inspect.service import Inspector
 from qosd.metrics import CONTENT_TYPE, Metrics
@@ -60,7 +60,7 @@ async def _serve(
     stack.push_async_callback(runtime.close)
     hooks = HookServer(lambda: rules.current, metrics)
     inspector = Inspector(runtime, tree, rules)
-    await stack.enter_async_context(_listening(options.hook_socket, 0o660, hooks.service()))
+    await stack.enter_async_context(listening(options.hook_socket, hooks))
     await stack.enter_async_context(_listening(options.inspect_socket, 0o600, inspector.service()))
     if options.metrics_endpoint:
         status = StatusServer({"/metrics": lambda: Page(200, metrics.render(), CONTENT_TYPE)})

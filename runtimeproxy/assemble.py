@@ -11,6 +11,7 @@ import logging
 from collections.abc import Callable
 
 import koord
+from koord.http2.client import UnaryClient
 from koord.service.inotify import DirectoryWatch
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.interceptor import CriInterceptor
@@ -20,7 +21,6 @@ from runtimeproxy.life import Attachments
 from runtimeproxy.metrics import HookCounters
 from runtimeproxy.options import Options
 from runtimeproxy.relay.server import RelayServer
-from runtimeproxy.relay.unary import UnaryClient
 
 log = logging.getLogger("runtimeproxy")
 

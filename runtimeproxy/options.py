@@ -138,7 +138,7 @@ class Options:
     bypass_file: str = flag(
         "bypass-file", "", optional_path, "edit nothing for as long as this file exists")
     held_budget_bytes: int = flag(
-        "held-bytes-budget", "128MiB", size_bytes, "most bytes of requests kept back at once; the rest goes on unedited")
+        "held-bytes-budget", "128MiB", size_bytes, "most bytes of requests kept back; the rest goes on unedited")
     backend_wait_s: float = flag(
         "backend-wait", "10s", duration_s, "how long a new connection is held while the backend is missing")
     drain_timeout_s: float = flag(

@@ -7,17 +7,20 @@ answered with "no edits" in the caller's form.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-import grpc
 from google.protobuf.message import Message
 
+from koord.http2.server import Method, Reply, UnaryServer
 from koord.pb.hooks import api_pb2 as hooks
-from koord.service import rpc
+from koord.service import unixsocket
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
@@ -26,7 +29,8 @@ from qosd.hookserver import translate
 from qosd.metrics import Metrics
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
-PROXY_METADATA = "koord-runtime-proxy"  # request metadata of our proxy; the value is its version
+SOCKET_MODE = 0o660
+PROXY_METADATA = b"koord-runtime-proxy"  # request metadata of our proxy; the value is its version
 PRESENCE = (("koord-presence", "1"),)  # initial metadata of a sparse answer
 _KOORD, _ECHO = "koord", "other"
 
@@ -55,13 +59,24 @@ _log = logging.getLogger(__name__)
 class _Form:
     """How one of the two request kinds is read and answered."""
 
+    parse: Callable[[bytes], Any]
     read: Callable[[Any, Stage], Request]
     sparse: Callable[[Edits], Message]
     echo: Callable[[Any, Edits], Message]
 
 
-_SANDBOX = _Form(translate.sandbox_request, translate.sparse_sandbox, translate.echo_sandbox)
-_CONTAINER = _Form(translate.container_request, translate.sparse_container, translate.echo_container)
+_SANDBOX = _Form(
+    hooks.PodSandboxHookRequest.FromString,
+    translate.sandbox_request,
+    translate.sparse_sandbox,
+    translate.echo_sandbox,
+)
+_CONTAINER = _Form(
+    hooks.ContainerResourceHookRequest.FromString,
+    translate.container_request,
+    translate.sparse_container,
+    translate.echo_container,
+)
 
 
 class HookServer:
@@ -72,33 +87,23 @@ class HookServer:
     ) -> None:
         self._rules, self._metrics, self._clock = rules, metrics, clock
 
-    def service(self) -> grpc.GenericRpcHandler:
-        """The gRPC service with all methods of the protocol; stages without a hook answer "no edits"."""
-        methods = {
-            name: rpc.Unary(
-                self._handler(_SANDBOX, name, stage), hooks.PodSandboxHookRequest, hooks.PodSandboxHookResponse
-            )
-            for name, stage in SANDBOX_STAGES.items()
-        } | {
-            name: rpc.Unary(
-                self._handler(_CONTAINER, name, stage),
-                hooks.ContainerResourceHookRequest,
-                hooks.ContainerResourceHookResponse,
-            )
-            for name, stage in CONTAINER_STAGES.items()
-        }
-        return rpc.service(SERVICE, methods)
+    def methods(self) -> dict[str, Method]:
+        """The protocol's methods by path; stages without a hook answer "no edits"."""
+        rows = [(_SANDBOX, name, stage) for name, stage in SANDBOX_STAGES.items()]
+        rows += [(_CONTAINER, name, stage) for name, stage in CONTAINER_STAGES.items()]
+        return {f"/{SERVICE}/{name}": self._method(form, name, stage) for form, name, stage in rows}
 
-    def _handler(self, form: _Form, name: str, stage: Stage | None) -> Callable[[Any, rpc.Context], Any]:
-        async def handle(request: Any, context: rpc.Context) -> Message:
-            ours = any(key == PROXY_METADATA for key, _ in context.invocation_metadata() or ())
+    def _method(self, form: _Form, name: str, stage: Stage | None) -> Method:
+        seconds = self._metrics.hook_seconds.labels(name.removesuffix("Hook"))
+
+        def handle(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+            ours = PROXY_METADATA in fields
             started = self._clock()
+            request = form.parse(message)
             edits = Edits() if stage is None else self._decide(form, request, stage, _KOORD if ours else _ECHO)
-            if ours:
-                await context.send_initial_metadata(PRESENCE)
             answer = form.sparse(edits) if ours else form.echo(request, edits)
-            self._metrics.hook_seconds.labels(name.removesuffix("Hook")).observe(self._clock() - started)
-            return answer
+            seconds.observe(self._clock() - started)
+            return Reply(answer.SerializeToString(), PRESENCE if ours else ())
 
         return handle
 
@@ -124,3 +129,17 @@ class HookServer:
             _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
         result = "edited" if edits.items else "unchanged"
         self._metrics.hook_calls.labels(pod.stage.value, caller, result).inc()
+
+
+@asynccontextmanager
+async def listening(path: Path, hooks: HookServer) -> AsyncIterator[None]:
+    """Serve on a unix socket of mode 0660. Raises SocketTaken or OSError."""
+    unixsocket.prepare(path)
+    server = UnaryServer(hooks.methods())
+    with unixsocket.permissions(SOCKET_MODE):
+        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(path))
+    try:
+        yield
+    finally:
+        listener.close()
+        server.close()

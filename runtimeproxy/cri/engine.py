@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from koord.http2.grpc import UNIMPLEMENTED
 from runtimeproxy.cri import methods
 from runtimeproxy.cri.containers import Containers
 from runtimeproxy.cri.dump import dump_store
@@ -12,8 +13,6 @@ from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.world import Commit, World, log
 from runtimeproxy.hooks.server import UnaryCaller
 from runtimeproxy.intercept import Call
-
-UNIMPLEMENTED = 12
 
 
 class Engine:

@@ -13,13 +13,13 @@ import json
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
+from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import container_entry, convert, decode, pod_entry
 from runtimeproxy.cri.runtimejson import mapping, oci_resources, resources_from_cri, text
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.hooks.server import UnaryCaller, UndecodableMessage
-from runtimeproxy.relay.unary import UnaryError
 
 NOT_FOUND = 5
 CALLS_AT_A_TIME = 4

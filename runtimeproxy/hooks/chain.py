@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from koord.http2.grpc import UNAVAILABLE
 from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
@@ -26,7 +27,6 @@ from runtimeproxy.intercept import Refuse
 if TYPE_CHECKING:
     from runtimeproxy.hooks.messages import HookRequest, HookResponse
 
-UNAVAILABLE = 14
 log = logging.getLogger("runtimeproxy.hooks.chain")
 
 

@@ -13,13 +13,13 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
+from koord.http2.client import UnaryError
+from koord.http2.grpc import DEADLINE_EXCEEDED, UNIMPLEMENTED
 from runtimeproxy.hooks.breaker import Breaker
 from runtimeproxy.hooks.hookfile import ServerSpec
 from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.hooks.stages import Stage
-from runtimeproxy.relay.unary import DEADLINE_EXCEEDED, UnaryError
 
-UNIMPLEMENTED = 12
 POST_QUEUE = 256
 PRESENCE = "koord-presence"
 GREETING = "/grpc.health.v1.Health/Check"

@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from runtimeproxy.relay.half import Half, Handler
-from runtimeproxy.relay.stream import State, Stream
-from runtimeproxy.wire.frames import (
+from koord.http2.frames import (
     ACK,
     DATA,
     END_STREAM,
@@ -28,13 +26,16 @@ from runtimeproxy.wire.frames import (
     settings_of,
     uint32,
 )
-from runtimeproxy.wire.hpack import HeaderDecoder, HpackError
+from koord.http2.grpc import UNAVAILABLE
+from koord.http2.hpack import HeaderDecoder, HpackError
+from runtimeproxy.relay.half import Half, Handler
+from runtimeproxy.relay.stream import State, Stream
 
 if TYPE_CHECKING:
     from runtimeproxy.relay.connection import Connection
 
 _WANTED = (b"grpc-status",)
-_UNKNOWN, _UNAVAILABLE = 2, 14
+_UNKNOWN = 2
 
 
 class AnswerHalf(Half):
@@ -113,7 +114,7 @@ class AnswerHalf(Half):
         return None
 
     def _rst_stream(self, data: bytes, frame: Frame) -> bytes | None:
-        self.connection.finish(frame[2], _UNAVAILABLE)
+        self.connection.finish(frame[2], UNAVAILABLE)
         return None
 
     def _push_promise(self, data: bytes, frame: Frame) -> bytes | None:
@@ -165,7 +166,7 @@ class AnswerHalf(Half):
         last = int.from_bytes(frame_payload(data, frame)[:4]) & MAX_STREAM_ID
         for stream_id, stream in list(self.connection.streams.items()):
             if stream_id > last and isinstance(stream, Stream):
-                self.connection.finish(stream_id, _UNAVAILABLE)
+                self.connection.finish(stream_id, UNAVAILABLE)
         return None
 
 

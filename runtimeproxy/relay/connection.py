@@ -15,13 +15,7 @@ import asyncio
 import logging
 from collections import deque
 
-from runtimeproxy.intercept import PASS, Interceptor, Treatment
-from runtimeproxy.relay.answers import AnswerHalf
-from runtimeproxy.relay.counters import RelayCounters
-from runtimeproxy.relay.half import Half
-from runtimeproxy.relay.requests import RequestHalf
-from runtimeproxy.relay.stream import Route, State, Stream, grpc_message
-from runtimeproxy.wire.frames import (
+from koord.http2.frames import (
     DEFAULT_WINDOW_BYTES,
     MAX_STREAM_ID,
     NO_ERROR,
@@ -31,6 +25,13 @@ from runtimeproxy.wire.frames import (
     goaway,
     window_update,
 )
+from koord.http2.grpc import grpc_message
+from runtimeproxy.intercept import PASS, Interceptor, Treatment
+from runtimeproxy.relay.answers import AnswerHalf
+from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.relay.half import Half
+from runtimeproxy.relay.requests import RequestHalf
+from runtimeproxy.relay.stream import Route, State, Stream
 
 log = logging.getLogger("koord.relay")
 
@@ -112,6 +113,11 @@ class Connection:
         self.counters.held_bytes += size_bytes
 
     # frames of our own
+
+    def expect_barrier(self, stream: Stream) -> None:
+        """A SETTINGS of ours is going out: the runtime's acknowledgement of it tells that ``stream`` is over."""
+        self.acks.append(stream)
+        self.barriers += 1
 
     def to_client(self, frames: bytes) -> None:
         self.answers.inject(frames)

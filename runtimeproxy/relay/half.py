@@ -11,7 +11,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
-from runtimeproxy.wire.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameError, split
+from koord.http2.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameError, split
 
 if TYPE_CHECKING:
     from runtimeproxy.relay.connection import Connection

@@ -18,9 +18,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
-from runtimeproxy.relay.stream import Route, State, Stream, grpc_body, grpc_message, grpc_timeout_s
-from runtimeproxy.wire.frames import (
+from koord.http2.frames import (
     CANCEL,
     DEFAULT_WINDOW_BYTES,
     END_HEADERS,
@@ -33,15 +31,25 @@ from runtimeproxy.wire.frames import (
     rst_stream,
     settings,
 )
-from runtimeproxy.wire.hpack import literal
+from koord.http2.grpc import (
+    FAILED_PRECONDITION,
+    INTERNAL,
+    MAX_MESSAGE_BYTES,
+    PREFIX_BYTES,
+    RESOURCE_EXHAUSTED,
+    grpc_body,
+    grpc_message,
+    grpc_timeout_s,
+)
+from koord.http2.hpack import literal
+from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
+from runtimeproxy.relay.stream import Route, State, Stream
 
 if TYPE_CHECKING:
     from runtimeproxy.relay.connection import Connection
 
 log = logging.getLogger("koord.relay")
 
-MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
-FAILED_PRECONDITION, RESOURCE_EXHAUSTED, INTERNAL, UNAVAILABLE = 9, 8, 13, 14
 _STATUS_200 = b"\x88"  # static table entry
 _CONTENT_TYPE = literal(b"content-type", b"application/grpc")
 
@@ -73,7 +81,7 @@ class HeldStreams:
             self.refuse(stream, Refuse(code, f"koord-runtime-proxy: the request cannot be edited ({reason})"))
         else:
             log.warning("%s goes on unedited: %s", stream.route.path, reason)
-            self._release(stream, b"".join(stream.chunks))
+            self._release(stream, stream.chunks)
 
     # collecting
 
@@ -86,8 +94,7 @@ class HeldStreams:
             stream.uncredited_bytes += size_bytes
             if stream.uncredited_bytes > self.largest_window_bytes:
                 raise FrameError(FLOW_CONTROL_ERROR, f"DATA beyond the window of stream {stream.id}")
-            stream.out = stream.out[stream.out_offset :] + payload
-            stream.out_offset = 0
+            stream.put_out(payload)
             self._send(stream)
             return
         if not ended:
@@ -96,7 +103,9 @@ class HeldStreams:
             return
         stream.chunks.append(payload)
         connection.account(stream, len(payload))
-        if self._counters.held_bytes > connection.policy.held_budget_bytes:
+        if stream.held_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
+            self._give_up_holding(stream, "over 16 MiB", RESOURCE_EXHAUSTED)
+        elif self._counters.held_bytes > connection.policy.held_budget_bytes:
             self._give_up_holding(stream, "held bytes over budget", RESOURCE_EXHAUSTED)
         elif ended:
             self._complete(stream)
@@ -132,7 +141,7 @@ class HeldStreams:
                 if stream.task is not None:
                     stream.task.cancel()
                 self._counters.fail_open["bypass"] += 1
-                self._release(stream, b"".join(stream.chunks))
+                self._release(stream, stream.chunks)
 
     # asking
 
@@ -163,10 +172,10 @@ class HeldStreams:
         if isinstance(verdict, Refuse):
             self.refuse(stream, verdict)
         elif verdict.message is message:
-            self._release(stream, body)
+            self._release(stream, [body])
         else:
             self._counters.edited += 1
-            self._release(stream, grpc_body(verdict.message))
+            self._release(stream, [grpc_body(verdict.message)])
 
     def _fault(self, stream: Stream, message: bytes, reason: str, error: Exception | None) -> Forward | Refuse:
         self._counters.fail_open[reason] += 1
@@ -177,13 +186,14 @@ class HeldStreams:
 
     # releasing
 
-    def _release(self, stream: Stream, body: bytes) -> None:
+    def _release(self, stream: Stream, chunks: list[bytes]) -> None:
         if stream.state in (State.REFUSING, State.RELEASED):
             return
         stream.state = State.RELEASED
         stream.task = None
         stream.chunks = []
-        stream.out = body
+        for chunk in chunks:
+            stream.put_out(chunk)
         self._send(stream)
 
     def _send(self, stream: Stream) -> None:
@@ -200,9 +210,8 @@ class HeldStreams:
         connection.forget(stream)
         stream.state = State.REFUSING
         stream.verdict = (verdict.code, verdict.message)
-        connection.acks.append(stream)
-        connection.barriers += 1
-        connection.requests.send_behind_headers(stream.id, rst_stream(stream.id, CANCEL) + settings())
+        barrier = rst_stream(stream.id, CANCEL) + settings()
+        connection.requests.send_behind_headers(stream.id, barrier, lambda: connection.expect_barrier(stream))
 
     def barrier(self, stream: Stream) -> None:
         """The runtime has acknowledged the SETTINGS behind our reset: nothing of the stream can come any more."""

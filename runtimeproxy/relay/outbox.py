@@ -12,10 +12,10 @@ ever exceeds its own window. A byte is given back to the client when it has gone
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable
 from typing import Protocol
 
-from runtimeproxy.relay.stream import Stream
-from runtimeproxy.wire.frames import (
+from koord.http2.frames import (
     DATA,
     DEFAULT_MAX_FRAME_BYTES,
     DEFAULT_WINDOW_BYTES,
@@ -24,6 +24,7 @@ from runtimeproxy.wire.frames import (
     frame,
     frame_header,
 )
+from runtimeproxy.relay.stream import Stream
 
 _FULL_ITEMS = 4096
 
@@ -48,7 +49,7 @@ class _Waiting:
     ``owner``: the stream whose window is ours to keep; its bytes were given back to the client before.
     """
 
-    __slots__ = ("flags", "is_block", "is_data", "owner", "payload", "stream")
+    __slots__ = ("flags", "gone", "is_block", "is_data", "owner", "payload", "stream")
 
     def __init__(
         self,
@@ -59,7 +60,9 @@ class _Waiting:
         is_data: bool = False,
         is_block: bool = False,
         owner: Stream | None = None,
+        gone: Callable[[], None] | None = None,
     ) -> None:
+        self.gone = gone
         self.stream = stream
         self.owner = owner
         self.payload = payload
@@ -110,13 +113,13 @@ class Outbox:
         """
         self._released.pop(stream.id, None)
         if stream.out_left_bytes:
-            self._queue(_Waiting(stream.id, stream.out[stream.out_offset :], owner=stream))
-            stream.out, stream.out_offset = b"", 0
+            rest = b"".join(stream.take_out(len(stream.out[0])) for _ in range(len(stream.out)))
+            self._queue(_Waiting(stream.id, rest, owner=stream))
         self.queue_block(stream.id, trailers)
 
-    def queue_frame(self, stream: int, frames: bytes) -> None:
-        """A frame that must come after its stream's header block (RST_STREAM)."""
-        self._queue(_Waiting(stream, frames))
+    def queue_frame(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
+        """Frames that must come after their stream's header block (RST_STREAM); ``gone`` is called as they go out."""
+        self._queue(_Waiting(stream, frames, gone=gone))
 
     def _queue(self, item: _Waiting) -> None:
         self.passing.append(item)
@@ -165,6 +168,8 @@ class Outbox:
             item = self.passing[0]
             if not item.is_data:
                 out.append(item.payload)
+                if item.gone is not None:
+                    item.gone()
             elif not self._pump_item(item, out):
                 return
             self.passing.popleft()
@@ -191,14 +196,15 @@ class Outbox:
                 return True
 
     def _pump_released(self, stream: Stream, out: list[bytes]) -> None:
-        while left := stream.out_left_bytes:
-            take = min(left, self.window_bytes, stream.window_bytes, self.max_frame_bytes)
-            if take <= 0:
+        while stream.out:
+            room = min(self.window_bytes, stream.window_bytes, self.max_frame_bytes)
+            if room <= 0:
                 return
-            ends = stream.client_ended and take == left
+            piece = stream.take_out(room)
+            take = len(piece)
+            ends = stream.client_ended and not stream.out
             out.append(frame_header(take, DATA, END_STREAM if ends else 0, stream.id))
-            out.append(stream.out[stream.out_offset : stream.out_offset + take])
-            stream.out_offset += take
+            out.append(piece)
             stream.window_bytes -= take
             self.window_bytes -= take
             stream.end_sent = ends
@@ -207,7 +213,6 @@ class Outbox:
         if stream.client_ended and not stream.end_sent:
             out.append(frame_header(0, DATA, END_STREAM, stream.id))
             stream.end_sent = True
-        stream.out, stream.out_offset = b"", 0
         if stream.end_sent:
             del self._released[stream.id]
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from runtimeproxy.relay.half import Half
-from runtimeproxy.relay.held import HeldStreams
-from runtimeproxy.relay.outbox import Outbox
-from runtimeproxy.relay.stream import State, Stream
-from runtimeproxy.wire.frames import (
+from koord.http2.frames import (
     ACK,
     DATA,
     END_STREAM,
@@ -31,7 +28,11 @@ from runtimeproxy.wire.frames import (
     header_block,
     settings_of,
 )
-from runtimeproxy.wire.hpack import HeaderDecoder, HpackError
+from koord.http2.hpack import HeaderDecoder, HpackError
+from runtimeproxy.relay.half import Half
+from runtimeproxy.relay.held import HeldStreams
+from runtimeproxy.relay.outbox import Outbox
+from runtimeproxy.relay.stream import State, Stream
 
 if TYPE_CHECKING:
     from runtimeproxy.relay.connection import Connection
@@ -205,11 +206,12 @@ class RequestHalf(Half):
             self._pumping = True
             self.connection.loop.call_soon(self.pump)
 
-    def send_behind_headers(self, stream: int, frames: bytes) -> None:
-        """Send frames that concern a stream, once the runtime has its HEADERS."""
+    def send_behind_headers(self, stream: int, frames: bytes, gone: Callable[[], None]) -> None:
+        """Send frames that concern a stream, once the runtime has its HEADERS; ``gone`` is called as they go out."""
         if self.outbox.waits(stream):
-            self.outbox.queue_frame(stream, frames)
+            self.outbox.queue_frame(stream, frames, gone)
         else:
+            gone()
             self.inject(frames)
 
     def expect_drain_ping(self) -> None:

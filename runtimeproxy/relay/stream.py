@@ -6,12 +6,11 @@ A stream that only passes costs one reference to its Route. One that is tapped o
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
 from runtimeproxy.intercept import Call, Plan
-
-PREFIX_BYTES = 5  # gRPC's message prefix: a compression flag and a 32-bit length
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +39,8 @@ class Stream:
     """
 
     __slots__ = (
-        "answer", "answered", "call", "chunks", "client_ended", "end_sent", "held_bytes", "id", "out", "out_offset",
-        "route", "state", "task", "uncredited_bytes", "verdict", "window_bytes",
+        "answer", "answered", "call", "chunks", "client_ended", "end_sent", "held_bytes", "id", "out", "out_left_bytes",
+        "out_offset", "route", "state", "task", "uncredited_bytes", "verdict", "window_bytes",
     )  # fmt: skip
 
     def __init__(self, stream: int, route: Route, call: Call, state: State, window_bytes: int) -> None:
@@ -52,8 +51,9 @@ class Stream:
         self.chunks: list[bytes] = []
         self.held_bytes = 0
         self.client_ended = False
-        self.out = b""
-        self.out_offset = 0
+        self.out: deque[bytes] = deque()
+        self.out_offset = 0  # into the first of ``out``
+        self.out_left_bytes = 0
         self.end_sent = False
         self.window_bytes = window_bytes
         self.uncredited_bytes = 0
@@ -62,28 +62,19 @@ class Stream:
         self.answer: list[bytes] | None = [] if route.plan.wants_answer else None
         self.answered = False  # the runtime's own headers have gone to the client
 
-    @property
-    def out_left_bytes(self) -> int:
-        return len(self.out) - self.out_offset
+    def put_out(self, data: bytes) -> None:
+        """More for the runtime."""
+        if data:
+            self.out.append(data)
+            self.out_left_bytes += len(data)
 
-
-def grpc_message(body: bytes) -> bytes | None:
-    """The one uncompressed message of a unary body; None if the body is anything else."""
-    if len(body) < PREFIX_BYTES or body[0] or int.from_bytes(body[1:PREFIX_BYTES]) != len(body) - PREFIX_BYTES:
-        return None
-    return body[PREFIX_BYTES:]
-
-
-def grpc_body(message: bytes) -> bytes:
-    return b"\0" + len(message).to_bytes(4) + message
-
-
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
-
-
-def grpc_timeout_s(value: bytes | None) -> float | None:
-    """Seconds of a ``grpc-timeout`` value such as ``119999864u``; None if absent or malformed."""
-    if not value or not value[:-1].isdigit() or len(value) > 9:
-        return None
-    unit = _UNITS.get(chr(value[-1]))
-    return None if unit is None else int(value[:-1]) * unit
+    def take_out(self, most_bytes: int) -> bytes:
+        """The next piece for the runtime, of one chunk at most."""
+        chunk, offset = self.out[0], self.out_offset
+        piece = chunk[offset : offset + most_bytes]
+        self.out_offset += len(piece)
+        self.out_left_bytes -= len(piece)
+        if self.out_offset == len(chunk):
+            self.out.popleft()
+            self.out_offset = 0
+        return piece

@@ -16,7 +16,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from koord.service import rpc
 from qosd.hooks.rules import Rules
 from qosd.hookserver import registration
-from qosd.hookserver.server import CONTAINER_STAGES, REGISTERED, SANDBOX_STAGES, SERVICE, HookServer
+from qosd.hookserver.server import CONTAINER_STAGES, REGISTERED, SANDBOX_STAGES, SERVICE, HookServer, listening
 from qosd.metrics import Metrics
 from tests.qosd.pods import EXTENDED, QOS, STATUS, V2, extended, rules
 
@@ -47,7 +47,6 @@ def metric(metrics: Metrics, name: str, **labels: str) -> float | None:
 @asynccontextmanager
 async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> AsyncIterator[Any]:
     """A started server, and ``call(method, request, metadata) -> (answer, initial metadata)``."""
-    server = await rpc.listen(tmp_path / "hooks.sock", 0o660, [HookServer(lambda: by, metrics or Metrics()).service()])
     channel = rpc.connect(str(tmp_path / "hooks.sock"))
 
     async def call(method: str, request: Any, metadata: Any = ()) -> tuple[Any, dict[str, str]]:
@@ -58,11 +57,11 @@ async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> 
         initial = dict(await running.initial_metadata())
         return await running, initial
 
-    try:
-        yield call
-    finally:
-        await channel.close()
-        await server.stop(None)
+    async with listening(tmp_path / "hooks.sock", HookServer(lambda: by, metrics or Metrics())):
+        try:
+            yield call
+        finally:
+            await channel.close()
 
 
 async def test_our_proxy_gets_only_what_was_decided(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
@@ -15,7 +16,6 @@ from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
-from runtimeproxy.relay.unary import UnaryError
 from tests.runtimeproxy.hooks.doubles import Caller, Handler, Recorder
 
 V1, V1ALPHA2 = "/runtime.v1.RuntimeService/", "/runtime.v1alpha2.RuntimeService/"

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
+from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.server import UndecodableMessage
 from runtimeproxy.intercept import PASS, Call, Plan, Treatment
-from runtimeproxy.relay.unary import UnaryError
 from tests.runtimeproxy.cri.rig import PARENT, UID, V1, V1ALPHA2, Rig, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import Handler, failing, garbage, hanging, koordlet, saying
 

@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.rebuild import CALLS_AT_A_TIME, Rebuilder, RebuildFailed
 from runtimeproxy.cri.runtimejson import oci_resources, resources_from_cri
 from runtimeproxy.hooks.messages import flatten_resources
-from runtimeproxy.relay.unary import UnaryError
 from tests.runtimeproxy.cri.rig import PARENT, V1, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import Caller, failing, garbage, hanging
 

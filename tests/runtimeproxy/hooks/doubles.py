@@ -6,12 +6,12 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from koord.http2.client import UnaryError
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.hooks.edits import RESOURCE_SCALARS
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import STAGES
-from runtimeproxy.relay.unary import UnaryError
 
 PRESENCE = {"koord-presence": "1"}
 Handler = Callable[[str, bytes], Awaitable[tuple[bytes, Mapping[str, str]]]]

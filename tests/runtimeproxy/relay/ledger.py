@@ -16,6 +16,7 @@ from collections.abc import Container
 from dataclasses import dataclass, field
 from enum import Enum
 
+from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import (
     ContinuationFrame,
     DataFrame,
@@ -117,9 +118,7 @@ class Sender:
         return ""
 
     def credit(self, stream_id: int, size: int) -> str:
-        """Apply a WINDOW_UPDATE; the complaint if it is zero or overflows."""
-        if size == 0:
-            return f"WINDOW_UPDATE of 0 on stream {stream_id}"
+        """Apply a WINDOW_UPDATE; the complaint if it overflows."""
         if stream_id:
             self.streams[stream_id] = self.streams.get(stream_id, 0) + size
             window = self.stream(stream_id)
@@ -164,7 +163,10 @@ class Link:
 
     def _frame(self, writer: End, raw: bytes) -> None:
         frame, _ = Frame.parse_frame_header(memoryview(raw)[:FRAME_HEADER_BYTES])
-        frame.parse_body(memoryview(raw)[FRAME_HEADER_BYTES:])
+        try:
+            frame.parse_body(memoryview(raw)[FRAME_HEADER_BYTES:])
+        except HyperframeError as error:
+            raise LedgerError(f"{self.name}: {writer.value} sent {type(frame).__name__}: {error}") from error
         sender = self.senders[writer]
         complaint = self._shape(sender, frame, len(raw) - FRAME_HEADER_BYTES) or self._account(writer, frame)
         if complaint:

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from runtimeproxy.intercept import PASS, Call, Forward, Interceptor, Plan, Refuse, Treatment
 from runtimeproxy.relay.server import RelayServer
+from tests.runtimeproxy.relay.endpoint import Stream, Tuning
 from tests.runtimeproxy.relay.ledger import Ledger
-from tests.runtimeproxy.relay.peers import Client, Handler, Server, Stream, Tuning, serving
+from tests.runtimeproxy.relay.peers import Client, Handler, Server, serving
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
 VERSION = "/runtime.v1.RuntimeService/Version"

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from runtimeproxy.intercept import Plan, Treatment
-from tests.runtimeproxy.relay.peers import PeerGone, Stream, Tuning, grpc_frame
+from tests.runtimeproxy.relay.endpoint import PeerGone, Stream, Tuning
+from tests.runtimeproxy.relay.peers import grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, rigged, text
 
 LIMIT_BYTES = 16 * 1024 * 1024

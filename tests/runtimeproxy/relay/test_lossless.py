@@ -18,9 +18,10 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.runtimeproxy.relay.endpoint import Header, Stream, Tuning
 from tests.runtimeproxy.relay.grpc_peers import Heard, Script, ScriptedServer, Shape, channel, grpc_serving, perform
 from tests.runtimeproxy.relay.ledger import Ledger
-from tests.runtimeproxy.relay.peers import ANY, Header, Stream, Tuning
+from tests.runtimeproxy.relay.peers import ANY
 from tests.runtimeproxy.relay.pipes import piping
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, passing, relaying, rigged, settled
 

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.runtimeproxy.relay.peers import Client, Server, Tuning
+from tests.runtimeproxy.relay.endpoint import Tuning
+from tests.runtimeproxy.relay.peers import Client, Server
 from tests.runtimeproxy.relay.raw import (
     CONTINUATION,
     DATA,

@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from runtimeproxy.intercept import Refuse
+from tests.runtimeproxy.relay.endpoint import ACK, RST_STREAM, SETTINGS, Endpoint, Stream, Tuning
 from tests.runtimeproxy.relay.ledger import End
-from tests.runtimeproxy.relay.peers import ACK, ANY, RST_STREAM, SETTINGS, Endpoint, Stream, Tuning, grpc_frame
+from tests.runtimeproxy.relay.peers import ANY, grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, Scripted, eventually, holding, rigged
 
 

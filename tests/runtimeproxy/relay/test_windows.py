@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from runtimeproxy.intercept import Refuse
-from tests.runtimeproxy.relay.peers import Stream, Tuning, answer, grpc_frame
+from tests.runtimeproxy.relay.endpoint import Stream, Tuning
+from tests.runtimeproxy.relay.peers import answer, grpc_frame
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, eventually, holding, passing, rigged, text
 
 STINGY = Tuning(credit_batch=None, initial_window=1 << 20)

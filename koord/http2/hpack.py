@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Mapping
 
-from runtimeproxy.wire.huffman import HuffmanError, huffman_decode
+from koord.http2.huffman import HuffmanError, huffman_decode
 
 DEFAULT_TABLE_BYTES = 4096
 MAX_TABLE_BYTES = 1 << 20

@@ -9,8 +9,8 @@ from hpack.huffman_constants import REQUEST_CODES, REQUEST_CODES_LENGTH
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtimeproxy.wire.hpack import HeaderDecoder, HpackError, literal
-from runtimeproxy.wire.huffman import HuffmanError, huffman_decode
+from koord.http2.hpack import HeaderDecoder, HpackError, literal
+from koord.http2.huffman import HuffmanError, huffman_decode
 
 NAMES = st.sampled_from(["x", "grpc-timeout", "content-type", "via", "a-long-name" * 9, "te"]) | st.text(
     "abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=20

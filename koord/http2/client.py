@@ -1,0 +1,216 @@
+"""A small unary gRPC client: hook servers, and the proxy's own questions to the runtime.
+
+One connection per socket path, made when it is first needed and again after it was lost; calls are multiplexed.
+Every failure, the peer's or ours, is a `UnaryError` with a gRPC status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from koord.http2.frames import (
+    CANCEL,
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    MAX_STREAM_ID,
+    PREFACE,
+    Frame,
+    data_payload,
+    frame,
+    frame_payload,
+    header_block,
+    rst_stream,
+    uint32,
+)
+from koord.http2.grpc import (
+    DEADLINE_EXCEEDED,
+    INTERNAL,
+    MAX_MESSAGE_BYTES,
+    RESOURCE_EXHAUSTED,
+    UNAVAILABLE,
+    grpc_body,
+    grpc_message,
+)
+from koord.http2.hpack import literal
+from koord.http2.link import Link, Sending
+
+_PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
+_FIXED = literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers")
+
+
+class UnaryError(Exception):
+    """A call that gave no answer. ``code``: gRPC status, UNAVAILABLE when the peer could not be reached."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"gRPC status {code}: {message}")
+        self.code = code
+        self.message = message
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """``metadata``: initial metadata and trailers together, lower-case names."""
+
+    message: bytes
+    metadata: Mapping[str, str]
+
+
+class UnaryClient:
+    """Calls the gRPC server at ``socket_path``."""
+
+    def __init__(self, socket_path: str, loop: asyncio.AbstractEventLoop) -> None:
+        self._path = socket_path
+        self._loop = loop
+        self._link: _ClientLink | None = None
+        self._connecting = asyncio.Lock()
+
+    @property
+    def peer_pid(self) -> int | None:
+        """Process id of the server, while connected."""
+        return self._link.peer_pid if self._link is not None and self._link.usable else None
+
+    async def call(
+        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+    ) -> Answer:
+        """One unary call. Raises UnaryError."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                link = self._link
+                if link is None or not link.usable:
+                    link = await self._connected()
+                return await link.call(path, message, timeout_s, metadata)
+        except TimeoutError:
+            raise UnaryError(DEADLINE_EXCEEDED, f"no answer from {self._path} in {timeout_s:.3g} s") from None
+
+    def close(self) -> None:
+        if self._link is not None:
+            self._link.close()
+            self._link = None
+
+    async def _connected(self) -> _ClientLink:
+        async with self._connecting:
+            if self._link is None or not self._link.usable:
+                try:
+                    _, self._link = await self._loop.create_unix_connection(lambda: _ClientLink(self._loop), self._path)
+                except OSError as error:
+                    raise UnaryError(UNAVAILABLE, f"cannot connect to {self._path}: {error}") from None
+            return self._link
+
+
+class _Pending(Sending):
+    """A call on its way; ``ended``: by the server, so that there is nothing to reset."""
+
+    __slots__ = ("chunks", "ended", "fields", "result", "size_bytes")
+
+    def __init__(self, window_bytes: int, result: asyncio.Future[Answer]) -> None:
+        super().__init__(window_bytes)
+        self.result = result
+        self.fields: dict[bytes, bytes] = {}
+        self.chunks: list[bytes] = []
+        self.size_bytes = 0
+        self.ended = False
+
+    def fail(self, code: int, message: str) -> None:
+        if not self.result.done():
+            self.result.set_exception(UnaryError(code, message))
+
+
+class _ClientLink(Link[_Pending]):
+    """One connection; when it is lost every pending call fails with UNAVAILABLE."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__()
+        self.peer_pid: int | None = None
+        self._loop = loop
+        self._next_stream = 1
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        self.peer_pid = struct.unpack("iII", credentials)[0]
+        super().connection_made(transport)
+
+    def opening(self) -> bytes:
+        return PREFACE + super().opening()
+
+    async def call(self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]) -> Answer:
+        stream, self._next_stream = self._next_stream, self._next_stream + 2
+        if self._next_stream > MAX_STREAM_ID:
+            self.usable = False
+        block = _PSEUDO + literal(b":path", path.encode())  # pseudo-header fields come first: grpc-go insists
+        block += _FIXED + literal(b"grpc-timeout", b"%dm" % max(1, timeout_s * 1000))
+        block += b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
+        pending = _Pending(self.initial_window_bytes, self._loop.create_future())
+        pending.body = grpc_body(message)
+        self.streams[stream] = pending
+        self.pump(frame(HEADERS, END_HEADERS, stream, block))
+        try:
+            return await pending.result
+        finally:
+            del self.streams[stream]
+            if not pending.ended:
+                self.write(rst_stream(stream, CANCEL))
+
+    # Link
+
+    def ended(self, why: str) -> None:
+        for pending in self.streams.values():
+            pending.fail(UNAVAILABLE, why)
+
+    def on_headers(self, data: bytes, frame: Frame) -> None:
+        fields = self.decoder.decode(header_block(data, frame))
+        pending = self.streams.get(frame[2])
+        if pending is None:
+            return
+        pending.fields.update(fields)
+        if frame[1] & END_STREAM:
+            _settle(pending)
+
+    def on_data(self, data: bytes, frame: Frame) -> None:
+        self.credit(frame)
+        pending = self.streams.get(frame[2])
+        if pending is None:
+            return
+        payload = data_payload(data, frame)
+        pending.chunks.append(payload)
+        pending.size_bytes += len(payload)
+        if pending.size_bytes > MAX_MESSAGE_BYTES:
+            pending.fail(RESOURCE_EXHAUSTED, f"answer over {MAX_MESSAGE_BYTES} bytes")
+        elif frame[1] & END_STREAM:
+            _settle(pending)
+
+    def on_rst_stream(self, data: bytes, frame: Frame) -> None:
+        pending = self.streams.get(frame[2])
+        if pending is not None:
+            pending.ended = True
+            pending.fail(UNAVAILABLE, f"the server reset the stream (error code {uint32(data, frame)})")
+
+    def on_goaway(self, data: bytes, frame: Frame) -> None:
+        """No new call on this connection; those the server has taken may still end well."""
+        self.usable = False
+        last = int.from_bytes(frame_payload(data, frame)[:4]) & MAX_STREAM_ID
+        for stream, pending in self.streams.items():
+            if stream > last:
+                pending.fail(UNAVAILABLE, "the server is going away")
+
+
+def _settle(pending: _Pending) -> None:
+    """The server has ended the stream: an answer, or the status that says why there is none."""
+    pending.ended = True
+    if pending.result.done():
+        return
+    text = {name.decode("latin-1"): value.decode("latin-1") for name, value in pending.fields.items()}
+    status = text.get("grpc-status", "")
+    if status != "0":
+        code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
+        pending.fail(code, text.get("grpc-message", f"HTTP {text.get(':status')}"))
+        return
+    message = grpc_message(b"".join(pending.chunks))
+    if message is None:
+        pending.fail(INTERNAL, "the answer is not one uncompressed message")
+    else:
+        pending.result.set_result(Answer(message, text))

@@ -1,0 +1,30 @@
+"""gRPC's own framing inside HTTP/2: the length-prefixed message, the timeout, the status codes in use."""
+
+from __future__ import annotations
+
+PREFIX_BYTES = 5  # a compression flag and a 32-bit length
+MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
+
+OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 4, 8, 9
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
+
+_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+
+def grpc_message(body: bytes) -> bytes | None:
+    """The one uncompressed message of a unary body; None if the body is anything else."""
+    if len(body) < PREFIX_BYTES or body[0] or int.from_bytes(body[1:PREFIX_BYTES]) != len(body) - PREFIX_BYTES:
+        return None
+    return body[PREFIX_BYTES:]
+
+
+def grpc_body(message: bytes) -> bytes:
+    return b"\0" + len(message).to_bytes(4) + message
+
+
+def grpc_timeout_s(value: bytes | None) -> float | None:
+    """Seconds of a ``grpc-timeout`` value such as ``119999864u``; None if absent or malformed."""
+    if not value or not value[:-1].isdigit() or len(value) > 9:
+        return None
+    unit = _UNITS.get(chr(value[-1]))
+    return None if unit is None else int(value[:-1]) * unit

@@ -1,0 +1,216 @@
+"""One end of an HTTP/2 connection that carries unary calls: what client and server have in common.
+
+Invariants: DATA is sent only as the peer's windows and frame size allow; what is received is credited at once, so
+that no call waits for another; whatever breaks the protocol ends the connection and every call on it. The peer's
+header blocks are decoded with a table, ours never use one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Generic, TypeVar, cast
+
+from koord.http2.frames import (
+    ACK,
+    DATA,
+    DEFAULT_MAX_FRAME_BYTES,
+    DEFAULT_WINDOW_BYTES,
+    END_STREAM,
+    GOAWAY,
+    HEADER_BYTES,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_FRAME_SIZE,
+    PING,
+    RST_STREAM,
+    SETTINGS,
+    WINDOW_UPDATE,
+    Frame,
+    FrameError,
+    frame_header,
+    frame_payload,
+    settings,
+    settings_of,
+    split,
+    uint32,
+    window_update,
+)
+from koord.http2.hpack import HeaderDecoder, HpackError
+
+WINDOW_BYTES = 1 << 20  # what the peer may send before it is credited
+_CREDIT_BYTES = WINDOW_BYTES // 4
+
+
+class Sending:
+    """One stream as its sender sees it: ``body`` goes out in DATA, then ``trailers`` (or END_STREAM on the last)."""
+
+    __slots__ = ("body", "sent", "trailers", "window_bytes")
+
+    def __init__(self, window_bytes: int) -> None:
+        self.body = b""
+        self.sent = 0
+        self.trailers = b""
+        self.window_bytes = window_bytes
+
+    def next_chunk(self, room_bytes: int) -> bytes:
+        """Up to ``room_bytes`` of the body, as far as the stream's window goes; they count as sent."""
+        chunk = self.body[self.sent : self.sent + max(0, min(room_bytes, self.window_bytes))]
+        self.sent += len(chunk)
+        self.window_bytes -= len(chunk)
+        return chunk
+
+
+Stream = TypeVar("Stream", bound=Sending)
+
+
+class Link(asyncio.Protocol, Generic[Stream]):
+    """Subclasses handle HEADERS, DATA and RST_STREAM, and what the end of the connection means to their streams."""
+
+    def __init__(self) -> None:
+        self.usable = False
+        self.transport: asyncio.Transport | None = None
+        self.streams: dict[int, Stream] = {}
+        self.decoder = HeaderDecoder()
+        self.initial_window_bytes = DEFAULT_WINDOW_BYTES
+        self._rest = b""
+        self._window_bytes = DEFAULT_WINDOW_BYTES
+        self._max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
+        self._uncredited_bytes = 0
+        self._handlers = {
+            DATA: self.on_data,
+            HEADERS: self.on_headers,
+            RST_STREAM: self.on_rst_stream,
+            SETTINGS: self._on_settings,
+            PING: self._on_ping,
+            GOAWAY: self.on_goaway,
+            WINDOW_UPDATE: self._on_window_update,
+        }
+
+    # asyncio.Protocol
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast(asyncio.Transport, transport)
+        self.usable = True
+        self.write(self.opening())
+
+    def data_received(self, data: bytes) -> None:
+        data = self._rest + data
+        try:
+            position = self.skip_preface(data)
+            if position is None:
+                self._rest = data
+                return
+            frames, used, _ = split(data, position, DEFAULT_MAX_FRAME_BYTES)
+            self._rest = data[used:]
+            for each in frames:
+                handler = self._handlers.get(each[0])
+                if handler is not None:
+                    handler(data, each)
+        except (FrameError, HpackError) as error:
+            self.ended(f"the peer broke HTTP/2: {error}")
+            self.close()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.usable = False
+        self.ended("the connection was lost")
+
+    def close(self) -> None:
+        self.usable = False
+        if self.transport is not None:
+            self.transport.close()
+
+    def write(self, data: bytes) -> None:
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.write(data)
+
+    # for subclasses
+
+    def opening(self) -> bytes:
+        """What is sent first: our settings, and the connection window that goes with them."""
+        return settings(self.settings()) + window_update(0, WINDOW_BYTES - DEFAULT_WINDOW_BYTES)
+
+    def settings(self) -> tuple[tuple[int, int], ...]:
+        return ((INITIAL_WINDOW_SIZE, WINDOW_BYTES),)
+
+    def skip_preface(self, data: bytes) -> int | None:
+        """Where frames begin in ``data``, None if that cannot be told yet; FrameError if it is no HTTP/2."""
+        return 0
+
+    def on_headers(self, data: bytes, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def on_data(self, data: bytes, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def on_rst_stream(self, data: bytes, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def on_goaway(self, data: bytes, frame: Frame) -> None:
+        raise NotImplementedError
+
+    def ended(self, why: str) -> None:
+        """No stream of this connection will get anything more."""
+        raise NotImplementedError
+
+    def credit(self, frame: Frame) -> None:
+        """Give the peer back what a DATA frame took: of the connection, and of the stream unless the frame ends it."""
+        _, flags, stream, begin, end = frame
+        size = end - begin - HEADER_BYTES
+        self._uncredited_bytes += size
+        if size and not flags & END_STREAM and stream in self.streams:
+            self.write(window_update(stream, size))
+        if self._uncredited_bytes >= _CREDIT_BYTES:
+            self.write(window_update(0, self._uncredited_bytes))
+            self._uncredited_bytes = 0
+
+    def pump(self, first: bytes = b"") -> None:
+        """Send ``first`` and then what the peer's windows allow, in one write."""
+        out = [first] if first else []
+        for stream_id, stream in list(self.streams.items()):
+            if stream.body:
+                self._pump_one(stream_id, stream, out)
+        if out:
+            self.write(b"".join(out))
+
+    def _pump_one(self, stream_id: int, stream: Stream, out: list[bytes]) -> None:
+        while chunk := stream.next_chunk(min(self._window_bytes, self._max_frame_bytes)):
+            self._window_bytes -= len(chunk)
+            last = stream.sent == len(stream.body)
+            out.append(frame_header(len(chunk), DATA, END_STREAM if last and not stream.trailers else 0, stream_id))
+            out.append(chunk)
+            if last:
+                out.append(stream.trailers)
+                stream.body = b""
+                self.sent(stream_id)
+                return
+
+    def sent(self, stream_id: int) -> None:
+        """All of a stream's body, and its trailers, are out."""
+
+    # frames
+
+    def _on_settings(self, data: bytes, frame: Frame) -> None:
+        if frame[1] & ACK:
+            return
+        for identifier, value in settings_of(data, frame):
+            if identifier == INITIAL_WINDOW_SIZE:
+                for stream in self.streams.values():
+                    stream.window_bytes += value - self.initial_window_bytes
+                self.initial_window_bytes = value
+            elif identifier == MAX_FRAME_SIZE:
+                self._max_frame_bytes = value
+        self.pump(frame_header(0, SETTINGS, ACK, 0))
+
+    def _on_ping(self, data: bytes, frame: Frame) -> None:
+        if not frame[1] & ACK:
+            payload = frame_payload(data, frame)
+            self.write(frame_header(len(payload), PING, ACK, 0) + payload)
+
+    def _on_window_update(self, data: bytes, frame: Frame) -> None:
+        increment = uint32(data, frame)
+        stream = self.streams.get(frame[2])
+        if frame[2] == 0:
+            self._window_bytes += increment
+        elif stream is not None:
+            stream.window_bytes += increment
+        self.pump()

@@ -1,0 +1,180 @@
+"""A unary gRPC server for methods that answer at once: qosd's hooks.
+
+A method is a plain function from bytes to bytes. Between the arrival of a call and its answer there is no task, no
+thread and no second read, because a pod waits for it. Invariants: a method that raises costs its own call
+(INTERNAL) and nothing else; what a client may make us keep is bounded (streams per connection, bytes per message).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from urllib.parse import quote
+
+from koord.http2.frames import (
+    END_HEADERS,
+    END_STREAM,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    MAX_CONCURRENT_STREAMS,
+    NO_ERROR,
+    PREFACE,
+    PROTOCOL_ERROR,
+    Frame,
+    FrameError,
+    data_payload,
+    frame,
+    goaway,
+    header_block,
+)
+from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, RESOURCE_EXHAUSTED, UNIMPLEMENTED, grpc_body, grpc_message
+from koord.http2.hpack import literal
+from koord.http2.link import WINDOW_BYTES, Link, Sending
+
+log = logging.getLogger("koord.http2")
+
+MAX_STREAMS = 128
+_HEAD = b"\x88" + literal(b"content-type", b"application/grpc")  # with :status 200, a static entry
+_OK = literal(b"grpc-status", b"0")
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """``metadata``: initial metadata of the answer, lower-case names."""
+
+    message: bytes
+    metadata: tuple[tuple[str, str], ...] = ()
+
+
+Method = Callable[[bytes, Mapping[bytes, bytes]], Reply]
+"""Request message and header fields (pseudo-header fields too) → reply. It must not block."""
+
+
+class UnaryServer:
+    """Serves ``methods`` (path → method) on the connections that `protocol` is the factory of."""
+
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        self._methods = {path.encode(): method for path, method in methods.items()}
+        self._links: set[_ServerLink] = set()
+
+    def protocol(self) -> asyncio.Protocol:
+        return _ServerLink(self._methods, self._links)
+
+    def close(self) -> None:
+        """Tell every client to go elsewhere; what has been answered is still delivered."""
+        for link in list(self._links):
+            link.leave()
+
+
+class _Call(Sending):
+    __slots__ = ("chunks", "fields", "size_bytes")
+
+    def __init__(self, window_bytes: int, fields: Mapping[bytes, bytes]) -> None:
+        super().__init__(window_bytes)
+        self.fields = fields
+        self.chunks: list[bytes] = []
+        self.size_bytes = 0
+
+
+class _ServerLink(Link[_Call]):
+    def __init__(self, methods: Mapping[bytes, Method], links: set[_ServerLink]) -> None:
+        super().__init__()
+        self._methods = methods
+        self._links = links
+        self._greeted = False
+        self._last_stream = 0
+
+    # Link
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._links.add(self)
+        super().connection_made(transport)
+
+    def settings(self) -> tuple[tuple[int, int], ...]:
+        return (MAX_CONCURRENT_STREAMS, MAX_STREAMS), (INITIAL_WINDOW_SIZE, WINDOW_BYTES)
+
+    def skip_preface(self, data: bytes) -> int | None:
+        if self._greeted:
+            return 0
+        if not PREFACE.startswith(data[: len(PREFACE)]):
+            raise FrameError(PROTOCOL_ERROR, "this is not an HTTP/2 client")
+        if len(data) < len(PREFACE):
+            return None
+        self._greeted = True
+        return len(PREFACE)
+
+    def ended(self, why: str) -> None:
+        self.streams.clear()
+        self._links.discard(self)
+
+    def leave(self) -> None:
+        self.write(goaway(self._last_stream, NO_ERROR))
+        self.close()
+
+    def on_headers(self, data: bytes, frame: Frame) -> None:
+        _, flags, stream, _, _ = frame
+        fields = self.decoder.decode(header_block(data, frame))
+        if stream <= self._last_stream:
+            return  # trailers: no gRPC client sends them
+        if len(self.streams) >= MAX_STREAMS:
+            raise FrameError(PROTOCOL_ERROR, f"more than {MAX_STREAMS} streams")
+        self._last_stream = stream
+        self.streams[stream] = call = _Call(self.initial_window_bytes, fields)
+        if flags & END_STREAM:
+            self._answer(stream, call)
+
+    def on_data(self, data: bytes, frame: Frame) -> None:
+        self.credit(frame)
+        _, flags, stream, _, _ = frame
+        call = self.streams.get(stream)
+        if call is None:
+            return
+        payload = data_payload(data, frame)
+        call.chunks.append(payload)
+        call.size_bytes += len(payload)
+        if call.size_bytes > MAX_MESSAGE_BYTES:
+            self._refuse(stream, RESOURCE_EXHAUSTED, f"request over {MAX_MESSAGE_BYTES} bytes")
+        elif flags & END_STREAM:
+            self._answer(stream, call)
+
+    def on_rst_stream(self, data: bytes, frame: Frame) -> None:
+        self.streams.pop(frame[2], None)
+
+    def on_goaway(self, data: bytes, frame: Frame) -> None:
+        """The client will open no more streams, which is all we would do about it."""
+
+    def sent(self, stream_id: int) -> None:
+        del self.streams[stream_id]
+
+    # answering
+
+    def _answer(self, stream: int, call: _Call) -> None:
+        path = call.fields.get(b":path", b"")
+        method = self._methods.get(path)
+        message = grpc_message(b"".join(call.chunks))
+        if method is None:
+            self._refuse(stream, UNIMPLEMENTED, f"unknown method {path.decode('latin-1')}")
+        elif message is None:
+            self._refuse(stream, INTERNAL, "the request is not one uncompressed message")
+        else:
+            self._run(stream, call, method, message)
+
+    def _run(self, stream: int, call: _Call, method: Method, message: bytes) -> None:
+        try:
+            reply = method(message, call.fields)
+        except Exception as error:  # the root of a call
+            log.exception("%s failed", call.fields.get(b":path", b"").decode("latin-1"))
+            self._refuse(stream, INTERNAL, f"{type(error).__name__}")
+            return
+        head = _HEAD + b"".join(literal(name.encode(), value.encode()) for name, value in reply.metadata)
+        call.chunks = []
+        call.body = grpc_body(reply.message)
+        call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
+        self.pump(frame(HEADERS, END_HEADERS, stream, head))
+
+    def _refuse(self, stream: int, code: int, message: str) -> None:
+        del self.streams[stream]
+        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", quote(message, " ,:;/()").encode())
+        self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, _HEAD + status))
