@@ -56,11 +56,11 @@ bench-proxy: $(READY)
 	$(PYTHON) -m bench.proxy
 
 fuzz-proxy: $(READY)
-	$(PYTHON) -m integration.fuzz_proxy --seconds $(SECONDS) --seed $(SEED)
+	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz_proxy
 
 storm: $(READY)
 	./integration/setup-host
-	$(PYTHON) -m integration.storm --kills $(N) --restarts $(RESTARTS) --seed $(SEED)
+	env N=$(N) RESTARTS=$(RESTARTS) SEED=$(SEED) $(PYTHON) -m integration.storm
 
 soak-proxy: fuzz-proxy storm
 

@@ -28,9 +28,11 @@ log = logging.getLogger("runtimeproxy")
 def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelayServer, Attachments]:
     """A relay that is ready to serve, with its hooks in force, and what has to be opened later."""
     counters = HookCounters()
+    audit = logging.getLogger("koord.audit")
+    audit.setLevel(logging.INFO)  # --log-level does not silence it
     interceptor = CriInterceptor(
         hook_options(options), lambda path: UnaryClient(path, loop), options.backend,
-        audit=AuditLog(logging.getLogger("koord.audit")), metrics=counters,
+        audit=AuditLog(audit), metrics=counters,
     )  # fmt: skip
     directory = Directory(options.hook_directory, interceptor.use, counters)
     directory.rescan()

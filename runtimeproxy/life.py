@@ -79,6 +79,7 @@ class Life:
     ) -> None:
         self.options = options
         self.draining = False
+        self._started_with = options
         self._process = process
         self._command_line = command_line
         self._relay = relay
@@ -96,6 +97,8 @@ class Life:
         self._handle_signals()
         self._listeners.serve()
         self._announce()
+        log.info("serving %s, runtime %s, hook files in %s",
+                 self.options.endpoint, self.options.backend, self.options.hook_directory)
         settling = self._loop.create_task(self._settle())
         ending = await self._ended()
         settling.cancel()
@@ -194,8 +197,14 @@ class Life:
             fresh = load(self._command_line)
         except OptionError as error:
             log.error("options stay as they are: %s", error)
-            fresh = self.options
-        fixed = fixed_changes(self.options, fresh)
+            self._process.notifier.ready(status="serving; the new options were refused, see the log")
+            return
+        self._apply(fresh)
+        self._process.notifier.ready(status="serving")
+        log.info("reloaded")
+
+    def _apply(self, fresh: Options) -> None:
+        fixed = fixed_changes(self._started_with, fresh)
         if fixed:
             log.warning("takes effect at the next start or upgrade: %s", ", ".join(f"--{name}" for name in fixed))
         if fresh.bypass != self.options.bypass:
@@ -205,8 +214,6 @@ class Life:
                 logging.getLogger(package).setLevel(fresh.log_level.upper())
         self.options = fresh
         self._attachments.reload(fresh)
-        self._process.notifier.ready(status="serving")
-        log.info("reloaded")
 
     def _start_upgrade(self) -> None:
         if self.draining or (self._upgrade is not None and not self._upgrade.done()):

@@ -73,6 +73,8 @@ class HookCounters:
 
     def hook_call(self, server: str, stage: str, result: str, seconds: float) -> None:
         _add(self.calls, (server, stage, result))
+        if result == "open":
+            return  # the server was not asked
         key = capped(self.latency, (server, stage))
         self.latency.setdefault(key, Histogram()).observe(seconds)
 

@@ -8,7 +8,8 @@ UTF-8 never gets into a hook request, since servers with upstream's protocol (a 
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import Sequence
+from typing import Literal, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
@@ -18,6 +19,10 @@ from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.hooks.server import UndecodableMessage
 
 M = TypeVar("M", bound=Message)
+
+_FIELDS_OF_POD: Sequence[Literal["pod_meta", "pod_resources", "pod_annotations", "pod_labels", "pod_cgroup_parent"]] = (
+    "pod_meta", "pod_resources", "pod_annotations", "pod_labels", "pod_cgroup_parent",
+)
 
 
 def decode(kind: type[M], data: bytes) -> M:
@@ -50,21 +55,24 @@ def pod_request(config: cri.PodSandboxConfig, runtime_handler: str) -> hooks.Pod
 
 def container_request(config: cri.ContainerConfig) -> tuple[hooks.ContainerResourceHookRequest, frozenset[str]]:
     """What a hook server is told of a container, without its pod; and the variables that are kept from it."""
-    shown: dict[str, bytes] = {}
-    hidden: set[str] = set()
-    for variable in config.envs:
-        if _is_utf8(variable.value):
-            shown[variable.key] = variable.value
-        else:
-            hidden.add(variable.key)
+    shown, hidden = _variables([(variable.key, variable.value) for variable in config.envs])
     request = hooks.ContainerResourceHookRequest(
         container_meta=hooks.ContainerMetadata(name=config.metadata.name, attempt=config.metadata.attempt),
         container_annotations=config.annotations,
-        container_envs={key: value for key, value in shown.items() if key not in hidden},
+        container_envs=shown,
     )
     if config.linux.HasField("resources"):
         convert(config.linux.resources, request.container_resources)
-    return request, frozenset(hidden)
+    return request, hidden
+
+
+def _variables(pairs: Sequence[tuple[str, bytes]]) -> tuple[dict[str, bytes], frozenset[str]]:
+    """The variables that a hook server may see, and the names of the others. A NUL ends any UTF-8 sequence, so values
+    joined by it are UTF-8 exactly if each is."""
+    if _is_utf8(b"\0".join([value for _, value in pairs])):
+        return dict(pairs), frozenset()
+    hidden = frozenset(key for key, value in pairs if not _is_utf8(value))
+    return {key: value for key, value in pairs if key not in hidden}, hidden
 
 
 def _is_utf8(value: bytes) -> bool:
@@ -93,12 +101,9 @@ def pod_entry(request: hooks.PodSandboxHookRequest, *, rebuilt: bool = False, co
 
 def container_entry(pod_id: str, container_id: str, request: hooks.ContainerResourceHookRequest) -> ContainerEntry:
     """The cache entry of a container; its pod's fields are left out, they are the pod's entry's."""
-    own = hooks.ContainerResourceHookRequest(
-        container_meta=request.container_meta,
-        container_annotations=request.container_annotations,
-        container_envs=request.container_envs,
-    )
+    own = hooks.ContainerResourceHookRequest()
+    own.CopyFrom(request)
+    for field in _FIELDS_OF_POD:
+        own.ClearField(field)
     own.container_meta.id = container_id
-    if request.HasField("container_resources"):
-        own.container_resources.CopyFrom(request.container_resources)
     return ContainerEntry(pod_id, own.SerializeToString())

@@ -13,7 +13,7 @@ from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri import patch
 from runtimeproxy.cri.codec import add_pod, container_entry, container_request, decode
-from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.cri.fields import OWNED, SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.cri.methods import CREATE, UPDATE
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder, RebuildFailed
 from runtimeproxy.cri.repeats import pod_as_sent, repeats
@@ -45,7 +45,7 @@ class Containers:
         agreed: Agreed | Refuse = Agreed(before={})
         if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = request.sandbox_config.linux.cgroup_parent or pod.cgroup_parent
-            guard = Guard(frozenset(TABLES[CREATE]), own_tree, self._world.options.foreign_parents, hidden)
+            guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
             agreed = await self._ask(Stage.PRE_CREATE, container, guard, call)
         if isinstance(agreed, Refuse):
             return agreed, None
@@ -89,7 +89,7 @@ class Containers:
         if container is None:
             return Forward(message), None
         _merge(container, request)
-        guard = Guard(frozenset(TABLES[UPDATE]))
+        guard = Guard(OWNED[UPDATE])
         agreed = await self._ask(Stage.PRE_UPDATE, container, guard, call)
         if isinstance(agreed, Refuse):
             return agreed, None

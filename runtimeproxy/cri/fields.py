@@ -68,6 +68,9 @@ TABLES: Mapping[str, Table] = {
     methods.UPDATE_POD: _resources(3),
 }
 
+OWNED: Mapping[str, frozenset[str]] = {method: frozenset(table) for method, table in TABLES.items()}
+"""The fields alone, by method."""
+
 SANDBOX_OF_CREATE: Table = {
     ANNOTATIONS: Owned((3, 7), How.MAP),
     CGROUP_PARENT: Owned((3, 8, 1), How.STRING),

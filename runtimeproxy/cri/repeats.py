@@ -20,14 +20,17 @@ from runtimeproxy.hooks.messages import POD, apply, flatten
 
 
 def repeats(request: cri.CreateContainerRequest, entry: PodEntry | None) -> tuple[Edits, Edits]:
-    """What to change in the request's ``sandbox_config``, and what is there now."""
+    """What to change in the request's ``sandbox_config``, and what the fields in question are there now."""
     if entry is None:
         return {}, {}
-    sent = flatten(pod_request(request.sandbox_config, ""), POD)
     done = entry.edits
     if entry.rebuilt:
         done = _differing(decode(hooks.PodSandboxHookRequest, entry.request), request)
-    return changes({slot: value for slot, value in done.items() if slot.field in SANDBOX_OF_CREATE}, sent), sent
+    done = {slot: value for slot, value in done.items() if slot.field in SANDBOX_OF_CREATE}
+    if not done:
+        return {}, {}
+    sent = flatten(pod_request(request.sandbox_config, ""), POD, SANDBOX_OF_CREATE)
+    return changes(done, sent), sent
 
 
 def _differing(runtime: hooks.PodSandboxHookRequest, request: cri.CreateContainerRequest) -> Edits:

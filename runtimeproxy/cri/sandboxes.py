@@ -13,7 +13,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri import patch
 from runtimeproxy.cri.codec import decode, pod_entry, pod_request
 from runtimeproxy.cri.exempt import PodTraits
-from runtimeproxy.cri.fields import TABLES
+from runtimeproxy.cri.fields import OWNED, TABLES
 from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
 from runtimeproxy.cri.resources import meaningful, merge_update
@@ -148,7 +148,7 @@ class Sandboxes:
                 server.post(stage, make)
 
     def _guard(self, method: str, cgroup_parent: str) -> Guard:
-        return Guard(frozenset(TABLES[method]), cgroup_parent, self._world.options.foreign_parents)
+        return Guard(OWNED[method], cgroup_parent, self._world.options.foreign_parents)
 
     async def _ask(self, stage: Stage, pod: hooks.PodSandboxHookRequest, guard: Guard, call: Call) -> Agreed | Refuse:
         parse = partial(decode, hooks.PodSandboxHookResponse)

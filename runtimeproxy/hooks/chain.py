@@ -14,11 +14,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from koord.http2.grpc import UNAVAILABLE
-from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name
+from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name, value
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.merge import opinion
-from runtimeproxy.hooks.messages import Shape, apply, flatten, removals
+from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, apply, flatten, removals
 from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.hooks.server import HookFailed, HookServer, Opinion
 from runtimeproxy.hooks.stages import Stage
@@ -44,9 +44,9 @@ class Question:
 
 @dataclass(slots=True)
 class Agreed:
-    """``before``: the state before the first server; ``who``: the hook file that set each slot."""
+    """``before``: what the edited slots were before the first server; ``who``: the hook file that set each slot."""
 
-    before: Edits
+    before: Edits = field(default_factory=dict)
     edits: Edits = field(default_factory=dict)
     who: dict[Slot, str] = field(default_factory=dict)
 
@@ -64,8 +64,7 @@ class Chain:
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
-        agreed = Agreed(before=flatten(question.request, question.shape))
-        state = dict(agreed.before)
+        agreed = Agreed()
         for server in self._servers:
             if not server.wants(question.stage):
                 continue
@@ -76,7 +75,7 @@ class Chain:
                     return Refuse(UNAVAILABLE, f"hook server {server.spec.file}: {failed}")
                 continue
             if said is not None:
-                self._fold(server.spec.file, question, agreed, state, said)
+                self._fold(server.spec.file, question, agreed, said)
         agreed.edits = changes(agreed.edits, agreed.before)
         return agreed
 
@@ -94,21 +93,24 @@ class Chain:
                     failed, outcome)
         return refused
 
-    def _fold(self, file: str, question: Question, agreed: Agreed, state: Edits,
-              said: Opinion[HookResponse]) -> None:
+    def _fold(self, file: str, question: Question, agreed: Agreed, said: Opinion[HookResponse]) -> None:
         """Take one server's edits over into what was agreed and into what the next server will be shown."""
-        answer, shape = said.answer, question.shape
-        edits = opinion(state, flatten(answer, shape), removals(answer, shape), presence=said.presence)
+        set_, removed = flatten(said.answer, question.shape), removals(said.answer, question.shape)
+        if not set_ and not removed:
+            return
+        named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
+        shown = flatten(question.request, question.shape, named)
+        edits = opinion(shown, set_, removed, presence=said.presence)
         kept = {slot: new for slot, new in edits.items()
                 if slot.field in question.guard.owned and self._passes(file, question, slot, new)}
         for slot in kept.keys() & agreed.edits.keys():
             self._metrics.hook_conflict(slot.field)
             log.warning("%s: %s of hook server %s overrides that of %s", question.subject, name(slot), file,
                         agreed.who[slot])
-        agreed.edits.update(kept)
-        agreed.who.update(dict.fromkeys(kept, file))
-        state.update(kept)
-        apply(question.request, shape, kept)
+        for slot, new in kept.items():
+            agreed.before.setdefault(slot, value(shown, slot))
+            agreed.edits[slot], agreed.who[slot] = new, file
+        apply(question.request, question.shape, kept)
 
     def _passes(self, file: str, question: Question, slot: Slot, new: Value) -> bool:
         reason = question.guard.refusal(slot, new)

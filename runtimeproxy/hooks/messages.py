@@ -2,11 +2,13 @@
 
 Pods and containers have the same kinds of fields under different names; ``Shape`` lists the names once. Only
 attributes of the generated messages are used, so that importing this module does not import protobuf.
-Invariant: ``flatten`` yields exactly what is present in the message, an explicit zero included.
+Invariant: ``flatten`` yields exactly what is present in the message, an explicit zero included. It makes an object
+per entry, so whoever needs only some fields (a request has dozens of variables) says which.
 """
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
 
     HookRequest = hooks.PodSandboxHookRequest | hooks.ContainerResourceHookRequest
     HookResponse = hooks.PodSandboxHookResponse | hooks.ContainerResourceHookResponse
+
+ALL_FIELDS = frozenset((LABELS, ANNOTATIONS, ENVS, CGROUP_PARENT, *RESOURCE_FIELDS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,23 +58,28 @@ CONTAINER = Shape(
 )
 
 
-def flatten(message: HookRequest | HookResponse, shape: Shape) -> Edits:
-    """What ``message`` sets, by slot."""
+def flatten(message: HookRequest | HookResponse, shape: Shape, fields: Container[str] = ALL_FIELDS) -> Edits:
+    """What ``message`` sets of ``fields``, by slot."""
     state: Edits = {}
     for field, attribute in shape.maps:
-        state.update({Slot(field, key): value for key, value in getattr(message, attribute).items()})
+        if field in fields:
+            state.update({Slot(field, key): value for key, value in getattr(message, attribute).items()})
     parent = getattr(message, shape.cgroup_parent)
-    if parent:
+    if parent and CGROUP_PARENT in fields:
         state[Slot(CGROUP_PARENT)] = parent
-    resources = getattr(message, shape.resources)
-    return state | flatten_resources(resources)
+    if message.HasField(shape.resources):
+        state |= flatten_resources(getattr(message, shape.resources), fields)
+    return state
 
 
-def flatten_resources(resources: Any) -> Edits:
+def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Edits:
     """The same for a LinuxContainerResources, CRI's or the hook protocol's."""
-    state: Edits = {Slot(name): getattr(resources, name) for name in RESOURCE_SCALARS if resources.HasField(name)}
-    state.update({Slot(HUGEPAGE_LIMITS, limit.page_size): limit.limit for limit in resources.hugepage_limits})
-    state.update({Slot(UNIFIED, key): value for key, value in resources.unified.items()})
+    state: Edits = {Slot(name): getattr(resources, name)
+                    for name in RESOURCE_SCALARS if name in fields and resources.HasField(name)}
+    if HUGEPAGE_LIMITS in fields:
+        state.update({Slot(HUGEPAGE_LIMITS, limit.page_size): limit.limit for limit in resources.hugepage_limits})
+    if UNIFIED in fields:
+        state.update({Slot(UNIFIED, key): value for key, value in resources.unified.items()})
     return state
 
 

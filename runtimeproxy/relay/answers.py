@@ -95,7 +95,7 @@ class AnswerHalf(Half):
             try:
                 fields = self.decoder.decode(header_block(data, frame))
             except HpackError as error:
-                connection.go_blind(f"answer headers: {error}")
+                connection.go_blind("answer headers", error)
         if flags & END_STREAM:
             connection.finish(stream_id, _status(fields))
             return None
@@ -121,7 +121,7 @@ class AnswerHalf(Half):
         try:
             self.decoder.decode(header_block(data, frame))
         except HpackError as error:
-            self.connection.go_blind(f"push promise: {error}")
+            self.connection.go_blind("push promises", error)
         return None
 
     def _settings(self, data: bytes, frame: Frame) -> bytes | None:

@@ -164,13 +164,13 @@ class Connection:
         self.requests.write(goaway(self.last_stream, error.code, str(error).encode()))
         self.close()
 
-    def go_blind(self, reason: str) -> None:
+    def go_blind(self, where: str, error: Exception) -> None:
         """Header blocks cannot be followed any more: nothing is intercepted from here on, and the client leaves."""
         if self.blind:
             return
         self.blind = True
-        self.counters.blind[reason] += 1
-        log.warning("connection is drained, its header blocks no longer decode: %s", reason)
+        self.counters.blind[where] += 1
+        log.warning("connection is drained, its %s no longer decode: %s", where, error)
         self.draining = True
         self._final_goaway()
 

@@ -88,7 +88,7 @@ class RequestHalf(Half):
         try:
             fields = self.decoder.decode(header_block(data, frame))
         except HpackError as error:
-            connection.go_blind(f"request headers: {error}")
+            connection.go_blind("request headers", error)
             return None
         if stream_id <= connection.last_stream:
             return self._trailers(data, frame)

@@ -349,7 +349,7 @@ def test_a_socket_held_outside_outlives_the_process(node: Node, moment: signal.S
 def _start_holding(node: Node, held: socket.socket) -> subprocess.Popen[str]:
     process = subprocess.Popen(
         [sys.executable, "-m", "runtimeproxy", f"--remote-runtime-service-endpoint={node.directory}/backend.sock",
-         "--metrics-endpoint="],
+         "--metrics-endpoint=", f"--hookserver-dir={node.directory}/hooks"],
         stderr=subprocess.PIPE, text=True, pass_fds=[held.fileno()],
         env={**os.environ, "KOORD_LISTEN_FDS": f"{held.fileno()}:held"})
     node.processes.append(process)

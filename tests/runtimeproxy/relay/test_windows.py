@@ -122,14 +122,15 @@ async def test_padded_data_that_had_to_wait_arrives_and_costs_no_window(tmp_path
     async with asyncio.timeout(10), rigged(tmp_path, passing(), runtime=STINGY) as rig:
         spender = await _spent(rig)
         waiting = [asyncio.create_task(rig.client.call("/a/b", text(3_000), pad=pad, chunk=50)) for _ in range(3)]
+        await rig.client.endpoint.send(spender.id, text(2_000), end=False, pad=pad, chunk=50)
         await rig.arrived(3)
         await asyncio.sleep(0.02)
         assert not any(stream.data for stream in rig.server.streams[1:])
         rig.server.connections[0].credit_all()
         assert [reply.data for reply in await asyncio.gather(*waiting)] == [grpc_frame(text(3_000))] * 3
-        await rig.settled()
+        await rig.settled()  # the spender is still open: its window is compared too
         await rig.client.endpoint.send(spender.id, b"")
-        assert len((await spender.finished()).data) == 65_535
+        assert len((await spender.finished()).data) == 67_535
 
 
 async def test_data_that_waited_and_was_reset_gives_its_credit_back(tmp_path: Path) -> None:
