@@ -7,6 +7,8 @@ import logging
 import os
 import sys
 
+import uvloop
+
 from koord.service import log
 from koord.service.config import ConfigError
 from qosd import options
@@ -25,7 +27,8 @@ def main() -> None:
     from qosd import daemon  # noqa: PLC0415 - grpc is not loaded for --help or a usage error
 
     try:
-        asyncio.run(daemon.run(chosen, os.environ))
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(daemon.run(chosen, os.environ))
     except* (OSError, ConfigError) as group:
         for reason in group.exceptions:
             _log.error("%s", reason)

@@ -31,6 +31,7 @@ from koord.http2.grpc import (
     DEADLINE_EXCEEDED,
     INTERNAL,
     MAX_MESSAGE_BYTES,
+    PREFIX_BYTES,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     grpc_body,
@@ -178,7 +179,7 @@ class _ClientLink(Link[_Pending]):
         payload = data_payload(data, frame)
         pending.chunks.append(payload)
         pending.size_bytes += len(payload)
-        if pending.size_bytes > MAX_MESSAGE_BYTES:
+        if pending.size_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
             pending.fail(RESOURCE_EXHAUSTED, f"answer over {MAX_MESSAGE_BYTES} bytes")
         elif frame[1] & END_STREAM:
             _settle(pending)

@@ -29,7 +29,15 @@ from koord.http2.frames import (
     goaway,
     header_block,
 )
-from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, RESOURCE_EXHAUSTED, UNIMPLEMENTED, grpc_body, grpc_message
+from koord.http2.grpc import (
+    INTERNAL,
+    MAX_MESSAGE_BYTES,
+    PREFIX_BYTES,
+    RESOURCE_EXHAUSTED,
+    UNIMPLEMENTED,
+    grpc_body,
+    grpc_message,
+)
 from koord.http2.hpack import literal
 from koord.http2.link import WINDOW_BYTES, Link, Sending
 
@@ -134,7 +142,7 @@ class _ServerLink(Link[_Call]):
         payload = data_payload(data, frame)
         call.chunks.append(payload)
         call.size_bytes += len(payload)
-        if call.size_bytes > MAX_MESSAGE_BYTES:
+        if call.size_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
             self._refuse(stream, RESOURCE_EXHAUSTED, f"request over {MAX_MESSAGE_BYTES} bytes")
         elif flags & END_STREAM:
             self._answer(stream, call)

@@ -1,0 +1,263 @@
+"""Our unary client and server against grpcio's and against each other, over real sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import grpc
+import grpc.aio
+import pytest
+
+from koord.http2.client import UnaryClient, UnaryError
+from koord.http2.frames import (
+    DATA,
+    END_HEADERS,
+    GOAWAY,
+    HEADERS,
+    PREFACE,
+    RST_STREAM,
+    SETTINGS,
+    frame,
+    goaway,
+    rst_stream,
+    settings,
+    split,
+)
+from koord.http2.grpc import grpc_body
+from koord.http2.hpack import literal
+from koord.http2.server import MAX_STREAMS, Reply, UnaryServer
+
+MIB = 1 << 20
+OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+
+
+def _echo(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    if message == b"raise":
+        raise ValueError("never shown")
+    return Reply(message, (("x-said", fields.get(b"x-say", b"").decode()),))
+
+
+@asynccontextmanager
+async def served(path: Path) -> AsyncIterator[UnaryServer]:
+    """Our server; method /a.B/Echo, which returns x-say as x-said."""
+    server = UnaryServer({"/a.B/Echo": _echo})
+    listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(path))
+    try:
+        yield server
+    finally:
+        listener.close()
+        server.close()
+
+
+async def _answer(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
+    if message == b"refuse":
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+    if message == b"hang":
+        await asyncio.sleep(30)
+    await context.send_initial_metadata((("x-first", "1"),))
+    context.set_trailing_metadata((("x-last", "2"),))
+    return message[::-1]
+
+
+class _Everything(grpc.GenericRpcHandler):
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[bytes, bytes]:
+        return grpc.unary_unary_rpc_method_handler(_answer)
+
+
+@asynccontextmanager
+async def grpcio_server(path: Path) -> AsyncIterator[grpc.aio.Server]:
+    server = grpc.aio.server(options=OPTIONS)
+    server.add_generic_rpc_handlers((_Everything(),))
+    server.add_insecure_port(f"unix:{path}")
+    await server.start()
+    try:
+        yield server
+    finally:
+        await server.stop(None)
+
+
+# --- our client ------------------------------------------------------------------------------------------------------
+
+
+async def test_nobody_listens(tmp_path: Path) -> None:
+    client = UnaryClient(str(tmp_path / "absent"), asyncio.get_running_loop())
+    with pytest.raises(UnaryError, match="cannot connect") as refused:
+        await client.call("/a.B/Echo", b"", 1)
+    assert refused.value.code == 14
+    assert client.peer_pid is None
+
+
+@pytest.mark.parametrize(
+    ("message", "timeout_s", "code", "says"),
+    [(b"refuse", 5.0, 9, "not now"), (b"hang", 0.05, 4, "no answer"), (b"x" * (16 * MIB + 1), 10.0, 8, "answer over")],
+)
+async def test_calls_that_fail(tmp_path: Path, message: bytes, timeout_s: float, code: int, says: str) -> None:
+    async with grpcio_server(tmp_path / "s"):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        with pytest.raises(UnaryError, match=says) as failed:
+            await client.call("/a.B/C", message, timeout_s)
+        assert failed.value.code == code
+        assert (await client.call("/a.B/C", b"abc", 5)).message == b"cba"  # the connection is still good
+        client.close()
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 70_000, 16 * MIB])
+async def test_a_library_answers_our_client(tmp_path: Path, size: int) -> None:
+    async with grpcio_server(tmp_path / "s"):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        message = bytes(range(256)) * (size // 256) + b"z" * (size % 256)
+        answer = await client.call("/a.B/C", message, 20)
+        assert answer.message == message[::-1]
+        assert (answer.metadata["x-first"], answer.metadata["x-last"]) == ("1", "2")
+        client.close()
+
+
+async def test_many_calls_share_one_connection_and_it_is_made_again(tmp_path: Path) -> None:
+    client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+    for _ in range(2):
+        async with grpcio_server(tmp_path / "s"):
+            calls = [client.call("/a.B/C", b"%d" % number, 5) for number in range(200)]
+            assert [a.message for a in await asyncio.gather(*calls)] == [(b"%d" % n)[::-1] for n in range(200)]
+        (tmp_path / "s").unlink(missing_ok=True)
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4, "broke HTTP/2"),
+        (frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"), "broke HTTP/2"),
+        (rst_stream(1, 7), "reset the stream"),
+        (goaway(0, 0), "going away"),
+        (frame(HEADERS, END_HEADERS | 1, 1, b"\x88"), "HTTP 200"),
+        (frame(HEADERS, END_HEADERS, 1, b"\x88") + frame(DATA, 0, 1, grpc_body(b"x")[:-1]), "connection was lost"),
+    ],
+)
+async def test_a_server_that_does_not_keep_to_the_protocol(tmp_path: Path, answer: bytes, says: str) -> None:
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"/a.B/C")
+        writer.write(settings() + answer)
+        await asyncio.sleep(0.02)
+        writer.close()
+
+    server = await asyncio.start_unix_server(converse, str(tmp_path / "s"))
+    client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+    with pytest.raises(UnaryError, match=says):
+        await client.call("/a.B/C", b"", 2)
+    client.close()
+    server.close()
+
+
+# --- our server ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "message", "status", "details"),
+    [
+        ("/a.B/Other", b"", grpc.StatusCode.UNIMPLEMENTED, "unknown method /a.B/Other"),
+        ("/a.B/Echo", b"raise", grpc.StatusCode.INTERNAL, "ValueError"),
+        ("/a.B/Echo", b"x" * (16 * MIB + 1), grpc.StatusCode.RESOURCE_EXHAUSTED, "request over 16777216 bytes"),
+    ],
+)
+async def test_calls_that_our_server_refuses(
+    tmp_path: Path, path: str, message: bytes, status: grpc.StatusCode, details: str
+) -> None:
+    async with served(tmp_path / "s"), grpc.aio.insecure_channel(f"unix:{tmp_path}/s", options=OPTIONS) as channel:
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await channel.unary_unary(path)(message, timeout=10)
+        assert (failed.value.code(), failed.value.details()) == (status, details)
+        assert await channel.unary_unary("/a.B/Echo")(b"well", timeout=5) == b"well"
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_384, 70_000, 16 * MIB])
+async def test_our_server_answers_a_library(tmp_path: Path, size: int) -> None:
+    async with served(tmp_path / "s"), grpc.aio.insecure_channel(f"unix:{tmp_path}/s", options=OPTIONS) as channel:
+        call = channel.unary_unary("/a.B/Echo")(b"y" * size, timeout=20, metadata=(("x-say", "héllo".encode().hex()),))
+        assert await call == b"y" * size
+        assert dict(await call.initial_metadata())["x-said"] == "héllo".encode().hex()
+
+
+async def test_our_client_and_our_server(tmp_path: Path) -> None:
+    async with served(tmp_path / "s"):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        calls = [client.call("/a.B/Echo", b"m" * (number * 40_000), 20) for number in range(100)]
+        assert [len(answer.message) for answer in await asyncio.gather(*calls)] == [n * 40_000 for n in range(100)]
+        client.close()
+
+
+async def test_leaving_tells_the_client(tmp_path: Path) -> None:
+    async with served(tmp_path / "s") as server:
+        peer = _Raw(tmp_path / "s")
+        peer.send(PREFACE + settings())
+        await asyncio.sleep(0.02)
+        assert peer.kinds()[0] == SETTINGS
+        server.close()
+        assert GOAWAY in await peer.rest()
+
+
+@pytest.mark.parametrize(
+    ("sent", "why"),
+    [
+        (b"GET /metrics HTTP/1.1\r\n\r\n", "another protocol"),
+        (PREFACE + frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff\xff"), "a bad header block"),
+        (PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", "an oversized frame"),
+        (PREFACE + b"".join(frame(HEADERS, END_HEADERS, 1 + 2 * n, b"\x83") for n in range(MAX_STREAMS + 1)), "129"),
+    ],
+)
+async def test_a_client_that_does_not_keep_to_the_protocol_costs_its_connection_only(
+    tmp_path: Path, sent: bytes, why: str
+) -> None:
+    async with served(tmp_path / "s"):
+        peer = _Raw(tmp_path / "s")
+        peer.send(sent)
+        await peer.rest()  # ends: the server has closed
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        assert (await client.call("/a.B/Echo", b"well", 5)).message == b"well"
+        client.close()
+
+
+async def test_a_preface_in_pieces_and_a_call_that_is_given_up(tmp_path: Path) -> None:
+    block = b"\x83\x86" + literal(b":path", b"/a.B/Echo")
+    async with served(tmp_path / "s"):
+        peer = _Raw(tmp_path / "s")
+        for piece in (PREFACE[:3], PREFACE[3:20], PREFACE[20:] + settings()):
+            peer.send(piece)
+            await asyncio.sleep(0.01)
+        peer.send(frame(HEADERS, END_HEADERS, 1, block) + frame(RST_STREAM, 0, 1, bytes(4)))
+        peer.send(frame(HEADERS, END_HEADERS, 3, block) + frame(DATA, 1, 3, grpc_body(b"second")))
+        await asyncio.sleep(0.05)
+        assert peer.kinds().count(DATA) == 1
+
+
+class _Raw:
+    """A client that writes what it likes."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(str(path))
+        self._socket.setblocking(False)
+        self._got = b""
+
+    def send(self, data: bytes) -> None:
+        self._socket.sendall(data)
+
+    def kinds(self) -> list[int]:
+        """The frames that have arrived so far, by kind."""
+        try:
+            while chunk := self._socket.recv(1 << 16):
+                self._got += chunk
+        except BlockingIOError:
+            pass
+        return [each[0] for each in split(self._got, 0, 1 << 20)[0]]
+
+    async def rest(self) -> list[int]:
+        """All frames until the server closes."""
+        loop = asyncio.get_running_loop()
+        async with asyncio.timeout(5):
+            while chunk := await loop.sock_recv(self._socket, 1 << 16):
+                self._got += chunk
+        return [each[0] for each in split(self._got, 0, 1 << 20)[0]]
