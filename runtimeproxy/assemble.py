@@ -33,6 +33,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelaySe
     interceptor = CriInterceptor(
         hook_options(options), lambda path: UnaryClient(path, loop), options.backend,
         audit=AuditLog(audit), metrics=counters,
+        later=loop.call_soon,
     )  # fmt: skip
     directory = Directory(options.hook_directory, interceptor.use, counters)
     directory.rescan()

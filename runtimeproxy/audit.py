@@ -44,4 +44,6 @@ def _quoted(text: str) -> str:
     if text and _BARE.issuperset(text):
         return text
     escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    return '"' + "".join(char if char.isprintable() else repr(char)[1:-1] for char in escaped) + '"'
+    if not escaped.isprintable():
+        escaped = "".join(char if char.isprintable() else repr(char)[1:-1] for char in escaped)
+    return f'"{escaped}"'

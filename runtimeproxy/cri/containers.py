@@ -42,7 +42,7 @@ class Containers:
         pod = pod_as_sent(request, entry, again)
         container, hidden = container_request(request.config)
         add_pod(container, pod)
-        agreed: Agreed | Refuse = Agreed(before={})
+        agreed: Agreed | Refuse = Agreed()
         if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = request.sandbox_config.linux.cgroup_parent or pod.cgroup_parent
             guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)

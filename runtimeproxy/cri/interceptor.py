@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, cast
 from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.methods import plans
 from runtimeproxy.cri.store import Store
-from runtimeproxy.cri.world import Commit, HookOptions, World, log
+from runtimeproxy.cri.world import Commit, HookOptions, Later, World, log
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.observe import Audit, Metrics
 from runtimeproxy.hooks.server import Connect, HookServer, UndecodableMessage
@@ -30,15 +30,19 @@ RETIRED_S = 60.0  # how long a replaced hook server may still answer those who a
 OK = 0
 
 
+def _now(work: Callable[[], None]) -> None:
+    work()
+
+
 class CriInterceptor:
     """``connect`` makes unary callers of socket paths, ``runtime_path`` is the runtime's socket, ``clock`` monotonic
-    seconds as in ``Call.started``, ``proc`` the root of procfs."""
+    seconds as in ``Call.started``, ``proc`` the root of procfs; ``later`` takes work that no request waits for."""
 
     def __init__(self, options: HookOptions, connect: Connect, runtime_path: str, *, audit: Audit, metrics: Metrics,
-                 clock: Callable[[], float] = time.monotonic, proc: str = "/proc") -> None:
+                 clock: Callable[[], float] = time.monotonic, proc: str = "/proc", later: Later = _now) -> None:
         self._connect = connect
         self._runtime_path = runtime_path
-        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock)
+        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock, later)
         self._servers: dict[Loaded, HookServer] = {}
         self._retired: set[HookServer] = set()
         self._engine: Engine | None = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 from runtimeproxy.cri.exempt import Exemptions, PodTraits
 from runtimeproxy.cri.store import Store
@@ -24,6 +25,9 @@ log = logging.getLogger("runtimeproxy.cri")
 Commit = Callable[[bytes | None], None]
 """Called when the runtime has answered a request with success; the answer's message where the plan wants it."""
 
+Later = Callable[[Callable[[], None]], object]
+"""Runs what it is given, at the latest when the event loop is next free."""
+
 
 @dataclass(frozen=True, slots=True)
 class HookOptions:
@@ -39,7 +43,7 @@ class HookOptions:
 
 @dataclass(slots=True)
 class World:
-    """``servers`` are replaced as a whole when the hook directory changes."""
+    """``servers`` are replaced as a whole when the hook directory changes; ``later`` runs what no request waits for."""
 
     options: HookOptions
     store: Store
@@ -47,6 +51,7 @@ class World:
     audit: Audit
     metrics: Metrics
     clock: Callable[[], float]
+    later: Later
     servers: tuple[HookServer, ...] = field(default=())
 
     def chain(self) -> Chain:
@@ -77,7 +82,11 @@ class World:
         return reason is not None
 
     def report(self, method: str, subject: str, agreed: Agreed, sent: Edits) -> None:
-        """Count and audit the edits of a request that goes on."""
+        """Count and audit the edits of a request that goes on; not before it has."""
+        if sent:
+            self.later(partial(self._report, method, subject, agreed, sent))
+
+    def _report(self, method: str, subject: str, agreed: Agreed, sent: Edits) -> None:
         for slot, value in sent.items():
             self.metrics.edit(method, slot.field)
             self.audit.edited(subject, name(slot), shown(slot, agreed.before.get(slot)), shown(slot, value),

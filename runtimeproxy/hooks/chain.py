@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from koord.http2.grpc import UNAVAILABLE
-from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name, value
+from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.merge import opinion
@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(slots=True)
 class Agreed:
-    """``before``: what the edited slots were before the first server; ``who``: the hook file that set each slot."""
+    """``before``: what the edited slots had, if anything, before the first server; ``who``: the hook file that set each slot."""
 
     before: Edits = field(default_factory=dict)
     edits: Edits = field(default_factory=dict)
@@ -108,7 +108,8 @@ class Chain:
             log.warning("%s: %s of hook server %s overrides that of %s", question.subject, name(slot), file,
                         agreed.who[slot])
         for slot, new in kept.items():
-            agreed.before.setdefault(slot, value(shown, slot))
+            if slot in shown and slot not in agreed.edits:
+                agreed.before[slot] = shown[slot]
             agreed.edits[slot], agreed.who[slot] = new, file
         apply(question.request, question.shape, kept)
 

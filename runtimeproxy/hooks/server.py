@@ -38,7 +38,8 @@ class Reply(Protocol):
 
 
 class UnaryCaller(Protocol):
-    """``relay.unary.UnaryClient`` as the hooks use it; failures raise its UnaryError."""
+    """``koord.http2.client.UnaryClient`` as the hooks use it; failures raise its UnaryError, no answer within
+    ``timeout_s`` one with DEADLINE_EXCEEDED."""
 
     @property
     def peer_pid(self) -> int | None: ...
@@ -96,14 +97,13 @@ class HookServer:
         return self.default_timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
 
     def wants(self, stage: Stage) -> bool:
-        return stage.value in self.spec.stages
+        return stage in self.spec.stages
 
     async def greet(self) -> None:
         """Connect, by a call that any gRPC server answers somehow; a server that is not there is no failure."""
         try:
-            async with asyncio.timeout(self.timeout_s):
-                await self._caller.call(GREETING, b"", self.timeout_s, self._metadata)
-        except (TimeoutError, UnaryError) as error:
+            await self._caller.call(GREETING, b"", self.timeout_s, self._metadata)
+        except UnaryError as error:
             log.debug("hook server %s: greeted, %s", self.spec.file, error)
 
     async def ask(self, stage: Stage, message: bytes, timeout_s: float,
@@ -132,11 +132,8 @@ class HookServer:
     async def _call(self, stage: Stage, message: bytes, timeout_s: float,
                     parse: Callable[[bytes], T]) -> Opinion[T] | None:
         try:
-            async with asyncio.timeout(timeout_s):
-                reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
+            reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
             return Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == "1")
-        except TimeoutError as error:
-            raise HookFailed("timeout", f"no answer within {timeout_s:.3g} s") from error
         except UndecodableMessage as error:
             raise HookFailed("undecodable", str(error)) from error
         except UnaryError as error:

@@ -97,14 +97,14 @@ class Connection:
 
     # windows: what the outbox gives back to the client
 
-    def connection(self, size_bytes: int) -> None:
+    def credit_connection(self, size_bytes: int) -> None:
         self._credit_bytes += size_bytes
         if self._credit_bytes >= CREDIT_BATCH_BYTES:
             self.to_client(window_update(0, self._credit_bytes))
             self.client_window_bytes += self._credit_bytes
             self._credit_bytes = 0
 
-    def stream(self, stream: int, size_bytes: int) -> None:
+    def credit_stream(self, stream: int, size_bytes: int) -> None:
         if size_bytes:
             self.to_client(window_update(stream, size_bytes))
 

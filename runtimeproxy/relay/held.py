@@ -88,7 +88,7 @@ class HeldStreams:
     def take(self, stream: Stream, payload: bytes, size_bytes: int, ended: bool) -> None:
         """DATA of a stream that is not TAPPED. ``size_bytes`` counts its padding too."""
         connection = self._connection
-        connection.connection(size_bytes)
+        connection.credit_connection(size_bytes)
         stream.client_ended = stream.client_ended or ended
         if stream.state is State.RELEASED:
             stream.uncredited_bytes += size_bytes
@@ -98,7 +98,7 @@ class HeldStreams:
             self._send(stream)
             return
         if not ended:
-            connection.stream(stream.id, size_bytes)
+            connection.credit_stream(stream.id, size_bytes)
         if stream.state is not State.HOLDING:  # refusing: what still comes is dropped
             return
         stream.chunks.append(payload)

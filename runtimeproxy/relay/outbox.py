@@ -30,10 +30,10 @@ _FULL_ITEMS = 4096
 
 
 class Credit(Protocol):
-    def connection(self, size_bytes: int) -> None:
+    def credit_connection(self, size_bytes: int) -> None:
         """The client may send so many bytes more on the connection."""
 
-    def stream(self, stream: int, size_bytes: int) -> None:
+    def credit_stream(self, stream: int, size_bytes: int) -> None:
         """… and so many more on this stream."""
 
     def account(self, stream: Stream, size_bytes: int) -> None:
@@ -99,8 +99,8 @@ class Outbox:
         """DATA of a passing stream; its padding is dropped here, and given back to the client at once."""
         self._queue(_Waiting(stream, payload, flags=flags & ~PADDED, is_data=True))
         if padding_bytes:
-            self._credit.connection(padding_bytes)
-            self._credit.stream(stream, padding_bytes)
+            self._credit.credit_connection(padding_bytes)
+            self._credit.credit_stream(stream, padding_bytes)
 
     def queue_block(self, stream: int, frames: bytes) -> None:
         """A header block that must not overtake what waits."""
@@ -152,7 +152,7 @@ class Outbox:
         for item in dropped:
             self._unqueued(item)
             if item.owner is None:
-                self._credit.connection(len(item.payload))
+                self._credit.credit_connection(len(item.payload))
 
     def pump(self) -> list[bytes]:
         """Whole frames that may go to the runtime now."""
@@ -180,15 +180,15 @@ class Outbox:
         owner = item.owner
         while True:
             room = self.window_bytes if owner is None else min(self.window_bytes, owner.window_bytes)
-            take = min(len(item.payload), room, self.max_frame_bytes)
-            rest = item.payload[take:] if take > 0 else item.payload
-            if take <= 0 and rest:
+            take = max(0, min(len(item.payload), room, self.max_frame_bytes))
+            rest = item.payload[take:]
+            if take == 0 and rest:
                 return False
             out.append(frame(DATA, item.flags & ~END_STREAM if rest else item.flags, item.stream, item.payload[:take]))
             item.payload = rest
             self.window_bytes -= take
             if owner is None:
-                self._credit.connection(take)
+                self._credit.credit_connection(take)
             else:
                 owner.window_bytes -= take
                 self._credit.account(owner, -take)
@@ -220,4 +220,4 @@ class Outbox:
         size_bytes = min(size_bytes, stream.uncredited_bytes)
         if size_bytes and not stream.client_ended:
             stream.uncredited_bytes -= size_bytes
-            self._credit.stream(stream.id, size_bytes)
+            self._credit.credit_stream(stream.id, size_bytes)

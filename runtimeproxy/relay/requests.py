@@ -133,12 +133,12 @@ class RequestHalf(Half):
                 return b""
             self.held.tap(stream, data_payload(data, frame), bool(flags & END_STREAM))
         elif self._abandoned and stream_id in self._abandoned:
-            connection.connection(size)
+            connection.credit_connection(size)
             return b""
         outbox = self.outbox
         if size <= outbox.window_bytes and not outbox.passing:
             outbox.window_bytes -= size
-            connection.connection(size)
+            connection.credit_connection(size)
             return None
         payload = data_payload(data, frame)
         outbox.queue_data(stream_id, flags, payload, size - len(payload))
