@@ -18,6 +18,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--stay", type=float, default=15.0, help="seconds that the kubelet test keeps its pods; 70 covers kubelet's GC"
     )
+    parser.addoption("--rounds", type=int, default=12, help="how often the lossless test calls each method of CRI")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,6 +7,7 @@ cannot be bound keeps qosd from serving; missing rules are defaults, a missing r
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import resource
 from collections.abc import AsyncIterator, Mapping
@@ -44,6 +45,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> None:
     with process.signals(lambda: _reload(rules, notifier)) as stop:
         async with AsyncExitStack() as stack:
             await _serve(options, rules, tree, metrics, stack)
+            gc.collect()
+            gc.freeze()  # what start-up made never becomes garbage: no pod waits for a collection of it
             notifier.ready(f"serving hooks on {options.hook_socket}")
             _log.info("serving hooks on %s, koordctl on %s", options.hook_socket, options.inspect_socket)
             await stop.wait()

@@ -32,7 +32,7 @@ def proxy(backend: Path, directory: Path, hooks: bool = True, rules: str = RULES
         hook_files = directory / "hookserver.d"
         hook_files.mkdir(exist_ok=True)
         if hooks:
-            stack.callback(_qosd(backend, directory, hook_files, rules).stop)
+            stack.callback(start_qosd(backend, directory, hook_files, rules).stop)
         running = start_proxy(backend, directory, hook_files)
         stack.callback(running.stop)
         yield socket_of(directory)
@@ -59,7 +59,8 @@ def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequenc
     return process
 
 
-def _qosd(backend: Path, directory: Path, hook_files: Path, rules: str) -> Process:
+def start_qosd(backend: Path, directory: Path, hook_files: Path, rules: str = RULES) -> Process:
+    """Start only koord-qosd and wait until it serves; its hook-server file is the one in ``hook_files``."""
     rules_file = directory / "rules.yaml"
     rules_file.write_text(rules)
     argv = [

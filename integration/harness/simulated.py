@@ -1,7 +1,8 @@
 """A container runtime without containers: CRI on a unix socket, and a tree of plain files for the kernel's.
 
 For machines where no real runtime can be had; whatever is shown with it must say "simulated". It keeps what it was
-asked for and writes the cgroup v1 files that runc would write. Unknown ids answer NOT_FOUND, as containerd does.
+asked for, merges updates into that as containerd does, and writes the cgroup v1 files that runc would write. Unknown
+ids answer NOT_FOUND, as containerd does.
 """
 
 from __future__ import annotations
@@ -34,9 +35,18 @@ class SimulatedRuntime:
         self._ids = itertools.count(1)
         self._pods: dict[str, pb.RunPodSandboxRequest] = {}
         self._containers: dict[str, pb.CreateContainerRequest] = {}
+        self._specs: dict[str, pb.LinuxContainerResources] = {}
         self._states: dict[str, pb.ContainerState] = {}
         for controller in CONTROLLERS:
             (tree / controller).mkdir(parents=True, exist_ok=True)
+
+    def created(self, container_id: str) -> pb.CreateContainerRequest:
+        """The request that made the container."""
+        return self._containers[container_id]
+
+    def cgroup(self, container_id: str) -> str:
+        """The container's cgroup, relative to a controller's directory in ``tree``."""
+        return f"{self._containers[container_id].sandbox_config.linux.cgroup_parent}/{container_id}"
 
     @contextlib.contextmanager
     def serving(self, path: Path) -> Iterator[None]:
@@ -62,6 +72,9 @@ class SimulatedRuntime:
             "ListPodSandbox": (self._list_pods, pb.ListPodSandboxRequest, pb.ListPodSandboxResponse),
             "CreateContainer": (self._create, pb.CreateContainerRequest, pb.CreateContainerResponse),
             "StartContainer": (self._start, pb.StartContainerRequest, pb.StartContainerResponse),
+            "UpdateContainerResources": (
+                self._update, pb.UpdateContainerResourcesRequest, pb.UpdateContainerResourcesResponse
+            ),
             "ContainerStatus": (self._status, pb.ContainerStatusRequest, pb.ContainerStatusResponse),
             "ListContainers": (self._list, pb.ListContainersRequest, pb.ListContainersResponse),
         }
@@ -110,16 +123,28 @@ class SimulatedRuntime:
         _known(self._pods, request.pod_sandbox_id, context)
         container_id = f"{next(self._ids):064x}"
         self._containers[container_id] = request
+        self._specs[container_id] = spec = pb.LinuxContainerResources()
+        _merge(spec, request.config.linux.resources)
+        spec.oom_score_adj = request.config.linux.resources.oom_score_adj
         return pb.CreateContainerResponse(container_id=container_id)
 
     def _start(self, request: pb.StartContainerRequest, context: Context) -> pb.StartContainerResponse:
-        container = _known(self._containers, request.container_id, context)
-        self._write(f"{container.sandbox_config.linux.cgroup_parent}/{request.container_id}",
-                    container.config.linux.resources)
+        _known(self._containers, request.container_id, context)
         self._states[request.container_id] = pb.CONTAINER_RUNNING
+        self._apply(request.container_id)
         return pb.StartContainerResponse()
 
-    def _write(self, cgroup: str, resources: pb.LinuxContainerResources) -> None:
+    def _update(
+        self, request: pb.UpdateContainerResourcesRequest, context: Context
+    ) -> pb.UpdateContainerResourcesResponse:
+        _merge(_known(self._specs, request.container_id, context), request.linux)
+        if self._state(request.container_id) == pb.CONTAINER_RUNNING:
+            self._apply(request.container_id)
+        return pb.UpdateContainerResourcesResponse()
+
+    def _apply(self, container_id: str) -> None:
+        """Write the whole spec, whatever changed of it."""
+        resources = self._specs[container_id]
         values = {
             "cpu/cpu.shares": resources.cpu_shares or 1024,
             "cpu/cpu.cfs_quota_us": resources.cpu_quota or -1,
@@ -130,7 +155,7 @@ class SimulatedRuntime:
         }
         for name, value in values.items():
             controller, file = name.split("/")
-            directory = self.tree / controller / cgroup.strip("/")
+            directory = self.tree / controller / self.cgroup(container_id).strip("/")
             directory.mkdir(parents=True, exist_ok=True)
             (directory / file).write_text(f"{value}\n")
 
@@ -138,10 +163,10 @@ class SimulatedRuntime:
         container = _known(self._containers, request.container_id, context)
         status = pb.ContainerStatus(
             id=request.container_id, metadata=container.config.metadata, state=self._state(request.container_id),
-            resources=pb.ContainerResources(linux=container.config.linux.resources),
+            resources=pb.ContainerResources(linux=self._specs[request.container_id]),
         )
-        path = f"{container.sandbox_config.linux.cgroup_parent}/{request.container_id}"
-        info = {"sandboxID": container.pod_sandbox_id, "runtimeSpec": {"linux": {"cgroupsPath": path}}}
+        spec = {"linux": {"cgroupsPath": self.cgroup(request.container_id)}}
+        info = {"sandboxID": container.pod_sandbox_id, "runtimeSpec": spec}
         return pb.ContainerStatusResponse(status=status, info={"info": json.dumps(info)})
 
     def _list(self, request: pb.ListContainersRequest, context: Context) -> pb.ListContainersResponse:
@@ -156,6 +181,19 @@ class SimulatedRuntime:
 
     def _state(self, container_id: str) -> pb.ContainerState:
         return self._states.get(container_id, pb.CONTAINER_CREATED)
+
+
+def _merge(spec: pb.LinuxContainerResources, newer: pb.LinuxContainerResources) -> None:
+    """What containerd makes of resources: zero and empty leave alone, so that only -1 lifts a limit and nothing clears
+    a CPU set; hugepage limits pile up; without a swap limit it follows the memory limit. Not the OOM score: it counts
+    at creation only."""
+    for name in ("cpu_period", "cpu_quota", "cpu_shares", "memory_limit_in_bytes", "cpuset_cpus", "cpuset_mems"):
+        if getattr(newer, name):
+            setattr(spec, name, getattr(newer, name))
+    if newer.memory_limit_in_bytes or newer.memory_swap_limit_in_bytes:
+        spec.memory_swap_limit_in_bytes = newer.memory_swap_limit_in_bytes or newer.memory_limit_in_bytes
+    spec.hugepage_limits.extend(newer.hugepage_limits)
+    spec.unified.update(newer.unified)
 
 
 def _unlimited(limit_bytes: int) -> int:
