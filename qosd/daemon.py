@@ -61,7 +61,7 @@ async def _serve(
     rules.load()
     runtime = Runtime(options.runtime_endpoint, options.runtime_timeout)
     stack.push_async_callback(runtime.close)
-    hooks = HookServer(lambda: rules.current, metrics)
+    hooks = HookServer(lambda: rules.current, metrics, later=asyncio.get_running_loop().call_soon)
     inspector = Inspector(runtime, tree, rules)
     await stack.enter_async_context(listening(options.hook_socket, hooks))
     await stack.enter_async_context(_listening(options.inspect_socket, 0o600, inspector.service()))

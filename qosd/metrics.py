@@ -1,13 +1,54 @@
-"""qosd's own figures, in one registry that is handed to whoever counts."""
+"""qosd's own figures, in one registry that is handed to whoever counts.
+
+Counting is adding to a number: a hook call makes half a dozen, and a pod waits for it. Prometheus' own counters lock
+and check at each step; here the numbers take their form when somebody asks. One thread counts and reads.
+"""
 
 from __future__ import annotations
 
-from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
-from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+from collections.abc import Iterable, Sequence
 
-__all__ = ["CONTENT_TYPE", "Metrics"]
+from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
+from prometheus_client import CollectorRegistry, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, Metric
+
+__all__ = ["CONTENT_TYPE", "Count", "Counts", "Metrics"]
 
 _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
+
+
+class Count:
+    """One number that grows."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value = 0
+
+    def inc(self, amount: int = 1) -> None:
+        self.value += amount
+
+
+class Counts:
+    """A counter by label values, as a collector of the registry."""
+
+    def __init__(self, name: str, help_text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
+        self._name, self._help, self._labels = name, help_text, labels
+        self._by_labels: dict[tuple[str, ...], Count] = {}
+        registry.register(self)
+
+    def labels(self, *values: str) -> Count:
+        """The number of these label values, in the order of the names."""
+        count = self._by_labels.get(values)
+        if count is None:
+            count = self._by_labels[values] = Count()
+        return count
+
+    def collect(self) -> Iterable[Metric]:
+        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
+        for values, count in self._by_labels.items():
+            family.add_metric(values, count.value)
+        return [family]
 
 
 class Metrics:
@@ -15,11 +56,11 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()
-        self.hook_calls = Counter(
+        self.hook_calls = Counts(
             "koord_qosd_hook_calls",
             "Hook calls answered, by stage, caller and result (edited, unchanged, error).",
             ["stage", "caller", "result"],
-            registry=self.registry,
+            self.registry,
         )
         self.hook_seconds = Histogram(
             "koord_qosd_hook_seconds",
@@ -28,20 +69,18 @@ class Metrics:
             buckets=_LATENCY_BUCKETS_S,
             registry=self.registry,
         )
-        self.hook_edits = Counter(
-            "koord_qosd_hook_edits", "Fields edited, by hook.", ["hook", "field"], registry=self.registry
-        )
-        self.pod_problems = Counter(
+        self.hook_edits = Counts("koord_qosd_hook_edits", "Fields edited, by hook.", ["hook", "field"], self.registry)
+        self.pod_problems = Counts(
             "koord_qosd_pod_problems",
             "Labels and annotations that were treated as absent, by stage.",
             ["stage"],
-            registry=self.registry,
+            self.registry,
         )
-        self.rules_loads = Counter(
+        self.rules_loads = Counts(
             "koord_qosd_rules_loads",
             "Attempts to load the rules file, by result (loaded, defaults, kept_last_good).",
             ["result"],
-            registry=self.registry,
+            self.registry,
         )
 
     def render(self) -> bytes:

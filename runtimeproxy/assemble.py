@@ -16,9 +16,9 @@ from koord.service.inotify import DirectoryWatch
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
+from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Directory
 from runtimeproxy.life import Attachments
-from runtimeproxy.metrics import HookCounters
 from runtimeproxy.options import Options
 from runtimeproxy.relay.server import RelayServer
 

@@ -79,19 +79,24 @@ class UnaryClient:
         self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
     ) -> Answer:
         """One unary call. Raises UnaryError."""
-        try:
-            async with asyncio.timeout(timeout_s):
-                link = self._link
-                if link is None or not link.usable:
-                    link = await self._connected()
-                return await link.call(path, message, timeout_s, metadata)
-        except TimeoutError:
-            raise UnaryError(DEADLINE_EXCEEDED, f"no answer from {self._path} in {timeout_s:.3g} s") from None
+        link = self._link
+        if link is None or not link.usable:
+            started = self._loop.time()
+            link = await self._connected_within(timeout_s)
+            timeout_s -= self._loop.time() - started
+        return await link.call(path, message, timeout_s, metadata)
 
     def close(self) -> None:
         if self._link is not None:
             self._link.close()
             self._link = None
+
+    async def _connected_within(self, timeout_s: float) -> _ClientLink:
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await self._connected()
+        except TimeoutError:
+            raise UnaryError(DEADLINE_EXCEEDED, f"no connection to {self._path} in {timeout_s:.3g} s") from None
 
     async def _connected(self) -> _ClientLink:
         async with self._connecting:
@@ -149,9 +154,11 @@ class _ClientLink(Link[_Pending]):
         pending.body = grpc_body(message)
         self.streams[stream] = pending
         self.pump(frame(HEADERS, END_HEADERS, stream, block))
+        too_late = self._loop.call_later(timeout_s, pending.fail, DEADLINE_EXCEEDED, f"no answer in {timeout_s:.3g} s")
         try:
             return await pending.result
         finally:
+            too_late.cancel()
             del self.streams[stream]
             if not pending.ended:
                 self.write(rst_stream(stream, CANCEL))

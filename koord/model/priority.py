@@ -33,6 +33,9 @@ class PriorityClass(StrEnum):
     FREE = "koord-free"
 
 
+_BY_NAME = {cls.value: cls for cls in PriorityClass}
+
+
 @dataclass(frozen=True, slots=True)
 class Band:
     """The inclusive range of ``spec.priority`` of a class, its value for pods that have none, and its object's."""
@@ -79,7 +82,7 @@ _MATRIX: Mapping[QoSClass | None, tuple[Verdict, ...]] = {
 
 def parse(text: str | None) -> PriorityClass | None:
     """The class that ``text`` names; None for anything else."""
-    return next((cls for cls in PriorityClass if cls.value == text), None)
+    return _BY_NAME.get(text or "")
 
 
 def band_of(value: int | None) -> PriorityClass | None:

@@ -29,6 +29,9 @@ class QoSClass(StrEnum):
     """System daemons: latency is guaranteed and use is limited; the node's system CPUs where it has some."""
 
 
+_BY_NAME = {cls.value: cls for cls in QoSClass}
+
+
 class KubeQoS(StrEnum):
     GUARANTEED = "Guaranteed"
     BURSTABLE = "Burstable"
@@ -60,7 +63,7 @@ class DerivedQoS:
 
 def parse(text: str | None) -> QoSClass | None:
     """The class that ``text`` names; None for anything else. Case matters, as in Koordinator."""
-    return next((cls for cls in QoSClass if cls.value == text), None)
+    return _BY_NAME.get(text or "")
 
 
 def labelled(labels: Mapping[str, str]) -> QoSClass | None:

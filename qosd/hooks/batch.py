@@ -19,7 +19,8 @@ from qosd.hooks.rules import Rules
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    chosen = [amounts for amounts in (pod.amounts_of(name) for name in _containers(pod)) if amounts is not None]
+    found = [pod.amounts_of(name) for name in _containers(pod)]
+    chosen = [amounts for amounts in found if amounts is not None]
     if not chosen:
         return Edits()
     return Edits((*_cpu(chosen, pod, rules), *_memory(chosen)))

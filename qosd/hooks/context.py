@@ -8,8 +8,9 @@ the Kubernetes QoS class from the tier that kubelet's cgroup parent shows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 from koord.model import cgroup_parent, qos
 from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
@@ -36,8 +37,7 @@ POD_STAGES = frozenset({Stage.RUN_SANDBOX, Stage.UPDATE_SANDBOX})
 CONTAINER_STAGES = frozenset({Stage.CREATE, Stage.UPDATE})
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """One request to the runtime, in plain values. ``container`` is "" for the sandbox itself."""
 
     stage: Stage
@@ -52,8 +52,7 @@ class Request:
     container_annotations: Mapping[str, str] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Amounts:
+class Amounts(msgspec.Struct, frozen=True):
     """A container's batch or mid resources (``kind``); 0 = not set."""
 
     kind: str
@@ -68,21 +67,36 @@ class Amounts:
         return bool(cpu or self.memory_request_bytes or self.memory_limit_bytes)
 
 
-@dataclass(frozen=True, slots=True)
-class PodContext:
-    """A request with what its pod says. ``kube_qos`` is None outside kubelet's cgroups, where Burstable is assumed."""
+class PodContext(msgspec.Struct, frozen=True):
+    """A request with what its pod says, and what every hook asks of it worked out once."""
 
     request: Request
     said: PodAnnotations
     kube_qos: KubeQoS | None
+    """None outside kubelet's cgroups, where Burstable is assumed."""
     problems: tuple[str, ...]
+    is_container: bool
+    raw_qos: QoSClass | None
+    """The class the label says."""
+    is_free: bool
+    """A pod of the free band that its class does not bind: native limits, everything else of BE."""
+    bound_cpus: str
+    """The CPUs that the scheduler bound for the pod; "" = none."""
 
     @classmethod
     def read(cls, request: Request) -> PodContext:
         """Decode labels and annotations; raises nothing, whatever they say."""
         said = PodAnnotations.read(request.labels, request.annotations)
-        kube = cgroup_parent.kube_qos(request.cgroup_parent)
-        return cls(request, said, kube, tuple(f"{problem}; treated as absent" for problem in said.problems))
+        return cls(
+            request=request,
+            said=said,
+            kube_qos=cgroup_parent.kube_qos(request.cgroup_parent),
+            problems=tuple([f"{problem}; treated as absent" for problem in said.problems]),
+            is_container=request.stage in CONTAINER_STAGES,
+            raw_qos=said.qos_class,
+            is_free=said.priority_class is PriorityClass.FREE and said.qos_class not in _NEVER_BY_BAND,
+            bound_cpus=str(said.resource_status.cpuset) if said.resource_status else "",
+        )
 
     def __str__(self) -> str:
         container = f" container {self.container}" if self.is_container else ""
@@ -97,27 +111,8 @@ class PodContext:
         return self.request.container
 
     @property
-    def is_container(self) -> bool:
-        return self.stage in CONTAINER_STAGES
-
-    @property
     def asked(self) -> Resources:
         return self.request.asked
-
-    @property
-    def raw_qos(self) -> QoSClass | None:
-        """The class the label says."""
-        return self.said.qos_class
-
-    @property
-    def is_free(self) -> bool:
-        """A pod of the free band that its class does not bind: native limits, everything else of BE."""
-        return self.said.priority_class is PriorityClass.FREE and self.raw_qos not in _NEVER_BY_BAND
-
-    @property
-    def bound_cpus(self) -> str:
-        """The CPUs that the scheduler bound for the pod; "" = none."""
-        return str(self.said.resource_status.cpuset) if self.said.resource_status else ""
 
     @property
     def numa_nodes(self) -> frozenset[int]:

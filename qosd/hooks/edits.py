@@ -7,8 +7,9 @@ own kind with a key. Invariant: a key of kubelet's (``io.kubernetes.…``) is ne
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from enum import StrEnum
+
+import msgspec
 
 KUBELET_PREFIX = "io.kubernetes."
 UNLIMITED = -1
@@ -30,8 +31,7 @@ class ForbiddenEdit(ValueError):
     """A hook tried to edit a key that belongs to kubelet."""
 
 
-@dataclass(frozen=True, slots=True)
-class Edit:
+class Edit(msgspec.Struct, frozen=True):
     """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is who wishes it."""
 
     field: Field
@@ -52,8 +52,7 @@ class Edit:
         return f"annotation {self.key}" if self.field is Field.ANNOTATION else self.field.value
 
 
-@dataclass(frozen=True, slots=True)
-class Edits:
+class Edits(msgspec.Struct, frozen=True):
     """What all hooks together want of one container or sandbox, and what was wrong with the pod's own wishes."""
 
     items: tuple[Edit, ...] = ()
@@ -61,9 +60,6 @@ class Edits:
 
     def get(self, wanted: Field, key: str = "") -> Edit | None:
         return next((edit for edit in self.items if (edit.field, edit.key) == (wanted, key)), None)
-
-    def of(self, wanted: Field) -> tuple[Edit, ...]:
-        return tuple(edit for edit in self.items if edit.field is wanted)
 
 
 def merge(parts: Iterable[Edits]) -> Edits:
@@ -77,8 +73,7 @@ def merge(parts: Iterable[Edits]) -> Edits:
     return Edits(tuple(kept.values()), tuple(dict.fromkeys(problems)))
 
 
-@dataclass(frozen=True, slots=True)
-class Resources:
+class Resources(msgspec.Struct, frozen=True):
     """What the runtime was asked for, as far as a hook computes with it; None = not asked."""
 
     cpu_period_us: int | None = None

@@ -7,7 +7,8 @@ NodeInspect afterwards). Fails with UndeclaredEdit when a hook edits what the ta
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edits, merge
@@ -21,13 +22,16 @@ class UndeclaredEdit(AssertionError):
 
 def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edits:
     """The merged edits of every one of ``hooks`` that is enabled and runs at ``pod.stage``, with the pod's problems."""
-    applicable = (hook for hook in hooks if pod.stage in hook.stages and rules.enabled(hook.name))
-    return merge((Edits(problems=pod.problems), *(_run(hook, pod, rules) for hook in applicable)))
+    stage = pod.stage
+    parts = [_run(hook, pod, rules) for hook in hooks if stage in hook.stages and rules.enabled(hook.name)]
+    return merge((Edits(problems=pod.problems), *parts))
 
 
 def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
     edits = hook.decide(pod, rules)
+    if not edits.items:
+        return edits
     undeclared = [edit.name for edit in edits.items if edit.field not in hook.edits]
     if undeclared:
         raise UndeclaredEdit(f"hook {hook.name} edits {', '.join(undeclared)}, which its row does not list")
-    return Edits(tuple(replace(edit, hook=hook.name) for edit in edits.items), edits.problems)
+    return Edits(tuple([replace(edit, hook=hook.name) for edit in edits.items]), edits.problems)

@@ -24,8 +24,8 @@ _MAX = "max"
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    chosen = _settings(pod, rules)
-    if rules.host.cgroup_version != 2 or chosen is None:
+    chosen = _settings(pod, rules) if rules.host.cgroup_version == 2 else None
+    if chosen is None:
         return Edits()
     settings, source = chosen
     request, limit = _request_and_limit(pod)

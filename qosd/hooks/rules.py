@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from fractions import Fraction
+from functools import cached_property
 
 from koord.model import slo_defaults
 from koord.model.qos import DerivationRules, QoSClass
@@ -32,7 +33,7 @@ class Pool:
     cpuset: str
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class NodeRules:
     """The section ``node`` of the rules file."""
 
@@ -48,7 +49,7 @@ class NodeRules:
     allocatable_memory_bytes: int | None = None
     hooks: Mapping[str, bool] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def derivation(self) -> DerivationRules:
         """How this node counts Guaranteed pods without a label."""
         return DerivationRules(self.cpu_manager_policy is CPUManagerPolicy.STATIC, self.guaranteed_is_lsr)

@@ -80,12 +80,19 @@ _CONTAINER = _Form(
 
 
 class HookServer:
-    """Answers hook calls by the rules that ``rules()`` returns at that moment; ``clock`` is monotonic seconds."""
+    """Answers hook calls by the rules that ``rules()`` returns at that moment; ``clock`` is monotonic seconds.
+
+    ``later`` runs what no pod has to wait for (counting, logging): the loop's ``call_soon``, or at once.
+    """
 
     def __init__(
-        self, rules: Callable[[], Rules], metrics: Metrics, clock: Callable[[], float] = time.monotonic
+        self,
+        rules: Callable[[], Rules],
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[..., object] = lambda function, *arguments: function(*arguments),
     ) -> None:
-        self._rules, self._metrics, self._clock = rules, metrics, clock
+        self._rules, self._metrics, self._clock, self._later = rules, metrics, clock, later
 
     def methods(self) -> dict[str, Method]:
         """The protocol's methods by path; stages without a hook answer "no edits"."""
@@ -117,7 +124,7 @@ class HookServer:
             )
             self._metrics.hook_calls.labels(stage.value, caller, "error").inc()
             return Edits()
-        self._account(pod, edits, caller)
+        self._later(self._account, pod, edits, caller)
         return edits
 
     def _account(self, pod: PodContext, edits: Edits, caller: str) -> None:
@@ -126,7 +133,8 @@ class HookServer:
         self._metrics.pod_problems.labels(pod.stage.value).inc(len(edits.problems))
         for edit in edits.items:
             self._metrics.hook_edits.labels(edit.hook, edit.field.value).inc()
-            _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
         result = "edited" if edits.items else "unchanged"
         self._metrics.hook_calls.labels(pod.stage.value, caller, result).inc()
 

@@ -37,7 +37,9 @@ class Containers:
     async def create(self, call: Call, message: bytes, service: str) -> Decision:
         """CreateContainer."""
         request = decode(cri.CreateContainerRequest, message)
-        entry = await self._sandbox_of(call, request.pod_sandbox_id, service)
+        entry = self._sandboxes.known(request.pod_sandbox_id)
+        if entry is None:
+            entry = await self._sandbox_of(call, request.pod_sandbox_id, service)
         again, sent = repeats(request, entry)
         pod = pod_as_sent(request, entry, again)
         container, hidden = container_request(request.config)

@@ -34,7 +34,7 @@ def apply(message: bytes, table: Table, edits: Edits) -> bytes:
     edited = edit_entries(message, visitors) if visitors else message
     for path, entries in visitors.items():
         appended.setdefault(path[:-1], bytearray()).extend(entries.missing())
-    edited += b"".join(nested(path, bytes(content)) for path, content in appended.items() if content)
+    edited += b"".join([nested(path, bytes(content)) for path, content in appended.items() if content])
     if len(edited) > MAX_MESSAGE_BYTES >= len(message):
         raise EditTooLarge(f"{len(edited)} bytes after the edit, {len(message)} before")
     return edited

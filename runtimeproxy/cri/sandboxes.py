@@ -34,15 +34,18 @@ class Sandboxes:
         self._world = world
         self._rebuilder = rebuilder
 
+    def known(self, pod_id: str) -> PodEntry | None:
+        """The sandbox, if the cache knows all of it."""
+        entry = self._world.store.pod(pod_id)
+        return entry if entry is not None and entry.complete else None
+
     async def entry(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
         """The sandbox, from the cache or from the runtime; None if neither knows it. Raises RebuildFailed."""
-        store = self._world.store
-        known = store.pod(pod_id)
-        if not pod_id or (known is not None and known.complete):
-            return known
-        found = await self._rebuilder.pod(service, pod_id, timeout_s)
-        if found is not None:
-            store.put_pod(pod_id, found)
+        found = self.known(pod_id)
+        if found is None and pod_id:
+            found = await self._rebuilder.pod(service, pod_id, timeout_s)
+            if found is not None:
+                self._world.store.put_pod(pod_id, found)
         return found
 
     def is_exempt(self, pod: hooks.PodSandboxHookRequest) -> bool:

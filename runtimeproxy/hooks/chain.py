@@ -44,7 +44,7 @@ class Question:
 
 @dataclass(slots=True)
 class Agreed:
-    """``before``: what the edited slots had, if anything, before the first server; ``who``: the hook file that set each slot."""
+    """``before``: what edited slots had, if anything, before the first server; ``who``: the hook file that set each."""
 
     before: Edits = field(default_factory=dict)
     edits: Edits = field(default_factory=dict)

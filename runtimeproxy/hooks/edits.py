@@ -36,6 +36,11 @@ class Slot(NamedTuple):
 
 Edits = dict[Slot, Value]
 
+_UNSET: Mapping[str, Value] = {**dict.fromkeys(RESOURCE_INTS, 0), **dict.fromkeys((*CPUSETS, CGROUP_PARENT), "")}
+
+SCALARS = tuple(map(Slot, RESOURCE_SCALARS))
+"""The slots of resources that are there once, made once."""
+
 
 def name(slot: Slot) -> str:
     """``field`` or ``field[key]``."""
@@ -44,15 +49,11 @@ def name(slot: Slot) -> str:
 
 def unset(slot: Slot) -> Value:
     """What an absent field reads as: 0 or "" for a scalar, None for a map entry."""
-    if slot.field in RESOURCE_INTS:
-        return 0
-    if slot.field in CPUSETS or slot.field == CGROUP_PARENT:
-        return ""
-    return None
+    return _UNSET.get(slot.field)
 
 
 def value(state: Mapping[Slot, Value], slot: Slot) -> Value:
-    return state.get(slot, unset(slot))
+    return state[slot] if slot in state else unset(slot)
 
 
 def changes(edits: Mapping[Slot, Value], state: Mapping[Slot, Value]) -> Edits:

@@ -19,7 +19,7 @@ from runtimeproxy.hooks.edits import (
     HUGEPAGE_LIMITS,
     LABELS,
     RESOURCE_FIELDS,
-    RESOURCE_SCALARS,
+    SCALARS,
     UNIFIED,
     Edits,
     Slot,
@@ -63,7 +63,7 @@ def flatten(message: HookRequest | HookResponse, shape: Shape, fields: Container
     state: Edits = {}
     for field, attribute in shape.maps:
         if field in fields:
-            state.update({Slot(field, key): value for key, value in getattr(message, attribute).items()})
+            _flatten_map(state, field, getattr(message, attribute))
     parent = getattr(message, shape.cgroup_parent)
     if parent and CGROUP_PARENT in fields:
         state[Slot(CGROUP_PARENT)] = parent
@@ -74,13 +74,21 @@ def flatten(message: HookRequest | HookResponse, shape: Shape, fields: Container
 
 def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Edits:
     """The same for a LinuxContainerResources, CRI's or the hook protocol's."""
-    state: Edits = {Slot(name): getattr(resources, name)
-                    for name in RESOURCE_SCALARS if name in fields and resources.HasField(name)}
+    state: Edits = {}
+    for slot in SCALARS:
+        if slot.field in fields and resources.HasField(slot.field):
+            state[slot] = getattr(resources, slot.field)
     if HUGEPAGE_LIMITS in fields:
-        state.update({Slot(HUGEPAGE_LIMITS, limit.page_size): limit.limit for limit in resources.hugepage_limits})
+        for limit in resources.hugepage_limits:
+            state[Slot(HUGEPAGE_LIMITS, limit.page_size)] = limit.limit
     if UNIFIED in fields:
-        state.update({Slot(UNIFIED, key): value for key, value in resources.unified.items()})
+        _flatten_map(state, UNIFIED, resources.unified)
     return state
+
+
+def _flatten_map(state: Edits, field: str, entries: Any) -> None:
+    for key in entries:
+        state[Slot(field, key)] = entries[key]
 
 
 def removals(response: HookResponse, shape: Shape) -> Edits:

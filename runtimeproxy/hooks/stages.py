@@ -25,7 +25,7 @@ class Stage(StrEnum):
     @property
     def path(self) -> str:
         """The gRPC path of the stage's call."""
-        return f"{SERVICE}{self.value}Hook"
+        return f"{SERVICE}{self}Hook"
 
 
 STAGES = frozenset(stage.value for stage in Stage)

@@ -108,6 +108,8 @@ def _group_end(data: bytes, opening: Span, stop: int) -> int:
 
 def varint(number: int) -> bytes:
     """``number`` as protobuf's varint; a negative one as int64's two's complement (ten bytes)."""
+    if 0 <= number < 0x80:
+        return bytes((number,))
     rest = number & UINT64_MASK
     out = bytearray()
     while rest >= 0x80:

@@ -238,7 +238,7 @@ class TestNormalization:
     )
     def test_never_scaled_twice(self, ratio: float, asked: int, quota: int) -> None:
         first = engine.decide(pod("LS", asked=self.ASKED), rules(cpuNormalizationRatio=1.2))
-        marks = {edit.key: str(edit.value) for edit in first.of(Field.ANNOTATION)}
+        marks = {edit.key: str(edit.value) for edit in first.items if edit.field is Field.ANNOTATION}
         again = pod("LS", stage=Stage.UPDATE, asked=Resources(cpu_quota_us=asked), container_annotations=marks)
         assert decided(again, rules(cpuNormalizationRatio=ratio))["cpu_quota"] == quota
 

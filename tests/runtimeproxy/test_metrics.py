@@ -7,19 +7,9 @@ import sys
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from runtimeproxy.hookcounters import CAP, LATENCY_BOUNDS_S, OTHER, Histogram, HookCounters
 from runtimeproxy.hooks.observe import Metrics
-from runtimeproxy.metrics import (
-    CAP,
-    LATENCY_BOUNDS_S,
-    METRICS,
-    OTHER,
-    PREFIX,
-    Figures,
-    Histogram,
-    HookCounters,
-    Kind,
-    render,
-)
+from runtimeproxy.metrics import METRICS, PREFIX, Figures, Kind, render
 from runtimeproxy.relay.counters import RelayCounters
 
 

@@ -9,6 +9,7 @@ Invariant: ``PodAnnotations.read`` raises nothing, whatever the texts are.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -67,10 +68,11 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         for texts, codecs in ((labels, LABEL_CODECS), (annotations, ANNOTATION_CODECS)):
             for key, (field, codec) in codecs.items():
                 if key in texts:
+                    text = texts[key]
                     try:
-                        found[field] = codec(texts[key])
+                        found[field] = _decoded(codec, text) if len(text) <= _KEPT_CHARS else codec(text)
                     except decode.BadValue as error:
-                        problems.append(AnnotationError(pod, key, texts[key], str(error)))
+                        problems.append(AnnotationError(pod, key, text, str(error)))
         if any(problem.key == keys.EVICTION_POLICY for problem in problems):
             found["eviction_policy"] = ()
         return cls(**found, problems=tuple(problems))
@@ -84,6 +86,16 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
 
 
 Codec = Callable[[str], object]
+
+_KEPT_TEXTS = 256
+_KEPT_CHARS = 2048
+
+
+@functools.lru_cache(_KEPT_TEXTS)
+def _decoded(codec: Codec, text: str) -> object:
+    """``codec(text)`` of the texts seen last: a pod says the same for each container, a workload for each pod."""
+    return codec(text)
+
 
 LABEL_CODECS: Mapping[str, tuple[str, Codec]] = {
     keys.QOS_CLASS: ("qos_class", decode.qos_class),

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord.http2.client import UnaryError
+from koord.http2.grpc import DEADLINE_EXCEEDED
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.hooks.edits import RESOURCE_SCALARS
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
@@ -39,7 +40,11 @@ class Caller:
                    metadata: Sequence[tuple[str, str]] = ()) -> Reply:
         self.asked.append((path, message))
         self.metadata.append(tuple(metadata))
-        return Reply(*await self.handler(path, message))
+        try:
+            async with asyncio.timeout(timeout_s):
+                return Reply(*await self.handler(path, message))
+        except TimeoutError:
+            raise UnaryError(DEADLINE_EXCEEDED, f"no answer within {timeout_s:.3g} s") from None
 
     def close(self) -> None:
         self.closed = True

@@ -1,0 +1,95 @@
+"""What the hooks count, as plain counters: adding is cheap, and importing this is too.
+
+Invariant: the number of label values is bounded (``CAP`` per counter, then "other"), whatever clients send.
+``runtimeproxy.metrics`` says what each figure is called.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+CAP = 256
+OTHER = "other"
+LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
+
+Labels = tuple[str, ...]
+
+
+@dataclass(slots=True)
+class Histogram:
+    """``counts[i]``: observations up to ``LATENCY_BOUNDS_S[i]`` and over the bound before; the last has no bound."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
+    sum_s: float = 0.0
+
+    def observe(self, seconds: float) -> None:
+        self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
+        self.sum_s += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        """Prometheus' buckets: upper bound as text, and how many were at or below it."""
+        total, buckets = 0, []
+        for bound, count in zip((*map(str, LATENCY_BOUNDS_S), "+Inf"), self.counts, strict=True):
+            total += count
+            buckets.append((bound, float(total)))
+        return buckets
+
+
+@dataclass(slots=True)
+class HookCounters:
+    """What ``runtimeproxy.hooks.observe.Metrics`` asks for, kept as plain counters."""
+
+    edits: Counter[Labels] = field(default_factory=Counter)
+    calls: Counter[Labels] = field(default_factory=Counter)
+    latency: dict[Labels, Histogram] = field(default_factory=dict)
+    policy: Counter[Labels] = field(default_factory=Counter)
+    conflicts: Counter[Labels] = field(default_factory=Counter)
+    guards: Counter[Labels] = field(default_factory=Counter)
+    posts_dropped: Counter[Labels] = field(default_factory=Counter)
+    exemptions: Counter[Labels] = field(default_factory=Counter)
+    file_errors: int = 0  # now
+    cached_pods: int = 0  # now
+    cached_containers: int = 0  # now
+
+    def edit(self, method: str, field: str) -> None:
+        _add(self.edits, (method, field))
+
+    def hook_call(self, server: str, stage: str, result: str, seconds: float) -> None:
+        _add(self.calls, (server, stage, result))
+        if result == "open":
+            return  # the server was not asked
+        key = capped(self.latency, (server, stage))
+        self.latency.setdefault(key, Histogram()).observe(seconds)
+
+    def hook_policy(self, server: str, stage: str, outcome: str) -> None:
+        _add(self.policy, (server, stage, outcome))
+
+    def hook_conflict(self, field: str) -> None:
+        _add(self.conflicts, (field,))
+
+    def hook_guard(self, reason: str) -> None:
+        _add(self.guards, (reason,))
+
+    def post_dropped(self, server: str, stage: str) -> None:
+        _add(self.posts_dropped, (server, stage))
+
+    def hook_file_errors(self, count: int) -> None:
+        self.file_errors = count
+
+    def exempt(self, reason: str) -> None:
+        _add(self.exemptions, (reason,))
+
+    def cache_size(self, pods: int, containers: int) -> None:
+        self.cached_pods, self.cached_containers = pods, containers
+
+
+def capped(counts: Mapping[Labels, object], key: Labels) -> Labels:
+    """``key``, or once there are ``CAP`` others, as many times "other"."""
+    return key if key in counts or len(counts) < CAP else (OTHER,) * len(key)
+
+
+def _add(counts: Counter[Labels], key: Labels) -> None:
+    counts[capped(counts, key)] += 1
