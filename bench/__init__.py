@@ -1,0 +1,1 @@
+"""Measurements that print a table; see README.md. Never part of the tests."""

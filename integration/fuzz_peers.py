@@ -1,0 +1,270 @@
+"""The others around a proxy under attack: an honest runtime, and a hook server that lies.
+
+The runtime answers with a digest of what it received, so that a client can tell whether its request arrived whole.
+The hook server speaks just enough HTTP/2 to be believed at first; each answer is wrong in another way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+from collections.abc import AsyncIterator
+from pathlib import Path
+from random import Random
+from typing import cast
+
+import hpack
+from google.protobuf.message import DecodeError
+
+from integration.fuzz_attacks import BIG, SERVICE
+from koord.pb.cri import api_pb2 as pb
+from tests.runtimeproxy.relay import raw
+from tests.runtimeproxy.relay.ledger import PREFACE, FrameCutter
+
+BIG_ANSWER = bytes(4 << 20)
+STATUS_OK = b"\0\x0bgrpc-status\x010"
+PRIORITY_FLAG = 0x20
+ENDING = raw.END_HEADERS | raw.END_STREAM
+
+
+def digest(request: pb.CreateContainerRequest) -> str:
+    """Of what no hook may change."""
+    kept = (request.pod_sandbox_id, request.config.metadata.name, request.config.image.image, *request.config.command)
+    return hashlib.sha256(repr(kept).encode()).hexdigest()
+
+
+def answer(path: str, body: bytes) -> bytes:
+    """The message that answers ``body``, which is a gRPC body; raises ``DecodeError``."""
+    message = body[5:]
+    if path == BIG:
+        return BIG_ANSWER
+    if path == f"{SERVICE}CreateContainer":
+        request = pb.CreateContainerRequest.FromString(message)
+        return pb.CreateContainerResponse(container_id=digest(request)).SerializeToString()
+    if path == f"{SERVICE}RunPodSandbox":
+        return pb.RunPodSandboxResponse(pod_sandbox_id=hashlib.sha256(message).hexdigest()).SerializeToString()
+    if path == f"{SERVICE}Version":
+        return pb.VersionResponse(version="0.1.0", runtime_name="fuzz").SerializeToString()
+    return b""
+
+
+class Runtime(asyncio.Protocol):
+    """One connection of a runtime that answers every call; whoever breaks the rules is hung up on.
+
+    grpcio will not do here: under thousands of resets its server cancels calls on other connections too.
+    """
+
+    def __init__(self) -> None:
+        self._cutter = FrameCutter(preface=True)
+        self._decoder = hpack.Decoder()
+        self._requests: dict[int, tuple[str, bytearray]] = {}
+        self._answers: dict[int, memoryview] = {}  # DATA still to be sent
+        self._windows: dict[int, int] = {}
+        self._connection_window = self._initial_window = 65_535
+        self._block: tuple[int, int, bytes] | None = None
+        self._transport: asyncio.Transport | None = None
+        self._blocked = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.write(raw.frame(raw.SETTINGS))
+
+    def pause_writing(self) -> None:
+        self._blocked = True
+
+    def resume_writing(self) -> None:
+        self._blocked = False
+        self._pump()
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        try:
+            for whole in self._cutter.feed(data):
+                if whole != PREFACE:
+                    self._frame(whole[3], whole[4], int.from_bytes(whole[5:9], "big"), whole[9:])
+        except (ValueError, IndexError, hpack.HPACKError, DecodeError):
+            self._transport.abort()
+        self._pump()
+
+    def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        assert self._transport is not None
+        match kind:
+            case raw.HEADERS | raw.CONTINUATION:
+                self._headers(kind, flags, stream, payload)
+            case raw.DATA:
+                self._data(flags, stream, payload)
+            case raw.WINDOW_UPDATE:
+                self._credited(stream, int.from_bytes(payload, "big"))
+            case raw.SETTINGS if not flags & raw.ACK:
+                for place in range(0, len(payload), 6):
+                    if payload[place : place + 2] == b"\0\4":
+                        self._initial_window = int.from_bytes(payload[place + 2 : place + 6], "big")
+                self._transport.write(raw.frame(raw.SETTINGS, raw.ACK))
+            case raw.PING if not flags & raw.ACK:
+                self._transport.write(raw.frame(raw.PING, raw.ACK, 0, payload))
+            case raw.RST_STREAM:
+                self._requests.pop(stream, None)
+                self._answers.pop(stream, None)
+
+    def _headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
+        if kind == raw.HEADERS:
+            payload = _unpadded(flags, payload)[5 if flags & PRIORITY_FLAG else 0 :]
+            self._block = (flags, stream, b"")
+        if self._block is None or self._block[1] != stream:
+            raise ValueError("CONTINUATION without HEADERS")
+        first_flags, _, block = self._block
+        self._block = (first_flags, stream, block + payload)
+        if flags & raw.END_HEADERS:
+            fields = dict(self._decoder.decode(block + payload, raw=True))
+            self._block = None
+            self._requests.setdefault(stream, (fields.get(b":path", b"").decode("latin-1"), bytearray()))
+            if first_flags & raw.END_STREAM:
+                self._answer(stream)
+
+    def _data(self, flags: int, stream: int, payload: bytes) -> None:
+        assert self._transport is not None
+        if payload:
+            self._transport.write(raw.window_update(0, len(payload)) + raw.window_update(stream, len(payload)))
+        if stream in self._requests:
+            self._requests[stream][1].extend(_unpadded(flags, payload))
+            if flags & raw.END_STREAM:
+                self._answer(stream)
+
+    def _answer(self, stream: int) -> None:
+        assert self._transport is not None
+        path, body = self._requests.pop(stream)
+        message = answer(path, bytes(body))
+        self._windows.setdefault(stream, self._initial_window)
+        self._answers[stream] = memoryview(message)
+        prefix = b"\0" + len(message).to_bytes(4, "big")
+        self._transport.write(raw.frame(raw.HEADERS, raw.END_HEADERS, stream, raw.ANSWER_BLOCK))
+        self._transport.write(raw.frame(raw.DATA, 0, stream, prefix))
+        self._windows[stream] -= len(prefix)
+        self._connection_window -= len(prefix)
+
+    def _credited(self, stream: int, size: int) -> None:
+        if stream:
+            self._windows[stream] = self._windows.get(stream, self._initial_window) + size
+        else:
+            self._connection_window += size
+
+    def _pump(self) -> None:
+        """Send what the windows and the transport take."""
+        assert self._transport is not None
+        for stream in list(self._answers):
+            while self._sends(stream):
+                size = min(len(self._answers[stream]), 16_384, self._connection_window, self._windows[stream])
+                self._transport.write(raw.frame(raw.DATA, 0, stream, bytes(self._answers[stream][:size])))
+                self._connection_window -= size
+                self._windows[stream] -= size
+                self._answers[stream] = self._answers[stream][size:]
+            if not self._answers[stream]:
+                self._transport.write(raw.frame(raw.HEADERS, ENDING, stream, STATUS_OK))
+                del self._answers[stream]
+
+    def _sends(self, stream: int) -> bool:
+        assert self._transport is not None
+        may = not self._blocked and not self._transport.is_closing()
+        return may and bool(self._answers[stream]) and self._connection_window > 0 and self._windows[stream] > 0
+
+
+def _unpadded(flags: int, payload: bytes) -> bytes:
+    """Raises ``ValueError`` where the padding is longer than the frame."""
+    if not flags & raw.PADDED:
+        return payload
+    if not payload or payload[0] >= len(payload):
+        raise ValueError("padding longer than its frame")
+    return payload[1 : len(payload) - payload[0]]
+
+
+@contextlib.asynccontextmanager
+async def runtime(path: Path) -> AsyncIterator[None]:
+    """The runtime on ``path`` for the time of the block."""
+    listener = await asyncio.get_running_loop().create_unix_server(Runtime, str(path))
+    try:
+        yield
+    finally:
+        listener.close()
+
+
+class LyingHookServer(asyncio.Protocol):
+    """One connection of the proxy's to its hook server; each request gets the next lie of ``chance``."""
+
+    def __init__(self, chance: Random) -> None:
+        self._chance = chance
+        self._cutter = FrameCutter(preface=True)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = transport = cast(asyncio.Transport, transport)
+        transport.write(raw.frame(raw.SETTINGS))
+
+    def data_received(self, data: bytes) -> None:
+        assert self._transport is not None
+        for whole in self._cutter.feed(data):
+            if whole == PREFACE:
+                continue
+            kind, flags, stream = whole[3], whole[4], int.from_bytes(whole[5:9], "big")
+            if kind == raw.SETTINGS and not flags & raw.ACK:
+                self._transport.write(raw.frame(raw.SETTINGS, raw.ACK))
+            elif kind == raw.DATA and flags & raw.END_STREAM:
+                self._transport.write(lie(self._chance, stream))
+                if self._chance.random() < 0.1:
+                    self._transport.close()
+
+
+def lie(chance: Random, stream: int) -> bytes:
+    """An answer to one hook call: honest and empty once in a while, wrong in one way otherwise."""
+    opening = raw.frame(raw.HEADERS, raw.END_HEADERS, stream, raw.ANSWER_BLOCK)
+    ending = raw.frame(raw.HEADERS, ENDING, stream, STATUS_OK)
+    if chance.random() < 0.5:
+        return opening + _lying_body(chance, stream) + ending
+    return chance.choice([
+        opening + ending,                                                    # no message
+        ending + opening,                                                    # the wrong way round
+        raw.frame(raw.HEADERS, raw.END_HEADERS, stream, chance.randbytes(50)) + ending,  # bad HPACK
+        raw.frame(raw.HEADERS, 0, stream) + raw.frame(raw.CONTINUATION, 0, stream) * 1_000,
+        raw.frame(raw.HEADERS, ENDING, stream, b"\x88"),                     # no status
+        raw.frame(raw.HEADERS, ENDING, stream, b"\x8d"),                     # HTTP 404
+        raw.rst_stream(stream), raw.frame(raw.GOAWAY, 0, 0, bytes(8)), raw.window_update(0, 2**31 - 1) * 3,
+        chance.randbytes(200), b"",
+    ])  # fmt: skip
+
+
+def _lying_body(chance: Random, stream: int) -> bytes:
+    body = chance.randbytes(chance.randrange(60))
+
+    def data(length: int, payload: bytes, *, claimed: int | None = None, compressed: bool = False) -> bytes:
+        prefix = bytes([compressed]) + length.to_bytes(4, "big")
+        return raw.frame(raw.DATA, 0, stream, prefix + payload, length=claimed)
+
+    match chance.randrange(10):
+        case 0 | 1:
+            return data(0, b"")                                              # honest
+        case 2:
+            return data(len(body), body)                                     # random protobuf
+        case 3:
+            return data(len(body) + 1, body)                                 # message longer than the body
+        case 4:
+            return data(2**32 - 1, body)                                     # message of 4 GiB
+        case 5:
+            return data(0, body + b"x")                                      # message shorter than the body
+        case 6:
+            return data(0, b"", claimed=(1 << 24) - 1)                       # frame of 16 MiB that never comes
+        case 7:
+            return data(5, b"", claimed=2)                                   # frame shorter than its payload
+        case 8:
+            return data(40 << 20, b"") + raw.frame(raw.DATA, 0, stream, bytes(16_384)) * 2_600  # 40 MiB
+        case _:
+            return data(0, b"", compressed=True) + data(0, b"")              # compressed, it says; two messages
+
+
+@contextlib.asynccontextmanager
+async def lying_hook_server(path: Path, chance: Random) -> AsyncIterator[None]:
+    """The hook server on ``path`` for the time of the block."""
+    listener = await asyncio.get_running_loop().create_unix_server(lambda: LyingHookServer(chance), str(path))
+    try:
+        yield
+    finally:
+        listener.close()
