@@ -56,7 +56,7 @@ bench-proxy: $(READY)
 	$(PYTHON) -m bench.proxy
 
 fuzz-proxy: $(READY)
-	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz_proxy
+	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz
 
 storm: $(READY)
 	./integration/setup-host

@@ -65,7 +65,7 @@ TARGETS: Mapping[str, Target] = {
         ("containerd", "containerd-shim-runc-v2", "ctr"),
         ("-tags", "no_btrfs", "-ldflags", "-s -w"),
     ),
-    "cri": Target("cri", ("./cmd/...",), ("cri-bench", "cri-decode", "cri-descriptors")),
+    "cri": Target("cri", ("./cmd/...",), ("cri-bench", "cri-decode", "cri-descriptors", "raw-bench")),
     "cri-gogo": Target("cri-gogo", ("./cmd/...",), ("cri-decode-gogo",)),
 }
 

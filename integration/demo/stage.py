@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,10 +16,10 @@ from integration.harness.cri import Cri
 from integration.harness.holder import SocketHolder
 from integration.harness.pods import Pod
 from integration.harness.processes import Process
+from integration.harness.proxy import start_qosd
 from integration.harness.simulated import SimulatedRuntime
 
 CGROUP_ROOT = "/kubepods-koord-demo"
-START_S = 15.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +77,12 @@ def stage(directory: Path) -> Iterator[Stage]:
     cpus = os.cpu_count() or 1
     with contextlib.ExitStack() as stack:
         node = stack.enter_context(_real(directory) if not machine.missing() else _simulated(directory, cpus))
-        inspect_socket = directory / "inspect.sock"
-        stack.callback(_start_qosd(node, directory, inspect_socket, pods.rules(max(cpus - 1, 0))).stop)
+        hook_files = directory / "hookserver.d"
+        hook_files.mkdir()
+        flags = ("--cgroup-root", str(node.cgroup_mount))
+        stack.callback(start_qosd(node.backend, directory, hook_files, pods.rules(max(cpus - 1, 0)), flags).stop)
         holder = stack.enter_context(SocketHolder(directory / "runtimeproxy.sock"))
-        played = Stage(node, directory, holder, inspect_socket)
+        played = Stage(node, directory, holder, directory / "inspect.sock")
         stack.callback(played.close)
         yield played
 
@@ -107,22 +108,3 @@ def _simulated(directory: Path, cpus: int) -> Iterator[Node]:
             f"simulated ({'; '.join(machine.missing())})", socket, tree, lambda pod: None,
             lambda path: cgroups.read(path, mounts), simulated=True,
         )  # fmt: skip
-
-
-def _start_qosd(node: Node, directory: Path, inspect_socket: Path, rules: str) -> Process:
-    hook_files = directory / "hookserver.d"
-    hook_files.mkdir()
-    rules_file = directory / "rules.yaml"
-    rules_file.write_text(rules)
-    argv = [
-        *(sys.executable, "-m", "qosd"),
-        *("--rules-file", str(rules_file)),
-        *("--hook-socket", str(directory / "hooks.sock")),
-        *("--inspect-socket", str(inspect_socket)),
-        *("--hookserver-dir", str(hook_files)),
-        *("--runtime-endpoint", f"unix://{node.backend}"),
-        *("--cgroup-root", str(node.cgroup_mount)),
-    ]
-    process = Process(argv, directory / "qosd.log")
-    process.wait_for(lambda: any(hook_files.glob("*.json")), START_S, "koord-qosd to be ready")
-    return process

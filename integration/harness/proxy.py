@@ -59,7 +59,9 @@ def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequenc
     return process
 
 
-def start_qosd(backend: Path, directory: Path, hook_files: Path, rules: str = RULES) -> Process:
+def start_qosd(
+    backend: Path, directory: Path, hook_files: Path, rules: str = RULES, flags: Sequence[str] = ()
+) -> Process:
     """Start only koord-qosd and wait until it serves; its hook-server file is the one in ``hook_files``."""
     rules_file = directory / "rules.yaml"
     rules_file.write_text(rules)
@@ -70,6 +72,7 @@ def start_qosd(backend: Path, directory: Path, hook_files: Path, rules: str = RU
         *("--inspect-socket", str(directory / "inspect.sock")),
         *("--hookserver-dir", str(hook_files)),
         *("--runtime-endpoint", f"unix://{backend}"),
+        *flags,
     ]
     process = Process(argv, directory / "qosd.log")
     process.wait_for(lambda: any(hook_files.glob("*.json")), START_S, "koord-qosd to write its hook-server file")

@@ -11,6 +11,7 @@ import socket
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from koord.http2.frames import (
     CANCEL,
@@ -148,9 +149,7 @@ class _ClientLink(Link[_Pending]):
         stream, self._next_stream = self._next_stream, self._next_stream + 2
         if self._next_stream > MAX_STREAM_ID:
             self.usable = False
-        block = _PSEUDO + literal(b":path", path.encode())  # pseudo-header fields come first: grpc-go insists
-        block += _FIXED + literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
-        block += b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
+        block = _head(path, tuple(metadata)) + literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
         pending = _Pending(self.initial_window_bytes, self._loop.create_future())
         pending.body = grpc_body(message)
         self.streams[stream] = pending
@@ -205,6 +204,13 @@ class _ClientLink(Link[_Pending]):
         for stream, pending in self.streams.items():
             if stream > last:
                 pending.fail(UNAVAILABLE, "the server is going away")
+
+
+@lru_cache(maxsize=64)
+def _head(path: str, metadata: tuple[tuple[str, str], ...]) -> bytes:
+    """The header block of a call but for its timeout. Pseudo-header fields come first: grpc-go insists."""
+    fields = b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
+    return _PSEUDO + literal(b":path", path.encode()) + _FIXED + fields
 
 
 def _settle(pending: _Pending) -> None:

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote
 
 from koord.http2.frames import (
@@ -176,13 +177,17 @@ class _ServerLink(Link[_Call]):
             log.exception("%s failed", call.fields.get(b":path", b"").decode("latin-1"))
             self._refuse(stream, INTERNAL, f"{type(error).__name__}")
             return
-        head = _HEAD + b"".join(literal(name.encode(), value.encode()) for name, value in reply.metadata)
         call.chunks = []
         call.body = grpc_body(reply.message)
         call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
-        self.pump(frame(HEADERS, END_HEADERS, stream, head))
+        self.pump(frame(HEADERS, END_HEADERS, stream, _head(reply.metadata)))
 
     def _refuse(self, stream: int, code: int, message: str) -> None:
         del self.streams[stream]
         status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", quote(message, " ,:;/()").encode())
         self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, _HEAD + status))
+
+
+@lru_cache(maxsize=16)
+def _head(metadata: tuple[tuple[str, str], ...]) -> bytes:
+    return _HEAD + b"".join(literal(name.encode(), value.encode()) for name, value in metadata)

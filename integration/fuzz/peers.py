@@ -17,7 +17,7 @@ from typing import cast
 import hpack
 from google.protobuf.message import DecodeError
 
-from integration.fuzz_attacks import BIG, SERVICE
+from integration.fuzz.attacks import BIG, SERVICE
 from koord.pb.cri import api_pb2 as pb
 from tests.runtimeproxy.relay import raw
 from tests.runtimeproxy.relay.ledger import PREFACE, FrameCutter

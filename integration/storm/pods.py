@@ -29,7 +29,7 @@ from integration.demo import pods as demo
 from integration.harness import cgroups
 from integration.harness.cri import RUNTIME
 from integration.harness.pods import Container, Pod, container_config, container_resources, sandbox_config
-from integration.storm_client import IGNORED, Caller, Failed, Interrupted
+from integration.storm.client import IGNORED, Caller, Failed, Interrupted
 from koord.pb.cri import api_pb2 as pb
 
 LAST_CPU = 1

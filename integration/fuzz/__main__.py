@@ -1,4 +1,4 @@
-"""The proxy under malformed input: ``python -m integration.fuzz_proxy`` (environment: SECONDS=60, SEED=random).
+"""The proxy under malformed input: ``python -m integration.fuzz`` (environment: SECONDS=60, SEED=random).
 
 Attackers, a lying hook server and a scribbler of hook-server files work on one proxy process at once. All along it must
 stay the same process, stay small, and answer a well-behaved client rightly. A violation prints what happened just
@@ -25,8 +25,8 @@ import grpc
 import grpc.aio
 import uvloop
 
-from integration.fuzz_attacks import SERVICE, Attack, attack
-from integration.fuzz_peers import digest, lying_hook_server, runtime
+from integration.fuzz.attacks import SERVICE, Attack, attack
+from integration.fuzz.peers import digest, lying_hook_server, runtime
 from integration.harness.processes import Process
 from integration.harness.proxy import socket_of, start_proxy
 from koord.pb.cri import api_pb2 as pb

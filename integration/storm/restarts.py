@@ -15,7 +15,7 @@ from google.protobuf.message import Message
 
 from integration.harness.containerd import Containerd
 from integration.harness.cri import IMAGE, RUNTIME
-from integration.storm_client import IGNORED, UNAVAILABLE, Caller, Failed, Interrupted, calling
+from integration.storm.client import IGNORED, UNAVAILABLE, Caller, Failed, Interrupted, calling
 from koord.pb.cri import api_pb2 as pb
 
 CALLERS = 3

@@ -2,7 +2,7 @@
 
 The listening socket is held here, as systemd holds it on a node, and the proxy that serves it is killed N times at
 random moments while pods come and go through it on a real containerd; each kill is followed by a new proxy after
-systemd's ``RestartSec=50ms``. Then containerd is restarted under the proxy. What must hold is in issue terms:
+systemd's ``RestartSec=50ms``. Then containerd is restarted under the proxy. What must hold:
 
 * a call not in flight when its connection ended succeeds at its first attempt;
 * what a call in flight was to make is absent, or present with edited values;
@@ -30,15 +30,15 @@ from integration.harness.containerd import Containerd
 from integration.harness.cri import IMAGE, RUNTIME
 from integration.harness.holder import SocketHolder
 from integration.harness.processes import Process
-from integration.storm_client import IGNORED, Caller, Failed, Interrupted, calling
-from integration.storm_pods import RULES, Tally, Worker, disagreements
-from integration.storm_restarts import Side, restarted
+from integration.harness.proxy import start_qosd
+from integration.storm.client import IGNORED, Caller, Failed, Interrupted, calling
+from integration.storm.pods import RULES, Tally, Worker, disagreements
+from integration.storm.restarts import Side, restarted
 from koord.pb.cri import api_pb2 as pb
 
 WORKERS = 3
 RESTART_S = 0.05     # the unit's RestartSec
 LONGEST_LIFE_S = 0.6  # of a proxy; some die while they start
-QOSD_START_S = 15.0
 POLLS = [  # kubelet's standing calls, some twenty times as often
     (RUNTIME + "Version", 0.05), (RUNTIME + "Status", 0.05), (RUNTIME + "ListPodSandbox", 0.02),
     (RUNTIME + "ListContainers", 0.02), (IMAGE + "ListImages", 0.2),
@@ -84,18 +84,6 @@ class Proxies:
     def _spawn(self) -> Process:
         files, log = self._directory / "hookserver.d", self._directory / "proxy.log"
         return self._holder.spawn_proxy(self._backend, files, log, ["--metrics-endpoint", ""])
-
-
-def start_qosd(backend: Path, directory: Path) -> Process:
-    """koord-qosd, which makes the edits, and has written its hook-server file."""
-    files, rules = directory / "hookserver.d", directory / "rules.yaml"
-    files.mkdir()
-    rules.write_text(RULES)
-    argv = [sys.executable, "-m", "qosd", "--rules-file", str(rules), "--hookserver-dir", str(files)]
-    argv += ["--hook-socket", str(directory / "hooks.sock"), "--inspect-socket", str(directory / "inspect.sock")]
-    process = Process([*argv, "--runtime-endpoint", f"unix://{backend}"], directory / "qosd.log")
-    process.wait_for(lambda: any(files.glob("*.json")), QOSD_START_S, "koord-qosd to write its hook-server file")
-    return process
 
 
 async def storm(runtime: Containerd, proxies: Proxies, socket: Path, kills: int, chance: random.Random) -> Storm:
@@ -168,7 +156,9 @@ def run(directory: Path, kills: int, restarts: int, seed: int) -> int:
         cgroups.root(ROOT),
         SocketHolder(directory / "proxy.sock") as holder,
     ):
-        qosd = start_qosd(runtime.socket, directory)
+        hook_files = directory / "hookserver.d"
+        hook_files.mkdir()
+        qosd = start_qosd(runtime.socket, directory, hook_files, RULES)
         proxies = Proxies(holder, runtime.socket, directory)
         try:
             found = asyncio.run(storm(runtime, proxies, holder.path, kills, chance))

@@ -1,0 +1,1 @@
+"""Malformed input from clients, runtimes and hook servers, while a good client goes on."""
