@@ -40,7 +40,7 @@ lint: $(READY)
 	$(VENV)/bin/lint-imports --no-cache
 
 test-unit: $(READY)
-	$(PYTHON) -m pytest tests
+	$(PYTHON) -m pytest tests -n auto --dist loadfile
 
 test-integration: $(READY)
 	./integration/setup-host
