@@ -28,3 +28,10 @@ def grpc_timeout_s(value: bytes | None) -> float | None:
         return None
     unit = _UNITS.get(chr(value[-1]))
     return None if unit is None else int(value[:-1]) * unit
+
+
+def grpc_text(text: str) -> bytes:
+    """A status message as ``grpc-message`` carries it: UTF-8, percent-encoded outside of printable ASCII."""
+    return b"".join(
+        bytes((octet,)) if 0x20 <= octet <= 0x7E and octet != 0x25 else b"%%%02X" % octet for octet in text.encode()
+    )

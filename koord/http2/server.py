@@ -12,7 +12,6 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from urllib.parse import quote
 
 from koord.http2.frames import (
     END_HEADERS,
@@ -38,6 +37,7 @@ from koord.http2.grpc import (
     UNIMPLEMENTED,
     grpc_body,
     grpc_message,
+    grpc_text,
 )
 from koord.http2.hpack import literal
 from koord.http2.link import WINDOW_BYTES, Link, Sending
@@ -184,7 +184,7 @@ class _ServerLink(Link[_Call]):
 
     def _refuse(self, stream: int, code: int, message: str) -> None:
         del self.streams[stream]
-        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", quote(message, " ,:;/()").encode())
+        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", grpc_text(message))
         self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, _HEAD + status))
 
 

@@ -16,7 +16,6 @@ import logging
 import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 from koord.http2.frames import (
     CANCEL,
@@ -39,6 +38,7 @@ from koord.http2.grpc import (
     RESOURCE_EXHAUSTED,
     grpc_body,
     grpc_message,
+    grpc_text,
     grpc_timeout_s,
 )
 from koord.http2.hpack import literal
@@ -219,7 +219,7 @@ class HeldStreams:
         if connection.streams.get(stream.id) is not stream or stream.verdict is None:
             return
         code, message = stream.verdict
-        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", quote(message, " ,:;/()").encode())
+        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", grpc_text(message))
         block = status if stream.answered else _STATUS_200 + _CONTENT_TYPE + status
         answer = frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block)
         if not stream.client_ended:
