@@ -27,7 +27,6 @@ from koord.http2.frames import (
     header_block,
     rst_stream,
     uint32,
-    window_update,
 )
 from koord.http2.grpc import (
     DEADLINE_EXCEEDED,
@@ -43,7 +42,6 @@ from koord.http2.hpack import literal
 from koord.http2.link import Link, Sending
 
 _PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
-_ROUSE = window_update(0, 1)
 _GRACE_MS = 20  # a server that watches the deadline too must not give up just before we do
 _FIXED = literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers")
 
@@ -89,14 +87,6 @@ class UnaryClient:
             link = await self._connected_within(timeout_s)
             timeout_s -= self._loop.time() - started
         return await link.call(path, message, timeout_s, metadata)
-
-    def rouse(self) -> None:
-        """A call will follow in some hundred microseconds: let the server wake meanwhile.
-
-        One byte of credit is all it takes. (A PING would do as well, but servers count those as abuse.)
-        """
-        if self._link is not None and self._link.usable:
-            self._link.write(_ROUSE)
 
     def close(self) -> None:
         if self._link is not None:

@@ -46,7 +46,6 @@ class Engine:
     async def held(self, call: Call, message: bytes) -> Decision:
         """Decide on a held request. Raises typed errors for what it cannot read or find out."""
         service, method = methods.split(call.path)
-        self._world.rouse(method.pre)
         return await self._held[method.name](call, message, service)
 
     def tapped(self, path: str, message: bytes) -> Commit:

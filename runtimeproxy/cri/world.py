@@ -60,12 +60,6 @@ class World:
     def wants(self, stage: Stage) -> bool:
         return any(server.wants(stage) for server in self.servers)
 
-    def rouse(self, stage: Stage | None) -> None:
-        """Wake those who are about to be asked."""
-        for server in self.servers:
-            if stage is not None and server.wants(stage):
-                server.rouse()
-
     def fails_closed(self, stage: Stage) -> bool:
         """Is a server of the stage under policy Fail?"""
         return any(server.wants(stage) and server.spec.policy is Policy.FAIL for server in self.servers)

@@ -45,7 +45,6 @@ class UnaryCaller(Protocol):
     def peer_pid(self) -> int | None: ...
     async def call(self, path: str, message: bytes, timeout_s: float,
                    metadata: Sequence[tuple[str, str]] = ()) -> Reply: ...
-    def rouse(self) -> None: ...
     def close(self) -> None: ...
 
 
@@ -99,10 +98,6 @@ class HookServer:
 
     def wants(self, stage: Stage) -> bool:
         return stage in self.spec.stages
-
-    def rouse(self) -> None:
-        """A question is being prepared. A sleeping server takes as long to wake as that takes."""
-        self._caller.rouse()
 
     async def greet(self) -> None:
         """Connect, by a call that any gRPC server answers somehow; a server that is not there is no failure."""

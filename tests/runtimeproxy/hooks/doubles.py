@@ -46,9 +46,6 @@ class Caller:
         except TimeoutError:
             raise UnaryError(DEADLINE_EXCEEDED, f"no answer within {timeout_s:.3g} s") from None
 
-    def rouse(self) -> None:
-        """There is nobody to wake."""
-
     def close(self) -> None:
         self.closed = True
 
