@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import koord
 from koord.http2.client import UnaryClient
-from koord.service.inotify import DirectoryWatch
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
@@ -21,6 +21,9 @@ from runtimeproxy.hooks.directory import Directory
 from runtimeproxy.life import Attachments
 from runtimeproxy.options import Options
 from runtimeproxy.relay.server import RelayServer
+
+if TYPE_CHECKING:
+    from koord.service.inotify import DirectoryWatch
 
 log = logging.getLogger("runtimeproxy")
 

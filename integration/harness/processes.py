@@ -45,6 +45,11 @@ def wait_for(predicate: Callable[[], Result | None], deadline_s: float, what: st
         pause_s = min(pause_s * 1.5, 0.1)
 
 
+def _inherited() -> dict[str, str]:
+    """Our environment, but children keep their bytecode, as installed programs have it: it is half of their start."""
+    return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+
+
 class Process:
     """One child process; its output goes to ``log``, which is appended to."""
 
@@ -64,7 +69,7 @@ class Process:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env={**os.environ, **(environment or {})},
+                env={**_inherited(), **(environment or {})},
                 pass_fds=pass_fds,
                 start_new_session=True,
             )

@@ -15,10 +15,13 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from koord.service.inotify import DirectoryWatch
 from runtimeproxy.hooks.hookfile import MAX_FILE_BYTES, HookFileError, ServerSpec, parse
 from runtimeproxy.hooks.observe import Metrics
+
+if TYPE_CHECKING:
+    from koord.service.inotify import DirectoryWatch
 
 SUFFIX = ".json"
 log = logging.getLogger("runtimeproxy.hooks.directory")
@@ -65,6 +68,8 @@ class Directory:
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> DirectoryWatch:
         """Rescan now and with every change from now on; the caller closes what is returned. Raises OSError."""
+        from koord.service.inotify import DirectoryWatch  # noqa: PLC0415 - ctypes, after serving has begun
+
         watch = DirectoryWatch(loop, self._path, lambda names: self.rescan())
         self.rescan()
         return watch
