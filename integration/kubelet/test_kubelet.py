@@ -30,6 +30,7 @@ RELEASES: dict[str, Callable[[], Release]] = {
     "containerd-2.x": lambda: containerd.built(build.build("containerd2")),
 }
 NO_LIMIT_BYTES = 1 << 62
+ATTEMPTS = 3
 
 
 @pytest.fixture(scope="module", params=RELEASES)
@@ -47,14 +48,28 @@ def stay_s(request: pytest.FixtureRequest) -> float:
 
 
 def test_kubelet_through_the_proxy(own_containerd: Containerd, tmp_path: Path, stay_s: float) -> None:
-    direct = live(own_containerd, tmp_path / "direct", nullcontext(own_containerd.socket), stay_s)
-    through = proxy(own_containerd.socket, tmp_path / "proxy", hooks=True)
-    proxied = live(own_containerd, tmp_path / "proxied", through, stay_s)
+    """kubelet's own goroutines race when pods are removed, and now and then log it. So a kind of error line counts
+    against the proxy if it comes again and again through the proxy, and never without."""
+    extra: set[str] | None = None
+    for attempt in range(ATTEMPTS):
+        direct, proxied = pair(own_containerd, tmp_path / str(attempt), stay_s)
+        assert direct.limits == {pod.name: pod.direct for pod in PODS}
+        assert proxied.limits == {pod.name: pod.edited for pod in PODS}
+        extra = (set(proxied.errors) if extra is None else extra & set(proxied.errors)) - set(direct.errors)
+        if not extra:
+            return
+        print(f"  only through the proxy this time: {sorted(extra)}")
+    assert sorted(extra or ()) == []
+
+
+def pair(own_containerd: Containerd, directory: Path, stay_s: float) -> tuple[Life, Life]:
+    """The same pods directly and through the proxy; both are shown."""
+    through = proxy(own_containerd.socket, directory / "proxy", hooks=True)
+    direct = live(own_containerd, directory / "direct", nullcontext(own_containerd.socket), stay_s)
+    proxied = live(own_containerd, directory / "proxied", through, stay_s)
     show(f"{own_containerd.release.name}, direct", direct)
     show(f"{own_containerd.release.name}, through the proxy", proxied)
-    assert direct.limits == {pod.name: pod.direct for pod in PODS}
-    assert proxied.limits == {pod.name: pod.edited for pod in PODS}
-    assert sorted(set(proxied.errors) - set(direct.errors)) == []
+    return direct, proxied
 
 
 @dataclass(frozen=True, slots=True)
