@@ -7,11 +7,12 @@ pod's UID when a path was given, because a configured cgroup root changes it.
 
 from __future__ import annotations
 
+from koord.model.slices import SLICE, ancestry
+
 
 def expand_slice(name: str) -> str:
-    """``a-b-c.slice`` as ``/a.slice/a-b.slice/a-b-c.slice``, systemd.slice(5)'s spelling of the parents."""
-    parts = name.removesuffix(".slice").split("-")
-    return "".join(f"/{'-'.join(parts[: depth + 1])}.slice" for depth in range(len(parts)))
+    """``a-b-c.slice`` as ``/a.slice/a-b.slice/a-b-c.slice``."""
+    return "".join(f"/{directory}" for directory in ancestry(name))
 
 
 def from_cgroups_path(cgroups_path: str) -> str:
@@ -28,7 +29,7 @@ def container_path(cgroup_parent: str, container_id: str, prefix: str) -> str:
     """The path a runtime makes of a pod's ``cgroup_parent``; ``prefix`` is ``cri-containerd``, ``crio``, ``docker``."""
     parent = cgroup_parent.rstrip("/")
     basename = parent.rpartition("/")[2]
-    if not basename.endswith(".slice"):
+    if not basename.endswith(SLICE):
         return f"{parent}/{container_id}"
     directory = parent if "/" in parent else expand_slice(basename)
     return f"{directory}/{prefix}-{container_id}.scope"

@@ -23,8 +23,8 @@ from koord.http2.frames import (
     Frame,
     data_payload,
     frame,
-    frame_payload,
     header_block,
+    last_stream_of,
     rst_stream,
     uint32,
 )
@@ -200,7 +200,7 @@ class _ClientLink(Link[_Pending]):
     def on_goaway(self, data: bytes, frame: Frame) -> None:
         """No new call on this connection; those the server has taken may still end well."""
         self.usable = False
-        last = int.from_bytes(frame_payload(data, frame)[:4]) & MAX_STREAM_ID
+        last = last_stream_of(data, frame)
         for stream, pending in self.streams.items():
             if stream > last:
                 pending.fail(UNAVAILABLE, "the server is going away")

@@ -14,7 +14,6 @@ HEADER_BYTES = 9
 DEFAULT_WINDOW_BYTES = 65_535
 MAX_WINDOW_BYTES = (1 << 31) - 1
 DEFAULT_MAX_FRAME_BYTES = 16_384
-MAX_MAX_FRAME_BYTES = (1 << 24) - 1
 MAX_HEADER_BLOCK_BYTES = 1 << 20
 MAX_CONTINUATIONS = 256
 MAX_STREAM_ID = (1 << 31) - 1
@@ -151,6 +150,11 @@ def uint32(buffer: bytes, frame: Frame) -> int:
         raise FrameError(FRAME_SIZE_ERROR, "WINDOW_UPDATE or RST_STREAM that is not 4 bytes")
     value: int = _UINT32.unpack_from(buffer, begin + HEADER_BYTES)[0]
     return value
+
+
+def last_stream_of(buffer: bytes, frame: Frame) -> int:
+    """The last stream that the sender of a GOAWAY frame has taken or may still take."""
+    return int.from_bytes(frame_payload(buffer, frame)[:4]) & MAX_STREAM_ID
 
 
 def settings_of(buffer: bytes, frame: Frame) -> list[tuple[int, int]]:

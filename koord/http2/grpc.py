@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from koord.http2.hpack import literal
+
 PREFIX_BYTES = 5  # a compression flag and a 32-bit length
 MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
 
 OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 4, 8, 9
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 
+ANSWER_HEAD = b"\x88" + literal(b"content-type", b"application/grpc")  # with :status 200, a static entry
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
@@ -28,6 +31,11 @@ def grpc_timeout_s(value: bytes | None) -> float | None:
         return None
     unit = _UNITS.get(chr(value[-1]))
     return None if unit is None else int(value[:-1]) * unit
+
+
+def status_fields(code: int, message: str) -> bytes:
+    """``grpc-status`` and ``grpc-message`` of a block that ends a call, in literals that touch no table."""
+    return literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", grpc_text(message))
 
 
 def grpc_text(text: str) -> bytes:

@@ -30,6 +30,7 @@ from koord.http2.frames import (
     header_block,
 )
 from koord.http2.grpc import (
+    ANSWER_HEAD,
     INTERNAL,
     MAX_MESSAGE_BYTES,
     PREFIX_BYTES,
@@ -37,7 +38,7 @@ from koord.http2.grpc import (
     UNIMPLEMENTED,
     grpc_body,
     grpc_message,
-    grpc_text,
+    status_fields,
 )
 from koord.http2.hpack import literal
 from koord.http2.link import WINDOW_BYTES, Link, Sending
@@ -45,7 +46,6 @@ from koord.http2.link import WINDOW_BYTES, Link, Sending
 log = logging.getLogger("koord.http2")
 
 MAX_STREAMS = 128
-_HEAD = b"\x88" + literal(b"content-type", b"application/grpc")  # with :status 200, a static entry
 _OK = literal(b"grpc-status", b"0")
 
 
@@ -184,10 +184,9 @@ class _ServerLink(Link[_Call]):
 
     def _refuse(self, stream: int, code: int, message: str) -> None:
         del self.streams[stream]
-        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", grpc_text(message))
-        self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, _HEAD + status))
+        self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, ANSWER_HEAD + status_fields(code, message)))
 
 
 @lru_cache(maxsize=16)
 def _head(metadata: tuple[tuple[str, str], ...]) -> bytes:
-    return _HEAD + b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
+    return ANSWER_HEAD + b"".join(literal(name.encode(), value.encode()) for name, value in metadata)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from koord.model.slices import SLICE, ancestry
 from runtimeproxy.hooks.edits import (
     ANNOTATIONS,
     CGROUP_PARENT,
@@ -27,7 +28,6 @@ from runtimeproxy.hooks.edits import (
 )
 
 KUBELET_PREFIX = "io.kubernetes."
-SLICE = ".slice"
 OOM_SCORE_ADJ = (-1000, 1000)
 UNLIMITED = -1
 CPUSET_CHARACTERS = frozenset("0123456789,-")
@@ -76,8 +76,7 @@ def components(path: str) -> list[str] | None:
     if not parts or any(part in (".", "..") for part in parts) or "\0" in path:
         return None
     if len(parts) == 1 and parts[0].endswith(SLICE):
-        names = parts[0].removesuffix(SLICE).split("-")
-        return ["-".join(names[:count]) + SLICE for count in range(1, len(names) + 1)]
+        return ancestry(parts[0])
     return parts
 
 

@@ -13,7 +13,6 @@ from koord.http2.frames import (
     HEADER_TABLE_SIZE,
     HEADERS,
     MAX_FRAME_SIZE,
-    MAX_STREAM_ID,
     MAX_WINDOW_BYTES,
     PUSH_PROMISE,
     RST_STREAM,
@@ -21,8 +20,8 @@ from koord.http2.frames import (
     WINDOW_UPDATE,
     Frame,
     data_payload,
-    frame_payload,
     header_block,
+    last_stream_of,
     settings_of,
     uint32,
 )
@@ -163,7 +162,7 @@ class AnswerHalf(Half):
 
     def _goaway(self, data: bytes, frame: Frame) -> bytes | None:
         """The runtime will not answer streams above ``last``: the client repeats those elsewhere."""
-        last = int.from_bytes(frame_payload(data, frame)[:4]) & MAX_STREAM_ID
+        last = last_stream_of(data, frame)
         for stream_id, stream in list(self.connection.streams.items()):
             if stream_id > last and isinstance(stream, Stream):
                 self.connection.finish(stream_id, UNAVAILABLE)

@@ -122,9 +122,6 @@ class Connection:
     def to_client(self, frames: bytes) -> None:
         self.answers.inject(frames)
 
-    def to_runtime(self, frames: bytes) -> None:
-        self.requests.inject(frames)
-
     # streams
 
     def finish(self, stream_id: int, status: int) -> None:

@@ -31,6 +31,7 @@ from koord.http2.frames import (
     settings,
 )
 from koord.http2.grpc import (
+    ANSWER_HEAD,
     FAILED_PRECONDITION,
     INTERNAL,
     MAX_MESSAGE_BYTES,
@@ -38,10 +39,9 @@ from koord.http2.grpc import (
     RESOURCE_EXHAUSTED,
     grpc_body,
     grpc_message,
-    grpc_text,
     grpc_timeout_s,
+    status_fields,
 )
-from koord.http2.hpack import literal
 from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
 from runtimeproxy.relay.stream import Route, State, Stream
 
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("koord.relay")
 
-_STATUS_200 = b"\x88"  # static table entry
-_CONTENT_TYPE = literal(b"content-type", b"application/grpc")
 
 
 class HeldStreams:
@@ -219,8 +217,8 @@ class HeldStreams:
         if connection.streams.get(stream.id) is not stream or stream.verdict is None:
             return
         code, message = stream.verdict
-        status = literal(b"grpc-status", b"%d" % code) + literal(b"grpc-message", grpc_text(message))
-        block = status if stream.answered else _STATUS_200 + _CONTENT_TYPE + status
+        status = status_fields(code, message)
+        block = status if stream.answered else ANSWER_HEAD + status
         answer = frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block)
         if not stream.client_ended:
             answer += rst_stream(stream.id, NO_ERROR)
