@@ -2,13 +2,16 @@
 
 One small HTTP/1.0 answer per connection, enough for Prometheus, curl and node agents, without a web server in the
 process. Invariants: a slow, hostile or broken client costs a bounded time and memory and nobody else; a page that
-fails answers 500 and is logged; the pages are never offered beyond this machine.
+fails answers 500 and is logged; a port that other machines reach is the caller's choice, and then a ``Guard`` or TLS
+stands before the figures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hmac
 import logging
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +24,7 @@ MAX_CLIENTS = 16
 MAX_HEAD_BYTES = 8192
 TIMEOUT_S = 5.0
 SOCKET_MODE = 0o660
-_REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error",
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error",
             503: "Service Unavailable"}
 
 
@@ -34,11 +37,31 @@ class Page:
     media_type: str = "text/plain; charset=utf-8"
 
 
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """Every page but the ``open_pages`` (what a node's prober asks) wants ``token`` as bearer token."""
+
+    token: str
+    open_pages: frozenset[str] = frozenset()
+
+    def lets(self, path: str, head: bytes) -> bool:
+        """May a request with this ``head`` see ``path``?"""
+        given = _header(head, b"authorization")
+        return path in self.open_pages or hmac.compare_digest(given, b"Bearer " + self.token.encode())
+
+
 class StatusServer:
     """Serves ``pages`` (path → function that makes the page) until ``close``."""
 
-    def __init__(self, pages: Mapping[str, Callable[[], Page]]) -> None:
+    def __init__(
+        self,
+        pages: Mapping[str, Callable[[], Page]],
+        guard: Guard | None = None,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         self._pages = pages
+        self._guard = guard
+        self._tls = tls
         self._clients = 0
         self._server: asyncio.Server | None = None
 
@@ -50,7 +73,9 @@ class StatusServer:
                 self._server = await asyncio.start_unix_server(self._converse, endpoint, limit=MAX_HEAD_BYTES)
             return
         host, _, port = endpoint.rpartition(":")
-        self._server = await asyncio.start_server(self._converse, host.strip("[]"), int(port), limit=MAX_HEAD_BYTES)
+        self._server = await asyncio.start_server(
+            self._converse, host.strip("[]"), int(port), limit=MAX_HEAD_BYTES, ssl=self._tls
+        )
 
     @property
     def port(self) -> int:
@@ -84,7 +109,10 @@ class StatusServer:
             return Page(400, b"not HTTP\n")
         if words[0] != "GET":
             return Page(405, b"GET only\n")
-        make = self._pages.get(words[1].split("?")[0])
+        path = words[1].split("?")[0]
+        if self._guard is not None and not self._guard.lets(path, head):
+            return Page(401, b"a bearer token is needed\n")
+        make = self._pages.get(path)
         if make is None:
             return Page(404, f"see {' '.join(self._pages)}\n".encode())
         try:
@@ -92,6 +120,15 @@ class StatusServer:
         except Exception:  # a page is a root of its own: it must not end the server
             log.exception("page %s", words[1])
             return Page(500, b"see the log\n")
+
+
+def _header(head: bytes, name: bytes) -> bytes:
+    """The value of a header field, b"" without it."""
+    for line in head.split(b"\r\n")[1:]:
+        field, _, value = line.partition(b":")
+        if field.strip().lower() == name:
+            return value.strip()
+    return b""
 
 
 def _encoded(page: Page) -> bytes:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Page, StatusServer
+from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Guard, Page, StatusServer
 
 
 def _fails() -> Page:
@@ -87,3 +87,25 @@ async def test_loopback() -> None:
     assert (await reader.read()).endswith(b"fine\n")
     writer.close()
     server.close()
+
+
+@pytest.mark.parametrize(
+    ("request_bytes", "status"),
+    [
+        (b"GET /ok HTTP/1.1\r\n\r\n", 401),
+        (b"GET /ok HTTP/1.1\r\nAuthorization: Bearer wrong\r\n\r\n", 401),
+        (b"GET /ok HTTP/1.1\r\nAuthorization: secret\r\n\r\n", 401),
+        (b"GET /none HTTP/1.1\r\n\r\n", 401),
+        (b"GET /ok HTTP/1.1\r\nauthorization:  Bearer secret \r\n\r\n", 200),
+        (b"GET /open HTTP/1.1\r\n\r\n", 200),
+    ],
+)
+async def test_a_guarded_page_wants_the_token(tmp_path: Path, request_bytes: bytes, status: int) -> None:
+    pages = {**PAGES, "/open": lambda: Page(200, b"ok\n")}
+    server = StatusServer(pages, Guard("secret", frozenset({"/open"})))
+    await server.start(str(tmp_path / "status.sock"))
+    try:
+        answer = await exchange(tmp_path / "status.sock", request_bytes)
+    finally:
+        server.close()
+    assert answer.startswith(f"HTTP/1.0 {status} ".encode())
