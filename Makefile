@@ -4,6 +4,8 @@
 #   make test            lint, unit tests, integration tests on the host's containerd
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make bench-proxy     what the proxy costs, measured side by side with a direct connection
+#   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
+#   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
 #   make fuzz-proxy      malformed input for SECONDS=60 with SEED=
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
 #   make soak-proxy      the full counts of fuzz and storm
@@ -21,7 +23,8 @@ RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: demo test lint test-unit test-integration test-kubelet bench-proxy fuzz-proxy storm soak-proxy wheel clean
+.PHONY: demo test lint test-unit test-integration test-kubelet wheel clean \
+	bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
 	./integration/setup-python $(VENV)
@@ -54,6 +57,17 @@ test-kubelet: $(READY)
 bench-proxy: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m bench.proxy
+
+bench-agent: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m bench.agent
+
+soak-agent: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m bench.agent --soak
+
+bench-idle: $(READY)
+	$(PYTHON) -m bench.idle
 
 fuzz-proxy: $(READY)
 	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz

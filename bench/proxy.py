@@ -135,7 +135,7 @@ def measure(directory: Path, pairs: int, seconds: float, starts: int) -> list[Li
         with proxy(runtime.socket, directory / "p") as relayed:
             add(*go_lines(run_program("cri-bench", runtime.socket, relayed, seconds)))
             add(*raw_lines(run_program("raw-bench", runtime.socket, relayed, seconds)))
-            add(create_line(creates.measure(runtime.socket, relayed, pairs, root)))
+            add(create_line(creates.measure(runtime.socket, relayed, pairs, f"{root}/kubepods")))
             add(memory_line(behind(relayed)))
         argv = [sys.executable, "-m", "runtimeproxy", "--remote-runtime-service-endpoint", str(runtime.socket)]
         argv += ["--koord-runtimeproxy-endpoint", str(directory / "s.sock"), "--metrics-endpoint", ""]

@@ -1,63 +1,58 @@
-"""The call to a daemon, and an error that says what to do about it."""
+"""The call to the daemon, and an error that says what to do about it."""
 
 from __future__ import annotations
 
 import os
-from typing import cast
+from typing import TypeVar
 
 import click
-import grpc
+from google.protobuf.message import Message
 
-from koord.pb.koord import inspect_pb2 as inspect
-from koord.service import unixsocket
+from koord.http2 import blocking
+from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, UnaryError
+from koordctl.exits import Refused, Unreachable
 
-_LIST_PODS = "/koord.node.v1.NodeInspect/ListPods"
-_OPTIONS = [("grpc.max_receive_message_length", 16 * 1024 * 1024)]
-
-
-class Unreachable(click.ClickException):
-    """Nobody answered on the socket."""
-
-    exit_code = 2
+_SERVICE = "/koord.node.v1.NodeInspect/"
+_NAMES = {1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
+_NAMES |= {9: "FAILED_PRECONDITION", 13: "INTERNAL"}
+Answer = TypeVar("Answer", bound=Message)
 
 
-class Refused(click.ClickException):
-    """The daemon answered with an error."""
+class Daemon:
+    """koord-qosd on ``socket`` (a path, or ``unix:///path``); every call is bounded by ``timeout_s``."""
 
-    exit_code = 3
+    def __init__(self, socket: str, timeout_s: float) -> None:
+        self.path = socket.removeprefix("unix://").removeprefix("unix:")
+        self._timeout_s = timeout_s
 
-
-def list_pods(socket: str, namespace: str, name: str, timeout_s: float) -> inspect.ListPodsResponse:
-    """Ask the qosd on ``socket`` (a path, or ``unix:///path``) for its pods; raises Unreachable or Refused."""
-    path = unixsocket.without_scheme(socket)
-    _check(path)
-    with grpc.insecure_channel(f"unix:{path}", options=_OPTIONS) as channel:
-        call = channel.unary_unary(
-            _LIST_PODS,
-            request_serializer=inspect.ListPodsRequest.SerializeToString,
-            response_deserializer=inspect.ListPodsResponse.FromString,
-        )
+    def ask(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+        """The answer of NodeInspect's ``method``; raises Unreachable or Refused."""
+        _check(self.path)
         try:
-            answer = call(inspect.ListPodsRequest(namespace=namespace, name=name), timeout=timeout_s)
-        except grpc.RpcError as error:
-            raise _meaning(cast(grpc.Call, error), path, timeout_s) from error
-    return answer
+            got = blocking.call(self.path, _SERVICE + method, request.SerializeToString(), self._timeout_s)
+        except UnaryError as error:
+            raise self._meaning(error, method) from error
+        return answer.FromString(got)
+
+    def _meaning(self, error: UnaryError, method: str) -> click.ClickException:
+        if error.code == DEADLINE_EXCEEDED:
+            return Unreachable(f"koord-qosd on {self.path} did not answer within {self._timeout_s:g} s.")
+        if error.code == UNIMPLEMENTED:
+            return Refused(
+                f"koord-qosd on {self.path} does not know {method}: it is older than this koordctl. "
+                "Restart it (systemctl restart koord-qosd), or use the koordctl it came with."
+            )
+        if error.code == UNAVAILABLE:
+            return Unreachable(f"nobody listens on {self.path}: koord-qosd has ended or restarts ({error.message}).")
+        name = _NAMES.get(error.code, f"gRPC status {error.code}")
+        return Refused(f"koord-qosd answered {name}: {error.message}")
 
 
 def _check(path: str) -> None:
-    """Say at once what gRPC would report as a vague "unavailable"."""
+    """Say at once what a connection would report as a vague "unavailable"."""
     if not os.path.exists(path):
         raise Unreachable(
             f"no socket at {path}: is koord-qosd running (systemctl status koord-qosd)? Another path: --socket."
         )
     if not os.access(path, os.R_OK | os.W_OK):
         raise Unreachable(f"no permission for {path}: only its owner may ask; try as root.")
-
-
-def _meaning(error: grpc.Call, path: str, timeout_s: float) -> click.ClickException:
-    code, details = error.code(), error.details()
-    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
-        return Unreachable(f"koord-qosd on {path} did not answer within {timeout_s:g} s.")
-    if code is grpc.StatusCode.UNAVAILABLE and "runtime" not in (details or ""):
-        return Unreachable(f"nobody listens on {path}: koord-qosd has ended or restarts ({details}).")
-    return Refused(f"koord-qosd answered {code.name}: {details}")

@@ -11,6 +11,7 @@ import uvloop
 
 from koord.service import log
 from koord.service.config import ConfigError
+from koord.service.notify import NotifyEnvironmentError
 from qosd import options
 
 _log = logging.getLogger("qosd")
@@ -24,12 +25,12 @@ def main() -> None:
         print(f"koord-qosd: {error}", file=sys.stderr)
         sys.exit(2)
     log.set_up(chosen.log_level, ("qosd", "koord"), os.environ)
-    from qosd import daemon  # noqa: PLC0415 - grpc is not loaded for --help or a usage error
+    from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(daemon.run(chosen, os.environ))
-    except* (OSError, ConfigError) as group:
+    except* (OSError, ConfigError, NotifyEnvironmentError) as group:
         for reason in group.exceptions:
             _log.error("%s", reason)
         sys.exit(1)

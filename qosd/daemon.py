@@ -1,7 +1,8 @@
-"""The daemon: rules, the two services, metrics, and the order in which they come and go.
+"""The daemon: what is served where, and the order in which everything comes and goes.
 
-Start-up ends with the hook-server file, when both sockets answer, and READY=1. Invariant: nothing but a socket that
-cannot be bound keeps qosd from serving; missing rules are defaults, a missing runtime is an answer of NodeInspect.
+Start-up ends with the hook-server file, when all sockets answer and the first tick is under way, and READY=1.
+Invariant: nothing but a socket that cannot be bound, or options that contradict each other, keeps qosd from serving;
+missing rules are defaults, a missing runtime is an input that grows old. Stopping is not disabling: every value stays.
 """
 
 from __future__ import annotations
@@ -9,105 +10,140 @@ from __future__ import annotations
 import asyncio
 import gc
 import logging
-import resource
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+import os
+import sys
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 
-import grpc.aio
-
-from koord.host import cgroup
-from koord.service import process, rpc, unixsocket
-from koord.service.config import ConfigError
+from koord.service import process
 from koord.service.inotify import FileWatch
-from koord.service.notify import Notifier
-from koord.service.statusserver import Page, StatusServer
-from qosd import hostfacts
-from qosd.hooks.rules import HostFacts
+from koord.service.notify import Notifier, watchdog_interval_us
+from koord.service.statusserver import Page
+from qosd import inspection, status
+from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
-from qosd.hookserver.server import REGISTERED, HookServer, listening
-from qosd.inspect.runtime import Runtime
-from qosd.inspect.service import Inspector
+from qosd.hookserver import server as hookserver
+from qosd.inspect import service as inspect
 from qosd.metrics import CONTENT_TYPE, Metrics
+from qosd.node import Node
 from qosd.options import Options
-from qosd.rules import RulesSource
+from qosd.sense.exposition import Exposition
 
-_GRACE_S = 2.0
+_SWITCH_S = 0.001  # how long the node's thread may keep a hook call from Python's interpreter
+_NANOSECONDS = 1e9
 _log = logging.getLogger(__name__)
 
 
 async def run(options: Options, environ: Mapping[str, str]) -> None:
-    """Serve until SIGTERM or SIGINT. Raises SocketTaken, ServeError or ConfigError when it cannot start."""
+    """Serve until SIGTERM or SIGINT. Raises SocketTaken, OSError or ConfigError when it cannot start."""
+    sys.setswitchinterval(_SWITCH_S)
     metrics = Metrics()
-    tree = cgroup.detect(options.cgroup_root, _text(Path("/proc/self/mountinfo")))
-    rules = RulesSource(options.rules_file, lambda: _host_facts(tree, options), metrics)
     notifier = Notifier(environ.get("NOTIFY_SOCKET"))
-    with process.signals(lambda: _reload(rules, notifier)) as stop:
+    node = Node(options, metrics)
+    health = _health(node)
+    with process.signals(lambda: _reload(node, notifier)) as stop:
         async with AsyncExitStack() as stack:
-            await _serve(options, rules, tree, metrics, stack)
+            stack.push_async_callback(node.close)
+            await _serve(node, health, environ, stack)
             gc.collect()
             gc.freeze()  # what start-up made never becomes garbage: no pod waits for a collection of it
-            notifier.ready(f"serving hooks on {options.hook_socket}")
-            _log.info("serving hooks on %s, koordctl on %s", options.hook_socket, options.inspect_socket)
-            await stop.wait()
-            notifier.stopping()
+            async with asyncio.TaskGroup() as tasks:
+                running = _tasks(node, health, notifier, environ, tasks)
+                notifier.ready(f"serving hooks on {options.hook_socket}")
+                _log.info("serving hooks on %s, koordctl on %s", options.hook_socket, options.inspect_socket)
+                await stop.wait()
+                notifier.stopping()
+                for task in running:
+                    task.cancel()
 
 
-async def _serve(
-    options: Options, rules: RulesSource, tree: cgroup.Tree, metrics: Metrics, stack: AsyncExitStack
-) -> None:
+async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> None:
     """Start everything; ``stack`` ends it in the opposite order."""
-    _watch(options.rules_file, rules, stack)
-    rules.load()
-    runtime = Runtime(options.runtime_endpoint, options.runtime_timeout)
-    stack.push_async_callback(runtime.close)
-    hooks = HookServer(lambda: rules.current, metrics, later=asyncio.get_running_loop().call_soon)
-    inspector = Inspector(runtime, tree, rules)
-    await stack.enter_async_context(listening(options.hook_socket, hooks))
-    await stack.enter_async_context(_listening(options.inspect_socket, 0o600, inspector.service()))
+    options = node.options
+    _watch(node, stack)
+    node.start()
+    await stack.enter_async_context(hookserver.listening(options.hook_socket, node.hooks))
+    inspector = inspect.Inspector(inspection.sources(node))
+    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspector))
     if options.metrics_endpoint:
-        status = StatusServer({"/metrics": lambda: Page(200, metrics.render(), CONTENT_TYPE)})
-        stack.callback(status.close)
-        await status.start(metrics_address(options.metrics_endpoint))
+        await _open_pages(node, health, environ, stack)
     if options.hookserver_dir:
         _register(options, Path(options.hookserver_dir), stack)
 
 
-@asynccontextmanager
-async def _listening(path: Path, mode: int, service: grpc.GenericRpcHandler) -> AsyncIterator[grpc.aio.Server]:
-    server = await rpc.listen(path, mode, [service])
+def _tasks(
+    node: Node, health: Health, notifier: Notifier, environ: Mapping[str, str], group: asyncio.TaskGroup
+) -> list[asyncio.Task[None]]:
+    tasks = [group.create_task(node.pace.run(_tick_of(node)), name="ticks")]
+    if node.plugin is not None:
+        tasks.append(group.create_task(node.plugin.run(), name="nri"))
+    interval_us = watchdog_interval_us(environ, os.getpid())
+    if interval_us:
+        tasks.append(group.create_task(feed_watchdog(notifier, health, interval_us / 2e6), name="watchdog"))
+    return tasks
+
+
+def _tick_of(node: Node) -> Callable[[bool], Awaitable[None]]:
+    async def tick(is_beat: bool) -> None:
+        began_s = time.monotonic()
+        try:
+            result = await node.tick(is_beat)
+        except Exception:  # noqa: BLE001 - the root of a tick: the next one starts anew
+            _log.exception("a tick failed")
+            node.metrics.failed_ticks.labels().inc()
+            return
+        node.metrics.tick_seconds.labels("beat" if is_beat else "change").observe(time.monotonic() - began_s)
+        if result is not None and result.outcomes:
+            for outcome in result.outcomes:
+                node.metrics.writes.labels(outcome.result).inc()
+            _log.info("tick: %s", result.sentence)
+
+    return tick
+
+
+def _health(node: Node) -> Health:
+    def ended_s() -> float | None:
+        return None if node.loop.ended_ns is None else node.loop.ended_ns / _NANOSECONDS
+
+    return Health(node.options.tick_interval, ended_s, lambda: node.pods.age_s, time.monotonic)
+
+
+async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> None:
+    name = environ.get("NODE_NAME") or os.uname().nodename
+    exposition = Exposition(
+        node.sense.store, name, lambda: node.pods.version.name if node.pods.version else "containerd"
+    )
+
+    def metrics() -> Page:
+        return Page(200, node.metrics.render() + exposition.render(node.sense.sampler.roster), CONTENT_TYPE)
+
+    served = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
+    pages = status.server(node.options, served)
+    stack.callback(pages.close)
     try:
-        yield server
-    finally:
-        await server.stop(_GRACE_S)
+        await pages.start(status.address(node.options.metrics_endpoint))
+    except OSError as error:
+        _log.error("no metrics and health pages at %s: %s", node.options.metrics_endpoint, error)
 
 
-def _watch(file: Path, rules: RulesSource, stack: AsyncExitStack) -> None:
+def _watch(node: Node, stack: AsyncExitStack) -> None:
     """Reload the rules when the file changes; where the kernel has no watches left, only SIGHUP does."""
+    file = node.options.rules_file
     try:
-        watch = FileWatch(asyncio.get_running_loop(), str(file), rules.load)
+        watch = FileWatch(asyncio.get_running_loop(), str(file), node.reload)
     except OSError as error:
         _log.warning("%s is not watched, SIGHUP reloads it: %s", file, error)
         return
     stack.callback(watch.close)
 
 
-def metrics_address(endpoint: str) -> str:
-    """The path of ``unix:///path``, or a loopback ``host:port``; the node's figures go no further (ConfigError)."""
-    path = unixsocket.without_scheme(endpoint)
-    if path.startswith("/"):
-        return path
-    host, _, port = endpoint.rpartition(":")
-    if host.strip("[]") not in ("127.0.0.1", "::1", "localhost") or not port.isdigit():
-        raise ConfigError("options", "metrics-endpoint", endpoint, "must be unix:///path or a loopback host:port")
-    return endpoint
-
-
 def _register(options: Options, directory: Path, stack: AsyncExitStack) -> None:
     """Write the hook-server file; a directory that refuses it is said and leaves the hooks served."""
     try:
         file = registration.write(
-            directory, registration.content(options.hook_socket, options.failure_policy, REGISTERED)
+            directory, registration.content(options.hook_socket, options.failure_policy, hookserver.REGISTERED)
         )
     except OSError as error:
         _log.error("%s: no runtime proxy will find the hooks: %s", error.filename, error.strerror)
@@ -117,18 +153,7 @@ def _register(options: Options, directory: Path, stack: AsyncExitStack) -> None:
         stack.callback(registration.remove, directory)
 
 
-def _reload(rules: RulesSource, notifier: Notifier) -> None:
+def _reload(node: Node, notifier: Notifier) -> None:
     notifier.reloading()
-    rules.load()
+    node.reload()
     notifier.ready()
-
-
-def _host_facts(tree: cgroup.Tree, options: Options) -> HostFacts:
-    return hostfacts.look(tree, options.resctrl_root, _text(Path("/proc/meminfo")), resource.getpagesize())
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""

@@ -1,4 +1,4 @@
-"""What the hooks need to know of the host, looked up once per rules load.
+"""What the hooks need to know of the host, looked up once per rules load and when kubelet's place was found.
 
 Missing files are facts too: no resctrl mount means no groups, an unreadable /proc/meminfo means size unknown (0).
 """
@@ -6,22 +6,24 @@ Missing files are facts too: no resctrl mount means no groups, an unreadable /pr
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from collections.abc import Iterable
 
-from koord.host.cgroup import Tree
+from koord.host import support
+from koord.host.cgroup import ReadError, Tree, read_text
+from koord.host.files import Target
+from koord.host.support import Support
 from qosd.hooks.rules import HostFacts
 
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
 _GROUP_IDENTITY_FILE = "cpu.bvt_warp_ns"
-_KUBE_ROOTS = ("kubepods.slice", "kubepods")
 
 
-def look(tree: Tree, resctrl_root: Path, meminfo: str, page_bytes: int) -> HostFacts:
-    """The facts of this host; ``meminfo`` is the text of /proc/meminfo."""
+def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> HostFacts:
+    """The facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
     return HostFacts(
         cgroup_version=tree.version,
-        has_group_identity=_has_group_identity(tree),
-        resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if (resctrl_root / name / "schemata").is_file()),
+        has_group_identity=support.of(tree, _GROUP_IDENTITY_FILE, tiers) is Support.PRESENT,
+        resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if (tree.resctrl / name / "schemata").is_file()),
         memory_total_bytes=memory_total_bytes(meminfo),
         page_bytes=page_bytes,
     )
@@ -32,7 +34,10 @@ def memory_total_bytes(meminfo: str) -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def _has_group_identity(tree: Tree) -> bool:
-    """The file exists in every cgroup but the root, so any of kubelet's shows it."""
-    directory = tree.root if tree.version == 2 else tree.controllers.get("cpu", tree.root / "cpu")
-    return any((directory / root / _GROUP_IDENTITY_FILE).is_file() for root in _KUBE_ROOTS)
+def cpus_of(tree: Tree, group: str) -> str:
+    """The CPUs that ``group`` may use, as a list; "" if that cannot be told."""
+    file = tree.path(Target(group, "cpuset_cpus"))
+    try:
+        return "" if file is None else read_text(file) or ""
+    except ReadError:
+        return ""

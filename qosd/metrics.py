@@ -6,14 +6,15 @@ and check at each step; here the numbers take their form when somebody asks. One
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
 from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 __all__ = ["CONTENT_TYPE", "Count", "Counts", "Metrics"]
 
+_TICK_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
 _LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
@@ -51,6 +52,18 @@ class Counts:
         return [family]
 
 
+class Gauges:
+    """Numbers that somebody else keeps, asked for when they are read: (name, help, function)."""
+
+    def __init__(self, rows: Sequence[tuple[str, str, Callable[[], float]]], registry: CollectorRegistry) -> None:
+        self._rows = rows
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        for name, help_text, ask in self._rows:
+            yield GaugeMetricFamily(name, help_text, value=ask())
+
+
 class Metrics:
     """Every metric of the process; ``render`` is the Prometheus text."""
 
@@ -58,7 +71,7 @@ class Metrics:
         self.registry = CollectorRegistry()
         self.hook_calls = Counts(
             "koord_qosd_hook_calls",
-            "Hook calls answered, by stage, caller and result (edited, unchanged, error).",
+            "Hook calls answered, by stage, caller and result (edited, unchanged, yielded, error).",
             ["stage", "caller", "result"],
             self.registry,
         )
@@ -76,12 +89,29 @@ class Metrics:
             ["stage"],
             self.registry,
         )
+        self.tick_seconds = Histogram(
+            "koord_qosd_tick_seconds",
+            "Time from the beginning of a tick to its last write, by kind (beat, change of pods).",
+            ["kind"],
+            buckets=_TICK_BUCKETS_S,
+            registry=self.registry,
+        )
+        self.failed_ticks = Counts(
+            "koord_qosd_failed_ticks", "Ticks that an error of our own ended.", [], self.registry
+        )
+        self.writes = Counts(
+            "koord_qosd_writes", "Writes to kernel files that were decided, by result.", ["result"], self.registry
+        )
         self.rules_loads = Counts(
             "koord_qosd_rules_loads",
             "Attempts to load the rules file, by result (loaded, defaults, kept_last_good).",
             ["result"],
             self.registry,
         )
+
+    def follow(self, rows: Sequence[tuple[str, str, Callable[[], float]]]) -> None:
+        """Show these numbers too: (name, help, function)."""
+        Gauges(rows, self.registry)
 
     def render(self) -> bytes:
         return generate_latest(self.registry)

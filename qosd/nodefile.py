@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from koord.model import cfs, quantity, schema
 from koord.model.cpuset import EMPTY, CPUSet
+from koord.model.priority import CPU
 from koord.model.quantity import Quantity
 from koord.model.schema import SchemaError
 from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
@@ -39,8 +40,26 @@ class _SharedPools(msgspec.Struct, frozen=True):
     be: tuple[_Pool, ...] = ()
 
 
-class _SystemQOS(msgspec.Struct, frozen=True):
+class _SystemQOS(msgspec.Struct, frozen=True, rename="camel"):
+    """As in annotation ``node.koordinator.sh/system-qos-resource``."""
+
     cpuset: CPUSet = EMPTY
+    cpuset_exclusive: bool = True
+
+
+class _ApplyPolicy(StrEnum):
+    """What the scheduler subtracts; CPUs are reserved either way."""
+
+    DEFAULT = "Default"
+    RESERVED_CPUS_ONLY = "ReservedCPUsOnly"
+
+
+class _Reservation(msgspec.Struct, frozen=True, rename="camel"):
+    """As in annotation ``node.koordinator.sh/reservation``."""
+
+    resources: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
+    reserved_cpus: CPUSet = msgspec.field(default=EMPTY, name="reservedCPUs")
+    apply_policy: _ApplyPolicy = _ApplyPolicy.DEFAULT
 
 
 class _Resctrl(msgspec.Struct, frozen=True, rename="camel"):
@@ -54,6 +73,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     shared_pools: _SharedPools = _SharedPools()
     be_cpu_manager: bool = msgspec.field(default=False, name="beCPUManager")
     system_qos: _SystemQOS = msgspec.field(default=_SystemQOS(), name="systemQOS")
+    reservation: _Reservation = _Reservation()
     cpu_normalization_ratio: Any = -1
     guaranteed_as: _GuaranteedAs = _GuaranteedAs.LS
     disable_unset_cpu_quota: bool = msgspec.field(default=False, name="disableUnsetCPUQuota")
@@ -74,6 +94,9 @@ def read(section: object) -> NodeRules:
         be_pools=_pools(node.shared_pools.be),
         be_cpu_manager=node.be_cpu_manager,
         system_cpuset=str(node.system_qos.cpuset),
+        system_exclusive=node.system_qos.cpuset_exclusive,
+        reserved_cpus=str(node.reservation.reserved_cpus),
+        reserved_cpu_milli=_reserved_milli(node.reservation),
         cpu_normalization_ratio=_ratio(node.cpu_normalization_ratio),
         guaranteed_is_lsr=node.guaranteed_as is _GuaranteedAs.LSR,
         unset_cpu_quota=not node.disable_unset_cpu_quota,
@@ -99,6 +122,14 @@ def _ratio(value: object) -> Fraction | None:
         return cfs.parse_ratio(str(value))
     except cfs.RatioError as error:
         raise SchemaError("node.cpuNormalizationRatio", value, "is neither -1 (off) nor a positive number") from error
+
+
+def _reserved_milli(reservation: _Reservation) -> int:
+    amount = reservation.resources.get(CPU)
+    try:
+        return 0 if amount is None else quantity.cpu_milli(amount)
+    except quantity.QuantityError as error:
+        raise SchemaError("node.reservation.resources.cpu", str(amount), error.why) from error
 
 
 def _memory(amount: Quantity | None) -> int | None:

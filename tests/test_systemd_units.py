@@ -48,6 +48,9 @@ def read(unit: str) -> Mapping[str, Mapping[str, list[str]]]:
         ("koord-runtime-proxy.service", "Unit", "After", "koord-runtime-proxy.socket containerd.service"),
         ("koord-qosd.service", "Service", "Type", "notify"),
         ("koord-qosd.service", "Service", "Restart", "always"),
+        ("koord-qosd.service", "Service", "WatchdogSec", "60"),
+        ("koord-qosd.service", "Service", "LimitNOFILE", "65536"),
+        ("koord-qosd.service", "Service", "StateDirectory", "koord"),
         ("koord-qosd.service", "Unit", "Before", "kubelet.service"),
     ],
 )

@@ -22,6 +22,7 @@ from koord.pb.cri import api_pb2 as pb
 
 COLUMNS = ("POD", "QOS", "VALUE", "KUBELET ASKED", "RUNTIME GOT")
 UNLIMITED_BYTES = 1 << 62
+ASKED = (("pods",), ("explain", "pod", "batch-after"), ("plan",), ("journal", "--limit", "8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,9 +51,8 @@ def main() -> int:
         killed, took_ms = played.kill_proxy()
         print(f"\nSIGKILL of koord-runtime-proxy (pid {killed}): the next call was answered after {took_ms:.0f} ms.\n")
         rows += _run(played, [lambda root: pods.best_effort(root, "batch-after")])
-        print("\n$ koordctl pods")
-        sys.stdout.flush()
-        subprocess.run([sys.executable, "-m", "koordctl", "pods", "--socket", str(played.inspect_socket)], check=True)
+        for command in ASKED:
+            _koordctl(played.inspect_socket, command)
         played.cri.remove_all()
     differing = sum(not row.holds for row in rows)
     took_s = time.monotonic() - began
@@ -60,6 +60,12 @@ def main() -> int:
     held = f"{len(rows) - differing} of {len(rows)} values hold {where}"
     print(f"\n{held}; everything was removed; {took_s:.1f} s.")
     return 1 if differing else 0
+
+
+def _koordctl(socket: Path, command: Sequence[str]) -> None:
+    """Ask the daemon as an operator would."""
+    print(f"\n$ koordctl {' '.join(command)}", flush=True)
+    subprocess.run([sys.executable, "-m", "koordctl", *command, "--socket", str(socket)], check=True)
 
 
 def _run(played: Stage, makers: Sequence[Callable[[str], Pod]]) -> list[Row]:
@@ -85,9 +91,7 @@ def _start(played: Stage, pod: Pod) -> list[Row]:
     return rows
 
 
-def _rows(
-    pod: Pod, asked: pb.LinuxContainerResources, got: pb.LinuxContainerResources, kernel: Values
-) -> list[Row]:
+def _rows(pod: Pod, asked: pb.LinuxContainerResources, got: pb.LinuxContainerResources, kernel: Values) -> list[Row]:
     told = (pod.name, pod.labels[pods.QOS])
     memory = "-1" if kernel.memory_limit_bytes > UNLIMITED_BYTES else str(kernel.memory_limit_bytes)
     return [

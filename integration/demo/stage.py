@@ -19,7 +19,8 @@ from integration.harness.processes import Process
 from integration.harness.proxy import start_qosd
 from integration.harness.simulated import SimulatedRuntime
 
-CGROUP_ROOT = "/kubepods-koord-demo"
+KUBELET_ROOT = "/koord-demo"
+CGROUP_ROOT = f"{KUBELET_ROOT}/kubepods"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,9 @@ def stage(directory: Path) -> Iterator[Stage]:
         hook_files = directory / "hookserver.d"
         hook_files.mkdir()
         flags = ("--cgroup-root", str(node.cgroup_mount))
-        stack.callback(start_qosd(node.backend, directory, hook_files, pods.rules(max(cpus - 1, 0)), flags).stop)
+        stack.callback(
+            start_qosd(node.backend, directory, hook_files, pods.rules(max(cpus - 1, 0)), flags, acts=True).stop
+        )
         holder = stack.enter_context(SocketHolder(directory / "runtimeproxy.sock"))
         played = Stage(node, directory, holder, directory / "inspect.sock")
         stack.callback(played.close)
@@ -89,7 +92,7 @@ def stage(directory: Path) -> Iterator[Stage]:
 
 @contextlib.contextmanager
 def _real(directory: Path) -> Iterator[Node]:
-    with containerd.private(containerd.installed(), directory / "containerd") as runtime, cgroups.root(CGROUP_ROOT):
+    with containerd.private(containerd.installed(), directory / "containerd") as runtime, cgroups.root(KUBELET_ROOT):
         with Cri(runtime.socket) as cri:
             release = cri.version().runtime_version
         yield Node(

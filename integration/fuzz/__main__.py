@@ -32,11 +32,11 @@ from integration.harness.proxy import socket_of, start_proxy
 from koord.pb.cri import api_pb2 as pb
 
 ATTACKERS = 3
-ATTACK_S = 0.5            # longest that one attack may last
-ANSWER_S = 5.0            # a good call must be answered within
+ATTACK_S = 0.5  # longest that one attack may last
+ANSWER_S = 5.0  # a good call must be answered within
 HOOK_TIMEOUT = "200ms"
 HELD_BUDGET_MIB = 16
-RSS_LIMIT_MIB = 120       # 40 of its own, held bytes, and each attacker's buffers
+RSS_LIMIT_MIB = 120  # 40 of its own, held bytes, and each attacker's buffers
 STAGES = ["PreRunPodSandbox", "PreCreateContainer", "PreUpdateContainerResources", "*"]
 
 

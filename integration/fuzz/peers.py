@@ -241,23 +241,23 @@ def _lying_body(chance: Random, stream: int) -> bytes:
 
     match chance.randrange(10):
         case 0 | 1:
-            return data(0, b"")                                              # honest
+            return data(0, b"")  # honest
         case 2:
-            return data(len(body), body)                                     # random protobuf
+            return data(len(body), body)  # random protobuf
         case 3:
-            return data(len(body) + 1, body)                                 # message longer than the body
+            return data(len(body) + 1, body)  # message longer than the body
         case 4:
-            return data(2**32 - 1, body)                                     # message of 4 GiB
+            return data(2**32 - 1, body)  # message of 4 GiB
         case 5:
-            return data(0, body + b"x")                                      # message shorter than the body
+            return data(0, body + b"x")  # message shorter than the body
         case 6:
-            return data(0, b"", claimed=(1 << 24) - 1)                       # frame of 16 MiB that never comes
+            return data(0, b"", claimed=(1 << 24) - 1)  # frame of 16 MiB that never comes
         case 7:
-            return data(5, b"", claimed=2)                                   # frame shorter than its payload
+            return data(5, b"", claimed=2)  # frame shorter than its payload
         case 8:
             return data(40 << 20, b"") + raw.frame(raw.DATA, 0, stream, bytes(16_384)) * 2_600  # 40 MiB
         case _:
-            return data(0, b"", compressed=True) + data(0, b"")              # compressed, it says; two messages
+            return data(0, b"", compressed=True) + data(0, b"")  # compressed, it says; two messages
 
 
 @contextlib.asynccontextmanager

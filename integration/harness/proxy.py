@@ -60,18 +60,35 @@ def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequenc
 
 
 def start_qosd(
-    backend: Path, directory: Path, hook_files: Path, rules: str = RULES, flags: Sequence[str] = ()
+    backend: Path,
+    directory: Path,
+    hook_files: Path,
+    rules: str = RULES,
+    flags: Sequence[str] = (),
+    *,
+    acts: bool = False,
+    prefix: Sequence[str] = (),
 ) -> Process:
-    """Start only koord-qosd and wait until it serves; its hook-server file is the one in ``hook_files``."""
+    """Start only koord-qosd and wait until it serves; its hook-server file is the one in ``hook_files``.
+
+    Unless it ``acts``, it writes no kernel file itself: then what the kernel holds is the proxy's doing alone.
+    ``prefix``: a program, with its arguments, that runs it.
+    """
     rules_file = directory / "rules.yaml"
     rules_file.write_text(rules)
     argv = [
-        *(sys.executable, "-m", "qosd"),
+        *(*prefix, sys.executable, "-m", "qosd"),
         *("--rules-file", str(rules_file)),
         *("--hook-socket", str(directory / "hooks.sock")),
         *("--inspect-socket", str(directory / "inspect.sock")),
         *("--hookserver-dir", str(hook_files)),
         *("--runtime-endpoint", f"unix://{backend}"),
+        *("--run-dir", str(directory / "run")),
+        *("--state-dir", str(directory / "state")),
+        *("--kubelet-state-dir", str(directory / "kubelet")),
+        *("--metrics-endpoint", str(directory / "qosd.sock")),
+        *("--nri-socket", ""),
+        *(() if acts else ("--dry-run",)),
         *flags,
     ]
     process = Process(argv, directory / "qosd.log")

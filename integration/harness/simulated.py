@@ -26,6 +26,15 @@ UNLIMITED_BYTES = 9223372036854771712  # what cgroup v1 reads for no memory limi
 CONTROLLERS = ("cpu", "cpuset", "memory")
 
 
+def make_sysfs(root: Path, cpus: str) -> Path:
+    """A sysfs that says no more than which CPUs there are, for a daemon that is to take them for the node's."""
+    directory = root / "devices/system/cpu"
+    directory.mkdir(parents=True)
+    for name in ("online", "present"):
+        (directory / name).write_text(f"{cpus}\n")
+    return root
+
+
 class SimulatedRuntime:
     """``tree`` stands for /sys/fs/cgroup; ``cpus`` is the node's CPU list."""
 
@@ -52,9 +61,17 @@ class SimulatedRuntime:
     def serving(self, path: Path) -> Iterator[None]:
         """Serve CRI v1 on the unix socket ``path``."""
         server = grpc.server(ThreadPoolExecutor(8))
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("runtime.v1.RuntimeService", {
-            name: _unary(function, request, answer) for name, (function, request, answer) in self._methods().items()
-        }),))
+        server.add_generic_rpc_handlers(
+            (
+                grpc.method_handlers_generic_handler(
+                    "runtime.v1.RuntimeService",
+                    {
+                        name: _unary(function, request, answer)
+                        for name, (function, request, answer) in self._methods().items()
+                    },
+                ),
+            )
+        )
         server.add_insecure_port(f"unix:{path}")
         server.start()
         try:
@@ -73,7 +90,9 @@ class SimulatedRuntime:
             "CreateContainer": (self._create, pb.CreateContainerRequest, pb.CreateContainerResponse),
             "StartContainer": (self._start, pb.StartContainerRequest, pb.StartContainerResponse),
             "UpdateContainerResources": (
-                self._update, pb.UpdateContainerResourcesRequest, pb.UpdateContainerResourcesResponse
+                self._update,
+                pb.UpdateContainerResourcesRequest,
+                pb.UpdateContainerResourcesResponse,
             ),
             "ContainerStatus": (self._status, pb.ContainerStatusRequest, pb.ContainerStatusResponse),
             "ListContainers": (self._list, pb.ListContainersRequest, pb.ListContainersResponse),
@@ -110,12 +129,17 @@ class SimulatedRuntime:
         return pb.PodSandboxStatusResponse(status=status, info={"info": json.dumps(info)})
 
     def _list_pods(self, request: pb.ListPodSandboxRequest, context: Context) -> pb.ListPodSandboxResponse:
-        return pb.ListPodSandboxResponse(items=[
-            pb.PodSandbox(
-                id=pod_id, metadata=pod.config.metadata, labels=pod.config.labels, annotations=pod.config.annotations
-            )
-            for pod_id, pod in self._pods.items()
-        ])
+        return pb.ListPodSandboxResponse(
+            items=[
+                pb.PodSandbox(
+                    id=pod_id,
+                    metadata=pod.config.metadata,
+                    labels=pod.config.labels,
+                    annotations=pod.config.annotations,
+                )
+                for pod_id, pod in self._pods.items()
+            ]
+        )
 
     # containers
 
@@ -162,7 +186,9 @@ class SimulatedRuntime:
     def _status(self, request: pb.ContainerStatusRequest, context: Context) -> pb.ContainerStatusResponse:
         container = _known(self._containers, request.container_id, context)
         status = pb.ContainerStatus(
-            id=request.container_id, metadata=container.config.metadata, state=self._state(request.container_id),
+            id=request.container_id,
+            metadata=container.config.metadata,
+            state=self._state(request.container_id),
             resources=pb.ContainerResources(linux=self._specs[request.container_id]),
         )
         spec = {"linux": {"cgroupsPath": self.cgroup(request.container_id)}}
@@ -170,14 +196,19 @@ class SimulatedRuntime:
         return pb.ContainerStatusResponse(status=status, info={"info": json.dumps(info)})
 
     def _list(self, request: pb.ListContainersRequest, context: Context) -> pb.ListContainersResponse:
-        return pb.ListContainersResponse(containers=[
-            pb.Container(
-                id=container_id, pod_sandbox_id=container.pod_sandbox_id, metadata=container.config.metadata,
-                state=self._state(container_id), labels=container.config.labels,
-                annotations=container.config.annotations,
-            )
-            for container_id, container in self._containers.items()
-        ])
+        return pb.ListContainersResponse(
+            containers=[
+                pb.Container(
+                    id=container_id,
+                    pod_sandbox_id=container.pod_sandbox_id,
+                    metadata=container.config.metadata,
+                    state=self._state(container_id),
+                    labels=container.config.labels,
+                    annotations=container.config.annotations,
+                )
+                for container_id, container in self._containers.items()
+            ]
+        )
 
     def _state(self, container_id: str) -> pb.ContainerState:
         return self._states.get(container_id, pb.CONTAINER_CREATED)

@@ -66,5 +66,7 @@ def _fields(unknown_fields: UnknownFieldSet) -> tuple[tuple[int, int, Any], ...]
 def first_difference(sent: bytes, heard: bytes) -> str:
     """Where two messages part, for a failure's text."""
     at = next((i for i, (a, b) in enumerate(zip(sent, heard, strict=False)) if a != b), min(len(sent), len(heard)))
-    return f"{len(sent)} bytes sent, {len(heard)} heard, different from byte {at}: " \
-           f"{sent[at:at + 12].hex(' ')} / {heard[at:at + 12].hex(' ')}"
+    return (
+        f"{len(sent)} bytes sent, {len(heard)} heard, different from byte {at}: "
+        f"{sent[at : at + 12].hex(' ')} / {heard[at : at + 12].hex(' ')}"
+    )

@@ -16,7 +16,10 @@ from integration.lossless.generate import Generator
 from integration.lossless.schema import Method
 
 RUN_POD, CREATE, UPDATE, UPDATE_POD = EDITED = (
-    "RunPodSandbox", "CreateContainer", "UpdateContainerResources", "UpdatePodSandboxResources"
+    "RunPodSandbox",
+    "CreateContainer",
+    "UpdateContainerResources",
+    "UpdatePodSandboxResources",
 )
 MOST_ANSWERS = 3
 

@@ -23,7 +23,7 @@ UNKNOWN_NUMBERS = (20_000, 29_999)
 UNKNOWN_LIKELIHOOD = 0.3
 MOST_ENTRIES = 2
 DEEPEST = 12
-LETTERS = "aZ09 ./-_=\"\\\n\0äßπ漢\U0001f427"
+LETTERS = 'aZ09 ./-_="\\\n\0äßπ漢\U0001f427'
 LENGTHS = (0, 1, 7, 40, 200)
 LONG, LONG_LIKELIHOOD = 20_000, 0.002  # more than the 16384 bytes of a frame
 INTEGER_BITS: Mapping[int, tuple[int, bool]] = {  # width, signed

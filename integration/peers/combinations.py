@@ -15,7 +15,7 @@ from integration.harness import cgroups, hookserver
 from integration.harness.cri import Cri
 from integration.harness.hookserver import Answering
 from integration.harness.proxy import socket_of, start_proxy, start_qosd
-from integration.harness.simulated import CONTROLLERS, SimulatedRuntime
+from integration.harness.simulated import CONTROLLERS, SimulatedRuntime, make_sysfs
 from integration.peers import koordlet, pods, recorder
 from integration.peers.goproxy import GoProxy
 from integration.peers.koordlet import Koordlet
@@ -117,7 +117,8 @@ def _qosd(backend: Path, directory: Path) -> Iterator[tuple[Answering, tuple[str
     """A koord-qosd process, and the stages that its own hook-server file lists."""
     hook_files = directory / "qosd.d"
     hook_files.mkdir()
-    process = start_qosd(backend, directory, hook_files, RULES)
+    flags = ("--sys-root", str(make_sysfs(directory / "sys", pods.NODE_CPUS)))
+    process = start_qosd(backend, directory, hook_files, RULES, flags)
     try:
         entry = json.loads(next(hook_files.glob("*.json")).read_text())
         with recorder.process_behind(Path(entry["remote-endpoint"])) as answer:

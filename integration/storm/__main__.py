@@ -37,13 +37,13 @@ from integration.storm.restarts import Side, restarted
 from koord.pb.cri import api_pb2 as pb
 
 WORKERS = 3
-RESTART_S = 0.05     # the unit's RestartSec
+RESTART_S = 0.05  # the unit's RestartSec
 LONGEST_LIFE_S = 0.6  # of a proxy; some die while they start
 POLLS = [  # kubelet's standing calls, some twenty times as often
     (RUNTIME + "Version", 0.05), (RUNTIME + "Status", 0.05), (RUNTIME + "ListPodSandbox", 0.02),
     (RUNTIME + "ListContainers", 0.02), (IMAGE + "ListImages", 0.2),
 ]  # fmt: skip
-ROOT = f"/kubepods-koord-storm-{os.getpid()}"
+ROOT = f"/koord-storm-{os.getpid()}"
 
 
 @dataclass(slots=True)
@@ -92,7 +92,8 @@ async def storm(runtime: Containerd, proxies: Proxies, socket: Path, kills: int,
     started = time.monotonic()
     async with calling(socket) as proxied, calling(runtime.socket) as direct:
         workers = [
-            Worker(proxied, direct, found.tally, f"{ROOT}/{n}", random.Random(chance.random())) for n in range(WORKERS)
+            Worker(proxied, direct, found.tally, f"{ROOT}/{n}/kubepods", random.Random(chance.random()))
+            for n in range(WORKERS)
         ]
         async with asyncio.TaskGroup() as group:
             for worker in workers:

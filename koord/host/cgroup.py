@@ -1,8 +1,9 @@
-"""Where a cgroup's values are: one row per value, with its file on cgroup v1 and on v2.
+"""Where this node keeps its cgroup files: v1, v2, or v1 with a v2 tree beside it (hybrid).
 
-``detect`` finds the hierarchies below a root directory (``/sys/fs/cgroup``, or a tree of a test's own). Nothing
-here writes. Invariant: a directory or file that vanishes between two calls is an absent value (None), never an
-error; any other refusal of the kernel is a ReadError with file and errno.
+``detect`` finds the hierarchies below a root directory (``/sys/fs/cgroup``, or a tree of a test's own); which file
+holds which value is a row of ``files``. Nothing here writes. Invariant: a directory or file that vanishes between
+two calls is an absent value (None), never an error; any other refusal of the kernel is a ReadError with file and
+errno. No path leads out of the hierarchies: a group with ``..`` in it is a ValueError.
 """
 
 from __future__ import annotations
@@ -13,55 +14,73 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-_GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR)
+from koord.host.files import KernelFile, Target, row
+
+GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH)
+"""What the kernel answers once a file's object is no more."""
 _UNIFIED_ON_HYBRID = "unified"
+_V2_MARK = "cgroup.controllers"
 
 
 class ReadError(OSError):
-    """The kernel refused to show a cgroup file: ``filename`` and ``errno`` say which and why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One value. ``v1`` is (controller, file), ``v2`` the file; None where that version has no such file."""
-
-    field: str
-    unit: str
-    v1: tuple[str, str] | None
-    v2: str | None
-    v2_word: int = 0  # which word of the v2 file is the value (cpu.max holds quota and period)
-
-
-ROWS: tuple[Row, ...] = (
-    Row("cpuset_cpus", "", ("cpuset", "cpuset.cpus"), "cpuset.cpus.effective"),
-    Row("cpuset_mems", "", ("cpuset", "cpuset.mems"), "cpuset.mems.effective"),
-    Row("cpu_quota", "us", ("cpu", "cpu.cfs_quota_us"), "cpu.max"),
-    Row("cpu_period", "us", ("cpu", "cpu.cfs_period_us"), "cpu.max", v2_word=1),
-    Row("cpu_shares", "shares", ("cpu", "cpu.shares"), "cpu.weight"),
-    Row("memory_limit_in_bytes", "bytes", ("memory", "memory.limit_in_bytes"), "memory.max"),
-    Row("cpu.bvt_warp_ns", "", ("cpu", "cpu.bvt_warp_ns"), "cpu.bvt_warp_ns"),
-    Row("memory.min", "bytes", None, "memory.min"),
-    Row("memory.low", "bytes", None, "memory.low"),
-    Row("memory.high", "bytes", None, "memory.high"),
-)
+    """The kernel refused to show a file: ``filename`` and ``errno`` say which and why."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """The node's cgroup hierarchies: ``version`` 1 or 2, and the mount directory of each controller (v1)."""
+    """The node's hierarchies: cgroup ``version`` 1 or 2, and where v1 mounts each controller.
+
+    ``unified`` is the v2 tree of a hybrid (no controllers, but pressure and cgroup.events), None elsewhere. ``proc``,
+    ``sys`` and ``resctrl`` are the roots of files outside cgroups.
+    """
 
     version: int
     root: Path
     controllers: Mapping[str, Path]
+    unified: Path | None = None
+    proc: Path = Path("/proc")
+    sys: Path = Path("/sys")
+    resctrl: Path = Path("/sys/fs/resctrl")
 
-    def file(self, row: Row, group: str) -> Path | None:
-        """The file of ``row`` for the cgroup path ``group`` (``/kubepods/…``); None where this version has none."""
-        if self.version == 2:
-            return None if row.v2 is None else self.root / group.lstrip("/") / row.v2
-        if row.v1 is None:
+    def path(self, target: Target, for_write: bool = False) -> Path | None:
+        """The file of ``target``, whether it exists or not; None where this cgroup version has none.
+
+        Raises UnknownRow for a name that is no row's, ValueError for a group that leaves the tree.
+        """
+        found = row(target.name)
+        if found.system is not None:
+            return self._system(found)
+        name = found.file_name(self.version, for_write)
+        if self.version == 1 and found.unified and self.unified is not None:
+            return self.unified / _inside(target.group) / str(found.v2)
+        if name is None:
             return None
-        controller, name = row.v1
-        return self.controllers.get(controller, self.root / controller) / group.lstrip("/") / name
+        controller = found.v1[0] if self.version == 1 and found.v1 is not None else ""
+        return self.directory(target.group, controller) / name
+
+    def directory(self, group: str, controller: str = "cpu") -> Path:
+        """The directory of cgroup ``group``, on v1 in the hierarchy of ``controller``."""
+        if self.version == 2:
+            return self.root / _inside(group)
+        return self.controllers.get(controller, self.root / controller) / _inside(group)
+
+    def exists(self, group: str) -> bool:
+        """Is there such a cgroup (on v1: for the CPU controller)?"""
+        return self.directory(group).is_dir()
+
+    def _system(self, found: KernelFile) -> Path | None:
+        """A file outside cgroups; None if the row needs a qualifier and has none."""
+        if found.system is None or (found.takes and not found.qualifier):
+            return None
+        root, path = found.system
+        base = {"proc": self.proc, "sys": self.sys, "resctrl": self.resctrl}[root]
+        return base / path.replace("{}", found.qualifier.partition("/")[0]).lstrip("/")
+
+
+def _inside(group: str) -> str:
+    if ".." in group and ".." in group.split("/"):
+        raise ValueError(f"cgroup path {group!r} leaves the tree")
+    return group.lstrip("/")
 
 
 def detect(root: Path, mountinfo: str) -> Tree:
@@ -70,23 +89,26 @@ def detect(root: Path, mountinfo: str) -> Tree:
     A root with ``cgroup.controllers`` is v2; otherwise v1, with controllers where they are mounted (``cpu,cpuacct``
     counts for both) or in the directories named after them. A hybrid's ``unified`` directory does not make it v2.
     """
-    if (root / "cgroup.controllers").is_file():
+    if (root / _V2_MARK).is_file():
         return Tree(2, root, {})
-    mounted = {controller: path for path, names in _v1_mounts(mountinfo, root) for controller in names}
-    return Tree(1, root, _v1_directories(root) | mounted)
+    mounts = _mounts(mountinfo, root)
+    v1 = {name: path for path, kind, options in mounts if kind == "cgroup" for name in options.split(",")}
+    v2 = [path for path, kind, _ in mounts if kind == "cgroup2"] + [root / _UNIFIED_ON_HYBRID]
+    unified = next((path for path in v2 if (path / _V2_MARK).is_file()), None)
+    return Tree(1, root, _v1_directories(root) | {name: v1[name] for name in v1 if name not in ("rw", "ro")}, unified)
 
 
-def _v1_mounts(mountinfo: str, root: Path) -> list[tuple[Path, list[str]]]:
-    """(mount point, controllers) of each v1 hierarchy below ``root``."""
+def _mounts(mountinfo: str, root: Path) -> list[tuple[Path, str, str]]:
+    """(mount point, file system type, super options) of each mount below ``root``."""
     found = []
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
         words, tail = left.split(), right.split()
-        if len(words) < 5 or len(tail) < 3 or tail[0] != "cgroup":
+        if len(words) < 5 or len(tail) < 3:
             continue
         point = Path(words[4].replace("\\040", " "))
         if point.is_relative_to(root):
-            found.append((point, tail[2].split(",")))
+            found.append((point, tail[0], tail[2]))
     return found
 
 
@@ -100,10 +122,10 @@ def _v1_directories(root: Path) -> dict[str, Path]:
 
 
 def read_text(file: Path) -> str | None:
-    """The stripped text of a cgroup file; None if file or cgroup do not exist (any more)."""
+    """The stripped text of a kernel file; None if file or cgroup do not exist (any more)."""
     try:
         return file.read_text(encoding="ascii", errors="replace").strip()
     except OSError as error:
-        if error.errno in _GONE:
+        if error.errno in GONE:
             return None
         raise ReadError(error.errno, f"cannot read: {error.strerror}", str(file)) from error

@@ -35,24 +35,18 @@ from koord.http2.grpc import (
     PREFIX_BYTES,
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
+    UnaryError,
     grpc_body,
     grpc_message,
 )
 from koord.http2.hpack import literal
 from koord.http2.link import Link, Sending
 
+__all__ = ["Answer", "UnaryClient", "UnaryError"]
+
 _PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
 _GRACE_MS = 20  # a server that watches the deadline too must not give up just before we do
 _FIXED = literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers")
-
-
-class UnaryError(Exception):
-    """A call that gave no answer. ``code``: gRPC status, UNAVAILABLE when the peer could not be reached."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"gRPC status {code}: {message}")
-        self.code = code
-        self.message = message
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +63,7 @@ class UnaryClient:
     def __init__(self, socket_path: str, loop: asyncio.AbstractEventLoop) -> None:
         self._path = socket_path
         self._loop = loop
-        self._link: _ClientLink | None = None
+        self._link: ClientLink | None = None
         self._connecting = asyncio.Lock()
 
     @property
@@ -84,7 +78,7 @@ class UnaryClient:
         link = self._link
         if link is None or not link.usable:
             started = self._loop.time()
-            link = await self._connected_within(timeout_s)
+            link = await self.link_within(timeout_s)
             timeout_s -= self._loop.time() - started
         return await link.call(path, message, timeout_s, metadata)
 
@@ -93,42 +87,81 @@ class UnaryClient:
             self._link.close()
             self._link = None
 
-    async def _connected_within(self, timeout_s: float) -> _ClientLink:
+    async def link_within(self, timeout_s: float) -> ClientLink:
+        """The connection, made if need be. Raises UnaryError."""
         try:
             async with asyncio.timeout(timeout_s):
                 return await self._connected()
         except TimeoutError:
             raise UnaryError(DEADLINE_EXCEEDED, f"no connection to {self._path} in {timeout_s:.3g} s") from None
 
-    async def _connected(self) -> _ClientLink:
+    async def _connected(self) -> ClientLink:
         async with self._connecting:
             if self._link is None or not self._link.usable:
                 try:
-                    _, self._link = await self._loop.create_unix_connection(lambda: _ClientLink(self._loop), self._path)
+                    _, self._link = await self._loop.create_unix_connection(lambda: ClientLink(self._loop), self._path)
                 except OSError as error:
                     raise UnaryError(UNAVAILABLE, f"cannot connect to {self._path}: {error}") from None
             return self._link
 
 
-class _Pending(Sending):
+class Pending(Sending):
     """A call on its way; ``ended``: by the server, so that there is nothing to reset."""
 
-    __slots__ = ("chunks", "ended", "fields", "result", "size_bytes")
+    __slots__ = ("ended", "fields")
+
+    def __init__(self, window_bytes: int) -> None:
+        super().__init__(window_bytes)
+        self.fields: dict[bytes, bytes] = {}
+        self.ended = False
+
+    def take(self, payload: bytes) -> None:
+        """Some bytes of the answer."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """The server has ended the stream: an answer, or the status that says why there is none."""
+        raise NotImplementedError
+
+    def fail(self, code: int, message: str) -> None:
+        raise NotImplementedError
+
+
+class _Unary(Pending):
+    __slots__ = ("chunks", "result", "size_bytes")
 
     def __init__(self, window_bytes: int, result: asyncio.Future[Answer]) -> None:
         super().__init__(window_bytes)
         self.result = result
-        self.fields: dict[bytes, bytes] = {}
         self.chunks: list[bytes] = []
         self.size_bytes = 0
-        self.ended = False
+
+    def take(self, payload: bytes) -> None:
+        self.chunks.append(payload)
+        self.size_bytes += len(payload)
+        if self.size_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
+            self.fail(RESOURCE_EXHAUSTED, f"answer over {MAX_MESSAGE_BYTES} bytes")
+
+    def settle(self) -> None:
+        self.ended = True
+        if self.result.done():
+            return
+        text = texts_of(self.fields)
+        refusal = refusal_in(text)
+        message = grpc_message(b"".join(self.chunks))
+        if refusal is not None:
+            self.fail(*refusal)
+        elif message is None:
+            self.fail(INTERNAL, "the answer is not one uncompressed message")
+        else:
+            self.result.set_result(Answer(message, text))
 
     def fail(self, code: int, message: str) -> None:
         if not self.result.done():
             self.result.set_exception(UnaryError(code, message))
 
 
-class _ClientLink(Link[_Pending]):
+class ClientLink(Link[Pending]):
     """One connection; when it is lost every pending call fails with UNAVAILABLE."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -146,22 +179,31 @@ class _ClientLink(Link[_Pending]):
         return PREFACE + super().opening()
 
     async def call(self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]) -> Answer:
-        stream, self._next_stream = self._next_stream, self._next_stream + 2
-        if self._next_stream > MAX_STREAM_ID:
-            self.usable = False
-        block = _head(path, tuple(metadata)) + literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
-        pending = _Pending(self.initial_window_bytes, self._loop.create_future())
-        pending.body = grpc_body(message)
-        self.streams[stream] = pending
-        self.pump(frame(HEADERS, END_HEADERS, stream, block))
+        pending = _Unary(self.initial_window_bytes, self._loop.create_future())
+        timeout = literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
+        stream = self.open(pending, head(path, tuple(metadata)) + timeout, message)
         too_late = self._loop.call_later(timeout_s, pending.fail, DEADLINE_EXCEEDED, f"no answer in {timeout_s:.3g} s")
         try:
             return await pending.result
         finally:
             too_late.cancel()
-            del self.streams[stream]
-            if not pending.ended:
-                self.write(rst_stream(stream, CANCEL))
+            self.release(stream, pending)
+
+    def open(self, pending: Pending, block: bytes, message: bytes) -> int:
+        """Begin a call with header block ``block``; its stream, which the caller must `release`."""
+        stream, self._next_stream = self._next_stream, self._next_stream + 2
+        if self._next_stream > MAX_STREAM_ID:
+            self.usable = False
+        pending.body = grpc_body(message)
+        self.streams[stream] = pending
+        self.pump(frame(HEADERS, END_HEADERS, stream, block))
+        return stream
+
+    def release(self, stream: int, pending: Pending) -> None:
+        """The caller wants no more of the call; the server is told unless it has ended it."""
+        del self.streams[stream]
+        if not pending.ended:
+            self.write(rst_stream(stream, CANCEL))
 
     # Link
 
@@ -176,20 +218,16 @@ class _ClientLink(Link[_Pending]):
             return
         pending.fields.update(fields)
         if frame[1] & END_STREAM:
-            _settle(pending)
+            pending.settle()
 
     def on_data(self, data: bytes, frame: Frame) -> None:
         self.credit(frame)
         pending = self.streams.get(frame[2])
         if pending is None:
             return
-        payload = data_payload(data, frame)
-        pending.chunks.append(payload)
-        pending.size_bytes += len(payload)
-        if pending.size_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
-            pending.fail(RESOURCE_EXHAUSTED, f"answer over {MAX_MESSAGE_BYTES} bytes")
-        elif frame[1] & END_STREAM:
-            _settle(pending)
+        pending.take(data_payload(data, frame))
+        if frame[1] & END_STREAM:
+            pending.settle()
 
     def on_rst_stream(self, data: bytes, frame: Frame) -> None:
         pending = self.streams.get(frame[2])
@@ -207,25 +245,20 @@ class _ClientLink(Link[_Pending]):
 
 
 @lru_cache(maxsize=64)
-def _head(path: str, metadata: tuple[tuple[str, str], ...]) -> bytes:
+def head(path: str, metadata: tuple[tuple[str, str], ...]) -> bytes:
     """The header block of a call but for its timeout. Pseudo-header fields come first: grpc-go insists."""
     fields = b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
     return _PSEUDO + literal(b":path", path.encode()) + _FIXED + fields
 
 
-def _settle(pending: _Pending) -> None:
-    """The server has ended the stream: an answer, or the status that says why there is none."""
-    pending.ended = True
-    if pending.result.done():
-        return
-    text = {name.decode("latin-1"): value.decode("latin-1") for name, value in pending.fields.items()}
-    status = text.get("grpc-status", "")
-    if status != "0":
-        code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
-        pending.fail(code, text.get("grpc-message", f"HTTP {text.get(':status')}"))
-        return
-    message = grpc_message(b"".join(pending.chunks))
-    if message is None:
-        pending.fail(INTERNAL, "the answer is not one uncompressed message")
-    else:
-        pending.result.set_result(Answer(message, text))
+def texts_of(fields: Mapping[bytes, bytes]) -> dict[str, str]:
+    return {name.decode("latin-1"): value.decode("latin-1") for name, value in fields.items()}
+
+
+def refusal_in(metadata: Mapping[str, str]) -> tuple[int, str] | None:
+    """Status and message of a call that ended with ``metadata``; None = OK."""
+    status = metadata.get("grpc-status", "")
+    if status == "0":
+        return None
+    code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
+    return code, metadata.get("grpc-message", f"HTTP {metadata.get(':status')}")

@@ -7,11 +7,20 @@ from koord.http2.hpack import literal
 PREFIX_BYTES = 5  # a compression flag and a 32-bit length
 MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
 
-OK, DEADLINE_EXCEEDED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 4, 8, 9
+OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 3, 4, 5, 8, 9
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 
 ANSWER_HEAD = b"\x88" + literal(b"content-type", b"application/grpc")  # with :status 200, a static entry
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+
+
+class UnaryError(Exception):
+    """A call that gave no answer. ``code``: gRPC status, UNAVAILABLE when the peer could not be reached."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(f"gRPC status {code}: {message}")
+        self.code = code
+        self.message = message
 
 
 def grpc_message(body: bytes) -> bytes | None:

@@ -1,17 +1,19 @@
-"""A unary gRPC server for methods that answer at once: qosd's hooks.
+"""A unary gRPC server: qosd's hooks, which answer at once, and NodeInspect, which may take its time.
 
-A method is a plain function from bytes to bytes. Between the arrival of a call and its answer there is no task, no
-thread and no second read, because a pod waits for it. Invariants: a method that raises costs its own call
-(INTERNAL) and nothing else; what a client may make us keep is bounded (streams per connection, bytes per message).
+A method is a plain function from bytes to bytes. Between the arrival of a hook call and its answer there is no task,
+no thread and no second read, because a pod waits for it. A method that has to wait returns an awaitable instead, which
+runs as a task of its own and ends with its call. Invariants: a method that raises costs its own call (INTERNAL, or
+what its Refusal says) and nothing else; what a client may make us keep is bounded (streams per connection, bytes per
+message).
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 
 from koord.http2.frames import (
     END_HEADERS,
@@ -57,8 +59,17 @@ class Reply:
     metadata: tuple[tuple[str, str], ...] = ()
 
 
-Method = Callable[[bytes, Mapping[bytes, bytes]], Reply]
-"""Request message and header fields (pseudo-header fields too) → reply. It must not block."""
+class Refusal(Exception):
+    """A method's answer that is an error: ``code`` is a gRPC status."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+Method = Callable[[bytes, Mapping[bytes, bytes]], Reply | Awaitable[Reply]]
+"""Request message and header fields (pseudo-header fields too) → reply, at once or later. It must not block."""
 
 
 class UnaryServer:
@@ -71,6 +82,11 @@ class UnaryServer:
     def protocol(self) -> asyncio.Protocol:
         return _ServerLink(self._methods, self._links)
 
+    @property
+    def connections(self) -> int:
+        """How many clients are connected now."""
+        return len(self._links)
+
     def close(self) -> None:
         """Tell every client to go elsewhere; what has been answered is still delivered."""
         for link in list(self._links):
@@ -78,11 +94,12 @@ class UnaryServer:
 
 
 class _Call(Sending):
-    __slots__ = ("chunks", "fields", "size_bytes")
+    __slots__ = ("chunks", "fields", "size_bytes", "task")
 
     def __init__(self, window_bytes: int, fields: Mapping[bytes, bytes]) -> None:
         super().__init__(window_bytes)
         self.fields = fields
+        self.task: asyncio.Future[Reply] | None = None
         self.chunks: list[bytes] = []
         self.size_bytes = 0
 
@@ -115,6 +132,8 @@ class _ServerLink(Link[_Call]):
         return len(PREFACE)
 
     def ended(self, why: str) -> None:
+        for call in self.streams.values():
+            _cancel(call)
         self.streams.clear()
         self._links.discard(self)
 
@@ -138,7 +157,7 @@ class _ServerLink(Link[_Call]):
         self.credit(frame)
         _, flags, stream, _, _ = frame
         call = self.streams.get(stream)
-        if call is None:
+        if call is None or call.task is not None:
             return
         payload = data_payload(data, frame)
         call.chunks.append(payload)
@@ -149,7 +168,9 @@ class _ServerLink(Link[_Call]):
             self._answer(stream, call)
 
     def on_rst_stream(self, data: bytes, frame: Frame) -> None:
-        self.streams.pop(frame[2], None)
+        call = self.streams.pop(frame[2], None)
+        if call is not None:
+            _cancel(call)
 
     def on_goaway(self, data: bytes, frame: Frame) -> None:
         """The client will open no more streams, which is all we would do about it."""
@@ -171,20 +192,51 @@ class _ServerLink(Link[_Call]):
             self._run(stream, call, method, message)
 
     def _run(self, stream: int, call: _Call, method: Method, message: bytes) -> None:
+        call.chunks = []
         try:
             reply = method(message, call.fields)
-        except Exception as error:  # the root of a call
-            log.exception("%s failed", call.fields.get(b":path", b"").decode("latin-1"))
-            self._refuse(stream, INTERNAL, f"{type(error).__name__}")
+        except Exception as error:  # noqa: BLE001 - the root of a call
+            self._failed(stream, call, error)
             return
-        call.chunks = []
+        if isinstance(reply, Reply):
+            self._reply(stream, call, reply)
+        else:
+            call.task = asyncio.ensure_future(reply)
+            call.task.add_done_callback(partial(self._done, stream, call))
+
+    def _done(self, stream: int, call: _Call, task: asyncio.Future[Reply]) -> None:
+        """A task has ended; where its call has ended before, there is nobody to tell."""
+        if task.cancelled():
+            return
+        error = task.exception()
+        if self.streams.get(stream) is not call:
+            return
+        if error is None:
+            self._reply(stream, call, task.result())
+        else:
+            self._failed(stream, call, error)
+
+    def _reply(self, stream: int, call: _Call, reply: Reply) -> None:
         call.body = grpc_body(reply.message)
         call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
         self.pump(frame(HEADERS, END_HEADERS, stream, _head(reply.metadata)))
 
+    def _failed(self, stream: int, call: _Call, error: BaseException) -> None:
+        if isinstance(error, Refusal):
+            self._refuse(stream, error.code, error.message)
+            return
+        path = call.fields.get(b":path", b"").decode("latin-1")
+        log.error("%s failed", path, exc_info=error)
+        self._refuse(stream, INTERNAL, type(error).__name__)
+
     def _refuse(self, stream: int, code: int, message: str) -> None:
         del self.streams[stream]
         self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, ANSWER_HEAD + status_fields(code, message)))
+
+
+def _cancel(call: _Call) -> None:
+    if call.task is not None:
+        call.task.cancel()
 
 
 @lru_cache(maxsize=16)

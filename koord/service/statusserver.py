@@ -24,8 +24,8 @@ MAX_CLIENTS = 16
 MAX_HEAD_BYTES = 8192
 TIMEOUT_S = 5.0
 SOCKET_MODE = 0o660
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed", 500: "Internal Server Error",
-            503: "Service Unavailable"}
+_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
+            500: "Internal Server Error", 503: "Service Unavailable"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from koord.model import cfs
+from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.hooks.context import BATCH, MID, Amounts, PodContext
 from qosd.hooks.edits import UNLIMITED, Edit, Edits, Field
@@ -36,25 +37,27 @@ def _cpu(chosen: Sequence[Amounts], pod: PodContext, rules: Rules) -> tuple[Edit
         return ()
     request_milli = MilliCPU(sum(amounts.cpu_request_milli for amounts in chosen))
     shares_why = f"{kind}-cpu request {request_milli}m at {cfs.SHARES_PER_CPU} shares per CPU"
-    quota, quota_why = _quota(chosen, pod, rules)
-    return (Edit(Field.CPU_SHARES, cfs.shares(request_milli), shares_why), Edit(Field.CPU_QUOTA, quota, quota_why))
+    fed: Inputs = {FORMULA: "cpu_shares", "request_milli": request_milli}
+    return (Edit(Field.CPU_SHARES, cfs.shares(request_milli), shares_why, computed=fed), _quota(chosen, pod, rules))
 
 
-def _quota(chosen: Sequence[Amounts], pod: PodContext, rules: Rules) -> tuple[int, str]:
+def _quota(chosen: Sequence[Amounts], pod: PodContext, rules: Rules) -> Edit:
     kind = chosen[0].kind
     limits = [amounts.cpu_limit_milli for amounts in chosen if amounts.cpu_limit_milli]
     if len(limits) < len(chosen):
-        return UNLIMITED, f"no {kind}-cpu limit"
+        return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {kind}-cpu limit")
     if kind == BATCH and rules.suppresses_by_quota:
-        return UNLIMITED, "CPU suppression works by the BE tier's CFS quota"
+        return Edit(Field.CPU_QUOTA, UNLIMITED, "CPU suppression works by the BE tier's CFS quota")
     period_us = pod.asked.cpu_period_us or cfs.PERIOD_US
     quota_us = cfs.quota_us(MilliCPU(sum(limits)), period_us)
     why = f"{kind}-cpu limit {sum(limits)}m"
+    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": sum(limits), "period_us": period_us}
     ratio = rules.node.cpu_normalization_ratio
     if kind == BATCH and ratio is not None and ratio > 1:
         why = f"{why}, divided by the CPU normalization ratio {float(ratio):g}"
-        return cfs.normalize_quota_us(quota_us, ratio), why
-    return quota_us, why
+        fed = {**fed, FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}
+        quota_us = cfs.normalize_quota_us(quota_us, ratio)
+    return Edit(Field.CPU_QUOTA, quota_us, why, computed=fed)
 
 
 def _memory(chosen: Sequence[Amounts]) -> tuple[Edit, ...]:

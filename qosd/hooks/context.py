@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.model import cgroup_parent, qos
 from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
@@ -25,12 +26,17 @@ _NEVER_BY_BAND = (QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM)
 
 
 class Stage(StrEnum):
-    """The stages at which a hook can edit, by their names in a hook-server file."""
+    """The stages at which a hook can edit, by their names in a hook-server file.
+
+    The last two are no calls: what the reconciler asks about cgroups that no CRI call carries values for.
+    """
 
     RUN_SANDBOX = "PreRunPodSandbox"
     UPDATE_SANDBOX = "PreUpdatePodSandboxResources"
     CREATE = "PreCreateContainer"
     UPDATE = "PreUpdateContainerResources"
+    POD_CGROUP = "pod cgroup"
+    SANDBOX_CGROUP = "sandbox cgroup"
 
 
 POD_STAGES = frozenset({Stage.RUN_SANDBOX, Stage.UPDATE_SANDBOX})
@@ -101,6 +107,15 @@ class PodContext(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         container = f" container {self.container}" if self.is_container else ""
         return f"pod {self.request.namespace}/{self.request.name}{container}"
+
+    def at(
+        self, stage: Stage, asked: Resources, container: str = "", annotations: Mapping[str, str] | None = None
+    ) -> PodContext:
+        """The same pod at another stage or of one of its containers; nothing is decoded again."""
+        request = replace(
+            self.request, stage=stage, asked=asked, container=container, container_annotations=annotations
+        )
+        return replace(self, request=request, is_container=stage in CONTAINER_STAGES)
 
     @property
     def stage(self) -> Stage:

@@ -9,7 +9,7 @@ First match wins.
 from __future__ import annotations
 
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext
+from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import UNLIMITED, Edit, Edits, Field
 from qosd.hooks.rules import CPUManagerPolicy, Rules, join
 
@@ -18,10 +18,11 @@ _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
     items = []
-    choice = _cpus(pod, rules) if pod.is_container else None
+    of_sandbox = pod.stage is Stage.SANDBOX_CGROUP
+    choice = _cpus(pod, rules) if pod.is_container or of_sandbox else None
     if choice is not None:
         items.append(Edit(Field.CPUSET_CPUS, *choice))
-    if pod.bound_cpus and rules.node.unset_cpu_quota:
+    if pod.bound_cpus and rules.node.unset_cpu_quota and not of_sandbox:
         why = f"CPUs {pod.bound_cpus} are bound for it, so a CFS quota would only throttle"
         items.append(Edit(Field.CPU_QUOTA, UNLIMITED, why))
     return Edits(tuple(items))

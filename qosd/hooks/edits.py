@@ -8,11 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from enum import StrEnum
+from types import MappingProxyType
 
 import msgspec
 
+from koord.model.formulas import Inputs
+
 KUBELET_PREFIX = "io.kubernetes."
 UNLIMITED = -1
+_AS_IT_STANDS: Inputs = MappingProxyType({})
 
 
 class Field(StrEnum):
@@ -32,13 +36,17 @@ class ForbiddenEdit(ValueError):
 
 
 class Edit(msgspec.Struct, frozen=True):
-    """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is who wishes it."""
+    """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is who wishes it.
+
+    ``computed``: the formula's name and what it was fed (koord.model.formulas); empty for a value taken as it stands.
+    """
 
     field: Field
     value: int | str
     why: str
     key: str = ""
     hook: str = ""
+    computed: Inputs = _AS_IT_STANDS
 
     def __post_init__(self) -> None:
         if self.key.startswith(KUBELET_PREFIX):
@@ -79,3 +87,6 @@ class Resources(msgspec.Struct, frozen=True):
     cpu_period_us: int | None = None
     cpu_quota_us: int | None = None
     memory_limit_bytes: int | None = None
+    cpu_shares: int | None = None
+    memory_request_bytes: int | None = None
+    """Known of whole pods only, where kubelet's pod list tells it: CRI does not carry requests."""

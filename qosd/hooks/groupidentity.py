@@ -1,6 +1,7 @@
 """Group identity (``cpu.bvt_warp_ns``), the vendor kernel's scheduling rank: 2 highest, 0 neutral, -1 lowest.
 
-It travels in CRI's ``unified`` map, so only on cgroup v2 and only where the kernel has the file. Values are those of
+Only where the kernel has the file. To containers it travels in CRI's ``unified`` map, so only on cgroup v2; the
+pod's own cgroup gets it on either version. Values are those of
 node-qos §10.2 with one change: SYSTEM pods take ``systemClass`` and not what their Kubernetes QoS suggests. An
 unlabelled Guaranteed pod takes LSR's value if that is enabled and it counts as LSR, else LS's.
 """
@@ -10,7 +11,7 @@ from __future__ import annotations
 from koord.model.qos import QoSClass
 from koord.model.slo import CPUPolicy
 from koord.model.strategies import CPUQOS
-from qosd.hooks.context import PodContext
+from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import Edit, Edits, Field
 from qosd.hooks.rules import Rules
 
@@ -19,23 +20,23 @@ _DECIDING = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    if not _active(rules):
+    if not active(rules) or not (rules.host.cgroup_version == 2 or pod.stage is Stage.POD_CGROUP):
         return Edits()
     qos = pod.treated_as(rules.node.derivation)
     if qos is QoSClass.LSR and pod.raw_qos is None and not _enabled(rules, qos):
         qos = QoSClass.LS
-    value, why = _of_class(rules, qos)
+    value, why = of_class(rules, qos)
     own = pod.cpu_qos
     if own is not None and pod.raw_qos is QoSClass.LS:
         value, why = _of_pod(own, value)
     return Edits((Edit(Field.UNIFIED, str(value), why, key=FILE),))
 
 
-def _active(rules: Rules) -> bool:
-    on_host = rules.host.cgroup_version == 2 and rules.host.has_group_identity
+def active(rules: Rules) -> bool:
+    """Does the kernel have the file, and does the policy use it for any class that decides?"""
     policies = rules.qos_strategy.policies
     by_policy = policies is None or policies.cpu_policy in (None, CPUPolicy.GROUP_IDENTITY)
-    return on_host and by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
+    return rules.host.has_group_identity and by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
 
 
 def _cpu_qos(rules: Rules, qos: QoSClass) -> CPUQOS:
@@ -46,7 +47,8 @@ def _enabled(rules: Rules, qos: QoSClass) -> bool:
     return bool(_cpu_qos(rules, qos).enable)
 
 
-def _of_class(rules: Rules, qos: QoSClass) -> tuple[int, str]:
+def of_class(rules: Rules, qos: QoSClass) -> tuple[int, str]:
+    """The value of a class and why; a class that is not enabled is neutral."""
     if not _enabled(rules, qos):
         return 0, f"group identity of {qos} is not enabled: neutral"
     return _cpu_qos(rules, qos).group_identity or 0, f"group identity of {qos} in NodeSLO"

@@ -1,4 +1,4 @@
-"""Memory QoS of a container: ``memory.min``, ``memory.low``, ``memory.high`` through CRI's ``unified`` map (v2 only).
+"""Memory QoS: ``memory.min``, ``memory.low`` and, of containers only, ``memory.high`` (CRI's ``unified``; v2 only).
 
 Formulas of node-qos §6, in whole bytes:
     min  = request * minLimitPercent / 100
@@ -6,13 +6,15 @@ Formulas of node-qos §6, in whole bytes:
     high = floor((request + (L - request) * throttlingPercent / 100) / page) * page, at least min; 0 % = "max"
 with L the limit, or the node's allocatable memory. CRI does not carry requests: a Guaranteed container's is its
 limit, a BE container's is its batch-memory, a Burstable one's is unknown. (Kubelet's own ``memory.min`` would show it,
-but an update may bring ours back in its place.) Where the request is unknown, only what needs none is decided.
+but an update may bring ours back in its place.) A pod's is its batch-memory, else what kubelet's pod list says. Where
+the request is unknown, only what needs none is decided.
 """
 
 from __future__ import annotations
 
 from koord.model import schema, slo_defaults
 from koord.model.annotations.values import MemoryPolicy
+from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.strategies import MemoryQOS
 from qosd.hooks.context import PodContext
@@ -33,14 +35,46 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     low = _share(request, settings.low_limit_percent)
     if low and minimum:
         low = max(low, minimum)
-    high = _high(request, limit, minimum, settings.throttling_percent, rules)
-    found = (
-        (MIN, minimum, f"{settings.min_limit_percent} % of the memory request {request}, {source}"),
-        (LOW, low, f"{settings.low_limit_percent} % of the memory request {request}, {source}"),
-        (HIGH, high, f"throttling from {settings.throttling_percent} % between request and limit on, {source}"),
-    )
-    decided = ((file, value, why) for file, value, why in found if value is not None)
-    return Edits(tuple(Edit(Field.UNIFIED, str(value), why, key=file) for file, value, why in decided))
+    found = [_protection(MIN, minimum, request, settings.min_limit_percent, 0, source)]
+    found.append(_protection(LOW, low, request, settings.low_limit_percent, minimum or 0, source))
+    if pod.is_container:
+        ceiling = limit or rules.node.allocatable_memory_bytes or rules.host.memory_total_bytes
+        found.append(_throttling(request, ceiling, minimum, settings.throttling_percent, rules, source))
+    return Edits(tuple([edit for edit in found if edit is not None]))
+
+
+def _protection(
+    file: str, value: int | None, request: int | None, percent: int | None, floor: int, source: str
+) -> Edit | None:
+    if value is None:
+        return None
+    computed: Inputs = {
+        FORMULA: "memory_share",
+        "request_bytes": request or 0,
+        "percent": percent,
+        "floor_bytes": floor,
+    }
+    why = f"{percent} % of the memory request {request}, {source}"
+    return Edit(Field.UNIFIED, str(value), why, key=file, computed=computed)
+
+
+def _throttling(
+    request: int | None, ceiling: int, minimum: int | None, percent: int | None, rules: Rules, source: str
+) -> Edit | None:
+    page = rules.host.page_bytes
+    high = _high(request, ceiling, minimum, percent, page)
+    if high is None:
+        return None
+    computed: Inputs = {
+        FORMULA: "memory_high",
+        "request_bytes": request,
+        "ceiling_bytes": ceiling,
+        "percent": percent,
+        "page_bytes": page,
+        "floor_bytes": minimum or 0,
+    }
+    why = f"throttling from {percent} % between request and limit on, {source}"
+    return Edit(Field.UNIFIED, str(high), why, key=HIGH, computed={} if high == _MAX else computed)
 
 
 def _settings(pod: PodContext, rules: Rules) -> tuple[MemoryQOS, str] | None:
@@ -61,11 +95,15 @@ def _settings(pod: PodContext, rules: Rules) -> tuple[MemoryQOS, str] | None:
 
 def _request_and_limit(pod: PodContext) -> tuple[int | None, int | None]:
     """Bytes; None = unknown request, no limit."""
-    amounts = pod.amounts_of(pod.container)
-    if amounts is not None and (amounts.memory_request_bytes or amounts.memory_limit_bytes):
-        return amounts.memory_request_bytes, amounts.memory_limit_bytes or None
+    amounts = [pod.amounts_of(name) for name in ((pod.container,) if pod.is_container else pod.extended)]
+    chosen = [one for one in amounts if one is not None and (one.memory_request_bytes or one.memory_limit_bytes)]
+    if chosen:
+        limits = sum(one.memory_limit_bytes for one in chosen)
+        return sum(one.memory_request_bytes for one in chosen), limits or None
     limit = pod.asked.memory_limit_bytes
     limit = limit if limit is not None and limit > 0 else None
+    if pod.asked.memory_request_bytes is not None:
+        return pod.asked.memory_request_bytes, limit
     if pod.kube_qos is KubeQoS.GUARANTEED:
         return limit, limit
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
@@ -79,17 +117,13 @@ def _share(request: int | None, percent: int | None) -> int | None:
     return (request or 0) * percent // 100
 
 
-def _high(
-    request: int | None, limit: int | None, minimum: int | None, percent: int | None, rules: Rules
-) -> int | str | None:
+def _high(request: int | None, ceiling: int, minimum: int | None, percent: int | None, page: int) -> int | str | None:
     if percent is None:
         return None
     if percent == 0:
         return _MAX
-    ceiling = limit or rules.node.allocatable_memory_bytes or rules.host.memory_total_bytes
     if request is None or not ceiling:
         return None
-    page = rules.host.page_bytes
     # One division at the end: the percentage must not lose a fraction before the rounding to pages.
     high = (request * 100 + max(0, ceiling - request) * percent) // (100 * page) * page
     return max(high, minimum or 0)

@@ -10,7 +10,10 @@ spec's: no quota is ever scaled twice.
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 from koord.model import cfs
+from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import QoSClass
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits, Field
@@ -20,19 +23,26 @@ ANNOTATION = "qosd.koord.sh/cpu-quota-spec-and-scaled"
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    ratio = rules.node.cpu_normalization_ratio
-    applies = pod.raw_qos in (QoSClass.LS, None) and not pod.bound_cpus and not pod.is_free
+    ratio = ratio_of(pod, rules)
     spec_us = spec_quota_us(pod)
-    if ratio is None or ratio <= 1 or not applies or spec_us <= 0:
+    if ratio is None or spec_us <= 0:
         return Edits()
     scaled_us = cfs.normalize_quota_us(spec_us, ratio)
+    fed: Inputs = {FORMULA: "cpu_quota_normalized", "quota_us": spec_us, "ratio": str(ratio)}
     why = f"{spec_us} us asked, divided by the CPU normalization ratio {float(ratio):g}"
     return Edits(
         (
-            Edit(Field.CPU_QUOTA, scaled_us, why),
+            Edit(Field.CPU_QUOTA, scaled_us, why, computed=fed),
             Edit(Field.ANNOTATION, f"{spec_us}/{scaled_us}", "so that the quota is not scaled twice", key=ANNOTATION),
         )
     )
+
+
+def ratio_of(pod: PodContext, rules: Rules) -> Fraction | None:
+    """What the pod's native CFS quotas are divided by, > 1; None = they stay."""
+    ratio = rules.node.cpu_normalization_ratio
+    applies = pod.raw_qos in (QoSClass.LS, None) and not pod.bound_cpus and not pod.is_free
+    return ratio if applies and ratio is not None and ratio > 1 else None
 
 
 def spec_quota_us(pod: PodContext) -> int:

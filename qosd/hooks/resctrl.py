@@ -1,10 +1,13 @@
 """The resctrl class, by the pod annotation that containerd and cri-o read when they start its containers.
 
 Only where it is known to work: the rules say that the runtime's RDT support was verified, the group exists, and the
-class has ``resctrlQOS`` enabled. A pod with a group of its own, or that already names a class, keeps it.
+class has ``resctrlQOS`` enabled. A pod with a group of its own, or that already names a class, keeps it. Elsewhere
+``group_of`` and ``names_class`` tell who is to be moved after the start.
 """
 
 from __future__ import annotations
+
+from collections.abc import Mapping
 
 from koord.model.annotations import keys
 from koord.model.qos import QoSClass
@@ -13,16 +16,31 @@ from qosd.hooks.edits import Edit, Edits, Field
 from qosd.hooks.rules import Rules
 
 ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"
+_OF_CONTAINER = "rdt.resources.beta.kubernetes.io/container."  # and its name; a pod's annotation
+_OF_SPEC = "io.kubernetes.cri.rdt-class"  # a container's own annotation
 _GROUPS = {QoSClass.LSE: "LSR", QoSClass.LSR: "LSR", QoSClass.LS: "LS", QoSClass.BE: "BE"}
+CLASS_GROUPS = frozenset(_GROUPS.values())
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
+    group, why = group_of(pod, rules)
+    if not group or not rules.node.rdt_verified:
+        return Edits()
+    return Edits((Edit(Field.ANNOTATION, group, why, key=ANNOTATION),))
+
+
+def group_of(pod: PodContext, rules: Rules) -> tuple[str, str]:
+    """The group of the pod's class, whoever brings its tasks there, and why; ("", "") = it stays where it is."""
     qos = pod.treated_as(rules.node.derivation)
     group = _GROUPS.get(qos)
     settings = rules.class_settings(qos).resctrl_qos
     wanted = settings is not None and bool(settings.enable)
-    possible = rules.node.rdt_verified and group in rules.host.resctrl_groups
     chosen_already = ANNOTATION in pod.request.annotations or keys.RESCTRL in pod.request.annotations
-    if group is None or not wanted or not possible or chosen_already:
-        return Edits()
-    return Edits((Edit(Field.ANNOTATION, group, f"{qos} pods belong to resctrl group {group}", key=ANNOTATION),))
+    if group is None or not wanted or group not in rules.host.resctrl_groups or chosen_already:
+        return "", ""
+    return group, f"{qos} pods belong to resctrl group {group}"
+
+
+def names_class(pod: PodContext, container: str, annotations: Mapping[str, str]) -> bool:
+    """Does the pod name a class for this one ``container``, whose own ``annotations`` these are?"""
+    return f"{_OF_CONTAINER}{container}" in pod.request.annotations or _OF_SPEC in annotations

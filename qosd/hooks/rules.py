@@ -42,6 +42,11 @@ class NodeRules:
     be_pools: tuple[Pool, ...] = ()
     be_cpu_manager: bool = False
     system_cpuset: str = ""
+    system_exclusive: bool = True
+    """The CPUs of ``system_cpuset`` belong to no pool."""
+    reserved_cpus: str = ""
+    reserved_cpu_milli: int = 0
+    """Where ``reserved_cpus`` names none: so many thousandths of a CPU are reserved, somewhere."""
     cpu_normalization_ratio: Fraction | None = None
     guaranteed_is_lsr: bool = False
     unset_cpu_quota: bool = True

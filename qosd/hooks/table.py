@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from qosd.hooks import batch, cpuset, groupidentity, memory, normalization, resctrl
+from qosd.hooks import batch, cpuset, groupidentity, idle, memory, normalization, resctrl
 from qosd.hooks.context import CONTAINER_STAGES, POD_STAGES, PodContext, Stage
 from qosd.hooks.edits import Edits, Field
 from qosd.hooks.rules import Rules
@@ -26,14 +26,16 @@ class Hook:
 
 
 _BATCH_FIELDS = frozenset({Field.CPU_SHARES, Field.CPU_QUOTA, Field.MEMORY_LIMIT})
-_EVERYWHERE = POD_STAGES | CONTAINER_STAGES
+_POD_CGROUP = frozenset({Stage.POD_CGROUP})
+_EVERYWHERE = POD_STAGES | CONTAINER_STAGES | _POD_CGROUP
 
 HOOKS: tuple[Hook, ...] = (
     Hook("batchResource", _EVERYWHERE, _BATCH_FIELDS, batch.decide),
     Hook("cpuNormalization", CONTAINER_STAGES, frozenset({Field.CPU_QUOTA, Field.ANNOTATION}), normalization.decide),
-    Hook("cpuset", _EVERYWHERE, frozenset({Field.CPUSET_CPUS, Field.CPU_QUOTA}), cpuset.decide),
-    Hook("groupIdentity", CONTAINER_STAGES, frozenset({Field.UNIFIED}), groupidentity.decide),
-    Hook("memory", CONTAINER_STAGES, frozenset({Field.UNIFIED}), memory.decide),
+    Hook("cpuset", frozenset(Stage), frozenset({Field.CPUSET_CPUS, Field.CPU_QUOTA}), cpuset.decide),
+    Hook("groupIdentity", CONTAINER_STAGES | _POD_CGROUP, frozenset({Field.UNIFIED}), groupidentity.decide),
+    Hook("cpuIdle", _POD_CGROUP, frozenset({Field.UNIFIED}), idle.decide),
+    Hook("memory", CONTAINER_STAGES | _POD_CGROUP, frozenset({Field.UNIFIED}), memory.decide),
     Hook("resctrl", frozenset({Stage.RUN_SANDBOX}), frozenset({Field.ANNOTATION}), resctrl.decide),
 )
 

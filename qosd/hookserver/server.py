@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,7 +82,10 @@ _CONTAINER = _Form(
 class HookServer:
     """Answers hook calls by the rules that ``rules()`` returns at that moment; ``clock`` is monotonic seconds.
 
-    ``later`` runs what no pod has to wait for (counting, logging): the loop's ``call_soon``, or at once.
+    ``later`` runs what no pod has to wait for (counting, logging): the loop's ``call_soon``, or at once. Where
+    ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, later, of each pod
+    whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a container is about to be
+    made, gives what that container alone has to wait for (see ``qosd.arrivals``).
     """
 
     def __init__(
@@ -91,8 +94,13 @@ class HookServer:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
+        acts: Callable[[], bool] = lambda: True,
+        seen: Callable[[PodContext], None] = lambda pod: None,
+        room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
     ) -> None:
         self._rules, self._metrics, self._clock, self._later = rules, metrics, clock, later
+        self._acts, self._seen, self._room_for = acts, seen, room_for
+        self.server = UnaryServer(self.methods())
 
     def methods(self) -> dict[str, Method]:
         """The protocol's methods by path; stages without a hook answer "no edits"."""
@@ -103,31 +111,44 @@ class HookServer:
     def _method(self, form: _Form, name: str, stage: Stage | None) -> Method:
         seconds = self._metrics.hook_seconds.labels(name.removesuffix("Hook"))
 
-        def handle(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
-            ours = PROXY_METADATA in fields
+        def handle(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
             started = self._clock()
             request = form.parse(message)
+            room = self._room_for(request.pod_meta.uid) if stage is Stage.CREATE else None
+            if room is not None:
+                return after(room, request, fields, started)
+            return answer(request, fields, started)
+
+        async def after(room: Awaitable[object], request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
+            await room
+            return answer(request, fields, started)
+
+        def answer(request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
+            ours = PROXY_METADATA in fields
             edits = Edits() if stage is None else self._decide(form, request, stage, _KOORD if ours else _ECHO)
-            answer = form.sparse(edits) if ours else form.echo(request, edits)
+            message = form.sparse(edits) if ours else form.echo(request, edits)
             seconds.observe(self._clock() - started)
-            return Reply(answer.SerializeToString(), PRESENCE if ours else ())
+            return Reply(message.SerializeToString(), PRESENCE if ours else ())
 
         return handle
 
     def _decide(self, form: _Form, request: Any, stage: Stage, caller: str) -> Edits:
         try:
             pod = PodContext.read(form.read(request, stage))
-            edits = engine.decide(pod, self._rules())
+            acts = self._acts()
+            edits = engine.decide(pod, self._rules()) if acts else Edits(problems=pod.problems)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             _log.exception(
                 "%s of %s/%s: answered without edits", stage.value, request.pod_meta.namespace, request.pod_meta.name
             )
             self._metrics.hook_calls.labels(stage.value, caller, "error").inc()
             return Edits()
-        self._later(self._account, pod, edits, caller)
+        self._later(self._account, pod, edits, caller, acts)
         return edits
 
-    def _account(self, pod: PodContext, edits: Edits, caller: str) -> None:
+    def _account(self, pod: PodContext, edits: Edits, caller: str, acts: bool) -> None:
+        if pod.stage is Stage.RUN_SANDBOX:
+            self._seen(pod)
         for problem in edits.problems:
             _log.warning("%s: %s", pod, problem)
         self._metrics.pod_problems.labels(pod.stage.value).inc(len(edits.problems))
@@ -135,7 +156,7 @@ class HookServer:
             self._metrics.hook_edits.labels(edit.hook, edit.field.value).inc()
             if _log.isEnabledFor(logging.DEBUG):
                 _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
-        result = "edited" if edits.items else "unchanged"
+        result = "edited" if edits.items else "unchanged" if acts else "yielded"
         self._metrics.hook_calls.labels(pod.stage.value, caller, result).inc()
 
 
@@ -143,7 +164,7 @@ class HookServer:
 async def listening(path: Path, hooks: HookServer) -> AsyncIterator[None]:
     """Serve on a unix socket of mode 0660. Raises SocketTaken or OSError."""
     unixsocket.prepare(path)
-    server = UnaryServer(hooks.methods())
+    server = hooks.server
     with unixsocket.permissions(SOCKET_MODE):
         listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(path))
     try:

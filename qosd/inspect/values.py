@@ -6,47 +6,51 @@ desired to be empty means "the parent's": it is reported as met when the kernel'
 
 from __future__ import annotations
 
-from koord.host import cgroup, paths
-from koord.host.cgroup import Row, Tree
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koord.host import cgroup
+from koord.host.cgroup import Tree
+from koord.host.files import ROWS, KernelFile, Target
 from koord.host.values import normalise
+from koord.host.weights import Weights
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edits, Field
 
 _ALWAYS = ("cpuset_cpus", "cpu_quota", "cpu_period", "cpu_shares", "memory_limit_in_bytes")
-_SCOPE_PREFIXES = ("cri-containerd", "crio", "docker")
 
 
-def compare(tree: Tree, group: str, edits: Edits, page_bytes: int) -> list[inspect.Value]:
-    """The values of cgroup ``group`` ("" = unknown): the common ones, and whatever else a hook wants."""
-    found = []
-    for row in cgroup.ROWS:
-        edit = _edit_of(edits, row.field)
-        if edit is not None or row.field in _ALWAYS:
-            found.append(_value(tree, row, group, edit, page_bytes))
-    return found
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """The text that a file shall hold, in CRI's spelling, and why."""
+
+    text: str
+    why: str
 
 
-def likely_path(tree: Tree, parent: str, container_id: str) -> str:
-    """The container's cgroup below ``parent`` when the runtime does not tell: the first that exists, else ""."""
-    if not parent:
-        return ""
-    for candidate in dict.fromkeys(paths.container_path(parent, container_id, prefix) for prefix in _SCOPE_PREFIXES):
-        file = tree.file(cgroup.ROWS[0], candidate)
-        if file is not None and file.parent.is_dir():
-            return candidate
-    return ""
+def wishes_of(edits: Edits) -> dict[str, Wish]:
+    """What the hooks want of a container's files, by row name."""
+    kept = [edit for edit in edits.items if edit.field is not Field.ANNOTATION]
+    return {edit.name: Wish(str(edit.value), f"{edit.hook}: {edit.why}") for edit in kept}
 
 
-def _edit_of(edits: Edits, field: str) -> Edit | None:
-    return next((edit for edit in edits.items if edit.field is not Field.ANNOTATION and edit.name == field), None)
+def compare(
+    tree: Tree, group: str, wishes: Mapping[str, Wish], page_bytes: int, weights: Weights
+) -> list[inspect.Value]:
+    """The values of cgroup ``group`` ("" = unknown): the common ones, and whatever else is wished."""
+    named = {name.partition("@")[0] for name in wishes}
+    shown = [row for row in ROWS.values() if row.name in _ALWAYS or row.name in named]
+    return [_value(tree, row, group, wishes.get(row.name), page_bytes, weights) for row in shown]
 
 
-def _value(tree: Tree, row: Row, group: str, edit: Edit | None, page_bytes: int) -> inspect.Value:
-    value = inspect.Value(field=row.field, unit=row.unit)
-    if edit is not None:
-        value.desired = _canonical(row, str(edit.value))
-        value.why = f"{edit.hook}: {edit.why}"
-    file = tree.file(row, group) if group else None
+def _value(
+    tree: Tree, row: KernelFile, group: str, wish: Wish | None, page_bytes: int, weights: Weights
+) -> inspect.Value:
+    value = inspect.Value(field=row.name, unit=row.unit)
+    if wish is not None:
+        value.desired = normalise(row, 1, wish.text, None, 1) if row.name.startswith("cpuset_") else wish.text
+        value.why = wish.why
+    file = tree.path(Target(group, row.name)) if group else None
     if file is None:
         return value
     value.file = str(file)
@@ -57,17 +61,13 @@ def _value(tree: Tree, row: Row, group: str, edit: Edit | None, page_bytes: int)
         return value
     if text is not None:
         value.raw = text
-        desired = None if edit is None else str(edit.value)
+        desired = None if wish is None else wish.text
         parents = desired == "" and _is_parents(tree, row, group, text)
-        value.actual = "" if parents else normalise(row, tree.version, text, desired, page_bytes)
+        value.actual = "" if parents else normalise(row, tree.version, text, desired, page_bytes, weights)
     return value
 
 
-def _canonical(row: Row, text: str) -> str:
-    return normalise(row, 1, text, None, 1) if row.field.startswith("cpuset_") else text
-
-
-def _is_parents(tree: Tree, row: Row, group: str, text: str) -> bool:
+def _is_parents(tree: Tree, row: KernelFile, group: str, text: str) -> bool:
     """Does ``group`` hold the CPU set of the cgroup above it?"""
-    parent = tree.file(row, group.rpartition("/")[0])
+    parent = tree.path(Target(group.rpartition("/")[0] or "/", row.name))
     return parent is not None and cgroup.read_text(parent) == text

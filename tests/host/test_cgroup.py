@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from koord.host import cgroup, paths
-
-ROW = {row.field: row for row in cgroup.ROWS}
+from koord.host.files import Target, UnknownRow
 
 V1_MOUNTS = """\
 24 30 0:21 / {root}/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
@@ -25,18 +24,18 @@ def test_v1_mounts_are_taken_from_mountinfo_and_the_rest_from_directories(tmp_pa
         (tmp_path / name).mkdir()
     tree = cgroup.detect(tmp_path, V1_MOUNTS.format(root=tmp_path))
     assert tree.version == 1
-    assert tree.file(ROW["cpu_quota"], "/kubepods/p/c") == tmp_path / "cpu,cpuacct/kubepods/p/c/cpu.cfs_quota_us"
-    assert tree.file(ROW["cpuset_cpus"], "/kubepods/p/c") == tmp_path / "cpuset/kubepods/p/c/cpuset.cpus"
-    assert tree.file(ROW["memory_limit_in_bytes"], "/a") == tmp_path / "memory/a/memory.limit_in_bytes"
-    assert tree.file(ROW["memory.high"], "/a") is None
+    assert tree.path(Target("/kubepods/p/c", "cpu_quota")) == tmp_path / "cpu,cpuacct/kubepods/p/c/cpu.cfs_quota_us"
+    assert tree.path(Target("/kubepods/p/c", "cpuset_cpus")) == tmp_path / "cpuset/kubepods/p/c/cpuset.cpus"
+    assert tree.path(Target("/a", "memory_limit_in_bytes")) == tmp_path / "memory/a/memory.limit_in_bytes"
+    assert tree.path(Target("/a", "memory.swap.max")) is None
 
 
 def test_v2_is_known_by_its_controllers_file(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
     tree = cgroup.detect(tmp_path, "")
     assert tree.version == 2
-    assert tree.file(ROW["cpuset_cpus"], "/a/b") == tmp_path / "a/b/cpuset.cpus.effective"
-    assert tree.file(ROW["memory.high"], "/a/b") == tmp_path / "a/b/memory.high"
+    assert tree.path(Target("/a/b", "cpuset_cpus")) == tmp_path / "a/b/cpuset.cpus.effective"
+    assert tree.path(Target("/a/b", "memory.high")) == tmp_path / "a/b/memory.high"
 
 
 @pytest.mark.parametrize("mountinfo", ["", "garbage", "1 2 3 - cgroup\n", "24 30 0:21 / /x rw - cgroup"])
@@ -84,3 +83,73 @@ def test_oci_cgroups_paths(given: str, path: str) -> None:
 )
 def test_container_below_its_pods_parent(parent: str, path: str) -> None:
     assert paths.container_path(parent, "abc", "cri-containerd") == path
+
+
+@pytest.mark.parametrize("group", ["/..", "/kubepods/../../etc", "a/.."])
+def test_no_group_leads_out_of_the_tree(tmp_path: Path, group: str) -> None:
+    with pytest.raises(ValueError, match="leaves the tree"):
+        cgroup.Tree(2, tmp_path, {}).path(Target(group, "cpu_quota"))
+    with pytest.raises(ValueError, match="leaves the tree"):
+        cgroup.Tree(1, tmp_path, {}).directory(group)
+
+
+def test_an_unknown_row_is_an_error_not_an_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(UnknownRow):
+        cgroup.Tree(2, tmp_path, {}).path(Target("/a", "cpu.max"))
+
+
+@pytest.mark.parametrize(
+    ("name", "for_write", "v1", "v2"),
+    [
+        ("cpu_quota", False, "cpu/a/cpu.cfs_quota_us", "a/cpu.max"),
+        ("cpu_period", False, "cpu/a/cpu.cfs_period_us", "a/cpu.max"),
+        ("cpu_period", True, "cpu/a/cpu.cfs_period_us", None),
+        ("cpuset_cpus", False, "cpuset/a/cpuset.cpus", "a/cpuset.cpus.effective"),
+        ("cpuset_cpus", True, "cpuset/a/cpuset.cpus", "a/cpuset.cpus"),
+        ("memory_limit_in_bytes", True, "memory/a/memory.limit_in_bytes", "a/memory.max"),
+        ("io.max.rbps@8:0", True, "blkio/a/blkio.throttle.read_bps_device", "a/io.max"),
+        ("cpu.pressure", False, "unified/a/cpu.pressure", "a/cpu.pressure"),
+        ("cgroup.freeze", True, "unified/a/cgroup.freeze", "a/cgroup.freeze"),
+        ("memory.reclaim", False, None, "a/memory.reclaim"),
+        ("net_cls.classid", True, "net_cls/a/net_cls.classid", None),
+        ("vm.min_free_kbytes", True, "proc/sys/vm/min_free_kbytes", "proc/sys/vm/min_free_kbytes"),
+        ("oom_score_adj@42", True, "proc/42/oom_score_adj", "proc/42/oom_score_adj"),
+        ("oom_score_adj", True, None, None),
+        ("resctrl.schemata@LS/L3", True, "resctrl/LS/schemata", "resctrl/LS/schemata"),
+        ("resctrl.schemata@/L3", False, "resctrl/schemata", "resctrl/schemata"),
+    ],
+)
+def test_which_file_a_target_is(tmp_path: Path, name: str, for_write: bool, v1: str | None, v2: str | None) -> None:
+    for version, want in ((1, v1), (2, v2)):
+        tree = cgroup.Tree(
+            version,
+            tmp_path,
+            {},
+            unified=tmp_path / "unified" if version == 1 else None,
+            proc=tmp_path / "proc",
+            resctrl=tmp_path / "resctrl",
+        )
+        assert tree.path(Target("/a", name), for_write) == (None if want is None else tmp_path / want)
+
+
+@pytest.mark.parametrize("mountinfo", ["", "26 30 0:23 / {root}/two rw - cgroup2 cgroup2 rw\n"])
+def test_a_hybrids_v2_tree_is_found(tmp_path: Path, mountinfo: str) -> None:
+    for name in ("cpu", "unified", "two"):
+        (tmp_path / name).mkdir()
+    assert cgroup.detect(tmp_path, mountinfo.format(root=tmp_path)).unified is None
+    for name in ("unified", "two"):
+        (tmp_path / name / "cgroup.controllers").write_text("\n")
+    found = cgroup.detect(tmp_path, mountinfo.format(root=tmp_path))
+    assert (found.version, found.unified) == (1, tmp_path / ("two" if mountinfo else "unified"))
+
+
+def test_pressure_of_a_v1_node_without_a_v2_tree_is_the_vendors(tmp_path: Path) -> None:
+    tree = cgroup.Tree(1, tmp_path, {})
+    assert tree.path(Target("/a", "cpu.pressure")) == tmp_path / "cpuacct/a/cpu.pressure"
+    assert tree.path(Target("/a", "cgroup.freeze")) is None
+
+
+def test_whether_a_group_exists(tmp_path: Path) -> None:
+    (tmp_path / "cpu/kubepods").mkdir(parents=True)
+    tree = cgroup.Tree(1, tmp_path, {"cpu": tmp_path / "cpu"})
+    assert (tree.exists("/kubepods"), tree.exists("/kubepods/pod1")) == (True, False)

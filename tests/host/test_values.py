@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.host import cgroup
-from koord.host.values import normalise, weight_quadratic
+from koord.host.files import ROWS
+from koord.host.values import normalise
+from koord.host.weights import weight_quadratic
 from koord.model.cfs import weight_linear
 
-ROW = {row.field: row for row in cgroup.ROWS}
 PAGE = 4096
 
 
@@ -24,7 +24,7 @@ PAGE = 4096
         ("cpu_quota", 2, "", None, ""),
         ("cpu_shares", 1, "1536", None, "1536"),
         ("cpu_shares", 2, "59", "1536", "1536"),
-        ("cpu_shares", 2, "59", "2048", "1522"),
+        ("cpu_shares", 2, "59", "2048", "1523"),
         ("cpu_shares", 2, "100", "1024", "1024"),
         ("memory_limit_in_bytes", 1, "9223372036854771712", "-1", "-1"),
         ("memory_limit_in_bytes", 2, "max", None, "-1"),
@@ -37,7 +37,7 @@ PAGE = 4096
     ],
 )
 def test_normalise(field: str, version: int, text: str, desired: str | None, want: str) -> None:
-    assert normalise(ROW[field], version, text, desired, PAGE) == want
+    assert normalise(ROWS[field], version, text, desired, PAGE) == want
 
 
 @pytest.mark.parametrize(("shares", "weight"), [(0, 1), (2, 1), (1024, 100), (262144, 10000), (10**9, 10000)])
@@ -48,4 +48,4 @@ def test_newer_runtimes_weights(shares: int, weight: int) -> None:
 @given(st.integers(2, 262144))
 def test_shares_written_by_either_runtime_count_as_met(shares: int) -> None:
     for weight in (weight_linear(shares), weight_quadratic(shares)):
-        assert normalise(ROW["cpu_shares"], 2, str(weight), str(shares), PAGE) == str(shares)
+        assert normalise(ROWS["cpu_shares"], 2, str(weight), str(shares), PAGE) == str(shares)

@@ -1,173 +1,331 @@
-"""The process as systemd starts it: ready only when it serves, quick, reloadable, and gone without a trace of error."""
+"""The process as systemd starts it: ready only when it serves, reloadable, and gone without a trace of error."""
 
 from __future__ import annotations
 
+import asyncio
 import json
+import os
+import re
 import signal
 import socket
 import stat
-import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from asyncio.subprocess import Process
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
-import grpc
 import pytest
 
+from koord.http2 import blocking
 from koord.pb.hooks import api_pb2 as hooks
-from koord.service.config import ConfigError
-from qosd.daemon import metrics_address
+from koord.pb.koord import inspect_pb2 as inspect
+from tests.koordctl.runs import koordctl
+from tests.qosd.machine import Machine
+from tests.qosd.pods import EXTENDED, QOS, extended
 
-START_S = 10.0  # patience of the test, not a promise
-
-
-def command(tmp_path: Path, *more: str) -> list[str]:
-    return [
-        sys.executable,
-        "-m",
-        "qosd",
-        "--rules-file",
-        f"{tmp_path}/rules.yaml",
-        "--hook-socket",
-        f"{tmp_path}/h.sock",
-        "--inspect-socket",
-        f"{tmp_path}/i.sock",
-        "--hookserver-dir",
-        f"{tmp_path}/hookserver.d",
-        "--runtime-endpoint",
-        f"unix://{tmp_path}/cri.sock",
-        "--cgroup-root",
-        f"{tmp_path}/cgroup",
-        "--metrics-endpoint",
-        f"unix://{tmp_path}/m.sock",
-        *more,
-    ]
+Found = TypeVar("Found")
+PATIENCE_S = 10.0  # of the test, not a promise
+READY, RELOADING, STOPPING, WATCHDOG = b"READY=1", b"RELOADING=1", b"STOPPING=1", b"WATCHDOG=1"
 
 
-@contextmanager
-def running(tmp_path: Path, *more: str) -> Iterator[tuple[subprocess.Popen[str], socket.socket]]:
-    """qosd after its READY=1, and the notify socket."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as notify:
-        notify.bind(str(tmp_path / "notify.sock"))
-        notify.settimeout(START_S)
-        environ = {"NOTIFY_SOCKET": f"{tmp_path}/notify.sock", "PATH": "/usr/bin:/bin"}
-        with subprocess.Popen(command(tmp_path, *more), env=environ, stderr=subprocess.PIPE, text=True) as process:
-            try:
-                assert notify.recv(4096).startswith(b"READY=1")
-                yield process, notify
-            finally:
+@dataclass
+class Daemon:
+    """A koord-qosd that runs, and the service manager that it notifies."""
+
+    machine: Machine
+    process: Process
+    manager: socket.socket
+    log: Path
+
+    async def notified(self) -> bytes:
+        """The next state change."""
+        async with asyncio.timeout(PATIENCE_S):
+            return await asyncio.get_running_loop().sock_recv(self.manager, 4096)
+
+    async def create(self) -> hooks.ContainerResourceHookResponse:
+        """A hook call."""
+        path = "/runtime.v1alpha1.RuntimeHookService/PreCreateContainerHook"
+        request = hooks.ContainerResourceHookRequest().SerializeToString()
+        answer = await asyncio.to_thread(blocking.call, str(self.machine.root / "h.sock"), path, request, 5.0)
+        return hooks.ContainerResourceHookResponse.FromString(answer)
+
+    async def node(self) -> inspect.GetNodeResponse:
+        request = inspect.GetNodeRequest().SerializeToString()
+        path = "/koord.node.v1.NodeInspect/GetNode"
+        answer = await asyncio.to_thread(blocking.call, str(self.machine.root / "i.sock"), path, request, 5.0)
+        return inspect.GetNodeResponse.FromString(answer)
+
+    async def page(self, path: str) -> str:
+        """A status page, head and all."""
+        reader, writer = await asyncio.open_unix_connection(self.machine.root / "m.sock")
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        try:
+            return (await asyncio.wait_for(reader.read(), PATIENCE_S)).decode()
+        finally:
+            writer.close()
+
+    async def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Send the signal; the exit code."""
+        self.process.send_signal(number)
+        async with asyncio.timeout(PATIENCE_S):
+            return await self.process.wait()
+
+    def said(self) -> str:
+        return self.log.read_text()
+
+    async def says(self, what: str) -> bool:
+        return what in self.said()
+
+    async def cpus(self) -> str:
+        """The CPU set that a container would get."""
+        return (await self.create()).container_resources.cpuset_cpus
+
+    async def page_with(self, path: str, what: str) -> str:
+        """The page if it has that, else ""."""
+        page = await self.page(path)
+        return page if what in page else ""
+
+    async def decided(self, group: str) -> bool:
+        """Has the batch pod's container its quota?"""
+        return self.machine.holds(group, "cpu_quota") == 50_000
+
+
+async def spawn(machine: Machine, log: Path, *flags: str, **environ: str) -> Process:
+    command = [sys.executable, "-m", "qosd", *machine.flags(), *flags]
+    with log.open("ab") as out:
+        return await asyncio.create_subprocess_exec(*command, stderr=out, env={"PATH": "/usr/bin:/bin", **environ})
+
+
+@asynccontextmanager
+async def running(machine: Machine, *flags: str, **environ: str) -> AsyncIterator[Daemon]:
+    """qosd after its READY=1."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        address = machine.root / "notify.sock"
+        address.unlink(missing_ok=True)
+        manager.bind(str(address))
+        manager.setblocking(False)
+        log = machine.root / "qosd.log"
+        process = await spawn(machine, log, *flags, NOTIFY_SOCKET=str(address), **environ)
+        try:
+            daemon = Daemon(machine, process, manager, log)
+            assert (await daemon.notified()).startswith(READY), log.read_text()
+            yield daemon
+        finally:
+            if process.returncode is None:
                 process.kill()
+                await process.wait()
 
 
-def create(tmp_path: Path) -> hooks.ContainerResourceHookResponse:
-    with grpc.insecure_channel(f"unix:{tmp_path}/h.sock") as channel:
-        call = channel.unary_unary(
-            "/runtime.v1alpha1.RuntimeHookService/PreCreateContainerHook",
-            request_serializer=hooks.ContainerResourceHookRequest.SerializeToString,
-            response_deserializer=hooks.ContainerResourceHookResponse.FromString,
-        )
-        return call(hooks.ContainerResourceHookRequest(), timeout=5, metadata=(("koord-runtime-proxy", "1"),))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["--log-level", "loud"], 2, "--log-level"),
-        (["--config", "/nonexistent/qosd.yaml"], 2, "/nonexistent/qosd.yaml: does not exist"),
-        (["--metrics-endpoint", "0.0.0.0:9"], 1, "must be unix:///path or a loopback host:port"),
-    ],
-)
-def test_what_cannot_start_says_why(tmp_path: Path, arguments: list[str], code: int, said: str) -> None:
-    done = subprocess.run(command(tmp_path, *arguments), capture_output=True, text=True, timeout=20, check=False)
-    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
-    assert "Traceback" not in done.stderr
-    assert not (tmp_path / "hookserver.d").exists()
-
-
-def test_life(tmp_path: Path) -> None:
-    with running(tmp_path) as (process, notify):
-        registered = json.loads((tmp_path / "hookserver.d" / "koord-qosd.json").read_text())
-        assert (registered["remote-endpoint"], registered["failure-policy"]) == (f"{tmp_path}/h.sock", "Ignore")
-        modes = {name: stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("h.sock", "i.sock")}
-        assert modes == {"h.sock": 0o660, "i.sock": 0o600}
-        assert not create(tmp_path).HasField("container_resources")
-
-        (tmp_path / "rules.yaml").write_text('node: {sharedPools: {ls: [{cpuset: "0-3"}]}}')
-        deadline = time.monotonic() + 5
-        while not create(tmp_path).container_resources.cpuset_cpus and time.monotonic() < deadline:
-            time.sleep(0.02)
-        assert create(tmp_path).container_resources.cpuset_cpus == "0-3"
-
-        process.send_signal(signal.SIGHUP)
-        assert notify.recv(4096).startswith(b"RELOADING=1")
-        assert notify.recv(4096).startswith(b"READY=1")
-        process.terminate()
-        assert notify.recv(4096).startswith(b"STOPPING=1")
-        assert process.wait(10) == 0
-    assert (tmp_path / "hookserver.d" / "koord-qosd.json").exists()  # stopping is not disabling
-
-
-def test_a_second_one_leaves_the_first_alone(tmp_path: Path) -> None:
-    with running(tmp_path):
-        second = subprocess.run(command(tmp_path), capture_output=True, text=True, timeout=20, check=False)
-        assert second.returncode == 1
-        assert "another process listens on it" in second.stderr
-        create(tmp_path)
-
-
-def test_a_socket_left_by_a_killed_one_is_taken_over(tmp_path: Path) -> None:
-    with running(tmp_path) as (process, _):
+async def ends(machine: Machine, *flags: str, **environ: str) -> tuple[int | None, str]:
+    """(exit code, log) of a qosd that ends by itself."""
+    log = machine.root / "ended.log"
+    process = await spawn(machine, log, *flags, **environ)
+    try:
+        await asyncio.wait_for(process.wait(), PATIENCE_S)
+    except TimeoutError:
         process.kill()
-        process.wait(10)
-        assert (tmp_path / "h.sock").exists()
-    (tmp_path / "notify.sock").unlink()
-    with running(tmp_path):
-        create(tmp_path)
+        await process.wait()
+    return process.returncode, log.read_text()
 
 
-def test_the_file_goes_with_it_if_so_configured(tmp_path: Path) -> None:
-    with running(tmp_path, "--remove-hookserver-file") as (process, _):
-        process.terminate()
-        assert process.wait(10) == 0
-    assert list((tmp_path / "hookserver.d").iterdir()) == []
+async def until(ask: Callable[[], Awaitable[Found]]) -> Found:
+    """What ``ask`` answers as soon as that is something."""
+    async with asyncio.timeout(PATIENCE_S):
+        while True:
+            if found := await ask():
+                return found
+            await asyncio.sleep(0.02)
 
 
-def test_a_hookserver_directory_that_refuses_leaves_the_hooks_served(tmp_path: Path) -> None:
-    (tmp_path / "hookserver.d").write_text("not a directory")
-    with running(tmp_path) as (process, _):
-        create(tmp_path)
-        process.terminate()
-        assert "no runtime proxy will find the hooks" in process.communicate(timeout=10)[1]
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path)
+    made.kubepods()
+    return made
 
 
-def test_metrics_are_served(tmp_path: Path) -> None:
-    with running(tmp_path), socket.socket(socket.AF_UNIX) as scraper:
-        create(tmp_path)
-        scraper.connect(f"{tmp_path}/m.sock")
-        scraper.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
-        with scraper.makefile() as text:
-            answer = text.read()
-    assert 'koord_qosd_hook_calls_total{caller="koord",result="unchanged",stage="PreCreateContainer"} 1.0' in answer
+def batch_pod(machine: Machine) -> str:
+    """A BE pod with half a CPU; its container's cgroup."""
+    spec = json.dumps(extended("main", request="500", limit="500", memory="64Mi"))
+    sandbox = machine.runtime.pod("job", "/besteffort", labels={QOS: "BE"}, annotations={EXTENDED: spec})
+    container = machine.runtime.container(sandbox, "main")
+    machine.runtime.start(container)
+    return machine.runtime.group(container)
 
 
-@pytest.mark.parametrize(
-    ("endpoint", "address"),
-    [
-        ("unix:///run/m.sock", "/run/m.sock"),
-        ("/run/m.sock", "/run/m.sock"),
-        ("127.0.0.1:9", "127.0.0.1:9"),
-        ("[::1]:9", "[::1]:9"),
-    ],
-)
-def test_metrics_addresses(endpoint: str, address: str) -> None:
-    assert metrics_address(endpoint) == address
+class TestWhatCannotStart:
+    @pytest.mark.parametrize(
+        ("flags", "code", "said"),
+        [
+            (["--log-level", "loud"], 2, "--log-level"),
+            (["--config", "/nonexistent/qosd.yaml"], 2, "/nonexistent/qosd.yaml: does not exist"),
+            (["--tick-interval", "0"], 2, "must be more than 0"),
+            (["--sys-root", "/nonexistent"], 1, "sys-root = '/nonexistent'"),
+            (
+                ["--metrics-endpoint", "0.0.0.0:9"], 1,
+                "metrics-endpoint = '0.0.0.0:9': is reached from other machines: give --metrics-token-file or",
+            ),
+            (["--metrics-endpoint", "m.sock"], 1, "metrics-endpoint = 'm.sock': must be unix:///path or host:port"),
+            (["--metrics-token-file", "/nonexistent"], 1, "metrics-token-file = '/nonexistent': cannot be read"),
+        ],
+    )  # fmt: skip
+    async def test_it_says_why(self, machine: Machine, flags: list[str], code: int, said: str) -> None:
+        ended, log = await ends(machine, *flags)
+        assert (ended, said in log) == (code, True), log
+        assert "Traceback" not in log
+        assert not (machine.root / "hookserver.d").exists()
+
+    @pytest.mark.parametrize(
+        ("variable", "value"), [("WATCHDOG_USEC", "soon"), ("WATCHDOG_USEC", "-1"), ("NOTIFY_SOCKET", "relative")]
+    )
+    async def test_a_service_manager_that_talks_nonsense(self, machine: Machine, variable: str, value: str) -> None:
+        ended, log = await ends(machine, **{variable: value})
+        assert (ended, f"{variable}='{value}'" in log) == (1, True), log
+        assert "Traceback" not in log
+
+    async def test_a_second_one_leaves_the_first_alone(self, machine: Machine) -> None:
+        async with running(machine) as first:
+            ended, log = await ends(machine)
+            assert (ended, "another process listens on it" in log) == (1, True), log
+            await first.create()
+            assert (machine.root / "hookserver.d" / "koord-qosd.json").exists()
+
+    async def test_a_socket_left_by_a_killed_one_is_taken_over(self, machine: Machine) -> None:
+        async with running(machine) as killed:
+            await killed.end(signal.SIGKILL)
+            assert (machine.root / "h.sock").exists()
+        async with running(machine) as daemon:
+            await daemon.create()
 
 
-@pytest.mark.parametrize(
-    "endpoint", ["0.0.0.0:9100", ":9100", "127.0.0.1", "10.0.0.1:1", "[::]:1", "localhost:x", "m.sock"]
-)
-def test_metrics_stay_on_the_node(endpoint: str) -> None:
-    with pytest.raises(ConfigError, match="must be unix:///path or a loopback host:port"):
-        metrics_address(endpoint)
+class TestWhatDoesNotKeepItFromServing:
+    async def test_a_hook_server_directory_that_refuses(self, machine: Machine) -> None:
+        machine.put("hookserver.d", "not a directory")
+        async with running(machine) as daemon:
+            await daemon.create()
+            assert await daemon.end() == 0
+            assert "no runtime proxy will find the hooks" in daemon.said()
+
+    async def test_a_metrics_port_that_is_taken(self, machine: Machine) -> None:
+        with socket.create_server(("127.0.0.1", 0)) as other:
+            endpoint = f"127.0.0.1:{other.getsockname()[1]}"
+            async with running(machine, "--metrics-endpoint", endpoint) as daemon:
+                await daemon.create()
+                assert f"no metrics and health pages at {endpoint}" in daemon.said()
+
+    async def test_no_runtime_and_no_kubelet(self, machine: Machine) -> None:
+        async with running(machine, "--kubelet-endpoint", "http://127.0.0.1:1") as daemon:
+            await daemon.create()
+            assert "200 OK" in await daemon.page("/healthz")
+            ready = await daemon.page("/readyz")
+            assert "503" in ready
+            assert re.search(r"no tick has ended yet|neither the runtime nor kubelet has answered", ready)
+
+    async def test_directories_that_cannot_be_made(self, machine: Machine) -> None:
+        machine.put("a-file", "")
+        refused = f"{machine.root}/a-file/koord"
+        async with running(machine, "--run-dir", refused, "--state-dir", refused) as daemon:
+            await daemon.create()
+            warnings = list((await daemon.node()).warnings)
+            assert any(line.startswith("no kernel file is written: ") for line in warnings), warnings
+            assert any(line.startswith("journal: ") for line in warnings), warnings
+            assert await daemon.end() == 0
+            assert "Traceback" not in daemon.said()
+
+    async def test_a_tick_that_hangs(self, machine: Machine) -> None:
+        """As a read from a broken device may: hooks and health pages are answered all the same."""
+        (machine.root / "proc/stat").unlink()
+        os.mkfifo(machine.root / "proc/stat")
+        async with running(machine) as daemon:
+            await daemon.create()
+            assert "no tick has ended yet" in await daemon.page("/readyz")
+            descriptor = await asyncio.to_thread(os.open, machine.root / "proc/stat", os.O_WRONLY)
+            os.close(descriptor)  # it ends, with nothing read
+            assert await daemon.end() == 0
+
+
+class TestRules:
+    async def test_a_change_counts_at_once_and_a_bad_file_never(self, machine: Machine) -> None:
+        async with running(machine) as daemon:
+            assert await daemon.cpus() == ""
+            machine.put("rules.yaml", 'node: {sharedPools: {ls: [{cpuset: "0-3"}]}}')
+            assert await until(daemon.cpus) == "0-3"
+            machine.put("rules.yaml", 'node: {sharedPools: {ls: [{cpuset: "0-x"}]}}')
+            await until(lambda: daemon.says("the last good rules stay"))
+            assert await daemon.cpus() == "0-3"
+            said = f"{machine.root}/rules.yaml: node.sharedPools.ls[0].cpuset: '0-x' is not a CPU list"
+            assert any(line.startswith(said) for line in (await daemon.node()).warnings)
+
+    async def test_sighup_reads_them_again(self, machine: Machine) -> None:
+        async with running(machine) as daemon:
+            daemon.process.send_signal(signal.SIGHUP)
+            assert (await daemon.notified()).startswith(RELOADING)
+            assert (await daemon.notified()).startswith(READY)
+            assert daemon.said().count("built-in defaults") == 2
+
+
+async def test_life(machine: Machine) -> None:
+    async with running(machine) as daemon:
+        registered = json.loads((machine.root / "hookserver.d" / "koord-qosd.json").read_text())
+        assert (registered["remote-endpoint"], registered["failure-policy"]) == (f"{machine.root}/h.sock", "Ignore")
+        modes = {name: stat.S_IMODE((machine.root / name).stat().st_mode) for name in ("h.sock", "i.sock", "m.sock")}
+        assert modes == {"h.sock": 0o660, "i.sock": 0o600, "m.sock": 0o660}
+        daemon.process.terminate()
+        assert (await daemon.notified()).startswith(STOPPING)
+        assert await daemon.end() == 0
+        assert "Traceback" not in daemon.said()
+    assert (machine.root / "hookserver.d" / "koord-qosd.json").exists()  # stopping is not disabling
+
+
+async def test_the_hook_server_file_goes_with_it_if_so_configured(machine: Machine) -> None:
+    async with running(machine, "--remove-hookserver-file") as daemon:
+        assert await daemon.end() == 0
+    assert list((machine.root / "hookserver.d").iterdir()) == []
+
+
+async def test_ready_once_the_pods_are_known(machine: Machine) -> None:
+    async with machine.runtime.serving(machine.socket), running(machine) as daemon:
+        assert (await until(lambda: daemon.page_with("/readyz", "200 OK"))).endswith("ok\n")
+
+
+async def test_hooks_and_node_share_the_metrics_page(machine: Machine) -> None:
+    async with machine.runtime.serving(machine.socket), running(machine, "--tick-interval", "0.1") as daemon:
+        batch_pod(machine)
+        await daemon.create()
+        page = await until(lambda: daemon.page_with("/metrics", "koord_qosd_pod_memory_usage_bytes{"))
+    assert 'koord_qosd_hook_calls_total{caller="other",result="unchanged",stage="PreCreateContainer"} 1.0' in page
+    assert re.search(r'koord_qosd_pod_memory_usage_bytes\{namespace="default",pod="job",uid="uid-job"\} \d', page)
+
+
+async def test_the_watchdog_is_fed_at_half_its_time(machine: Machine) -> None:
+    async with running(machine, WATCHDOG_USEC="200000") as daemon:
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        for _ in range(4):
+            assert await daemon.notified() == WATCHDOG
+        assert loop.time() - began_s < PATIENCE_S
+
+
+async def test_a_watchdog_of_another_process_is_not_fed(machine: Machine) -> None:
+    async with running(machine, WATCHDOG_USEC="100000", WATCHDOG_PID="1") as daemon:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await asyncio.get_running_loop().sock_recv(daemon.manager, 4096)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+async def test_values_stay_and_koordctl_puts_them_back_without_the_daemon(
+    machine: Machine, number: signal.Signals
+) -> None:
+    async with machine.runtime.serving(machine.socket):
+        group = batch_pod(machine)
+        async with running(machine) as daemon:
+            await until(lambda: daemon.decided(group))
+            assert await daemon.end(number) == (0 if number is signal.SIGTERM else -number)
+        assert machine.holds(group, "cpu_quota") == 50_000
+    where = ["--undo-file", f"{machine.root}/run/undo.jsonl", "--root", str(machine.root), "--cgroup-root", "/cgroup"]
+    code, out, err = await koordctl("restore", "--yes", *where)
+    assert (code, machine.holds(group, "cpu_quota")) == (0, -1), out + err

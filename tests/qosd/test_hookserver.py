@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import stat
@@ -10,13 +11,22 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc.aio
 import pytest
 
+from koord.http2.server import Reply
 from koord.pb.hooks import api_pb2 as hooks
-from koord.service import rpc
 from qosd.hooks.rules import Rules
 from qosd.hookserver import registration
-from qosd.hookserver.server import CONTAINER_STAGES, REGISTERED, SANDBOX_STAGES, SERVICE, HookServer, listening
+from qosd.hookserver.server import (
+    CONTAINER_STAGES,
+    PROXY_METADATA,
+    REGISTERED,
+    SANDBOX_STAGES,
+    SERVICE,
+    HookServer,
+    listening,
+)
 from qosd.metrics import Metrics
 from tests.qosd.pods import EXTENDED, QOS, STATUS, V2, extended, rules
 
@@ -47,13 +57,17 @@ def metric(metrics: Metrics, name: str, **labels: str) -> float | None:
 @asynccontextmanager
 async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> AsyncIterator[Any]:
     """A started server, and ``call(method, request, metadata) -> (answer, initial metadata)``."""
-    channel = rpc.connect(str(tmp_path / "hooks.sock"))
+    unlimited = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
+    channel = grpc.aio.insecure_channel(f"unix:{tmp_path}/hooks.sock", options=unlimited)
 
     async def call(method: str, request: Any, metadata: Any = ()) -> tuple[Any, dict[str, str]]:
         response = hooks.PodSandboxHookResponse if method in SANDBOX_STAGES else hooks.ContainerResourceHookResponse
-        running = rpc.caller(channel, f"/{SERVICE}/{method}", type(request), response)(
-            request, timeout=5, metadata=metadata
+        unary = channel.unary_unary(
+            f"/{SERVICE}/{method}",
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=response.FromString,
         )
+        running = unary(request, timeout=5, metadata=metadata)
         initial = dict(await running.initial_metadata())
         return await running, initial
 
@@ -170,3 +184,22 @@ def test_a_directory_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:
     with pytest.raises(OSError, match=r"koord-qosd\.json"):
         registration.write(tmp_path, "{}")
     assert [entry.name for entry in tmp_path.iterdir()] == [registration.FILE_NAME]
+
+
+async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() -> None:
+    free = asyncio.Event()
+    server = HookServer(lambda: rules(V2), Metrics(), room_for=lambda uid: free.wait() if uid == "new" else None)
+    create = server.methods()[f"/{SERVICE}/PreCreateContainerHook"]
+
+    def request(uid: str) -> bytes:
+        pod: dict[str, Any] = {**BE_POD, "pod_meta": {"namespace": "default", "name": "job", "uid": uid}}
+        return hooks.ContainerResourceHookRequest(**pod).SerializeToString()
+
+    at_once = create(request("other"), {PROXY_METADATA: b"0.1.0"})
+    later = create(request("new"), {PROXY_METADATA: b"0.1.0"})
+    assert isinstance(at_once, Reply) and not isinstance(later, Reply)
+    waiting = asyncio.ensure_future(later)
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    free.set()
+    assert await asyncio.wait_for(waiting, 1) == at_once

@@ -6,6 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+import yaml
 
 from koord.service.config import ConfigError
 from qosd.options import Options, parse
@@ -20,6 +21,16 @@ from qosd.options import Options, parse
         ("hook-socket: 1", "hook-socket = 1: must be str"),
         ("remove-hookserver-file: 1", "must be bool"),
         ("runtime-timeout: true", "must be float"),
+        ("tick-interval: 0", "tick-interval = 0: must be more than 0 and at most 60 seconds"),
+        ("tick-interval: .nan", "must be more than 0 and at most 60 seconds"),
+        ("tick-interval: .inf", "must be more than 0 and at most 60 seconds"),
+        ("runtime-timeout: -1", "runtime-timeout = -1: must be more than 0"),
+        ("journal-rows: 0", "journal-rows = 0: must be more than 0"),
+        ("journal-rows: 1.5", "journal-rows = 1.5: must be int"),
+        ("nri-plugin-index: 10", "nri-plugin-index = 10: must be str"),
+        ("nri-plugin-index: 'a1'", "nri-plugin-index = 'a1': must be two digits"),
+        ("dry-run: 'yes'", "dry-run = 'yes': must be bool"),
+        ("state-dir: []", "state-dir = []: must be str"),
         ("[", "is not YAML"),
     ],
 )
@@ -37,20 +48,29 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "complaint"),
     [
-        ["--failure-policy", "fail"],
-        ["--log-level", "loud"],
-        ["--no-such"],
-        ["--hook-s", "x"],
-        ["--runtime-timeout", "soon"],
+        (["--failure-policy", "fail"], "--failure-policy: invalid choice: 'fail'"),
+        (["--log-level", "loud"], "--log-level: invalid choice: 'loud'"),
+        (["--no-such"], "unrecognized arguments: --no-such"),
+        (["--hook-s", "x"], "unrecognized arguments: --hook-s x"),
+        (["--runtime-timeout", "soon"], "--runtime-timeout: 'soon' is no number"),
+        (["--tick-interval", "0"], "--tick-interval: '0' must be more than 0 and at most 60 seconds"),
+        (["--tick-interval", "nan"], "--tick-interval: 'nan' must be more than 0"),
+        (["--tick-interval", "61"], "at most 60 seconds"),
+        (["--journal-rows", "-5"], "--journal-rows: '-5' must be more than 0"),
+        (["--journal-rows", "1e3"], "--journal-rows: '1e3' is no number"),
+        (["--nri-plugin-index", "5"], "--nri-plugin-index: '5' must be two digits"),
+        (["--dry-run=maybe"], "--no-dry-run: ignored explicit argument 'maybe'"),
     ],
 )
-def test_a_bad_flag_is_a_usage_error(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_bad_flag_is_a_usage_error(arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         parse(arguments)
+    said = capsys.readouterr().err
     assert caught.value.code == 2
-    assert "usage: koord-qosd" in capsys.readouterr().err
+    assert "usage: koord-qosd" in said
+    assert complaint in said
 
 
 def test_defaults() -> None:
@@ -68,9 +88,22 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
     )
 
 
-def test_every_option_has_a_flag_and_a_key(tmp_path: Path) -> None:
-    for option in fields(Options):
-        default = getattr(Options(), option.name)
-        flag = "--" + option.name.replace("_", "-")
-        arguments = [flag] if isinstance(default, bool) else [flag, str(default)]
-        assert getattr(parse(arguments), option.name) in (default, True)
+OTHER = {"failure_policy": "Fail", "log_level": "debug", "nri_plugin_index": "77"}
+
+
+@pytest.mark.parametrize("name", [option.name for option in fields(Options)])
+def test_every_option_has_a_flag_and_a_key(tmp_path: Path, name: str) -> None:
+    default = getattr(Options(), name)
+    given = OTHER.get(name, (not default) if isinstance(default, bool) else type(default)("7"))
+    flag = "--" + name.replace("_", "-")
+    assert getattr(parse([flag] if given is True else [flag, str(given)]), name) == given
+    file = tmp_path / "qosd.yaml"
+    file.write_text(yaml.safe_dump({flag[2:]: str(given) if isinstance(given, Path) else given}))
+    assert getattr(parse(["--config", str(file)]), name) == given
+
+
+def test_a_switch_of_the_file_can_be_turned_off(tmp_path: Path) -> None:
+    file = tmp_path / "qosd.yaml"
+    file.write_text("dry-run: true\n")
+    assert parse(["--config", str(file)]).dry_run
+    assert not parse(["--config", str(file), "--no-dry-run"]).dry_run

@@ -8,6 +8,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.model import formulas
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Stage
@@ -136,6 +137,16 @@ def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
     assert echo.pod_cgroup_parent == request.pod_cgroup_parent
     assert echo.container_resources.oom_score_adj == request.container_resources.oom_score_adj
     assert not translate.sparse_container(edits).HasField("pod_cgroup_parent")
+
+
+@settings(max_examples=200, deadline=None)
+@given(REQUESTS, RULES, st.sampled_from(list(Stage)))
+def test_what_was_computed_can_be_computed_again(
+    request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
+) -> None:
+    edits = engine.decide(PodContext.read(translate.container_request(request, stage)), by)
+    computed = [edit for edit in edits.items if edit.computed]
+    assert [str(formulas.recompute(edit.computed)) for edit in computed] == [str(edit.value) for edit in computed]
 
 
 @settings(max_examples=100, deadline=None)

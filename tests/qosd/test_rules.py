@@ -28,6 +28,10 @@ def source(file: Path, metrics: Metrics | None = None) -> RulesSource:
         ("node: {sharedPools: {ls: [{socket: 0}]}}", "node.sharedPools.ls[0]: an object lacks cpuset"),
         ("node: {sharedPool: {}}", "node.sharedPool: 'sharedPool' is no key of this section"),
         ("node: {systemQOS: {cpuset: 14}}", "node.systemQOS.cpuset: 14 is not a string"),
+        ("node: {systemQOS: {cpusetExclusive: 1}}", "node.systemQOS.cpusetExclusive: 1 is neither true nor false"),
+        ("node: {reservation: {reservedCPUs: x}}", "node.reservation.reservedCPUs: 'x' is not a CPU list"),
+        ("node: {reservation: {resources: {cpu: -1}}}", "node.reservation.resources.cpu: '-1' is negative"),
+        ("node: {reservation: {applyPolicy: x}}", "'x' is not one of Default, ReservedCPUsOnly"),
         ("node: {cpuNormalizationRatio: 0}", "node.cpuNormalizationRatio: 0 is neither -1 (off) nor a positive number"),
         ("node: {hooks: {cpusets: true}}", "node.hooks: 'cpusets' is no hook; there are batchResource"),
         ("node: {hooks: {cpuset: 1}}", "node.hooks.cpuset: 1 is neither true nor false"),
@@ -99,7 +103,8 @@ node:
     ls: [{socket: 0, node: 1, cpuset: "8-13"}, {socket: 0, node: 0, cpuset: "4,5,6"}]
     be: [{cpuset: "2-13"}]
   beCPUManager: true
-  systemQOS: {cpuset: "14"}
+  systemQOS: {cpuset: "14", cpusetExclusive: false}
+  reservation: {reservedCPUs: "15", resources: {cpu: 1500m, memory: 1Gi}, applyPolicy: ReservedCPUsOnly}
   cpuNormalizationRatio: "1.20"
   disableUnsetCPUQuota: true
   resctrl: {runtimeVerified: true}
@@ -112,6 +117,7 @@ node:
     assert node.ls_pools == (Pool(0, 0, "4-6"), Pool(0, 1, "8-13"))
     assert node.be_pools == (Pool(0, 0, "2-13"),)
     assert (node.system_cpuset, node.cpu_normalization_ratio) == ("14", Fraction(6, 5))
+    assert (node.system_exclusive, node.reserved_cpus, node.reserved_cpu_milli) == (False, "15", 1500)
     assert (node.be_cpu_manager, node.unset_cpu_quota, node.rdt_verified) == (True, False, True)
     assert node.allocatable_memory_bytes == 62 << 30
     assert not rules.current.enabled("memory")

@@ -1,0 +1,133 @@
+"""Writer and undo record on the kernel's own files: what it answers, and that restoring leaves no trace."""
+
+from __future__ import annotations
+
+import errno
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from integration.host.groups import CONTROLLERS, Groups
+from koord.host.files import Target, Value
+from koord.host.order import Change, disturbed_by, order
+from koord.host.undo import Outcome, UndoRecord, restore
+from koord.host.writer import RULES, Unsupported, Vanished, WriteError
+
+
+@pytest.fixture
+def kernel() -> Iterator[Groups]:
+    groups = Groups(f"/koord-test-{os.getpid()}")
+    with groups.made(f"{groups.top}/pod", f"{groups.top}/pod/box"):
+        for group in ("/pod", "/pod/box"):
+            groups.fill_cpuset(groups.top + group)
+        yield groups
+
+
+@pytest.mark.parametrize(
+    ("before", "name", "value", "number"),
+    [
+        ([("/pod", "cpu_quota", 5000)], "cpu_quota", 6000, errno.EINVAL),
+        ([("/pod/box", "cpu_quota", 5000)], "cpu.max.burst", 6000, errno.EINVAL),
+        ([("/pod/box", "cpu.idle", 1)], "cpu_shares", 512, errno.EINVAL),
+        ([("/pod/box", "cpuset_cpus", "0"), ("/pod", "cpuset_cpus", "0")], "cpuset_cpus", "0-1", errno.EACCES),
+        ([("/pod/box", "memory_limit_in_bytes", 1 << 24)], "memory_swap_limit_in_bytes", 1 << 23, errno.EINVAL),
+    ],
+)
+def test_refusals_name_the_kernels_rule(
+    kernel: Groups, before: list[tuple[str, str, Value]], name: str, value: Value, number: int
+) -> None:
+    for group, prepared, wanted in before:
+        kernel.writer.write(Target(kernel.top + group, prepared), wanted)
+    with pytest.raises(WriteError) as refused:
+        kernel.writer.write(Target(f"{kernel.top}/pod/box", name), value)
+    assert (refused.value.errno, refused.value.rule) == (number, RULES[name][number])
+
+
+def test_a_parent_may_not_lose_a_cpu_of_its_child(kernel: Groups) -> None:
+    with pytest.raises(WriteError) as refused:
+        kernel.writer.write(Target(f"{kernel.top}/pod", "cpuset_cpus"), "0")
+    assert (refused.value.errno, refused.value.rule) == (errno.EBUSY, "v1: must hold every child's set")
+
+
+def test_gone_and_unsupported(kernel: Groups) -> None:
+    with pytest.raises(Unsupported):
+        kernel.writer.write(Target(f"{kernel.top}/pod", "cpu.bvt_warp_ns"), 2)
+    with pytest.raises(Vanished):
+        kernel.writer.write(Target(f"{kernel.top}/none", "cpu_quota"), 5000)
+
+
+def test_a_cpu_set_cannot_be_emptied_under_a_process(kernel: Groups) -> None:
+    box = Target(f"{kernel.top}/pod/box", "cpuset_cpus")
+    kernel.writer.write(box, "0")
+    assert kernel.writer.attainable(box, "") == ""
+    with subprocess.Popen(["sleep", "60"]) as sleeper:
+        try:
+            (kernel.file(box).parent / "cgroup.procs").write_text(str(sleeper.pid))
+            with pytest.raises(WriteError, match="cannot be emptied"):
+                kernel.writer.write(box, "")
+            assert kernel.writer.attainable(box, "") == kernel.cpus
+        finally:
+            sleeper.kill()
+
+
+DECIDED: list[tuple[str, str, Value]] = [
+    ("/pod/box", "cpu_quota", 20_000),
+    ("/pod", "cpu_quota", 30_000),
+    ("/pod/box", "cpu.max.burst", 10_000),
+    ("/pod", "cpu_shares", 2),
+    ("/pod/box", "cpu.idle", 1),
+    ("/pod", "cpuset_cpus", "1"),
+    ("/pod/box", "cpuset_cpus", "1"),
+    ("/pod/box", "memory_limit_in_bytes", 50_000_001),
+    ("/pod/box", "memory_swap_limit_in_bytes", 60_000_001),
+]
+
+
+def test_restore_leaves_every_file_byte_for_byte(kernel: Groups, tmp_path: Path) -> None:
+    for group, name, value in [("/pod/box", "cpu_shares", 512), ("/pod/box", "cpu_quota", 90_000)]:
+        kernel.writer.write(Target(kernel.top + group, name), value)
+    before = _texts(kernel)
+    record = UndoRecord(tmp_path / "undo", _boot_id())
+    _enforce(kernel, record, [Target(kernel.top + group, name) for group, name, _ in DECIDED])
+    record.close()
+    assert _texts(kernel) != before
+    with UndoRecord(tmp_path / "undo", _boot_id()) as again:
+        assert {line.outcome for line in restore(kernel.writer, again)} == {Outcome.RESTORED}
+        assert again.entries == ()
+    assert _texts(kernel) == before
+
+
+def _boot_id() -> str:
+    return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def _enforce(kernel: Groups, record: UndoRecord, targets: list[Target]) -> None:
+    """As the actuator does: remember, then write, in the kernel's order."""
+    changes = [
+        Change(target, kernel.writer.read(target), value)
+        for target, (_, _, value) in zip(targets, DECIDED, strict=True)
+    ]
+    for step in order(changes, 1):
+        for other in disturbed_by(step.target):
+            found = kernel.writer.look(other)
+            assert found is not None
+            record.remember(other, found, None)
+        found = kernel.writer.look(step.target)
+        assert found is not None
+        record.remember(step.target, found, step.value)
+        kernel.writer.write(step.target, step.value)
+
+
+def _texts(kernel: Groups) -> dict[str, bytes]:
+    """Every file that can be both read and written, except lists of processes and counters."""
+    moving = ("tasks", "cgroup.procs", "memory.max_usage_in_bytes", "memory.kmem.max_usage_in_bytes")
+    found = {}
+    for group in (kernel.top, f"{kernel.top}/pod", f"{kernel.top}/pod/box"):
+        for controller in CONTROLLERS:
+            for file in kernel.tree.directory(group, controller).iterdir():
+                if file.is_file() and file.stat().st_mode & 0o600 == 0o600 and file.name not in moving:
+                    found[str(file)] = file.read_bytes()
+    return found

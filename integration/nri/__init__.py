@@ -1,0 +1,1 @@
+"""qosd's NRI plugin on a real containerd 2.x."""

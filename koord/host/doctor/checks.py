@@ -1,0 +1,52 @@
+"""The table of checks, in the order of the report: what must be there first, comes first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from koord.host.doctor import kernel, koord, kubernetes
+from koord.host.doctor.facts import Facts
+from koord.host.doctor.finding import Finding
+
+Check = Callable[[Facts], Finding]
+
+CHECKS: tuple[Check, ...] = (
+    kernel.kernel,
+    kernel.cgroup_version,
+    kernel.controllers,
+    kubernetes.kubelet,
+    kernel.kubelet_tree,
+    kubernetes.cgroup_driver,
+    kubernetes.cpu_manager,
+    kubernetes.in_place_resize,
+    kubernetes.kubelet_memory_qos,
+    kernel.swap,
+    kubernetes.runtime,
+    kubernetes.runtime_config,
+    kubernetes.cri_events,
+    kubernetes.nri,
+    kernel.psi,
+    kernel.cpu_idle,
+    kernel.cpu_burst,
+    kernel.group_identity,
+    kernel.memory_qos,
+    kernel.cpuset_partition,
+    kernel.resctrl,
+    kernel.perf,
+    koord.daemon,
+    koord.unit,
+    koord.open_files,
+    koord.rules,
+    koord.hook_file,
+    koord.front_end,
+    koord.loops,
+    koord.contested,
+    koord.journal_space,
+    koord.journal_drops,
+    koord.undo_record,
+)
+
+
+def examine(facts: Facts) -> tuple[Finding, ...]:
+    """One finding per check."""
+    return tuple(check(facts) for check in CHECKS)

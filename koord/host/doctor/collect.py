@@ -1,0 +1,160 @@
+"""All facts of a node, read once below one root directory.
+
+Two things are no files and come from the caller: what the runtime answers to CRI's Version, and free disk space. Both
+are functions, so that a recorded tree can answer them too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from koord.host import cgroup, kubelet, layout, support
+from koord.host.doctor import settings
+from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
+from koord.host.doctor.node import Node
+from koord.host.kubelet import Kubelet
+
+CGROUP_ROOT = "/sys/fs/cgroup"
+STATE_DIRECTORY = "/var/lib/koord"
+_CORE_PMUS = ("cpu", "cpu_core", "armv8_pmuv3", "armv8_pmuv3_0")
+_RESCTRL_OWN = ("info", "mon_groups", "mon_data")
+
+AskRuntime = Callable[[str], tuple[str, str] | None]
+FreeBytes = Callable[[Path], int | None]
+
+
+def free_bytes(path: Path) -> int | None:
+    """Space for root in the file system of ``path`` or of its nearest parent that exists."""
+    for directory in (path, *path.parents):
+        try:
+            found = os.statvfs(directory)
+        except FileNotFoundError:
+            continue
+        except OSError:
+            return None
+        return found.f_bavail * found.f_frsize
+    return None
+
+
+def collect(
+    root: Path,
+    ask_runtime: AskRuntime,
+    free: FreeBytes = free_bytes,
+    runtime_socket: str = "",
+    daemon: DaemonFacts | None = None,
+    daemon_says: str = "",
+) -> Facts:
+    """The facts of the node at ``root``; ``ask_runtime`` is called with the path of the runtime's socket here."""
+    node = Node(root)
+    process = _kubelet(node)
+    said = settings.kubelet(node, process)
+    socket = runtime_socket or settings.runtime_socket(node, said.runtime_endpoint)
+    mountinfo = node.text("/proc/self/mountinfo") or ""
+    told = ask_runtime(str(node.at(socket))) if node.exists(socket) else None
+    return Facts(
+        kernel_release=(node.text("/proc/sys/kernel/osrelease") or "").strip(),
+        systemd=_systemd(node),
+        psi=node.text("/proc/pressure/cpu") is not None,
+        swap_bytes=_swap_bytes(node.text("/proc/meminfo") or ""),
+        cpu_flags=_cpu_flags(node.text("/proc/cpuinfo") or ""),
+        resctrl_mounted=node.exists("/sys/fs/resctrl/schemata"),
+        resctrl_classes=_resctrl_classes(node),
+        perf_paranoid=_number(node.text("/proc/sys/kernel/perf_event_paranoid")),
+        perf_hardware=any(node.exists(f"/sys/bus/event_source/devices/{name}") for name in _CORE_PMUS),
+        cgroup=_cgroup(node, mountinfo, process),
+        kubelet=said,
+        runtime=settings.runtime(node, socket, told),
+        koord=_koord(node, mountinfo, free),
+        daemon=daemon,
+        daemon_says=daemon_says,
+    )
+
+
+def _systemd(node: Node) -> bool | None:
+    name = node.text("/proc/1/comm")
+    return None if name is None else name.strip() == "systemd"
+
+
+def _swap_bytes(meminfo: str) -> int:
+    found = re.search(r"^SwapTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    return int(found.group(1)) * 1024 if found else 0
+
+
+def _cpu_flags(cpuinfo: str) -> frozenset[str]:
+    found = re.search(r"^flags\s*:(.*)$", cpuinfo, re.MULTILINE)
+    return frozenset(found.group(1).split()) if found else frozenset()
+
+
+def _resctrl_classes(node: Node) -> frozenset[str]:
+    names = node.names("/sys/fs/resctrl")
+    return frozenset(
+        name for name in names if name not in _RESCTRL_OWN and node.exists(f"/sys/fs/resctrl/{name}/schemata")
+    )
+
+
+def _number(text: str | None) -> int | None:
+    try:
+        return None if text is None else int(text)
+    except ValueError:
+        return None
+
+
+def _kubelet(node: Node) -> Kubelet:
+    """The running kubelet. A recorded tree has no /proc/PID/root, so its files are looked for below the tree itself."""
+    found = kubelet.find(node.at("/proc"), node.root)
+    return found if found.root.exists() else replace(found, root=node.root)
+
+
+def _cgroup(node: Node, mountinfo: str, process: Kubelet) -> CgroupFacts:
+    tree = cgroup.detect(node.at(CGROUP_ROOT), mountinfo)
+    if tree.version == 1 and not tree.controllers:
+        return CgroupFacts()
+    claims = kubelet.claims(process, [node.at(file) for file in kubelet.RUNTIME_CONFIGS])
+    found = layout.detect(tree, claims)
+    group = found.kubepods
+    v2 = tree.version == 2
+    enabled = node.text(f"{CGROUP_ROOT}{group}/cgroup.subtree_control") if v2 and group else None
+    listed = (node.text(f"{CGROUP_ROOT}/cgroup.controllers") or "").split() if v2 else tree.controllers
+    return CgroupFacts(
+        version=tree.version,
+        hybrid=tree.unified is not None,
+        controllers=frozenset(listed),
+        kube_root=group,
+        kube_root_exists=bool(group) and tree.exists(group),
+        driver=found.driver.value if found.driver else "",
+        layout_problems=tuple(map(node.plain, found.problems)),
+        enabled_for_pods=None if enabled is None else frozenset(enabled.split()),
+        support=support.survey(tree, tuple(found.tiers.values())),
+    )
+
+
+def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
+    hook = settings.json_file(node, settings.HOOK_FILE)
+    endpoint = hook.text("remote-endpoint").removeprefix("unix://")
+    rules = settings.yaml_file(node, settings.RULES_FILE)
+    unit_file, open_files = settings.unit(node)
+    return KoordFacts(
+        hook_file=hook.file,
+        hook_endpoint=endpoint,
+        hook_endpoint_exists=bool(endpoint) and node.exists(endpoint),
+        hook_problem=hook.problem,
+        unit_file=unit_file,
+        unit_open_files=open_files,
+        rules_file=rules.file,
+        rules_problem=rules.problem,
+        rules_cpu_manager_policy=rules.text("node", "cpuManagerPolicy"),
+        state_free_bytes=free(node.at(STATE_DIRECTORY)),
+        run_is_tmpfs=_is_tmpfs(mountinfo, "/run"),
+    )
+
+
+def _is_tmpfs(mountinfo: str, point: str) -> bool | None:
+    """Is ``point`` a tmpfs mount? None if the mounts are not known."""
+    if not mountinfo:
+        return None
+    kinds = [line.partition(" - ")[2].split()[:1] for line in mountinfo.splitlines() if line.split()[4:5] == [point]]
+    return kinds[-1:] == [["tmpfs"]]

@@ -1,0 +1,134 @@
+"""What the kernel and its cgroup trees offer, and what Koord does where they do not."""
+
+from __future__ import annotations
+
+from koord.host.doctor.facts import Facts
+from koord.host.doctor.finding import Finding, Status
+
+_OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
+_NEEDED = {1: ("cpu", "cpuset", "memory"), 2: ("cpu", "cpuset", "memory", "io")}
+_RDT_FLAGS = {"cat_l3": "cache allocation", "mba": "bandwidth allocation", "cqm_occup_llc": "cache monitoring"}
+_UNKNOWN_TREE = "no cgroup of kubelet's exists yet, so this cannot be seen"
+
+
+def kernel(facts: Facts) -> Finding:
+    version = facts.kernel
+    if version is None:
+        said = facts.kernel_release or "unknown"
+        return Finding("kernel", _WARN, f"release {said!r} is not understood", "see /proc/sys/kernel/osrelease")
+    text = f"Linux {facts.kernel_release}"
+    if version < (4, 18):
+        return Finding("kernel", _FAIL, f"{text} is older than 4.18", "use a newer kernel")
+    if version < (5, 15):
+        return Finding("kernel", _WARN, f"{text} lacks cpu.idle (5.15)", "a kernel from 5.15 on lets BE yield more")
+    return Finding("kernel", _OK, text)
+
+
+def cgroup_version(facts: Facts) -> Finding:
+    cgroup = facts.cgroup
+    if cgroup.version is None:
+        return Finding("cgroup-version", _FAIL, "no cgroup hierarchy is mounted", "mount cgroup2 at /sys/fs/cgroup")
+    if cgroup.version == 2:
+        return Finding("cgroup-version", _OK, "cgroup v2")
+    beside = ", with a v2 tree beside it that gives pressure per container" if cgroup.hybrid else ""
+    return Finding(
+        "cgroup-version",
+        _INFO,
+        f"cgroup v1{beside}: no memory.high, memory.low, io limits or cpuset partitions",
+        "boot with systemd.unified_cgroup_hierarchy=1 for memory QoS",
+    )
+
+
+def controllers(facts: Facts) -> Finding:
+    cgroup = facts.cgroup
+    needed = _NEEDED.get(cgroup.version or 0, ())
+    missing = [name for name in needed if name not in cgroup.controllers]
+    if not needed or missing:
+        remedy = "look for cgroup_disable= on the kernel's command line"
+        return Finding("controllers", _FAIL, f"missing: {', '.join(missing) or 'all'}", remedy)
+    off = [name for name in needed if cgroup.enabled_for_pods is not None and name not in cgroup.enabled_for_pods]
+    if off:
+        remedy = f"kubelet enables them when it starts: restart it, or write +NAME to {cgroup.kube_root}'s file"
+        return Finding(
+            "controllers", _FAIL, f"off in cgroup.subtree_control of kubelet's tree: {', '.join(off)}", remedy
+        )
+    return Finding("controllers", _OK, ", ".join(needed))
+
+
+def kubelet_tree(facts: Facts) -> Finding:
+    cgroup = facts.cgroup
+    if not cgroup.kube_root_exists:
+        expected = f"; {cgroup.kube_root} is expected" if cgroup.kube_root else ""
+        return Finding("kubelet-tree", _WARN, f"there is no cgroup of kubelet's{expected}", "start kubelet")
+    return Finding("kubelet-tree", _OK, f"pods are below {cgroup.kube_root} ({cgroup.driver} driver)")
+
+
+def psi(facts: Facts) -> Finding:
+    if facts.psi:
+        return Finding("psi", _OK, "pressure is measured")
+    return Finding("psi", _WARN, "/proc/pressure is missing: interference is seen late", "boot with psi=1")
+
+
+def cpu_idle(facts: Facts) -> Finding:
+    return _file(facts, "cpu.idle", "cpu-idle", "BE pods can be made idle class", "BE pods yield by weight alone")
+
+
+def cpu_burst(facts: Facts) -> Finding:
+    return _file(facts, "cpu.max.burst", "cpu-burst", "CFS burst is there", "bursts are given by raising the quota")
+
+
+def group_identity(facts: Facts) -> Finding:
+    if facts.cgroup.has("cpu.bvt_warp_ns"):
+        return Finding("group-identity", _OK, "a vendor kernel with cpu.bvt_warp_ns")
+    return Finding("group-identity", _INFO, "no cpu.bvt_warp_ns (vendor kernels only): weights and cpu.idle instead")
+
+
+def memory_qos(facts: Facts) -> Finding:
+    if facts.cgroup.has("memory.high"):
+        return Finding("memory-qos", _OK, "memory.min, memory.low and memory.high are there")
+    if facts.cgroup.version == 2 and not facts.cgroup.kube_root_exists:
+        return Finding("memory-qos", _INFO, _UNKNOWN_TREE)
+    return Finding("memory-qos", _INFO, "no memory.high here: memory QoS does nothing but limits", "use cgroup v2")
+
+
+def cpuset_partition(facts: Facts) -> Finding:
+    version = facts.kernel
+    if facts.cgroup.version == 2 and version is not None and version >= (6, 7):
+        return Finding("cpuset-partition", _OK, "remote cpuset partitions are possible")
+    return Finding("cpuset-partition", _INFO, "no remote cpuset partitions (cgroup v2, Linux 6.7): plain CPU sets")
+
+
+def resctrl(facts: Facts) -> Finding:
+    able = [text for flag, text in _RDT_FLAGS.items() if flag in facts.cpu_flags]
+    if not able:
+        return Finding("resctrl", _INFO, "the CPU has no RDT: caches and bandwidth are shared without limits")
+    if not facts.resctrl_mounted:
+        remedy = "mount -t resctrl resctrl /sys/fs/resctrl"
+        return Finding("resctrl", _WARN, f"the CPU has {', '.join(able)}, and resctrl is not mounted", remedy)
+    return Finding("resctrl", _OK, f"{', '.join(able)}; groups: {', '.join(sorted(facts.resctrl_classes)) or 'none'}")
+
+
+def perf(facts: Facts) -> Finding:
+    if not facts.perf_hardware:
+        return Finding("perf", _INFO, "no hardware counters (a virtual machine?): no cycles per instruction")
+    if facts.perf_paranoid is not None and facts.perf_paranoid > 2:
+        remedy = "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON for koord-qosd"
+        return Finding("perf", _WARN, f"perf_event_paranoid is {facts.perf_paranoid}", remedy)
+    return Finding("perf", _OK, "hardware counters")
+
+
+def swap(facts: Facts) -> Finding:
+    if not facts.swap_bytes:
+        return Finding("swap", _OK, "no swap")
+    size = f"{facts.swap_bytes / (1 << 30):.1f} GiB of swap"
+    if facts.kubelet.running and facts.kubelet.fail_swap_on:
+        return Finding("swap", _WARN, f"{size}, and kubelet's failSwapOn is true", "swapoff -a, or failSwapOn: false")
+    return Finding("swap", _INFO, f"{size}: a container's memory limit does not bound what it swaps")
+
+
+def _file(facts: Facts, row: str, check: str, there: str, instead: str) -> Finding:
+    if facts.cgroup.has(row):
+        return Finding(check, _OK, there)
+    if not facts.cgroup.kube_root_exists:
+        return Finding(check, _INFO, _UNKNOWN_TREE)
+    return Finding(check, _INFO, f"no {row}: {instead}", "a newer kernel has it")

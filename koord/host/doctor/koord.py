@@ -1,0 +1,125 @@
+"""Koord's own installation, and how the running daemon fares."""
+
+from __future__ import annotations
+
+from koord.host.doctor.facts import Facts
+from koord.host.doctor.finding import Finding, Status
+
+_OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
+_OPEN_FILES = 65_536  # a collector keeps some 14 files per container open
+_MIN_OPEN_FILES = 4_096
+_MIN_FREE_BYTES = 64 << 20
+_FREE_BYTES = 256 << 20
+_SHOWN = 3
+_RECONCILER = "reconciler"  # always there, beside whoever acts
+
+
+def daemon(facts: Facts) -> Finding:
+    if facts.daemon is None:
+        return Finding("daemon", _WARN, facts.daemon_says or "not asked", "systemctl start koord-qosd")
+    return Finding("daemon", _OK, f"koord-qosd {facts.daemon.version} answers")
+
+
+def unit(facts: Facts) -> Finding:
+    if not facts.systemd:
+        return Finding("systemd-unit", _INFO, "systemd is not process 1 here: something else must restart koord-qosd")
+    if not facts.koord.unit_file:
+        remedy = "install systemd/koord-qosd.service, or run the DaemonSet"
+        return Finding("systemd-unit", _WARN, "koord-qosd.service is not installed", remedy)
+    return Finding("systemd-unit", _OK, facts.koord.unit_file)
+
+
+def open_files(facts: Facts) -> Finding:
+    limit = facts.daemon.open_files_limit if facts.daemon else facts.koord.unit_open_files
+    if limit is None:
+        return Finding("open-files", _INFO, "the daemon's limit cannot be told: it is not running, and no unit says it")
+    remedy = f"LimitNOFILE={_OPEN_FILES} in koord-qosd.service"
+    if limit < _MIN_OPEN_FILES:
+        return Finding("open-files", _FAIL, f"koord-qosd may open {limit} files: too few from 75 pods on", remedy)
+    if limit < _OPEN_FILES:
+        return Finding("open-files", _WARN, f"koord-qosd may open {limit} files", remedy)
+    return Finding("open-files", _OK, f"koord-qosd may open {limit} files")
+
+
+def rules(facts: Facts) -> Finding:
+    said = facts.daemon.rules_warnings if facts.daemon else ()
+    problem = facts.koord.rules_problem
+    if said or problem:
+        return Finding("rules", _WARN, _some(said) or problem, "correct the rules file; it is read again at once")
+    where = facts.koord.rules_file
+    return Finding("rules", _OK, where) if where else Finding("rules", _INFO, "no rules file: built-in defaults")
+
+
+def hook_file(facts: Facts) -> Finding:
+    koord = facts.koord
+    if koord.hook_problem:
+        return Finding("hook-file", _WARN, koord.hook_problem, "restart koord-qosd: it writes the file again")
+    if not koord.hook_file:
+        return Finding("hook-file", _INFO, "no hook-server file: a runtime proxy, if there is one, asks no hooks")
+    if not koord.hook_endpoint_exists:
+        remedy = "start koord-qosd, or remove the file"
+        return Finding("hook-file", _WARN, f"{koord.hook_file} names {koord.hook_endpoint}: no such socket", remedy)
+    return Finding("hook-file", _OK, f"{koord.hook_file} names {koord.hook_endpoint}")
+
+
+def front_end(facts: Facts) -> Finding:
+    if facts.daemon is None:
+        return Finding("front-end", _INFO, "only the running daemon knows which front end acts")
+    acting, attached = facts.daemon.acting_front_end, facts.daemon.attached_front_ends
+    others = [name for name in attached if name not in (acting, _RECONCILER)]
+    if acting == _RECONCILER:
+        text = "no proxy and no NRI is attached: containers get their values just after they start"
+        return Finding("front-end", _INFO, text, "point kubelet at koord-runtime-proxy, or enable NRI")
+    rest = f"; {', '.join(others)} attached too, and told nothing" if others else ""
+    return Finding("front-end", _OK, f"{acting or 'nobody'} acts{rest}")
+
+
+def loops(facts: Facts) -> Finding:
+    if facts.daemon is None:
+        return Finding("loops", _INFO, "only the running daemon knows how its collectors fare")
+    failing = facts.daemon.failing_loops
+    if failing:
+        return Finding("loops", _WARN, f"failing: {_some(failing)}", "koordctl node shows errors and ages")
+    return Finding("loops", _OK, "every collector and source succeeds")
+
+
+def contested(facts: Facts) -> Finding:
+    found = facts.daemon.contested if facts.daemon else ()
+    if found:
+        remedy = "koordctl explain file PATH says who else writes; stop one of the writers"
+        return Finding("contested", _WARN, f"another writer insists on {_some(found)}", remedy)
+    return Finding("contested", _OK if facts.daemon else _INFO, "no contested file" if facts.daemon else "not asked")
+
+
+def journal_space(facts: Facts) -> Finding:
+    free = facts.koord.state_free_bytes
+    if free is None:
+        return Finding("journal-space", _INFO, "free space for the journal cannot be told")
+    text = f"{free / (1 << 20):.0f} MiB free for the journal"
+    if free < _FREE_BYTES:
+        remedy = "free space below /var/lib/koord, or the journal drops entries"
+        return Finding("journal-space", _FAIL if free < _MIN_FREE_BYTES else _WARN, text, remedy)
+    return Finding("journal-space", _OK, text)
+
+
+def journal_drops(facts: Facts) -> Finding:
+    dropped = facts.daemon.journal_dropped if facts.daemon else 0
+    if dropped:
+        return Finding("journal-drops", _WARN, f"{dropped} journal entries were dropped", "see check journal-space")
+    return Finding("journal-drops", _OK if facts.daemon else _INFO, "none" if facts.daemon else "not asked")
+
+
+def undo_record(facts: Facts) -> Finding:
+    if facts.koord.run_is_tmpfs is False:
+        remedy = "mount a tmpfs on /run"
+        return Finding("undo-record", _WARN, "/run is no tmpfs: the undo record wears a disk", remedy)
+    return (
+        Finding("undo-record", _OK, "/run is a tmpfs")
+        if facts.koord.run_is_tmpfs
+        else Finding("undo-record", _INFO, "what /run is cannot be told")
+    )
+
+
+def _some(all_of_them: tuple[str, ...]) -> str:
+    more = len(all_of_them) - _SHOWN
+    return "; ".join(all_of_them[:_SHOWN]) + (f"; and {more} more" if more > 0 else "")

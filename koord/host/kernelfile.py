@@ -1,0 +1,141 @@
+"""What one kernel file is: a logical name, where each cgroup version keeps it, and how it spells its value.
+
+The rows themselves are in ``files``. Errors are ValueErrors that name the file or row, the value and the rule.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+
+from koord.host.spelling import At, Spelling, Value
+from koord.host.weights import Weights
+
+_OPTIONAL = "optional "
+_QUALIFIERS = {
+    "device": re.compile(r"[0-9]{1,4}:[0-9]{1,7}", re.ASCII),
+    "pid": re.compile(r"[1-9][0-9]{0,9}", re.ASCII),
+    "group/resource": re.compile(r"(?:(?!\.)[0-9A-Za-z_.\-]{1,255})?/[0-9A-Z]{1,16}", re.ASCII),
+}
+
+
+class ParseError(ValueError):
+    """``text``, found in ``file``, is not of the form that ``file`` has; ``why`` says how."""
+
+    def __init__(self, file: str, text: str | bytes, why: object) -> None:
+        self.file, self.text, self.why = file, text, str(why)
+        shown = repr(text)
+        super().__init__(f"{file}: {shown if len(shown) <= 120 else shown[:120] + '…'}: {why}")
+
+
+class ValueRefused(ValueError):
+    """``value`` must not be written to row ``name``; ``why`` says which rule it breaks."""
+
+    def __init__(self, name: str, value: object, why: str) -> None:
+        self.name, self.value, self.why = name, value, why
+        super().__init__(f"{name}: {value!r} {why}")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """One value of one cgroup: ``group`` is its path (``/kubepods/…``, "/" = the root), or "" for a file of no cgroup.
+
+    ``name`` is a row's, with ``@`` and a device (``io.max.rbps@253:0``), pid or resctrl group where the row takes one.
+    """
+
+    group: str
+    name: str
+
+
+class Probe(StrEnum):
+    """Where one looks to learn whether this kernel has the file."""
+
+    ASSUMED = "assumed"
+    """Every kernel that is supported has it wherever the controller is on."""
+    TARGET = "target"
+    """In the target's own directory, each time."""
+    KUBEPODS = "kubepods"
+    """In any of kubelet's directories, once there is one; the root cgroup lacks the file."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelFile:
+    """One row. ``v1`` is (controller, file), ``v2`` the file; None where that version has no such file.
+
+    ``v2_read`` is read instead of ``v2`` where writing and taking effect differ. ``system`` is (root, path) of a file
+    outside the cgroup tree; root is ``proc``, ``sys`` or ``resctrl``, and ``{}`` in the path takes the qualifier.
+    ``since`` is the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions
+    on which only vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount.
+    ``takes``: what kind of ``qualifier`` a target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
+    """
+
+    name: str
+    unit: str
+    spelling: Spelling
+    v1: tuple[str, str] | None = None
+    v2: str | None = None
+    v2_read: str | None = None
+    system: tuple[str, str] | None = None
+    writable: bool = True
+    vendor_on: tuple[int, ...] = ()
+    unified: bool = False
+    since: str = ""
+    probe: Probe = Probe.ASSUMED
+    takes: str = ""
+    qualifier: str = ""
+
+    @property
+    def vendor(self) -> bool:
+        """Do only vendor kernels have it, on every cgroup version that knows it?"""
+        known = [version for version, file in ((1, self.v1), (2, self.v2)) if file is not None]
+        return bool(self.vendor_on) and all(version in self.vendor_on for version in known)
+
+    def file_name(self, version: int, for_write: bool = False) -> str | None:
+        """The file's own name on cgroup ``version``, without its directory."""
+        if self.system is not None:
+            return self.system[1].rpartition("/")[2]
+        if version == 1:
+            return None if self.v1 is None else self.v1[1]
+        return self.v2 if for_write or self.v2_read is None else self.v2_read
+
+    def parse(self, text: str, version: int, weights: Weights = Weights.LINEAR) -> Value:
+        """The canonical value of the file's ``text``; raises ParseError."""
+        try:
+            return self.spelling.parse(text, At(version, self.qualifier, weights))
+        except ValueError as error:
+            raise ParseError(self.file_name(version) or self.name, text, error) from error
+
+    def format(self, value: Value, version: int, weights: Weights = Weights.LINEAR) -> str:
+        """The text to write for ``value``; raises ValueRefused."""
+        self.check(value, version)
+        return self.spelling.format(value, At(version, self.qualifier, weights))
+
+    def check(self, value: Value, version: int) -> None:
+        """Raise ValueRefused if the kernel would refuse ``value``, or nobody may write this file."""
+        why = self._unwritable(version)
+        if not why:
+            try:
+                why = self.spelling.refusal(value, At(version, self.qualifier))
+            except ValueError as error:
+                why = str(error)
+        if why:
+            raise ValueRefused(self.name, value, why)
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int = 2) -> bool:
+        """Does the file, parsed as ``actual``, already say ``desired``?
+
+        Kernels round sizes to pages, and v2 keeps weights for shares; unless ``version`` is 1 either mapping will do.
+        """
+        return self.spelling.same(desired, actual, page_bytes, version)
+
+    def _unwritable(self, version: int) -> str:
+        if not self.writable or (self.system is None and self.file_name(version, for_write=True) is None):
+            return f"cannot be written on cgroup v{version}"
+        lacks = self.takes and not self.takes.startswith(_OPTIONAL) and not self.qualifier
+        return f"lacks its {self.takes}" if lacks else ""
+
+    def accepts(self, qualifier: str) -> bool:
+        """Is ``qualifier`` (after the ``@`` of a target's name) one that this row takes?"""
+        pattern = _QUALIFIERS.get(self.takes.removeprefix(_OPTIONAL))
+        return pattern is not None and pattern.fullmatch(qualifier) is not None

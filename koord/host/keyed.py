@@ -1,0 +1,117 @@
+"""Values that are one line of a file: of one block device (``MAJ:MIN``), or of one resource of a resctrl group.
+
+Which line is the target's qualifier. One write changes one line and leaves the others alone. The rules of
+``spelling`` hold; a device without a line has the kernel's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from koord.host.spelling import INT64_MAX, UNLIMITED, At, Exact, Value, number, words_at
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceLimit(Exact):
+    """The limit of one device (``MAJ:MIN``): on v1 a line of the file (0 lifts it), on v2 ``v2_key`` of ``io.max``."""
+
+    v2_key: str
+
+    def parse(self, text: str, at: At) -> Value:
+        words = words_at(text, at.qualifier)
+        if at.version == 2:
+            words = [word.partition("=")[2] for word in words if word.startswith(self.v2_key + "=")]
+        return UNLIMITED if not words or words[0] == "max" else int(words[0])
+
+    def format(self, value: Value, at: At) -> str:
+        if at.version == 1:
+            return f"{at.qualifier} {0 if value == UNLIMITED else value}"
+        return f"{at.qualifier} {self.v2_key}={'max' if value == UNLIMITED else value}"
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if value == UNLIMITED or 1 <= number(value) <= INT64_MAX else "is neither positive nor -1 (unlimited)"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceWeight(Exact):
+    """The weight of one device, or without one the group's own (line ``default``). No line means the default."""
+
+    low: int
+    high: int
+    default: int = 100
+
+    def parse(self, text: str, at: At) -> Value:
+        if not text.strip():
+            raise ValueError("is empty")
+        words = (at.qualifier and words_at(text, at.qualifier)) or words_at(text, "default")
+        bare = text.split(maxsplit=1)[0]
+        return int(words[0]) if words else int(bare) if bare.isdigit() else self.default
+
+    def format(self, value: Value, at: At) -> str:
+        return f"{at.qualifier or 'default'} {value}"
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if self.low <= number(value) <= self.high else f"is not in {self.low}..{self.high}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSettings:
+    """``key=value`` words of one device, such as io.cost.qos; "" when it has none. ``off`` is what clears them."""
+
+    off: str
+
+    def parse(self, text: str, at: At) -> Value:
+        return " ".join(words_at(text, at.qualifier))
+
+    def format(self, value: Value, at: At) -> str:
+        return f"{at.qualifier} {value or self.off}"
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if all("=" in word for word in str(value).split()) else "is not words of key=value"
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        """Every setting wished for is there; the kernel shows others besides, and ``95.00`` for 95."""
+        found = dict(_settings(str(actual)))
+        return all(found.get(key) == wanted for key, wanted in _settings(str(desired) or self.off))
+
+
+def _settings(text: str) -> Iterator[tuple[str, str | float]]:
+    for word in text.split():
+        key, _, setting = word.partition("=")
+        try:
+            yield key, float(setting)
+        except ValueError:
+            yield key, setting
+
+
+@dataclass(frozen=True, slots=True)
+class SchemataLine(Exact):
+    """One resource's line of a resctrl group (``0=3f;1=3f``); qualifier ``<group>/<resource>``, hex in lower case."""
+
+    def parse(self, text: str, at: At) -> Value:
+        resource = at.qualifier.rpartition("/")[2]
+        for line in text.splitlines():
+            name, colon, domains = line.strip().partition(":")
+            if colon and name.strip() == resource:
+                return _domains(domains)
+        raise ValueError(f"has no line {resource}")
+
+    def format(self, value: Value, at: At) -> str:
+        return f"{at.qualifier.rpartition('/')[2]}:{_domains(str(value))}\n"
+
+    def refusal(self, value: Value, at: At) -> str:
+        try:
+            return "" if _domains(str(value)) else "names no domain"
+        except ValueError:
+            return "is not domains such as 0=3f;1=3f"
+
+
+def _domains(text: str) -> str:
+    found = {}
+    for item in text.split(";"):
+        domain, equals, setting = item.partition("=")
+        if not equals or not setting.strip():
+            raise ValueError(f"has {item!r} where domain=setting should stand")
+        found[int(domain)] = setting.strip().lower().lstrip("0") or "0"
+    return ";".join(f"{domain}={found[domain]}" for domain in sorted(found))

@@ -1,0 +1,194 @@
+"""The tasks of a cgroup in a resctrl group: who is missing, moving them, and whom to put back.
+
+Membership is no value of a file. The kernel takes one thread id per write and moves that thread; what it forks later
+begins beside it, but a fork under way may begin in the old group, and a process that enters the cgroup from outside
+(``kubectl exec``) brings its own. So moving means: list the cgroup, write what is missing, list again until nothing is.
+
+Invariants: a task in a control group that is neither the root group nor one of the classes' was put there by someone
+else and stays; no thread is written twice by one ``move``, whose writes and rounds are bounded; a task that ends in
+between is no error. Nothing below a cgroup is left out: a container may have made cgroups of its own.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import msgspec
+
+from koord.host import resctrl
+from koord.host.cgroup import GONE, ReadError, Tree
+from koord.host.files import ParseError, Target
+from koord.host.writer import WriteError, Writer
+
+ROUNDS = 8
+MOST_WRITES = 4096
+ROOT = "root"
+"""How people call the root group, whose name is ""."""
+_MOST_GROUPS = 1024
+_LINKS_OF_A_LEAF = 2
+_THREADS = "cgroup.threads"
+_T = TypeVar("_T")
+
+
+class Placed(msgspec.Struct, frozen=True, tag="placed"):
+    """Koord moved tasks of cgroup ``group`` into ``resctrl_groups``; ``path`` and ``inode`` are the directory's."""
+
+    group: str
+    path: str
+    inode: int
+    resctrl_groups: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Cgroup:
+    """A cgroup's directory when it was looked at, and the ids of all threads in it and below it."""
+
+    path: str
+    inode: int
+    tasks: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """What one ``move`` came to. ``settled``: nobody was missing when it ended; ``error``: what ended it before."""
+
+    tasks: int
+    ended: int
+    settled: bool
+    error: Exception | None = None
+
+
+class Census:
+    """Which tasks are in which control group of the mount at ``root``: each group is read once, when first asked for.
+
+    ``classes`` are the groups that Koord may take tasks from, beside the root group. Raises ReadError, ParseError.
+    """
+
+    def __init__(self, root: Path, classes: Collection[str]) -> None:
+        self._root, self._classes = root, classes
+        self._tasks: dict[str, frozenset[int] | None] = {}
+        self._others: frozenset[int] | None = None
+
+    def of(self, group: str) -> frozenset[int] | None:
+        """The tasks of ``group``; None if there is no such group."""
+        if group not in self._tasks:
+            self._tasks[group] = resctrl.tasks(self._root, group)
+        return self._tasks[group]
+
+    def others(self) -> frozenset[int]:
+        """The tasks of all groups that are someone else's."""
+        if self._others is None:
+            names = (name for name in resctrl.groups(self._root) if name not in self._classes)
+            self._others = frozenset().union(*(self.of(name) or () for name in names))
+        return self._others
+
+    def missing(self, tasks: frozenset[int], group: str) -> frozenset[int]:
+        """Those of ``tasks`` that are to be moved for all to be in ``group``."""
+        missing = tasks - (self.of(group) or frozenset())
+        return missing - self.others() if missing else missing
+
+    def among(self, tasks: frozenset[int], groups: Collection[str]) -> frozenset[int]:
+        """Those of ``tasks`` that are in any of ``groups``."""
+        return tasks & frozenset().union(*(self.of(group) or () for group in groups))
+
+
+def look(tree: Tree, group: str) -> Cgroup | None:
+    """The cgroup ``group`` now (v1: in the CPU controller's hierarchy); None if it is gone.
+
+    Raises ReadError, ParseError, and ValueError for a path that leaves the tree.
+    """
+    file = tree.path(Target(group, _THREADS))
+    if file is None:
+        return None
+    top, name = os.path.split(file)
+    inode, tasks = _of_file(top, lambda: os.stat(top).st_ino), _tasks(f"{top}/{name}")
+    if inode is None or tasks is None:
+        return None
+    for directory in _below(top):
+        tasks |= _tasks(f"{directory}/{name}") or frozenset()
+    return Cgroup(top, inode, tasks)
+
+
+def _tasks(file: str) -> frozenset[int] | None:
+    content = _of_file(file, lambda: _content(file))
+    return None if content is None else resctrl.parse_tasks(content, file)
+
+
+def _content(file: str) -> bytes:
+    with open(file, "rb", buffering=0) as opened:
+        return opened.readall()
+
+
+def _below(top: str) -> Iterator[str]:
+    """The cgroups below ``top``, as many as are looked at."""
+    waiting = _children(top)
+    for _ in range(_MOST_GROUPS):
+        if not waiting:
+            return
+        directory = waiting.pop()
+        yield directory
+        waiting += _children(directory)
+
+
+def _children(directory: str) -> list[str]:
+    """The kernel counts them in the directory's links, so that a leaf costs no listing."""
+
+    def listed() -> list[str]:
+        if os.stat(directory).st_nlink == _LINKS_OF_A_LEAF:
+            return []
+        with os.scandir(directory) as entries:
+            return [entry.path for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+    return _of_file(directory, listed) or []
+
+
+def _of_file(path: str, read: Callable[[], _T]) -> _T | None:
+    """What ``read`` makes of ``path``; None if that is gone. Raises ReadError."""
+    try:
+        return read()
+    except OSError as error:
+        if error.errno in GONE:
+            return None
+        raise ReadError(error.errno, f"cannot read: {error.strerror}", path) from error
+
+
+def missing(tree: Tree, group: str, resctrl_group: str, classes: Collection[str]) -> frozenset[int]:
+    """The tasks of cgroup ``group`` that are to be moved now for all to be in ``resctrl_group``."""
+    found = look(tree, group)
+    return frozenset() if found is None else Census(tree.resctrl, classes).missing(found.tasks, resctrl_group)
+
+
+def to_put_back(tree: Tree, placed: Placed) -> frozenset[int] | None:
+    """The tasks of the cgroup that are where Koord moved some; None if it is gone, or another of the same path."""
+    found = look(tree, placed.group)
+    if found is None or (found.path, found.inode) != (placed.path, placed.inode):
+        return None
+    return Census(tree.resctrl, ()).among(found.tasks, placed.resctrl_groups)
+
+
+def move(writer: Writer, to: str, strays: Callable[[], Collection[int]]) -> Moved:
+    """Write ``strays()`` to resctrl group ``to``, and whoever of them is new then, until nobody is. Never raises."""
+    tried: set[int] = set()
+    moved = ended = 0
+    try:
+        for _ in range(ROUNDS):
+            new = sorted(set(strays()) - tried)
+            if not new:
+                return Moved(moved, ended, settled=True)
+            for task in new[: MOST_WRITES - len(tried)]:
+                tried.add(task)
+                if writer.move_task(to, task):
+                    moved += 1
+                else:
+                    ended += 1
+    except (WriteError, ReadError, ParseError) as error:
+        return Moved(moved, ended, settled=False, error=error)
+    return Moved(moved, ended, settled=False)
+
+
+def count(tasks: int) -> str:
+    return f"{tasks} task{'' if tasks == 1 else 's'}"

@@ -1,0 +1,204 @@
+"""What /proc says of the whole node: CPU times, memory, paging, disks, network, threads' run-queue delay.
+
+Pure functions from a file's bytes to numbers in the unit that the name says (``_ticks`` are 1/CLK_TCK s). They run
+every tick, so they look for what is wanted and leave the rest. Fails with ParseError, naming the file. A counter may
+be reset under the reader; what a difference means is the caller's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from koord.host.kernelfile import ParseError
+
+STAT, MEMINFO, VMSTAT = "/proc/stat", "/proc/meminfo", "/proc/vmstat"
+DISKSTATS, NET_DEV, CPUINFO = "/proc/diskstats", "/proc/net/dev", "/proc/cpuinfo"
+SECTOR_BYTES = 512
+"""The unit of /proc/diskstats, whatever the device's own sectors are."""
+
+
+class CPUTimes(NamedTuple):
+    """Ticks since boot. ``user`` and ``nice`` contain guests' time."""
+
+    user: int
+    nice: int
+    system: int
+    idle: int
+    iowait: int
+    irq: int
+    softirq: int
+    steal: int
+
+    @property
+    def busy(self) -> int:
+        """Ticks that this node's CPUs worked: neither idle, nor waiting for IO, nor taken by the hypervisor."""
+        return self.user + self.nice + self.system + self.irq + self.softirq
+
+
+def cpu_times(data: bytes) -> CPUTimes:
+    """The sum over all CPUs, from /proc/stat."""
+    return _times(data[: data.find(b"\n")], b"cpu")
+
+
+def per_cpu_times(data: bytes) -> dict[int, CPUTimes]:
+    """The times of each online CPU by its number, from /proc/stat; numbers may have gaps."""
+    found = {}
+    for line in data.split(b"\n")[1:]:
+        if not line.startswith(b"cpu"):
+            break
+        name = line[: line.find(b" ")]
+        try:
+            found[int(name[3:])] = _times(line, name)
+        except ValueError as error:
+            raise _bad(STAT, line, error) from error
+    return found
+
+
+def _times(line: bytes, name: bytes) -> CPUTimes:
+    words = line.split(None, 9)
+    if len(words) < 9 or words[0] != name:
+        raise ParseError(STAT, line, f"is not {name.decode()} and eight counters")
+    try:
+        return CPUTimes(*map(int, words[1:9]))
+    except ValueError as error:
+        raise ParseError(STAT, line, error) from error
+
+
+def meminfo_bytes(data: bytes, field: bytes, file: str = MEMINFO) -> int:
+    """Field such as ``MemAvailable`` of /proc/meminfo, in bytes.
+
+    Also of a NUMA node's meminfo (name it in ``file``), whose lines begin with ``Node N``.
+    """
+    at = data.find(field + b":")
+    while at > 0 and data[at - 1 : at] not in b"\n ":  # Cached is the end of SwapCached
+        at = data.find(field + b":", at + 1)
+    if at < 0:
+        raise ParseError(file, data, f"has no {field.decode()}")
+    words = data[at + len(field) + 1 : at + len(field) + 40].split(None, 2)
+    try:
+        return int(words[0]) * (1024 if words[1][:2] == b"kB" else 1)
+    except (ValueError, IndexError) as error:
+        raise ParseError(file, data[at : at + 60], error) from error
+
+
+def counters(file: str, data: bytes, keys: Iterable[bytes]) -> dict[bytes, int]:
+    """``keys`` of a file of ``key value`` lines (/proc/vmstat); keys this kernel does not have are left out."""
+    found = {}
+    for key in keys:
+        at = 0 if data.startswith(key + b" ") else data.find(b"\n" + key + b" ") + 1
+        if at == 0 and not data.startswith(key + b" "):
+            continue
+        start = at + len(key) + 1
+        end = data.find(b"\n", start)
+        try:
+            found[key] = int(data[start : end if end >= 0 else None])
+        except ValueError as error:
+            raise ParseError(file, data[at : at + 60], error) from error
+    return found
+
+
+class Disk(NamedTuple):
+    """Counters of one block device since boot. ``io_ms``: time with at least one request under way."""
+
+    name: str
+    device: str
+    reads: int
+    read_bytes: int
+    read_ms: int
+    writes: int
+    write_bytes: int
+    write_ms: int
+    io_ms: int
+    queue_ms: int
+
+
+def disks(data: bytes) -> list[Disk]:
+    """Every device of /proc/diskstats that has ever been used, partitions included."""
+    found = []
+    for line in data.splitlines():
+        words = line.split(None, 14)
+        if len(words) < 14:
+            raise ParseError(DISKSTATS, line, "has fewer than 14 words")
+        try:
+            reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, io_ms, queue_ms = map(
+                int, words[3:14]
+            )
+        except ValueError as error:
+            raise ParseError(DISKSTATS, line, error) from error
+        if reads or writes:
+            name, device = words[2].decode(), b"%b:%b" % (words[0], words[1])
+            read_bytes, write_bytes = read_sectors * SECTOR_BYTES, write_sectors * SECTOR_BYTES
+            found.append(
+                Disk(name, device.decode(), reads, read_bytes, read_ms, writes, write_bytes, write_ms, io_ms, queue_ms)
+            )
+    return found
+
+
+class Interface(NamedTuple):
+    """Counters of one network interface since it came up."""
+
+    name: str
+    rx_bytes: int
+    rx_packets: int
+    rx_errors: int
+    rx_dropped: int
+    tx_bytes: int
+    tx_packets: int
+    tx_errors: int
+    tx_dropped: int
+
+
+def interfaces(data: bytes) -> list[Interface]:
+    """Every interface of /proc/net/dev, loopback included."""
+    found = []
+    for line in data.splitlines()[2:]:
+        name, colon, rest = line.partition(b":")
+        words = rest.split()
+        if not colon or len(words) < 16:
+            raise ParseError(NET_DEV, line, "is not a name and 16 counters")
+        try:
+            found.append(Interface(name.strip().decode(), *map(int, (*words[0:4], *words[8:12]))))
+        except ValueError as error:
+            raise ParseError(NET_DEV, line, error) from error
+    return found
+
+
+class SchedStat(NamedTuple):
+    """A thread's time on a CPU, its time runnable without one (run-queue delay), and its number of turns."""
+
+    run_ns: int
+    wait_ns: int
+    slices: int
+
+
+def schedstat(file: str, data: bytes) -> SchedStat:
+    """/proc/PID/task/TID/schedstat."""
+    words = data.split()
+    try:
+        return SchedStat(int(words[0]), int(words[1]), int(words[2]))
+    except (ValueError, IndexError) as error:
+        raise ParseError(file, data, error) from error
+
+
+class CPUInfo(NamedTuple):
+    """The first CPU of /proc/cpuinfo; on architectures that say less, "" and no flags."""
+
+    vendor: str
+    model: str
+    flags: frozenset[str]
+
+
+def cpuinfo(text: str) -> CPUInfo:
+    """Never fails: what is not said is empty."""
+    said: dict[str, str] = {}
+    for line in text.partition("\n\n")[0].splitlines():
+        key, _, value = line.partition(":")
+        said.setdefault(key.strip(), value.strip())
+    vendor = said.get("vendor_id") or said.get("CPU implementer", "")
+    flags = said.get("flags") or said.get("Features", "")
+    return CPUInfo(vendor, said.get("model name", ""), frozenset(flags.split()))
+
+
+def _bad(file: str, line: bytes, error: ValueError) -> ParseError:
+    return error if isinstance(error, ParseError) else ParseError(file, line, error)

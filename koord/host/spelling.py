@@ -1,0 +1,204 @@
+"""How kernels spell values: one class per form of file content, from text to a canonical value and back.
+
+The canonical value is CRI's: numbers with -1 for "no limit", shares rather than weights, CPU sets as the kernel lists
+them. Invariant: ``parse(format(value)) == value`` for every value that ``limits`` admits (a page multiple, where the
+kernel rounds), and ``format(parse(text))`` writes back what was read. Everything fails with a plain ValueError whose
+text is a reason; ``KernelFile`` adds which file and which value.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from koord.host.weights import Weights
+from koord.model import cpuset
+from koord.model.cfs import MAX_SHARES, MIN_SHARES
+
+Value = int | str
+UNLIMITED = -1
+INT64_MAX = 0x7FFFFFFFFFFFFFFF
+UNLIMITED_FROM_BYTES = 0x7FFFFFFFFFFF0000
+"""What v1 prints for "no limit" is LONG_MAX rounded down to a page, of 4 to 64 KiB."""
+
+
+class At(NamedTuple):
+    """Where a text stands: cgroup ``version``, the target's ``qualifier`` (a device), and the node's weights."""
+
+    version: int
+    qualifier: str = ""
+    weights: Weights = Weights.LINEAR
+
+
+class Spelling(Protocol):
+    def parse(self, text: str, at: At) -> Value: ...
+    def format(self, value: Value, at: At) -> str: ...
+    def refusal(self, value: Value, at: At) -> str:
+        """Why the kernel would refuse ``value``; "" if it would not."""
+        ...
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        """Does a file that was parsed as ``actual`` already say ``desired``?"""
+        ...
+
+
+def number(value: Value) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueError("is not a whole number")
+    return value
+
+
+def words_at(text: str, qualifier: str) -> list[str]:
+    """The words after ``qualifier`` in the line that begins with it; [] if no line does."""
+    for line in text.splitlines():
+        words = line.split()
+        if words and words[0] == qualifier:
+            return words[1:]
+    return []
+
+
+class Exact:
+    """The value is the same only if it is equal."""
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        return desired == actual
+
+
+@dataclass(frozen=True, slots=True)
+class Integer(Exact):
+    """A number in ``low..high``; with ``unlimited`` also -1, v2's ``max``. ``v2_word``: which of the words v2 has."""
+
+    low: int = 0
+    high: int = INT64_MAX
+    unlimited: bool = False
+    v2_word: int = 0
+
+    def parse(self, text: str, at: At) -> Value:
+        words, index = text.split(), self.v2_word if at.version == 2 else 0
+        if index >= len(words):
+            raise ValueError(f"has no word {index + 1}")
+        word = words[index]
+        return UNLIMITED if self.unlimited and word == "max" else int(word)
+
+    def format(self, value: Value, at: At) -> str:
+        return "max" if self.unlimited and value == UNLIMITED and at.version == 2 else str(value)
+
+    def refusal(self, value: Value, at: At) -> str:
+        if (self.unlimited and value == UNLIMITED) or self.low <= number(value) <= self.high:
+            return ""
+        return f"is not in {self.low}..{self.high}" + (" and not -1 (unlimited)" if self.unlimited else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Bytes(Integer):
+    """A size, which kernels round down to whole pages. -1 is "no limit", however the kernel shows that."""
+
+    unlimited: bool = True
+
+    def parse(self, text: str, at: At) -> Value:
+        return _without_limit(Integer.parse(self, text, at))
+
+    def format(self, value: Value, at: At) -> str:
+        return Integer.format(self, _without_limit(value), at)
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        wanted, found = number(_without_limit(desired)), number(actual)
+        return wanted == found or (wanted >= 0 and wanted // page_bytes * page_bytes == found)
+
+
+def _without_limit(value: Value) -> Value:
+    return UNLIMITED if isinstance(value, int) and value >= UNLIMITED_FROM_BYTES else value
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """``cpu.shares``, which v2 keeps as a weight."""
+
+    def parse(self, text: str, at: At) -> Value:
+        return at.weights.shares(int(text)) if at.version == 2 else int(text)
+
+    def format(self, value: Value, at: At) -> str:
+        return str(at.weights.weight(number(value))) if at.version == 2 else str(value)
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if MIN_SHARES <= number(value) <= MAX_SHARES else f"is not in {MIN_SHARES}..{MAX_SHARES}"
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        """On v2 also if ``actual`` stands for a weight that either mapping makes of ``desired``."""
+        wanted, found = number(desired), number(actual)
+        if wanted == found or version == 1:
+            return wanted == found
+        return any(found == read.shares(made.weight(wanted)) for read in Weights for made in Weights)
+
+
+@dataclass(frozen=True, slots=True)
+class CPUList(Exact):
+    """A list of CPUs or memory nodes. "" is the parent's; the kernel wants a newline for it, not nothing."""
+
+    def parse(self, text: str, at: At) -> Value:
+        return str(cpuset.parse(text))
+
+    def format(self, value: Value, at: At) -> str:
+        return str(cpuset.parse(str(value))) or "\n"
+
+    def refusal(self, value: Value, at: At) -> str:
+        try:
+            cpuset.parse(str(value))
+        except ValueError:
+            return "is not a list such as 0-3,8"
+        return ""
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        return cpuset.parse(str(desired)) == cpuset.parse(str(actual))
+
+
+@dataclass(frozen=True, slots=True)
+class Word(Exact):
+    """One of ``choices``; with none given any word. What follows the word is the kernel's comment on it."""
+
+    choices: tuple[str, ...] = ()
+
+    def parse(self, text: str, at: At) -> Value:
+        return text.split(maxsplit=1)[0] if text.strip() else ""
+
+    def format(self, value: Value, at: At) -> str:
+        return str(value)
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if not self.choices or value in self.choices else f"is none of {', '.join(self.choices)}"
+
+
+@dataclass(frozen=True, slots=True)
+class Text(Exact):
+    """A file of statistics: kept as it is, for collectors that have a parser of their own."""
+
+    def parse(self, text: str, at: At) -> Value:
+        return text.strip()
+
+    def format(self, value: Value, at: At) -> str:
+        return str(value)
+
+    def refusal(self, value: Value, at: At) -> str:
+        return ""
+
+
+@dataclass(frozen=True, slots=True)
+class Counter(Exact):
+    """A v1 file of one number that is the line ``v2_key`` of a v2 file, there in a unit ``v2_scale`` times as big."""
+
+    v2_key: str
+    v2_scale: int = 1
+
+    def parse(self, text: str, at: At) -> Value:
+        if at.version == 1:
+            return int(text)
+        words = words_at(text, self.v2_key)
+        if not words:
+            raise ValueError(f"has no line {self.v2_key}")
+        return int(words[0]) * self.v2_scale
+
+    def format(self, value: Value, at: At) -> str:
+        return str(value)
+
+    def refusal(self, value: Value, at: At) -> str:
+        return ""

@@ -1,0 +1,62 @@
+"""Which kernel files this node has: looked for where they are used, each time anew.
+
+Most optional files are missing in the root cgroup and tell nothing before kubelet has made its own, and the target's
+controller may be switched on later. So nothing is remembered, and "not there yet" (UNKNOWN) is not "not supported".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from koord.host.cgroup import Tree
+from koord.host.files import ROWS, KernelFile, Probe, Target, row
+
+
+class Support(StrEnum):
+    PRESENT = "present"
+    ABSENT = "absent"
+    """This kernel (too old, or the controller is off) lacks what mainline has."""
+    VENDOR = "vendor"
+    """Absent, because only vendor kernels have it on this cgroup version."""
+    UNKNOWN = "unknown"
+    """No directory exists yet in which the file could be."""
+    OTHER_VERSION = "other version"
+    """The other cgroup version has it."""
+
+
+def of(tree: Tree, name: str, groups: Iterable[str]) -> Support:
+    """Is the file of row ``name`` there, in any of the cgroups ``groups``? (For system files they do not matter.)
+
+    Ask with the target's own group where the row's probe is TARGET, with kubelet's tiers otherwise. Raises UnknownRow.
+    """
+    found = row(name)
+    missing = Support.VENDOR if tree.version in found.vendor_on else Support.ABSENT
+    if found.system is not None:
+        path = tree.path(Target("", name))
+        return Support.UNKNOWN if path is None else Support.PRESENT if path.exists() else missing
+    answer = Support.UNKNOWN
+    for group in groups:
+        path = tree.path(Target(group, name))
+        if path is None:
+            return Support.OTHER_VERSION
+        if path.exists():
+            return Support.PRESENT
+        if path.parent.is_dir():
+            answer = missing
+        elif tree.exists(group):
+            answer = Support.ABSENT  # the group is there, the controller is not
+    return answer
+
+
+def survey(tree: Tree, kubelet_groups: Sequence[str]) -> Mapping[str, Support]:
+    """Every row that is not simply assumed, by name, for ``koordctl doctor``; io.cost.* is asked of the root cgroup."""
+    return {
+        one.name: of(tree, one.name, _asked(one, kubelet_groups))
+        for one in ROWS.values()
+        if one.probe is not Probe.ASSUMED and one.takes not in ("pid", "group/resource")
+    }
+
+
+def _asked(one: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:
+    return ("/",) if one.name.startswith("io.cost.") else kubelet_groups

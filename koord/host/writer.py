@@ -1,0 +1,237 @@
+"""The only module that writes to the kernel.
+
+One call is one write(2) on a descriptor of its own: a buffered write would report the kernel's refusal late or not at
+all, and a kept descriptor would outlive its cgroup. Invariant: nothing is written that the row's own check refuses,
+and nothing is created. In which order to write is ``order``'s business, and what to put back ``undo``'s.
+
+Fails with a WriteError that carries path, value, errno and the kernel's rule where one is known: Vanished when the
+cgroup is gone (it may go between any two calls), Unsupported when it is there without such a file.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+
+from koord.host import files, resctrl
+from koord.host.cgroup import GONE, ReadError, Tree
+from koord.host.files import Target, Value, ValueRefused
+from koord.host.weights import Weights
+
+_READ_BYTES = 1 << 16
+_CPUSET_RULES = {
+    errno.EACCES: "v1: must lie within the parent's set",
+    errno.EBUSY: "v1: must hold every child's set",
+    errno.ENOSPC: "the set of a group with processes cannot be emptied",
+    errno.ERANGE: "names a CPU or memory node that the kernel does not know",
+    errno.EINVAL: "names a CPU or memory node that is not online, or overlaps an exclusive set",
+}
+RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
+    {
+        "cpu_quota": {
+            errno.EINVAL: "v1: quota/period must not exceed the nearest limited ancestor's nor undercut a child's;"
+            " it must not undercut the burst"
+        },
+        "cpu_period": {
+            errno.EINVAL: "v1: quota/period must not exceed the nearest limited ancestor's nor undercut a child's"
+        },
+        "cpu.max.burst": {errno.EINVAL: "must not exceed the quota"},
+        "cpu_shares": {errno.EINVAL: "cannot be written while cpu.idle is 1"},
+        "cpuset_cpus": _CPUSET_RULES,
+        "cpuset_mems": _CPUSET_RULES,
+        "memory_limit_in_bytes": {
+            errno.EBUSY: "v1: usage cannot be reclaimed below it",
+            errno.EINVAL: "v1: must not exceed the limit of memory with swap",
+        },
+        "memory_swap_limit_in_bytes": {
+            errno.EBUSY: "v1: usage cannot be reclaimed below it",
+            errno.EINVAL: "v1: must not undercut the memory limit",
+        },
+        "oom_score_adj": {errno.EACCES: "lowering it needs CAP_SYS_RESOURCE"},
+    }
+)
+"""What the kernel means by an errno, by row."""
+
+
+class WriteError(OSError):
+    """The kernel refused ``value`` for ``filename``; ``rule`` says why where that is known, else it is ""."""
+
+    def __init__(self, number: int, path: str, value: str, rule: str = "") -> None:
+        super().__init__(number, os.strerror(number), path)
+        self.value, self.rule = value, rule
+
+    def __str__(self) -> str:
+        return f"{self.filename} <- {self.value.strip()!r}: {self.strerror}" + (f" ({self.rule})" if self.rule else "")
+
+
+class Vanished(WriteError):
+    """The directory is gone."""
+
+
+class Unsupported(WriteError):
+    """The directory is there and has no such file, or this cgroup version knows none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a file held when it was read.
+
+    ``inode`` tells it from another of the same path, within one boot. /proc keeps no inodes: there it is the start
+    time of the process, and 0 for what is no process's.
+    """
+
+    path: str
+    inode: int
+    value: Value
+
+
+class Writer:
+    """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``."""
+
+    def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR) -> None:
+        self.tree, self.weights = tree, weights
+
+    @property
+    def version(self) -> int:
+        """Of the cgroup tree: 1 or 2."""
+        return self.tree.version
+
+    def path(self, target: Target) -> Path | None:
+        """The file that ``write`` would write; None where this cgroup version has none."""
+        return self.tree.path(target, for_write=True)
+
+    def look(self, target: Target) -> Found | None:
+        """What the file that ``write`` would write holds now; None if it is not there.
+
+        That is not always what takes effect: a v2 CPU set that was never written is "". Raises ReadError if the kernel
+        refuses, ParseError if the text has no known form.
+        """
+        path = self.path(target)
+        if path is None:
+            return None
+        content = _read(path)
+        if content is None:
+            return None
+        text, inode = content
+        row = files.row(target.name)
+        if row.system is not None and row.system[0] == "proc":
+            inode = _start_time(path.parent) if row.qualifier else 0
+        return Found(str(path), inode, row.parse(text, self.version, self.weights))
+
+    def read(self, target: Target) -> Value | None:
+        """The value of ``look``; None if the file is not there."""
+        found = self.look(target)
+        return None if found is None else found.value
+
+    def write(self, target: Target, value: Value) -> None:
+        """Write ``value`` in the kernel's spelling. Raises ValueRefused before, or WriteError from, the one write."""
+        row = files.row(target.name)
+        text = row.format(value, self.version, self.weights)
+        path = self.path(target)
+        if path is None:
+            raise Unsupported(errno.ENOENT, f"{target.group}/{target.name}", text, f"no such file on v{self.version}")
+        try:
+            _put(path, _with_period(path, text) if path.name == "cpu.max" else text)
+        except OSError as error:
+            number = error.errno or errno.EIO
+            rule = RULES.get(row.name, {}).get(number, "")
+            raise _kind(number, path)(number, str(path), text, rule) from error
+
+    def move_task(self, group: str, task: int) -> bool:
+        """Put the thread ``task`` into resctrl group ``group`` ("" = the root group); False if it has ended.
+
+        Raises ValueRefused for what is no thread's id (the kernel takes 0 for the caller), and WriteError with what
+        ``info/last_cmd_status`` says.
+        """
+        if task <= 0:
+            raise ValueRefused("resctrl tasks", task, "is no thread's id")
+        path = resctrl.tasks_file(self.tree.resctrl, group)
+        try:
+            _put(path, f"{task}\n")
+        except OSError as error:
+            number = error.errno or errno.EIO
+            if number == errno.ESRCH:
+                return False
+            raise _kind(number, path)(number, str(path), str(task), _last_status(self.tree.resctrl)) from error
+        return True
+
+    def attainable(self, target: Target, value: Value) -> Value:
+        """``value``, or what comes nearest where the kernel no longer takes it.
+
+        A CPU set cannot be emptied again once processes are in the group; then it is given all that the parent has.
+        """
+        path = self.path(target)
+        if target.name not in ("cpuset_cpus", "cpuset_mems") or value != "" or path is None:
+            return value
+        if not _populated(path.parent, self.version) or self.read(target) in (None, ""):
+            return value
+        above = Target(os.path.dirname(target.group), target.name)
+        effective = self.tree.path(above)
+        content = None if effective is None else _read(effective)
+        return value if content is None else files.row(target.name).parse(content[0], self.version)
+
+
+def _kind(number: int, path: Path) -> type[WriteError]:
+    if number not in GONE:
+        return WriteError
+    return Unsupported if number == errno.ENOENT and path.parent.is_dir() else Vanished
+
+
+def _last_status(root: Path) -> str:
+    """Why resctrl refused the last write; "" if it cannot be told."""
+    try:
+        return resctrl.last_status(root)
+    except ReadError:
+        return ""
+
+
+def _with_period(path: Path, quota: str) -> str:
+    """The whole line of ``cpu.max``, the period as it is."""
+    content = _read(path)
+    words = [] if content is None else content[0].split()
+    return f"{quota} {words[1]}" if len(words) == 2 else quota
+
+
+def _put(path: Path, text: str) -> None:
+    """One write. A plain file (a tree that is not the kernel's) loses what is left of a longer text."""
+    data = text.encode()
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, data)
+        if os.fstat(descriptor).st_size > len(data):
+            os.ftruncate(descriptor, len(data))
+    finally:
+        os.close(descriptor)
+
+
+def _read(path: Path) -> tuple[str, int] | None:
+    """The file's text and inode; None if it is not there (any more)."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            return os.read(descriptor, _READ_BYTES).decode("ascii", "replace"), os.fstat(descriptor).st_ino
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        if error.errno in GONE:
+            return None
+        raise ReadError(error.errno, f"cannot read: {error.strerror}", str(path)) from error
+
+
+def _populated(directory: Path, version: int) -> bool:
+    """Are there processes in the group or, on v2, below it?"""
+    content = _read(directory / ("cgroup.events" if version == 2 else "cgroup.procs"))
+    if content is None:
+        return False
+    return "populated 1" in content[0].splitlines() if version == 2 else bool(content[0].strip())
+
+
+def _start_time(process: Path) -> int:
+    """Field 22 of /proc/<pid>/stat (proc_pid_stat(5)), in clock ticks after boot; 0 if the process is gone."""
+    content = _read(process / "stat")
+    fields = content[0].rpartition(")")[2].split() if content is not None else []
+    return int(fields[19]) if len(fields) > 19 else 0

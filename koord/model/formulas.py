@@ -1,0 +1,122 @@
+"""The formulas behind kernel values, each named once, so that a printed result can be computed again.
+
+Whoever decides a value records the name under ``FORMULA`` beside the inputs; ``koordctl explain`` prints both with the
+formula's text. Invariant: ``recompute(inputs)`` is the value that was decided from them. Arithmetic is the integer
+arithmetic of ``cfs``; amounts carry their units in their names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from koord.model import cfs
+from koord.model.quantity import MilliCPU
+
+FORMULA = "formula"
+FACTOR_SUFFIX, CAP_SUFFIX = "_factor", "_cap"
+"""How the inputs of ``composed_quota`` are named after their stages: ``burst_factor``, ``suppression_cap``."""
+UNLIMITED = -1
+Value = int | str
+Inputs = Mapping[str, Value | float | None]
+
+
+class FormulaError(ValueError):
+    """Inputs that name no formula of the table, or lack what it needs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Formula:
+    """``text`` says for people what ``compute`` does with the inputs."""
+
+    name: str
+    text: str
+    compute: Callable[[Inputs], Value]
+
+
+def recompute(inputs: Inputs) -> Value:
+    """The value that the formula named in ``inputs`` makes of them. Raises FormulaError."""
+    name = inputs.get(FORMULA)
+    formula = FORMULAS.get(str(name))
+    if formula is None:
+        raise FormulaError(f"{name!r} is no formula; there are {', '.join(FORMULAS)}")
+    return formula.compute(inputs)
+
+
+def _number(inputs: Inputs, name: str, default: int | None = None) -> int:
+    value = inputs.get(name, default)
+    if not isinstance(value, int):
+        raise FormulaError(f"input {name} of {inputs.get(FORMULA)} is {value!r}, which is no whole number")
+    return value
+
+
+def _value(inputs: Inputs) -> Value:
+    value = inputs.get("value")
+    if not isinstance(value, int | str):
+        raise FormulaError(f"input value is {value!r}")
+    return value
+
+
+def _shares(inputs: Inputs) -> Value:
+    return cfs.shares(MilliCPU(_number(inputs, "request_milli")))
+
+
+def _quota(inputs: Inputs) -> Value:
+    return cfs.quota_us(MilliCPU(_number(inputs, "limit_milli")), _number(inputs, "period_us", cfs.PERIOD_US))
+
+
+def _normalized(inputs: Inputs) -> Value:
+    spec_us = _number(inputs, "quota_us") if "quota_us" in inputs else int(_quota(inputs))
+    return cfs.normalize_quota_us(spec_us, Fraction(str(inputs.get("ratio"))))
+
+
+def _memory_share(inputs: Inputs) -> Value:
+    share = _number(inputs, "request_bytes") * _number(inputs, "percent") // 100
+    return max(share, _number(inputs, "floor_bytes", 0)) if share else 0
+
+
+def _memory_high(inputs: Inputs) -> Value:
+    request, page = _number(inputs, "request_bytes"), _number(inputs, "page_bytes")
+    room = max(0, _number(inputs, "ceiling_bytes") - request) * _number(inputs, "percent")
+    return max((request * 100 + room) // (100 * page) * page, _number(inputs, "floor_bytes", 0))
+
+
+def _composed(inputs: Inputs) -> Value:
+    value = _number(inputs, "value")
+    for name, operand in inputs.items():
+        if name.endswith(FACTOR_SUFFIX) and isinstance(operand, int | float):
+            value = cfs.scale_quota_us(value, operand)
+        elif name.endswith(CAP_SUFFIX) and isinstance(operand, int):
+            value = cfs.cap_quota_us(value, operand)
+    return value
+
+
+FORMULAS: Mapping[str, Formula] = {
+    formula.name: formula
+    for formula in (
+        Formula("given", "value, as it stands", _value),
+        Formula("cpu_shares", "floor(request_milli * 1024 / 1000), within 2..262144", _shares),
+        Formula("cpu_quota", "floor(limit_milli * period_us / 1000), at least 1000; -1 if there is no limit", _quota),
+        Formula(
+            "cpu_quota_normalized",
+            "ceil(quota / ratio), at least 1000, where quota is quota_us, or cpu_quota of limit_milli and period_us",
+            _normalized,
+        ),
+        Formula(
+            "memory_share", "floor(request_bytes * percent / 100), at least floor_bytes unless it is 0", _memory_share
+        ),
+        Formula(
+            "memory_high",
+            "request_bytes + (ceiling_bytes - request_bytes) * percent / 100, down to a multiple of page_bytes, "
+            "at least floor_bytes",
+            _memory_high,
+        ),
+        Formula(
+            "composed_quota",
+            "value * each factor (rounded towards what it was, at least 1000), at most each cap, in the order given; "
+            "-1 stays unless it is capped",
+            _composed,
+        ),
+    )
+}

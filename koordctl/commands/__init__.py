@@ -1,0 +1,1 @@
+"""The commands, one module per family; each imports what costs time only when it runs."""

@@ -1,0 +1,56 @@
+"""``koordctl journal``."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta
+
+import click
+
+from koordctl import options
+from koordctl.exits import EPILOG
+
+_AGO = re.compile(r"(\d+)([smhd])", re.ASCII)
+_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
+
+
+def since_unix_ns(text: str, now: datetime) -> int:
+    """``10m`` (s, m, h, d ago) or an ISO 8601 time (local unless it says otherwise) as Unix time; ValueError."""
+    ago = _AGO.fullmatch(text)
+    when = now - timedelta(seconds=int(ago[1]) * _SECONDS[ago[2]]) if ago else datetime.fromisoformat(text)
+    return int(when.timestamp() * 1_000_000) * 1000
+
+
+@click.command(epilog=EPILOG)
+@click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Only writes for this pod.")
+@click.option(
+    "--file",
+    default="",
+    metavar="PATH",
+    help="Only this file, by its path or <cgroup>/<value>; or only this value (cpu_quota).",
+)
+@click.option("--strategy", default="", metavar="NAME", help="Only writes of this strategy.")
+@click.option("--since", default="", metavar="TIME", help="Only later ones: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many.")
+@options.output("wide", help_text="wide: with reason and inputs.")
+@options.daemon
+def journal(
+    pod: str, file: str, strategy: str, since: str, limit: int, output: str, socket: str, timeout_s: float
+) -> None:
+    """What was written: when, by whom, before, after, and how it ended. The newest comes last."""
+    from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
+    from koordctl.client import Daemon  # noqa: PLC0415
+    from koordctl.output import show  # noqa: PLC0415
+    from koordctl.views import writes as view  # noqa: PLC0415
+
+    try:
+        start_ns = since_unix_ns(since, datetime.now().astimezone()) if since else 0
+    except (ValueError, OverflowError) as error:
+        raise click.BadParameter(f"{since!r} is neither 10m nor an ISO 8601 time", param_hint="--since") from error
+    request = inspect.JournalRequest(pod=pod, file=file, strategy=strategy, since_unix_ns=start_ns, limit=limit)
+    answer = Daemon(socket, timeout_s).ask("Journal", request, inspect.JournalResponse)
+    show(answer, output, view.journal_wide if output == "wide" else view.journal)
+    if output in ("table", "wide") and answer.problem:
+        click.echo(f"warning: {answer.problem}", err=True)
+    if output in ("table", "wide") and answer.dropped:
+        click.echo(f"warning: {answer.dropped} entries were dropped since koord-qosd started", err=True)

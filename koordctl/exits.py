@@ -1,0 +1,36 @@
+"""Exit codes, which are part of the interface, and the errors that end in them."""
+
+from __future__ import annotations
+
+import click
+
+OK, USAGE, UNREACHABLE, REFUSED, FAILED = range(5)
+INTERRUPTED = 130
+
+EPILOG = """
+\b
+Exit codes:
+  0  done
+  1  wrong usage (unknown option, bad value)
+  2  the daemon cannot be reached: not running, another socket, no permission
+  3  the daemon answered with an error, or does not know what was asked for
+  4  done, and something is wrong: doctor found a failure, restore left a file
+"""
+
+
+class Unreachable(click.ClickException):
+    """Nobody answered on the socket."""
+
+    exit_code = UNREACHABLE
+
+
+class Refused(click.ClickException):
+    """The daemon answered with an error."""
+
+    exit_code = REFUSED
+
+
+class Failed(click.ClickException):
+    """The command was carried out, and its outcome is bad."""
+
+    exit_code = FAILED

@@ -1,0 +1,1 @@
+"""Answers as text for people: pure functions from messages to lines."""

@@ -1,0 +1,116 @@
+"""An explanation: one block per file that Koord decides, and a list of the files that it leaves alone.
+
+Every formula is printed with its name and inputs, so that the result can be computed again by hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from koord.pb.koord import inspect_pb2 as inspect
+from koordctl.output import inputs
+from koordctl.table import align
+from koordctl.views import node as node_view
+from koordctl.views.values import NONE, age, human
+
+_INDENT = "  "
+
+
+def table(answer: inspect.ExplainResponse) -> str:
+    """The whole answer, without its warnings."""
+    decided = [each for each in answer.files if each.owner]
+    left = [each for each in answer.files if not each.owner]
+    sections = [*map(_pod, answer.pods), *map(_block, decided)]
+    if left:
+        sections.append(f"Left as kubelet and the runtime set them:\n{_left(left)}")
+    if not answer.files:
+        sections.append("Koord decides no file here.")
+    if answer.strategies:
+        sections.append(node_view.strategies(answer.strategies))
+    if answer.inputs:
+        sections.append(node_view.loops(answer.inputs))
+    return "\n\n".join(sections)
+
+
+def _pod(pod: inspect.Pod) -> str:
+    priority = pod.priority_class or "no priority class"
+    lines = [
+        f"{pod.namespace}/{pod.name}: {pod.qos_class} by {pod.qos_source}; {priority}; {_state(pod.state)}; "
+        f"cgroup {pod.cgroup_parent or 'unknown'}"
+    ]
+    return "\n".join([*lines, *(f"{_INDENT}problem: {problem}" for problem in pod.problems)])
+
+
+def _state(state: str) -> str:
+    return state.removeprefix("SANDBOX_").lower()
+
+
+def _block(file: inspect.ExplainedFile) -> str:
+    lines = [file.path or f"{file.group}/{file.name}"]
+    about = " of ".join(
+        part for part in (file.name, file.container and f"container {file.container}", file.pod) if part
+    )
+    lines.append(f"{_INDENT}{about}, decided by {file.owner}")
+    lines.append(f"{_INDENT}{_holds(file)}")
+    if file.HasField("result"):
+        lines.append(f"{_INDENT}result {_text(file, file.result)} = {_formula(file.formula, file.inputs)}")
+        lines.append(f"{_INDENT}{file.formula}: {file.formula_text}")
+    if file.why:
+        lines.append(f"{_INDENT}because {file.why}")
+    if len(file.opinions) > 1 or any(each.refused for each in file.opinions):
+        lines.extend(_opinion(file, each) for each in file.opinions)
+    lines.extend(
+        f"{_INDENT}another writer, {age(each.age_s)} ago: {_text(file, each.value)} {each.detail}".rstrip()
+        for each in file.foreign
+    )
+    if file.contested:
+        lines.append(f"{_INDENT}CONTESTED: {file.contested}")
+    return "\n".join(lines)
+
+
+def _holds(file: inspect.ExplainedFile) -> str:
+    actual = _text(file, file.actual) if file.HasField("actual") else "nothing: the file does not exist"
+    parts = [f"holds {actual}"]
+    if file.HasField("age_s"):
+        before = f", before that {_text(file, file.before)}" if file.HasField("before") else ""
+        parts.append(f"written {age(file.age_s)} ago{before}")
+    if file.HasField("base"):
+        parts.append(f"base {_text(file, file.base)}")
+    if file.HasField("actual") and file.HasField("result") and file.actual != file.result:
+        parts.append(f"DIFFERS from {_text(file, file.result)}")
+    return "; ".join(parts)
+
+
+def _opinion(file: inspect.ExplainedFile, each: inspect.Opinion) -> str:
+    value = f" {_text(file, each.value)}" if each.value else ""
+    head = f"{_INDENT}{each.stage}: {each.strategy}: {each.kind}{value}"
+    if each.formula:
+        head += f" = {_formula(each.formula, each.inputs)}"
+    tail = f"; {each.why}" if each.why else ""
+    text = f"\n{_INDENT}{_INDENT}{each.formula}: {each.formula_text}" if each.formula_text else ""
+    then = f" → {_text(file, each.result)}" if each.kind in ("scale", "cap") and each.HasField("result") else ""
+    refused = f"; NOT FOLLOWED: {each.refused}" if each.refused else ""
+    return f"{head}{then}{tail}{refused}{text}"
+
+
+def _formula(name: str, fed: Sequence[inspect.Input]) -> str:
+    return f"{name}({', '.join(f'{key}={_plain(value)}' for key, value in inputs(fed).items())})"
+
+
+def _plain(value: object) -> str:
+    return "unknown" if value is None else f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _text(file: inspect.ExplainedFile, text: str) -> str:
+    """The value as it is, and for people where that reads better."""
+    short = human(file.unit, file.name, text)
+    return text if short == text else f"{text} ({short})" if text else short
+
+
+def _left(files: Sequence[inspect.ExplainedFile]) -> str:
+    rows = [(each.container or NONE, each.name, _actual(each), each.path or NONE) for each in files]
+    return align(("CONTAINER", "VALUE", "HOLDS", "FILE"), rows)
+
+
+def _actual(file: inspect.ExplainedFile) -> str:
+    return human(file.unit, file.name, file.actual) if file.HasField("actual") else NONE

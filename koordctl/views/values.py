@@ -1,0 +1,55 @@
+"""Numbers as people read them; programs get them as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
+_BARS = "▁▂▃▄▅▆▇█"
+NONE = "-"
+
+
+def human(unit: str, name: str, text: str) -> str:
+    """A kernel value: ``4Gi``, ``none`` for no limit, ``all`` for the parent's whole CPU set."""
+    if text == "-1" and unit in ("bytes", "us"):
+        return "none"
+    if text == "" and name == "cpuset_cpus":
+        return "all"
+    if unit == "bytes" and text.isdigit():
+        for suffix, size in _UNITS:
+            if int(text) >= size and int(text) % size == 0:
+                return f"{int(text) // size}{suffix}"
+    return text
+
+
+def amount(unit: str, value: float) -> str:
+    """A measured value with three digits: ``1.25``, ``3.1Gi``, ``12.5%``."""
+    if unit.startswith("bytes"):
+        for suffix, size in _UNITS:
+            if abs(value) >= size:
+                return f"{value / size:.1f}{suffix}{unit.removeprefix('bytes')}"
+        return f"{value:.0f}{unit.removeprefix('bytes')}"
+    if unit == "percent":
+        return f"{value:.1f}%"
+    return f"{value:.0f}" if value == int(value) and abs(value) < 1e15 else f"{value:.3g}"
+
+
+def age(seconds: float) -> str:
+    """``0.4 s``, ``12 s``, ``3 min``, ``2.5 h``, ``4 d``."""
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    if seconds < 7200:
+        return f"{seconds / 60:.0f} min"
+    return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
+
+
+def sparkline(values: Sequence[float], width: int) -> str:
+    """The last ``width`` values as bars between 0 (or the least, if negative) and the greatest."""
+    shown = values[-width:]
+    if not shown:
+        return ""
+    low, high = min(0.0, *shown), max(shown)
+    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
+    return "".join(_BARS[round((value - low) * scale)] for value in shown)

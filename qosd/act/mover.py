@@ -1,0 +1,288 @@
+"""Keeps the tasks of cgroups in the resctrl groups where the strategies want them, and gives them back.
+
+A cgroup is looked at when the opinion on it changes, then after 0.5, 1, 2, 4 and 8 seconds, and every ``RECHECK_S``
+from there on, for processes that come from outside (``kubectl exec``). All that is due at once is compared with one
+reading of the resctrl groups. A tick at which nothing is due costs a comparison of identity per strategy.
+
+Invariants: ``plan`` changes nothing, and ``execute`` moves tasks of no cgroup that the plan did not show, each cgroup's
+until nobody is missing any more; the undo record names a cgroup before its first task is moved. Nothing that the
+kernel or another writer does raises here. The journal has one entry per cgroup and change; latecomers are added up and
+told every ``REPORT_S`` at most.
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from koord.host import placement
+from koord.host.placement import Census, Moved, Placed, count
+from koord.host.undo import TASKS, UndoError, UndoRecord
+from koord.host.writer import Vanished, WriteError, Writer
+from qosd.act.journal import Entry
+from qosd.act.moves import NEVER_NS, Finding, Holding, MoveOutcome, Moves, PlannedMove
+from qosd.act.plan import DONE, FAILED, REFUSED, UNREADABLE, VANISHED
+from qosd.act.retry import backoff_ns
+from qosd.act.whereabouts import examine
+from qosd.decide.decision import Membership
+from qosd.decide.frame import NO_MEMBERSHIPS, Decisions, Memberships, State
+from qosd.hooks.resctrl import CLASS_GROUPS
+
+RECHECK_S = 10.0
+REPORT_S = 600.0
+_FIRST_S = 0.5
+_S = 1_000_000_000
+_EARLIER_RUN = "an earlier run"
+_Wanted = tuple[str, Membership]
+_log = logging.getLogger(__name__)
+
+
+class Recorder(Protocol):
+    """The journal, as far as it is needed here."""
+
+    def record(self, entry: Entry) -> None: ...
+
+
+class Mover:
+    """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time."""
+
+    def __init__(
+        self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
+    ) -> None:
+        self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
+        self._held = {one.group: Holding(_EARLIER_RUN, placed=one) for one in undo.placements}
+        self._spoken: Mapping[str, Memberships] = {}
+        self._undecided: frozenset[str] | None = None
+        self._due_ns = NEVER_NS
+
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """The resctrl group in which the tasks of each cgroup are kept now."""
+        return {group: one.wanted.resctrl_group for group, one in self._held.copy().items() if one.wanted is not None}
+
+    def plan(self, decisions: Decisions) -> Moves:
+        """The moves that ``execute`` would begin with now. Reads kernel files; changes nothing."""
+        spoken = {turn.name: turn.memberships for turn in decisions.turns if turn.memberships is not NO_MEMBERSHIPS}
+        undecided = frozenset(turn.name for turn in decisions.turns if not turn.decided)
+        chosen: dict[str, None] = {}
+        wanted: Mapping[str, _Wanted] = {}
+        is_new = undecided != self._undecided or not _are_same(spoken, self._spoken)
+        is_due = decisions.monotonic_ns >= self._due_ns
+        if is_new or is_due:
+            wanted = _merged(spoken)
+            chosen.update(dict.fromkeys(self._changed(wanted, bool(undecided)) if is_new else ()))
+            chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
+        tree = self._writer.tree
+        census = Census(tree.resctrl, self._classes)
+        findings = tuple(
+            examine(tree, census, group, self._asked(group, wanted.get(group)), self._why_released(group, decisions))
+            for group in chosen
+        )
+        moves = tuple(one.move for one in findings if one.move is not None)
+        return Moves(moves, findings, spoken, undecided)
+
+    def execute(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
+        """Make the moves, each until nobody is missing any more."""
+        self._spoken, self._undecided = moves.spoken, moves.undecided
+        turn = _Turn(self._writer, self._undo, self._journal, self._classes, decisions)
+        outcomes = []
+        for finding in moves.findings:
+            if finding.move is None:
+                after = turn.settle(finding)
+            else:
+                after, outcome = turn.carry_out(finding, finding.move)
+                outcomes.append(outcome)
+            if after is None:
+                self._held.pop(finding.group, None)
+            else:
+                self._held[finding.group] = after
+        if moves.findings:
+            self._due_ns = min((one.due_ns for one in self._held.values()), default=NEVER_NS)
+        return tuple(outcomes)
+
+    def _changed(self, wanted: Mapping[str, _Wanted], some_undecided: bool) -> Iterator[str]:
+        """Those on which the opinion is another than that acted on; an earlier run's stay until all have decided."""
+        for group, (_, membership) in wanted.items():
+            held = self._held.get(group)
+            if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
+                yield group
+        for group, held in self._held.items():
+            if group not in wanted and not (held.who == _EARLIER_RUN and some_undecided):
+                yield group
+
+    def _due(self, now_ns: int) -> Iterable[str]:
+        return (group for group, held in self._held.items() if held.due_ns <= now_ns)
+
+    def _asked(self, group: str, wanted: _Wanted | None) -> Holding:
+        """What is known of ``group``, with what is wanted of it now."""
+        held = self._held.get(group)
+        if wanted is None:
+            return Holding("") if held is None else replace(held, wanted=None)
+        who, membership = wanted
+        if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
+            late = 0 if held is None else held.late
+            return Holding(who, membership.pod, membership, None if held is None else held.placed, late=late)
+        return replace(held, who=who, pod=membership.pod, wanted=membership)
+
+    def _why_released(self, group: str, decisions: Decisions) -> str:
+        held = self._held.get(group)
+        who = "" if held is None else held.who
+        off = [turn.sentence for turn in decisions.turns if turn.name == who and turn.state is State.DISABLED]
+        return f"back to the root group: {f'{who} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
+
+
+class _Turn:
+    """One tick's doing: from findings to what is known of each cgroup afterwards, None if that is nothing."""
+
+    def __init__(
+        self,
+        writer: Writer,
+        undo: UndoRecord,
+        journal: Recorder,
+        classes: Collection[str],
+        decisions: Decisions,
+    ) -> None:
+        self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
+        self._decisions, self._now_ns = decisions, decisions.monotonic_ns
+
+    def settle(self, finding: Finding) -> Holding | None:
+        """Of a cgroup where nobody is to be moved."""
+        held = finding.holding
+        if finding.problem:
+            if finding.problem != held.said:
+                self._tell(finding.group, held, finding.result, finding.problem)
+            return self._again(replace(held, said=finding.problem))
+        if held.late and finding.found is None:
+            self._tell(finding.group, held, DONE, _latecomers(held))
+            held = replace(held, late=0)
+        if held.placed is None or held.wanted is None:
+            self._displace(finding.group)
+        return None if held.wanted is None else self._again(replace(held, said="", failures=0))
+
+    def carry_out(self, finding: Finding, move: PlannedMove) -> tuple[Holding | None, MoveOutcome]:
+        held = finding.holding
+        try:
+            placed = self._remembered(finding, move)
+        except UndoError as error:
+            why = f"not moved, because what to put back cannot be noted: {error}"
+            return self._failed(held, MoveOutcome(move, REFUSED, 0, why))
+        held, moved = replace(held, placed=placed), self._moved(move, placed)
+        if moved.error is not None:
+            why = f"{moved.error} (after {count(moved.tasks)})" if moved.tasks else str(moved.error)
+            return self._failed(held, MoveOutcome(move, _result_of(moved.error), moved.tasks, why))
+        outcome = MoveOutcome(move, DONE, moved.tasks, _detail(moved))
+        held = self._told(held, outcome)
+        if held.wanted is not None:
+            held = replace(held, said="" if held.failures else held.said, failures=0)
+            return self._again(held if moved.settled else replace(held, wait_s=0.0)), outcome
+        if not moved.settled:
+            return self._again(replace(held, wait_s=0.0)), outcome
+        self._displace(move.group)
+        return None, outcome
+
+    def _remembered(self, finding: Finding, move: PlannedMove) -> Placed:
+        """What the undo record says of the cgroup before its tasks are moved. Raises UndoError."""
+        held, found = finding.holding, finding.found
+        assert found is not None
+        placed = held.placed or Placed(finding.group, found.path, found.inode, ())
+        if move.to and move.to not in placed.resctrl_groups:
+            placed = Placed(placed.group, placed.path, placed.inode, (*placed.resctrl_groups, move.to))
+        self._undo.place(placed)
+        return placed
+
+    def _moved(self, move: PlannedMove, placed: Placed) -> Moved:
+        tree = self._writer.tree
+        if move.to:
+            return placement.move(
+                self._writer, move.to, lambda: placement.missing(tree, move.group, move.to, self._classes)
+            )
+        return placement.move(self._writer, "", lambda: placement.to_put_back(tree, placed) or ())
+
+    def _failed(self, held: Holding, outcome: MoveOutcome) -> tuple[Holding, MoveOutcome]:
+        """Tried again later, and told once for each reason."""
+        move = outcome.move
+        if outcome.detail != held.said:
+            _log.warning("tasks of %s -> %s: %s: %s", move.group, move.after, outcome.result, outcome.detail)
+            self._tell(move.group, held, outcome.result, f"{move.why}: {outcome.detail}", move)
+        failures = held.failures + 1
+        due_ns = self._now_ns + backoff_ns(failures)
+        return replace(held, said=outcome.detail, failures=failures, due_ns=due_ns), outcome
+
+    def _told(self, held: Holding, outcome: MoveOutcome) -> Holding:
+        """``held`` with these tasks in the journal, or among the latecomers of whom it hears later."""
+        is_late = held.told_ns is not None and held.wanted is not None
+        if not outcome.tasks:
+            return held
+        if is_late and self._now_ns - (held.told_ns or 0) < REPORT_S * _S:
+            return replace(held, late=held.late + outcome.tasks)
+        said = f"{outcome.move.why}: {outcome.detail}"
+        self._tell(outcome.move.group, held, DONE, f"{said}; {_latecomers(held)}" if held.late else said, outcome.move)
+        return replace(held, late=0, told_ns=self._now_ns)
+
+    def _again(self, held: Holding) -> Holding:
+        """To be looked at again, after twice the time."""
+        wait_s = min(RECHECK_S, 2 * held.wait_s or _FIRST_S)
+        return replace(held, wait_s=wait_s, due_ns=self._now_ns + int(wait_s * _S))
+
+    def _displace(self, group: str) -> None:
+        try:
+            self._undo.displace(group)
+        except UndoError as error:
+            _log.warning("tasks of %s stay in the undo record: %s", group, error)
+
+    def _tell(self, group: str, held: Holding, result: str, why: str, move: PlannedMove | None = None) -> None:
+        path = self._writer.tree.resctrl if move is None else move.path
+        wanted = held.wanted.resctrl_group if held.wanted is not None else placement.ROOT
+        self._journal.record(
+            Entry(
+                wall_ns=self._decisions.wall_ns,
+                monotonic_ns=self._now_ns,
+                tick=self._decisions.tick,
+                who=held.who,
+                pod=held.pod,
+                group=group,
+                name=TASKS,
+                path=str(path),
+                before=None if move is None else move.before,
+                after=wanted,
+                result=result,
+                why=why,
+            )
+        )
+
+
+def _are_same(one: Mapping[str, Memberships], other: Mapping[str, Memberships]) -> bool:
+    """The very same mappings?"""
+    return len(one) == len(other) and all(other.get(name) is said for name, said in one.items())
+
+
+def _merged(spoken: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:
+    """Who wants what of each cgroup: the first strategy that names it."""
+    wanted: dict[str, _Wanted] = {}
+    for who, memberships in spoken.items():
+        for group, membership in memberships.items():
+            wanted.setdefault(group, (who, membership))
+    return wanted
+
+
+def _detail(moved: Moved) -> str:
+    ended = f", {moved.ended} ended meanwhile" if moved.ended else ""
+    return f"{count(moved.tasks)}{ended}{'' if moved.settled else ', and more keep appearing'}"
+
+
+def _latecomers(held: Holding) -> str:
+    return f"{count(held.late)} that came later had been moved too"
+
+
+def _result_of(error: Exception) -> str:
+    """In the journal's words."""
+    if isinstance(error, Vanished):
+        return VANISHED
+    if isinstance(error, WriteError):
+        number = error.errno or errno.EIO
+        return f"{FAILED} {errno.errorcode.get(number, number)}"
+    return UNREADABLE

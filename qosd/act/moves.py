@@ -1,0 +1,104 @@
+"""Tasks of cgroups to be moved between resctrl groups: what is known, found, planned and done, as plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+from msgspec.structs import replace
+
+from koord.host import placement
+from koord.host.files import Target
+from koord.host.placement import Cgroup, Placed
+from koord.host.undo import TASKS
+from qosd.decide.decision import Membership
+from qosd.decide.frame import Memberships
+
+NEVER_NS = 1 << 63
+
+
+class Holding(msgspec.Struct, frozen=True):
+    """What is known of one cgroup between ticks. ``placed`` None: no task of it was moved.
+
+    ``wanted`` None: an earlier run's, or to be given back. ``wait_s``: from the last look to the next one, which is at
+    ``due_ns``. ``said``: what was in the way then. ``late``: tasks moved and not told of since ``told_ns``.
+    """
+
+    who: str
+    pod: str = ""
+    wanted: Membership | None = None
+    placed: Placed | None = None
+    due_ns: int = NEVER_NS
+    wait_s: float = 0.0
+    failures: int = 0
+    said: str = ""
+    late: int = 0
+    told_ns: int | None = None
+
+    def of(self, found: Cgroup | None) -> Holding:
+        """The same, if ``found`` is the very cgroup whose tasks were moved; else without a task that was."""
+        placed = self.placed
+        is_it = placed is not None and found is not None and (placed.path, placed.inode) == (found.path, found.inode)
+        return self if is_it or placed is None else replace(self, placed=None)
+
+
+class PlannedMove(msgspec.Struct, frozen=True):
+    """The tasks of cgroup ``group`` go from resctrl group ``origin`` to ``to`` ("" = the root group).
+
+    ``path``: the file that takes their ids. ``tasks``: how many are to be moved now; what they fork meanwhile follows.
+    """
+
+    group: str
+    path: str
+    origin: str
+    to: str
+    tasks: int
+    who: str
+    why: str
+    pod: str = ""
+
+    @property
+    def target(self) -> Target:
+        """As a file's value is told: the row TASKS of the cgroup."""
+        return Target(self.group, TASKS)
+
+    @property
+    def before(self) -> str:
+        return self.origin or placement.ROOT
+
+    @property
+    def after(self) -> str:
+        return self.to or placement.ROOT
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """One cgroup as a plan found it; ``found`` None: it is gone. ``holding``: what was known, with what is wanted now.
+
+    ``result`` and ``problem``: why nothing can be done, in the journal's words; "" = nothing is in the way.
+    """
+
+    group: str
+    holding: Holding
+    found: Cgroup | None = None
+    move: PlannedMove | None = None
+    result: str = ""
+    problem: str = ""
+
+
+class Moves(msgspec.Struct, frozen=True):
+    """The moves of one tick. The rest is for whoever executes them."""
+
+    moves: tuple[PlannedMove, ...] = ()
+    findings: tuple[Finding, ...] = ()
+    spoken: Mapping[str, Memberships] = MappingProxyType({})
+    undecided: frozenset[str] = frozenset()
+
+
+class MoveOutcome(msgspec.Struct, frozen=True):
+    """What became of one planned move: a result as of a write, how many tasks were moved, and what is to be said."""
+
+    move: PlannedMove
+    result: str
+    tasks: int
+    detail: str = ""

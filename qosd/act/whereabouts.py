@@ -1,0 +1,58 @@
+"""Which tasks of a cgroup are to be moved to which resctrl group: what a plan shows, worked out from what is there.
+
+Reads, never writes, and changes no state. Invariants: a task that was in its group already, or in one that is nobody's
+class, is someone else's doing and stays; moved back, to the root group, is only who is where Koord moved some. A
+cgroup that cannot be looked at costs itself only, and says why.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from koord.host import placement, resctrl
+from koord.host.cgroup import ReadError, Tree
+from koord.host.placement import Census
+from qosd.act.moves import Finding, Holding, PlannedMove
+from qosd.act.plan import UNREADABLE, UNSUPPORTED, YIELDED
+from qosd.decide.decision import Membership
+
+
+def examine(tree: Tree, census: Census, group: str, holding: Holding, why_released: str) -> Finding:
+    """What is to be done for ``holding.wanted``, or to give the tasks back, which is said with ``why_released``."""
+    try:
+        found = placement.look(tree, group)
+        finding = Finding(group, holding.of(found), found)
+        if found is None:
+            return finding
+        if holding.wanted is None:
+            return _released(finding, found.tasks, census, tree, why_released)
+        return _wanted(finding, found.tasks, census, tree, holding.wanted)
+    except (ReadError, ValueError) as error:
+        return Finding(group, holding, result=UNREADABLE, problem=str(error))
+
+
+def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, wanted: Membership) -> Finding:
+    group = wanted.resctrl_group
+    inside = census.of(group)
+    if inside is None:
+        return replace(finding, result=UNSUPPORTED, problem=f"there is no resctrl group {group}")
+    missing = census.missing(tasks, group)
+    if not missing:
+        if tasks <= inside:
+            return finding
+        return replace(finding, result=YIELDED, problem="some of its tasks are in a group of someone else's, and stay")
+    return replace(finding, move=_move(finding, census, tree, missing, group, wanted.why))
+
+
+def _released(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, why: str) -> Finding:
+    placed = finding.holding.placed
+    back = frozenset[int]() if placed is None else census.among(tasks, placed.resctrl_groups)
+    return replace(finding, move=_move(finding, census, tree, back, "", why)) if back else finding
+
+
+def _move(finding: Finding, census: Census, tree: Tree, tasks: frozenset[int], to: str, why: str) -> PlannedMove:
+    holding = finding.holding
+    known = () if holding.placed is None else holding.placed.resctrl_groups
+    origin = next((one for one in reversed(known) if one != to and census.among(tasks, (one,))), "")
+    path = str(resctrl.tasks_file(tree.resctrl, to))
+    return PlannedMove(finding.group, path, origin, to, len(tasks), holding.who, why, holding.pod)

@@ -1,0 +1,51 @@
+"""Newcomers with CPUs of their own: whoever runs on those is moved away before their first container is made.
+
+A pod is announced with its sandbox, the tick that makes room begins at once, and the container follows a tenth of a
+second later: in time, unless the machine is short of CPU. Then the container's creation waits for the end of that
+tick, ``PATIENCE_S`` at most. Invariant: no other pod waits, and who asks for one that is not awaited pays one look-up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Mapping
+
+PATIENCE_S = 0.5
+"""Well below the time that a runtime proxy gives a hook."""
+_log = logging.getLogger(__name__)
+
+
+class Arrivals:
+    """The pods, by UID, for which there is no room yet."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self._patience_s = patience_s
+        self._awaited: dict[str, asyncio.Event] = {}
+
+    def expect(self, uid: str) -> None:
+        """The next tick that begins makes room for this pod."""
+        self._awaited[uid] = asyncio.Event()
+
+    def begun(self) -> Mapping[str, asyncio.Event]:
+        """A tick begins: those that it makes room for, to be given to ``ended``."""
+        return dict(self._awaited)
+
+    def ended(self, made_room_for: Mapping[str, asyncio.Event]) -> None:
+        """The tick has ended, and whatever it could write is written."""
+        for uid, event in made_room_for.items():
+            event.set()
+            if self._awaited.get(uid) is event:
+                del self._awaited[uid]
+
+    def room_for(self, uid: str) -> Awaitable[None] | None:
+        """What to wait for before a container of this pod is made; None = nothing."""
+        event = self._awaited.get(uid)
+        return None if event is None else self._wait(uid, event)
+
+    async def _wait(self, uid: str, event: asyncio.Event) -> None:
+        try:
+            async with asyncio.timeout(self._patience_s):
+                await event.wait()
+        except TimeoutError:
+            _log.warning("pod %s starts before its CPUs are free: no tick in %g s", uid, self._patience_s)

@@ -1,0 +1,186 @@
+"""Runs the strategies of one tick, each for itself, and says what became of each in a sentence.
+
+    disabled   no opinions: whatever the strategy ever named is released
+    frozen     an input that it needs is too old: its last opinions stay, it evicts nobody
+    failed     it raised: likewise, and the error is counted and said
+    active     its decision, where a keep stands for its last opinion of that file
+
+Pure but for the log line of an error: same snapshot, strategies and memories, same answer. Invariants: one strategy's
+error or stale input never changes another's opinions; a mapping of opinions that a strategy did not change is passed
+on as the very same object, so that nothing downstream works for nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Container, Iterable, Mapping
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from koord.host.files import Target
+from qosd.decide.decision import Eviction, Keep, Membership, Opinion, Stage, Strategy
+from qosd.snapshot import NodeSnapshot
+
+_log = logging.getLogger(__name__)
+Opinions = Mapping[Target, Opinion]
+NO_OPINIONS: Opinions = MappingProxyType({})
+Memberships = Mapping[str, Membership]
+"""By cgroup."""
+NO_MEMBERSHIPS: Memberships = MappingProxyType({})
+
+
+class State(StrEnum):
+    ACTIVE = "active"
+    FROZEN = "frozen"
+    DISABLED = "disabled"
+    FAILED = "failed"
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What the frame knows of one strategy from the last tick. ``given`` is the mapping that it returned itself."""
+
+    own: Any = None
+    given: Opinions = NO_OPINIONS
+    opinions: Opinions = NO_OPINIONS
+    sentence: str = ""
+    decided: bool = False
+    errors: int = 0
+    error: str = ""
+    memberships: Memberships = NO_MEMBERSHIPS
+
+
+Memories = Mapping[str, Memory]
+NO_MEMORIES: Memories = MappingProxyType({})
+
+
+class Turn(msgspec.Struct, frozen=True):
+    """One strategy's part in a tick.
+
+    ``decided``: has it ever decided, or is it disabled? Until then, what it left behind in an earlier run is unknown,
+    and stays. ``errors``: how often it has raised.
+    """
+
+    name: str
+    stage: Stage
+    state: State
+    sentence: str
+    opinions: Opinions = NO_OPINIONS
+    evictions: tuple[Eviction, ...] = ()
+    decided: bool = True
+    errors: int = 0
+    memberships: Memberships = NO_MEMBERSHIPS
+
+
+class Decisions(msgspec.Struct, frozen=True):
+    """All strategies' turns, in their order, with the tick and the clocks of the snapshot."""
+
+    tick: int
+    wall_ns: int
+    monotonic_ns: int
+    turns: tuple[Turn, ...]
+
+
+def decide_all(
+    snapshot: NodeSnapshot,
+    strategies: Iterable[Strategy],
+    memories: Memories = NO_MEMORIES,
+    switched_off: Container[str] = (),
+) -> tuple[Decisions, Memories]:
+    """One turn of every strategy; ``memories`` are what the last call returned, ``switched_off`` names of strategies.
+
+    Never raises for what a strategy does.
+    """
+    turns, after = [], {}
+    for strategy in strategies:
+        turn, memory = _turn(snapshot, strategy, memories.get(strategy.name, Memory()), strategy.name in switched_off)
+        turns.append(turn)
+        after[strategy.name] = memory
+    return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(turns)), after
+
+
+def _turn(snapshot: NodeSnapshot, strategy: Strategy, memory: Memory, is_off: bool) -> tuple[Turn, Memory]:
+    try:
+        if is_off or not strategy.enabled(snapshot):
+            return _disabled(strategy, memory, "by the operator" if is_off else "by configuration")
+        stale = _stale(snapshot, strategy)
+        if stale:
+            return _standing(strategy, State.FROZEN, stale, memory)
+        return _decided(snapshot, strategy, memory)
+    except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
+        said = f"{type(error).__name__}: {error}"
+        if said != memory.error:
+            _log.error("strategy %s: %s", strategy.name, said, exc_info=error)
+        memory = msgspec.structs.replace(memory, errors=memory.errors + 1, error=said)
+        return _standing(strategy, State.FAILED, said, memory)
+
+
+def _disabled(strategy: Strategy, memory: Memory, why: str) -> tuple[Turn, Memory]:
+    turn = Turn(strategy.name, strategy.stage, State.DISABLED, f"disabled {why}", errors=memory.errors)
+    return turn, Memory(decided=True, errors=memory.errors)
+
+
+def _standing(strategy: Strategy, state: State, why: str, memory: Memory) -> tuple[Turn, Memory]:
+    """The last opinions stay in force."""
+    stays = f"what was decided stays ({memory.sentence})" if memory.decided else "it has not decided yet"
+    sentence = f"{state}: {why}; {stays}"
+    turn = Turn(
+        strategy.name,
+        strategy.stage,
+        state,
+        sentence,
+        memory.opinions,
+        decided=memory.decided,
+        errors=memory.errors,
+        memberships=memory.memberships,
+    )
+    return turn, memory
+
+
+def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
+    """Which of the inputs that ``strategy`` needs are too old, and how old; "" if none is."""
+    found = []
+    for name, limit_s in strategy.needs.items():
+        age_s = snapshot.ages_s.get(name)
+        if age_s is None:
+            found.append(f"input {name} has never been read")
+        elif age_s > limit_s:
+            found.append(f"input {name} is {age_s:.1f} s old (at most {limit_s:g} s)")
+    return ", ".join(found)
+
+
+def _decided(snapshot: NodeSnapshot, strategy: Strategy, memory: Memory) -> tuple[Turn, Memory]:
+    decision, own = strategy.decide(snapshot, memory.own)
+    unchanged = memory.decided and decision.opinions is memory.given
+    opinions = memory.opinions if unchanged else _without_keeps(decision.opinions, memory.opinions)
+    turn = Turn(
+        strategy.name,
+        strategy.stage,
+        State.ACTIVE,
+        decision.sentence,
+        opinions,
+        decision.evictions,
+        errors=memory.errors,
+        memberships=decision.memberships,
+    )
+    after = Memory(
+        own,
+        decision.opinions,
+        opinions,
+        decision.sentence,
+        True,
+        memory.errors,
+        memberships=decision.memberships,
+    )
+    return turn, after
+
+
+def _without_keeps(given: Opinions, last: Opinions) -> Opinions:
+    """``given`` with the last opinion wherever it keeps that; a keep of what was never said is left as it is."""
+    if not any(isinstance(opinion, Keep) for opinion in given.values()):
+        return given
+    return {
+        target: last.get(target, opinion) if isinstance(opinion, Keep) else opinion for target, opinion in given.items()
+    }

@@ -1,0 +1,25 @@
+"""Idle scheduling (``cpu.idle``) of BE pods: they run when nothing else wants the CPU.
+
+Off unless ``beClass.cpuQOS`` is enabled with ``schedIdle: 1``. Only a pod's own cgroup below the BestEffort tier gets
+it: a tier is kubelet's, and an idle group cannot have shares, which kubelet writes there. The cgroup's shares keep
+their opinion; while the group is idle the kernel refuses them, so they are written when it no longer is.
+"""
+
+from __future__ import annotations
+
+from koord.model.qos import KubeQoS, QoSClass
+from qosd.hooks.context import PodContext
+from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.rules import Rules
+
+FILE = "cpu.idle"
+
+
+def decide(pod: PodContext, rules: Rules) -> Edits:
+    settings = rules.class_settings(QoSClass.BE).cpu_qos
+    wanted = settings is not None and bool(settings.enable) and settings.sched_idle == 1
+    if not wanted or pod.kube_qos is not KubeQoS.BEST_EFFORT:
+        return Edits()
+    if pod.treated_as(rules.node.derivation) is not QoSClass.BE:
+        return Edits()
+    return Edits((Edit(Field.UNIFIED, "1", "schedIdle of BE in NodeSLO", key=FILE),))

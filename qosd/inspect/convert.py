@@ -1,0 +1,76 @@
+"""From qosd's values to NodeInspect's messages, where several answers need the same."""
+
+from __future__ import annotations
+
+from koord.host.files import ROWS, UnknownRow, row
+from koord.model.formulas import FORMULA, FORMULAS, Inputs
+from koord.pb.koord import inspect_pb2 as inspect
+from qosd.decide.frame import Decisions, Turn
+from qosd.inspect.sources import LoopState
+from qosd.snapshot import NodeSnapshot
+
+
+def inputs(fed: Inputs) -> list[inspect.Input]:
+    """A formula's inputs in their order, without its name."""
+    return [_input(name, value) for name, value in fed.items() if name != FORMULA]
+
+
+def _input(name: str, value: int | str | float | None) -> inspect.Input:
+    if value is None:
+        return inspect.Input(name=name)
+    if isinstance(value, str):
+        return inspect.Input(name=name, text=value)
+    return inspect.Input(name=name, real=value) if isinstance(value, float) else inspect.Input(name=name, number=value)
+
+
+def formula(fed: Inputs) -> tuple[str, str]:
+    """Name and text of the formula in ``fed``; ("", "") if it names none."""
+    name = str(fed.get(FORMULA, ""))
+    return name, FORMULAS[name].text if name in FORMULAS else ""
+
+
+def unit_of(name: str) -> str:
+    """The unit of a row's values; "" for a row of another version."""
+    try:
+        return (ROWS.get(name) or row(name)).unit
+    except UnknownRow:
+        return ""
+
+
+def strategies(decisions: Decisions | None) -> list[inspect.Strategy]:
+    """Every strategy's turn; none before the first tick."""
+    return [] if decisions is None else [strategy(turn) for turn in decisions.turns]
+
+
+def strategy(turn: Turn) -> inspect.Strategy:
+    return inspect.Strategy(
+        name=turn.name,
+        stage=turn.stage.name.lower(),
+        state=turn.state,
+        sentence=turn.sentence,
+        opinions=len(turn.opinions),
+        errors=turn.errors,
+    )
+
+
+def loop(state: LoopState) -> inspect.Loop:
+    return inspect.Loop(
+        name=state.name,
+        age_s=state.age_s,
+        failures=state.failures,
+        last_error=state.last_error,
+        disabled=state.disabled,
+        duration_us=state.duration_us,
+    )
+
+
+def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:
+    """(pod, container) by cgroup path; container "" for the pod's own, its name for a container, "(sandbox)"."""
+    found: dict[str, tuple[str, str]] = {}
+    for pod in snapshot.pods:
+        if pod.group:
+            found[pod.group] = (pod.key, "")
+        for container in pod.containers:
+            if container.group:
+                found[container.group] = (pod.key, "(sandbox)" if container.is_sandbox else container.name)
+    return found

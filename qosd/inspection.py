@@ -1,0 +1,146 @@
+"""What koordctl sees of the node: the daemon's parts in the form that NodeInspect asks for."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Mapping, Sequence
+
+import koord
+from koord.host import support
+from koord.host.support import Support
+from qosd.act.plan import PlannedWrite
+from qosd.frontends import FrontEnd
+from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, Sources
+from qosd.node import JOURNAL, UNDO, Node
+from qosd.sense.sampler import Health
+from qosd.sense.table import METRICS
+
+_SUPPORT = {
+    Support.PRESENT: "",
+    Support.ABSENT: "this kernel has no such file",
+    Support.VENDOR: "only vendor kernels have it; the nearest upstream means is used instead",
+    Support.UNKNOWN: "not known before kubelet has made its cgroups",
+    Support.OTHER_VERSION: "the other cgroup version has it",
+}
+
+
+def sources(node: Node) -> Sources:
+    """``node`` as NodeInspect asks it."""
+    view = _View(node)
+    return Sources(
+        tree=node.place.tree,
+        weights=lambda: node.writer.weights,
+        metrics=METRICS,
+        store=node.sense.store,
+        actuator=node.actuator,
+        journal=node.journal,
+        snapshot=lambda: node.loop.snapshot,
+        decisions=lambda: node.loop.decisions,
+        strategies=node.strategies,
+        plan=view.plan,
+        switch=view.switch,
+        loops=view.loops,
+        front_ends=view.front_ends,
+        features=view.features,
+        about=view.about,
+        warnings=view.warnings,
+    )
+
+
+class _View:
+    def __init__(self, node: Node) -> None:
+        self._node = node
+        self._began_s = time.monotonic()
+
+    async def plan(self) -> Sequence[PlannedWrite]:
+        plan = await self._node.plan()
+        return () if plan is None else plan.writes
+
+    async def switch(self, enabled: bool, names: Sequence[str]) -> None:
+        chosen, off = frozenset(names), frozenset(self._node.loop.switched_off)
+        self._node.loop.switched_off = off - chosen if enabled else off | chosen
+        await self._node.tick(False)
+
+    def loops(self) -> Sequence[LoopState]:
+        now_ns = time.monotonic_ns()
+        ages_s = self._node.sense.sampler.ages_s(now_ns)
+        collectors = [_collector(name, ages_s, one) for name, one in self._node.sense.sampler.health().items()]
+        return [*collectors, *self._pod_sources()]
+
+    def _pod_sources(self) -> list[LoopState]:
+        pods, problems = self._node.pods, "; ".join(self._node.pods.problems)
+        return [LoopState("pods", pods.age_s, last_error=problems)]
+
+    def front_ends(self) -> Sequence[FrontEndState]:
+        ends, node = self._node.front_ends, self._node
+        acting = ends.acting()
+        attached = {
+            FrontEnd.PROXY: node.hooks.server.connections > 0,
+            FrontEnd.NRI: bool(node.plugin and node.plugin.runtime),
+            FrontEnd.RECONCILER: True,
+        }
+        return [FrontEndState(one, attached[one], one is acting, self._detail(one)) for one in FrontEnd]
+
+    def _detail(self, front_end: FrontEnd) -> str:
+        node = self._node
+        if front_end is FrontEnd.PROXY:
+            return f"{node.options.hook_socket}: {node.hooks.server.connections} connections"
+        if front_end is FrontEnd.RECONCILER:
+            return node.front_ends.describe()
+        if node.plugin is None:
+            return "switched off (--nri-socket '')"
+        status = node.plugin.status
+        return node.plugin.runtime or f"{status.socket}: {status.failure or 'not there'}"
+
+    def features(self) -> Sequence[Feature]:
+        node = self._node
+        found = support.survey(node.place.tree, list(node.place.tiers.values()))
+        return [Feature(name, answer is Support.PRESENT, _SUPPORT[answer]) for name, answer in sorted(found.items())]
+
+    def about(self) -> About:
+        options = self._node.options
+        soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        return About(
+            version=koord.__version__,
+            pid=os.getpid(),
+            uptime_s=time.monotonic() - self._began_s,
+            rss_bytes=_rss_bytes(),
+            open_files=len(os.listdir("/proc/self/fd")),
+            open_files_limit=soft,
+            rules_file=str(options.rules_file),
+            runtime_endpoint=options.runtime_endpoint,
+            cgroup_root=str(options.cgroup_root),
+            journal_file=str(options.state_dir / JOURNAL),
+            undo_file=str(options.run_dir / UNDO),
+        )
+
+    def warnings(self) -> Sequence[str]:
+        node = self._node
+        refused = [
+            f"{target.group}/{target.name}: opinion of {who} refused: {why}"
+            for target, all_of in node.actuator.refused.items()
+            for who, why in all_of
+        ]
+        said = [f"no kernel file is written: {node.read_only}"] if node.read_only else []
+        said += [f"journal: {node.journal.problem}"] if node.journal.problem else []
+        return [
+            *said,
+            *node.rules_file.warnings,
+            *node.rules.pools.warnings,
+            *node.place.layout.problems,
+            *node.pods.problems,
+            *refused,
+        ]
+
+
+def _collector(name: str, ages_s: Mapping[str, float], health: Health) -> LoopState:
+    return LoopState(
+        name, ages_s.get(name), health.failures, health.last_error, health.disabled_reason, health.duration_us
+    )
+
+
+def _rss_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()

@@ -1,0 +1,109 @@
+"""The node's loop: sense, snapshot, decide, act, in that order, in one thread.
+
+A tick samples, makes the snapshot, decides and acts; between two ticks a change of pods makes a shorter one that
+samples nothing. ``plan`` is the same decision on the newest snapshot without the act. Invariant: everything here runs
+in the loop's own thread, one call after the other, so that a plan is never made of half a tick; what others read
+(``snapshot``, ``decisions``) is replaced whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from koord.host.topology import Topology
+from qosd.act.actuator import Actuator
+from qosd.act.plan import Plan, Result
+from qosd.decide.decision import Strategy
+from qosd.decide.frame import NO_MEMORIES, Decisions, Memories, decide_all
+from qosd.hooks.rules import Rules
+from qosd.predict import gauges
+from qosd.predict.predictor import Predictor
+from qosd.sense import table
+from qosd.sense.build import Sense
+from qosd.sense.scene import Tiers
+from qosd.snapshot import NodeSnapshot, PodView
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    """What the event loop knows at the beginning of a tick. ``ages_s``: of the sources of pods."""
+
+    pods: tuple[PodView, ...]
+    rules: Rules
+    topology: Topology
+    tiers: Tiers
+    kubelet_cpus: Mapping[str, str]
+    ages_s: Mapping[str, float]
+
+
+class NodeLoop:
+    """``wall`` and ``monotonic`` are clocks in nanoseconds. ``dry``: decide and plan, but never act."""
+
+    def __init__(
+        self,
+        sense: Sense,
+        strategies: Sequence[Strategy],
+        actuator: Actuator,
+        predictor: Predictor,
+        *,
+        wall: Callable[[], int],
+        monotonic: Callable[[], int],
+        dry: bool = False,
+    ) -> None:
+        self._sense, self._strategies, self._actuator, self._predictor = sense, strategies, actuator, predictor
+        self._wall, self._monotonic, self._dry = wall, monotonic, dry
+        self._memories: Memories = NO_MEMORIES
+        self._ticks = 0
+        self.switched_off: Collection[str] = frozenset()
+        self.snapshot: NodeSnapshot | None = None
+        self.decisions: Decisions | None = None
+        self.ended_ns: int | None = None
+        """When the last tick ended, by the monotonic clock."""
+
+    def tick(self, scene: Scene, *, sample: bool = True) -> Result | None:
+        """One turn; what was executed, None if nothing may be."""
+        self.look(scene, sample=sample)
+        plan = self.decide()
+        result = None if self._dry else self._actuator.execute(plan)
+        self.ended_ns = self._monotonic()
+        return result
+
+    def look(self, scene: Scene, *, sample: bool = True) -> NodeSnapshot:
+        """Sense: the new snapshot."""
+        if sample:
+            self._sense.sampler.sample(scene.pods, scene.tiers, scene.rules.slo.host_applications or ())
+        now_ns = self._monotonic()
+        self._ticks += 1
+        self.snapshot = snapshot = NodeSnapshot(
+            tick=self._ticks,
+            wall_ns=self._wall(),
+            monotonic_ns=now_ns,
+            rules=scene.rules,
+            topology=scene.topology,
+            pods=scene.pods,
+            values=self._sense.store.newest(),
+            ages_s={**self._sense.sampler.ages_s(now_ns), **scene.ages_s},
+            kubelet_cpus=scene.kubelet_cpus,
+        )
+        if sample and (prediction := self._predictor.observe(snapshot)) is not None:
+            self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
+        return snapshot
+
+    def decide(self) -> Plan:
+        """Decide on the newest snapshot and keep what the strategies remember."""
+        self.decisions, self._memories = self._decided()
+        return self._actuator.plan(self.decisions)
+
+    def plan(self) -> Plan | None:
+        """What the next tick would write if nothing changed until then; None before the first snapshot.
+
+        Nothing is written or remembered.
+        """
+        if self.snapshot is None:
+            return None
+        return self._actuator.plan(self._decided()[0])
+
+    def _decided(self) -> tuple[Decisions, Memories]:
+        assert self.snapshot is not None
+        return decide_all(self.snapshot, self._strategies, self._memories, self.switched_off)

@@ -1,0 +1,371 @@
+"""All that qosd does on its node, put together: who is given what, and what a tick is fed.
+
+Built inside the running event loop. Pods, hooks, NRI and koordctl live in the event loop; sampling, deciding and
+writing in one thread of their own. Invariant: nothing but ``Scene`` goes from the first to the second, and nothing but
+whole snapshots and decisions comes back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TypeVar
+
+from koord.host import topology
+from koord.host.reader import KeptFiles
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.weights import Weights
+from koord.host.writer import Writer
+from koord.model.qos import DerivationRules
+from qosd import hostfacts
+from qosd.act.actuator import Actuator
+from qosd.act.journal import Journal
+from qosd.act.plan import Plan, Result
+from qosd.arrivals import Arrivals
+from qosd.decide.decision import Strategy
+from qosd.frontends import FrontEnds
+from qosd.hooks.context import PodContext
+from qosd.hooks.rules import HostFacts
+from qosd.hookserver.server import HookServer
+from qosd.kubeletpolicy import PolicyRules
+from qosd.loop import NodeLoop, Scene
+from qosd.metrics import Metrics
+from qosd.nri.plugin import Plugin
+from qosd.nri.service import Hooks
+from qosd.options import Options
+from qosd.pace import Pace
+from qosd.place import USUAL, Place, weights_of
+from qosd.pods.cpumanager import CPUManagerFile
+from qosd.pods.cri import Runtime
+from qosd.pods.http import Access
+from qosd.pods.kubelet import KubeletClient
+from qosd.pods.source import PodSource
+from qosd.pods.watch import CgroupWatch
+from qosd.pooledrules import PooledRules
+from qosd.predict import checkpoint
+from qosd.predict.predictor import Predictor
+from qosd.rules import RulesSource
+from qosd.sense.build import Host, build
+from qosd.strategies.hostapps import HostApplications
+from qosd.strategies.normalization import PodNormalization
+from qosd.strategies.reconciler import HookReconciler
+
+KUBELET_TIMEOUT_S = 3.0
+JOURNAL, MODELS, UNDO = "journal.db", "models.json", "undo.jsonl"
+_SPARE_DESCRIPTORS = 256
+_LOOK_AGAIN_S = 10.0
+_NEVER_S = float("-inf")
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class Node:
+    """Made and used in the event loop, but for ``loop``, which belongs to its thread. ``place``: else found anew."""
+
+    def __init__(self, options: Options, metrics: Metrics, place: Place | None = None) -> None:
+        self.options, self.metrics = options, metrics
+        self.event_loop = asyncio.get_running_loop()
+        self.pace = Pace(options.tick_interval)
+        self.place = place or Place(options)
+        self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics)
+        state_file = options.kubelet_state_dir / "cpu_manager_state"
+        self.cpu_manager = CPUManagerFile(self.event_loop, state_file, self._kubelet_policy_changed)
+        policy = PolicyRules(lambda: self.rules_file.current, lambda: self.cpu_manager.current.static)
+        self.rules = PooledRules(lambda: policy.current)
+        self._make_acting()
+        self._make_loop()
+        self._make_pods()
+        self._make_front_ends()
+        metrics.follow(
+            (
+                ("koord_qosd_held_files", "Kernel files that Koord holds now.", lambda: len(self.actuator.owned)),
+                (
+                    "koord_qosd_contested_files",
+                    "Kernel files left to another writer for now.",
+                    lambda: len(self.actuator.contested),
+                ),
+                (
+                    "koord_qosd_journal_dropped_entries",
+                    "Journal entries lost since the start.",
+                    lambda: self.journal.dropped,
+                ),
+                ("koord_qosd_kept_files", "Descriptors kept open for sensing.", lambda: len(self.files)),
+            )
+        )
+        self._looked_s = _NEVER_S
+        self._weights: Weights | None = None
+        self._said: tuple[str, ...] = ()
+
+    # putting together
+
+    def _make_acting(self) -> None:
+        options = self.options
+        self.writer = Writer(self.place.tree)
+        self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
+        self.read_only = "by --dry-run" if options.dry_run else ""
+        try:
+            self.undo = UndoRecord(_directory(options.run_dir) / UNDO, _boot_id(options.proc_root))
+        except UndoError as error:
+            self.read_only = f"what to put back cannot be noted: {error}"
+            _log.error("no kernel file is written: %s", self.read_only)
+            self.undo = _unused_record(_boot_id(options.proc_root))
+        for problem in self.undo.problems:
+            _log.warning("%s", problem)
+        self.actuator = Actuator(self.writer, self.undo, self.journal)
+
+    def _make_loop(self) -> None:
+        tree, limit = self.place.tree, _raised_limit()
+        self.files = KeptFiles(max(limit - _SPARE_DESCRIPTORS, 0), lambda said: _log.warning("%s", said))
+        host = Host(tree, self._online, os.sysconf("SC_CLK_TCK"), resource.getpagesize())
+        self.sense = build(host, self.files, time.monotonic_ns)
+        self.predictor = Predictor(self._keep_models)
+        self.strategies: Sequence[Strategy] = (
+            HookReconciler(),
+            PodNormalization(),
+            HostApplications(self.place.tiers),
+        )
+        self.loop = NodeLoop(
+            self.sense, self.strategies, self.actuator, self.predictor,
+            wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(self.read_only),
+        )  # fmt: skip
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="node")
+
+    def _make_pods(self) -> None:
+        options = self.options
+        runtime = None
+        if options.runtime_endpoint:
+            runtime = Runtime(options.runtime_endpoint, options.runtime_timeout, self.event_loop)
+        self.pods = PodSource(
+            runtime, _kubelet(options), self._derivation, self.pace.wake, modified=self._touched, owns=self._owns
+        )
+        self._watches: list[CgroupWatch] = []
+
+    def _make_front_ends(self) -> None:
+        options, later = self.options, self.event_loop.call_soon
+        self.arrivals = Arrivals()
+        self.front_ends = FrontEnds(
+            lambda: self.hooks.server.connections, lambda: self.plugin.runtime if self.plugin else ""
+        )
+        self.hooks = HookServer(
+            lambda: self.rules.current, self.metrics, later=later, acts=self.front_ends.proxy_acts,
+            seen=self._expect, room_for=self.arrivals.room_for,
+        )  # fmt: skip
+        self.plugin: Plugin | None = None
+        if options.nri_socket:
+            served = Hooks(
+                lambda: self.rules.current, self.metrics, self.front_ends.nri_acts, self._parent_cpus,
+                announced=self._expect, pods_changed=self.pods.hint, later=later,
+            )  # fmt: skip
+            socket = Path(options.nri_socket)
+            self.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
+
+    # life
+
+    def start(self) -> None:
+        """Read what is there and begin to follow it."""
+        self.rules_file.load()
+        self.cpu_manager.start()
+        for lost in self.predictor.load(self.options.state_dir / MODELS):
+            _log.warning("%s", lost)
+        self._follow()
+        self.pods.start()
+
+    async def close(self) -> None:
+        """Stop looking; every value stays as it is."""
+        await self.pods.close()
+        for watch in self._watches:
+            watch.close()
+        self.cpu_manager.close()
+        self._thread.shutdown(wait=True)
+        self.sense.sampler.close()
+        self.files.close()
+        self._write_models(checkpoint.encode(self.predictor.bank))
+        self.undo.close()
+        self.journal.close()
+
+    def reload(self) -> None:
+        """Read the rules file again."""
+        self.rules_file.load()
+        self.pods.hint()
+        self.pace.wake()
+
+    async def tick(self, is_beat: bool) -> Result | None:
+        """One turn of the loop, in its thread."""
+        scene, arriving = self._scene(), self.arrivals.begun()
+        try:
+            return await self.in_thread(lambda: self.loop.tick(scene, sample=is_beat))
+        finally:
+            self.arrivals.ended(arriving)
+
+    async def plan(self) -> Plan | None:
+        """What the next tick would write."""
+        return await self.in_thread(self.loop.plan)
+
+    async def in_thread(self, work: Callable[[], T]) -> T:
+        """``work`` between two ticks."""
+        return await self.event_loop.run_in_executor(self._thread, work)
+
+    # what a tick is fed
+
+    def _scene(self) -> Scene:
+        pods, now_ns = self.pods.current, time.monotonic_ns()
+        self._look_for_layout()
+        exclusive = self.cpu_manager.current.exclusive
+        known = self.pods.age_s is not None
+        rules = self.rules.update(self.place.topology, pods, exclusive, now_ns) if known else self.rules.current
+        if known and self._weights is None:
+            self._learn_weights()
+        ages_s = {} if self.pods.age_s is None else {"pods": self.pods.age_s}
+        self._say(self.rules.pools.warnings)
+        return Scene(pods, rules, self.place.topology, self.place.sampled_tiers, exclusive, ages_s)
+
+    def _learn_weights(self) -> None:
+        """How the runtime spells shares as weights: from what it made of a container's (v2 only)."""
+        self._weights = weights_of(self.writer, self.pods.current)
+        if self._weights is not None:
+            self.writer.weights = self._weights
+
+    def _look_for_layout(self) -> None:
+        waited = time.monotonic() - self._looked_s >= _LOOK_AGAIN_S
+        if waited and not self.place.holds(self.pods.current):
+            self._look()
+
+    def _look(self, announced: Sequence[str] = ()) -> None:
+        """``announced``: the cgroup parents of pods that are about to be made."""
+        self._looked_s = time.monotonic()
+        if self.place.find((*announced, *(pod.group for pod in self.pods.current))):
+            self._follow()
+            self.rules_file.load()  # what the host supports shows below kubelet's cgroups
+
+    def _look_soon(self) -> None:
+        self._looked_s = _NEVER_S
+        self.pace.wake()
+
+    def _follow(self) -> None:
+        """Watch the directories in which pods appear, and those in which values are written."""
+        for problem in self.place.layout.problems:
+            _log.warning("%s", problem)
+        for watch in self._watches:
+            watch.close()
+        self._watches.clear()
+        roots = self.place.watched_roots()
+        if not roots:
+            _log.warning(
+                "%s: no cgroups are mounted there: no pod is measured and nothing is written", self.place.tree.root
+            )
+        elif not self.place.watched:
+            self._watch(CgroupWatch(self.event_loop, roots[0], USUAL, self._look_soon))
+        else:
+            self.pods.follow(roots[0], self.place.watched)
+            for root in roots[1:]:
+                self._watch(CgroupWatch(self.event_loop, root, self.place.watched, _nothing, self._touched))
+            _log.info("pods are below %s (%s)", self.place.layout.kubepods, roots[0])
+
+    def _watch(self, watch: CgroupWatch) -> None:
+        watch.start()
+        self._watches.append(watch)
+
+    def _say(self, warnings: tuple[str, ...]) -> None:
+        """Each of the pools' warnings once."""
+        for warning in warnings:
+            if warning not in self._said:
+                _log.warning("%s", warning)
+        self._said = warnings
+
+    # what others ask
+
+    def _host_facts(self) -> HostFacts:
+        try:
+            text = (self.options.proc_root / "meminfo").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            text = ""
+        return hostfacts.look(self.place.tree, self.place.tiers.values(), text, resource.getpagesize())
+
+    def _derivation(self) -> DerivationRules:
+        return self.rules.current.node.derivation
+
+    def _kubelet_policy_changed(self) -> None:
+        self.pods.hint()
+        self.pace.wake()
+
+    def _online(self) -> Sequence[int]:
+        return [cpu.id for cpu in topology.read(self.place.tree.sys).cpus]
+
+    def _touched(self, path: str) -> None:
+        self.actuator.touched(path)
+
+    def _owns(self, path: str) -> bool:
+        return self.actuator.owns(path)
+
+    def _expect(self, pod: PodContext) -> None:
+        """A sandbox is about to be made: whoever runs on its CPUs leaves them now."""
+        if not self.place.explains(pod.request.cgroup_parent):
+            self._look([pod.request.cgroup_parent])
+        if self.rules.expect(pod, time.monotonic_ns()):
+            self.arrivals.expect(pod.request.uid)
+            self.pace.wake()
+
+    def _parent_cpus(self, group: str) -> str:
+        return hostfacts.cpus_of(self.place.tree, group)
+
+    def _keep_models(self, content: bytes) -> None:
+        self.event_loop.call_soon_threadsafe(self.event_loop.run_in_executor, None, self._write_models, content)
+
+    def _write_models(self, content: bytes) -> None:
+        try:
+            checkpoint.write(content, self.options.state_dir / MODELS)
+        except OSError as error:
+            _log.warning("the models are not kept: %s: %s", error.filename, error.strerror)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _directory(path: Path) -> Path:
+    """``path``, made if it can be; who opens a file there says what is wrong with it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+    except OSError as error:
+        _log.error("%s cannot be made: %s", path, error.strerror)
+    return path
+
+
+def _unused_record(boot_id: str) -> UndoRecord:
+    """A record for a daemon that will not write: its files are gone as soon as they are open."""
+    with tempfile.TemporaryDirectory(prefix="koord-qosd-") as directory:
+        return UndoRecord(Path(directory) / UNDO, boot_id)
+
+
+def _boot_id(proc: Path) -> str:
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def _raised_limit() -> int:
+    """The limit of open files, raised as far as this process may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def _kubelet(options: Options) -> KubeletClient | None:
+    if not options.kubelet_endpoint:
+        return None
+    access = Access(
+        options.kubelet_endpoint,
+        token_file=Path(options.kubelet_token_file) if options.kubelet_token_file else None,
+        ca_file=Path(options.kubelet_ca_file) if options.kubelet_ca_file else None,
+        verify=not options.kubelet_insecure_tls,
+    )
+    return KubeletClient(access, KUBELET_TIMEOUT_S)

@@ -1,0 +1,250 @@
+"""The Plugin service: what the runtime asks of a plugin, answered by the hook engine.
+
+Invariants: no pod can make a call fail (bad annotations are logged and treated as absent, an error of our own is
+logged and answered with "no edits"), and every answer is made in one go, so the runtime, which holds a lock
+meanwhile, never waits for anything else of qosd's. While another front end acts, answers carry no edits.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from koord.pb.nri import api_pb2 as nri
+from qosd.hooks import engine
+from qosd.hooks.context import PodContext, Request, Stage
+from qosd.hooks.edits import Edits
+from qosd.hooks.rules import Rules
+from qosd.metrics import Metrics
+from qosd.nri import mux, translate
+from qosd.nri.connection import Method
+
+SERVICE = "nri.pkg.api.v1alpha1.Plugin"
+SYNCHRONIZE = "Synchronize"
+CALLER = "nri"  # label of koord_qosd_hook_calls
+_WANTED = (
+    nri.RUN_POD_SANDBOX,
+    nri.REMOVE_POD_SANDBOX,
+    nri.CREATE_CONTAINER,
+    nri.POST_START_CONTAINER,
+    nri.UPDATE_CONTAINER,
+    nri.POST_UPDATE_CONTAINER,
+    nri.POST_UPDATE_POD_SANDBOX,
+)
+_LAST_EVENT = nri.REMOVE_CONTAINER  # of every version
+_LAST_EVENT_SINCE = ((0, 10), nri.VALIDATE_CONTAINER_ADJUSTMENT)
+_ROOM_BYTES = mux.MAX_SENT_BYTES - mux.CHUNK_BYTES  # for updates in one answer
+
+Result = TypeVar("Result")
+_log = logging.getLogger(__name__)
+
+
+def events(nri_version: str) -> int:
+    """The mask of what we want to hear of; a bit that a runtime of ``nri_version`` ("" = before 0.12) does not know
+    would make it refuse us."""
+    found = re.match(r"v?(\d+)\.(\d+)", nri_version)
+    since, newest = _LAST_EVENT_SINCE
+    last = newest if found and (int(found[1]), int(found[2])) >= since else _LAST_EVENT
+    return sum(1 << (event - 1) for event in _WANTED if event <= last)
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """The runtime, as it introduced itself. ``nri_version`` is "" before 0.12, ``request_timeout_s`` 0 before 0.8."""
+
+    runtime: str
+    runtime_version: str
+    nri_version: str
+    request_timeout_s: float
+
+    def __str__(self) -> str:
+        nri_version = f", NRI {self.nri_version}" if self.nri_version else ""
+        return f"{self.runtime} {self.runtime_version}{nri_version}"
+
+
+class Hooks:
+    """Decides by the rules that ``rules()`` returns at that moment, if ``acting()``; ``clock`` is monotonic seconds.
+
+    ``parent_cpus``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
+    goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
+    for whoever looks after what no call carries. ``later`` runs what no pod has to wait for.
+    """
+
+    def __init__(
+        self,
+        rules: Callable[[], Rules],
+        metrics: Metrics,
+        acting: Callable[[], bool],
+        parent_cpus: translate.ParentCPUs,
+        announced: Callable[[PodContext], object] = lambda pod: None,
+        pods_changed: Callable[[], object] = lambda: None,
+        clock: Callable[[], float] = time.monotonic,
+        later: Callable[..., object] = lambda function, *arguments: function(*arguments),
+    ) -> None:
+        self._rules, self._metrics, self._acting, self._parent_cpus = rules, metrics, acting, parent_cpus
+        self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
+
+    def created(self, pod: nri.PodSandbox, container: nri.Container) -> nri.ContainerAdjustment | None:
+        """What a container that is about to be made gets."""
+        decided = self._decide(translate.create_request(pod, container))
+        if decided is None:
+            return None
+        context, rules, edits = decided
+        return translate.adjustment(edits, container, translate.rdt_class(context, rules), self._parent_cpus)
+
+    def updated(
+        self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources
+    ) -> nri.ContainerUpdate | None:
+        """What a container gets that kubelet updates to ``wanted``."""
+        decided = self._decide(translate.update_request(pod, container, wanted))
+        return None if decided is None else translate.update(decided[2], container, self._parent_cpus, wanted)
+
+    def found(
+        self, pods: Mapping[str, nri.PodSandbox], containers: Iterable[nri.Container]
+    ) -> list[nri.ContainerUpdate]:
+        """What containers get that were there before us; at most as many as one answer holds."""
+        known = (
+            (pods[container.pod_sandbox_id], container) for container in containers if container.pod_sandbox_id in pods
+        )
+        decided = [self.guarded(SYNCHRONIZE, None, self.updated, *each, nri.LinuxResources()) for each in known]
+        updates = [update for update in decided if update is not None]
+        taken: list[nri.ContainerUpdate] = []
+        room_bytes = _ROOM_BYTES
+        for update in updates:
+            room_bytes -= update.ByteSize() + 8
+            if room_bytes < 0:
+                _log.warning("%d of %d containers are left to the reconciler", len(updates) - len(taken), len(updates))
+                break
+            taken.append(update)
+        return taken
+
+    def announce(self, pod: nri.PodSandbox) -> None:
+        """A pod comes: its sandbox is up, its containers are not."""
+        self._announced(PodContext.read(translate.pod_request(pod)))
+        self.noted()
+
+    def noted(self) -> None:
+        """Something happened that is answered with nothing."""
+        self._later(self._pods_changed)
+
+    def timed(self, what: str, otherwise: bytes, answer: Method, message: bytes) -> bytes:
+        """A whole call: ``guarded``, and timed under ``what``."""
+        started = self._clock()
+        answered = self.guarded(what, otherwise, answer, message)
+        self._metrics.hook_seconds.labels(what).observe(self._clock() - started)
+        return answered
+
+    def guarded(self, what: str, otherwise: Result, action: Callable[..., Result], *arguments: object) -> Result:
+        """``action``; an error of our own is logged, counted under ``what`` and answered ``otherwise``."""
+        try:
+            return action(*arguments)
+        except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
+            _log.exception("%s: answered without edits", what)
+            self._metrics.hook_calls.labels(what, CALLER, "error").inc()
+            return otherwise
+
+    def _decide(self, request: Request) -> tuple[PodContext, Rules, Edits] | None:
+        """None while another front end acts."""
+        if not self._acting():
+            self._metrics.hook_calls.labels(request.stage.value, CALLER, "yielded").inc()
+            return None
+        pod, rules = PodContext.read(request), self._rules()
+        edits = engine.decide(pod, rules)
+        self._later(self._account, pod, edits)
+        return pod, rules, edits
+
+    def _account(self, pod: PodContext, edits: Edits) -> None:
+        for problem in edits.problems:
+            _log.warning("%s: %s", pod, problem)
+        self._metrics.pod_problems.labels(pod.stage.value).inc(len(edits.problems))
+        for edit in edits.items:
+            self._metrics.hook_edits.labels(edit.hook, edit.field.value).inc()
+            if _log.isEnabledFor(logging.DEBUG):
+                _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
+        self._metrics.hook_calls.labels(pod.stage.value, CALLER, "edited" if edits.items else "unchanged").inc()
+
+
+class Session:
+    """The methods of one connection; ``configured`` is called when the runtime has taken us in."""
+
+    def __init__(self, hooks: Hooks, configured: Callable[[Peer], None]) -> None:
+        self._hooks, self._configured = hooks, configured
+        self._pods: dict[str, nri.PodSandbox] = {}
+        self._containers: list[nri.Container] = []
+
+    def methods(self) -> dict[tuple[str, str], Method]:
+        """Every method of the service as Koord knows it; those without an answer of their own note what happened."""
+        nothing = b""
+        anything = nri.ConfigureResponse(events=events("")).SerializeToString()  # an empty answer means "all events"
+        own = {
+            "Configure": self._method("Configure", self._configure, anything),
+            SYNCHRONIZE: self._method(SYNCHRONIZE, self._synchronize, nothing),
+            "Shutdown": self._shutdown,
+            "RunPodSandbox": self._method(Stage.RUN_SANDBOX.value, self._run, nothing),
+            "StateChange": self._method("StateChange", self._state_change, nothing),
+            "CreateContainer": self._method(Stage.CREATE.value, self._create, nothing),
+            "UpdateContainer": self._method(Stage.UPDATE.value, self._update, nothing),
+        }
+        service = nri.DESCRIPTOR.services_by_name["Plugin"]
+        return {(SERVICE, method.name): own.get(method.name, self._note) for method in service.methods}
+
+    def _method(self, what: str, answer: Method, otherwise: bytes) -> Method:
+        return lambda message: self._hooks.timed(what, otherwise, answer, message)
+
+    def _configure(self, message: bytes) -> bytes:
+        request = nri.ConfigureRequest.FromString(message)
+        version = request.NRI_version
+        answer = nri.ConfigureResponse(events=events(version))
+        self._configured(Peer(request.runtime_name, request.runtime_version, version, request.request_timeout / 1000))
+        return answer.SerializeToString()
+
+    def _synchronize(self, message: bytes) -> bytes:
+        """A list too long for one message comes in parts, in which a container may precede its pod."""
+        request = nri.SynchronizeRequest.FromString(message)
+        self._pods.update((pod.id, pod) for pod in request.pods)
+        self._containers.extend(request.containers)
+        if request.more:
+            return nri.SynchronizeResponse(more=True).SerializeToString()
+        pods, containers = self._pods, self._containers
+        self._pods, self._containers = {}, []
+        updates = self._hooks.found(pods, containers)
+        _log.info(
+            "synchronized: %d pods, %d containers, of which %d are updated", len(pods), len(containers), len(updates)
+        )
+        self._hooks.noted()
+        return nri.SynchronizeResponse(update=updates).SerializeToString()
+
+    def _create(self, message: bytes) -> bytes:
+        request = nri.CreateContainerRequest.FromString(message)
+        adjust = self._hooks.created(request.pod, request.container)
+        return nri.CreateContainerResponse(adjust=adjust).SerializeToString()
+
+    def _update(self, message: bytes) -> bytes:
+        request = nri.UpdateContainerRequest.FromString(message)
+        update = self._hooks.updated(request.pod, request.container, request.linux_resources)
+        return nri.UpdateContainerResponse(update=[update] if update else []).SerializeToString()
+
+    def _run(self, message: bytes) -> bytes:
+        self._hooks.announce(nri.RunPodSandboxRequest.FromString(message).pod)
+        return b""
+
+    def _state_change(self, message: bytes) -> bytes:
+        """How runtimes before NRI 0.12 tell what has a method of its own since."""
+        change = nri.StateChangeEvent.FromString(message)
+        if change.event == nri.RUN_POD_SANDBOX:
+            self._hooks.announce(change.pod)
+        else:
+            self._hooks.noted()
+        return b""
+
+    def _note(self, message: bytes) -> bytes:
+        self._hooks.noted()
+        return b""
+
+    def _shutdown(self, message: bytes) -> bytes:
+        _log.info("the runtime is shutting down")
+        return b""

@@ -1,0 +1,119 @@
+"""Where this node is: its cgroup tree, kubelet's place in it, its CPUs, and how its runtime spells weights.
+
+The layout is looked for until it is found, and again when pods appear outside it: kubelet may start after us, or be
+given another cgroup root. Invariant: ``tiers`` is the same mapping object for ever, so that who was given it sees the
+change, and never empty in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from koord.host import cgroup, kubelet, layout, topology
+from koord.host.cgroup import ReadError, Tree
+from koord.host.files import ParseError
+from koord.host.layout import Layout
+from koord.host.topology import Topology
+from koord.host.weights import Weights, mapping_of
+from koord.host.writer import Writer
+from koord.model.qos import KubeQoS
+from koord.service.config import ConfigError
+from qosd.options import Options
+from qosd.sense.scene import Tiers
+from qosd.snapshot import PodView
+
+USUAL = ("/kubepods", "/kubepods.slice")
+"""kubepods where kubelet has no cgroup root of its own, by either driver."""
+
+
+class Place:
+    """Facts of the host, looked up from the roots that ``options`` name, and from configuration below ``root``.
+
+    Raises ConfigError if the sysfs that the options name shows no CPU.
+    """
+
+    def __init__(self, options: Options, root: Path = Path("/")) -> None:
+        self._root = root
+        self.tree = _tree(options)
+        self.topology = _topology(options.sys_root)
+        self.layout = Layout()
+        self.tiers: dict[KubeQoS, str] = {}
+        self.find(())
+
+    def find(self, pod_groups: Iterable[str]) -> bool:
+        """Look for kubelet's layout anew; whether it changed. ``pod_groups``: cgroups or cgroup parents of pods."""
+        running = kubelet.find(self.tree.proc, self._root)
+        claims = kubelet.claims(running, [self._root / file.lstrip("/") for file in kubelet.RUNTIME_CONFIGS])
+        found = layout.detect(self.tree, claims, [group for group in pod_groups if group])
+        changed = (found.kubepods, found.tiers) != (self.layout.kubepods, self.layout.tiers)
+        self.layout = found
+        self.tiers.update(found.tiers)
+        for tier in self.tiers.keys() - found.tiers.keys():
+            del self.tiers[tier]
+        return changed
+
+    def holds(self, pods: Iterable[PodView]) -> bool:
+        """Are all pods whose place is known below the layout's kubepods?"""
+        above = f"{self.layout.kubepods}/"
+        return bool(self.layout.kubepods) and all(pod.group.startswith(above) for pod in pods if pod.group)
+
+    def explains(self, cgroup_parent: str) -> bool:
+        """Is the pod whose cgroup parent this is below the layout's kubepods? Yes as well if it is no kubelet's pod."""
+        return layout.kubepods_above(cgroup_parent) in ("", self.layout.kubepods)
+
+    @property
+    def sampled_tiers(self) -> Tiers:
+        return Tiers.of(self.layout)
+
+    @property
+    def watched(self) -> tuple[str, ...]:
+        """The directories in which pods appear; empty while nobody knows."""
+        return tuple(dict.fromkeys((self.layout.kubepods, *self.layout.tiers.values()))) if self.layout.kubepods else ()
+
+    def watched_roots(self) -> tuple[Path, ...]:
+        """The hierarchies in which values are written: on v1 that of cpu first, which also shows pods."""
+        if self.tree.version == 2:
+            return (self.tree.root,)
+        named = (self.tree.directory("/", controller) for controller in ("cpu", "cpuset", "memory"))
+        return tuple(dict.fromkeys(path for path in named if path.is_dir()))
+
+
+def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
+    """How the runtime maps shares to weights, seen at containers whose shares are known; None: nothing tells (v1)."""
+    if writer.version != 2:
+        return None
+    seen = []
+    for pod in pods:
+        for container in pod.containers:
+            shares = container.asked.cpu_shares if not container.is_sandbox else None
+            weight = _weight(writer.tree, container.group) if shares else None
+            if shares and weight:
+                seen.append((shares, weight))
+    return mapping_of(seen)
+
+
+def _weight(tree: Tree, group: str) -> int | None:
+    """What cpu.weight of ``group`` holds; None if that cannot be told."""
+    try:
+        text = cgroup.read_text(tree.directory(group) / "cpu.weight")
+    except (ReadError, ValueError):
+        return None
+    return int(text) if text and text.isdigit() else None
+
+
+def _tree(options: Options) -> Tree:
+    try:
+        mountinfo = (options.proc_root / "self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        mountinfo = ""  # then the directories' names tell
+    found = cgroup.detect(options.cgroup_root, mountinfo)
+    return replace(found, proc=options.proc_root, sys=options.sys_root, resctrl=options.resctrl_root)
+
+
+def _topology(sys: Path) -> Topology:
+    try:
+        return topology.read(sys)
+    except (ParseError, ReadError) as error:
+        raise ConfigError("options", "sys-root", str(sys), str(error)) from error

@@ -1,0 +1,110 @@
+"""kubelet's CPU manager, as its state file tells: which policy runs, and which CPUs containers have to themselves.
+
+The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched, not polled.
+Invariant: ``current`` is the last state that could be read whole; an absent file is the policy "none" without
+exclusive CPUs, and ``problem`` says why the file of now could not be taken. The checksum is kubelet's business.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
+from pathlib import Path
+
+import msgspec
+
+from koord.model import cpuset
+from koord.model.cpuset import EMPTY, CPUSetError
+from koord.service.inotify import FileWatch
+
+STATIC = "static"
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class CPUManagerState:
+    """``by_container``: cpuset lists by (pod UID, container name); ``exclusive``: by pod UID, all its containers'."""
+
+    policy: str = "none"
+    default_cpus: str = ""
+    by_container: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    exclusive: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def static(self) -> bool:
+        return self.policy == STATIC
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    policy_name: str
+    default_cpu_set: str = ""
+    entries: dict[str, dict[str, str]] | None = None
+
+
+class CPUManagerFile:
+    """The state file at ``path``; ``changed()`` is called on ``loop`` after ``current`` changed."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, changed: Callable[[], None]) -> None:
+        self._loop, self._path, self._changed = loop, path, changed
+        self._watch: FileWatch | None = None
+        self.current = CPUManagerState()
+        self.problem = ""
+
+    def start(self) -> None:
+        """Watch, then read. Where it cannot be watched, ``load`` must be called from time to time."""
+        try:
+            self._watch = FileWatch(self._loop, str(self._path), self.load)
+        except OSError as error:
+            log.warning("%s is not watched: %s", self._path, error)
+        self.load()
+
+    @property
+    def watched(self) -> bool:
+        return self._watch is not None
+
+    def close(self) -> None:
+        if self._watch is not None:
+            self._watch.close()
+            self._watch = None
+
+    def load(self) -> None:
+        """Read the file; a bad one changes nothing but ``problem``."""
+        try:
+            found = read_state(self._path.read_bytes())
+        except FileNotFoundError:
+            found = CPUManagerState()
+        except (OSError, ValueError) as error:
+            self.problem = f"{self._path}: {error}"
+            return
+        self.problem = ""
+        if found != self.current:
+            self.current = found
+            self._changed()
+
+
+def read_state(text: bytes) -> CPUManagerState:
+    """kubelet's document, its CPU lists in canonical form. Raises ValueError saying what is wrong."""
+    document = msgspec.json.decode(text, type=_Document)
+    sets = {
+        (uid, name): _cpus(f"entries.{uid}.{name}", cpus)
+        for uid, containers in (document.entries or {}).items()
+        for name, cpus in containers.items()
+    }
+    pods = {uid: reduce(or_, [cpus for (owner, _), cpus in sets.items() if owner == uid], EMPTY) for uid, _ in sets}
+    return CPUManagerState(
+        policy=document.policy_name,
+        default_cpus=str(_cpus("defaultCpuSet", document.default_cpu_set)),
+        by_container={key: str(cpus) for key, cpus in sets.items()},
+        exclusive={uid: str(cpus) for uid, cpus in pods.items()},
+    )
+
+
+def _cpus(where: str, text: str) -> cpuset.CPUSet:
+    try:
+        return cpuset.parse(text)
+    except CPUSetError as error:
+        raise ValueError(f"{where}: {error}") from error

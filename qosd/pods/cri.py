@@ -1,0 +1,244 @@
+"""The container runtime, asked through CRI on a unix socket, as plain values.
+
+Lists give names and states; the verbose statuses give what lists lack: a pod's cgroup parent, a container's cgroup
+path and the resources it was made with. Invariants: an object that goes away between two calls is None, not an
+error; anything else that keeps a call from being answered is RuntimeUnreachable with endpoint, method and reason. At
+most ``AT_ONCE`` statuses are asked for at the same time.
+
+Events are read only where the runtime gives every reader all of them: containerd 1.7 would split them between kubelet
+and us, and kubelet would miss pods.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from google.protobuf.internal.enum_type_wrapper import EnumTypeWrapper
+from google.protobuf.message import DecodeError, Message
+
+from koord.host import paths
+from koord.http2.grpc import NOT_FOUND, UNIMPLEMENTED, UnaryError
+from koord.http2.stream import StreamingClient
+from koord.model.slices import SLICE
+from koord.pb.cri import api_pb2 as cri
+from koord.service.unixsocket import without_scheme
+from qosd.hooks.edits import Resources
+from qosd.pods import verbose
+
+AT_ONCE = 16
+SANDBOX_READY = "SANDBOX_READY"
+CONTAINER_CREATED, CONTAINER_RUNNING = "CONTAINER_CREATED", "CONTAINER_RUNNING"
+_SERVICE = "/runtime.v1.RuntimeService/"
+_BROADCASTING = {"containerd": (2, 0), "cri-o": (1, 30)}
+_SPLITTING = {"containerd": (1, 7), "cri-o": (1, 26)}  # from here to there, readers share one channel
+_SCOPES = {"containerd": "cri-containerd", "cri-o": "crio", "docker": "docker"}
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+class RuntimeUnreachable(ConnectionError):
+    """The container runtime did not answer; the message names its endpoint and says why. ``code``: gRPC status."""
+
+    def __init__(self, message: str, code: int) -> None:
+        super().__init__(message)
+        self.code = code
+
+
+@dataclass(frozen=True, slots=True)
+class RuntimeVersion:
+    """What runs: ``name`` as in "containerd", ``version`` as the runtime spells it."""
+
+    name: str
+    version: str
+
+    def number(self) -> tuple[int, int]:
+        """(major, minor); (0, 0) if the text does not begin like a version."""
+        found = re.match(r"v?(\d+)\.(\d+)", self.version)
+        return (int(found[1]), int(found[2])) if found else (0, 0)
+
+    @property
+    def may_read_events(self) -> bool:
+        """Whether reading events takes none from kubelet: they are broadcast, or the call does not exist yet."""
+        if self.name not in _BROADCASTING:
+            return False
+        return self.number() >= _BROADCASTING[self.name] or self.number() < _SPLITTING[self.name]
+
+    @property
+    def scope_prefix(self) -> str:
+        """What a scope of the systemd driver begins with."""
+        return _SCOPES.get(self.name, _SCOPES["containerd"])
+
+
+@dataclass(frozen=True, slots=True)
+class Sandbox:
+    """One pod sandbox, as listed."""
+
+    id: str
+    namespace: str
+    name: str
+    uid: str
+    attempt: int
+    state: str
+    created_unix_ns: int
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Container:
+    """One container, as listed."""
+
+    id: str
+    sandbox_id: str
+    name: str
+    state: str
+    created_unix_ns: int
+    annotations: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Detail:
+    """What a verbose status adds; "" and empty where the runtime is silent.
+
+    ``cgroup_parent`` and ``pod_asked`` (for the pod as a whole) are told of sandboxes only.
+    """
+
+    group: str = ""
+    cgroup_parent: str = ""
+    asked: Resources = field(default_factory=Resources)
+    pod_asked: Resources = field(default_factory=Resources)
+
+
+class Runtime:
+    """A client of one CRI endpoint (``unix:///path``); every call is bounded by ``timeout_s``."""
+
+    def __init__(self, endpoint: str, timeout_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        self.endpoint = endpoint
+        self._timeout_s = timeout_s
+        self._client = StreamingClient(without_scheme(endpoint), loop)
+        self._gate = asyncio.Semaphore(AT_ONCE)
+
+    def close(self) -> None:
+        self._client.close()
+
+    async def version(self) -> RuntimeVersion:
+        answer = await self._call("Version", cri.VersionRequest(version="0.1.0"), cri.VersionResponse)
+        return RuntimeVersion(answer.runtime_name, answer.runtime_version)
+
+    async def cgroup_driver(self) -> str | None:
+        """ "systemd" or "cgroupfs"; None where the runtime cannot be asked (containerd < 2.0)."""
+        try:
+            answer = await self._call("RuntimeConfig", cri.RuntimeConfigRequest(), cri.RuntimeConfigResponse)
+        except RuntimeUnreachable as error:
+            if error.code == UNIMPLEMENTED:
+                return None
+            raise
+        return _name(cri.CgroupDriver, answer.linux.cgroup_driver).lower() if answer.HasField("linux") else None
+
+    async def status_info(self) -> Mapping[str, str]:
+        """What ``crictl info`` shows: the runtime's own JSON texts by name."""
+        answer = await self._call("Status", cri.StatusRequest(verbose=True), cri.StatusResponse)
+        return dict(answer.info)
+
+    async def sandboxes(self) -> list[Sandbox]:
+        listed = await self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+        return [_sandbox(one) for one in listed.items]
+
+    async def containers(self) -> list[Container]:
+        listed = await self._call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse)
+        return [_container(one) for one in listed.containers]
+
+    async def sandbox_detail(self, sandbox_id: str) -> Detail | None:
+        """None: the runtime no longer has the sandbox."""
+        request = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox_id, verbose=True)
+        answer = await self._status("PodSandboxStatus", request, cri.PodSandboxStatusResponse)
+        if answer is None:
+            return None
+        info = verbose.document(answer.info)
+        parent = _pod_group(verbose.cgroup_parent(info))
+        return Detail(verbose.group(info), parent, verbose.resources(info), verbose.pod_resources(info))
+
+    async def container_detail(self, container_id: str) -> Detail | None:
+        """None: the runtime no longer has the container."""
+        request = cri.ContainerStatusRequest(container_id=container_id, verbose=True)
+        answer = await self._status("ContainerStatus", request, cri.ContainerStatusResponse)
+        if answer is None:
+            return None
+        info = verbose.document(answer.info)
+        return Detail(verbose.group(info), "", verbose.resources(info))
+
+    async def events(self) -> AsyncGenerator[str, None]:
+        """Ids of containers and sandboxes to which something happened; ends, or raises, when the runtime ends it.
+
+        Only for versions that ``may_read_events``. A runtime without events: RuntimeUnreachable with UNIMPLEMENTED
+        (containerd < 1.7), or a stream that ends at once (cri-o without ``enable_pod_events``).
+        """
+        path = _SERVICE + "GetContainerEvents"
+        try:
+            async for message in self._client.stream(path, cri.GetEventsRequest().SerializeToString(), self._timeout_s):
+                yield cri.ContainerEventResponse.FromString(message).container_id
+        except (UnaryError, DecodeError) as error:
+            raise self._unreachable("GetContainerEvents", error) from error
+
+    async def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+        try:
+            got = await self._client.call(_SERVICE + method, request.SerializeToString(), self._timeout_s)
+            return answer.FromString(got.message)
+        except (UnaryError, DecodeError) as error:
+            raise self._unreachable(method, error) from error
+
+    async def _status(self, method: str, request: Message, answer: type[Answer]) -> Answer | None:
+        async with self._gate:
+            try:
+                return await self._call(method, request, answer)
+            except RuntimeUnreachable as error:
+                if error.code == NOT_FOUND:
+                    return None
+                raise
+
+    def _unreachable(self, method: str, error: UnaryError | DecodeError) -> RuntimeUnreachable:
+        code = error.code if isinstance(error, UnaryError) else 0
+        return RuntimeUnreachable(f"{self.endpoint}: {method}: {error}", code)
+
+
+def _sandbox(one: cri.PodSandbox) -> Sandbox:
+    return Sandbox(
+        id=one.id,
+        namespace=one.metadata.namespace,
+        name=one.metadata.name,
+        uid=one.metadata.uid,
+        attempt=one.metadata.attempt,
+        state=_name(cri.PodSandboxState, one.state),
+        created_unix_ns=one.created_at,
+        labels=dict(one.labels),
+        annotations=dict(one.annotations),
+    )
+
+
+def _container(one: cri.Container) -> Container:
+    return Container(
+        id=one.id,
+        sandbox_id=one.pod_sandbox_id,
+        name=one.metadata.name,
+        state=_name(cri.ContainerState, one.state),
+        created_unix_ns=one.created_at,
+        annotations=dict(one.annotations),
+    )
+
+
+def _name(states: EnumTypeWrapper, number: int) -> str:
+    """The enumerator's name; of a number that our copy of CRI lacks, the number."""
+    known = states.values()
+    return states.Name(number) if number in known else str(number)
+
+
+def _pod_group(cgroup_parent: str) -> str:
+    """A sandbox's cgroup parent as a path: with the systemd driver it may be the slice's bare name."""
+    parent = cgroup_parent.rstrip("/")
+    if "/" not in parent and parent.endswith(SLICE):
+        return paths.expand_slice(parent)
+    return parent

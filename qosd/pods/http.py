@@ -1,0 +1,110 @@
+"""One GET at a time from kubelet's port, plain or TLS, on asyncio streams.
+
+HTTP/1.0 is spoken because a body then simply ends with the connection: kubelet's server sends no chunks to it.
+Invariant: an answer is whole or an error (FetchError, naming the URL and why); at most ``MAX_BYTES`` are taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+MAX_BYTES = 64 << 20
+_HEAD_BYTES = 64 << 10
+
+
+class FetchError(ConnectionError):
+    """No answer, or not the one that was asked for. ``status`` is HTTP's, 0 if none came."""
+
+    def __init__(self, url: str, why: str, status: int = 0) -> None:
+        super().__init__(f"{url}: {why}")
+        self.url, self.status = url, status
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How a server is reached. ``token_file`` is read for every request, since it rotates."""
+
+    base_url: str
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    verify: bool = True
+    """Off: any certificate is taken. kubelet's own is self-signed unless the cluster rotates serving certificates."""
+
+
+async def get(access: Access, path: str, timeout_s: float) -> bytes:
+    """The body of ``base_url`` + ``path``. Raises FetchError."""
+    url = access.base_url.rstrip("/") + path
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await _get(access, url)
+    except TimeoutError:
+        raise FetchError(url, f"no answer in {timeout_s:.3g} s") from None
+    except (OSError, ssl.SSLError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
+        if isinstance(error, FetchError):
+            raise
+        raise FetchError(url, str(error) or type(error).__name__) from error
+
+
+async def _get(access: Access, url: str) -> bytes:
+    parts = urlsplit(url)
+    secure = parts.scheme == "https"
+    if parts.hostname is None or parts.scheme not in ("http", "https"):
+        raise FetchError(url, "is no http or https URL")
+    reader, writer = await asyncio.open_connection(
+        parts.hostname,
+        parts.port or (443 if secure else 80),
+        ssl=_context(access) if secure else None,
+        limit=_HEAD_BYTES,
+    )
+    try:
+        writer.write(_request(access, parts.netloc, parts.path + (f"?{parts.query}" if parts.query else "")))
+        status, length = _head(url, await reader.readuntil(b"\r\n\r\n"))
+        body = await _body(url, reader)
+    finally:
+        writer.close()
+    if status != 200:
+        raise FetchError(url, f"HTTP {status}: {body[:200].decode(errors='replace').strip()}", status)
+    if length is not None and len(body) != length:
+        raise FetchError(url, f"{len(body)} of {length} bytes came")
+    return body
+
+
+def _request(access: Access, host: str, target: str) -> bytes:
+    lines = [f"GET {target} HTTP/1.0", f"Host: {host}", "Accept: application/json"]
+    if access.token_file is not None:
+        lines.append(f"Authorization: Bearer {access.token_file.read_text(encoding='ascii').strip()}")
+    return "\r\n".join([*lines, "", ""]).encode("ascii")
+
+
+def _head(url: str, head: bytes) -> tuple[int, int | None]:
+    """(status, content length) of an answer's head."""
+    first, *lines = head.decode("latin-1").split("\r\n")
+    words = first.split(" ", 2)
+    if len(words) < 2 or not words[0].startswith("HTTP/1.") or not words[1].isdigit():
+        raise FetchError(url, f"answers {first[:40]!r}, which is no HTTP")
+    fields = {name.strip().lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if "transfer-encoding" in fields:
+        raise FetchError(url, "answers HTTP/1.0 with a transfer encoding")
+    length = fields.get("content-length", "")
+    return int(words[1]), int(length) if length.isdigit() else None
+
+
+async def _body(url: str, reader: asyncio.StreamReader) -> bytes:
+    body = bytearray()
+    while chunk := await reader.read(1 << 18):
+        body += chunk
+        if len(body) > MAX_BYTES:
+            raise FetchError(url, f"answers more than {MAX_BYTES} bytes")
+    return bytes(body)
+
+
+def _context(access: Access) -> ssl.SSLContext:
+    context = ssl.create_default_context(cafile=None if access.ca_file is None else str(access.ca_file))
+    if not access.verify:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    return context

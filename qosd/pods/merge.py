@@ -1,0 +1,120 @@
+"""Which pods there are, of what the runtime, kubelet and the cgroup tree know together; pure, with a memory.
+
+The runtime says which pods run. kubelet adds those it has admitted but not started (their directory exists already),
+and stands in for a runtime that nobody asks or that has told nothing yet. Invariant: the same tuple and the same views
+as last time where nothing changed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Set
+
+from msgspec.structs import replace
+
+from koord.model import cgroup_parent
+from koord.model.qos import DerivationRules
+from qosd.pods.cri import CONTAINER_RUNNING, Container, Detail, RuntimeVersion
+from qosd.pods.kubelet import KubeletContainer, KubeletPod
+from qosd.pods.lists import RuntimeLists
+from qosd.pods.views import PodInputs, build
+from qosd.snapshot import PodView
+
+_ID = re.compile(r"(?:^|-)([0-9a-f]{16,})(?:\.scope)?$", re.ASCII)
+_STATES = {"running": CONTAINER_RUNNING, "terminated": "CONTAINER_EXITED"}
+_NO_VERSION = RuntimeVersion("", "")
+
+
+class Merger:
+    """Remembers what each view was built from."""
+
+    def __init__(self) -> None:
+        self._built: dict[str, tuple[PodInputs, PodView]] = {}
+        self._pods: tuple[PodView, ...] = ()
+
+    def merge(
+        self,
+        lists: RuntimeLists | None,
+        kubelet: Mapping[str, KubeletPod],
+        pod_groups: Set[str],
+        container_groups: Set[str],
+        derivation: DerivationRules,
+        version: RuntimeVersion | None,
+    ) -> tuple[PodView, ...]:
+        """All pods by namespace and name. ``lists`` None: the runtime has told nothing; ``kubelet`` by UID."""
+        by_uid = _groups_by_uid(pod_groups)
+        prefix = (version or _NO_VERSION).scope_prefix
+        inputs = {} if lists is None else _of_runtime(lists, kubelet, by_uid, derivation, prefix)
+        known = {one.sandbox.uid for one in inputs.values() if one.sandbox is not None}
+        ids = _groups_by_id(container_groups) if lists is None else {}
+        for uid, pod in kubelet.items():
+            if uid not in known and not pod.ended and (lists is None or uid in by_uid):
+                inputs[uid] = _of_kubelet(pod, by_uid.get(uid, ""), ids, derivation, prefix)
+        self._built = {key: (one, build(one, self._built.get(key))) for key, one in inputs.items()}
+        views = sorted([view for _, view in self._built.values()], key=lambda pod: (pod.namespace, pod.name, pod.uid))
+        if len(views) != len(self._pods) or any(new is not old for new, old in zip(views, self._pods, strict=True)):
+            self._pods = tuple(views)
+        return self._pods
+
+
+def unknown_to(kubelet: Mapping[str, KubeletPod], pods: Iterable[PodView], pod_groups: Set[str]) -> set[str]:
+    """UIDs of pods that exist here and are not in kubelet's list as last read."""
+    return ({pod.uid for pod in pods if pod.uid} | set(_groups_by_uid(pod_groups))) - kubelet.keys()
+
+
+def _of_runtime(
+    lists: RuntimeLists,
+    kubelet: Mapping[str, KubeletPod],
+    by_uid: Mapping[str, str],
+    derivation: DerivationRules,
+    prefix: str,
+) -> dict[str, PodInputs]:
+    found = {}
+    for sandbox in lists.sandboxes.values():
+        containers = lists.containers.get(sandbox.id, ())
+        ids = (sandbox.id, *[one.id for one in containers])
+        found[sandbox.uid or sandbox.id] = PodInputs(
+            sandbox=sandbox,
+            containers=containers,
+            details={id_: lists.details[id_] for id_ in ids if id_ in lists.details},
+            kubelet=_facts(kubelet.get(sandbox.uid)),
+            group=by_uid.get(sandbox.uid, ""),
+            derivation=derivation,
+            scope_prefix=prefix,
+        )
+    return found
+
+
+def _of_kubelet(
+    pod: KubeletPod, group: str, ids: Mapping[str, str], derivation: DerivationRules, prefix: str
+) -> PodInputs:
+    """A pod without a sandbox; its containers only as far as their cgroups are found by id."""
+    present = [one for one in pod.containers if one.id in ids]
+    return PodInputs(
+        sandbox=None,
+        containers=tuple([_container(one) for one in present]),
+        details={one.id: Detail(ids[one.id], "", one.asked) for one in present},
+        kubelet=_facts(pod),
+        group=group,
+        derivation=derivation,
+        scope_prefix=prefix,
+    )
+
+
+def _facts(pod: KubeletPod | None) -> KubeletPod | None:
+    """Without what no view shows, so that it makes no new view."""
+    return None if pod is None else replace(pod, phase="", containers=())
+
+
+def _container(one: KubeletContainer) -> Container:
+    return Container(one.id, "", one.name, _STATES.get(one.state, "CONTAINER_CREATED"), 0, {})
+
+
+def _groups_by_uid(groups: Set[str]) -> dict[str, str]:
+    parsed = [(cgroup_parent.parse(group), group) for group in groups]
+    return {pod.uid: group for pod, group in parsed if pod is not None}
+
+
+def _groups_by_id(groups: Set[str]) -> dict[str, str]:
+    found = [(_ID.search(group.rpartition("/")[2]), group) for group in groups]
+    return {match[1]: group for match, group in found if match is not None}

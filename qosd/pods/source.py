@@ -1,0 +1,293 @@
+"""The node's pods, kept current: one list after each hint that something happened, and a slow one besides.
+
+Hints are the cgroup tree's events, the runtime's own where it broadcasts them, and what others ask for (`refetch`).
+They are coalesced: at most one list runs, and lists begin at least ``GAP_S`` apart. While tree and runtime differ, the
+runtime is asked again soon (`settling`). Without hints a list is made every ``SLOW_S``, or every ``POLL_S`` where
+nothing brings hints. A tree without containers may be the wrong one, so it counts for nothing yet.
+
+Invariants: ``current`` is the same tuple, and an unchanged pod in it the same view, until something changes. A source
+that fails leaves what it told last and grows old: ``ages_s`` and ``problems`` say so, and its pods stay. Nothing here
+raises after construction but `CancelledError`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping, Sequence, Set
+from pathlib import Path
+
+from koord.model.qos import DerivationRules
+from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
+from qosd.pods.events import RuntimeEvents
+from qosd.pods.http import FetchError
+from qosd.pods.kubelet import KubeletClient, KubeletPod
+from qosd.pods.lists import RuntimeLists
+from qosd.pods.merge import Merger, unknown_to
+from qosd.pods.settling import Settling
+from qosd.pods.watch import CgroupWatch
+from qosd.snapshot import PodView
+
+GAP_S = 0.05
+SETTLE_S = 0.1
+SLOW_S, POLL_S = 60.0, 10.0
+RETRY_S = 2.0
+WRITES_S, WRITES_GAP_S = 0.2, 5.0
+KUBELET_S, KUBELET_GAP_S = 30.0, 1.0
+RUNTIME, KUBELET, TREE = "runtime", "kubelet", "tree"
+_NOTHING: Set[str] = frozenset()
+log = logging.getLogger(__name__)
+
+
+class PodSource:
+    """Merges ``runtime`` and ``kubelet`` (at least one of them).
+
+    ``derivation()``: how unlabelled Guaranteed pods count now. ``changed()``: ``current`` is another tuple.
+    ``modified(path)``: somebody, perhaps this process, wrote that file in a watched cgroup directory. ``owns(path)``:
+    whether this process writes that file itself; a write to any other file of a container means that the runtime
+    may have been asked for other resources.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime | None,
+        kubelet: KubeletClient | None,
+        derivation: Callable[[], DerivationRules],
+        changed: Callable[[], None],
+        *,
+        modified: Callable[[str], None] = lambda path: None,
+        owns: Callable[[str], bool] = lambda path: False,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._runtime, self._kubelet, self._derivation = runtime, kubelet, derivation
+        self._changed, self._modified, self._owns = changed, modified, owns
+        self._watch: CgroupWatch | None = None
+        self._root = ""
+        self._lists = None if runtime is None else RuntimeLists(runtime, self._exists)
+        self._merger, self._settling = Merger(), Settling()
+        self._kubelet_pods: Mapping[str, KubeletPod] = {}
+        self._hint, self._busy = asyncio.Event(), asyncio.Lock()
+        self._tasks: list[asyncio.Task[None]] = []
+        self._succeeded_s: dict[str, float] = {}
+        self._asked_kubelet_s = self._rechecked_s = float("-inf")
+        self._failures: dict[str, str] = {}
+        self._written_groups: set[str] = set()
+        self._refetching: asyncio.TimerHandle | None = None
+        self._refetched_s = float("-inf")
+        self._events = None if runtime is None else RuntimeEvents(runtime, self._on_event)
+        self._version: RuntimeVersion | None = None
+        self.current: tuple[PodView, ...] = ()
+
+    # life
+
+    def follow(self, root: Path, tiers: Sequence[str]) -> None:
+        """Watch the hierarchy at ``root`` (v1: the cpu controller's) with kubelet's ``tiers``, instead of any other."""
+        if self._watch is not None:
+            self._watch.close()
+        self._root = str(root)
+        self._watch = CgroupWatch(self._loop, root, tiers, self._hint.set, self._written)
+        self._watch.start()
+        self._hint.set()
+
+    def start(self) -> None:
+        self._tasks.append(self._loop.create_task(self._keep_current(), name="pods"))
+        if self._events is not None:
+            self._tasks.append(self._loop.create_task(self._events.run(), name="pods: runtime events"))
+
+    async def close(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        self._tasks.clear()
+        if self._refetching is not None:
+            self._refetching.cancel()
+        if self._watch is not None:
+            self._watch.close()
+        if self._runtime is not None:
+            self._runtime.close()
+
+    # what is known
+
+    @property
+    def ages_s(self) -> Mapping[str, float]:
+        """Seconds since ``runtime`` and ``kubelet`` last told everything; absent = never."""
+        now_s = self._loop.time()
+        return {name: now_s - then_s for name, then_s in self._succeeded_s.items()}
+
+    @property
+    def age_s(self) -> float | None:
+        """Of what the pods come from: the runtime, or kubelet where there is no runtime; None = never."""
+        return self.ages_s.get(KUBELET if self._runtime is None else RUNTIME)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why a source is old or hints are missing, one sentence each."""
+        tree = "" if self._watch is None else self._watch.problem
+        return tuple(filter(None, (*self._failures.values(), tree)))
+
+    @property
+    def hints(self) -> tuple[str, ...]:
+        """What tells of new pods at once: "tree", "runtime"; none of them: pods are polled."""
+        watched = self._watch is not None and not self._watch.problem
+        return (TREE,) * watched + (RUNTIME,) * (self._events is not None and self._events.heard)
+
+    @property
+    def watches(self) -> int:
+        """How many cgroup directories are watched."""
+        return 0 if self._watch is None else self._watch.watches
+
+    @property
+    def version(self) -> RuntimeVersion | None:
+        return self._version
+
+    # what others may ask for
+
+    def hint(self) -> None:
+        """Something may have happened: list soon."""
+        self._hint.set()
+
+    def refetch(self, groups: Sequence[str]) -> None:
+        """Somebody else changed values of these cgroups: what the runtime was asked for may be new."""
+        if self._lists is not None and groups:
+            wanted = set(groups)
+            self._lists.stale([view.id for pod in self.current for view in pod.containers if view.group in wanted])
+            self._hint.set()
+
+    async def refresh(self, *, recheck: bool = False) -> None:
+        """Ask now and wait for it; ``recheck``: also for some details that nothing points at."""
+        async with self._busy:
+            if self._watch is not None and self._watch.problem and recheck:
+                self._watch.rescan()
+            await asyncio.gather(self._ask_runtime(recheck), self._ask_kubelet())
+            self._publish()
+
+    # the loop
+
+    async def _keep_current(self) -> None:
+        while True:
+            self._hint.clear()
+            now_s = self._loop.time()
+            recheck = now_s - self._rechecked_s >= self._slow_s
+            if recheck:
+                self._rechecked_s = now_s
+            try:
+                await self.refresh(recheck=recheck)
+            except Exception:  # the root of a task: one list is lost, not all that follow
+                log.exception("listing pods failed")
+            await asyncio.sleep(GAP_S)
+            await self._hinted(self._pause_s() - GAP_S)
+
+    async def _hinted(self, timeout_s: float) -> None:
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._hint.wait()
+        except TimeoutError:
+            pass
+
+    @property
+    def _slow_s(self) -> float:
+        return SLOW_S if RUNTIME in self.hints or (self.hints and self._directories) else POLL_S
+
+    def _pause_s(self) -> float:
+        """Until the next list if nothing hints at one."""
+        if RUNTIME in self._failures:
+            return RETRY_S
+        tiers = _NOTHING if self._watch is None else self._watch.tiers
+        if self._settling.unsettled(self.current, self._directories, tiers, self._unlisted(), self._loop.time()):
+            return SETTLE_S
+        return min(self._slow_s, KUBELET_S if self._kubelet is not None else SLOW_S)
+
+    async def _ask_runtime(self, recheck: bool) -> None:
+        if self._runtime is None or self._lists is None:
+            return
+        try:
+            if self._version is None:
+                self._version = await self._runtime.version()
+            await self._lists.refresh(recheck)
+        except RuntimeUnreachable as error:
+            self._version = None  # another may answer next time
+            self._failed(RUNTIME, str(error))
+        else:
+            self._succeeded(RUNTIME)
+
+    async def _ask_kubelet(self) -> None:
+        """When its answer is old, or when there is a pod that it has not told of yet."""
+        if self._kubelet is None:
+            return
+        age_s = self._loop.time() - self._asked_kubelet_s
+        wanted = self._runtime is None or age_s >= KUBELET_S or bool(self._unlisted())
+        if age_s < KUBELET_GAP_S or not wanted:
+            return
+        self._asked_kubelet_s = self._loop.time()
+        try:
+            pods = await self._kubelet.pods()
+        except FetchError as error:
+            self._failed(KUBELET, str(error))
+            return
+        if not pods and any(pod.uid in self._kubelet_pods and pod.sandbox_id for pod in self.current):
+            self._failed(
+                KUBELET, f"{self._kubelet.address}/pods: lists no pods, but the runtime still has some of them"
+            )
+            return
+        self._kubelet_pods = {pod.uid: pod for pod in pods}
+        self._succeeded(KUBELET)
+
+    def _publish(self) -> None:
+        pods = self._merger.merge(
+            self._lists if self._lists is not None and self._lists.told else None,
+            self._kubelet_pods,
+            self._pod_groups,
+            self._directories,
+            self._derivation(),
+            self._version,
+        )
+        if pods is not self.current:
+            self.current = pods
+            self._changed()
+
+    def _succeeded(self, source: str) -> None:
+        self._succeeded_s[source] = self._loop.time()
+        if self._failures.pop(source, None) is not None:
+            log.info("%s answers again", source)
+
+    def _failed(self, source: str, why: str) -> None:
+        if source not in self._failures:
+            log.warning("pods stay as they are: %s", why)
+        self._failures[source] = why
+
+    # hints
+
+    def _on_event(self, id_: str) -> None:
+        if self._lists is not None:
+            self._lists.stale([id_])
+        self._hint.set()
+
+    @property
+    def _directories(self) -> Set[str]:
+        return _NOTHING if self._watch is None else self._watch.containers
+
+    @property
+    def _pod_groups(self) -> Set[str]:
+        return _NOTHING if self._watch is None else self._watch.pods
+
+    def _unlisted(self) -> set[str]:
+        """Pods that kubelet has not told of, though it was asked."""
+        return set() if self._kubelet is None else unknown_to(self._kubelet_pods, self.current, self._pod_groups)
+
+    def _exists(self, group: str) -> bool:
+        return group in self._directories
+
+    def _written(self, path: str) -> None:
+        self._modified(path)
+        group = path.removeprefix(self._root).rpartition("/")[0]
+        if self._exists(group) and not self._owns(path):
+            self._written_groups.add(group)
+            if self._refetching is None:
+                wait_s = max(WRITES_S, self._refetched_s + WRITES_GAP_S - self._loop.time())
+                self._refetching = self._loop.call_later(wait_s, self._refetch_written)
+
+    def _refetch_written(self) -> None:
+        """One update of a runtime's is many writes, and another agent may write every second: once for all."""
+        self._refetching, self._refetched_s = None, self._loop.time()
+        self.refetch(tuple(self._written_groups))
+        self._written_groups.clear()

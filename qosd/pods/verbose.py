@@ -1,0 +1,73 @@
+"""What a runtime's verbose status says beyond CRI: its own JSON under the key ``info``.
+
+containerd's and cri-o's are understood; both show the OCI spec. Invariant: whatever the text is, a piece that cannot
+be read is absent and nothing raises.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from koord.host import paths
+from qosd.hooks.edits import Resources
+
+_SPEC = ("runtimeSpec", "linux")
+
+
+def document(info: Mapping[str, str], key: str = "info") -> Mapping[str, Any]:
+    """The JSON object under ``key``; {} for anything else."""
+    try:
+        found = json.loads(info.get(key, ""))
+    except (ValueError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def group(info: Mapping[str, Any]) -> str:
+    """The cgroup path of the container or sandbox; "" if the runtime does not tell."""
+    return paths.from_cgroups_path(_text(info, (*_SPEC, "cgroupsPath")))
+
+
+def resources(info: Mapping[str, Any]) -> Resources:
+    """From the OCI spec, which every runtime shows and updates (CRI's own field came with containerd 1.7)."""
+    path = (*_SPEC, "resources")
+    return Resources(
+        cpu_period_us=_number(info, (*path, "cpu", "period")),
+        cpu_quota_us=_number(info, (*path, "cpu", "quota")),
+        memory_limit_bytes=_number(info, (*path, "memory", "limit")),
+        cpu_shares=_number(info, (*path, "cpu", "shares")),
+    )
+
+
+def pod_resources(info: Mapping[str, Any]) -> Resources:
+    """Of a sandbox: what kubelet asked for the pod as a whole (containerd only). 0 = not asked."""
+    path = ("config", "linux", "resources")
+    return Resources(
+        cpu_period_us=_number(info, (*path, "cpu_period")) or None,
+        cpu_quota_us=_number(info, (*path, "cpu_quota")) or None,
+        memory_limit_bytes=_number(info, (*path, "memory_limit_in_bytes")) or None,
+    )
+
+
+def cgroup_parent(info: Mapping[str, Any]) -> str:
+    """Of a sandbox: containerd shows its configuration; cri-o only the spec, whose path's parent it is."""
+    return _text(info, ("config", "linux", "cgroup_parent")) or group(info).rpartition("/")[0]
+
+
+def at(found: Any, path: Sequence[str]) -> Any:
+    """What stands at ``path``; None if anything on the way is missing or no object."""
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found
+
+
+def _text(found: Any, path: Sequence[str]) -> str:
+    text = at(found, path)
+    return text if isinstance(text, str) else ""
+
+
+def _number(found: Any, path: Sequence[str]) -> int | None:
+    number = at(found, path)
+    return number if isinstance(number, int) and not isinstance(number, bool) else None

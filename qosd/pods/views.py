@@ -1,0 +1,131 @@
+"""From what the runtime, kubelet and the cgroup tree tell of one pod to its PodView; pure.
+
+kubelet's labels and annotations win over the sandbox's, because they follow ``kubectl annotate``; the runtime's
+cgroup paths win over names found in the tree. Invariant: equal inputs give the very same view, container view and
+decoded context as before, so that identity means "nothing changed"; what is wrong with a pod is a problem of its view.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koord.host import paths
+from koord.model import priority, qos
+from koord.model.qos import DerivationRules, KubeQoS
+from qosd.hooks.context import PodContext, Request, Stage
+from qosd.hooks.edits import Resources
+from qosd.pods.cri import SANDBOX_READY, Container, Detail, Sandbox
+from qosd.pods.kubelet import KubeletPod
+from qosd.snapshot import ContainerView, PodView
+
+
+@dataclass(frozen=True, slots=True)
+class PodInputs:
+    """All that is known of a pod. ``group``: its directory as found in the tree; ``details`` by object id.
+
+    ``scope_prefix``: what the runtime calls a container's scope where it does not tell the path itself.
+    """
+
+    sandbox: Sandbox | None
+    containers: tuple[Container, ...]
+    details: Mapping[str, Detail]
+    kubelet: KubeletPod | None
+    group: str
+    derivation: DerivationRules
+    scope_prefix: str
+
+
+def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodView:
+    """The view of ``inputs``; ``previous`` is what was built for the same pod last, to be reused as far as it holds."""
+    if previous is not None and previous[0] == inputs:
+        return previous[1]
+    old = None if previous is None else previous[1]
+    context = _context(inputs, old)
+    kube_qos = _kube_qos(inputs, context)
+    running = inputs.sandbox is not None and inputs.sandbox.state == SANDBOX_READY
+    derived = qos.derive(context.raw_qos, kube_qos, running=running, rules=inputs.derivation)
+    kubelet, request = inputs.kubelet, context.request
+    views = _containers(inputs, request.cgroup_parent, old)
+    return PodView(
+        uid=request.uid,
+        namespace=request.namespace,
+        name=request.name,
+        sandbox_id="" if inputs.sandbox is None else inputs.sandbox.id,
+        state="" if inputs.sandbox is None else inputs.sandbox.state,
+        group=request.cgroup_parent,
+        context=context,
+        kube_qos=kube_qos,
+        qos=derived.qos,
+        qos_source=derived.source,
+        priority_class=priority.effective(request.labels, kubelet.priority if kubelet else None, derived.qos),
+        sub_priority=context.said.priority or 0,
+        containers=views,
+        problems=(*context.problems, *_silences(request.cgroup_parent, views)),
+        cpu_request_milli=None if kubelet is None else kubelet.cpu_request_milli,
+        memory_request_bytes=None if kubelet is None else kubelet.memory_request_bytes,
+    )
+
+
+def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
+    """Decoded again only if what is decoded changed."""
+    told: Sandbox | KubeletPod | None = inputs.sandbox or inputs.kubelet
+    assert told is not None
+    said: Sandbox | KubeletPod = inputs.kubelet or told
+    detail = _detail(inputs)
+    request = Request(
+        stage=Stage.RUN_SANDBOX,
+        namespace=told.namespace,
+        name=told.name,
+        uid=told.uid,
+        labels=said.labels,
+        annotations=said.annotations,
+        cgroup_parent=detail.cgroup_parent or inputs.group,
+        asked=inputs.kubelet.asked if inputs.kubelet is not None else detail.pod_asked,
+    )
+    return old.context if old is not None and old.context.request == request else PodContext.read(request)
+
+
+def _detail(inputs: PodInputs) -> Detail:
+    return inputs.details.get(inputs.sandbox.id, _SILENT) if inputs.sandbox is not None else _SILENT
+
+
+def _kube_qos(inputs: PodInputs, context: PodContext) -> KubeQoS:
+    told = inputs.kubelet.kube_qos if inputs.kubelet is not None else None
+    return told or context.kube_qos or KubeQoS.BURSTABLE
+
+
+def _containers(inputs: PodInputs, parent: str, old: PodView | None) -> tuple[ContainerView, ...]:
+    """The sandbox itself first, then its containers, oldest first."""
+    known = {} if old is None else {view.id: view for view in old.containers}
+    made = []
+    if inputs.sandbox is not None:
+        one = inputs.sandbox
+        made.append(_view(one.id, "", one.state, one.annotations, _detail(inputs), inputs, parent))
+    for each in inputs.containers:
+        detail = inputs.details.get(each.id, _SILENT)
+        made.append(_view(each.id, each.name, each.state, each.annotations, detail, inputs, parent))
+    return tuple([_same(known.get(view.id), view) for view in made])
+
+
+def _view(
+    id_: str, name: str, state: str, annotations: Mapping[str, str], detail: Detail, inputs: PodInputs, parent: str
+) -> ContainerView:
+    likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
+    return ContainerView(id_, name, detail.group or likely, state, detail.asked, annotations, is_sandbox=not name)
+
+
+def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:
+    """The old object if it says the same (views themselves compare by identity)."""
+    if old is None or old.state != new.state or old.group != new.group or old.asked != new.asked:
+        return new
+    return old if old.annotations == new.annotations and old.name == new.name else new
+
+
+def _silences(parent: str, views: tuple[ContainerView, ...]) -> tuple[str, ...]:
+    if not parent:
+        return ("nobody tells the pod's cgroup; nothing of it can be measured or set",)
+    return tuple([f"nobody tells the cgroup of {view.name or 'the sandbox'}" for view in views if not view.group])
+
+
+_SILENT = Detail(asked=Resources())

@@ -1,0 +1,226 @@
+"""The cgroup tree's own events, through inotify: pods and containers that come and go, and values that others write.
+
+One watch follows one hierarchy: the tiers of kubelet's tree, the pods in them, the containers in those. A tier that
+does not exist yet is waited for at its nearest existing ancestor. cgroupfs tells of a removed directory to the watch
+of its *parent* only (neither IN_DELETE_SELF nor IN_IGNORED is sent), so every watch is ended when the parent reports
+the removal, and every directory has a watched parent. A write(2) by anybody, us included, to a file of a watched
+directory is IN_MODIFY with the file's name.
+
+Invariant: ``pods`` and ``containers`` are the directories as of the last event read. After an overflow everything is
+looked at again. Where the kernel refuses a watch (fs.inotify limits) ``problem`` says so and ``rescan`` tries again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from koord.model import cgroup_parent
+from koord.service.inotify import IN_CREATE, IN_DELETE, IN_ONLYDIR, Event, Inotify
+
+IN_MODIFY = 0x00000002
+IN_ISDIR = 0x40000000
+_STRUCTURE = IN_CREATE | IN_DELETE | IN_ONLYDIR
+_MOVES = ("cgroup.procs", "cgroup.threads", "tasks")  # written whenever a process joins; no value
+_NOTICES = ".events"  # of files that the kernel itself "modifies" to wake readers
+_MONITORS = "conmon"  # cri-o's own scope beside a container's
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ENODEV)
+
+log = logging.getLogger(__name__)
+
+
+class CgroupWatch:
+    """Watches the hierarchy mounted at ``root`` (v1: one controller's, v2: the only one).
+
+    ``tiers``: the cgroup paths in which kubelet makes pods (``/kubepods``, ``/kubepods/burstable``, …).
+    ``changed()``: a pod or container directory came or went, or anything may have. ``modified(path)``: somebody wrote
+    the file at ``path``, in a tier's, pod's or container's directory. Both are called on ``loop``.
+    """
+
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        root: Path,
+        tiers: Sequence[str],
+        changed: Callable[[], None],
+        modified: Callable[[str], None] | None = None,
+    ) -> None:
+        self._loop, self._root = loop, str(root)
+        self.tiers: frozenset[str] = frozenset(_normal(tier) for tier in tiers)
+        self._above = frozenset(above for tier in self.tiers for above in _ancestors(tier)) - self.tiers
+        self._changed, self._modified = changed, modified
+        self._inotify: Inotify | None = None
+        self._groups: dict[int, str] = {}  # cgroup path by watch descriptor
+        self._wds: dict[str, int] = {}
+        self.pods: set[str] = set()
+        self.containers: set[str] = set()
+        self.problem = self._said = ""
+
+    def start(self) -> None:
+        """Begin; what exists already is in ``pods`` and ``containers`` afterwards. Never raises: see ``problem``."""
+        try:
+            self._inotify = Inotify()
+        except OSError as error:
+            self._refused("an inotify instance", error)
+            return
+        self._loop.add_reader(self._inotify.fileno(), self._on_readable)
+        self._arm("")
+
+    def close(self) -> None:
+        if self._inotify is not None:
+            self._loop.remove_reader(self._inotify.fileno())
+            self._inotify.close()
+            self._inotify = None
+
+    @property
+    def watches(self) -> int:
+        """How many directories are watched."""
+        return len(self._wds)
+
+    def rescan(self) -> None:
+        """Look at the whole tree again, from nothing: after an overflow, or to try for watches once refused."""
+        self.problem = ""
+        for group in list(self._wds):
+            self._unwatch(group)
+        self.pods.clear()
+        self.containers.clear()
+        if self._inotify is None:
+            self.start()
+        else:
+            self._arm("")
+
+    # directories
+
+    def _arm(self, group: str) -> bool:
+        """Watch the directory of ``group`` ("" = the root), then look into it; was there news of pods?"""
+        if not self._watch(group) or group in self.containers:
+            return False
+        news = False
+        for name in self._directories(group):
+            news |= self._appeared(f"{group}/{name}")
+        return news
+
+    def _appeared(self, group: str) -> bool:
+        """A directory is there; is that news of a tier, pod or container?"""
+        if group in self._above:
+            return self._arm(group)
+        if group in self.tiers:
+            self._arm(group)
+        elif _parent(group) in self.tiers and cgroup_parent.parse(group) is not None:
+            self.pods.add(group)
+            self._arm(group)
+        elif _parent(group) in self.pods and _MONITORS not in group.rpartition("/")[2]:
+            self.containers.add(group)
+            if self._modified is not None:
+                self._arm(group)
+        else:
+            return False
+        return True
+
+    def _vanished(self, group: str) -> bool:
+        """A directory is gone, and whatever was in it with it; was that news?"""
+        news = group in self.pods or group in self.containers or group in self.tiers
+        below = f"{group}/"
+        gone = [one for one in self._wds if one == group or one.startswith(below)]
+        for one in gone:
+            self._unwatch(one)
+        for known in (self.pods, self.containers):
+            known.difference_update([one for one in known if one == group or one.startswith(below)])
+        return news
+
+    def _watch(self, group: str) -> bool:
+        """False if the directory is not there (any more), or may not be watched."""
+        if self._inotify is None:
+            return False
+        wants_writes = self._modified is not None and group and group not in self._above
+        try:
+            wd = self._inotify.add(self._root + group, _STRUCTURE | (IN_MODIFY if wants_writes else 0))
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._refused(self._root + group, error)
+            elif not group:
+                self._refused(self._root, error)
+            return False
+        if self._wds.get(group, wd) != wd:
+            self._unwatch(group)  # another directory of that name: its end has not been read yet
+        self._groups[wd], self._wds[group] = group, wd
+        return True
+
+    def _unwatch(self, group: str) -> None:
+        wd = self._wds.pop(group)
+        self._groups.pop(wd, None)
+        if self._inotify is not None:
+            self._inotify.remove(wd)
+
+    def _directories(self, group: str) -> list[str]:
+        try:
+            with os.scandir(self._root + group) as entries:
+                return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except OSError as error:
+            if error.errno not in _GONE:
+                self._refused(self._root + group, error)
+            return []
+
+    def _refused(self, what: str, error: OSError) -> None:
+        if self.problem:
+            return
+        self.problem = f"{what} cannot be watched: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
+        if self.problem != self._said:
+            self._said = self.problem  # once, however often it is tried again
+            log.warning("%s; pods are listed more often instead", self.problem)
+
+    # events
+
+    def _on_readable(self) -> None:
+        assert self._inotify is not None
+        news, written = False, dict[str, None]()
+        for event in self._inotify.read():
+            if event.overflow:
+                self.rescan()
+                news = True
+                continue
+            group = self._groups.get(event.wd)
+            if group is None:
+                continue
+            if event.mask & IN_ISDIR:
+                news |= self._on_directory(f"{group}/{event.name}", event)
+            elif event.mask & IN_MODIFY and _is_value(event.name):
+                written[f"{self._root}{group}/{event.name}"] = None
+        if news:
+            self._changed()
+        if self._modified is not None:
+            for path in written:
+                self._modified(path)
+
+    def _on_directory(self, group: str, event: Event) -> bool:
+        if event.mask & IN_DELETE:
+            return self._vanished(group)
+        return self._appeared(group) if event.mask & IN_CREATE else False
+
+
+_HINTS = {
+    errno.ENOSPC: " (raise fs.inotify.max_user_watches)",
+    errno.EMFILE: " (raise fs.inotify.max_user_instances)",
+}
+
+
+def _is_value(name: str) -> bool:
+    return bool(name) and name not in _MOVES and not name.endswith(_NOTICES)
+
+
+def _normal(group: str) -> str:
+    return "/" + group.strip("/") if group.strip("/") else ""
+
+
+def _parent(group: str) -> str:
+    return group.rpartition("/")[0]
+
+
+def _ancestors(group: str) -> list[str]:
+    """The cgroup paths above ``group``, without the root."""
+    parts = group.split("/")[1:-1]
+    return ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

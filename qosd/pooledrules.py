@@ -1,0 +1,104 @@
+"""The rules in force: what the rules file says, with the CPU pools that the node's pods leave.
+
+Hook server, NRI and reconciler all take their rules from here, so they never disagree about a pool. Invariants: the
+same object as long as neither file nor pools changed, because identity tells the others what they need not do again;
+a file that is read again counts at once, with pools made of what was last seen. Before the first ``update`` the pods
+are unknown, and so are the pools: no opinion, unless the file gives them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from koord.host.topology import Topology
+from qosd.hooks.context import PodContext
+from qosd.hooks.rules import Rules
+from qosd.pools import Pools, compute_pools
+from qosd.snapshot import PodView
+
+EXPECTED_NS = 60 * 10**9
+"""How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
+
+
+def with_pools(rules: Rules, pools: Pools) -> Rules:
+    """``rules`` with these pools; ``rules`` itself if it has them."""
+    if rules.node.ls_pools == pools.ls and rules.node.be_pools == pools.be:
+        return rules
+    return replace(rules, node=replace(rules.node, ls_pools=pools.ls, be_pools=pools.be))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    topology: Topology
+    pods: tuple[PodView, ...]
+    kubelet_cpus: Mapping[str, str]
+
+
+class PooledRules:
+    """``file_rules`` is asked for the rules as the file has them (``RulesSource.current``)."""
+
+    def __init__(self, file_rules: Callable[[], Rules]) -> None:
+        self._file_rules = file_rules
+        self._from = self._current = file_rules()
+        self._pools = Pools(self._from.node.ls_pools, self._from.node.be_pools)
+        self._seen: _Seen | None = None
+        self._expected: dict[str, tuple[PodContext, int]] = {}
+
+    @property
+    def current(self) -> Rules:
+        """The rules to decide by, now."""
+        if self._file_rules() is not self._from:
+            self._make()
+        return self._current
+
+    @property
+    def pools(self) -> Pools:
+        """The pools with what they are made of, and warnings; the same object while they are equal."""
+        return self._pools
+
+    def update(
+        self, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str], monotonic_ns: int
+    ) -> Rules:
+        """The rules after what is now known; ``pods`` and the others are compared by identity."""
+        forgotten = self._forget({pod.uid for pod in pods}, monotonic_ns) if self._expected else False
+        if forgotten or self._seen is None or not _is_same(self._seen, topology, pods, kubelet_cpus):
+            self._seen = _Seen(topology, pods, kubelet_cpus)
+            self._make()
+        return self.current
+
+    def expect(self, pod: PodContext, monotonic_ns: int) -> bool:
+        """A pod whose sandbox is being made: its CPUs leave the pools before it starts. Has that changed the rules?"""
+        if not pod.bound_cpus or self._seen is None:
+            return False
+        before = self._current
+        self._expected[pod.request.uid] = (pod, monotonic_ns)
+        self._make()
+        return self._current is not before
+
+    def _forget(self, seen_uids: set[str], monotonic_ns: int) -> bool:
+        """Drop the expected pods that were seen or that never came; has any gone?"""
+        kept = {
+            uid: entry
+            for uid, entry in self._expected.items()
+            if uid not in seen_uids and monotonic_ns - entry[1] < EXPECTED_NS
+        }
+        gone = len(kept) < len(self._expected)
+        self._expected = kept
+        return gone
+
+    def _make(self) -> None:
+        rules = self._file_rules()
+        pools = Pools(rules.node.ls_pools, rules.node.be_pools)
+        if self._seen is not None:
+            expected = [pod for pod, _ in self._expected.values()]
+            seen = self._seen
+            pools = compute_pools(seen.topology, seen.pods, rules.node, seen.kubelet_cpus, expected)
+        self._pools = self._pools if pools == self._pools else pools
+        unchanged = rules is self._from and with_pools(self._current, self._pools) is self._current
+        if not unchanged:
+            self._from, self._current = rules, with_pools(rules, self._pools)
+
+
+def _is_same(seen: _Seen, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str]) -> bool:
+    return seen.topology is topology and seen.pods is pods and seen.kubelet_cpus is kubelet_cpus

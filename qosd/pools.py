@@ -1,0 +1,239 @@
+"""The CPU pools: where LS and BE containers run, made of the topology and of who has CPUs of their own.
+
+    BE pool = online − kubelet's exclusive − LSE pods' − reserved − exclusive system-QoS CPUs
+    LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (node-qos §1.4, per NUMA node)
+
+Kubelet's exclusive CPUs are those of pods that keep what kubelet's CPU manager gave them: not labelled LS or BE, not
+free, nothing bound by the scheduler. CPUs that kubelet reserves stay in the pools. Invariants: pools hold online CPUs
+only, LS is within BE, no LSE pod's CPU is in either, and neither is empty while a CPU is online: where nothing is
+left, others' CPUs are shared, the least protected first, and a warning names whose. A pool that the rules file gives
+is taken as given, which is said. What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from koord.host.topology import Topology
+from koord.model import cpuset
+from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
+from koord.model.qos import QoSClass
+from qosd.hooks.context import PodContext
+from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
+from qosd.snapshot import PodView
+
+_FINISHED = frozenset({"SANDBOX_NOTREADY"})
+_RUNNING = "CONTAINER_RUNNING"
+_WITH_CGROUP = frozenset({"CONTAINER_CREATED", _RUNNING})
+_FROM_FILE = "given in the rules file (node.sharedPools)"
+_NO_CPUS = "no CPU is known, so there are no pools"
+
+
+@dataclass(frozen=True, slots=True)
+class Pools:
+    """Both pools by NUMA node, sorted; ``ls_why`` and ``be_why`` say for people what they are made of."""
+
+    ls: tuple[Pool, ...] = ()
+    be: tuple[Pool, ...] = ()
+    ls_why: str = ""
+    be_why: str = ""
+    warnings: tuple[str, ...] = ()
+
+
+_Made = tuple[CPUSet, str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Claim:
+    """CPUs that are one pod's: ``who`` is its name with its class, or with "kubelet"."""
+
+    who: str
+    cpus: CPUSet
+    qos: QoSClass | None
+    by_kubelet: bool = False
+
+
+def live(pod: PodView) -> bool:
+    """Has the pod, or has any container of it, cgroups to speak of?"""
+    return pod.state not in _FINISHED or any(has_cgroup(one.state) for one in pod.containers if not one.is_sandbox)
+
+
+def has_cgroup(container_state: str) -> bool:
+    """A created container has a cgroup before it runs."""
+    return container_state in _WITH_CGROUP
+
+
+def runs(container_state: str) -> bool:
+    """Is its cgroup the runtime's no more? While a container is being made, the runtime itself writes there."""
+    return container_state == _RUNNING
+
+
+def compute_pools(
+    topology: Topology,
+    pods: Iterable[PodView],
+    node: NodeRules,
+    kubelet_cpus: Mapping[str, str],
+    expected: Iterable[PodContext] = (),
+) -> Pools:
+    """The pools of a node. ``node`` is what the rules file says; ``kubelet_cpus``: CPU lists by pod UID.
+
+    ``expected`` are pods that are being created and that ``pods`` may not have yet.
+    """
+    online = CPUSet.of(cpu.id for cpu in topology.cpus)
+    if not online:
+        return Pools(node.ls_pools, node.be_pools, warnings=(_NO_CPUS,))
+    warnings: list[str] = []
+    claims = _claims(pods, expected, kubelet_cpus, warnings)
+    if node.cpu_manager_policy is CPUManagerPolicy.NONE and any(claim.by_kubelet for claim in claims):
+        warnings.append(
+            "kubelet's CPU manager is static (it gave exclusive CPUs), the rules say cpuManagerPolicy: none"
+        )
+    claims = [_present(claim, online, warnings) for claim in claims]
+    _say_conflicts(claims, warnings)
+    aside = _set_aside(topology, node, online, warnings)
+    (ls, ls_why), (be, be_why) = _both(online, claims, aside, warnings)
+    if _is_usable("LS", node.ls_pools, online, claims, warnings):
+        ls, ls_why = _joined(node.ls_pools) & online, _FROM_FILE
+    if _is_usable("BE", node.be_pools, online, claims, warnings):
+        be, be_why = _joined(node.be_pools) & online, _FROM_FILE
+    return Pools(_by_node(topology, ls), _by_node(topology, be), ls_why, be_why, tuple(warnings))
+
+
+def reserved(topology: Topology, node: NodeRules) -> CPUSet:
+    """The node's reserved CPUs: those listed, else ``ceil(quantity)`` CPUs, whole cores from the first socket on."""
+    if node.reserved_cpus:
+        return cpuset.parse(node.reserved_cpus)
+    count = math.ceil(node.reserved_cpu_milli / 1000)
+    in_order = sorted(topology.cpus, key=lambda cpu: (cpu.socket, cpu.node, cpu.core, cpu.id))
+    return CPUSet.of(cpu.id for cpu in in_order[:count])
+
+
+def _claims(
+    pods: Iterable[PodView], expected: Iterable[PodContext], kubelet_cpus: Mapping[str, str], warnings: list[str]
+) -> list[_Claim]:
+    """The pods that have CPUs of their own, by name; one that kubelet knows and we do not counts, to be safe."""
+    contexts = {context.request.uid: context for context in expected}
+    contexts.update((pod.uid, pod.context) for pod in pods if live(pod))
+    found = [
+        _Claim(f"{_name(pod)} ({pod.raw_qos or 'no class'})", cpuset.parse(pod.bound_cpus), pod.raw_qos)
+        for pod in contexts.values()
+        if pod.bound_cpus
+    ]
+    for uid, text in kubelet_cpus.items():
+        pod = contexts.get(uid)
+        who = _name(pod) if pod is not None else f"pod {uid}"
+        try:
+            if pod is None or _keeps_kubelets(pod):
+                found.append(_Claim(f"{who} (kubelet)", cpuset.parse(text), None, by_kubelet=True))
+        except CPUSetError as error:
+            warnings.append(f"kubelet's CPUs of {who}: {error}")
+    return sorted(found, key=lambda claim: claim.who)
+
+
+def _name(pod: PodContext) -> str:
+    return f"{pod.request.namespace}/{pod.request.name}"
+
+
+def _keeps_kubelets(pod: PodContext) -> bool:
+    """Does the pod stay on the CPUs that kubelet gave it? The same pods as the hook ``cpuset`` leaves alone."""
+    return not pod.bound_cpus and not pod.is_free and pod.raw_qos not in (QoSClass.LS, QoSClass.BE)
+
+
+def _present(claim: _Claim, online: CPUSet, warnings: list[str]) -> _Claim:
+    missing = claim.cpus - online
+    if not missing:
+        return claim
+    warnings.append(f"{claim.who} is bound to CPUs {missing}, which are not online")
+    return _Claim(claim.who, claim.cpus & online, claim.qos, claim.by_kubelet)
+
+
+def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
+    """Each pod that shares CPUs which are to be another's, once; BE pods may share those of LSR."""
+    exclusive = [claim for claim in claims if claim.qos is not QoSClass.BE]
+    for index, claim in enumerate(exclusive):
+        other = next((earlier for earlier in exclusive[:index] if claim.cpus & earlier.cpus), None)
+        if other is not None:
+            warnings.append(f"{claim.who} and {other.who} are both bound to CPUs {claim.cpus & other.cpus}")
+
+
+def _set_aside(topology: Topology, node: NodeRules, online: CPUSet, warnings: list[str]) -> CPUSet:
+    """The online CPUs that are reserved or of exclusive system QoS."""
+    system = cpuset.parse(node.system_cpuset) if node.system_exclusive else EMPTY
+    aside = EMPTY
+    for what, cpus in (("reserved", reserved(topology, node)), ("system-QoS", system)):
+        if not cpus <= online:
+            warnings.append(f"{what} CPUs {cpus - online} are not online")
+        aside |= cpus & online
+    return aside
+
+
+def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet) -> tuple[CPUSet, str]:
+    """The BE pool, and whose CPUs it has to share ("" = nobody's)."""
+    kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
+    lse = _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE)
+    steps = (
+        (online - lse - kubelets - aside, ""),
+        (online - lse - kubelets, "reserved and system-QoS CPUs"),
+        (online - lse, "CPUs that kubelet gave exclusively"),
+        (online, "LSE pods' CPUs"),
+    )
+    return next((cpus, whose) for cpus, whose in steps if cpus)
+
+
+def _both(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, warnings: list[str]) -> tuple[_Made, _Made]:
+    """The LS and the BE pool, each with what it is made of."""
+    be, shared = _be(online, claims, aside)
+    if shared:
+        warnings.append(f"no CPU is left for the LS and BE pools: they share the {shared} {be}{_used_by(claims, be)}")
+    be_why = f"{shared}, as no other CPU is left" if shared else "all CPUs outside LSE" + _besides(claims, aside)
+    ls = be - _union(claim.cpus for claim in claims if not claim.by_kubelet)
+    if ls:
+        return (ls, be_why if shared else "all CPUs outside LSE and LSR" + _besides(claims, aside)), (be, be_why)
+    if not shared:
+        warnings.append(f"no CPU is left for the LS pool: it shares CPUs {be}{_used_by(claims, be)}")
+    return (be, "the BE pool, as no other CPU is left"), (be, be_why)
+
+
+def _union(sets: Iterable[CPUSet]) -> CPUSet:
+    total = EMPTY
+    for cpus in sets:
+        total |= cpus
+    return total
+
+
+def _besides(claims: Iterable[_Claim], aside: CPUSet) -> str:
+    kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
+    parts = (("kubelet's exclusive", kubelets), ("reserved and system-QoS", aside))
+    return "".join(f", without {what} {cpus}" for what, cpus in parts if cpus)
+
+
+def _used_by(claims: Iterable[_Claim], cpus: CPUSet) -> str:
+    names = [claim.who for claim in claims if claim.cpus & cpus]
+    return f" of {', '.join(names)}" if names else ""
+
+
+def _by_node(topology: Topology, cpus: CPUSet) -> tuple[Pool, ...]:
+    members: dict[tuple[int, int], list[int]] = {}
+    for cpu in topology.cpus:
+        if cpu.id in cpus:
+            members.setdefault((cpu.socket, cpu.node), []).append(cpu.id)
+    return tuple(Pool(socket, node, str(CPUSet.of(found))) for (socket, node), found in sorted(members.items()))
+
+
+def _joined(pools: Iterable[Pool]) -> CPUSet:
+    return _union(cpuset.parse(pool.cpuset) for pool in pools)
+
+
+def _is_usable(
+    name: str, given: tuple[Pool, ...], online: CPUSet, claims: Sequence[_Claim], warnings: list[str]
+) -> bool:
+    """Does the rules file give the pool, with any CPU that is there? Says what is odd about it."""
+    wanted = _joined(given)
+    if not wanted <= online:
+        warnings.append(f"the {name} pool of the rules file has CPUs {wanted - online}, which are not online")
+    taken = wanted & _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE)
+    if taken:
+        warnings.append(f"the {name} pool of the rules file has CPUs {taken}{_used_by(claims, taken)}")
+    return bool(wanted & online)

@@ -1,0 +1,1 @@
+"""Peak prediction: what pods, classes and the node will need, learnt from what they used, with its confidence."""

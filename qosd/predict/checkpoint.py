@@ -1,0 +1,107 @@
+"""Models on disk, so that a restart or a reboot does not cost a day of learning.
+
+One JSON file with a version, replaced as a whole: written beside it, synced, renamed, directory synced. Invariants:
+the file is always the last complete one; a file of another version, or one that is no such file, is kept under
+``.unreadable`` and the daemon starts without models; one bad model costs itself only. No pod is looked up when
+models are read: those that get no samples expire by themselves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from koord.model.histogram import Checkpoint, CheckpointError, DecayingHistogram
+from qosd.predict.bank import Bank, Model
+
+VERSION = 1
+_MODE = 0o600
+
+
+class CheckpointUnusable(Exception):
+    """The file cannot be used as a whole; the message names it and says why."""
+
+
+def encode(bank: Bank) -> bytes:
+    """What the models know."""
+    models = {key: _dump(model) for key in bank if (model := bank.get(key))}
+    return json.dumps({"version": VERSION, "models": models}, separators=(",", ":")).encode()
+
+
+def write(content: bytes, file: Path) -> None:
+    """Replace ``file``. Raises OSError, and then the old one is still there."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    beside = file.with_name(file.name + ".tmp")
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
+    with os.fdopen(descriptor, "wb") as out:
+        out.write(content)
+        out.flush()
+        os.fsync(out.fileno())
+    os.replace(beside, file)
+    _sync_directory(file.parent)
+
+
+def load(bank: Bank, file: Path) -> tuple[str, ...]:
+    """Fill ``bank`` from ``file``; what was left out, and why, a sentence each. A missing file is an empty one.
+
+    Raises CheckpointUnusable, after the file was moved aside.
+    """
+    try:
+        document = json.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return ()
+    except OSError as error:
+        raise CheckpointUnusable(f"{file}: cannot be read: {error.strerror}") from error
+    except (ValueError, RecursionError) as error:
+        raise _unusable(file, f"is not JSON: {error}") from error
+    if not isinstance(document, dict) or document.get("version") != VERSION:
+        found = document.get("version") if isinstance(document, dict) else None
+        raise _unusable(file, f"version {found!r}, this daemon reads {VERSION}")
+    problems = []
+    for key, saved in (document.get("models") or {}).items():
+        try:
+            bank.put(key, _read(saved))
+        except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
+            problems.append(f"{file}: model {key}: {type(error).__name__}: {error}; it starts from nothing")
+    return tuple(problems)
+
+
+def _unusable(file: Path, why: str) -> CheckpointUnusable:
+    aside = file.with_name(file.name + ".unreadable")
+    try:
+        os.replace(file, aside)
+    except OSError as error:
+        return CheckpointUnusable(f"{file}: {why}; it cannot be moved aside: {error.strerror}")
+    return CheckpointUnusable(f"{file}: {why}; kept as {aside.name}")
+
+
+def _dump(model: Model) -> Mapping[str, Any]:
+    return {"cpu": _dump_one(model.cpu), "memory": _dump_one(model.memory), "updated": model.updated_s}
+
+
+def _dump_one(histogram: DecayingHistogram) -> Mapping[str, Any]:
+    saved = histogram.checkpoint()
+    return {"reference": saved.reference_s, "weights": saved.weights, "total": saved.total}
+
+
+def _read(saved: Mapping[str, Any]) -> Model:
+    model = Model(updated_s=float(saved["updated"]))
+    _restore(model.cpu, saved["cpu"])
+    _restore(model.memory, saved["memory"])
+    return model
+
+
+def _restore(histogram: DecayingHistogram, saved: Mapping[str, Any]) -> None:
+    weights = {int(bucket): int(weight) for bucket, weight in saved["weights"].items()}
+    histogram.restore(Checkpoint(float(saved["reference"]), weights, float(saved["total"])))
+
+
+def _sync_directory(directory: Path) -> None:
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

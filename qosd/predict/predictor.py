@@ -1,0 +1,70 @@
+"""Prediction as a part of the daemon: learn from every tick, predict once a minute, keep what was learnt.
+
+``observe`` runs in the node's thread and never waits for a disk: the checkpoint's bytes are handed to ``keep``.
+Invariant: whatever is wrong with the checkpoint, prediction goes on, and the daemon says what it lost.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from koord.model import cpuset
+from qosd.predict import checkpoint
+from qosd.predict.bank import Bank
+from qosd.predict.checkpoint import CheckpointUnusable
+from qosd.predict.reclaimable import Amount, Prediction, Settings, predict
+from qosd.predict.trainer import Trainer
+from qosd.snapshot import NodeSnapshot
+
+CHECKPOINT_EVERY_S = 600.0
+_NANOSECONDS = 1_000_000_000
+_log = logging.getLogger(__name__)
+
+
+class Predictor:
+    """``keep`` takes the bytes of a checkpoint and stores them some time."""
+
+    def __init__(self, keep: Callable[[bytes], object], settings: Settings | None = None) -> None:
+        self.bank = Bank()
+        self._keep, self._settings = keep, settings or Settings()
+        self._trainer = Trainer(self.bank)
+        self._kept_ns: int | None = None
+        self._newest: Prediction | None = None
+
+    @property
+    def newest(self) -> Prediction | None:
+        """The prediction of the last full minute."""
+        return self._newest
+
+    def load(self, file: Path) -> tuple[str, ...]:
+        """Start from what is in ``file``; what was lost, a sentence each."""
+        try:
+            return checkpoint.load(self.bank, file)
+        except CheckpointUnusable as error:
+            return (str(error),)
+
+    def observe(self, snapshot: NodeSnapshot) -> Prediction | None:
+        """Take one tick; the new prediction when a minute is full."""
+        if not self._trainer.observe(snapshot):
+            return None
+        now_s = snapshot.wall_ns / _NANOSECONDS
+        self._newest = predict(self.bank, snapshot.pods, allocatable(snapshot), now_s, self._settings)
+        if self._kept_ns is None or snapshot.monotonic_ns - self._kept_ns >= CHECKPOINT_EVERY_S * _NANOSECONDS:
+            self._kept_ns = snapshot.monotonic_ns
+            self._keep(checkpoint.encode(self.bank))
+        return self._newest
+
+
+def allocatable(snapshot: NodeSnapshot) -> Amount:
+    """The node's CPUs and memory without what its rules reserve."""
+    node, host = snapshot.rules.node, snapshot.rules.host
+    cpus_milli = 1000.0 * len(snapshot.topology.cpus)
+    memory_bytes = node.allocatable_memory_bytes or host.memory_total_bytes
+    return Amount(cpus_milli, float(memory_bytes)).above(Amount(float(_reserved_milli(snapshot)), 0.0))
+
+
+def _reserved_milli(snapshot: NodeSnapshot) -> int:
+    node = snapshot.rules.node
+    return 1000 * len(cpuset.parse(node.reserved_cpus)) if node.reserved_cpus else node.reserved_cpu_milli

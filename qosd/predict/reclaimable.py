@@ -1,0 +1,127 @@
+"""What prod pods requested and will not need: the amount that mid-priority pods may be given.
+
+Two predictors, the smaller result counts. By pod: each prod pod's request above its own predicted peak. By class: all
+requests above the peaks of the prod class and the system together. (Every pod has a class here: where none is given,
+its QoS class says which.) Peaks are p95 (CPU) and
+p98 (memory) with a margin on top. A pod whose model, or whose workload's, has too little evidence offers nothing: its
+request counts as needed. ``confidence`` is that of the weakest model the result rests on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from koord.model.priority import PriorityClass
+from qosd.predict.bank import SYSTEM, Bank, Model, class_key, confidence_after, pod_key, workload_key
+from qosd.predict.workload import workload_name
+from qosd.snapshot import PodView
+
+CPU_QUANTILE, MEMORY_QUANTILE = 0.95, 0.98
+_RUNNING = "SANDBOX_READY"
+
+
+@dataclass(frozen=True, slots=True)
+class Amount:
+    cpu_milli: float = 0.0
+    memory_bytes: float = 0.0
+
+    def plus(self, other: Amount) -> Amount:
+        return Amount(self.cpu_milli + other.cpu_milli, self.memory_bytes + other.memory_bytes)
+
+    def above(self, other: Amount) -> Amount:
+        """What of this is more than ``other``, never negative."""
+        return Amount(max(self.cpu_milli - other.cpu_milli, 0.0), max(self.memory_bytes - other.memory_bytes, 0.0))
+
+    def least(self, other: Amount) -> Amount:
+        return Amount(min(self.cpu_milli, other.cpu_milli), min(self.memory_bytes, other.memory_bytes))
+
+    def most(self, other: Amount) -> Amount:
+        return Amount(max(self.cpu_milli, other.cpu_milli), max(self.memory_bytes, other.memory_bytes))
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """``cold_start_s``: for how long a model must have learnt before it is trusted."""
+
+    margin_percent: float = 10.0
+    cold_start_s: float = 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """``peak`` includes the system's and the margin. ``unpredicted``: prod pods that count with their requests."""
+
+    reclaimable: Amount
+    peak: Amount
+    confidence: float
+    unpredicted: tuple[str, ...]
+
+
+def predict(bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: float, settings: Settings) -> Prediction:
+    """Prod's reclaimable amount and peak, at Unix time ``now_s``, on a node with ``allocatable``."""
+    prod = [pod for pod in pods if pod.priority_class is PriorityClass.PROD and pod.state == _RUNNING]
+    by_pod = _by_pod(bank, prod, now_s, settings)
+    needed = by_pod.predicted.plus(by_pod.unpredicted)
+    classes = [bank.get(key) for key in (SYSTEM, class_key(PriorityClass.PROD))]
+    trusted = [model for model in classes if model is not None and _is_trusted(model, now_s, settings)]
+    if len(trusted) < len(classes):
+        weakest = min((model.confidence(now_s) if model else 0.0 for model in classes), default=0.0)
+        return Prediction(Amount(), needed, weakest, by_pod.names)
+    peak = Amount()
+    for model in trusted:
+        peak = peak.plus(_peak(model, settings))
+    requests = Amount()
+    for pod in prod:
+        requests = requests.plus(_request(pod))
+    first = by_pod.offered.least(allocatable.above(by_pod.predicted))
+    second = requests.above(peak).least(allocatable.above(peak))
+    confidence = min([*(model.confidence(now_s) for model in trusted), *by_pod.confidences])
+    return Prediction(first.least(second), peak.most(needed), confidence, by_pod.names)
+
+
+@dataclass(frozen=True, slots=True)
+class _ByPod:
+    offered: Amount
+    predicted: Amount
+    unpredicted: Amount
+    names: tuple[str, ...]
+    confidences: tuple[float, ...]
+
+
+def _by_pod(bank: Bank, prod: Iterable[PodView], now_s: float, settings: Settings) -> _ByPod:
+    offered, predicted, unpredicted = Amount(), Amount(), Amount()
+    names: list[str] = []
+    confidences: list[float] = []
+    for pod in prod:
+        model = _model_of(bank, pod, now_s, settings)
+        if model is None:
+            unpredicted = unpredicted.plus(_request(pod))
+            names.append(pod.key)
+            continue
+        peak = _peak(model, settings)
+        offered = offered.plus(_request(pod).above(peak))
+        predicted = predicted.plus(peak)
+        confidences.append(model.confidence(now_s))
+    return _ByPod(offered, predicted, unpredicted, tuple(names), tuple(confidences))
+
+
+def _model_of(bank: Bank, pod: PodView, now_s: float, settings: Settings) -> Model | None:
+    """The pod's own model if it has learnt enough, else its workload's, else None."""
+    keys = (pod_key(pod.uid), workload_key(pod.namespace, workload_name(pod.name)))
+    models = (bank.get(key) for key in keys)
+    return next((model for model in models if model is not None and _is_trusted(model, now_s, settings)), None)
+
+
+def _is_trusted(model: Model, now_s: float, settings: Settings) -> bool:
+    return not model.is_empty and model.confidence(now_s) >= confidence_after(settings.cold_start_s)
+
+
+def _peak(model: Model, settings: Settings) -> Amount:
+    margin = 1 + settings.margin_percent / 100
+    return Amount(model.cpu.percentile(CPU_QUANTILE) * 1000 * margin, model.memory.percentile(MEMORY_QUANTILE) * margin)
+
+
+def _request(pod: PodView) -> Amount:
+    """A pod whose requests nobody told offers nothing and adds nothing."""
+    return Amount(float(pod.cpu_request_milli or 0), float(pod.memory_request_bytes or 0))

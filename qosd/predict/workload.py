@@ -1,0 +1,20 @@
+"""Which workload a pod belongs to, read off its name, since a node is told of no owner.
+
+Controllers name pods by rule: a Deployment ``<name>-<template hash>-<5>``, a DaemonSet or Job ``<name>-<5>``, a
+StatefulSet ``<name>-<ordinal>``. The generated parts use an alphabet without vowels and look-alikes, so a pod of a
+person's own naming is seldom cut; if it is, two pods share a model, which is a poorer start and no error.
+"""
+
+from __future__ import annotations
+
+import re
+
+_RANDOM = "[bcdfghjklmnpqrstvwxz2456789]"
+_GENERATED = re.compile(rf"^(?P<name>.+?)(?:-{_RANDOM}{{6,10}})?-{_RANDOM}{{5}}$")
+_ORDINAL = re.compile(r"^(?P<name>.+)-\d{1,5}$")
+
+
+def workload_name(pod_name: str) -> str:
+    """The controller's name in ``pod_name``; the whole name if no rule fits."""
+    found = _GENERATED.match(pod_name) or _ORDINAL.match(pod_name)
+    return found["name"] if found else pod_name

@@ -1,0 +1,101 @@
+"""The BestEffort tier's CPU: what it uses, what its pods asked for, and what it can get at most.
+
+Real limit (node-profiling §2.4): the smallest CPU set of the tier and of the containers in it, and the tier's CFS
+quota / period where that is less. Containers' sets are read every 10 s and when pods change. Invariant: a container
+whose directory is gone is passed over; only the tier's own files are needed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from koord.host.cgroup import Tree
+from koord.host.files import row
+from koord.host.reader import KeptFiles
+from koord.model import cpuset
+from koord.model.priority import BATCH_CPU
+from koord.model.qos import QoSClass
+from qosd.sense import table
+from qosd.sense.meters import path_of
+from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.rates import NANOSECONDS
+from qosd.sense.scene import Roster
+from qosd.sense.tick import Batch, NotApplicable, Tick
+from qosd.snapshot import PodView
+
+_SETS_KNOWN = 64
+_CPUS, _QUOTA, _PERIOD = "cpuset_cpus", "cpu_quota", "cpu_period"
+
+
+class BestEffort:
+    """The collector ``besteffort``; runs after ``groups``."""
+
+    name = "besteffort"
+    period_s = table.TICK_S
+    panels: Sequence[Panel] = (table.BEST_EFFORT,)
+
+    def __init__(self, tree: Tree, files: KeptFiles) -> None:
+        self._tree, self._files = tree, files
+        self._sizes: dict[bytes, int] = {}
+        self._roster: Roster | None = None
+        self._tier_set = self._quota = self._period = ""
+        self._sets: tuple[str, ...] = ()
+        self._sets_due_ns = 0
+        self._smallest: float | None = None
+        self._request_cores = 0.0
+
+    def collect(self, tick: Tick) -> Batch:
+        tier = tick.roster.tiers.besteffort
+        if not tier:
+            raise NotApplicable("kubelet has no BestEffort tier")
+        if tick.roster is not self._roster:
+            self._follow(tick.roster, tier)
+        if tick.at_ns >= self._sets_due_ns:
+            self._sets_due_ns = tick.at_ns + int(table.SLOW_S * NANOSECONDS)
+            self._smallest = min((size for path in self._sets if (size := self._size(path))), default=None)
+        usage = tick.value("tier_cpu_usage_cores", table.GROUPS[Scope.TIER], tier)
+        limits = (self._size(self._tier_set), self._smallest, self._quota_cores())
+        limit = min((limit for limit in limits if limit is not None), default=NO_SAMPLE)
+        return [(table.BEST_EFFORT, {"": (NO_SAMPLE if usage is None else usage, self._request_cores, limit)})]
+
+    def close(self) -> None:
+        self._files.drop((self._tier_set, self._quota, self._period, *self._sets))
+
+    def _follow(self, roster: Roster, tier: str) -> None:
+        sets = tuple(path_of(self._tree, group.path, _CPUS) for group in roster.below(tier))
+        self._files.drop(set(self._sets).difference(sets))
+        self._tier_set, self._quota, self._period = (
+            path_of(self._tree, tier, name) for name in (_CPUS, _QUOTA, _PERIOD)
+        )
+        self._roster, self._sets, self._sets_due_ns = roster, sets, 0
+        self._request_cores = sum(map(batch_request_milli, roster.pods)) / 1000
+
+    def _size(self, path: str) -> float | None:
+        """The CPUs of a set; None if it is not there, or empty (v1, not yet set up), which limits nothing."""
+        text = self._files.read(path)
+        if text is None:
+            return None
+        size = self._sizes.get(text)
+        if size is None:
+            if len(self._sizes) > _SETS_KNOWN:
+                self._sizes.clear()
+            size = self._sizes[text] = len(cpuset.parse(text.decode().strip()))
+        return float(size) if size else None
+
+    def _quota_cores(self) -> float | None:
+        """The tier's CFS quota in cores, if it has one."""
+        quota, period = self._number(_QUOTA, self._quota), self._number(_PERIOD, self._period)
+        return quota / period if quota >= 0 and period > 0 else None
+
+    def _number(self, name: str, path: str) -> int:
+        """-1 if there is none."""
+        text = self._files.read(path)
+        value = -1 if text is None else row(name).parse(text.decode().strip(), self._tree.version)
+        return value if isinstance(value, int) else -1
+
+
+def batch_request_milli(pod: PodView) -> int:
+    """The sum of a BE pod's ``batch-cpu`` requests; 0 of any other."""
+    if pod.context.raw_qos is not QoSClass.BE:
+        return 0
+    return sum(resources.request_milli(BATCH_CPU) or 0 for resources in pod.context.extended.values())

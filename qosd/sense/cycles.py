@@ -1,0 +1,121 @@
+"""Cycles and instructions of containers, where the CPU's counters are to be had: 10 seconds out of every 60.
+
+A window is opened at one run and read and closed at the next, so that nothing waits. Containers take turns: as many
+as ``max_descriptors`` allows count at a time. Invariant: whatever fails, every descriptor of a window is closed at
+its end. Without counters (most virtual machines) the collector says why and asks again seldom.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from koord.host import perf
+from koord.host.cgroup import Tree
+from koord.host.perf import CYCLES, INSTRUCTIONS, PerfError
+from qosd.sense import table
+from qosd.sense.meters import Clock
+from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.rates import NANOSECONDS
+from qosd.sense.scene import Group
+from qosd.sense.store import Row
+from qosd.sense.tick import Batch, NotApplicable, Tick
+
+MAX_DESCRIPTORS = 2048
+_WINDOW_S = 10.0
+_RUNS_PER_CYCLE = round(table.CYCLES_S / _WINDOW_S)
+
+
+class Counters:
+    """How a cgroup's cycles are counted on this machine: the production side of ``Cycles``' arguments."""
+
+    def __init__(self, cpus: Callable[[], Sequence[int]]) -> None:
+        self._cpus = cpus
+        self._perf: perf.Perf | None = None
+
+    def unavailable(self) -> str:
+        """Why nothing can be counted; "" if it can."""
+        cpus = self._cpus()
+        if not cpus:
+            return "no CPU is online as far as sysfs tells"
+        try:
+            self._perf = self._perf or perf.Perf()
+        except PerfError as error:
+            return f"{error.filename}: {error.why}"
+        return self._perf.unavailable(perf.CPI, cpus[0])
+
+    def descriptors(self) -> int:
+        """Descriptors that one container takes."""
+        return len(perf.CPI) * max(1, len(self._cpus()))
+
+    def open(self, directory: str) -> perf.Meter:
+        """Raises OSError."""
+        self._perf = self._perf or perf.Perf()
+        return perf.Meter(self._perf, directory, self._cpus(), perf.CPI)
+
+
+class Cycles:
+    """The collector ``cycles``."""
+
+    name = "cycles"
+    period_s = _WINDOW_S
+    panels: Sequence[Panel] = (table.CYCLES,)
+
+    def __init__(self, tree: Tree, counters: Counters, clock: Clock, max_descriptors: int = MAX_DESCRIPTORS) -> None:
+        self._tree, self._counters, self._clock, self._max = tree, counters, clock, max_descriptors
+        self._window: list[tuple[str, perf.Meter, int]] = []
+        self._run = -1
+        self._next = 0
+
+    def collect(self, tick: Tick) -> Batch:
+        self._run = (self._run + 1) % _RUNS_PER_CYCLE
+        if self._run == 1:
+            return [(table.CYCLES, self._read())]
+        if self._run == 0:
+            self.close()
+            why = self._counters.unavailable()
+            if why:
+                self._run = -1
+                raise NotApplicable(why)
+            self._open(tick.roster.groups[Scope.CONTAINER])
+        return []
+
+    def close(self) -> None:
+        for _, meter, _ in self._window:
+            meter.close()
+        self._window.clear()
+
+    def _open(self, groups: Sequence[Group]) -> None:
+        """Begin to count the containers whose turn it is; one that cannot be counted is passed over."""
+        most = max(1, self._max // self._counters.descriptors())
+        start = self._next if self._next < len(groups) else 0
+        self._next = start + most
+        for group in groups[start : self._next]:
+            try:
+                meter = self._counters.open(str(self._tree.directory(group.path, "perf_event")))
+            except (OSError, ValueError):
+                continue
+            self._window.append((group.subject, meter, self._clock()))
+
+    def _read(self) -> Mapping[str, Row]:
+        rows: dict[str, Row] = {}
+        try:
+            for subject, meter, since_ns in self._window:
+                try:
+                    counts = meter.read()
+                except OSError:
+                    continue
+                if counts is not None:
+                    rows[subject] = _row(counts, self._clock() - since_ns)
+        finally:
+            self.close()
+        return rows
+
+
+def _row(counts: Mapping[str, float], elapsed_ns: int) -> Row:
+    cycles, instructions = counts[CYCLES.name], counts[INSTRUCTIONS.name]
+    return (
+        cycles / instructions if instructions else NO_SAMPLE,
+        instructions * NANOSECONDS / elapsed_ns if elapsed_ns > 0 else NO_SAMPLE,
+        cycles,
+        instructions,
+    )

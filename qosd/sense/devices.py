@@ -1,0 +1,114 @@
+"""Disks and network interfaces of the node, from /proc.
+
+Of block devices whole disks count, not their partitions (whose traffic is the disk's), loop devices or RAM disks; of
+interfaces those that stand on no other, so neither a pod's veth nor a VLAN, and not loopback. Invariant: a device
+that was replaced by another of its name (its counters fall) has no sample for one run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from koord.host import proc
+from koord.host.proc import Disk, Interface
+from koord.host.reader import KeptFiles
+from qosd.sense import table
+from qosd.sense.meters import Clock
+from qosd.sense.metric import Panel
+from qosd.sense.rates import per_second
+from qosd.sense.store import Row
+from qosd.sense.tick import Batch, NotApplicable, Tick
+
+_NOT_DISKS = ("loop", "ram", "zram")
+
+
+class Disks:
+    """The collector ``disks``."""
+
+    name = "disks"
+    period_s = table.DEVICES_S
+    panels: Sequence[Panel] = (table.DISKS,)
+
+    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path) -> None:
+        self._files, self._clock, self._file = files, clock, str(proc_root / "diskstats")
+        self._block = sys_root / "block"
+        self._before: Mapping[str, Disk] = {}
+        self._at = 0
+
+    def collect(self, tick: Tick) -> Batch:
+        data, at = self._files.read_all(self._file), self._clock()
+        if data is None:
+            raise NotApplicable(f"no {self._file}")
+        now = {disk.name: disk for disk in proc.disks(data) if self._whole(disk.name)}
+        before, was, self._before, self._at = self._before, self._at, now, at
+        return [(table.DISKS, {name: _disk(before[name], now[name], at - was) for name in now if name in before})]
+
+    def close(self) -> None:
+        self._files.drop((self._file,))
+
+    def _whole(self, name: str) -> bool:
+        """sysfs has a directory of its own for a whole disk, where a slash in its name is an exclamation mark."""
+        if name.rstrip("0123456789") in _NOT_DISKS:
+            return False
+        return name in self._before or (self._block / name.replace("/", "!")).exists()
+
+
+def _disk(was: Disk, now: Disk, elapsed_ns: int) -> Row:
+    done = now.reads - was.reads + now.writes - was.writes
+    waited_ms = now.read_ms - was.read_ms + now.write_ms - was.write_ms
+    return (
+        per_second(was.read_bytes, now.read_bytes, elapsed_ns),
+        per_second(was.write_bytes, now.write_bytes, elapsed_ns),
+        per_second(was.reads, now.reads, elapsed_ns),
+        per_second(was.writes, now.writes, elapsed_ns),
+        per_second(was.io_ms, now.io_ms, elapsed_ns) / 1000,
+        max(0, waited_ms) * 1000 / done if done > 0 else 0.0,
+    )
+
+
+class Network:
+    """The collector ``network``."""
+
+    name = "network"
+    period_s = table.DEVICES_S
+    panels: Sequence[Panel] = (table.NETWORK,)
+
+    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path) -> None:
+        self._files, self._clock, self._file = files, clock, str(proc_root / "net/dev")
+        self._net = sys_root / "class/net"
+        self._own: dict[str, bool] = {}
+        self._before: Mapping[str, Interface] = {}
+        self._at = 0
+
+    def collect(self, tick: Tick) -> Batch:
+        data, at = self._files.read_all(self._file), self._clock()
+        if data is None:
+            raise NotApplicable(f"no {self._file}")
+        found = {one.name: one for one in proc.interfaces(data)}
+        self._own = {name: self._own.get(name) or self._stands_alone(name) for name in found}
+        now = {name: one for name, one in found.items() if self._own[name]}
+        before, was, self._before, self._at = self._before, self._at, now, at
+        return [
+            (table.NETWORK, {name: _interface(before[name], now[name], at - was) for name in now if name in before})
+        ]
+
+    def close(self) -> None:
+        self._files.drop((self._file,))
+
+    def _stands_alone(self, name: str) -> bool:
+        try:
+            index, below = ((self._net / name / file).read_text() for file in ("ifindex", "iflink"))
+        except OSError:
+            return False
+        return name != "lo" and index == below
+
+
+def _interface(was: Interface, now: Interface, elapsed_ns: int) -> Row:
+    return (
+        per_second(was.rx_bytes, now.rx_bytes, elapsed_ns),
+        per_second(was.tx_bytes, now.tx_bytes, elapsed_ns),
+        per_second(was.rx_packets, now.rx_packets, elapsed_ns),
+        per_second(was.tx_packets, now.tx_packets, elapsed_ns),
+        per_second(was.rx_dropped + was.tx_dropped, now.rx_dropped + now.tx_dropped, elapsed_ns),
+    )

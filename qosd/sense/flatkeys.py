@@ -1,0 +1,63 @@
+"""Numbers out of the kernel's "key value" files (``memory.stat``, ``cpu.stat``), at the least cost per read.
+
+The order of the keys never changes while a kernel runs, so where the wanted ones stand is learnt once and then only
+confirmed. Invariant: a number is never taken from beside another key; if the order does change, it is learnt anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class FlatKeys:
+    """Reads ``required`` and then ``optional`` keys of one kind of file; an optional key that is absent counts 0."""
+
+    __slots__ = ("_count", "_from_end", "_keys", "_places", "_required")
+
+    def __init__(self, required: Sequence[bytes], optional: Sequence[bytes] = ()) -> None:
+        self._keys = (*required, *optional)
+        self._required = len(required)
+        self._places: tuple[tuple[int, bytes], ...] = ()
+        self._count, self._from_end = 0, False
+
+    def numbers(self, text: bytes) -> list[int] | None:
+        """The keys' numbers in order; None if a required key or its number is missing."""
+        try:
+            found = self._known(text)
+            return self._learn(text) if found is None else found
+        except (ValueError, IndexError):
+            return None
+
+    def _known(self, text: bytes) -> list[int] | None:
+        if not self._places:
+            return None
+        words = text.rsplit(None, self._count) if self._from_end else text.split(None, self._count)
+        found = []
+        for place, key in self._places:
+            if place < 0:
+                found.append(0)
+            elif words[place] == key:
+                found.append(int(words[place + 1]))
+            else:
+                return None
+        return found
+
+    def _learn(self, text: bytes) -> list[int] | None:
+        """Where the keys stand, counted from the end of the text that is nearer to all of them."""
+        words = text.split()
+        at = {key: place for place, key in enumerate(words[::2])}
+        if any(key not in at for key in self._keys[: self._required]):
+            return None
+        lines = [at.get(key, -1) for key in self._keys]
+        present = [line for line in lines if line >= 0]
+        count = len(words) // 2
+        head, skipped = max(present) + 1, min(present)
+        self._from_end = count - skipped < head
+        if not self._from_end:
+            skipped = 0
+        self._count = 2 * (count - skipped if self._from_end else head)
+        rest = 1 if skipped else 0  # what rsplit leaves whole comes first
+        self._places = tuple(
+            (2 * (line - skipped) + rest if line >= 0 else -1, key) for line, key in zip(lines, self._keys, strict=True)
+        )
+        return [int(words[2 * line + 1]) if line >= 0 else 0 for line in lines]

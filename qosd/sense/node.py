@@ -1,0 +1,140 @@
+"""CPU and memory of the whole node and of its NUMA nodes, from /proc and sysfs.
+
+NUMA nodes are those that have a meminfo, whatever their numbers: there may be gaps, nodes without CPUs and nodes
+without memory. Invariant: what is wrong with a NUMA node costs its own samples only, never the node's.
+
+Formulas (node-profiling §2.1): busy = user + nice + system + irq + softirq ticks; cores = busy / elapsed / CLK_TCK.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from koord.host import proc
+from koord.host.cgroup import ReadError
+from koord.host.kernelfile import ParseError
+from koord.host.proc import CPUTimes
+from koord.host.reader import KeptFiles
+from koord.model import cpuset
+from qosd.sense import table
+from qosd.sense.meters import Clock
+from qosd.sense.metric import NO_SAMPLE, Panel
+from qosd.sense.rates import NANOSECONDS, per_second
+from qosd.sense.store import Row
+from qosd.sense.tick import Batch, NotApplicable, Tick
+
+_NUMA_LOOK_S = 60
+
+
+class Node:
+    """The collector ``node``. ``proc_root`` and ``sys_root`` are /proc and /sys; ``ticks_per_s`` is CLK_TCK."""
+
+    name = "node"
+    period_s = table.TICK_S
+    panels: Sequence[Panel] = (table.NODE, table.NUMA)
+
+    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path, ticks_per_s: int) -> None:
+        self._files, self._clock, self._ticks_per_s = files, clock, ticks_per_s
+        self._stat, self._meminfo = str(proc_root / "stat"), str(proc_root / "meminfo")
+        self._numa_root = sys_root / "devices/system/node"
+        self._numa: dict[str, frozenset[int]] = {}
+        self._numa_seen_ns: int | None = None
+        self._at = 0
+        self._before: CPUTimes | None = None
+        self._busy_before: Mapping[str, Mapping[int, int]] = {}
+
+    def collect(self, tick: Tick) -> Batch:
+        stat, at = self._must_read(self._stat), self._clock()
+        elapsed, self._at = at - self._at, at
+        before, self._before = self._before, proc.cpu_times(stat)
+        cpu = self._cores(before, self._before, elapsed)
+        meminfo = self._must_read(self._meminfo)
+        return [
+            (table.NODE, {"": (*cpu, *_memory(meminfo))}),
+            (table.NUMA, self._numa_rows(stat, meminfo, cpu[0], elapsed, tick.at_ns)),
+        ]
+
+    def close(self) -> None:
+        numa = [self._numa_meminfo(node) for node in self._numa]
+        self._files.drop([self._stat, self._meminfo, *numa])
+
+    def _must_read(self, path: str) -> bytes:
+        data = self._files.read_all(path)
+        if data is None:
+            raise NotApplicable(f"no {path}")
+        return data
+
+    def _cores(self, before: CPUTimes | None, now: CPUTimes, elapsed_ns: int) -> tuple[float, float, float]:
+        """(busy, steal, iowait) in cores."""
+        if before is None:
+            return NO_SAMPLE, NO_SAMPLE, NO_SAMPLE
+        pairs = ((before.busy, now.busy), (before.steal, now.steal), (before.iowait, now.iowait))
+        busy, steal, iowait = (per_second(was, is_, elapsed_ns) / self._ticks_per_s for was, is_ in pairs)
+        return busy, steal, iowait
+
+    def _numa_rows(
+        self, stat: bytes, meminfo: bytes, node_cores: float, elapsed_ns: int, at_ns: int
+    ) -> Mapping[str, Row]:
+        if self._numa_seen_ns is None or at_ns - self._numa_seen_ns > _NUMA_LOOK_S * NANOSECONDS:
+            self._numa, self._numa_seen_ns = _numa_nodes(self._numa_root), at_ns
+        if len(self._numa) == 1:  # then it is the whole node
+            return {node: (node_cores, numa_memory_usage(meminfo, self._meminfo)) for node in self._numa}
+        cores = self._numa_cores(stat, elapsed_ns)
+        return {node: (cores.get(node, NO_SAMPLE), self._numa_memory(node)) for node in self._numa}
+
+    def _numa_cores(self, stat: bytes, elapsed_ns: int) -> Mapping[str, float]:
+        """Per NUMA node the growth of its CPUs' busy ticks; a CPU that is new or whose ticks fell counts nothing."""
+        try:
+            times = proc.per_cpu_times(stat)
+        except ParseError:
+            times = {}
+        before = self._busy_before
+        self._busy_before = now = {
+            node: {cpu: times[cpu].busy for cpu in cpus if cpu in times} for node, cpus in self._numa.items()
+        }
+        return {node: self._grown(before[node], now[node], elapsed_ns) for node in now if before.get(node)}
+
+    def _grown(self, before: Mapping[int, int], now: Mapping[int, int], elapsed_ns: int) -> float:
+        grown = sum(max(0, ticks - before[cpu]) for cpu, ticks in now.items() if cpu in before)
+        return per_second(0, grown, elapsed_ns) / self._ticks_per_s
+
+    def _numa_meminfo(self, node: str) -> str:
+        return str(self._numa_root / f"node{node}" / "meminfo")
+
+    def _numa_memory(self, node: str) -> float:
+        path = self._numa_meminfo(node)
+        try:
+            data = self._files.read(path)
+            return NO_SAMPLE if data is None else numa_memory_usage(data, path)
+        except (ReadError, ParseError):
+            return NO_SAMPLE
+
+
+def numa_memory_usage(data: bytes, file: str) -> float:
+    """MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), at least 0. Raises ParseError."""
+    total = proc.meminfo_bytes(data, b"MemTotal", file)
+    free = (b"MemFree", b"Active(file)", b"Inactive(file)", b"SReclaimable")
+    return float(max(0, total - sum(proc.meminfo_bytes(data, field, file) for field in free)))
+
+
+def _memory(meminfo: bytes) -> tuple[float, float, float, float]:
+    """(without page cache, with it, page cache, total) in bytes. Raises ParseError."""
+    total = proc.meminfo_bytes(meminfo, b"MemTotal")
+    cache = proc.meminfo_bytes(meminfo, b"Active(file)") + proc.meminfo_bytes(meminfo, b"Inactive(file)")
+    available, free = proc.meminfo_bytes(meminfo, b"MemAvailable"), proc.meminfo_bytes(meminfo, b"MemFree")
+    return float(total - available), float(total - free), float(cache), float(total)
+
+
+def _numa_nodes(root: Path) -> dict[str, frozenset[int]]:
+    """The CPUs of each NUMA node that has a meminfo, without those that only stand for a generic initiator."""
+    devices = _listed(root / "has_generic_initiator")
+    nodes = [path.parent.name.removeprefix("node") for path in sorted(root.glob("node[0-9]*/meminfo"))]
+    return {node: _listed(root / f"node{node}" / "cpulist") for node in nodes if int(node) not in devices}
+
+
+def _listed(file: Path) -> frozenset[int]:
+    try:
+        return frozenset(cpuset.parse(file.read_text(encoding="ascii").strip()))
+    except (OSError, ValueError):
+        return frozenset()

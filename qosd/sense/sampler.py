@@ -1,0 +1,169 @@
+"""One batch of samples per tick, and the isolation of the collectors that bring them.
+
+A collector that fails waits twice as long each time; one that this node has nothing for says why and is asked again
+seldom; one that takes long rests nine times as long as it ran. None of this delays or hides another's samples.
+Invariants: ``sample`` never raises for what a collector does; a sample that nobody could renew for long is withdrawn
+(strategies see its age before that); an object that is gone leaves nothing behind.
+
+``sample`` is for one thread at a time; ``health`` and the store may be read from others.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from koord.model.slo import HostApplication
+from qosd.sense import table
+from qosd.sense.meters import Clock
+from qosd.sense.metric import NO_SAMPLE
+from qosd.sense.rates import NANOSECONDS
+from qosd.sense.scene import Roster, Tiers
+from qosd.sense.store import Row, Store
+from qosd.sense.tick import Collector, NotApplicable, Tick
+from qosd.snapshot import PodView
+
+_LONGEST_WAIT_S = 60.0
+_EARLY_S = 0.1
+"""A tick may come this much early and still be a collector's turn."""
+_REST = 10
+_DEADLINE_SHARE = 0.1
+_STALE_PERIODS, _STALE_S = 3, 10.0
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a collector is. ``failures``: since the last run that succeeded; ``overruns``: runs beyond the deadline.
+
+    ``disabled_reason``: what this node lacks for it, "" if nothing.
+    """
+
+    last_success_ns: int | None = None
+    failures: int = 0
+    overruns: int = 0
+    duration_us: float = 0.0
+    last_error: str = ""
+    disabled_reason: str = ""
+
+
+@dataclass(slots=True)
+class _Turn:
+    """A collector and when it is due."""
+
+    collector: Collector
+    health: Health
+    due_ns: int = 0
+
+    @property
+    def deadline_us(self) -> float:
+        return self.collector.period_s * _DEADLINE_SHARE * 1e6
+
+
+class Sampler:
+    """Runs ``collectors`` in their order, which is that of their needs, and fills ``store``.
+
+    ``clock``: monotonic nanoseconds. ``close`` ends all collectors.
+    """
+
+    def __init__(self, collectors: Sequence[Collector], store: Store, clock: Clock) -> None:
+        self.store, self._clock = store, clock
+        self._turns = [_Turn(collector, Health()) for collector in collectors]
+        self._roster = Roster()
+
+    @property
+    def roster(self) -> Roster:
+        """Whom the last batch measured."""
+        return self._roster
+
+    def sample(self, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication] = ()) -> None:
+        """One batch. The same ``pods`` object as before means that nothing changed."""
+        at_ns = self._clock()
+        if not self._roster.made_of(pods, tiers, host_apps):
+            self._follow(Roster.of(pods, tiers, host_apps))
+        tick = Tick(at_ns, self._roster, self.store)
+        for turn in self._turns:
+            if at_ns >= turn.due_ns - int(_EARLY_S * NANOSECONDS):
+                self._run(turn, tick)
+        rows = {turn.collector.name: _row(turn.health, at_ns) for turn in self._turns}
+        self.store.put(table.COLLECTORS, at_ns, rows)
+
+    def health(self) -> Mapping[str, Health]:
+        return {turn.collector.name: turn.health for turn in self._turns}
+
+    def ages_s(self, now_ns: int) -> Mapping[str, float]:
+        """Seconds since each collector last succeeded; absent = never."""
+        return {
+            turn.collector.name: (now_ns - turn.health.last_success_ns) / NANOSECONDS
+            for turn in self._turns
+            if turn.health.last_success_ns is not None
+        }
+
+    def close(self) -> None:
+        for turn in self._turns:
+            turn.collector.close()
+
+    def _follow(self, roster: Roster) -> None:
+        for scope, subjects in roster.gone_since(self._roster).items():
+            self.store.drop(scope, subjects)
+        self._roster = roster
+
+    def _run(self, turn: _Turn, tick: Tick) -> None:
+        started = self._clock()
+        try:
+            for panel, rows in turn.collector.collect(tick):
+                self.store.put(panel, tick.at_ns, rows)
+        except NotApplicable as reason:
+            self._disable(turn, str(reason))
+            wait_s = _LONGEST_WAIT_S
+        except Exception as error:  # noqa: BLE001 - a collector's root: it ends neither the batch nor the others
+            self._fail(turn, error, tick.at_ns)
+            wait_s = min(turn.collector.period_s * 2.0**turn.health.failures, _LONGEST_WAIT_S)
+        else:
+            _log_recovery(turn)
+            turn.health = replace(
+                turn.health, last_success_ns=tick.at_ns, failures=0, last_error="", disabled_reason=""
+            )
+            wait_s = 0.0
+        self._end(turn, tick.at_ns, self._clock() - started, wait_s)
+
+    def _end(self, turn: _Turn, at_ns: int, took_ns: int, wait_s: float) -> None:
+        """Note what the run cost, and when the next one is due."""
+        period_ns = int(turn.collector.period_s * NANOSECONDS)
+        overran = took_ns / 1000 > turn.deadline_us
+        turn.health = replace(turn.health, duration_us=took_ns / 1000, overruns=turn.health.overruns + overran)
+        on_time = turn.due_ns + period_ns
+        next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns
+        turn.due_ns = max(next_ns, at_ns + int(wait_s * NANOSECONDS), at_ns + _REST * took_ns)
+
+    def _disable(self, turn: _Turn, reason: str) -> None:
+        if turn.health.disabled_reason != reason:
+            _log.info("collector %s has nothing to read: %s", turn.collector.name, reason)
+        turn.health = replace(turn.health, failures=0, last_error="", disabled_reason=reason)
+        self._withdraw(turn)
+
+    def _fail(self, turn: _Turn, error: Exception, at_ns: int) -> None:
+        text = f"{type(error).__name__}: {error}"
+        if turn.health.last_error != text:
+            _log.warning("collector %s failed: %s", turn.collector.name, text)
+        turn.health = replace(turn.health, failures=turn.health.failures + 1, last_error=text, disabled_reason="")
+        last = turn.health.last_success_ns
+        patience_s = max(_STALE_S, _STALE_PERIODS * turn.collector.period_s)
+        if last is None or at_ns - last > patience_s * NANOSECONDS:
+            self._withdraw(turn)
+
+    def _withdraw(self, turn: _Turn) -> None:
+        for panel in turn.collector.panels:
+            self.store.withdraw(panel)
+
+
+def _log_recovery(turn: _Turn) -> None:
+    if turn.health.failures:
+        _log.info("collector %s works again", turn.collector.name)
+
+
+def _row(health: Health, at_ns: int) -> Row:
+    age = NO_SAMPLE if health.last_success_ns is None else (at_ns - health.last_success_ns) / NANOSECONDS
+    disabled = 1.0 if health.disabled_reason else 0.0
+    return health.duration_us, age, float(health.failures), float(health.overruns), disabled

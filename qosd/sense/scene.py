@@ -1,0 +1,169 @@
+"""Whom a tick measures: the cgroups of pods, containers, QoS tiers and host applications, worked out once per change.
+
+``Roster.of`` is asked again only when pods, tiers or applications are other objects than before; collectors compare
+rosters by identity. Invariant: a subject occurs once per scope, and an object without a cgroup path (or with one that
+leaves the tree) is in no list. Sandboxes are not measured: they wait, and what they use is in their pod's figures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from koord.host.layout import Layout
+from koord.model.qos import KubeQoS, QoSClass
+from koord.model.slo import CgroupBase, HostApplication
+from qosd.sense.metric import Scope
+from qosd.sense.table import GROUP_SCOPES
+from qosd.snapshot import ContainerView, PodView
+
+T = TypeVar("T")
+_LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
+_APPS_BY_QOS = {QoSClass.BE: "host-best-effort"} | dict.fromkeys(_LATENCY_SENSITIVE, "host-latency-sensitive")
+
+
+@dataclass(frozen=True, slots=True)
+class Tiers:
+    """Cgroup paths of kubelet's root (where Guaranteed pods are) and of the two tiers below it; "" = not there."""
+
+    root: str = ""
+    burstable: str = ""
+    besteffort: str = ""
+
+    @classmethod
+    def of(cls, layout: Layout) -> Tiers:
+        """As far as ``layout`` knows them."""
+        tier = layout.tiers.get
+        return cls(layout.kubepods, tier(KubeQoS.BURSTABLE, ""), tier(KubeQoS.BEST_EFFORT, ""))
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One cgroup to measure. ``subject`` is its name in the store: the path, or a host application's name."""
+
+    scope: Scope
+    subject: str
+    path: str
+    pod: PodView | None = None
+    container: ContainerView | None = None
+
+    @property
+    def latency_sensitive(self) -> bool:
+        """A container of an LSE, LSR or LS pod."""
+        return self.container is not None and self.pod is not None and self.pod.qos in _LATENCY_SENSITIVE
+
+
+@dataclass(frozen=True, eq=False)
+class Roster:
+    """All groups, by scope. Two rosters are the same only if identical."""
+
+    pods: Sequence[PodView] = ()
+    tiers: Tiers = Tiers()
+    host_apps: Sequence[HostApplication] = ()
+    groups: Mapping[Scope, Sequence[Group]] = field(default_factory=lambda: dict.fromkeys(GROUP_SCOPES, ()))
+
+    @classmethod
+    def of(cls, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> Roster:
+        groups = {
+            Scope.TIER: [Group(Scope.TIER, path, path) for path in (tiers.root, tiers.burstable, tiers.besteffort)],
+            Scope.POD: [Group(Scope.POD, pod.group, pod.group, pod) for pod in pods],
+            Scope.CONTAINER: [
+                Group(Scope.CONTAINER, one.group, one.group, pod, one)
+                for pod in pods
+                for one in pod.containers
+                if not one.is_sandbox
+            ],
+            Scope.HOST_APP: [Group(Scope.HOST_APP, app.name, app_group(app, tiers)) for app in host_apps],
+        }
+        return cls(pods, tiers, host_apps, {scope: _distinct(found) for scope, found in groups.items()})
+
+    def made_of(self, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> bool:
+        """Would ``of`` make the same?"""
+        return self.pods is pods and self.host_apps is host_apps and self.tiers == tiers
+
+    def below(self, path: str) -> Sequence[Group]:
+        """The containers whose cgroup is below ``path``."""
+        start = path.rstrip("/") + "/"
+        return [group for group in self.groups[Scope.CONTAINER] if path and group.path.startswith(start)]
+
+    def gone_since(self, before: Roster) -> Mapping[Scope, frozenset[str]]:
+        """The subjects of ``before`` that are not here any more, by scope; scopes without any are left out."""
+        gone = {
+            scope: frozenset(group.subject for group in groups).difference(
+                group.subject for group in self.groups[scope]
+            )
+            for scope, groups in before.groups.items()
+        }
+        return {scope: subjects for scope, subjects in gone.items() if subjects}
+
+
+def _distinct(groups: Sequence[Group]) -> Sequence[Group]:
+    usable = (group for group in groups if group.path and group.subject and ".." not in group.path.split("/"))
+    return tuple({group.subject: group for group in usable}.values())
+
+
+def app_group(app: HostApplication, tiers: Tiers) -> str:
+    """The cgroup path of a host application (node-profiling §11.1).
+
+    Without ``cgroupPath``: ``host-latency-sensitive/<name>`` for LSE, LSR and LS, ``host-best-effort/<name>`` for BE,
+    else ``<name>``; with it: base / parentDir / relativePath. "" if the base is a tier that does not exist.
+    """
+    path = app.cgroup_path
+    if path is None:
+        parts = [_APPS_BY_QOS.get(app.qos_class, "") if app.qos_class else "", app.name]
+    else:
+        base = _bases(tiers)[path.base or CgroupBase.CGROUP_ROOT]
+        if base is None:
+            return ""
+        parts = [base, path.parent_dir, path.relative_path]
+    return "/" + "/".join(part.strip("/") for part in parts if part.strip("/"))
+
+
+def _bases(tiers: Tiers) -> Mapping[CgroupBase, str | None]:
+    return {
+        CgroupBase.CGROUP_ROOT: "",
+        CgroupBase.KUBEPODS: tiers.root or None,
+        CgroupBase.KUBEPODS_BURSTABLE: tiers.burstable or None,
+        CgroupBase.KUBEPODS_BESTEFFORT: tiers.besteffort or None,
+    }
+
+
+class PerGroup(Generic[T]):
+    """What a collector keeps for each group that is ``wanted``: made when the group comes, ended when it goes."""
+
+    def __init__(
+        self, make: Callable[[Group], T], end: Callable[[T], None], wanted: Callable[[Group], bool] = lambda _: True
+    ) -> None:
+        self._make, self._end, self._wanted = make, end, wanted
+        self._roster: Roster | None = None
+        self._kept: dict[tuple[Scope, str], tuple[str, T]] = {}
+        self._lists: Mapping[Scope, list[tuple[str, T]]] = {}
+
+    def of(self, roster: Roster) -> Mapping[Scope, list[tuple[str, T]]]:
+        """(subject, what is kept) by scope, for the groups of ``roster``."""
+        if roster is not self._roster:
+            self._follow(roster)
+        return self._lists
+
+    def _follow(self, roster: Roster) -> None:
+        before, kept = self._kept, dict[tuple[Scope, str], tuple[str, T]]()
+        lists: dict[Scope, list[tuple[str, T]]] = {}
+        for scope, groups in roster.groups.items():
+            lists[scope] = []
+            for group in filter(self._wanted, groups):
+                path, item = before.pop((scope, group.subject), (None, None))
+                if item is not None and path != group.path:
+                    self._end(item)
+                    item = None
+                item = self._make(group) if item is None else item
+                kept[scope, group.subject] = (group.path, item)
+                lists[scope].append((group.subject, item))
+        for _, item in before.values():
+            self._end(item)
+        self._kept, self._lists, self._roster = kept, lists, roster
+
+    def close(self) -> None:
+        for _, item in self._kept.values():
+            self._end(item)
+        self._kept, self._lists, self._roster = {}, {}, None

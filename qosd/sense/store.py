@@ -1,0 +1,101 @@
+"""The newest sample of every metric and the bounded history of those that have one.
+
+One thread writes (the sampler), others read. Invariants: what ``newest`` returned never changes afterwards, so a
+snapshot may keep it; an object that is gone leaves neither sample nor ring. Nothing here knows a clock: instants are
+the monotonic nanoseconds of the batch that brought the rows.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from itertools import product
+from types import MappingProxyType
+
+from qosd.sense.metric import Panel, Scope
+from qosd.sense.ring import NANOSECONDS, Rings, nearest_rank
+
+Row = Sequence[float]
+_NO_SAMPLES: Mapping[str, float] = MappingProxyType({})
+
+
+class Store:
+    """Rows in, samples and histories out, by metric name and subject. ``panels``: all that may ever be written."""
+
+    def __init__(self, panels: Iterable[Panel]) -> None:
+        self._lock = threading.Lock()
+        self._rings: dict[Panel, Rings] = {panel: Rings(panel.capacity, panel.kept) for panel in panels}
+        self._columns = {
+            metric.name: (panel, column) for panel in self._rings for column, metric in enumerate(panel.metrics)
+        }
+        self._newest: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+        self._written_ns: dict[Panel, int] = {}
+
+    def put(self, panel: Panel, at_ns: int, rows: Mapping[str, Row]) -> None:
+        """One batch: each subject's row. Subjects that are not in ``rows`` have no newest sample any more."""
+        newest = dict(self._newest)
+        for column, metric in enumerate(panel.metrics):
+            newest[metric.name] = {subject: value for subject, row in rows.items() if (value := row[column]) == value}
+        with self._lock:
+            rings = self._rings[panel]
+            if panel.kept:
+                rings.write(at_ns, rows, rows.values())
+                if len(rings) > len(rows):
+                    rings.drop_ended()
+            self._newest = MappingProxyType(newest)
+            self._written_ns[panel] = at_ns
+
+    def withdraw(self, panel: Panel) -> None:
+        """No newest samples of ``panel`` any more: nobody knows what they are now. History stays."""
+        gone = {metric.name for metric in panel.metrics}
+        with self._lock:
+            self._newest = MappingProxyType({name: rows for name, rows in self._newest.items() if name not in gone})
+            self._written_ns.pop(panel, None)
+
+    def newest_ns(self, panel: Panel) -> int | None:
+        """The instant of the newest batch of ``panel``; None if there is none."""
+        return self._written_ns.get(panel)
+
+    def newest(self) -> Mapping[str, Mapping[str, float]]:
+        """By metric, by subject. The same mapping stays the same for ever."""
+        return self._newest
+
+    def value(self, metric: str, subject: str = "") -> float | None:
+        """The newest sample of ``metric`` for ``subject``."""
+        return self._newest.get(metric, _NO_SAMPLES).get(subject)
+
+    def series(self, metric: str, subject: str = "", since_ns: int = 0) -> list[tuple[int, float]]:
+        """(monotonic ns, value), oldest first, as far back as the metric's retention. KeyError: no such metric."""
+        panel, column = self._columns[metric]
+        if column >= panel.kept:
+            return []
+        with self._lock:
+            return self._rings[panel].read(subject, column, since_ns)
+
+    def percentile(self, metric: str, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:
+        """Nearest-rank percentile (``quantile`` 0..1) of the samples of the last ``window_s`` seconds."""
+        samples = self.series(metric, subject, now_ns - int(window_s * NANOSECONDS))
+        return nearest_rank((value for _, value in samples), quantile)
+
+    def drop(self, scope: Scope, subjects: Collection[str]) -> None:
+        """Forget everything about objects of ``scope`` that are gone."""
+        panels = [panel for panel in self._rings if panel.scope is scope]
+        newest = dict(self._newest)
+        for name in (metric.name for panel in panels for metric in panel.metrics if metric.name in newest):
+            newest[name] = {subject: value for subject, value in newest[name].items() if subject not in subjects}
+        with self._lock:
+            for panel, subject in product(panels, subjects):
+                self._rings[panel].drop(subject)
+            self._newest = MappingProxyType(newest)
+
+    @property
+    def history_bytes(self) -> int:
+        """Memory of all rings."""
+        with self._lock:
+            return sum(rings.size_bytes for rings in self._rings.values())
+
+    @property
+    def series_count(self) -> int:
+        """Newest samples and rings: what must not grow when objects come and go."""
+        with self._lock:
+            return sum(map(len, self._newest.values())) + sum(map(len, self._rings.values()))

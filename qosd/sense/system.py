@@ -1,0 +1,133 @@
+"""What the node uses outside of pods and host applications, and what in kubepods no pod accounts for.
+
+system = node - kubepods - host applications, where kubepods is the usage of kubelet's root cgroup, so that a pod that
+is new, short-lived or unreadable is never taken for the system. What such pods use is *unattributed*: kubepods - the
+sum of the pods that could be read. Without a readable root the sum of the pods stands in for it, and nothing is known
+of the unattributed. Invariant: only samples of one batch are subtracted from each other; none is below 0.
+
+Per NUMA node: memory = the node's - that of the kubepods root (anon and unevictable pages, as in the node's figure);
+CPU is the system's, shared out like the NUMA nodes' own (no kernel counts it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from koord.host.cgroup import Tree
+from koord.host.reader import KeptFiles
+from koord.model.qos import QoSClass
+from qosd.sense import table
+from qosd.sense.meters import path_of
+from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.scene import Roster
+from qosd.sense.store import Row
+from qosd.sense.tick import Batch, Tick
+from qosd.snapshot import PodView
+
+_ENDED = ("SANDBOX_NOTREADY", "Succeeded", "Failed")
+_V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")
+_V2_NUMA = (b"inactive_anon", b"active_anon", b"unevictable")
+_CPU, _MEMORY = "cpu_usage_cores", "memory_usage_bytes"
+
+
+class System:
+    """The collector ``system``; runs after ``node`` and ``groups``. ``page_bytes``: the unit of v1's numa_stat."""
+
+    name = "system"
+    period_s = table.TICK_S
+    panels: Sequence[Panel] = (table.SYSTEM, table.SYSTEM_NUMA)
+
+    def __init__(self, tree: Tree, files: KeptFiles, page_bytes: int) -> None:
+        self._tree, self._files, self._page_bytes = tree, files, page_bytes
+        self._unreadable: tuple[str, ...] = ()
+
+    @property
+    def unreadable_pods(self) -> tuple[str, ...]:
+        """``namespace/name`` of the running pods that the last batch could not read."""
+        return self._unreadable
+
+    def collect(self, tick: Tick) -> Batch:
+        self._unreadable = _unreadable(tick)
+        cpu, cpu_unattributed = _system(tick, _CPU)
+        memory, memory_unattributed = _system(tick, _MEMORY)
+        row = (cpu, memory, cpu_unattributed, memory_unattributed, float(len(self._unreadable)), _not_be(tick))
+        return [(table.SYSTEM, {"": row}), (table.SYSTEM_NUMA, self._numa(tick, cpu))]
+
+    def close(self) -> None:
+        pass
+
+    def _numa(self, tick: Tick, system_cores: float) -> Mapping[str, Row]:
+        cores, used = tick.values(f"numa_{_CPU}", table.NUMA), tick.values(f"numa_{_MEMORY}", table.NUMA)
+        total = sum(cores.values())
+        pods = self._kubepods_by_numa(tick, tuple(used))
+        return {
+            node: (
+                system_cores * cores[node] / total if total and node in cores else NO_SAMPLE,
+                max(0.0, used[node] - pods[node]) if node in used and node in pods else NO_SAMPLE,
+            )
+            for node in used
+        }
+
+    def _kubepods_by_numa(self, tick: Tick, nodes: Sequence[str]) -> Mapping[str, float]:
+        """Bytes by NUMA node; {} if they are not to be had."""
+        root = tick.roster.tiers.root
+        if len(nodes) == 1:
+            usage = tick.value(f"tier_{_MEMORY}", table.GROUPS[Scope.TIER], root)
+            return {} if usage is None else {nodes[0]: usage}
+        try:
+            data = self._files.read(path_of(self._tree, root, "memory.numa_stat")) if root else None
+            return {} if data is None else numa_memory(data, self._tree.version, self._page_bytes)
+        except (OSError, ValueError):
+            return {}
+
+
+def numa_memory(data: bytes, version: int, page_bytes: int) -> Mapping[str, float]:
+    """Bytes without page cache by NUMA node, from ``memory.numa_stat`` of a cgroup and all below it.
+
+    v1 counts pages, and only the ``hierarchical_`` lines include what is below; v2 counts bytes. Raises ValueError.
+    """
+    unit, wanted = (page_bytes, _V1_NUMA) if version == 1 else (1, _V2_NUMA)
+    found: dict[str, float] = {}
+    for line in data.splitlines():
+        head, *words = line.split()
+        if head.partition(b"=")[0] in wanted:
+            for word in words:
+                node, _, count = word.partition(b"=")
+                name = node.decode().removeprefix("N")
+                found[name] = found.get(name, 0.0) + int(count) * unit
+    return found
+
+
+def _system(tick: Tick, stem: str) -> tuple[float, float]:
+    """(system, unattributed); NaN where an input is missing."""
+    node = tick.value(f"node_{stem}", table.NODE)
+    kubepods = tick.value(f"tier_{stem}", table.GROUPS[Scope.TIER], tick.roster.tiers.root)
+    pods = sum(tick.values(f"pod_{stem}", table.GROUPS[Scope.POD]).values())
+    unattributed = NO_SAMPLE if kubepods is None else max(0.0, kubepods - pods)
+    if node is None:
+        return NO_SAMPLE, unattributed
+    return max(0.0, node - (pods if kubepods is None else kubepods) - _host_apps(tick, stem)), unattributed
+
+
+def _host_apps(tick: Tick, stem: str) -> float:
+    """Of the applications outside kubepods: what is inside was subtracted with it."""
+    usage = tick.values(f"host_app_{stem}", table.GROUPS[Scope.HOST_APP])
+    root = tick.roster.tiers.root
+    apps = tick.roster.groups[Scope.HOST_APP]
+    return sum(usage.get(app.subject, 0.0) for app in apps if not (root and (app.path + "/").startswith(root + "/")))
+
+
+def _not_be(tick: Tick) -> float:
+    usage = tick.values(f"pod_{_CPU}", table.GROUPS[Scope.POD])
+    return sum(usage.get(pod.group, 0.0) for pod in tick.roster.pods if pod.qos is not QoSClass.BE)
+
+
+def _unreadable(tick: Tick) -> tuple[str, ...]:
+    """Running pods without any sample of this batch."""
+    panel = table.GROUPS[Scope.POD]
+    readable = tick.values(f"pod_{_CPU}", panel).keys() | tick.values(f"pod_{_MEMORY}", panel).keys()
+    return tuple(pod.key for pod in _running(tick.roster) if pod.group not in readable)
+
+
+def _running(roster: Roster) -> Sequence[PodView]:
+    return [pod for pod in roster.pods if pod.state not in _ENDED]

@@ -1,0 +1,58 @@
+"""What a collector is given and gives: one batch of one instant.
+
+Invariant: a collector reads, and answers with rows; it neither keeps time nor writes into the store. Of earlier
+collectors of the same batch it may see the samples. That a node has nothing for it to read is NotApplicable; any
+other exception is a failed run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+from qosd.sense.metric import Panel
+from qosd.sense.scene import Roster
+from qosd.sense.store import Row, Store
+
+Batch = Iterable[tuple[Panel, Mapping[str, Row]]]
+
+
+class NotApplicable(Exception):
+    """This node lacks what the collector reads; the message says what (``no resctrl mount``)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """The instant, whom to measure, and what earlier collectors measured at the same instant."""
+
+    at_ns: int
+    roster: Roster
+    store: Store
+
+    def value(self, metric: str, panel: Panel, subject: str = "") -> float | None:
+        """A sample of this very batch; None if there is none."""
+        return self.store.value(metric, subject) if self.store.newest_ns(panel) == self.at_ns else None
+
+    def values(self, metric: str, panel: Panel) -> Mapping[str, float]:
+        """All subjects' samples of this very batch."""
+        return self.store.newest().get(metric, {}) if self.store.newest_ns(panel) == self.at_ns else {}
+
+
+class Collector(Protocol):
+    """``name`` is its name in the metric table and in ``ages_s``."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def period_s(self) -> float: ...
+
+    @property
+    def panels(self) -> Iterable[Panel]:
+        """What ``collect`` may fill."""
+
+    def collect(self, tick: Tick) -> Batch:
+        """One run. The rows of a panel are all it has now: a subject that is missing has no sample."""
+
+    def close(self) -> None:
+        """Give back what is kept open."""

@@ -1,0 +1,86 @@
+"""One immutable picture of the node per tick: all that a decision may know.
+
+Sensing makes it, and nothing downstream reads a clock or a file. What changes seldom (pods, topology, rules) is
+shared between snapshots as the very same objects, so that identity tells a strategy what it need not decide again.
+An input that could not be had is absent, and ``ages_s`` says how old each of the others is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from koord.host.topology import Topology
+from koord.model.priority import PriorityClass
+from koord.model.qos import KubeQoS, QoSClass
+from qosd.hooks.context import PodContext
+from qosd.hooks.edits import Resources
+from qosd.hooks.rules import Rules
+
+_NOTHING: Mapping[str, float] = MappingProxyType({})
+
+
+class ContainerView(msgspec.Struct, frozen=True, eq=False):
+    """A container, or the sandbox itself (``is_sandbox``, name ""). ``group``: its cgroup path (``/kubepods/…``)."""
+
+    id: str
+    name: str
+    group: str
+    state: str
+    asked: Resources
+    annotations: Mapping[str, str]
+    is_sandbox: bool = False
+
+
+class PodView(msgspec.Struct, frozen=True, eq=False):
+    """A pod as the runtime and kubelet tell it, decoded once. Two views are the same pod state only if identical."""
+
+    uid: str
+    namespace: str
+    name: str
+    sandbox_id: str
+    state: str
+    group: str
+    """The pod's cgroup; "" if nobody tells."""
+    context: PodContext
+    """What hooks may know of the pod itself (labels and annotations decoded)."""
+    kube_qos: KubeQoS
+    qos: QoSClass
+    qos_source: str
+    priority_class: PriorityClass
+    sub_priority: int
+    containers: tuple[ContainerView, ...]
+    problems: tuple[str, ...] = ()
+    cpu_request_milli: int | None = None
+    """From kubelet's pod list; None where only the runtime tells."""
+    memory_request_bytes: int | None = None
+
+    @property
+    def key(self) -> str:
+        """``namespace/name``, as people know it."""
+        return f"{self.namespace}/{self.name}"
+
+
+class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
+    """``values``: the newest sample of every metric of the metric table, by metric name, then by object.
+
+    The object of a node metric is "", of a container's or pod's its cgroup path, of a device's its name.
+    ``ages_s``: seconds since each input (collector or source, by name) last succeeded; absent = never.
+    """
+
+    tick: int
+    wall_ns: int
+    monotonic_ns: int
+    rules: Rules
+    topology: Topology
+    pods: tuple[PodView, ...]
+    values: Mapping[str, Mapping[str, float]]
+    ages_s: Mapping[str, float]
+    kubelet_cpus: Mapping[str, str] = MappingProxyType({})
+    """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
+
+    def value(self, metric: str, subject: str = "") -> float | None:
+        """The newest sample of ``metric`` for ``subject``; None if there is none."""
+        return self.values.get(metric, _NOTHING).get(subject)

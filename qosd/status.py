@@ -1,0 +1,71 @@
+"""``/healthz``, ``/readyz`` and ``/metrics``: where they are served, and to whom.
+
+Invariant: figures leave the machine only behind a bearer token or TLS that the operator configured; what is said
+beside that is a ConfigError at start, naming option and value. The two health pages stay open to probers.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from koord.service import unixsocket
+from koord.service.config import ConfigError
+from koord.service.statusserver import Guard, Page, StatusServer
+from qosd.options import Options
+
+HEALTH_PAGES = frozenset({"/healthz", "/readyz"})
+_LAST_PORT = 65535
+_LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
+
+def address(endpoint: str) -> str:
+    """The path of ``unix:///path``, or ``host:port``. Raises ConfigError."""
+    path = unixsocket.without_scheme(endpoint)
+    if path.startswith("/"):
+        return path
+    host, _, port = endpoint.rpartition(":")
+    if not host or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
+        raise ConfigError("options", "metrics-endpoint", endpoint, "must be unix:///path or host:port")
+    return endpoint
+
+
+def server(options: Options, pages: Mapping[str, Callable[[], Page]]) -> StatusServer:
+    """The server of ``pages`` as the options want it. Raises ConfigError."""
+    guard, tls = _guard(options.metrics_token_file), _tls(options.metrics_cert_file, options.metrics_key_file)
+    where = address(options.metrics_endpoint)
+    is_local = where.startswith("/") or where.rpartition(":")[0].strip("[]") in _LOOPBACK
+    if not is_local and guard is None and tls is None:
+        raise ConfigError(
+            "options",
+            "metrics-endpoint",
+            options.metrics_endpoint,
+            "is reached from other machines: give --metrics-token-file or --metrics-cert-file too",
+        )
+    return StatusServer(pages, guard, tls)
+
+
+def _guard(file: str) -> Guard | None:
+    if not file:
+        return None
+    try:
+        token = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError("options", "metrics-token-file", file, f"cannot be read: {error}") from error
+    if not token:
+        raise ConfigError("options", "metrics-token-file", file, "is empty")
+    return Guard(token, HEALTH_PAGES)
+
+
+def _tls(cert_file: str, key_file: str) -> ssl.SSLContext | None:
+    if not cert_file and key_file:
+        raise ConfigError("options", "metrics-key-file", key_file, "is of no use without --metrics-cert-file")
+    if not cert_file:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    try:
+        context.load_cert_chain(cert_file, key_file or None)
+    except (OSError, ssl.SSLError) as error:
+        raise ConfigError("options", "metrics-cert-file", cert_file, f"cannot be used: {error}") from error
+    return context

@@ -1,0 +1,131 @@
+"""Host applications: process groups outside Kubernetes that NodeSLO names (``hostApplications``), by their cgroup.
+
+    cpuset.cpus       LS only: all LS pools                                              (node-qos §2.3)
+    cpu.bvt_warp_ns   the value of the class, where the kernel has the file
+
+The cgroup is the operator's: it is neither made nor filled here, and one that is not there is left out by whoever
+writes. Invariants: an application that the spec no longer names is released, because it has no opinion any more; a
+path that would leave the cgroup tree, or that is a tier of kubelet's or its root, is refused and said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from koord.host.files import Target, Value
+from koord.model import cpuset
+from koord.model.formulas import FORMULA
+from koord.model.qos import KubeQoS, QoSClass
+from koord.model.slo import CgroupBase, HostApplication
+from qosd.decide.decision import Decision, Opinion, Set, Stage
+from qosd.hooks import groupidentity
+from qosd.hooks.rules import Rules, join
+from qosd.snapshot import NodeSnapshot
+from qosd.strategies.perpod import PODS_MAX_AGE_S
+
+CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE
+_TIERS = {
+    CgroupBase.KUBEPODS: KubeQoS.GUARANTEED,
+    CgroupBase.KUBEPODS_BURSTABLE: KubeQoS.BURSTABLE,
+    CgroupBase.KUBEPODS_BESTEFFORT: KubeQoS.BEST_EFFORT,
+}
+_LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
+
+
+class BadPath(ValueError):
+    """A host application's cgroup is none that may be written."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Memo:
+    rules: Rules
+    decision: Decision
+
+
+class HostApplications:
+    """The strategy ``hostApplications``. ``tiers``: kubelet's directories by QoS class, Guaranteed's being the root."""
+
+    name: ClassVar[str] = "hostApplications"
+    stage: ClassVar[Stage] = Stage.SPEC
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
+
+    def __init__(self, tiers: Mapping[KubeQoS, str]) -> None:
+        self._tiers = tiers
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        """Always: without applications there is nothing to decide, and what was decided is released."""
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
+        """Depends on the rules alone, pools included."""
+        rules = snapshot.rules
+        if isinstance(memory, _Memo) and memory.rules is rules:
+            return memory.decision, memory
+        opinions: dict[Target, Opinion] = {}
+        refused = []
+        applications = rules.slo.host_applications or ()
+        for application in applications:
+            try:
+                group = group_of(application, self._tiers)
+            except BadPath as error:
+                refused.append(f"host application {application.name}: {error}")
+                continue
+            opinions.update(_opinions(application, group, rules))
+        decision = Decision("; ".join((f"{len(applications)} host applications", *refused)), opinions)
+        if isinstance(memory, _Memo) and memory.decision == decision:
+            decision = memory.decision
+        return decision, _Memo(rules, decision)
+
+
+def group_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:
+    """The application's cgroup, as a path below the cgroup root. Raises BadPath."""
+    place = application.cgroup_path
+    if place is None:
+        parts = [_default_directory(application.qos_class), application.name]
+        base = ""
+    else:
+        parts = [place.parent_dir, place.relative_path]
+        base = _base(place.base, tiers)
+    names = [name for part in parts for name in part.split("/") if name]
+    if not names:
+        raise BadPath(f"names no cgroup of its own below {base or '/'}")
+    if any(name in (".", "..") or "\0" in name for name in names):
+        raise BadPath(f"{'/'.join(names)!r} is no path below {base or '/'}")
+    group = "/".join((base, *names))
+    if group in tiers.values():
+        raise BadPath(f"{group} is kubelet's")
+    return group
+
+
+def _default_directory(qos: QoSClass | None) -> str:
+    if qos in _LATENCY_SENSITIVE:
+        return "host-latency-sensitive"
+    return "host-best-effort" if qos is QoSClass.BE else ""
+
+
+def _base(base: CgroupBase | None, tiers: Mapping[KubeQoS, str]) -> str:
+    if base is None or base is CgroupBase.CGROUP_ROOT:
+        return ""
+    tier = tiers.get(_TIERS[base])
+    if tier is None:
+        raise BadPath(f"its base {base.value} was not found on this node")
+    return tier.rstrip("/")
+
+
+def _opinions(application: HostApplication, group: str, rules: Rules) -> dict[Target, Opinion]:
+    qos = application.qos_class
+    found: dict[Target, Opinion] = {}
+    pool = join(rules.node.ls_pools)
+    if qos is QoSClass.LS and pool and rules.enabled("cpuset"):
+        cpus = str(cpuset.parse(pool))
+        found[Target(group, CPUS)] = _set(application, cpus, "LS host applications use the LS pool")
+    if qos is not None and groupidentity.active(rules) and rules.enabled("groupIdentity"):
+        found[Target(group, IDENTITY)] = _set(application, *groupidentity.of_class(rules, qos))
+    return found
+
+
+def _set(application: HostApplication, value: Value, why: str) -> Set:
+    return Set(value, f"host application {application.name}: {why}", {FORMULA: "given", "value": value})

@@ -1,0 +1,52 @@
+"""CPU normalization of pods' own cgroups: kubelet's pod quota, divided like those of the pod's containers.
+
+No CRI call tells kubelet's pod quota, and the sum of the containers that run now may be less than the next init
+container needs. So the quota is not set but scaled: whatever kubelet wrote, over the ratio. A pod without quota stays
+without. Pods whose quota the hooks make themselves (bound CPUs, batch and mid resources) are not touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from koord.host.files import Target
+from koord.model.formulas import FORMULA
+from qosd.decide.decision import Decision, Scale, Stage
+from qosd.hooks import engine, normalization
+from qosd.hooks.edits import Field
+from qosd.hooks.rules import Rules
+from qosd.pools import live
+from qosd.snapshot import NodeSnapshot, PodView
+from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
+from qosd.strategies.reconciler import pod_cgroup
+
+HOOK = "cpuNormalization"
+
+
+class PodNormalization:
+    """The strategy ``cpuNormalization``, on with the hook of that name and a ratio above 1."""
+
+    name: ClassVar[str] = HOOK
+    stage: ClassVar[Stage] = Stage.NORMALIZATION
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        ratio = snapshot.rules.node.cpu_normalization_ratio
+        return snapshot.rules.enabled(HOOK) and ratio is not None and ratio > 1
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+        return decide_each(snapshot, memory, of_pod)
+
+
+def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
+    """The factor of the pod's own quota, where it has one of kubelet's."""
+    ratio = normalization.ratio_of(pod.context, rules)
+    if ratio is None or not pod.group or not live(pod):
+        return PodOpinions()
+    if engine.decide(pod_cgroup(pod), rules).get(Field.CPU_QUOTA) is not None:
+        return PodOpinions()
+    why = f"kubelet's quota of the pod, divided by the CPU normalization ratio {float(ratio):g}"
+    inputs = {FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}
+    return PodOpinions({Target(pod.group, Field.CPU_QUOTA.value): Scale(float(1 / ratio), why, inputs, pod.key)})

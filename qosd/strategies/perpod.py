@@ -1,0 +1,73 @@
+"""Opinions pod by pod, worked out again only for what changed.
+
+A pod's opinions follow from its view and the rules alone, and both keep their identity while they are unchanged. So
+a tick at which nothing happened costs two comparisons and returns the very same objects, and one new container costs
+one pod. Invariant: the opinions are those of all pods of the snapshot, as if none had been remembered.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from koord.host.files import Target
+from qosd.decide.decision import Decision, Opinion
+from qosd.hooks.rules import Rules
+from qosd.snapshot import NodeSnapshot, PodView
+
+PODS_MAX_AGE_S = 90.0
+"""A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodOpinions:
+    """What one pod's files shall hold, and what could not be (sentences)."""
+
+    opinions: Mapping[Target, Opinion] = field(default_factory=dict)
+    refused: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Memo:
+    """What was decided of which objects."""
+
+    rules: Rules
+    pods: tuple[PodView, ...]
+    by_uid: Mapping[str, tuple[PodView, PodOpinions]]
+    decision: Decision
+
+
+def decide_each(
+    snapshot: NodeSnapshot, memo: Memo | None, of_pod: Callable[[PodView, Rules], PodOpinions]
+) -> tuple[Decision, Memo]:
+    """The decision made of every pod's opinions; ``memo`` is what the last call returned."""
+    rules, pods = snapshot.rules, snapshot.pods
+    if memo is not None and memo.rules is rules and memo.pods is pods:
+        return memo.decision, memo
+    known = memo.by_uid if memo is not None and memo.rules is rules else {}
+    by_uid: dict[str, tuple[PodView, PodOpinions]] = {}
+    for pod in pods:
+        entry = known.get(pod.uid)
+        by_uid[pod.uid] = entry if entry is not None and entry[0] is pod else (pod, of_pod(pod, rules))
+    decision = _decision([found for _, found in by_uid.values()], memo)
+    return decision, Memo(rules, pods, by_uid, decision)
+
+
+def _decision(found: list[PodOpinions], memo: Memo | None) -> Decision:
+    """The last decision itself where the new one would equal it."""
+    opinions: dict[Target, Opinion] = {}
+    for of_pod in found:
+        opinions.update(of_pod.opinions)
+    refused = [why for of_pod in found for why in of_pod.refused]
+    concerned = sum(1 for of_pod in found if of_pod.opinions)
+    sentence = "; ".join((f"{_count(len(opinions), 'value')} of {_count(concerned, 'pod')}", *refused))
+    if memo is None:
+        return Decision(sentence, opinions)
+    same = memo.decision.opinions == opinions
+    if same and memo.decision.sentence == sentence:
+        return memo.decision
+    return Decision(sentence, memo.decision.opinions if same else opinions)
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,108 @@
+"""The hooks' edits applied to everything that runs: containers from before qosd, changed rules, moved CPU pools.
+
+The same engine as the hook service's and NRI's decides, so a container gets after its start what it would have got at
+it. Three kinds of cgroup are asked for: containers (as at their creation), sandboxes (the CPU set only) and the pods'
+own cgroups, whose values no CRI call carries: the CFS quota, -1 where CPUs are bound; shares, quota and memory of
+batch and mid pods; group identity, idle scheduling and memory protection.
+
+Invariants: no edit, no opinion, so what a rule or an annotation no longer says is released; an empty CPU set, "the
+parent's", is no opinion, because the kernel takes none from a group that has tasks. A value that the kernel would
+refuse costs itself only and is said. The order of writes (shrink, then grow) is the actuator's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from koord.host.files import ROWS, KernelFile, Target, Value
+from koord.model.formulas import FORMULA
+from qosd.decide.decision import Decision, Opinion, Set, Stage
+from qosd.hooks import context, engine
+from qosd.hooks.context import PodContext
+from qosd.hooks.edits import Edit, Field
+from qosd.hooks.rules import Rules
+from qosd.pools import live, runs
+from qosd.snapshot import ContainerView, NodeSnapshot, PodView
+from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
+
+
+class HookReconciler:
+    """The strategy ``hooks``."""
+
+    name: ClassVar[str] = "hooks"
+    stage: ClassVar[Stage] = Stage.SPEC
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        """Always: ``node.hooks`` of the rules file switches hooks one by one."""
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+        return decide_each(snapshot, memory, of_pod)
+
+
+def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
+    """The opinions on all cgroups of one pod."""
+    opinions: dict[Target, Opinion] = {}
+    refused: list[str] = []
+    for group, asked_of in _cgroups(pod):
+        for edit in engine.decide(asked_of, rules).items:
+            row = _row(edit, rules.host.cgroup_version)
+            if row is None:
+                continue
+            try:
+                value = _value(edit, row, rules.host.cgroup_version)
+            except ValueError as error:
+                refused.append(f"{asked_of}: {error}")
+                continue
+            why = f"{edit.hook}: {edit.why}"
+            opinions[Target(group, row.name)] = Set(value, why, _inputs(edit, value), pod.key)
+    return PodOpinions(opinions, tuple(refused))
+
+
+def pod_cgroup(pod: PodView) -> PodContext:
+    """The context in which hooks decide for the pod's own cgroup."""
+    asked = replace(pod.context.asked, memory_request_bytes=pod.memory_request_bytes)
+    return pod.context.at(context.Stage.POD_CGROUP, asked)
+
+
+def _cgroups(pod: PodView) -> Iterator[tuple[str, PodContext]]:
+    """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
+    if not live(pod):
+        return
+    if pod.group:
+        yield pod.group, pod_cgroup(pod)
+    for container in pod.containers:
+        if container.group and (container.is_sandbox or runs(container.state)):
+            yield container.group, _context_of(pod, container)
+
+
+def _context_of(pod: PodView, container: ContainerView) -> PodContext:
+    if container.is_sandbox:
+        return pod.context.at(context.Stage.SANDBOX_CGROUP, container.asked)
+    return pod.context.at(context.Stage.CREATE, container.asked, container.name, container.annotations)
+
+
+def _row(edit: Edit, version: int) -> KernelFile | None:
+    """The row that holds the edited value; None where this node's cgroups have no such file, or no opinion is meant."""
+    if edit.field is Field.ANNOTATION or (edit.field is Field.CPUSET_CPUS and not edit.value):
+        return None
+    row = ROWS.get(edit.key if edit.field is Field.UNIFIED else edit.field.value)
+    return row if row is not None and row.file_name(version, for_write=True) is not None else None
+
+
+def _value(edit: Edit, row: KernelFile, version: int) -> Value:
+    """The edit's value as the table of files spells it; raises ValueError, naming the row, if it may not be written."""
+    value = edit.value
+    if edit.field in (Field.UNIFIED, Field.CPUSET_CPUS):
+        value = row.parse(str(value), 2)  # both are what is written to a v2 file
+    row.check(value, version)
+    return value
+
+
+def _inputs(edit: Edit, value: Value) -> Mapping[str, Value | float | None]:
+    return edit.computed or {FORMULA: "given", "value": value}

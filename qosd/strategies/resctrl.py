@@ -1,0 +1,74 @@
+"""Containers and sandboxes in the resctrl group of their pod's QoS class, also where the runtime did not put them.
+
+Each belongs there whoever brought it: the runtime by its RDT class, NRI, or the actor that moves tasks; who finds
+nobody missing moves nobody. So containers from before NRI's registration are moved too, and a front end that comes or
+goes releases nobody. Only groups that exist, of classes with ``resctrlQOS`` enabled; a pod with a group of its own, and
+a pod or container that names a class, stays where it is. Without resctrl there is nothing to look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from qosd.decide.decision import Decision, Membership, Stage
+from qosd.hooks import resctrl
+from qosd.hooks.rules import Rules
+from qosd.pools import has_cgroup, live
+from qosd.snapshot import NodeSnapshot, PodView
+from qosd.strategies.perpod import PODS_MAX_AGE_S
+
+HOOK = "resctrl"
+_NO_GROUPS = Decision("no resctrl group of a QoS class is there")
+
+
+@dataclass(frozen=True, slots=True)
+class _Memo:
+    rules: Rules
+    pods: tuple[PodView, ...]
+    decision: Decision
+
+
+class ResctrlGroups:
+    """The strategy ``resctrl``, on with the hook of that name."""
+
+    name: ClassVar[str] = HOOK
+    stage: ClassVar[Stage] = Stage.SPEC
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return snapshot.rules.enabled(HOOK)
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
+        """Depends on pods and rules alone."""
+        rules, pods = snapshot.rules, snapshot.pods
+        last = memory if isinstance(memory, _Memo) else None
+        if last is not None and last.rules is rules and last.pods is pods:
+            return last.decision, last
+        decision = _decision(rules, pods) if rules.host.resctrl_groups else _NO_GROUPS
+        if last is not None and last.decision == decision:
+            decision = last.decision
+        return decision, _Memo(rules, pods, decision)
+
+
+def _decision(rules: Rules, pods: tuple[PodView, ...]) -> Decision:
+    memberships = {group: membership for pod in pods for group, membership in _of_pod(pod, rules)}
+    counts: dict[str, int] = {}
+    for membership in memberships.values():
+        counts[membership.resctrl_group] = counts.get(membership.resctrl_group, 0) + 1
+    sentence = ", ".join(f"{group}: {count} cgroups" for group, count in sorted(counts.items()))
+    return Decision(sentence or "no pod belongs to a resctrl group", memberships=memberships)
+
+
+def _of_pod(pod: PodView, rules: Rules) -> Iterator[tuple[str, Membership]]:
+    """Every cgroup of the pod that exists and has tasks, with where they belong."""
+    resctrl_group, why = resctrl.group_of(pod.context, rules)
+    if not resctrl_group or not live(pod):
+        return
+    membership = Membership(resctrl_group, why, pod.key)
+    for one in pod.containers:
+        there = bool(one.group) and (one.is_sandbox or has_cgroup(one.state))
+        if there and not resctrl.names_class(pod.context, one.name, one.annotations):
+            yield one.group, membership

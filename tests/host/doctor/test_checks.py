@@ -1,0 +1,247 @@
+"""Each check on the facts that turn it, and whole nodes as recorded trees."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.host.doctor import kernel, koord, kubernetes
+from koord.host.doctor.checks import CHECKS, examine
+from koord.host.doctor.collect import collect
+from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
+from koord.host.doctor.finding import Finding, Status
+from koord.host.support import Support
+
+OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
+ROWS = ("cpu.idle", "cpu.max.burst", "memory.high")
+V2 = CgroupFacts(
+    version=2,
+    controllers=frozenset(("cpu", "cpuset", "memory", "io")),
+    kube_root="/kubepods.slice",
+    kube_root_exists=True,
+    driver="systemd",
+    enabled_for_pods=frozenset(("cpu", "cpuset", "memory", "io")),
+    support=dict.fromkeys(ROWS, Support.PRESENT),
+)
+DAEMON = DaemonFacts("0.1.0", 65536, "proxy", ("proxy",))
+GOOD = Facts(
+    kernel_release="6.8.0-31-generic",
+    systemd=True,
+    psi=True,
+    cpu_flags=frozenset(("cat_l3",)),
+    resctrl_mounted=True,
+    perf_hardware=True,
+    cgroup=V2,
+    kubelet=KubeletFacts(running=True, config_file="/var/lib/kubelet/config.yaml"),
+    runtime=RuntimeFacts("containerd", "v2.0.1", "/run/containerd/containerd.sock", True),
+    koord=KoordFacts(unit_file="/etc/systemd/system/koord-qosd.service", state_free_bytes=1 << 30, run_is_tmpfs=True),
+    daemon=DAEMON,
+)
+CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
+    (kernel.kernel, {"kernel_release": ""}, WARN, "'unknown' is not understood"),
+    (kernel.kernel, {"kernel_release": "4.9.0"}, FAIL, "older than 4.18"),
+    (kernel.kernel, {"kernel_release": "5.10.0-8-amd64"}, WARN, "lacks cpu.idle"),
+    (kernel.kernel, {"kernel_release": "5.15.0-8-amd64"}, OK, "Linux 5.15.0-8-amd64"),
+    (kernel.cgroup_version, {"cgroup": CgroupFacts()}, FAIL, "no cgroup hierarchy"),
+    (kernel.cgroup_version, {"cgroup": replace(V2, version=1)}, INFO, "no memory.high"),
+    (kernel.cgroup_version, {"cgroup": replace(V2, version=1, hybrid=True)}, INFO, "pressure per container"),
+    (kernel.controllers, {"cgroup": CgroupFacts()}, FAIL, "missing: all"),
+    (kernel.controllers, {"cgroup": replace(V2, controllers=frozenset(("cpu", "io")))}, FAIL, "cpuset, memory"),
+    (kernel.controllers, {"cgroup": replace(V2, enabled_for_pods=frozenset(("cpu",)))}, FAIL, "cpuset, memory, io"),
+    (kernel.kubelet_tree, {"cgroup": replace(V2, kube_root_exists=False)}, WARN, "/kubepods.slice is expected"),
+    (kernel.psi, {"psi": False}, WARN, "/proc/pressure is missing"),
+    (kernel.cpu_idle, {"cgroup": replace(V2, support={})}, INFO, "BE pods yield by weight alone"),
+    (kernel.cpu_idle, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
+    (kernel.cpu_burst, {"cgroup": replace(V2, support={})}, INFO, "raising the quota"),
+    (kernel.group_identity, {}, INFO, "vendor kernels only"),
+    (kernel.memory_qos, {"cgroup": replace(V2, support={})}, INFO, "nothing but limits"),
+    (kernel.cpuset_partition, {"kernel_release": "6.1.0"}, INFO, "plain CPU sets"),
+    (kernel.cpuset_partition, {}, OK, "possible"),
+    (kernel.resctrl, {"cpu_flags": frozenset()}, INFO, "no RDT"),
+    (kernel.resctrl, {"resctrl_mounted": False}, WARN, "not mounted"),
+    (kernel.perf, {"perf_hardware": False}, INFO, "no hardware counters"),
+    (kernel.perf, {"perf_paranoid": 4}, WARN, "perf_event_paranoid is 4"),
+    (kernel.swap, {"swap_bytes": 1 << 30}, WARN, "failSwapOn is true"),
+    (kernel.swap, {"swap_bytes": 1 << 30, "kubelet": KubeletFacts()}, INFO, "1.0 GiB of swap"),
+    (kubernetes.kubelet, {"kubelet": KubeletFacts()}, WARN, "no kubelet is running"),
+    (kubernetes.kubelet, {"kubelet": KubeletFacts(running=True, config_problem="x: bad")}, WARN, "x: bad"),
+    (kubernetes.cgroup_driver, {"cgroup": replace(V2, layout_problems=("they differ",))}, FAIL, "they differ"),
+    (kubernetes.cgroup_driver, {"cgroup": CgroupFacts(layout_problems=("none",))}, INFO, "neither kubelet"),
+    (kubernetes.cpu_manager, {"koord": KoordFacts(rules_cpu_manager_policy="static")}, FAIL, "the rules say static"),
+    (
+        kubernetes.cpu_manager,
+        {
+            "koord": KoordFacts(rules_cpu_manager_policy="static"),
+            "kubelet": KubeletFacts(running=True, cpu_manager_policy="static"),
+        },
+        INFO,
+        "keep kubelet's CPUs",
+    ),
+    (kubernetes.in_place_resize, {}, INFO, "is not set"),
+    (
+        kubernetes.in_place_resize,
+        {"kubelet": KubeletFacts(feature_gates={"InPlacePodVerticalScaling": False})},
+        OK,
+        "is off",
+    ),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(feature_gates={"MemoryQoS": True})}, WARN, "MemoryQoS"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock")}, FAIL, "/run/x.sock"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock", socket_exists=True)}, WARN, "not answer"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "1.5.9", "/x", True)}, WARN, "no CRI v1"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts("cri-o", "1.30.2", "/x", True)}, OK, "cri-o 1.30.2"),
+    (kubernetes.runtime_config, {"runtime": RuntimeFacts(config_problem="x: bad")}, WARN, "x: bad"),
+    (kubernetes.cri_events, {"runtime": RuntimeFacts("containerd", "1.6.20~ds1")}, INFO, "inotify"),
+    (kubernetes.cri_events, {}, OK, "every subscriber"),
+    (kubernetes.nri, {"runtime": RuntimeFacts(nri_disabled=True, config_file="/etc/x")}, INFO, "disabled in /etc/x"),
+    (kubernetes.nri, {"runtime": RuntimeFacts(nri_socket_exists=True)}, OK, "NRI socket is there"),
+    (koord.daemon, {"daemon": None, "daemon_says": "no socket"}, WARN, "no socket"),
+    (koord.unit, {"systemd": False}, INFO, "not process 1"),
+    (koord.unit, {"koord": KoordFacts()}, WARN, "not installed"),
+    (koord.open_files, {"daemon": replace(DAEMON, open_files_limit=1024)}, FAIL, "1024 files: too few"),
+    (koord.open_files, {"daemon": replace(DAEMON, open_files_limit=8192)}, WARN, "8192"),
+    (koord.open_files, {"daemon": None, "koord": KoordFacts(unit_open_files=1024)}, FAIL, "1024"),
+    (koord.open_files, {"daemon": None, "koord": KoordFacts()}, INFO, "cannot be told"),
+    (koord.rules, {"daemon": replace(DAEMON, rules_warnings=("a", "b", "c", "d"))}, WARN, "a; b; c; and 1 more"),
+    (koord.rules, {"koord": KoordFacts(rules_problem="x: bad")}, WARN, "x: bad"),
+    (koord.hook_file, {"koord": KoordFacts(hook_problem="x: bad")}, WARN, "x: bad"),
+    (koord.hook_file, {"koord": KoordFacts(hook_file="/h.json", hook_endpoint="/s")}, WARN, "/s: no such socket"),
+    (koord.hook_file, {}, INFO, "asks no hooks"),
+    (koord.front_end, {"daemon": replace(DAEMON, attached_front_ends=("proxy", "nri"))}, OK, "nri attached too"),
+    (koord.front_end, {"daemon": replace(DAEMON, attached_front_ends=("proxy", "reconciler"))}, OK, "proxy acts"),
+    (koord.front_end, {"daemon": replace(DAEMON, acting_front_end="reconciler")}, INFO, "just after they start"),
+    (koord.loops, {"daemon": replace(DAEMON, failing_loops=("disks (EIO)",))}, WARN, "disks (EIO)"),
+    (koord.contested, {"daemon": replace(DAEMON, contested=("/f (kubelet)",))}, WARN, "/f (kubelet)"),
+    (koord.journal_space, {"koord": KoordFacts(state_free_bytes=1 << 20)}, FAIL, "1 MiB free"),
+    (koord.journal_space, {"koord": KoordFacts(state_free_bytes=100 << 20)}, WARN, "100 MiB free"),
+    (koord.journal_drops, {"daemon": replace(DAEMON, journal_dropped=3)}, WARN, "3 journal entries"),
+    (koord.undo_record, {"koord": KoordFacts(run_is_tmpfs=False)}, WARN, "no tmpfs"),
+]
+
+
+@pytest.mark.parametrize(("check", "changes", "status", "says"), CASES)
+def test_checks(check: Callable[[Facts], Finding], changes: dict[str, Any], status: Status, says: str) -> None:
+    finding = check(replace(GOOD, **changes))
+    assert (finding.status, says in finding.sentence) == (status, True), finding
+    assert finding.remedy or status in (OK, INFO)
+
+
+def test_a_good_node_has_nothing_to_do() -> None:
+    findings = examine(GOOD)
+    assert [finding for finding in findings if finding.status in (WARN, FAIL)] == []
+    assert len({finding.check for finding in findings}) == len(CHECKS)
+
+
+def test_a_node_of_which_nothing_is_known_is_judged_without_an_error() -> None:
+    assert len(examine(Facts())) == len(CHECKS)
+
+
+# --- recorded trees --------------------------------------------------------------------------------------------------
+
+
+def record(root: Path, files: dict[str, str]) -> None:
+    for name, text in files.items():
+        path = root / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+V2_TREE = {
+    "/proc/sys/kernel/osrelease": "6.1.0-32-cloud-amd64\n",
+    "/proc/1/comm": "systemd\n",
+    "/proc/pressure/cpu": "some avg10=0.00\n",
+    "/proc/meminfo": "MemTotal: 1024 kB\nSwapTotal:       2097152 kB\n",
+    "/proc/cpuinfo": "processor\t: 0\nflags\t\t: fpu cat_l3 mba\n",
+    "/proc/sys/kernel/perf_event_paranoid": "3\n",
+    "/proc/self/mountinfo": "25 1 0:23 / /run rw shared:5 - tmpfs tmpfs rw\n",
+    "/proc/812/comm": "kubelet\n",
+    "/proc/812/cmdline": "/usr/bin/kubelet\0--config=/etc/kubelet.yaml\0--feature-gates\0MemoryQoS=true\0",
+    "/etc/kubelet.yaml": "cgroupDriver: systemd\ncpuManagerPolicy: static\nfailSwapOn: false\n"
+    "containerRuntimeEndpoint: unix:///run/koord-runtimeproxy/runtimeproxy.sock\n"
+    "featureGates: {InPlacePodVerticalScaling: true}\n",
+    "/etc/containerd/config.toml": 'version = 3\n[plugins."io.containerd.nri.v1.nri"]\ndisable = true\n'
+    '[plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]\nSystemdCgroup = true\n',
+    "/run/containerd/containerd.sock": "",
+    "/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
+    "/sys/fs/cgroup/kubepods.slice/cgroup.subtree_control": "cpuset cpu memory\n",
+    "/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.idle": "0\n",
+    "/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/memory.high": "max\n",
+    "/etc/runtime/hookserver.d/koord-qosd.json": '{"remote-endpoint": "/run/koord/qosd-hooks.sock"}',
+    "/etc/systemd/system/koord-qosd.service": "[Service]\nLimitNOFILE=1024\n",
+    "/etc/systemd/system/koord-qosd.service.d/files.conf": "[Service]\nLimitNOFILE=65536:524288\n",
+    "/etc/koord/qosd-rules.yaml": "node: {cpuManagerPolicy: none}\n",
+}
+
+
+def judged(root: Path, told: tuple[str, str] | None) -> dict[str, tuple[Status, str]]:
+    asked: list[str] = []
+
+    def ask(socket: str) -> tuple[str, str] | None:
+        asked.append(socket)
+        return told
+
+    findings = examine(collect(root, ask, free=lambda path: 1 << 30))
+    assert asked == [f"{root}/run/containerd/containerd.sock"] * len(asked)
+    return {finding.check: (finding.status, finding.sentence) for finding in findings}
+
+
+def test_a_recorded_v2_node(tmp_path: Path) -> None:
+    record(tmp_path, V2_TREE)
+    found = judged(tmp_path, ("containerd", "2.0.4"))
+    assert {check: status for check, (status, _) in found.items() if status in (WARN, FAIL)} == {
+        "controllers": FAIL,  # io is off for pods
+        "cpu-manager": FAIL,  # static against the rules' none
+        "kubelet-memory-qos": WARN,
+        "resctrl": WARN,
+        "daemon": WARN,
+        "hook-file": WARN,
+    }
+    assert found["controllers"][1] == "off in cgroup.subtree_control of kubelet's tree: io"
+    assert found["kubelet"][1] == "running, configured by /etc/kubelet.yaml"
+    assert found["cgroup-driver"] == (OK, "systemd")
+    assert found["in-place-resize"][1].startswith("feature gate InPlacePodVerticalScaling is on")
+    assert found["open-files"] == (OK, "koord-qosd may open 65536 files")
+    assert found["swap"] == (INFO, "2.0 GiB of swap: a container's memory limit does not bound what it swaps")
+    assert found["cpu-idle"][0] is OK
+    assert found["cpu-burst"][0] is INFO
+    assert found["undo-record"][0] is OK
+
+
+def test_kubelet_and_runtime_that_disagree(tmp_path: Path) -> None:
+    record(tmp_path, {**V2_TREE, "/etc/kubelet.yaml": "cgroupDriver: cgroupfs\n"})
+    status, sentence = judged(tmp_path, None)["cgroup-driver"]
+    assert status is FAIL
+    assert "/etc/kubelet.yaml says cgroupfs" in sentence
+    assert str(tmp_path) not in sentence
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "check", "says"),
+    [
+        ("/etc/kubelet.yaml", "a: [", "kubelet", "/etc/kubelet.yaml: "),
+        ("/etc/kubelet.yaml", "- a\n", "kubelet", "/etc/kubelet.yaml is no mapping"),
+        ("/etc/containerd/config.toml", "a = ", "runtime-config", "/etc/containerd/config.toml: "),
+        ("/etc/koord/qosd-rules.yaml", "a: [", "rules", "/etc/koord/qosd-rules.yaml: "),
+        ("/etc/runtime/hookserver.d/koord-qosd.json", "{", "hook-file", "koord-qosd.json: "),
+    ],
+)
+def test_files_that_are_no_configuration(tmp_path: Path, file: str, text: str, check: str, says: str) -> None:
+    record(tmp_path, {**V2_TREE, file: text})
+    status, sentence = judged(tmp_path, None)[check]
+    assert (status, says in sentence) == (WARN, True), sentence
+
+
+def test_an_empty_root(tmp_path: Path) -> None:
+    found = judged(tmp_path, None)
+    assert found["cgroup-version"][0] is FAIL
+    assert found["runtime"] == (FAIL, "no socket of a container runtime at /run/containerd/containerd.sock")
+
+
+def test_cri_o(tmp_path: Path) -> None:
+    record(tmp_path, {"/run/crio/crio.sock": "", "/etc/crio/crio.conf": "[crio.nri]\nenable_nri = false\n"})
+    facts = collect(tmp_path, lambda socket: ("cri-o", "1.31.0"), free=lambda path: None)
+    assert (facts.runtime.name, facts.runtime.nri_disabled) == ("cri-o", True)
+    assert facts.runtime.config_file == "/etc/crio/crio.conf"

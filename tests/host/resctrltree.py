@@ -1,0 +1,84 @@
+"""A node of plain files whose resctrl behaves as the kernel's, as far as its tasks files go. Emulated.
+
+Plain files cannot move an id from one to another, so the writer's one method that moves tasks does it here.
+"""
+
+from __future__ import annotations
+
+import errno
+import itertools
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from koord.host import resctrl
+from koord.host.cgroup import Tree
+from koord.host.writer import Vanished, WriteError, Writer
+
+
+class ModelWriter(Writer):
+    """``moved``: (resctrl group, id) of each write that succeeded. ``ended`` are ids of tasks that are no more.
+
+    ``refusals``: errno by resctrl group. ``then`` is called after each write, as the node goes on meanwhile.
+    """
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self.moved: list[tuple[str, int]] = []
+        self.ended: set[int] = set()
+        self.refusals: dict[str, int] = {}
+        self.then: Callable[[int], None] = lambda task: None
+
+    def move_task(self, group: str, task: int) -> bool:
+        file = resctrl.tasks_file(self.tree.resctrl, group)
+        if group in self.refusals:
+            raise WriteError(self.refusals[group], str(file), str(task), resctrl.last_status(self.tree.resctrl))
+        if not file.exists():
+            raise Vanished(errno.ENOENT, str(file), str(task))
+        if task in self.ended:
+            return False
+        for name in ("", *resctrl.groups(self.tree.resctrl)):
+            ids = resctrl.tasks(self.tree.resctrl, name) or frozenset()
+            if task in ids or name == group:
+                write(resctrl.tasks_file(self.tree.resctrl, name), ids | {task} if name == group else ids - {task})
+        self.moved.append((group, task))
+        self.then(task)
+        return True
+
+
+class ResctrlNode:
+    """Cgroups with tasks, and a resctrl mount with the groups LSR, LS and BE."""
+
+    def __init__(self, root: Path, version: int = 1) -> None:
+        self.tree = Tree(version, root / "cgroup", {}, resctrl=root / "resctrl")
+        self.writer = ModelWriter(self.tree)
+        self._ids = itertools.count(100)
+        for group in ("", "LSR", "LS", "BE"):
+            self.make_group(group)
+        (self.tree.resctrl / "info").mkdir()
+        (self.tree.resctrl / "info/last_cmd_status").write_text("ok\n")
+
+    def make_group(self, name: str, tasks: Iterable[int] = ()) -> None:
+        (self.tree.resctrl / name).mkdir(parents=True, exist_ok=True)
+        (self.tree.resctrl / name / "schemata").write_text("L3:0=7ff\n")
+        write(resctrl.tasks_file(self.tree.resctrl, name), tasks)
+
+    def listing(self, cgroup: str) -> Path:
+        return self.tree.directory(cgroup) / ("tasks" if self.tree.version == 1 else "cgroup.threads")
+
+    def start(self, cgroup: str, count: int = 1, beside: str = "") -> list[int]:
+        """New threads in ``cgroup``, which is made if need be; as of a parent in resctrl group ``beside``."""
+        ids = list(itertools.islice(self._ids, count))
+        file = self.listing(cgroup)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write(file, {*(resctrl.parse_tasks(file.read_text(), "") if file.exists() else ()), *ids})
+        members = resctrl.tasks_file(self.tree.resctrl, beside)
+        write(members, {*(resctrl.tasks(self.tree.resctrl, beside) or ()), *ids})
+        return ids
+
+    def members(self, name: str = "") -> set[int]:
+        """The tasks of a resctrl group."""
+        return set(resctrl.tasks(self.tree.resctrl, name) or ())
+
+
+def write(file: Path, ids: Iterable[int]) -> None:
+    file.write_text("".join(f"{one}\n" for one in sorted(ids)))

@@ -1,0 +1,368 @@
+"""The undo record: whose value a file holds after any crash, and what restore does about it."""
+
+from __future__ import annotations
+
+import itertools
+import resource
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koord.host.cgroup import Tree
+from koord.host.files import Target, Value
+from koord.host.undo import Outcome, Restored, UndoError, UndoRecord, planned, restore
+from koord.host.writer import Found, Writer
+
+BOOT = "6f1d"
+QUOTA = Target("/kubepods/pod1", "cpu_quota")
+
+
+class Rig:
+    """A cgroup tree of plain files and a record beside it."""
+
+    def __init__(self, root: Path, version: int = 1) -> None:
+        self.root = root / "cgroup"
+        self.writer = Writer(Tree(version, self.root, {}))
+        self.file = root / "undo"
+        self.record = UndoRecord(self.file, BOOT)
+
+    def put(self, target: Target, text: str) -> Path:
+        """What someone else writes."""
+        path = self.writer.path(target)
+        assert path is not None
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def found(self, target: Target) -> Found:
+        found = self.writer.look(target)
+        assert found is not None
+        return found
+
+    def take(self, target: Target, value: Value) -> Value:
+        """What the actuator does: remember, then write."""
+        base = self.record.remember(target, self.found(target), value)
+        self.writer.write(target, value)
+        return base
+
+    def reopen(self, boot_id: str = BOOT) -> UndoRecord:
+        self.record.close()
+        self.record = UndoRecord(self.file, boot_id)
+        return self.record
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+def test_the_base_outlives_our_writes_and_our_death(rig: Rig) -> None:
+    rig.put(QUOTA, "100000\n")
+    assert [rig.take(QUOTA, quota) for quota in (50_000, 40_000, 30_000)] == [100_000] * 3
+    assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+
+
+def test_what_someone_else_writes_becomes_the_base(rig: Rig) -> None:
+    rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    rig.put(QUOTA, "70000\n")
+    assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 70_000
+    assert rig.take(QUOTA, 40_000) == 70_000
+    assert rig.record.base_of(QUOTA, rig.found(QUOTA)) == 70_000
+
+
+def test_a_size_that_the_kernel_rounded_is_still_ours(rig: Rig) -> None:
+    limit = Target("/kubepods/pod1", "memory_limit_in_bytes")
+    rig.put(limit, "9223372036854771712\n")
+    rig.take(limit, 5_000_000)
+    rig.put(limit, "4997120\n")
+    assert rig.reopen().base_of(limit, rig.found(limit)) == -1
+
+
+def test_a_file_that_changes_along_with_another_is_ours_whatever_it_holds(rig: Rig) -> None:
+    shares = Target("/kubepods/pod1", "cpu_shares")
+    rig.put(shares, "512\n")
+    rig.record.remember(shares, rig.found(shares), None)
+    rig.put(shares, "3\n")
+    assert rig.reopen().base_of(shares, rig.found(shares)) == 512
+    assert rig.take(shares, 100) == 512
+
+
+def test_an_entry_speaks_for_its_own_inode_and_boot_only(rig: Rig) -> None:
+    path = rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    again = Found(str(path), path.stat().st_ino + 1, 50_000)
+    assert rig.record.entry_for(QUOTA, again) is None
+    assert rig.record.base_of(QUOTA, again) == 50_000
+    assert rig.reopen("another boot").entries == ()
+
+
+def test_on_opening_what_no_longer_exists_is_dropped(rig: Rig) -> None:
+    path = rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    path.unlink()
+    assert rig.reopen().entries == ()
+
+
+def test_forgotten_is_forgotten(rig: Rig) -> None:
+    rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    rig.record.forget(QUOTA)
+    rig.record.forget(QUOTA)
+    assert rig.record.entries == rig.reopen().entries == ()
+
+
+@pytest.mark.parametrize(
+    ("damage", "entries", "problem"),
+    [
+        (lambda text: text[:-1], 0, None),
+        (lambda text: text[: text.index(b"\n") + 9], 0, None),
+        (lambda text: b"", 0, "does not begin as an undo record"),
+        (lambda text: b"rubbish\n" + text, 0, "does not begin as an undo record"),
+        (lambda text: text.replace(b'"format":1', b'"format":9'), 0, "format 9 is not 1"),
+        (lambda text: text.replace(b"\n", b"\nrubbish\n", 1), 1, "undo:2: JSON is malformed"),
+        (lambda text: text + b'{"type":"held","group":7}\n', 1, "undo:3: Expected `str`"),
+        (lambda text: text.replace(b"cpu_quota", b"cpu_other"), 0, "undo:2: 'cpu_other'"),
+    ],
+)
+def test_damage(rig: Rig, damage, entries: int, problem: str | None) -> None:  # type: ignore[no-untyped-def]
+    rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    rig.file.write_bytes(damage(rig.file.read_bytes()))
+    opened = rig.reopen()
+    assert len(opened.entries) == entries
+    assert [problem in line for line in opened.problems] == [True] if problem else not opened.problems
+    assert Path(f"{rig.file}.unreadable").exists() == ("not known" in "".join(opened.problems))
+    rig.take(QUOTA, 40_000)
+    assert len(rig.reopen().entries) == 1
+    assert not rig.record.problems
+
+
+def test_only_one_process_holds_it(rig: Rig) -> None:
+    with pytest.raises(UndoError, match="in use by a running koord-qosd"):
+        UndoRecord(rig.file, BOOT)
+    with rig.record:
+        pass
+    UndoRecord(rig.file, BOOT).close()
+
+
+def test_a_record_that_cannot_be_opened_says_which_and_why(tmp_path: Path) -> None:
+    with pytest.raises(UndoError, match=r"No such file or directory.*absent/undo"):
+        UndoRecord(tmp_path / "absent/undo", BOOT)
+
+
+@pytest.mark.parametrize("room", [0, 5])
+def test_a_full_disk_keeps_the_record_as_it_was(rig: Rig, room: int) -> None:
+    rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    before = rig.file.read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + room, limits[1]))
+    try:
+        with pytest.raises(UndoError, match=str(rig.file)):
+            rig.take(QUOTA, 40_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert rig.file.read_bytes() == before
+    assert rig.take(QUOTA, 30_000) == 100_000
+    assert len(rig.reopen().entries) == 1
+    assert not rig.record.problems
+
+
+def test_the_file_stays_bounded(rig: Rig) -> None:
+    rig.put(QUOTA, "100000\n")
+    largest = 0
+    for quota in range(5_000, 10_000):
+        rig.record.remember(QUOTA, rig.found(QUOTA), quota)
+        largest = max(largest, rig.file.stat().st_size)
+    assert largest < 1100 * 300
+    assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+
+
+Action = tuple[str, int]
+actions = st.lists(
+    st.tuples(st.sampled_from(["ours", "crash before the write", "torn line", "foreign"]), st.integers(1, 40)),
+    max_size=12,
+)
+
+
+@settings(max_examples=100, deadline=None)
+@given(history=actions)
+def test_after_any_history_the_base_is_what_someone_else_wrote_last(history: list[Action]) -> None:
+    """Ours are even thousands, others' odd ones, so that truth can be told from the file alone."""
+    with tempfile.TemporaryDirectory() as directory:
+        rig = Rig(Path(directory))
+        rig.put(QUOTA, "1000")
+        truth = 1000
+        for action, number in history:
+            if action == "foreign":
+                truth = 2000 * number + 1000
+                rig.put(QUOTA, str(truth))
+                continue
+            before = rig.file.read_bytes()
+            assert rig.record.remember(QUOTA, rig.found(QUOTA), 2000 * number) == truth
+            if action == "ours":
+                rig.writer.write(QUOTA, 2000 * number)
+                continue
+            if action == "torn line":
+                rig.file.write_bytes(rig.file.read_bytes()[: len(before) + number])
+            rig.reopen()
+        assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == truth
+
+
+def test_restore_reports_each_file(rig: Rig) -> None:
+    def taken(group: str, ours: int) -> Target:
+        target = Target(group, "cpu_quota")
+        rig.put(target, "100000\n")
+        rig.take(target, ours)
+        return target
+
+    put_back, back_already, foreign, gone, refused, odd = (taken(f"/pod{n}", 50_000) for n in range(6))
+    rig.put(back_already, "100000\n")
+    rig.put(foreign, "70000\n")
+    rig.put(odd, "lots\n")
+    for target in (gone, refused):
+        path = rig.put(target, "50000\n")
+        path.unlink()
+        if target is refused:
+            path.symlink_to("/dev/full")
+    plan = planned(rig.writer, rig.record)
+    assert rig.writer.read(put_back) == 50_000
+    lines = restore(rig.writer, rig.record)
+    assert [line.outcome for line in plan[:4]] == [line.outcome for line in lines[:4]]
+    assert [(line.outcome, line.base, line.before, line.after) for line in lines] == [
+        (Outcome.RESTORED, 100_000, 50_000, 100_000),
+        (Outcome.ALREADY_BASE, 100_000, 100_000, 100_000),
+        (Outcome.FOREIGN, 100_000, 70_000, 70_000),
+        (Outcome.GONE, 100_000, None, None),
+        (Outcome.FAILED, 100_000, None, None),
+        (Outcome.FAILED, 100_000, None, None),
+    ]
+    assert rig.writer.read(put_back) == 100_000
+    assert [entry.target for entry in rig.record.entries] == [refused, odd]
+
+
+def test_restore_says_why_a_write_failed_and_can_be_repeated(rig: Rig) -> None:
+    path = rig.put(QUOTA, "999\n")
+    rig.take(QUOTA, 5000)
+    (line,) = restore(rig.writer, rig.record)
+    assert line == Restored(
+        QUOTA,
+        str(path),
+        Outcome.FAILED,
+        999,
+        5000,
+        5000,
+        "cpu_quota: 999 is not in 1000..9223372036854775807 and not -1 (unlimited)",
+    )
+    assert [entry.base for entry in rig.reopen().entries] == [999]
+
+
+@pytest.mark.parametrize(
+    ("version", "files"),
+    [
+        (1, {"cpu_quota": ("-1\n", 5000), "cpu_shares": ("1024\n", 2), "cpuset_cpus": ("0-3\n", "1")}),
+        (2, {"cpu_quota": ("max 50000\n", 5000), "cpu_shares": ("79\n", 2), "cpuset_cpus": ("\n", "1")}),
+        (2, {"memory.high": ("max\n", 8192), "memory.min": ("0\n", 4096), "io.max.rbps@8:0": ("", 9)}),
+    ],
+)
+def test_restored_files_hold_what_they_held(tmp_path: Path, version: int, files: dict[str, tuple[str, Value]]) -> None:
+    rig = Rig(tmp_path, version)
+    paths = {name: rig.put(Target("/pod", name), text) for name, (text, _) in files.items()}
+    for name, (_, ours) in files.items():
+        rig.take(Target("/pod", name), ours)
+    assert all(line.outcome is Outcome.RESTORED for line in restore(rig.writer, rig.reopen()))
+    held = {name: path.read_text().strip() for name, path in paths.items() if "@" not in name}
+    assert held == {name: text.strip() for name, (text, _) in files.items() if "@" not in name}
+    assert rig.reopen().entries == ()
+
+
+class Logged(Writer):
+    """Notes the order of its writes."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self.log: list[tuple[str, Value]] = []
+
+    def write(self, target: Target, value: Value) -> None:
+        self.log.append((f"{target.group}/{target.name}", value))
+        super().write(target, value)
+
+
+def test_restore_keeps_the_kernels_order_and_restores_shares_with_idle(rig: Rig) -> None:
+    rig.writer = logged = Logged(rig.writer.tree)
+    pod, box = "/pod", "/pod/box"
+    for group, name, text, ours in [
+        (box, "cpu_quota", "100000", 5000),
+        (pod, "cpu_quota", "100000", 5000),
+        (pod, "cpu_shares", "512", None),
+        (pod, "cpu.idle", "0", 1),
+    ]:
+        target = Target(group, name)
+        rig.put(target, text)
+        if ours is None:
+            rig.record.remember(target, rig.found(target), None)
+        else:
+            rig.take(target, ours)
+    logged.log.clear()
+    assert {line.outcome for line in restore(logged, rig.record)} == {Outcome.RESTORED}
+    assert logged.log == [
+        ("/pod/cpu_quota", 100_000),
+        ("/pod/box/cpu_quota", 100_000),
+        ("/pod/cpu.idle", 0),
+        ("/pod/cpu_shares", 512),
+    ]
+
+
+def test_a_cpu_set_that_cannot_be_emptied_is_given_all(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, 2)
+    cpus = Target("/pod", "cpuset_cpus")
+    path = rig.put(cpus, "\n")
+    rig.take(cpus, "1")
+    (path.parent / "cgroup.events").write_text("populated 1\n")
+    (path.parent.parent / "cpuset.cpus.effective").write_text("0-3\n")
+    (line,) = restore(rig.writer, rig.record)
+    assert (line.outcome, line.after) == (Outcome.RESTORED, "0-3")
+    assert line.why == "its CPU set cannot be emptied while it has processes; it was given all, 0-3"
+
+
+def test_a_crash_in_the_middle_of_restore_loses_nothing(tmp_path: Path) -> None:
+    """Restore again after each prefix of its writes: the union that a CPU set goes through is known as ours."""
+    for writes in itertools.count():
+        (tmp_path / str(writes)).mkdir()
+        rig = Rig(tmp_path / str(writes))
+        targets = [Target(group, "cpuset_cpus") for group in ("/pod", "/pod/box")]
+        for target in targets:
+            rig.put(target, "0-1")
+        for target in targets:
+            rig.take(target, "1-2")
+        dying = Dying(rig.writer.tree, writes)
+        try:
+            restore(dying, rig.record)
+        except KilledError:
+            assert all(line.outcome is not Outcome.FOREIGN for line in restore(rig.writer, rig.reopen()))
+        else:
+            break
+        assert [rig.writer.read(target) for target in targets] == ["0-1", "0-1"]
+    assert writes == 4
+
+
+class KilledError(BaseException):
+    pass
+
+
+class Dying(Writer):
+    """Is killed at its write number ``writes``."""
+
+    def __init__(self, tree: Tree, writes: int) -> None:
+        super().__init__(tree)
+        self._left = writes
+
+    def write(self, target: Target, value: Value) -> None:
+        if not self._left:
+            raise KilledError
+        self._left -= 1
+        super().write(target, value)

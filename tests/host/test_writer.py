@@ -1,0 +1,176 @@
+"""The writer on trees of plain files: spelling, refusals, what it reads back. The real kernel: integration/host."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from koord.host.cgroup import ReadError, Tree
+from koord.host.files import ParseError, Target, Value, ValueRefused
+from koord.host.writer import Found, Unsupported, Vanished, WriteError, Writer
+
+POD = "/kubepods/pod1"
+
+
+def writer(root: Path, version: int) -> Writer:
+    """Of a tree that has the group POD, in v1 for the controllers cpu, cpuset and memory."""
+    for top in [root] if version == 2 else [root / "cpu", root / "cpuset", root / "memory"]:
+        (top / POD[1:]).mkdir(parents=True)
+    return Writer(Tree(version, root, {}))
+
+
+def file(used: Writer, name: str, text: str = "") -> Path:
+    path = used.path(Target(POD, name))
+    assert path is not None
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "before", "value", "after"),
+    [
+        (1, "cpu_quota", "100000\n", -1, "-1"),
+        (1, "cpu_quota", "100000\n", 5000, "5000"),
+        (2, "cpu_quota", "max 100000\n", 5000, "5000 100000"),
+        (2, "cpu_quota", "5000 50000\n", -1, "max 50000"),
+        (2, "cpu_shares", "100\n", 262144, "10000"),
+        (1, "cpuset_cpus", "0-3\n", "3,1,2", "1-3"),
+        (1, "cpuset_cpus", "0-3\n", "", "\n"),
+        (2, "memory_limit_in_bytes", "4096\n", -1, "max"),
+        (2, "memory.high", "max\n", 8192, "8192"),
+        (1, "cpu.idle", "0\n", 1, "1"),
+    ],
+)
+def test_write_in_the_kernels_spelling(
+    tmp_path: Path, version: int, name: str, before: str, value: Value, after: str
+) -> None:
+    used = writer(tmp_path, version)
+    path = file(used, name, before)
+    used.write(Target(POD, name), value)
+    assert path.read_text() == after
+    assert used.read(Target(POD, name)) == (value if name != "cpuset_cpus" else after.strip())
+
+
+@pytest.mark.parametrize(
+    ("version", "name", "value"),
+    [
+        (1, "cpu_quota", 999),
+        (1, "cpu_quota", 0),
+        (2, "cpu_quota", -2),
+        (1, "cpu_shares", 1),
+        (2, "cpu_shares", 262145),
+        (1, "cpu.idle", 2),
+        (1, "cpuset_cpus", "two"),
+        (2, "cpu_period", 100000),
+        (1, "cpu.stat", "x"),
+        (1, "cpu_quota", "5000"),
+    ],
+)
+def test_nothing_is_written_that_the_row_refuses(tmp_path: Path, version: int, name: str, value: Value) -> None:
+    used = writer(tmp_path, version)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*"))
+    with pytest.raises(ValueRefused, match=name):
+        used.write(Target(POD, name), value)
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*")) == before
+
+
+def test_a_group_that_is_gone_is_vanished_and_a_file_that_is_not_there_unsupported(tmp_path: Path) -> None:
+    used = writer(tmp_path, 1)
+    with pytest.raises(Unsupported) as unsupported:
+        used.write(Target(POD, "cpu.bvt_warp_ns"), 2)
+    with pytest.raises(Vanished) as vanished:
+        used.write(Target("/kubepods/pod2", "cpu_quota"), 5000)
+    gone = tmp_path / "cpu/kubepods/pod2/cpu.cfs_quota_us"
+    assert (vanished.value.errno, vanished.value.filename, vanished.value.value) == (errno.ENOENT, str(gone), "5000")
+    assert str(unsupported.value).endswith("cpu.bvt_warp_ns <- '2': No such file or directory")
+    assert not list(tmp_path.rglob("cpu.*"))
+
+
+def test_a_group_whose_parent_is_no_directory_is_vanished(tmp_path: Path) -> None:
+    used = writer(tmp_path, 2)
+    (tmp_path / "kubepods/pod3").write_text("")
+    with pytest.raises(Vanished):
+        used.write(Target("/kubepods/pod3", "cpu_quota"), 5000)
+    assert used.look(Target("/kubepods/pod3", "cpu_quota")) is None
+
+
+@pytest.mark.parametrize(
+    ("name", "rule"),
+    [("cpuset_cpus", " (the set of a group with processes cannot be emptied)"), ("cpu_quota", "")],
+)
+def test_a_refusal_carries_path_value_errno_and_the_kernels_rule(tmp_path: Path, name: str, rule: str) -> None:
+    used = writer(tmp_path, 1)
+    path = file(used, name)
+    path.unlink()
+    path.symlink_to("/dev/full")
+    value = 5000 if name == "cpu_quota" else "1"
+    with pytest.raises(WriteError) as refused:
+        used.write(Target(POD, name), value)
+    assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
+    assert type(refused.value) is WriteError
+    assert str(refused.value) == f"{path} <- '{value}': No space left on device{rule}"
+
+
+def test_what_is_read_is_the_file_that_would_be_written(tmp_path: Path) -> None:
+    used = writer(tmp_path, 2)
+    path = file(used, "cpuset_cpus", "\n")
+    (path.parent / "cpuset.cpus.effective").write_text("0-3\n")
+    assert used.look(Target(POD, "cpuset_cpus")) == Found(str(path), path.stat().st_ino, "")
+
+
+@pytest.mark.parametrize(("name", "there"), [("cpu_quota", True), ("cpu_period", False), ("memory.low", False)])
+def test_a_file_that_is_not_there_reads_as_none(tmp_path: Path, name: str, there: bool) -> None:
+    used = writer(tmp_path, 2)
+    file(used, "cpu_quota", "max 100000\n")
+    assert (used.read(Target(POD, name)) is not None) == there
+
+
+def test_text_of_no_known_form_and_refused_reads_say_which_file(tmp_path: Path) -> None:
+    used = writer(tmp_path, 1)
+    file(used, "cpu_quota", "lots\n")
+    with pytest.raises(ParseError, match=r"cpu.cfs_quota_us: 'lots"):
+        used.read(Target(POD, "cpu_quota"))
+    (tmp_path / "cpu/kubepods/pod1/cpu.shares").mkdir()
+    with pytest.raises(ReadError, match=r"cpu\.shares"):
+        used.read(Target(POD, "cpu_shares"))
+
+
+def test_a_file_of_a_process_is_known_by_the_processes_start(tmp_path: Path) -> None:
+    used = writer(tmp_path, 2)
+    found = used.look(Target("", f"oom_score_adj@{os.getpid()}"))
+    ticks = int(Path(f"/proc/{os.getpid()}/stat").read_text().rpartition(")")[2].split()[19])
+    assert found is not None
+    assert found.inode == ticks
+
+
+@pytest.mark.parametrize(
+    ("events", "held", "value", "expected"),
+    [
+        ("populated 1\n", "0\n", "", "0-7"),
+        ("populated 0\n", "0\n", "", ""),
+        ("populated 1\n", "\n", "", ""),
+        ("populated 1\n", "0\n", "1", "1"),
+    ],
+)
+def test_a_cpu_set_that_cannot_be_emptied_becomes_the_parents(
+    tmp_path: Path, events: str, held: str, value: str, expected: str
+) -> None:
+    used = writer(tmp_path, 2)
+    path = file(used, "cpuset_cpus", held)
+    (path.parent / "cgroup.events").write_text(f"{events}frozen 0\n")
+    (path.parent.parent / "cpuset.cpus.effective").write_text("0-7\n")
+    assert used.attainable(Target(POD, "cpuset_cpus"), value) == expected
+
+
+def test_on_v1_too_and_no_other_file_is_affected(tmp_path: Path) -> None:
+    used = writer(tmp_path, 1)
+    path = file(used, "cpuset_cpus", "0\n")
+    (path.parent.parent / "cpuset.cpus").write_text("0-3\n")
+    (path.parent / "cgroup.procs").write_text("")
+    assert used.attainable(Target(POD, "cpuset_cpus"), "") == ""
+    (path.parent / "cgroup.procs").write_text("17\n")
+    assert used.attainable(Target(POD, "cpuset_cpus"), "") == "0-3"
+    assert used.attainable(Target(POD, "cpu_quota"), -1) == -1

@@ -1,0 +1,334 @@
+"""Every command as a process against a real NodeInspect socket, and what it says when there is none."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+from msgspec.structs import replace
+
+from koord.host.files import Target
+from koord.http2.server import UnaryServer
+from koord.model import formulas
+from koord.model.formulas import FORMULA
+from koordctl.__main__ import COMMANDS
+from qosd.decide.decision import Scale, Set, Stage
+from qosd.decide.frame import State, Turn
+from qosd.inspect.service import SERVICE, Inspector
+from tests.koordctl.runs import koordctl
+from tests.qosd.inspect.fakes import SECOND, FakeNode, FakeStore, batch_node, inspecting, v1_files, write
+from tests.qosd.podviews import view
+
+ASKING = [
+    ("node",),
+    ("pods",),
+    ("explain", "pod", "job"),
+    ("explain", "node"),
+    ("plan",),
+    ("journal",),
+    ("metrics",),
+    ("disable", "all"),
+    ("enable", "hooks"),
+]
+QUOTA = Target("/kubepods/besteffort/podjob/worker", "cpu_quota")
+
+
+def full_node(tmp_path: Path) -> FakeNode:
+    """The BE pod with a quota that someone lowered, an LSR pod as desired, and a pod with a bad annotation."""
+    node = batch_node(tmp_path, quota="150000")
+    database = view("db", "LSR", "Guaranteed", containers=[("postgres", "CONTAINER_RUNNING")], cpus="0-1")
+    v1_files(tmp_path, database.containers[1].group, quota="-1")
+    broken = replace(view("web", "LS", containers=[]), problems=("resource-status: '{' is no JSON; treated as absent",))
+    assert node.snapshot is not None
+    values = {
+        "node_cpu_usage_cores": {"": 1.25},
+        "pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 0.5},
+        "pod_memory_usage_bytes": {"/kubepods/besteffort/podjob": 3.0 * (1 << 20)},
+    }
+    node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, database, broken), values=values)
+    node.store = FakeStore({("node_cpu_usage_cores", ""): [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]})
+    path = f"{tmp_path}/cpu{QUOTA.group}/cpu.cfs_quota_us"
+    fed = node.journal.entries[0].inputs
+    node.writes = [write(QUOTA, path, 150_000, 200_000, fed)]
+    node.warnings = ["rules.yaml: node.typo: 'typo' is no key of this section; the last good rules stay"]
+    return node
+
+
+# --- failures --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["pods", "--no-such"], "No such option"),
+        (["pods", "-o", "xml"], "xml"),
+        (["nodes"], "nodes"),
+        (["pods", "--timeout", "0"], "timeout"),
+        (["explain"], "Usage"),
+        (["explain", "pod"], "NAME"),
+        (["disable"], "all|NAME"),
+        (["disable", "all", "hooks"], "either all or names"),
+        (["journal", "--since", "yesterday"], "neither 10m nor an ISO 8601 time"),
+        (["completion", "tcsh"], "tcsh"),
+    ],
+)
+async def test_wrong_usage(arguments: list[str], said: str) -> None:
+    code, out, err = await koordctl(*arguments)
+    assert (code, said in out + err) == (1, True), err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
+async def test_no_daemon(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    code, out, err = await koordctl(*arguments, "--socket", f"{tmp_path}/none.sock")
+    assert (code, out) == (2, "")
+    assert err.startswith(f"koordctl: no socket at {tmp_path}/none.sock: is koord-qosd running")
+
+
+async def test_top_needs_a_daemon_too(tmp_path: Path) -> None:
+    pytest.importorskip("textual")
+    code, _, err = await koordctl("top", "--socket", f"{tmp_path}/none.sock")
+    assert (code, "no socket at" in err) == (2, True)
+
+
+async def test_a_socket_that_nobody_answers_on(tmp_path: Path) -> None:
+    (tmp_path / "i.sock").write_text("")
+    code, _, err = await koordctl("pods", "--socket", f"{tmp_path}/i.sock")
+    assert (code, "nobody listens" in err) == (2, True)
+
+
+async def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
+    server = await asyncio.start_unix_server(lambda reader, writer: None, tmp_path / "i.sock")
+    code, _, err = await koordctl("pods", "--socket", f"{tmp_path}/i.sock", "--timeout", "0.3")
+    server.close()
+    assert (code, "did not answer within 0.3 s" in err) == (2, True)
+
+
+async def test_an_old_daemon_is_told_from_a_missing_one(tmp_path: Path) -> None:
+    path = f"/{SERVICE}/ListPods"
+    old = UnaryServer({path: Inspector(batch_node(tmp_path).sources()).methods()[path]})
+    listener = await asyncio.get_running_loop().create_unix_server(old.protocol, f"{tmp_path}/i.sock")
+    code, _, err = await koordctl("plan", "--socket", f"{tmp_path}/i.sock")
+    listener.close()
+    assert (code, "does not know Plan: it is older than this koordctl" in err) == (3, True)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["explain", "pod", "gone"], "answered NOT_FOUND: no pod gone on this node"),
+        (["explain", "file", "/etc/passwd"], "answered NOT_FOUND: /etc/passwd"),
+        (["disable", "nothing"], "there is no strategy 'nothing'; there are hooks, burst"),
+    ],
+)
+async def test_what_the_daemon_does_not_know(tmp_path: Path, arguments: list[str], said: str) -> None:
+    async with inspecting(tmp_path / "i.sock", batch_node(tmp_path)) as path:
+        code, out, err = await koordctl(*arguments, "--socket", path)
+    assert (code, out, said in err) == (3, "", True), err
+
+
+async def test_a_runtime_that_is_gone_from_the_start_is_the_daemons_answer(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, None, warnings=["/run/containerd/containerd.sock: connection refused"])
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        code, _, err = await koordctl("pods", "--socket", path)
+    assert (code, "answered FAILED_PRECONDITION: there is no snapshot yet" in err, "connection refused" in err) == (
+        3,
+        True,
+        True,
+    )
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+async def lines_of(tmp_path: Path, *arguments: str) -> list[str]:
+    """The command's lines, each blank run one space, the tree's directory left out."""
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        code, out, err = await koordctl(*arguments, "--socket", path, TZ="UTC")
+    assert code == 0, err
+    return [" ".join(line.split()).replace(str(tmp_path), "") for line in out.splitlines()]
+
+
+async def test_pods(tmp_path: Path) -> None:
+    lines = await lines_of(tmp_path, "pods")
+    assert lines == [
+        "NAMESPACE POD QOS PRIORITY CONTAINER STATE CPUS QUOTA(us) SHARES MEMORY AS DESIRED",
+        "default db LSR koord-prod postgres running 0-1 none 1536 4Gi yes",
+        "default job BE koord-prod worker running all 150000 1536 4Gi no: cpu_quota",
+        "default web LS koord-prod - ready - - - - -",
+        "",
+        "default/web: resource-status: '{' is no JSON; treated as absent",
+    ]
+
+
+async def test_pods_wide_says_file_and_why(tmp_path: Path) -> None:
+    lines = await lines_of(tmp_path, "pods", "-o", "wide", "-n", "default", "job")
+    assert (
+        "default job BE worker cpu_quota 200000 150000 differs hooks: batchResource: batch-cpu limit 2000m "
+        "/cpu/kubepods/besteffort/podjob/worker/cpu.cfs_quota_us"
+    ) in lines
+
+
+async def test_warnings_go_to_standard_error(tmp_path: Path) -> None:
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        for command in ("pods", "node"):
+            _, out, err = await koordctl(command, "--socket", path)
+            assert err.startswith("warning: rules.yaml: node.typo")
+            assert "node.typo" not in out
+
+
+async def test_explain(tmp_path: Path) -> None:
+    lines = await lines_of(tmp_path, "explain", "pod", "default/job")
+    assert lines[:9] == [
+        "default/job: BE by label; koord-prod; ready; cgroup /kubepods/besteffort/podjob",
+        "",
+        "/cpu/kubepods/besteffort/podjob/worker/cpu.cfs_quota_us",
+        "cpu_quota of container worker of default/job, decided by hooks",
+        "holds 150000; written 12 s ago, before that -1 (none); base -1 (none); DIFFERS from 200000",
+        "result 200000 = cpu_quota(limit_milli=2000, period_us=100000)",
+        "cpu_quota: floor(limit_milli * period_us / 1000), at least 1000; -1 if there is no limit",
+        "because batchResource: batch-cpu limit 2000m",
+        "",
+    ]
+    assert "worker cpu_shares 1536 /cpu/kubepods/besteffort/podjob/worker/cpu.shares" in lines
+
+
+async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> None:
+    node = full_node(tmp_path)
+    node.actuator.turns += [
+        Turn("half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "a faster CPU")}),
+        Turn("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
+    ]
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        _, out, _ = await koordctl("explain", "file", f"{QUOTA.group}/{QUOTA.name}", "--socket", path)
+    lines = [line.strip() for line in out.splitlines()]
+    assert "result 100000 = composed_quota(value=200000, normalization_factor=0.5)" in lines
+    assert "normalization: half: scale 0.5 → 100000; a faster CPU" in lines
+    assert (
+        "spec: other: set 1; mine; NOT FOLLOWED: SPEC of /kubepods/besteffort/podjob/worker/cpu_quota is hooks's"
+        in lines
+    )
+
+
+async def test_the_result_can_be_computed_again_from_what_is_printed(tmp_path: Path) -> None:
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        _, out, _ = await koordctl("explain", "pod", "job", "-o", "json", "--socket", path)
+    decided = [file for file in json.loads(out)["files"] if file["owner"]]
+    assert [str(formulas.recompute({FORMULA: f["formula"], **f["inputs"]})) for f in decided] == ["200000"]
+    assert [file["result"] for file in decided] == ["200000"]
+
+
+async def test_node(tmp_path: Path) -> None:
+    lines = await lines_of(tmp_path, "node")
+    for line in (
+        "koord-qosd 0.1.0, pid 42, up 62 min, 60 MiB, 900 of 65536 files",
+        "CPU 16 CPUs, 16 cores, 1 sockets, 0 NUMA nodes; requested 0",
+        "memory 16.0 GiB; requested 0.0 GiB",
+        "node_cpu_usage_cores 1.25 cores",
+        "cpu.idle yes in kubelet's cgroups",
+        "proxy acts 1 hook connection",
+        "burst burst disabled 0 disabled by configuration",
+        "node ok 0.9 s 0 850",
+    ):
+        assert line in lines
+
+
+async def test_plan_and_journal(tmp_path: Path) -> None:
+    path = "/cpu/kubepods/besteffort/podjob/worker/cpu.cfs_quota_us"
+    assert await lines_of(tmp_path, "plan") == [
+        "POD VALUE BEFORE AFTER BY WHY FILE",
+        f"default/job cpu_quota 150000 200000 hooks batchResource: batch-cpu limit 2000m {path}",
+        "",
+        "STRATEGY STAGE STATE FILES SAYS",
+        "burst burst disabled 0 disabled by configuration",
+    ]
+    assert await lines_of(tmp_path, "journal") == [
+        "TIME POD VALUE BEFORE AFTER RESULT BY FILE",
+        f"1970-01-01 00:16:28.000 default/job cpu_quota none 200000 done hooks {path}",
+    ]
+    assert (await lines_of(tmp_path, "journal", "-o", "wide"))[1].endswith("limit_milli=2000, period_us=100000")
+    assert await lines_of(tmp_path, "journal", "--since", "10m") == ["No entries."]
+
+
+async def test_metrics(tmp_path: Path) -> None:
+    assert await lines_of(tmp_path, "metrics", "pod_") == [
+        "METRIC OBJECT VALUE UNIT",
+        "pod_cpu_usage_cores default/job 0.5 cores",
+        "pod_memory_usage_bytes default/job 3.0Mi bytes",
+    ]
+    assert await lines_of(tmp_path, "metrics", "node_cpu", "--history") == [
+        "METRIC OBJECT VALUE UNIT HISTORY",
+        "node_cpu_usage_cores node 1.25 cores ▄█",
+    ]
+    assert await lines_of(tmp_path, "metrics", "nothing") == ["No samples."]
+
+
+async def test_strategies_off_and_on(tmp_path: Path) -> None:
+    node = full_node(tmp_path)
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        for arguments in (("disable", "all"), ("enable", "hooks", "burst")):
+            code, out, _ = await koordctl(*arguments, "--socket", path)
+            assert (code, out.split()[:5]) == (0, ["STRATEGY", "STAGE", "STATE", "FILES", "SAYS"])
+    assert node.switched == [(False, ("hooks", "burst")), (True, ("hooks", "burst"))]
+
+
+@pytest.mark.parametrize("arguments", ASKING, ids=" ".join)
+async def test_for_programs(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        _, as_json, _ = await koordctl(*arguments, "--socket", f"unix://{path}", "-o", "json")
+        _, as_yaml, _ = await koordctl(*arguments, "-o", "yaml", KOORD_INSPECT_SOCKET=path)
+    assert json.loads(as_json) == yaml.safe_load(as_yaml)
+    assert json.loads(as_json)
+
+
+async def test_no_pods(tmp_path: Path) -> None:
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        assert (await koordctl("pods", "nobody", "--socket", path))[:2] == (0, "No pods.\n")
+
+
+# --- the command line itself -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+async def test_help_documents_the_exit_codes(command: str) -> None:
+    code, out, _ = await koordctl(command, "--help")
+    assert code == 0
+    assert "2  the daemon cannot be reached" in out
+
+
+async def test_what_an_answer_imports(tmp_path: Path) -> None:
+    """Neither an event loop nor a gRPC library nor another output's library: 200 ms is all there is."""
+    heavy = ("grpc", "asyncio", "yaml", "json", "textual", "msgspec", "qosd")
+    probe = (
+        "import sys, koordctl.__main__ as m\n"
+        "try: m.main()\n"
+        f"finally: print([name for name in {heavy!r} if name in sys.modules], file=sys.stderr)"
+    )
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", probe, "explain", "pod", "job", "--socket", path, stdout=-1, stderr=-1
+        )
+        out, err = await process.communicate()
+    assert (b"decided by hooks" in out, err.splitlines()[-1]) == (True, b"[]")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+async def test_completion_scripts(shell: str) -> None:
+    code, out, _ = await koordctl("completion", shell)
+    assert (code, "_KOORDCTL_COMPLETE" in out) == (0, True)
+
+
+async def test_the_shell_completes_commands_and_pods(tmp_path: Path) -> None:
+    asking = {"_KOORDCTL_COMPLETE": "bash_complete", "COMP_CWORD": "1"}
+    _, out, _ = await koordctl(COMP_WORDS="koordctl jo", **asking)
+    assert out.split() == ["plain,journal"]
+    asking["COMP_CWORD"] = "3"
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        _, out, _ = await koordctl(COMP_WORDS="koordctl explain pod j", KOORD_INSPECT_SOCKET=path, **asking)
+        assert out.split() == ["plain,job"]
+    _, out, err = await koordctl(COMP_WORDS="koordctl explain pod j", KOORD_INSPECT_SOCKET="/none", **asking)
+    assert (out.strip(), err) == ("", "")

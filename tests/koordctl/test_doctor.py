@@ -1,0 +1,74 @@
+"""``koordctl doctor`` as a process: on a recorded tree, with a runtime and a daemon that answer, and without."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from koord.http2.server import Reply, UnaryServer
+from koord.pb.cri import api_pb2 as cri
+from qosd.inspect.sources import LoopState
+from tests.koordctl.runs import koordctl
+from tests.qosd.inspect.fakes import batch_node, inspecting
+
+
+def recorded(root: Path) -> None:
+    """A v2 node with nothing but its kernel and an empty cgroup tree."""
+    for name, text in {
+        "proc/sys/kernel/osrelease": "6.8.0\n",
+        "proc/pressure/cpu": "some avg10=0.00\n",
+        "sys/fs/cgroup/cgroup.controllers": "cpu cpuset memory io\n",
+        "sys/fs/cgroup/kubepods/cgroup.subtree_control": "cpu cpuset memory io\n",
+    }.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+
+async def test_without_anybody_to_ask(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    code, out, err = await koordctl("doctor", "--root", f"{tmp_path}", "--offline")
+    lines = [" ".join(line.split()) for line in out.splitlines()]
+    assert (code, err) == (4, "")  # there is no runtime
+    assert lines[:3] == ["STATUS CHECK FOUND", "ok kernel Linux 6.8.0", "ok cgroup-version cgroup v2"]
+    assert (
+        "FAIL runtime no socket of a container runtime at /run/containerd/containerd.sock. "
+        "To do: start it, or name its socket: koord-qosd --runtime-endpoint"
+    ) in lines
+    assert "WARN daemon not asked (--offline). To do: systemctl start koord-qosd" in lines
+    assert lines[-1].endswith(" 1 fail")
+
+
+async def test_an_absent_daemon_is_a_finding(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    _, out, _ = await koordctl("doctor", "--root", f"{tmp_path}", "--socket", f"{tmp_path}/none.sock", "-o", "json")
+    found = {each["check"]: each for each in json.loads(out)["findings"]}
+    assert found["daemon"]["status"] == "warn"
+    assert found["daemon"]["sentence"].startswith(f"no socket at {tmp_path}/none.sock")
+
+
+async def test_a_runtime_and_a_daemon_that_answer(tmp_path: Path) -> None:
+    def version(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+        answer = cri.VersionResponse(runtime_name="containerd", runtime_version="v2.0.1")
+        return Reply(answer.SerializeToString())
+
+    recorded(tmp_path)
+    (tmp_path / "run").mkdir()
+    runtime = UnaryServer({"/runtime.v1.RuntimeService/Version": version})
+    listener = await asyncio.get_running_loop().create_unix_server(runtime.protocol, f"{tmp_path}/run/c.sock")
+    node = batch_node(tmp_path / "tree")
+    node.loops = [LoopState("disks", None, 3, "EIO")]
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        code, out, err = await koordctl(
+            "doctor", "--root", f"{tmp_path}", "--runtime", "/run/c.sock", "--socket", path, "-o", "json"
+        )
+    listener.close()
+    found = {each["check"]: (each["status"], each["sentence"]) for each in json.loads(out)["findings"]}
+    assert (code, err) == (0, "")
+    assert found["runtime"] == ("ok", "containerd v2.0.1")
+    assert found["daemon"] == ("ok", "koord-qosd 0.1.0 answers")
+    assert found["front-end"] == ("ok", "proxy acts")
+    assert found["loops"] == ("warn", "failing: disks (EIO)")
+    assert found["open-files"] == ("ok", "koord-qosd may open 65536 files")

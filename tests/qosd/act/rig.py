@@ -1,0 +1,176 @@
+"""An actuator over a tree of plain files, or over a model of the kernel, with every write counted from outside."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import MappingProxyType
+
+from koord.host.cgroup import Tree
+from koord.host.files import Target, Value
+from koord.host.undo import UndoRecord
+from koord.host.writer import Found, Writer
+from qosd.act.actuator import Actuator
+from qosd.act.journal import Entry
+from qosd.act.ownership import Line
+from qosd.act.plan import Plan, Result
+from qosd.decide.decision import Opinion, Set, Stage
+from qosd.decide.frame import Decisions, Opinions, State, Turn
+
+BOOT = "6f1d"
+S = 1_000_000_000
+POD = "/kubepods/pod1"
+QUOTA, SHARES, IDLE = (Target(POD, name) for name in ("cpu_quota", "cpu_shares", "cpu.idle"))
+CPUS = Target(POD, "cpuset_cpus")
+NEW_GROUP_V1 = MappingProxyType(
+    {
+        "cpu_quota": "-1\n",
+        "cpu_shares": "1024\n",
+        "cpu.idle": "0\n",
+        "cpuset_cpus": "0-3\n",
+        "memory_limit_in_bytes": "9223372036854771712\n",
+    }
+)
+_ROWS = frozenset(NEW_GROUP_V1)
+OWNERS: Mapping[str, Line] = MappingProxyType(
+    {
+        "hooks": Line(Stage.SPEC, _ROWS),
+        "hosts": Line(Stage.SPEC, frozenset({"cpuset_cpus"})),
+        "ratio": Line(Stage.NORMALIZATION, frozenset({"cpu_quota"})),
+        "burst": Line(Stage.BURST, frozenset({"cpu_quota"})),
+        "suppress": Line(Stage.SUPPRESSION, frozenset({"cpu_quota"})),
+    }
+)
+
+
+class CountingWriter(Writer):
+    """``made``: the writes that took place, in order; ``tried`` those that the kernel refused as well."""
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self.made: list[tuple[Target, Value]] = []
+        self.tried: list[tuple[Target, Value]] = []
+        self.looks = 0
+
+    def look(self, target: Target) -> Found | None:
+        self.looks += 1
+        return super().look(target)
+
+    def write(self, target: Target, value: Value) -> None:
+        self.tried.append((target, value))
+        self.perform(target, value)
+        self.made.append((target, value))
+
+    def perform(self, target: Target, value: Value) -> None:
+        super().write(target, value)
+
+
+class Recorded:
+    """A journal in memory."""
+
+    def __init__(self) -> None:
+        self.entries: list[Entry] = []
+
+    def record(self, entry: Entry) -> None:
+        self.entries.append(entry)
+
+    def results(self) -> list[str]:
+        return [entry.result for entry in self.entries]
+
+
+class Rig:
+    """``say`` what the strategies want, then ``tick``."""
+
+    def __init__(self, root: Path, version: int = 1) -> None:
+        self.root = root
+        self.writer = CountingWriter(Tree(version, root / "cgroup", {}))
+        self.journal = Recorded()
+        self.now_ns = 1000 * S
+        self.ticks = 0
+        self.opinions: dict[str, Opinions] = {}
+        self.states: dict[str, State] = {}
+        self.undecided: set[str] = set()
+        self._start()
+
+    def _start(self) -> None:
+        self.undo = UndoRecord(self.root / "undo", BOOT)
+        self.actuator = Actuator(self.writer, self.undo, self.journal, OWNERS)
+
+    def crash(self) -> None:
+        """SIGKILL and the next start: nothing is left but the kernel's files and the undo record."""
+        self.undo.close()
+        self._start()
+
+    def make(self, group: str = POD, **texts: str) -> None:
+        """A cgroup as the runtime makes it."""
+        for name, text in {**NEW_GROUP_V1, **texts}.items():
+            self.put(Target(group, name), text)
+
+    def remove(self, group: str = POD) -> None:
+        for controller in ("cpu", "cpuset", "memory"):
+            shutil.rmtree(self.writer.tree.directory(group, controller), ignore_errors=True)
+
+    def path(self, target: Target) -> Path:
+        path = self.writer.path(target)
+        assert path is not None
+        return path
+
+    def put(self, target: Target, text: str) -> None:
+        """What someone else writes."""
+        path = self.path(target)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def holds(self, target: Target) -> Value | None:
+        return self.writer.read(target)
+
+    def say(self, who: str, *opinions: tuple[Target, Opinion]) -> None:
+        self.opinions[who] = dict(opinions)
+
+    def decisions(self) -> Decisions:
+        turns = (
+            Turn(
+                name,
+                line.stage,
+                self.states.get(name, State.ACTIVE),
+                "disabled by the operator" if self.states.get(name) is State.DISABLED else "",
+                self.opinions.get(name, {}),
+                decided=name not in self.undecided,
+            )
+            for name, line in OWNERS.items()
+        )
+        return Decisions(self.ticks, self.now_ns, self.now_ns, tuple(turns))
+
+    def plan(self) -> Plan:
+        return self.actuator.plan(self.decisions())
+
+    def tick(self, seconds: float = 1.0) -> Result:
+        """One tick; asserts that a dry run before it shows just that, and that writing changes nothing else."""
+        self.ticks += 1
+        self.now_ns += int(seconds * S)
+        dry = self.plan()
+        made, told = len(self.writer.tried), len(self.journal.entries)
+        again = self.plan()
+        assert again.writes == dry.writes
+        assert (len(self.writer.tried), len(self.journal.entries)) == (made, told), "a plan writes nothing"
+        result = self.actuator.execute(again)
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
+        return result
+
+    def see(self, *targets: Target) -> None:
+        """inotify tells of writes to these files."""
+        for target in targets:
+            self.actuator.touched(str(self.path(target)))
+
+    def written(self) -> list[tuple[str, Value]]:
+        return [(target.name, value) for target, value in self.writer.made]
+
+
+def wants(value: Value, why: str = "spec", pod: str = "default/a") -> Set:
+    return Set(value, why, {"formula": "given", "value": value}, pod)
+
+
+def journalled_writes(entries: Iterable[Entry]) -> list[tuple[Target, Value | None]]:
+    """What the journal says was written."""
+    return [(Target(entry.group, entry.name), entry.after) for entry in entries if entry.result == "done"]

@@ -1,0 +1,473 @@
+"""The actuator over a tree of plain files: what it writes, puts back, yields, takes over and tells."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+
+from koord.host.files import Target, Value
+from koord.host.undo import UndoError, restore
+from koord.host.writer import Found, WriteError
+from qosd.act.actuator import StalePlan
+from qosd.act.holding import FORGIVEN_AFTER_NS
+from qosd.decide.decision import Cap, Keep, Release, Scale
+from qosd.decide.frame import State
+from tests.qosd.act.rig import CPUS, IDLE, OWNERS, POD, QUOTA, SHARES, CountingWriter, Rig, S, journalled_writes, wants
+
+BOX = Target(f"{POD}/box", "cpu_quota")
+HIGH = Target(POD, "memory_limit_in_bytes")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    rig = Rig(tmp_path)
+    rig.make()
+    return rig
+
+
+class TestRefusals:
+    def test_a_write_that_the_kernel_refuses_is_tried_again_with_back_off(self, rig: Rig, tmp_path: Path) -> None:
+        _refuse(rig, errno.EINVAL)
+        rig.say("hooks", (QUOTA, wants(5000)))
+        tried = []
+        for second in range(1, 20):
+            rig.tick()
+            if len(rig.writer.tried) > len(tried):
+                tried.append(second)
+        assert tried == [1, 2, 4, 8, 16]
+        assert rig.journal.results() == ["failed EINVAL"] * 5
+        assert rig.actuator.owned == {}
+        assert rig.undo.entries == ()
+
+    def test_another_value_is_tried_at_once(self, rig: Rig) -> None:
+        _refuse(rig, errno.EINVAL)
+        rig.say("hooks", (QUOTA, wants(5000)))
+        for _ in range(4):
+            rig.tick()
+        rig.say("hooks", (QUOTA, wants(6000)))
+        rig.tick()
+        assert rig.writer.tried[-1] == (QUOTA, 6000)
+
+    def test_a_directory_that_vanishes_between_plan_and_write(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)), (CPUS, wants("0")))
+        plan = rig.plan()
+        rig.remove()
+        result = rig.actuator.execute(plan)
+        assert [outcome.result for outcome in result.outcomes] == ["vanished", "vanished"]
+        assert rig.journal.results() == ["vanished", "vanished"]
+        assert (rig.actuator.owned, rig.undo.entries) == ({}, ())
+
+    def test_a_file_that_this_kernel_lacks_is_told_once(self, rig: Rig) -> None:
+        rig.path(IDLE).unlink()
+        rig.say("hooks", (IDLE, wants(1)))
+        for _ in range(1200):
+            rig.tick()
+        assert rig.journal.results() == ["unsupported"]
+        rig.put(IDLE, "0\n")
+        rig.tick(seconds=600)
+        assert rig.holds(IDLE) == 1
+
+    def test_a_group_that_is_not_there_yet_is_waited_for(self, rig: Rig) -> None:
+        rig.say("hooks", (BOX, wants(5000)))
+        rig.tick()
+        assert rig.journal.entries == []
+        rig.make(BOX.group)
+        rig.tick()
+        assert rig.holds(BOX) == 5000
+
+    def test_without_undo_record_nothing_is_written(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(*_: object) -> None:
+            raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/undo")
+
+        rig.say("hooks", (QUOTA, wants(5000)))
+        with monkeypatch.context() as patch:
+            patch.setattr(rig.undo, "remember", full)
+            rig.tick()
+        assert (rig.holds(QUOTA), rig.journal.results(), rig.writer.tried) == (-1, ["refused"], [])
+        rig.tick()
+        assert rig.holds(QUOTA) == 5000
+
+    def test_an_unreadable_file_costs_itself_only(self, rig: Rig) -> None:
+        rig.put(QUOTA, "soon\n")
+        rig.say("hooks", (QUOTA, wants(5000)), (SHARES, wants(2)))
+        for _ in range(4):
+            rig.tick()
+        assert rig.holds(SHARES) == 2
+        assert rig.journal.results().count("unreadable") == 3
+
+    @pytest.mark.parametrize(
+        ("target", "value"),
+        [(SHARES, 1), (CPUS, "many"), (Target(POD, "memory.nothing"), 1), (Target("/../etc", "cpu_quota"), 5000)],
+    )
+    def test_a_senseless_opinion_changes_nothing(self, rig: Rig, target: Target, value: Value) -> None:
+        rig.say("hooks", (target, wants(value)))
+        rig.tick()
+        rig.tick(seconds=60)
+        assert (rig.writer.tried, rig.actuator.refusals) == ([], 1)
+        assert list(rig.actuator.refused) == [target]
+        rig.say("hooks")
+        rig.tick()
+        assert rig.actuator.refused == {}
+
+    def test_two_strategies_at_one_stage(self, rig: Rig) -> None:
+        rig.say("hosts", (CPUS, wants("1")))
+        rig.tick()
+        rig.say("hooks", (CPUS, wants("0")))
+        rig.tick()
+        rig.tick()
+        assert rig.holds(CPUS) == "1", "the first owner stays"
+        assert rig.actuator.refusals == 1
+        rig.say("hosts")
+        rig.tick()
+        assert rig.holds(CPUS) == "0"
+
+    def test_what_reads_back_otherwise_is_no_success(self, rig: Rig) -> None:
+        path = rig.path(QUOTA)
+        rig.writer.write = lambda target, value: path.write_text("7000\n") and None  # type: ignore[method-assign]
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        assert rig.journal.results() == ["failed readback"]
+        del rig.writer.write  # type: ignore[attr-defined]
+        rig.tick()
+        assert rig.holds(QUOTA) == 5000
+        rig.say("hooks")
+        rig.tick()
+        assert rig.holds(QUOTA) == -1
+
+    def test_a_plan_is_executed_once(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)))
+        plan = rig.plan()
+        rig.actuator.execute(plan)
+        with pytest.raises(StalePlan):
+            rig.actuator.execute(plan)
+
+
+def _refuse(rig: Rig, number: int) -> None:
+    class Refusing(CountingWriter):
+        def write(self, target: Target, value: Value) -> None:
+            self.tried.append((target, value))
+            raise WriteError(number, str(self.path(target)), str(value))
+
+    rig.writer = Refusing(rig.writer.tree)
+    rig.crash()
+
+
+class TestWriting:
+    def test_a_write_with_its_journal_line(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000, "limit 50m")))
+        result = rig.tick()
+        (entry,) = rig.journal.entries
+        assert (entry.who, entry.why, entry.pod, entry.result) == ("hooks", "limit 50m", "default/a", "done")
+        assert (entry.before, entry.after, entry.path) == (-1, 5000, str(rig.path(QUOTA)))
+        assert entry.inputs == {"formula": "given", "value": 5000}
+        assert result.sentence == "1 done"
+        holding = rig.actuator.owned[QUOTA]
+        assert (holding.base, holding.ours, holding.by, holding.since_ns) == (-1, 5000, "hooks", rig.now_ns)
+
+    @pytest.mark.parametrize(
+        ("target", "value", "held"),
+        [(QUOTA, -1, "-1"), (CPUS, "0,1,2,3", "0-3"), (HIGH, 8193, "8192"), (HIGH, -1, "9223372036854771712")],
+    )
+    def test_the_same_in_other_words_is_not_written(self, rig: Rig, target: Target, value: Value, held: str) -> None:
+        rig.put(target, held)
+        rig.say("hooks", (target, wants(value)))
+        rig.tick()
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.writer.tried, rig.journal.entries) == ([], [])
+
+    def test_parents_grow_first_and_shrink_last(self, rig: Rig) -> None:
+        rig.make(BOX.group)
+        rig.put(QUOTA, "5000")
+        rig.put(BOX, "5000")
+        for value in (9000, 3000):
+            rig.say("hooks", (BOX, wants(value)), (QUOTA, wants(value)))
+            rig.tick()
+        assert [target for target, _ in rig.writer.made] == [QUOTA, BOX, BOX, QUOTA]
+
+    def test_a_cpu_set_goes_through_the_union_and_back_to_its_base(self, rig: Rig) -> None:
+        rig.put(CPUS, "0-1")
+        rig.say("hooks", (CPUS, wants("1-2")))
+        rig.tick()
+        assert rig.written() == [("cpuset_cpus", "0-2"), ("cpuset_cpus", "1-2")]
+        assert rig.actuator.owned[CPUS].base == "0-1"
+        rig.say("hooks")
+        rig.tick()
+        assert rig.holds(CPUS) == "0-1"
+
+    def test_stages_work_on_what_someone_else_wrote(self, rig: Rig) -> None:
+        rig.put(QUOTA, "120000")
+        rig.say("ratio", (QUOTA, Scale(1 / 1.2, "ratio 1.2")))
+        rig.tick()
+        assert rig.holds(QUOTA) == 100_000
+        rig.say("burst", (QUOTA, Scale(1.5, "throttled")))
+        rig.say("suppress", (QUOTA, Cap(140_000, "busy")))
+        rig.tick()
+        assert rig.holds(QUOTA) == 140_000
+        composed = rig.actuator.composed(QUOTA)
+        assert composed is not None
+        assert [(one.who, one.value) for one in composed.trail] == [
+            ("", 120_000),
+            ("ratio", 100_000),
+            ("burst", 150_000),
+            ("suppress", 140_000),
+        ]
+        rig.say("ratio"), rig.say("burst"), rig.say("suppress", (QUOTA, Release("calm")))
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.actuator.owned) == (120_000, {})
+        assert rig.journal.entries[-1].why == "back to its base: calm"
+
+    def test_other_words_for_the_same_value_cost_no_look(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000, "one reason")))
+        rig.tick()
+        looks = rig.writer.looks
+        rig.say("hooks", (QUOTA, wants(5000, "another")))
+        rig.tick()
+        assert rig.writer.looks == looks
+        composed = rig.actuator.composed(QUOTA)
+        assert composed is not None and composed.why == "another"
+
+    def test_nobody_has_an_opinion(self, rig: Rig) -> None:
+        assert rig.actuator.composed(QUOTA) is None
+        rig.tick()
+        assert rig.actuator.composed(QUOTA) is None
+
+
+class TestIdle:
+    def test_shares_come_back_with_the_end_of_idle(self, rig: Rig) -> None:
+        rig.put(SHARES, "512")
+        rig.say("hooks", (IDLE, wants(1)))
+        rig.tick()
+        rig.put(SHARES, "3")  # as the kernel does
+        rig.see(SHARES, IDLE)
+        rig.tick()
+        assert rig.written() == [("cpu.idle", 1)]
+        rig.say("hooks")
+        rig.tick()
+        assert rig.written()[1:] == [("cpu.idle", 0), ("cpu_shares", 512)]
+        assert (rig.actuator.owned, rig.undo.entries) == ({}, ())
+
+    def test_shares_of_an_idle_group_wait(self, rig: Rig) -> None:
+        rig.say("hooks", (IDLE, wants(1)), (SHARES, wants(2048)))
+        rig.tick()
+        assert rig.written() == [("cpu.idle", 1)]
+        rig.put(SHARES, "3")
+        rig.say("hooks", (IDLE, wants(0)), (SHARES, wants(2048)))
+        rig.tick()
+        assert rig.written()[1:] == [("cpu.idle", 0), ("cpu_shares", 2048)]
+        rig.say("hooks")
+        rig.tick()
+        assert rig.holds(SHARES) == 1024
+
+    def test_shares_held_before_come_back_after_a_crash_while_idle(self, rig: Rig) -> None:
+        rig.say("hooks", (SHARES, wants(2048)))
+        rig.tick()
+        rig.say("hooks", (IDLE, wants(1)), (SHARES, wants(2048)))
+        rig.tick()
+        rig.put(SHARES, "3")
+        rig.crash()
+        rig.tick()
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.holds(IDLE), rig.holds(SHARES)) == (0, 1024)
+
+
+class TestForeignWriters:
+    def test_put_right_once_then_yielded(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        rig.put(QUOTA, "7000")
+        rig.see(QUOTA)
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.actuator.owned[QUOTA].base) == (5000, 7000)
+        rig.put(QUOTA, "8000")
+        rig.see(QUOTA)
+        rig.tick()
+        assert rig.holds(QUOTA) == 8000
+        assert rig.actuator.contested[QUOTA].startswith("degraded: contested by another writer, who set 8000")
+        assert (rig.actuator.owned, rig.undo.entries) == ({}, ())
+        assert rig.journal.results() == ["done", "foreign", "done", "foreign", "yielded"]
+        assert [entry.after for entry in rig.journal.entries if entry.result == "foreign"] == [7000, 8000]
+        for _ in range(100):
+            rig.tick()
+        assert rig.holds(QUOTA) == 8000
+
+    def test_a_contested_file_is_tried_again_much_later(self, rig: Rig) -> None:
+        self.test_put_right_once_then_yielded(rig)
+        rig.tick(seconds=FORGIVEN_AFTER_NS / S)
+        assert (rig.holds(QUOTA), rig.actuator.contested) == (5000, {})
+        rig.put(QUOTA, "8000")
+        rig.see(QUOTA)
+        rig.tick()
+        assert (rig.holds(QUOTA), list(rig.actuator.contested)) == (8000, [QUOTA])
+
+    def test_a_contested_file_is_given_up_with_its_opinion_or_its_directory(self, rig: Rig) -> None:
+        self.test_put_right_once_then_yielded(rig)
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.actuator.contested) == (8000, {})
+
+    def test_rare_changes_are_no_contest(self, rig: Rig) -> None:
+        rig.say("ratio", (QUOTA, Scale(0.5, "")))
+        for quota in (10_000, 20_000, 30_000, 40_000):
+            rig.put(QUOTA, str(quota))
+            rig.see(QUOTA)
+            rig.tick(seconds=FORGIVEN_AFTER_NS / S)
+            assert rig.holds(QUOTA) == quota // 2
+        assert rig.actuator.contested == {}
+
+    def test_a_writer_that_agrees_gives_the_base(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        rig.put(QUOTA, "6000")
+        rig.say("hooks", (QUOTA, wants(6000)))
+        rig.tick()
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.written()) == (6000, [("cpu_quota", 5000)])
+
+    def test_a_foreign_value_is_not_undone_by_a_release(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        rig.put(QUOTA, "7000")
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.actuator.owned, rig.undo.entries) == (7000, {}, ())
+
+    def test_a_value_of_ours_from_earlier_can_be_foreign(self, rig: Rig) -> None:
+        for value in (5000, 6000):
+            rig.say("hooks", (QUOTA, wants(value)))
+            rig.tick()
+        rig.put(QUOTA, "5000")
+        rig.see(QUOTA)
+        rig.tick()
+        assert rig.actuator.owned[QUOTA].base == 5000
+        assert [entry.base for entry in rig.undo.entries] == [5000]
+
+    def test_untold_changes_are_found_within_a_minute(self, rig: Rig) -> None:
+        groups = [f"/kubepods/pod{number}" for number in range(2, 122)]
+        targets = [Target(group, "cpu_quota") for group in groups]
+        for group in groups:
+            rig.make(group)
+        rig.say("hooks", *((target, wants(5000)) for target in targets))
+        rig.tick()
+        for target in targets:
+            rig.put(target, "7000")
+        most = 0
+        for _ in range(60):
+            looks = rig.writer.looks
+            rig.tick()
+            most = max(most, rig.writer.looks - looks)
+        assert all(rig.holds(target) == 5000 for target in targets)
+        assert most <= 20, "evenly: 120 files in 50 s are at most 3 a tick, looked at by each plan, written, read back"
+
+    def test_a_directory_made_again_is_a_new_one(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        before = rig.actuator.owned[QUOTA].inode
+        rig.path(QUOTA).rename(rig.root / "old")  # keeps the inode from being used again
+        rig.put(QUOTA, "7000")
+        rig.see(QUOTA)
+        rig.tick()
+        holding = rig.actuator.owned[QUOTA]
+        assert (holding.base, holding.put_right, holding.inode != before) == (7000, 0, True)
+        assert rig.holds(QUOTA) == 5000
+
+    def test_pods_that_vanish_leave_nothing(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)), (CPUS, wants("0")), (IDLE, wants(1)), (SHARES, wants(2)))
+        rig.tick()
+        rig.remove()
+        rig.tick(seconds=60)
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.actuator.owned, rig.actuator.retries, rig.undo.entries) == ({}, {}, ())
+        assert "vanished" not in rig.journal.results()
+
+
+class TestLives:
+    def test_stopping_writes_nothing_and_the_next_start_writes_nothing_again(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)), (CPUS, wants("0")))
+        rig.tick()
+        lines = len(rig.journal.entries)
+        rig.crash()
+        rig.tick()
+        assert len(rig.journal.entries) == lines
+        assert {target: one.base for target, one in rig.actuator.owned.items()} == {QUOTA: -1, CPUS: "0-3"}
+        assert all(one.by == "hooks" and one.since_ns > 0 for one in rig.actuator.owned.values())
+
+    def test_what_nobody_wants_after_the_start_is_released(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)), (SHARES, wants(2)))
+        rig.tick()
+        rig.crash()
+        rig.say("hooks", (SHARES, wants(2)))
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
+        assert rig.journal.entries[-1].who == "an earlier run"
+
+    def test_not_before_whoever_may_want_it_has_decided(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)), (SHARES, wants(2)))
+        rig.tick()
+        rig.crash()
+        rig.say("hooks")
+        rig.undecided = {"hooks"}
+        for _ in range(3):
+            rig.tick(seconds=100)
+        assert (rig.holds(QUOTA), rig.holds(SHARES)) == (5000, 2)
+        rig.undecided = set()
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 1024)
+
+    def test_an_unresolved_keep_keeps(self, rig: Rig) -> None:
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        rig.crash()
+        rig.say("hooks", (QUOTA, Keep("no data")))
+        rig.tick()
+        rig.tick(seconds=60)
+        assert rig.holds(QUOTA) == 5000
+        rig.say("hooks", (QUOTA, wants(6000)))
+        rig.tick()
+        rig.say("hooks")
+        rig.tick()
+        assert rig.holds(QUOTA) == -1
+
+    @pytest.mark.parametrize("found", ["5000", "-1", "7000"])
+    def test_a_crash_between_record_and_write(self, rig: Rig, found: str) -> None:
+        """The file holds ours, what was there before, or what someone wrote since; only the last is a new base."""
+        rig.undo.remember(QUOTA, Found(str(rig.path(QUOTA)), rig.path(QUOTA).stat().st_ino, -1), 5000)
+        rig.put(QUOTA, found)
+        rig.crash()
+        rig.say("hooks", (QUOTA, wants(5000)))
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.actuator.owned[QUOTA].base) == (5000, 7000 if found == "7000" else -1)
+        assert rig.actuator.contested == {}
+
+    def test_disabling_all_rolls_back(self, rig: Rig) -> None:
+        before = {target: rig.holds(target) for target in (QUOTA, CPUS, IDLE, SHARES)}
+        rig.say("hooks", (CPUS, wants("0")), (IDLE, wants(1)), (SHARES, wants(2)))
+        rig.say("suppress", (QUOTA, Cap(5000, "busy")))
+        rig.tick()
+        rig.opinions.clear()
+        rig.states = dict.fromkeys(OWNERS, State.DISABLED)
+        rig.tick()
+        assert {target: rig.holds(target) for target in before} == before
+        assert rig.actuator.owned == {}
+        assert {entry.why for entry in rig.journal.entries[4:]} == {
+            "back to its base: hooks is disabled by the operator",
+            "back to its base: suppress is disabled by the operator",
+        }
+
+    def test_restore_without_the_daemon(self, rig: Rig) -> None:
+        before = {target: rig.holds(target) for target in (QUOTA, CPUS, IDLE, SHARES)}
+        rig.say("hooks", (QUOTA, wants(5000)), (CPUS, wants("0")), (IDLE, wants(1)))
+        rig.tick()
+        restore(rig.writer, rig.undo)
+        assert {target: rig.holds(target) for target in before} == before
+
+    def test_the_journal_is_what_was_written(self, rig: Rig) -> None:
+        for value in (5000, 6000, 6000, -1, 7000):
+            rig.say("hooks", (QUOTA, wants(value)), (CPUS, wants(str(value % 3))))
+            rig.tick()
+        assert journalled_writes(rig.journal.entries) == rig.writer.made

@@ -1,0 +1,180 @@
+"""The frame of the strategies: what an error, a stale input or a switch does to one, and to no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from koord.host.files import Target
+from qosd.decide.decision import Decision, Eviction, Keep, Opinion, Release, Set, Stage, Strategy
+from qosd.decide.frame import Decisions, Memories, State, Turn, decide_all
+from qosd.hooks.rules import Rules
+from qosd.snapshot import NodeSnapshot
+from tests.qosd.podviews import snapshot as picture
+
+A, B = Target("/a", "cpu_quota"), Target("/b", "cpu_quota")
+EVICT = Eviction("u1", "default/a", "too much")
+
+
+@dataclass
+class Scripted:
+    """Says what it is told to say; counts what it is asked."""
+
+    name: str = "scripted"
+    stage: Stage = Stage.SPEC
+    needs: Mapping[str, float] = field(default_factory=dict)
+    is_enabled: bool = True
+    says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
+    asked: int = 0
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return self.is_enabled
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        self.asked += 1
+        said = self.says(memory) if callable(self.says) else self.says
+        return said, (memory or 0) + 1
+
+
+def opinions(**values: int) -> dict[Target, Opinion]:
+    return {Target(f"/{group}", "cpu_quota"): Set(value, "because") for group, value in values.items()}
+
+
+@pytest.fixture
+def snapshot() -> NodeSnapshot:
+    return picture(Rules())
+
+
+class Run:
+    """Several ticks of some strategies."""
+
+    def __init__(self, snapshot: NodeSnapshot, *strategies: Strategy) -> None:
+        self.snapshot, self.strategies = snapshot, strategies
+        self.memories: Memories = {}
+
+    def tick(self, *off: str, **ages_s: float) -> list[Turn]:
+        snapshot = replace(self.snapshot, ages_s=ages_s)
+        decisions, self.memories = decide_all(snapshot, self.strategies, self.memories, off)
+        return list(decisions.turns)
+
+
+def failing(_: Any) -> Decision:
+    raise ZeroDivisionError("no CPU")
+
+
+def test_an_error_is_contained_counted_and_said(snapshot: NodeSnapshot, caplog: pytest.LogCaptureFixture) -> None:
+    broken, other = Scripted("broken", says=Decision("one", opinions(a=1))), Scripted("other")
+    run = Run(snapshot, broken, other)
+    run.tick()
+    broken.says = failing
+    for errors in (1, 2):
+        turn, second = run.tick()
+        assert (turn.state, turn.errors, turn.opinions) == (State.FAILED, errors, opinions(a=1))
+        assert turn.sentence == "failed: ZeroDivisionError: no CPU; what was decided stays (one)"
+        assert second.state is State.ACTIVE
+    assert len(caplog.records) == 1, "the same error is logged once"
+    broken.says = Decision("fine again", opinions(b=2), (EVICT,))
+    turn, _ = run.tick()
+    assert (turn.state, turn.opinions, turn.evictions) == (State.ACTIVE, opinions(b=2), (EVICT,))
+
+
+def test_an_error_of_the_first_decision_decides_nothing(snapshot: NodeSnapshot) -> None:
+    (turn,) = Run(snapshot, Scripted(says=failing)).tick()
+    assert (turn.decided, turn.opinions, turn.state) == (False, {}, State.FAILED)
+    assert turn.sentence.endswith("it has not decided yet")
+
+
+@pytest.mark.parametrize(
+    ("ages_s", "why"),
+    [
+        ({}, "input pods has never been read, input node has never been read"),
+        ({"pods": 61.25, "node": 1.0}, "input pods is 61.2 s old (at most 60 s)"),
+    ],
+)
+def test_stale_inputs_freeze(snapshot: NodeSnapshot, ages_s: dict[str, float], why: str) -> None:
+    strategy = Scripted(needs={"pods": 60.0, "node": 5.0}, says=Decision("one", opinions(a=1), (EVICT,)))
+    run = Run(snapshot, strategy)
+    (first,) = run.tick(**ages_s)
+    assert (first.state, first.decided, first.opinions, strategy.asked) == (State.FROZEN, False, {}, 0)
+    (fresh,) = run.tick(pods=1.0, node=5.0)
+    assert (fresh.state, fresh.evictions) == (State.ACTIVE, (EVICT,))
+    (frozen,) = run.tick(**ages_s)
+    assert frozen.sentence == f"frozen: {why}; what was decided stays (one)"
+    assert frozen.opinions is fresh.opinions
+    assert (frozen.evictions, strategy.asked) == ((), 1)
+
+
+@pytest.mark.parametrize("switched_off", [True, False])
+def test_disabled_has_no_opinions_and_forgets(snapshot: NodeSnapshot, switched_off: bool) -> None:
+    remembered: list[Any] = []
+
+    def says(memory: Any) -> Decision:
+        remembered.append(memory)
+        return Decision("one", opinions(a=1))
+
+    strategy = Scripted(says=says)
+    run = Run(snapshot, strategy)
+    run.tick()
+    strategy.is_enabled = switched_off
+    (turn,) = run.tick(*(["scripted"] if switched_off else []))
+    assert (turn.state, turn.opinions, turn.decided) == (State.DISABLED, {}, True)
+    assert turn.sentence == f"disabled by {'the operator' if switched_off else 'configuration'}"
+    strategy.is_enabled = True
+    run.tick()
+    assert remembered == [None, None]
+
+
+def test_unchanged_opinions_keep_their_identity(snapshot: NodeSnapshot) -> None:
+    strategy = Scripted(says=Decision("one", opinions(a=1)))
+    run = Run(snapshot, strategy)
+    (first,), (second,) = run.tick(), run.tick()
+    assert first.opinions is second.opinions
+    strategy.says = Decision("another sentence", first.opinions)
+    (third,) = run.tick()
+    assert third.opinions is first.opinions
+    assert third.sentence == "another sentence"
+
+
+def test_a_keep_is_the_last_opinion(snapshot: NodeSnapshot) -> None:
+    strategy = Scripted(says=Decision("one", {A: Set(1, ""), B: Release("")}))
+    run = Run(snapshot, strategy)
+    run.tick()
+    strategy.says = Decision("two", {A: Keep(""), B: Keep("")})
+    (second,) = run.tick()
+    (third,) = run.tick()
+    assert dict(second.opinions) == {A: Set(1, ""), B: Release("")}
+    assert third.opinions is second.opinions
+
+
+def test_a_keep_of_what_was_never_said_stays_one(snapshot: NodeSnapshot) -> None:
+    (turn,) = Run(snapshot, Scripted(says=Decision("", {A: Keep("no data")}))).tick()
+    assert turn.opinions == {A: Keep("no data")}
+
+
+OPINION = st.builds(Set, st.integers(0, 3), st.just("")) | st.just(Release("")) | st.just(Keep(""))
+
+
+@given(st.lists(st.dictionaries(st.sampled_from([A, B]), OPINION), min_size=1, max_size=6))
+def test_keeps_are_resolved_by_what_was_said_before(said: list[dict[Target, Opinion]]) -> None:
+    strategy = Scripted()
+    run = Run(picture(Rules()), strategy)
+    known: dict[Target, Opinion] = {}
+    for given_now in said:
+        strategy.says = Decision("", given_now)
+        (turn,) = run.tick()
+        known = {
+            target: known.get(target, opinion) if isinstance(opinion, Keep) else opinion
+            for target, opinion in given_now.items()
+        }
+        assert dict(turn.opinions) == known
+
+
+def test_the_decisions_carry_the_clocks_of_the_snapshot(snapshot: NodeSnapshot) -> None:
+    decisions, _ = decide_all(replace(snapshot, tick=7, wall_ns=1, monotonic_ns=2), [])
+    assert decisions == Decisions(7, 1, 2, ())

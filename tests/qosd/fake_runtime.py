@@ -1,0 +1,170 @@
+"""A container runtime on a real socket: CRI by our own server, with containerd's verbose JSON and a cgroup tree."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from koord.http2.grpc import NOT_FOUND, UNAVAILABLE
+from koord.http2.server import Refusal, Reply, UnaryServer
+from koord.pb.cri import api_pb2 as cri
+
+TIERS = ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
+
+
+@dataclass
+class FakeRuntime:
+    """``tree``: where pods' and containers' directories are made, below ``kubepods``. ``calls`` counts methods."""
+
+    tree: Path
+    version: tuple[str, str] = ("containerd", "1.6.20~ds1")
+    failing: bool = False
+    silent: bool = False
+    sandboxes: dict[str, cri.PodSandbox] = field(default_factory=dict)
+    containers: dict[str, cri.Container] = field(default_factory=dict)
+    parents: dict[str, str] = field(default_factory=dict)
+    quotas_us: dict[str, int] = field(default_factory=dict)
+    calls: Counter[str] = field(default_factory=Counter)
+    vanishing: set[str] = field(default_factory=set)
+    driver: int | None = None
+    kubepods: str = "/kubepods"
+    cpu_shares: int | None = None
+
+    def pod(
+        self,
+        name: str,
+        tier: str = "/burstable",
+        attempt: int = 0,
+        labels: Mapping[str, str] | None = None,
+        annotations: Mapping[str, str] | None = None,
+    ) -> str:
+        """Directories first, as kubelet and a runtime make them, then the sandbox; its id."""
+        id_ = f"{name}-{attempt}".encode().hex().ljust(64, "0")
+        self.parents[id_] = f"{self.kubepods}{tier}/poduid-{name}"
+        self.make(self.group(id_))
+        self.sandboxes[id_] = cri.PodSandbox(
+            id=id_,
+            metadata=cri.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="default", attempt=attempt),
+            state=cri.SANDBOX_READY,
+            created_at=len(self.sandboxes) + 1,
+            labels=labels,
+            annotations=annotations,
+        )
+        return id_
+
+    def container(self, sandbox: str, name: str, quota_us: int = 50_000, attempt: int = 0) -> str:
+        """Created, without a directory; see `start`."""
+        id_ = (sandbox.rstrip("0") + f"{name}-{attempt}".encode().hex()).ljust(64, "0")
+        self.parents[id_], self.quotas_us[id_] = self.parents[sandbox], quota_us
+        self.containers[id_] = cri.Container(
+            id=id_,
+            pod_sandbox_id=sandbox,
+            metadata=cri.ContainerMetadata(name=name, attempt=attempt),
+            state=cri.CONTAINER_CREATED,
+            created_at=len(self.containers) + 1,
+        )
+        return id_
+
+    def start(self, container: str) -> None:
+        self.make(self.group(container))
+        self.containers[container].state = cri.CONTAINER_RUNNING
+
+    def stop(self, container: str) -> None:
+        self.unmake(self.group(container))
+        self.containers[container].state = cri.CONTAINER_EXITED
+
+    def remove(self, sandbox: str) -> None:
+        """The pod and its directories."""
+        for id_ in [id_ for id_, one in self.containers.items() if one.pod_sandbox_id == sandbox] + [sandbox]:
+            if self.directory(id_).is_dir():
+                self.unmake(self.group(id_))
+            self.containers.pop(id_, None)
+        self.unmake(self.parents[sandbox])
+        del self.sandboxes[sandbox]
+
+    def group(self, id_: str) -> str:
+        return f"{self.parents[id_]}/{id_}"
+
+    def directory(self, id_: str) -> Path:
+        return self.tree / self.group(id_).lstrip("/")
+
+    def make(self, group: str) -> None:
+        """The directories down to ``group``."""
+        (self.tree / group.lstrip("/")).mkdir(parents=True)
+
+    def unmake(self, group: str) -> None:
+        (self.tree / group.lstrip("/")).rmdir()
+
+    @asynccontextmanager
+    async def serving(self, socket: Path) -> AsyncIterator[str]:
+        """Serve on ``socket``; yields the endpoint."""
+        paths = {f"/runtime.v1.RuntimeService/{name}": self._method(name, *how) for name, how in _METHODS.items()}
+        server = UnaryServer(paths)
+        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(socket))
+        try:
+            yield f"unix://{socket}"
+        finally:
+            listener.close()
+            server.close()
+            socket.unlink(missing_ok=True)  # noqa: ASYNC240
+
+    def _method(self, name: str, request: Any, answer: Callable[[FakeRuntime, Any], Any]) -> Any:
+        def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+            self.calls[name] += 1
+            if self.failing:
+                raise Refusal(UNAVAILABLE, "server is not initialized yet")
+            return Reply(answer(self, request.FromString(message)).SerializeToString())
+
+        return method
+
+    def _gone(self, id_: str, known: Mapping[str, Any]) -> None:
+        if id_ not in known or id_ in self.vanishing:
+            raise Refusal(NOT_FOUND, f"an error occurred when try to find {id_!r}: not found")
+
+    def _sandbox(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
+        id_ = request.pod_sandbox_id
+        self._gone(id_, self.sandboxes)
+        info = {
+            "config": {"linux": {"cgroup_parent": self.parents[id_], "resources": {"cpu_quota": 60_000}}},
+            "runtimeSpec": {"linux": {"cgroupsPath": f"{self.parents[id_]}/{id_}"}},
+        }
+        return cri.PodSandboxStatusResponse(info={} if self.silent else {"info": json.dumps(info)})
+
+    def _container(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
+        id_ = request.container_id
+        self._gone(id_, self.containers)
+        cpu = {"quota": self.quotas_us[id_], "period": 100_000, "shares": self.cpu_shares}
+        resources = {"cpu": cpu, "memory": {"limit": 1 << 30}}
+        spec = {"linux": {"cgroupsPath": f"{self.parents[id_]}/{id_}", "resources": resources}}
+        return cri.ContainerStatusResponse(info={} if self.silent else {"info": json.dumps({"runtimeSpec": spec})})
+
+    def _version(self, request: cri.VersionRequest) -> cri.VersionResponse:
+        return cri.VersionResponse(runtime_name=self.version[0], runtime_version=self.version[1])
+
+    def _config(self, request: cri.RuntimeConfigRequest) -> cri.RuntimeConfigResponse:
+        if self.driver is None:
+            raise Refusal(12, "unknown method RuntimeConfig")
+        return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=self.driver))
+
+
+_METHODS: Mapping[str, tuple[Any, Callable[[FakeRuntime, Any], Any]]] = {
+    "Version": (cri.VersionRequest, FakeRuntime._version),
+    "Status": (cri.StatusRequest, lambda self, _: cri.StatusResponse(info={"config": "{}"})),
+    "RuntimeConfig": (cri.RuntimeConfigRequest, FakeRuntime._config),
+    "ListPodSandbox": (
+        cri.ListPodSandboxRequest,
+        lambda self, _: cri.ListPodSandboxResponse(items=self.sandboxes.values()),
+    ),
+    "ListContainers": (
+        cri.ListContainersRequest,
+        lambda self, _: cri.ListContainersResponse(containers=self.containers.values()),
+    ),
+    "PodSandboxStatus": (cri.PodSandboxStatusRequest, FakeRuntime._sandbox),
+    "ContainerStatus": (cri.ContainerStatusRequest, FakeRuntime._container),
+}

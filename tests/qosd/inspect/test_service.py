@@ -1,0 +1,321 @@
+"""NodeInspect on a real socket, over a snapshot and a cgroup tree on disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import stat
+from pathlib import Path
+from typing import TypeVar
+
+import pytest
+from google.protobuf.message import Message
+from msgspec.structs import replace
+
+from koord.host.files import Target
+from koord.http2.client import UnaryClient, UnaryError
+from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
+from koord.model import formulas
+from koord.model.formulas import FORMULA
+from koord.pb.koord import inspect_pb2 as inspect
+from qosd.act.plan import FOREIGN
+from qosd.decide.decision import Cap, Eviction, Scale, Set, Stage
+from qosd.decide.frame import State, Turn
+from tests.qosd.inspect.fakes import (
+    NOW_NS,
+    SECOND,
+    V1,
+    FakeNode,
+    FakeStore,
+    batch_node,
+    entry,
+    held,
+    inspecting,
+    write,
+)
+from tests.qosd.pods import rules
+from tests.qosd.podviews import snapshot, view
+
+Answer = TypeVar("Answer", bound=Message)
+GROUP = "/kubepods/besteffort/podjob/worker"
+QUOTA = Target(GROUP, "cpu_quota")
+
+
+async def ask(node: FakeNode, tmp_path: Path, method: str, request: Message, answer: type[Answer]) -> Answer:
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        client = UnaryClient(path, asyncio.get_running_loop())
+        try:
+            got = await client.call(f"/koord.node.v1.NodeInspect/{method}", request.SerializeToString(), 10)
+        finally:
+            client.close()
+    return answer.FromString(got.message)
+
+
+async def explain(node: FakeNode, tmp_path: Path, request: inspect.ExplainRequest) -> inspect.ExplainResponse:
+    return await ask(node, tmp_path, "Explain", request, inspect.ExplainResponse)
+
+
+def shown(container: inspect.Container) -> dict[str, tuple[str | None, str | None]]:
+    return {
+        value.field: (
+            value.desired if value.HasField("desired") else None,
+            value.actual if value.HasField("actual") else None,
+        )
+        for value in container.values
+    }
+
+
+# --- what cannot be answered -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "code", "says"),
+    [
+        ("Explain", inspect.ExplainRequest(), INVALID_ARGUMENT, "explain what?"),
+        ("Explain", inspect.ExplainRequest(pod={"name": "gone"}), NOT_FOUND, "no pod gone on this node"),
+        ("Explain", inspect.ExplainRequest(pod={"name": "job", "namespace": "x"}), NOT_FOUND, "in namespace x"),
+        ("Explain", inspect.ExplainRequest(file="/etc/passwd"), NOT_FOUND, "/etc/passwd: Koord knows no such kernel"),
+        ("SetStrategies", inspect.SetStrategiesRequest(names=["x"]), NOT_FOUND, "no strategy 'x'; there are hooks"),
+    ],
+)
+async def test_refusals_say_what_is_wrong(tmp_path: Path, method: str, request_: Message, code: int, says: str) -> None:
+    with pytest.raises(UnaryError, match=says) as refused:
+        await ask(batch_node(tmp_path), tmp_path, method, request_, inspect.ExplainResponse)
+    assert refused.value.code == code
+
+
+@pytest.mark.parametrize(
+    ("method", "request_", "code"),
+    [
+        ("ListPods", inspect.ListPodsRequest(), FAILED_PRECONDITION),
+        ("Explain", inspect.ExplainRequest(node={}), FAILED_PRECONDITION),
+    ],
+)
+async def test_before_the_first_snapshot(tmp_path: Path, method: str, request_: Message, code: int) -> None:
+    node = FakeNode(tmp_path, None, warnings=["runtime: no socket"])
+    with pytest.raises(UnaryError) as refused:
+        await ask(node, tmp_path, method, request_, inspect.ListPodsResponse)
+    assert refused.value.code == code
+    empty = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+    assert (empty.observed_unix_ns, empty.daemon.pid, list(empty.warnings)) == (0, 42, ["runtime: no socket"])
+    plan = await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+    assert list(plan.writes) == []
+
+
+async def test_a_failing_source_costs_its_call_only(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    node.writes = [None]  # type: ignore[list-item]
+    with pytest.raises(UnaryError) as failed:
+        await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+    assert failed.value.code == INTERNAL
+
+
+async def test_the_socket_is_the_owners_alone(tmp_path: Path) -> None:
+    async with inspecting(tmp_path / "i.sock", batch_node(tmp_path)) as path:
+        assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+        client = UnaryClient(path, asyncio.get_running_loop())
+        with pytest.raises(UnaryError) as garbage:
+            await client.call("/koord.node.v1.NodeInspect/Explain", b"\xff\xff\xff", 5)
+        assert garbage.value.code == INVALID_ARGUMENT
+        client.close()
+
+
+# --- ListPods --------------------------------------------------------------------------------------------------------
+
+
+async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
+    node = batch_node(tmp_path, quota="150000")
+    answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
+    pod = answer.pods[0]
+    assert (pod.namespace, pod.name, pod.qos_class, answer.observed_unix_ns) == ("default", "job", "BE", NOW_NS)
+    assert [container.name for container in pod.containers] == ["worker"]
+    assert shown(pod.containers[0]) == {
+        "cpuset_cpus": ("", ""),  # wanted: the parent's; the kernel's set is the parent's
+        "cpu_quota": ("200000", "150000"),
+        "cpu_period": (None, "100000"),
+        "cpu_shares": ("1536", "1536"),
+        "memory_limit_in_bytes": (str(4 << 30), str(4 << 30)),
+    }
+    quota = next(value for value in pod.containers[0].values if value.field == "cpu_quota")
+    assert quota.file == f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
+    assert quota.why == "hooks: batchResource: batch-cpu limit 2000m"
+    assert quota.raw == "150000"
+
+
+async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path: Path) -> None:
+    node = batch_node(tmp_path, quota="120000")
+    cap = {QUOTA: Cap(120_000, "BE may use 1.2 cores")}
+    node.turns.append(Turn("suppress", Stage.SUPPRESSION, State.ACTIVE, "", cap))
+    answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
+    assert shown(answer.pods[0].containers[0])["cpu_quota"] == ("120000", "120000")
+
+
+async def test_a_container_that_goes_away_costs_its_own_values(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    gone = view("gone", "LS")
+    assert node.snapshot is not None
+    node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, gone))
+    answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
+    assert [pod.name for pod in answer.pods] == ["gone", "job"]
+    assert shown(answer.pods[0].containers[0])["cpu_quota"] == (None, None)
+
+
+async def test_filters(tmp_path: Path) -> None:
+    node = FakeNode(tmp_path, snapshot(rules(V1), view("a"), view("b")))
+    for request, names in (
+        (inspect.ListPodsRequest(name="b"), ["b"]),
+        (inspect.ListPodsRequest(namespace="default"), ["a", "b"]),
+        (inspect.ListPodsRequest(namespace="other"), []),
+    ):
+        answer = await ask(node, tmp_path, "ListPods", request, inspect.ListPodsResponse)
+        assert [pod.name for pod in answer.pods] == names
+
+
+# --- Explain ---------------------------------------------------------------------------------------------------------
+
+
+def recomputed(name: str, fed: list[inspect.Input]) -> str:
+    inputs = {each.name: getattr(each, each.WhichOneof("value") or "", None) for each in fed}
+    return str(formulas.recompute({FORMULA: name, **inputs}))
+
+
+async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path: Path) -> None:
+    answer = await explain(
+        batch_node(tmp_path), tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"})
+    )
+    assert [pod.name for pod in answer.pods] == ["job"]
+    assert [strategy.name for strategy in answer.strategies] == ["hooks"]
+    assert [loop.name for loop in answer.inputs] == ["pods"]
+    file = next(file for file in answer.files if file.name == "cpu_quota")
+    assert (file.pod, file.container, file.owner, file.unit) == ("default/job", "worker", "hooks", "us")
+    assert (file.actual, file.result, file.base, file.before, file.age_s) == ("200000", "200000", "-1", "-1", 12.0)
+    assert recomputed(file.formula, list(file.inputs)) == file.result
+    assert file.formula_text.startswith("floor(limit_milli * period_us / 1000)")
+    assert [(each.stage, each.strategy, each.kind) for each in file.opinions] == [("spec", "hooks", "set")]
+    assert [file.name for file in answer.files if not file.owner] == [
+        "cpuset_cpus",
+        "cpu_shares",
+        "memory_limit_in_bytes",
+    ]
+
+
+async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
+    node = batch_node(tmp_path, quota="90000")
+    ratio = {FORMULA: "given", "value": "1.2"}
+    node.actuator.turns += [
+        Turn("suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Cap(90_000, "full")}),
+        Turn("norm", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "ratio 2", ratio)}),
+        Turn("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
+    ]
+    node.actuator.contested[QUOTA] = "kubelet?"
+    path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
+    node.journal.entries.insert(0, entry(path, 200_000, 90_000, FOREIGN, 1, why="unknown"))
+    answer = await explain(node, tmp_path, inspect.ExplainRequest(file=path))
+    file = answer.files[0]
+    assert [(each.stage, each.kind, each.value, each.result, bool(each.refused)) for each in file.opinions] == [
+        ("spec", "set", "200000", "200000", False),
+        ("spec", "set", "1", "", True),
+        ("normalization", "scale", "0.5", "100000", False),
+        ("suppression", "cap", "90000", "90000", False),
+    ]
+    assert (file.result, recomputed(file.formula, list(file.inputs))) == ("90000", "90000")
+    assert (file.contested, file.before) == ("kubelet?", "-1")
+    assert [(each.value, each.age_s, each.detail) for each in file.foreign] == [("90000", 1.0, "unknown")]
+    assert [strategy.state for strategy in answer.strategies] == ["active", "frozen", "active", "active"]
+
+
+@pytest.mark.parametrize("asked", ["{root}/cpu{group}/cpu.shares", "{group}/cpu_shares"])
+async def test_a_file_that_nobody_decides(tmp_path: Path, asked: str) -> None:
+    answer = await explain(
+        batch_node(tmp_path), tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path, group=GROUP))
+    )
+    assert [(file.name, file.owner, file.actual) for file in answer.files] == [("cpu_shares", "", "1536")]
+    assert not answer.files[0].HasField("result")
+
+
+async def test_the_nodes_own_files(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    tier = Target("/kubepods/besteffort", "cpu_quota")
+    opinions = {tier: Set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
+    node.turns.append(Turn("suppress", Stage.SUPPRESSION, State.ACTIVE, "BE may use 2 cores", opinions))
+    node.actuator.owned[tier] = held("/x", -1, 200_000, "suppress")
+    answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))
+    assert [(file.group, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
+    assert not answer.files[0].HasField("actual")
+    assert [strategy.name for strategy in answer.strategies] == ["hooks", "burst", "suppress"]
+
+
+# --- the rest --------------------------------------------------------------------------------------------------------
+
+
+async def test_the_node(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    assert node.snapshot is not None
+    values = {"node_cpu_usage_cores": {"": 1.25}, "pod_cpu_usage_cores": {GROUP: 1.0}}
+    node.snapshot = replace(
+        node.snapshot, values=values, rules=rules(V1, sharedPools={"ls": [{"cpuset": "0-3", "socket": 1}]})
+    )
+    node.actuator.contested[QUOTA] = "kubelet?"
+    answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+    assert (answer.capacity.cpus, answer.capacity.pods, answer.capacity.containers) == (16, 1, 1)
+    assert [(usage.metric, usage.value) for usage in answer.usage] == [("node_cpu_usage_cores", 1.25)]
+    assert [(pool.name, pool.socket, pool.cpus) for pool in answer.pools] == [("LS", 1, "0-3")]
+    assert [loop.name for loop in answer.loops] == ["pods", "node"]
+    assert [contested.path for contested in answer.contested] == [f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"]
+    assert [(front.name, front.acting) for front in answer.front_ends] == [("proxy", True), ("nri", False)]
+
+
+async def test_the_plan(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    node.writes = [write(QUOTA, "/x/cpu.cfs_quota_us", -1, 200_000, {FORMULA: "given", "value": 200_000})]
+    evictions = (Eviction("uid", "default/job", "memory"),)
+    node.turns.append(Turn("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=evictions))
+    answer = await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+    planned = answer.writes[0]
+    assert (planned.group, planned.name, planned.unit, planned.before, planned.after) == (
+        GROUP,
+        "cpu_quota",
+        "us",
+        "-1",
+        "200000",
+    )
+    assert [(each.name, each.number) for each in planned.inputs] == [("value", 200_000)]
+    assert [(each.pod, each.strategy) for each in answer.evictions] == [("default/job", "evict")]
+
+
+async def test_the_journal_and_its_filters(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    node.journal.dropped = 3
+    for request, count in (
+        (inspect.JournalRequest(), 1),
+        (inspect.JournalRequest(strategy="other"), 0),
+        (inspect.JournalRequest(since_unix_ns=NOW_NS), 0),
+        (inspect.JournalRequest(pod="default/job", file=f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"), 1),
+    ):
+        answer = await ask(node, tmp_path, "Journal", request, inspect.JournalResponse)
+        assert (len(answer.entries), answer.dropped) == (count, 3)
+
+
+async def test_metrics_with_history(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    assert node.snapshot is not None
+    values = {"pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 1.5}, "node_cpu_usage_cores": {"": 2.0}}
+    node.snapshot = replace(node.snapshot, values=values)
+    node.store = FakeStore({("node_cpu_usage_cores", ""): [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]})
+    for request, found in (
+        (inspect.MetricsRequest(metric="pod_"), [("pod_cpu_usage_cores", "default/job", 0)]),
+        (inspect.MetricsRequest(subject="default/job"), [("pod_cpu_usage_cores", "default/job", 0)]),
+        (inspect.MetricsRequest(metric="node_cpu", history=True), [("node_cpu_usage_cores", "", 2)]),
+    ):
+        answer = await ask(node, tmp_path, "Metrics", request, inspect.MetricsResponse)
+        got = [(each.name, one.label, len(one.history)) for each in answer.metrics for one in each.samples]
+        assert got == found
+
+
+@pytest.mark.parametrize(("enabled", "names"), [(False, ()), (True, ("hooks",))])
+async def test_switches(tmp_path: Path, enabled: bool, names: tuple[str, ...]) -> None:
+    node = batch_node(tmp_path)
+    request = inspect.SetStrategiesRequest(enabled=enabled, names=names)
+    answer = await ask(node, tmp_path, "SetStrategies", request, inspect.SetStrategiesResponse)
+    assert node.switched == [(enabled, names or ("hooks", "burst"))]
+    assert [strategy.name for strategy in answer.strategies] == ["hooks", "burst"]

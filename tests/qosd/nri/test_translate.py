@@ -1,0 +1,181 @@
+"""Edits as NRI carries them: only what changes something, and the same values that a proxy would bring."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+
+from koord.pb.nri import api_pb2 as nri
+from qosd.hooks import engine
+from qosd.hooks.context import PodContext, Stage
+from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.normalization import ANNOTATION
+from qosd.hooks.rules import HostFacts, Rules
+from qosd.nri import translate
+from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
+from tests.qosd.pods import QOS, rules
+
+MIB = 1 << 20
+LS_POOL = {"sharedPools": {"ls": [{"socket": 0, "node": 0, "cpuset": "4-7"}]}}
+RATIO = {"cpuNormalizationRatio": "1.2"}
+PARENT_CPUS = {"/kubepods/besteffort/poduid": "0-7"}
+
+
+def parent_cpus(group: str) -> str:
+    return PARENT_CPUS.get(group, "")
+
+
+def created(of: nri.PodSandbox, spec: nri.LinuxResources, by: Rules) -> nri.ContainerAdjustment | None:
+    context = PodContext.read(translate.create_request(of, container(of, spec)))
+    rdt = translate.rdt_class(context, by)
+    return translate.adjustment(engine.decide(context, by), container(of, spec), rdt, parent_cpus)
+
+
+def updated(
+    of: nri.PodSandbox,
+    spec: nri.LinuxResources,
+    wanted: nri.LinuxResources,
+    by: Rules,
+    annotations: Mapping[str, str] | None = None,
+) -> nri.ContainerUpdate | None:
+    found = container(of, spec, annotations)
+    edits = engine.decide(PodContext.read(translate.update_request(of, found, wanted)), by)
+    return translate.update(edits, found, parent_cpus, wanted)
+
+
+@pytest.mark.parametrize(
+    ("of", "spec", "node", "want"),
+    [
+        pytest.param(lsr(), resources("0-7", 2048, 200_000), {}, {"cpus": "2-3", "quota": -1}, id="bound CPUs"),
+        pytest.param(lsr(), resources("3,2", 2048, -1), {}, {}, id="already so, spelled otherwise"),
+        pytest.param(ls(), resources("", 512, 100_000), LS_POOL, {"cpus": "4-7"}, id="the LS pool"),
+        pytest.param(ls(), resources("", 512, 100_000), {}, {}, id="no pool, no opinion"),
+        pytest.param(
+            be(), resources("", 2), {}, {"shares": 512, "quota": 100_000, "limit": 64 * MIB},
+            id="batch, inheriting CPUs",
+        ),
+        pytest.param(
+            be(), resources("0-3", 2), {}, {"shares": 512, "quota": 100_000, "limit": 64 * MIB, "cpus": "0-7"},
+            id="batch, the parent's CPUs instead of kubelet's",
+        ),
+        pytest.param(be(), resources("0-7", 512, 100_000, 64 * MIB), {}, {}, id="batch, already so"),
+        pytest.param(pod("BE", "BestEffort", uid="uid"), resources("0-7", 2), {}, {}, id="no amounts"),
+    ],
+)  # fmt: skip
+def test_a_new_container(of: nri.PodSandbox, spec: nri.LinuxResources, node: Any, want: dict[str, object]) -> None:
+    found = created(of, spec, rules(HostFacts(), **node))
+    assert said(found.linux.resources if found else None) == want
+    assert (found is None) == (want == {})
+
+
+def test_parents_whose_cpus_nobody_knows_are_left_alone() -> None:
+    of = be()
+    of.linux.cgroup_parent = "/kubepods/besteffort/podother"
+    found = created(of, resources("0-3", 512, 100_000, 64 * MIB), rules(HostFacts()))
+    assert found is None
+
+
+def test_a_systemd_parent_is_found_from_the_spec() -> None:
+    asked: list[str] = []
+    of = container(be(), resources("0-3", 2))
+    of.linux.cgroups_path = "kubepods-besteffort-poduid.slice:cri-containerd:c1"
+    edits = Edits((Edit(Field.CPUSET_CPUS, "", "the parent's"),))
+
+    def note(group: str) -> str:
+        asked.append(group)
+        return "0-7"
+
+    assert said(translate.resources(edits, translate.Held.of(of), note)) == {"cpus": "0-7"}
+    assert asked == ["/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poduid.slice"]
+
+
+@pytest.mark.parametrize(
+    ("of", "spec", "wanted", "want"),
+    [
+        pytest.param(lsr(), resources("2-3", 2048, -1), resources(cpus="0-7"), {"cpus": "2-3"}, id="pinned again"),
+        pytest.param(
+            lsr(), resources("2-3", 2048, -1), resources("", 4096, 400_000, MIB), {"quota": -1}, id="resized"
+        ),
+        pytest.param(lsr(), resources("2-3", 2048, -1), resources("", 4096), {}, id="kubelet's own fields pass"),
+        pytest.param(be(), resources("0-7", 512, 100_000, 64 * MIB), resources("0-3"), {"cpus": "0-7"}, id="BE pinned"),
+        pytest.param(
+            be(), resources("0-3", 2), nri.LinuxResources(),
+            {"cpus": "0-7", "shares": 512, "quota": 100_000, "limit": 64 * MIB}, id="it ran before us",
+        ),
+    ],
+)  # fmt: skip
+def test_an_existing_container(
+    of: nri.PodSandbox, spec: nri.LinuxResources, wanted: nri.LinuxResources, want: dict[str, object]
+) -> None:
+    found = updated(of, spec, wanted, rules(HostFacts()))
+    if not want:
+        assert found is None
+        return
+    assert found is not None
+    assert (found.container_id, found.ignore_failure, said(found.linux.resources)) == ("c1", True, want)
+
+
+def test_a_scaled_quota_travels_with_its_annotation_or_not_at_all() -> None:
+    by = rules(HostFacts(), **RATIO)
+    new = created(ls(), resources("", 512, 120_000), by)
+    assert new is not None
+    assert said(new.linux.resources) == {"quota": 100_000}
+    assert dict(new.annotations) == {ANNOTATION: "120000/100000"}
+    ours = {ANNOTATION: "120000/100000"}
+    scaled = resources("", 512, 100_000)
+    assert updated(ls(), scaled, resources("", 1024, 240_000), by, ours) is None
+    assert updated(ls(), scaled, nri.LinuxResources(), by, ours) is None
+    assert updated(ls(), resources("", 512, 120_000), nri.LinuxResources(), by) is None
+
+
+def test_an_update_computes_from_kubelets_new_values_and_the_specs_others() -> None:
+    wanted = nri.LinuxResources()
+    wanted.memory.limit.value = 5
+    found = translate.update_request(ls(), container(ls(), resources("", 512, 100_000, 7)), wanted)
+    assert (found.stage, found.asked.cpu_period_us, found.asked.cpu_quota_us, found.asked.memory_limit_bytes) == (
+        Stage.UPDATE, 100_000, None, 5,
+    )  # fmt: skip
+    assert (found.namespace, found.name, found.uid, found.container) == ("default", "p", "uid", "main")
+
+
+def test_unified_values_and_annotations() -> None:
+    edits = Edits((
+        Edit(Field.UNIFIED, "max", "", key="memory.high"),
+        Edit(Field.UNIFIED, "0", "", key="memory.min"),
+        Edit(Field.ANNOTATION, "v", "", key="example.com/k"),
+    ))  # fmt: skip
+    found = translate.adjustment(edits, container(ls(), resources(memory_min="0")), "", parent_cpus)
+    assert found is not None
+    assert said(found.linux.resources) == {"memory.high": "max"}
+    assert dict(found.annotations) == {"example.com/k": "v"}
+
+
+@pytest.mark.parametrize(
+    ("groups", "annotations", "own", "want"),
+    [
+        ({"LSR", "LS", "BE"}, {}, "", "BE"),
+        ({"LSR"}, {}, "", None),
+        (set(), {}, "", None),
+        ({"BE"}, {"rdt.resources.beta.kubernetes.io/pod": "gold"}, "", None),
+        ({"BE"}, {}, "gold", None),
+    ],
+)
+def test_the_rdt_class_needs_no_configuration_of_the_runtime(
+    groups: set[str], annotations: dict[str, str], own: str, want: str | None
+) -> None:
+    enabled = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
+    by = rules(HostFacts(resctrl_groups=frozenset(groups)), spec=enabled)
+    of = pod("BE", "BestEffort", annotations)
+    context = PodContext.read(translate.create_request(of, container(of)))
+    made = container(of)
+    if own:
+        made.linux.rdt.clos_id.value = own
+    found = translate.adjustment(Edits(), made, translate.rdt_class(context, by), parent_cpus)
+    assert said(found.linux.resources if found else None).get("rdt_class") == want
+
+
+def test_a_pod_is_announced_with_what_it_says() -> None:
+    context = PodContext.read(translate.pod_request(lsr()))
+    assert (context.stage, context.bound_cpus, context.request.labels[QOS]) == (Stage.RUN_SANDBOX, "2-3", "LSR")

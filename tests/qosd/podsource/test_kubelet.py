@@ -1,0 +1,243 @@
+"""kubelet's pod list over loopback HTTP and TLS, and its CPU manager's state file."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime
+import json
+import ssl
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.model.qos import KubeQoS
+from qosd.hooks.edits import Resources
+from qosd.pods.cpumanager import CPUManagerFile, CPUManagerState, read_state
+from qosd.pods.http import Access, FetchError
+from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
+
+
+def answer(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return f"HTTP/1.0 {status}\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+class Server:
+    """Answers every request with ``reply``; keeps what was asked."""
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+        self.asked: list[str] = []
+
+    @asynccontextmanager
+    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._converse, "127.0.0.1", 0, ssl=tls)
+        port = server.sockets[0].getsockname()[1]
+        try:
+            yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+        finally:
+            server.close()
+
+    async def _converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            self.asked.append((await reader.readuntil(b"\r\n\r\n")).decode())
+            if self.reply != b"hang":
+                writer.write(self.reply)
+                await writer.drain()
+                writer.close()
+        except (ConnectionError, asyncio.IncompleteReadError):
+            writer.close()
+
+
+@pytest.mark.parametrize(
+    ("reply", "says"),
+    [
+        (b"hang", "no answer in 0.3 s"),
+        (b"", "0 bytes read"),
+        (b"SSH-2.0-x\r\n\r\n", "is no HTTP"),
+        (b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n", "transfer encoding"),
+        (answer(b"Unauthorized", "401 Unauthorized"), "HTTP 401: Unauthorized"),
+        (answer(b"{", length=9), "1 of 9 bytes came"),
+        (answer(b"{"), "is no pod list"),
+        (answer(b'{"items": 3}'), "is no pod list"),
+        (b"HTTP/1.0 200 OK\r\nX: " + b"x" * 70_000, "Separator is not found"),
+    ],
+)
+async def test_answers_that_are_none(reply: bytes, says: str) -> None:
+    async with Server(reply).serving() as url:
+        with pytest.raises(FetchError, match=says) as failed:
+            await KubeletClient(Access(url), 0.3).pods()
+        assert url in str(failed.value)
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:1", "ftp://127.0.0.1", "127.0.0.1:10255", "http://127.0.0.1:x"])
+async def test_addresses_where_nobody_is(url: str) -> None:
+    with pytest.raises(FetchError):
+        await KubeletClient(Access(url), 1).pods()
+
+
+async def test_the_read_only_port_and_the_token(tmp_path: Path) -> None:
+    server = Server(answer(b'{"items": []}'))
+    (tmp_path / "token").write_text("first\n")
+    async with server.serving() as url:
+        assert await KubeletClient(Access(url), 1).pods() == ()
+        client = KubeletClient(Access(url, token_file=tmp_path / "token"), 1)
+        await client.pods()
+        (tmp_path / "token").write_text("second\n")
+        await client.pods()
+    assert "Authorization" not in server.asked[0]
+    assert server.asked[0].startswith("GET /pods HTTP/1.0\r\n")
+    assert "Authorization: Bearer first\r\n" in server.asked[1]
+    assert "Authorization: Bearer second\r\n" in server.asked[2]
+
+
+async def test_configz() -> None:
+    server = Server(answer(b'{"kubeletconfig": {"cpuManagerPolicy": "static", "cgroupRoot": "/"}}'))
+    async with server.serving() as url:
+        assert (await KubeletClient(Access(url), 1).config())["cpuManagerPolicy"] == "static"
+        server.reply = answer(b"{}")
+        with pytest.raises(FetchError, match="no kubelet configuration"):
+            await KubeletClient(Access(url), 1).config()
+
+
+async def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = _self_signed(tmp_path)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    server = Server(answer(b'{"items": []}'))
+    async with server.serving(context) as url:
+        with pytest.raises(FetchError, match="certificate verify failed"):
+            await KubeletClient(Access(url), 2).pods()
+        assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == ()
+        assert await KubeletClient(Access(url, verify=False), 2).pods() == ()
+        with pytest.raises(FetchError, match="No such file"):
+            await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
+
+
+def _self_signed(directory: Path) -> Path:
+    import subprocess  # noqa: PLC0415 - only here
+
+    expires_days = str((datetime.date(2100, 1, 1) - datetime.date(2025, 1, 1)).days)
+    command = ["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"]
+    command += ["-keyout", str(directory / "key.pem"), "-out", str(directory / "cert.pem"), "-days", expires_days]
+    command += ["-subj", "/CN=kubelet", "-addext", "subjectAltName=IP:127.0.0.1"]
+    subprocess.run(command, check=True, capture_output=True)
+    return directory / "cert.pem"
+
+
+def listed(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -> bytes:
+    meta = {"uid": "u1", "namespace": "default", "name": "p"}
+    return json.dumps({"items": [{"metadata": meta, "spec": spec, "status": status or {}}]}).encode()
+
+
+def wants(cpu: str = "", restart: str = "", memory: str = "", limit: str = "") -> dict[str, Any]:
+    requests = {key: value for key, value in (("cpu", cpu), ("memory", memory)) if value}
+    resources: dict[str, Any] = {"requests": requests, "limits": {"cpu": limit} if limit else {}}
+    return {"name": "c", "resources": resources, **({"restartPolicy": restart} if restart else {})}
+
+
+@pytest.mark.parametrize(
+    ("spec", "milli"),
+    [
+        ({}, 0),
+        ({"containers": [{"name": "c"}]}, 0),
+        ({"containers": [wants("1"), wants("500m")]}, 1500),
+        ({"containers": [wants(limit="2")]}, 2000),
+        ({"containers": [wants("1")], "initContainers": [wants("3"), wants("2")]}, 3000),
+        ({"containers": [wants("1")], "initContainers": [wants("1", "Always"), wants("2")]}, 3000),
+        ({"containers": [wants("4")], "initContainers": [wants("1", "Always"), wants("2")]}, 5000),
+        ({"containers": [wants("1")], "overhead": {"cpu": "250m"}}, 1250),
+        ({"containers": [wants("1")], "resources": {"requests": {"cpu": "6"}}}, 6000),
+        ({"containers": [wants("lots")]}, None),
+    ],
+)
+def test_a_pod_s_request_is_what_the_scheduler_counts(spec: Mapping[str, Any], milli: int | None) -> None:
+    (pod,) = read_pods(listed(spec))
+    assert pod.cpu_request_milli == milli
+
+
+@pytest.mark.parametrize(
+    ("spec", "quota_us"),
+    [
+        ({}, None),
+        ({"containers": [wants(limit="1"), wants("1")]}, None),
+        ({"containers": [wants(limit="1"), wants(limit="500m")]}, 150_000),
+        ({"containers": [wants(limit="1m")]}, 1000),
+        ({"containers": [wants(limit="1")], "initContainers": [wants(limit="3")]}, 300_000),
+        ({"containers": [wants("1")], "resources": {"limits": {"cpu": "6"}}}, 600_000),
+        ({"containers": [wants(limit="lots")]}, None),
+    ],
+)
+def test_a_pod_s_quota_is_kubelet_s(spec: Mapping[str, Any], quota_us: int | None) -> None:
+    (pod,) = read_pods(listed(spec))
+    assert pod.asked.cpu_quota_us == quota_us
+
+
+def test_what_a_pod_says() -> None:
+    status = {
+        "phase": "Running",
+        "qosClass": "Guaranteed",
+        "containerStatuses": [{"name": "c", "containerID": "containerd://abc", "state": {"running": {}}}],
+        "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "x"}}}],
+    }
+    (pod,) = read_pods(listed({"priority": 9100, "containers": [wants("1", memory="1Gi", limit="1")]}, status))
+    assert (pod.priority, pod.phase, pod.kube_qos, pod.ended) == (9100, "Running", KubeQoS.GUARANTEED, False)
+    assert (pod.cpu_request_milli, pod.memory_request_bytes) == (1000, 1 << 30)
+    asked = Resources(100_000, 100_000, None)
+    assert pod.containers == (KubeletContainer("i", "", "waiting"), KubeletContainer("c", "abc", "running", asked))
+
+
+def test_one_strange_pod_loses_itself_only() -> None:
+    good = json.loads(listed({}))["items"][0]
+    body = json.dumps({"items": [{"metadata": {"uid": 3}}, {"spec": {}}, good, "x"]}).encode()
+    assert [pod.uid for pod in read_pods(body)] == ["u1"]
+    assert read_pods(b'{"kind": "PodList", "items": null}') == ()
+
+
+# --- cpu_manager_state -----------------------------------------------------------------------------------------------
+
+STATE = (
+    b'{"policyName":"static","defaultCpuSet":"0,3","entries":{"u1":{"a":"1","b":"2,4-5"},"u2":{"c":""}},"checksum":1}'
+)
+
+
+def test_the_state_file() -> None:
+    state = read_state(STATE)
+    assert (state.policy, state.static, state.default_cpus) == ("static", True, "0,3")
+    assert state.by_container == {("u1", "a"): "1", ("u1", "b"): "2,4-5", ("u2", "c"): ""}
+    assert state.exclusive == {"u1": "1-2,4-5", "u2": ""}
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (b"", "truncated"),
+        (b"{}", "policyName"),
+        (b'{"policyName":"static","defaultCpuSet":"a"}', "defaultCpuSet"),
+        (b'{"policyName":"static","entries":{"u":{"c":"9-1"}}}', "entries.u.c"),
+    ],
+)
+def test_state_files_that_are_none(text: bytes, says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        read_state(text)
+
+
+async def test_the_file_is_watched_and_a_bad_one_keeps_the_last(tmp_path: Path) -> None:
+    path = tmp_path / "cpu_manager_state"
+    changes: list[CPUManagerState] = []
+    file = CPUManagerFile(asyncio.get_running_loop(), path, lambda: changes.append(file.current))
+    file.start()
+    assert (file.current, file.problem, file.watched) == (CPUManagerState(), "", True)
+    for text, policy, problem in ((STATE, "static", ""), (b"{", "static", str(path)), (STATE, "static", "")):
+        path.with_suffix(".new").write_bytes(text)
+        path.with_suffix(".new").rename(path)  # as kubelet does
+        await asyncio.sleep(0.02)
+        assert file.current.policy == policy
+        assert problem in file.problem and bool(file.problem) == bool(problem)
+    path.unlink()
+    await asyncio.sleep(0.02)
+    assert [state.policy for state in changes] == ["static", "none"]
+    file.close()

@@ -1,0 +1,92 @@
+"""Short ways to say a machine, pods that run on it, and a snapshot of both."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from koord.host.topology import CPU, Topology
+from koord.model.priority import PriorityClass
+from koord.model.qos import KubeQoS, QoSClass
+from qosd.hooks.context import PodContext, Stage
+from qosd.hooks.edits import Resources
+from qosd.hooks.rules import Rules
+from qosd.snapshot import ContainerView, NodeSnapshot, PodView
+from tests.qosd.pods import pod
+
+READY, NOT_READY = "SANDBOX_READY", "SANDBOX_NOTREADY"
+RUNNING, EXITED = "CONTAINER_RUNNING", "CONTAINER_EXITED"
+
+
+def machine(cpus: int = 16, nodes: int = 1, smt: bool = False) -> Topology:
+    """``cpus`` spread over ``nodes`` sockets of one memory node each; with ``smt`` CPU n's sibling is n + half."""
+    cores = cpus // 2 if smt else cpus
+    per_node = cores // nodes
+    made = [(n, n % cores, min(n % cores // per_node, nodes - 1)) for n in range(cpus)]
+    return Topology(tuple(CPU(id=n, core=core, socket=node, node=node, l3=node) for n, core, node in made))
+
+
+def view(
+    name: str,
+    qos: str = "",
+    tier: str = "Burstable",
+    *,
+    state: str = READY,
+    asked: Resources | None = None,
+    containers: Sequence[tuple[str, str]] = (("main", RUNNING),),
+    container_asked: Resources | None = None,
+    memory_request_bytes: int | None = None,
+    cpus: str = "",
+    **said: Any,
+) -> PodView:
+    """A pod of namespace ``default`` with a sandbox and ``containers`` (name, state); ``cpus`` are bound to it."""
+    if cpus:
+        said["STATUS"] = {"cpuset": cpus}
+    context = named(name, pod(qos, tier, Stage.RUN_SANDBOX, "", asked=asked, **said))
+    group = f"{context.request.cgroup_parent.rpartition('/')[0]}/pod{name}"
+    sandbox = ContainerView(f"s-{name}", "", f"{group}/s-{name}", state, Resources(), {}, is_sandbox=True)
+    made = [
+        ContainerView(f"c-{name}-{one}", one, f"{group}/{one}", its, container_asked or Resources(), {})
+        for one, its in containers
+    ]
+    return PodView(
+        uid=name,
+        namespace="default",
+        name=name,
+        sandbox_id=sandbox.id,
+        state=state,
+        group=group,
+        context=context,
+        kube_qos=context.kube_qos or KubeQoS.BURSTABLE,
+        qos=context.raw_qos or QoSClass.LS,
+        qos_source="label",
+        priority_class=PriorityClass.PROD,
+        sub_priority=0,
+        containers=(sandbox, *made),
+        memory_request_bytes=memory_request_bytes,
+    )
+
+
+def named(name: str, context: PodContext) -> PodContext:
+    """The same pod under another name, which is its UID too."""
+    return structs.replace(context, request=structs.replace(context.request, name=name, uid=name))
+
+
+def snapshot(rules: Rules, *pods: PodView, topology: Topology | None = None) -> NodeSnapshot:
+    return NodeSnapshot(
+        tick=1,
+        wall_ns=0,
+        monotonic_ns=0,
+        rules=rules,
+        topology=topology or machine(),
+        pods=pods,
+        values={},
+        ages_s={"pods": 0.0},
+    )
+
+
+def on_v1(rules: Rules) -> Rules:
+    return replace(rules, host=replace(rules.host, cgroup_version=1))

@@ -1,0 +1,258 @@
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from koord.model.priority import PriorityClass
+from koord.model.qos import KubeQoS, QoSClass
+from qosd.hooks.context import PodContext, Request, Stage
+from qosd.hooks.edits import Resources
+from qosd.hooks.rules import Rules
+from qosd.predict import checkpoint
+from qosd.predict.bank import NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
+from qosd.predict.reclaimable import Amount, Settings, predict
+from qosd.predict.trainer import Trainer
+from qosd.predict.workload import workload_name
+from qosd.snapshot import NodeSnapshot, PodView
+
+GIB = float(2**30)
+START_S = 1_790_000_000.0
+DAY_S = 24 * 3600.0
+SETTINGS = Settings()
+
+
+def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int = 4000, gib: int = 8) -> PodView:
+    request = Request(
+        stage=Stage.RUN_SANDBOX, namespace="shop", name=name, uid=name, labels={}, annotations={},
+        cgroup_parent=f"/kubepods/pod{name}", asked=Resources(),
+    )  # fmt: skip
+    return PodView(
+        uid=name, namespace="shop", name=name, sandbox_id=f"s-{name}", state="SANDBOX_READY",
+        group=f"/kubepods/pod{name}",
+        context=PodContext.read(request), kube_qos=KubeQoS.GUARANTEED, qos=QoSClass.LS, qos_source="test",
+        priority_class=priority, sub_priority=0, containers=(), cpu_request_milli=cpu_milli,
+        memory_request_bytes=gib * 2**30,
+    )  # fmt: skip
+
+
+def snapshot(
+    at_s: float, pods: Sequence[PodView], cpu: Mapping[str, float], system: float | None = 0.5
+) -> NodeSnapshot:
+    """Every subject of ``cpu`` uses a GiB per core."""
+    used = {"pod": cpu, "node": {"": cpu[""]} if "" in cpu else {}, "node_system": {"": system} if system else {}}
+    values = {f"{scope}_cpu_usage_cores": cores for scope, cores in used.items()}
+    values |= {f"{scope}_memory_usage_bytes": {k: v * GIB for k, v in cores.items()} for scope, cores in used.items()}
+    ns = int(at_s * 1e9)
+    return NodeSnapshot(
+        tick=0, wall_ns=ns, monotonic_ns=ns, rules=Rules(), topology=None, pods=tuple(pods), values=values, ages_s={},  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def fed(
+    bank: Bank, pods: Sequence[PodView], cpu: Mapping[str, float], hours: float, system: float | None = 0.5
+) -> float:
+    """Observe for ``hours`` at a tick every 6 s; the Unix time at the end."""
+    trainer, at_s = Trainer(bank), START_S
+    while at_s < START_S + hours * 3600:
+        trainer.observe(snapshot(at_s, pods, cpu, system))
+        at_s += 6
+    return at_s
+
+
+# training
+
+
+def test_a_minute_without_measurements_teaches_nothing() -> None:
+    bank, web = Bank(), pod("web")
+    fed(bank, [web], {}, hours=0.1, system=None)
+    assert set(bank) == {class_key(each) for each in PriorityClass} - {class_key(PriorityClass.PROD)}
+
+
+def test_an_unreadable_pod_keeps_its_class_untrained_and_no_other() -> None:
+    bank, web, batch = Bank(), pod("web"), pod("batch", PriorityClass.BATCH)
+    fed(bank, [web, batch], {"/kubepods/podbatch": 1.0, "": 3.0}, hours=0.1)
+    assert class_key(PriorityClass.PROD) not in bank
+    assert pod_key("web") not in bank
+    assert {class_key(PriorityClass.BATCH), pod_key("batch"), NODE, SYSTEM} <= set(bank)
+
+
+def test_a_class_learns_the_sum_of_its_pods() -> None:
+    bank, pods = Bank(), [pod("a"), pod("b")]
+    fed(bank, pods, {"/kubepods/poda": 1.0, "/kubepods/podb": 3.0}, hours=0.1)
+    model = bank.get(class_key(PriorityClass.PROD))
+    assert model is not None
+    assert model.cpu.percentile(0.95) == pytest.approx(4.217129, rel=1e-5)
+
+
+def test_too_few_ticks_are_no_minute() -> None:
+    bank, trainer = Bank(), Trainer(Bank())
+    for at_s in (START_S, START_S + 30, START_S + 61):
+        trainer.observe(snapshot(at_s, [pod("web")], {"/kubepods/podweb": 1.0}))
+    assert len(bank) == 0
+
+
+def test_a_model_without_samples_goes_and_its_workload_stays() -> None:
+    bank = Bank()
+    now_s = fed(bank, [pod("web-5d4f8c7b9-x2x4z")], {"/kubepods/podweb-5d4f8c7b9-x2x4z": 1.0}, hours=0.1)
+    bank.expire(now_s - DAY_S)
+    assert pod_key("web-5d4f8c7b9-x2x4z") in bank
+    bank.expire(now_s + 3600)
+    assert set(bank) == {workload_key("shop", "web")}
+    bank.expire(now_s + 15 * DAY_S)
+    assert len(bank) == 0
+
+
+@pytest.mark.parametrize(
+    ("pod_name", "workload"),
+    [
+        ("web", "web"),
+        ("web-5d4f8c7b9-x2x4z", "web"),
+        ("my-web-6b7d9f8c45-bc2df", "my-web"),
+        ("node-exporter-7xk2p", "node-exporter"),
+        ("mysql-0", "mysql"),
+        ("mysql-12345", "mysql"),
+        ("kube-proxy", "kube-proxy"),
+        ("-", "-"),
+    ],
+)
+def test_workload_names(pod_name: str, workload: str) -> None:
+    assert workload_name(pod_name) == workload
+
+
+# confidence
+
+
+@pytest.mark.parametrize(("hours", "confidence"), [(0.0, 0.0), (12, 0.5), (24, 0.75), (36, 0.875)])
+def test_confidence_grows_with_what_was_learnt(hours: float, confidence: float) -> None:
+    bank = Bank()
+    for minute in range(int(hours * 60)):
+        bank.add("m", 1.0, GIB, START_S + minute * 60)
+    model = bank.get("m")
+    assert (model.confidence(START_S + hours * 3600) if model else 0.0) == pytest.approx(confidence, abs=0.001)
+    assert confidence_after(hours * 3600) == pytest.approx(confidence)
+
+
+def test_confidence_fades_when_samples_stay_away() -> None:
+    bank = Bank()
+    now_s = fed(bank, [], {"": 1.0}, hours=24)
+    model = bank.get(NODE)
+    assert model is not None
+    assert model.confidence(now_s + DAY_S / 2) == pytest.approx(model.confidence(now_s) / 2)
+
+
+# reclaimable
+
+
+NODE_SIZE = Amount(32_000, 64 * GIB)
+CPU_4 = 4.217129 * 1000 * 1.1  # what a pod that uses 4 cores is predicted to need at most
+CPU_HALF = 0.539464 * 1000 * 1.1
+
+
+def test_nothing_is_reclaimable_before_models_have_learnt() -> None:
+    bank, web = Bank(), pod("web")
+    now_s = fed(bank, [web], {"/kubepods/podweb": 1.0}, hours=2)
+    found = predict(bank, [web], NODE_SIZE, now_s, SETTINGS)
+    assert found.reclaimable == Amount()
+    assert found.peak == Amount(4000, 8 * GIB)
+    assert found.unpredicted == ("shop/web",)
+    assert 0 < found.confidence < 0.2
+
+
+def test_a_pod_offers_what_it_requested_above_its_peak() -> None:
+    bank, web = Bank(), pod("web", cpu_milli=8000)
+    now_s = fed(bank, [web], {"/kubepods/podweb": 4.0, "": 4.5}, hours=25)
+    found = predict(bank, [web], NODE_SIZE, now_s, SETTINGS)
+    # by class: 8000 - system 0.5 cores - prod 4 cores
+    assert found.reclaimable.cpu_milli == pytest.approx(8000 - CPU_4 - CPU_HALF, rel=1e-4)
+    assert found.peak.cpu_milli == pytest.approx(CPU_4 + CPU_HALF, rel=1e-4)
+    assert found.unpredicted == ()
+    assert found.confidence > 0.75
+
+
+def test_never_more_than_the_node_has_left() -> None:
+    bank, web = Bank(), pod("web", cpu_milli=8000)
+    now_s = fed(bank, [web], {"/kubepods/podweb": 4.0}, hours=25)
+    found = predict(bank, [web], Amount(5_500, 64 * GIB), now_s, SETTINGS)
+    assert found.reclaimable.cpu_milli == pytest.approx(5500 - CPU_4 - CPU_HALF, rel=1e-4)
+
+
+def test_a_new_pod_of_a_known_workload_is_predicted_at_once() -> None:
+    bank, old = Bank(), pod("web-5d4f8c7b9-x2x4z", cpu_milli=8000)
+    now_s = fed(bank, [old], {old.group: 4.0}, hours=25)
+    found = predict(bank, [pod("web-6b7d9f8c45-bc2df", cpu_milli=8000)], NODE_SIZE, now_s, SETTINGS)
+    assert found.unpredicted == ()
+    assert found.reclaimable.cpu_milli > 0
+
+
+@pytest.mark.parametrize("priority", [PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE])
+def test_other_classes_offer_nothing(priority: PriorityClass) -> None:
+    bank, job = Bank(), pod("job", priority)
+    now_s = fed(bank, [job], {"/kubepods/podjob": 0.1}, hours=25)
+    assert predict(bank, [job], NODE_SIZE, now_s, SETTINGS).reclaimable == Amount()
+
+
+# checkpoints
+
+
+def test_without_a_file_there_are_no_models(tmp_path: Path) -> None:
+    bank = Bank()
+    assert checkpoint.load(bank, tmp_path / "models.json") == ()
+    assert len(bank) == 0
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("", "not JSON"),
+        ("{", "not JSON"),
+        ("[" * 100_000, "not JSON"),
+        ("[]", "version None"),
+        ('{"version": 2, "models": {}}', "version 2, this daemon reads 1"),
+    ],
+)
+def test_an_unusable_file_is_kept_aside(tmp_path: Path, content: str, why: str) -> None:
+    file = tmp_path / "models.json"
+    file.write_text(content)
+    with pytest.raises(checkpoint.CheckpointUnusable, match=why):
+        checkpoint.load(Bank(), file)
+    assert (tmp_path / "models.json.unreadable").read_text() == content
+    assert not file.exists()
+
+
+def test_one_bad_model_costs_itself_only(tmp_path: Path) -> None:
+    file, bank, again = tmp_path / "models.json", Bank(), Bank()
+    fed(bank, [], {"": 1.0}, hours=0.2)
+    checkpoint.write(checkpoint.encode(bank), file)
+    document = json.loads(file.read_text())
+    document["models"] |= {"pod/x": {"cpu": 1}, "pod/y": None}
+    document["models"][SYSTEM]["cpu"]["weights"] = {"999": 1}
+    file.write_text(json.dumps(document))
+    problems = checkpoint.load(again, file)
+    assert len(problems) == 3
+    assert set(again) == set(bank) - {SYSTEM}
+
+
+def test_models_come_back(tmp_path: Path) -> None:
+    file, bank, again = tmp_path / "state" / "models.json", Bank(), Bank()
+    now_s = fed(bank, [pod("web")], {"/kubepods/podweb": 4.0, "": 5.0}, hours=25)
+    checkpoint.write(checkpoint.encode(bank), file)
+    assert checkpoint.load(again, file) == ()
+    before, after = (predict(one, [pod("web")], NODE_SIZE, now_s, SETTINGS) for one in (bank, again))
+    assert replace(after, confidence=before.confidence) == before
+    assert after.confidence == pytest.approx(before.confidence)
+    assert os.listdir(file.parent) == ["models.json"]
+
+
+def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
+    file, bank = tmp_path / "models.json", Bank()
+    checkpoint.write(checkpoint.encode(bank), file)
+    before = file.read_bytes()
+    (tmp_path / "models.json.tmp").mkdir()
+    with pytest.raises(OSError):
+        checkpoint.write(checkpoint.encode(bank), file)
+    assert file.read_bytes() == before

@@ -1,0 +1,149 @@
+"""Prometheus text: one family per metric, upstream's names with upstream's labels, and no series of what is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from koord.model.slo import HostApplication
+from qosd.sense import table
+from qosd.sense.exposition import Exposition, docs_table
+from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.scene import Roster
+from tests.qosd.sense.trees import TIERS, World, pod
+
+POD = pod("p", containers=("main",))
+APP = HostApplication(name='ap"p\n\\', priority="koord-prod", qos="LS")
+ROSTER = Roster.of((POD,), TIERS, (APP,))
+CONTAINER = POD.containers[1].group
+POD_LABELS = {"namespace": "default", "pod": "p", "uid": "uid-p"}
+UPSTREAM_POD = {"node": "n1", "pod_uid": "uid-p", "pod_name": "p", "pod_namespace": "default"}
+UPSTREAM_CONTAINER = UPSTREAM_POD | {"container_id": "cri-o://p-main", "container_name": "main"}
+SOME_AVG60 = {"psi_resource_type": "mem", "psi_precision": "avg60", "psi_degree": "some"}
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    world = World(tmp_path, 2)
+
+    def put(panel: Panel, subject: str, **values: float) -> None:
+        row = tuple(values.get(metric.name, NO_SAMPLE) for metric in panel.metrics)
+        world.store.put(panel, 1, {subject: row})
+
+    put(table.NODE, "", node_cpu_usage_cores=1.25, node_memory_usage_bytes=2.0**40 + 1)
+    put(table.GROUPS[Scope.POD], POD.group, pod_cpu_usage_cores=0.5)
+    put(table.GROUPS[Scope.CONTAINER], CONTAINER, container_cpu_usage_cores=0.25)
+    put(table.GROUPS[Scope.TIER], TIERS.besteffort, tier_cpu_usage_cores=0.75)
+    put(table.GROUPS[Scope.HOST_APP], APP.name, host_app_cpu_usage_cores=3.0, host_app_memory_usage_bytes=7.0)
+    put(table.BEST_EFFORT, "", node_be_cpu_usage_cores=0.75)
+    put(
+        table.PRESSURE[Scope.CONTAINER],
+        CONTAINER,
+        container_memory_pressure_some_avg60_percent=1.5,
+        container_cpu_pressure_full_avg10_percent=2.5,
+    )
+    put(table.PRESSURE[Scope.POD], POD.group, pod_memory_pressure_some_avg60_percent=4.5)
+    put(table.CYCLES, CONTAINER, container_window_cycles=9.0, container_window_instructions=3.0)
+    put(table.RESCTRL, "LS/1", cache_llc_occupancy_bytes=64.0, cache_mbm_local_bytes=128.0)
+    put(table.DISKS, "sda", disk_busy_ratio=0.5)
+    put(table.NUMA, "2", numa_cpu_usage_cores=0.5)
+    put(table.COLLECTORS, "node", collector_duration_us=50.0)
+    return world
+
+
+def samples(world: World, roster: Roster = ROSTER) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = Exposition(world.store, "n1", lambda: "cri-o").render(roster).decode()
+    found = [one for family in text_string_to_metric_families(text) for one in family.samples]
+    by_key = {(one.name, frozenset(one.labels.items())): one.value for one in found}
+    assert len(by_key) == len(found)
+    return by_key
+
+
+@pytest.mark.parametrize(
+    ("name", "labels", "value"),
+    [
+        ("koord_qosd_node_cpu_usage_cores", {}, 1.25),
+        ("koord_qosd_node_memory_usage_bytes", {}, 2.0**40 + 1),
+        ("koord_qosd_pod_cpu_usage_cores", POD_LABELS, 0.5),
+        (
+            "koord_qosd_container_cpu_usage_cores",
+            POD_LABELS | {"container": "main", "container_id": "p-main"},
+            0.25,
+        ),
+        ("koord_qosd_tier_cpu_usage_cores", {"tier": "/kubepods/besteffort"}, 0.75),
+        ("koord_qosd_host_app_cpu_usage_cores", {"host_app": APP.name}, 3.0),
+        ("koord_qosd_numa_cpu_usage_cores", {"numa_node": "2"}, 0.5),
+        ("koord_qosd_disk_busy_ratio", {"device": "sda"}, 0.5),
+        ("koord_qosd_cache_llc_occupancy_bytes", {"group": "LS", "cache_id": "1"}, 64.0),
+        ("koord_qosd_collector_duration_us", {"collector": "node"}, 50.0),
+        ("koordlet_node_used_cpu_cores", {"node": "n1"}, 1.25),
+        ("koordlet_be_suppress_be_used_cpu_cores", {"node": "n1"}, 0.75),
+        ("koordlet_container_psi", UPSTREAM_CONTAINER | SOME_AVG60 | {"cpu_full_supported": "true"}, 1.5),
+        ("koordlet_pod_psi", UPSTREAM_POD | SOME_AVG60 | {"cpu_full_supported": "false"}, 4.5),
+        ("koordlet_container_cpi", UPSTREAM_CONTAINER | {"cpi_field": "cycles"}, 9.0),
+        ("koordlet_container_cpi", UPSTREAM_CONTAINER | {"cpi_field": "instructions"}, 3.0),
+        ("koordlet_resctrl_llc_occupancy", {"node": "n1", "qos": "LS", "cache_id": "1"}, 64.0),
+        (
+            "koordlet_resctrl_memory_bandwidth",
+            {"node": "n1", "qos": "LS", "cache_id": "1", "mb_type": "mbm_local_bytes"},
+            128.0,
+        ),
+        (
+            "koordlet_host_application_resource_usage",
+            {
+                "node": "n1",
+                "host_application_name": APP.name,
+                "priority_class": "koord-prod",
+                "qos": "LS",
+                "resource": "memory",
+            },
+            7.0,
+        ),
+    ],
+)
+def test_a_sample_and_its_labels(world: World, name: str, labels: dict[str, str], value: float) -> None:
+    assert samples(world)[name, frozenset(labels.items())] == value
+
+
+def test_what_is_gone_has_no_series(world: World) -> None:
+    world.store.drop(Scope.POD, {POD.group})
+    world.store.drop(Scope.CONTAINER, {CONTAINER})
+    assert not [key for key in samples(world) if "pod" in key[0] or "container" in key[0]]
+
+
+def test_a_pod_that_went_between_sampling_and_rendering_is_left_out(world: World) -> None:
+    assert not [key for key in samples(world, Roster()) if "pod" in key[0] or "container" in key[0]]
+
+
+def test_nothing_measured_is_an_empty_page(tmp_path: Path) -> None:
+    assert Exposition(World(tmp_path, 2).store, "n1", lambda: "containerd").render(Roster()) == b""
+
+
+def test_every_family_has_its_help_and_type_once(world: World) -> None:
+    lines = Exposition(world.store, "n1", lambda: "cri-o").render(ROSTER).decode().splitlines()
+    heads = [tuple(line.split(None, 3)[1:3]) for line in lines if line.startswith("#")]
+    assert len(heads) == len(set(heads))
+    kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
+    assert kinds["koord_qosd_cache_mbm_local_bytes"] == "counter" and kinds["koord_qosd_disk_busy_ratio"] == "gauge"
+
+
+UPSTREAM = """
+node_used_cpu_cores node_used_memory_bytes be_suppress_ls_used_cpu_cores be_suppress_be_used_cpu_cores
+host_application_resource_usage container_cpi container_psi pod_psi resctrl_llc_occupancy resctrl_memory_bandwidth
+"""
+
+
+def test_upstreams_names_of_what_is_measured_are_all_exported() -> None:
+    names = {metric.koordlet.name for metric in table.METRICS if metric.koordlet}
+    assert names == set(UPSTREAM.split())
+
+
+def test_the_documentation_names_every_metric_once() -> None:
+    text = docs_table()
+    lines = text.splitlines()[2:]
+    assert all(line.count(" | ") == 6 for line in lines)
+    said = sum(line.split("|")[1].count("/") + 1 for line in lines)
+    assert said == len(table.METRICS)
+    assert "(tier/pod/container/host_app)`_cpu_usage_cores`" in text

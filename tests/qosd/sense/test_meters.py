@@ -1,0 +1,155 @@
+"""What a cgroup uses, on both cgroup versions: first sight, rates, resets, and directories that come and go."""
+
+from __future__ import annotations
+
+import math
+import shutil
+from pathlib import Path
+
+import pytest
+
+from qosd.sense.meters import REFRESH_TICKS, Meter
+from tests.qosd.sense.trees import MEMORY, World
+
+GROUP = "/kubepods/podx/c"
+NAN = math.nan
+MEMORY_FIGURES = (1203.0, 1260.0, 950.0)
+
+
+@pytest.fixture(params=[1, 2])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path, request.param)
+
+
+def meter(world: World, phase: int = 0) -> Meter:
+    return Meter(world.tree, GROUP, world.files, world.clock, phase)
+
+
+def same(row: tuple[float, ...] | None, *expected: float) -> bool:
+    return row is not None and list(row) == pytest.approx(list(expected), nan_ok=True)
+
+
+def test_a_cgroup_that_is_not_there(world: World) -> None:
+    assert meter(world).sample() is None
+
+
+def test_the_first_sight_has_no_rate(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    assert same(meter(world).sample(), NAN, NAN, NAN, *MEMORY_FIGURES, NAN)
+
+
+@pytest.mark.parametrize(
+    ("throttled", "ratio", "us_per_s"),
+    [("10 1 1000", 0.0, 0.0), ("20 6 51000", 0.5, 25_000.0), ("30 1 1000", 0.0, 0.0), ("5 0 0", NAN, NAN)],
+)
+def test_rates(world: World, throttled: str, ratio: float, us_per_s: float) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000, throttled="10 1 1000")
+    one = meter(world)
+    one.sample()
+    world.clock.advance(2)
+    memory = MEMORY | {"active_file": 107, "workingset_refault_anon": 4, "workingset_refault_file": 6}
+    world.usage(GROUP, 8_000_000, memory, charged=1100, throttled=throttled)
+    assert same(one.sample(), 1.5, ratio, us_per_s, 1203, 1360, 1050, 5.0)
+
+
+def test_nothing_happened(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000, throttled="10 1 1000")
+    one = meter(world)
+    one.sample()
+    world.clock.advance(1)
+    assert same(one.sample(), 0.0, 0.0, 0.0, *MEMORY_FIGURES, 0.0)
+
+
+@pytest.mark.parametrize("elapsed_s", [0, -1])
+def test_a_clock_that_does_not_advance_drops_the_rates(world: World, elapsed_s: int) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    one = meter(world)
+    one.sample()
+    world.clock.advance(elapsed_s)
+    world.usage(GROUP, 6_000_000, MEMORY, charged=1000, throttled="1 1 1")
+    row = one.sample()
+    assert row is not None and math.isnan(row[0]) and row[3] == 1203
+
+
+def test_a_counter_that_fell_is_a_new_base(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    one = meter(world)
+    one.sample()
+    rates = []
+    for cpu_us in (1_000_000, 2_000_000):
+        world.clock.advance(1)
+        world.usage(GROUP, cpu_us, MEMORY, charged=1000)
+        row = one.sample()
+        rates.append(row[0] if row else None)
+    assert rates == pytest.approx([NAN, 1.0], nan_ok=True)
+
+
+def test_a_cgroup_made_anew_starts_afresh_even_if_its_counters_are_higher(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    one = meter(world)
+    one.sample()
+    for name in ("cgroup",):
+        shutil.move(world.root / name, world.root / "old")
+    world.files.close()  # the kernel's own files end by themselves
+    world.clock.advance(1)
+    world.usage(GROUP, 9_000_000, MEMORY, charged=2000)
+    assert same(one.sample(), NAN, NAN, NAN, 1203, 1260, 1950, NAN)
+
+
+def test_a_cgroup_that_goes_and_comes_back(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    one = meter(world)
+    one.sample()
+    shutil.rmtree(world.root / "cgroup")
+    world.files.close()
+    assert [one.sample() for _ in range(3)] == [None] * 3
+    world.usage(GROUP, 9_000_000, MEMORY, charged=1000)
+    assert same(one.sample(), NAN, NAN, NAN, *MEMORY_FIGURES, NAN)
+
+
+def test_without_memory_files_the_cpu_is_there(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY)
+    world.path(GROUP, "memory.stat").unlink()
+    world.path(GROUP, "memory.usage_in_bytes" if world.version == 1 else "memory.current").unlink()
+    one = meter(world)
+    one.sample()
+    world.clock.advance(1)
+    world.usage(GROUP, 6_000_000, MEMORY, charged=1000)
+    assert same(one.sample(), 1.0, 0.0, 0.0, *MEMORY_FIGURES, NAN)
+
+
+def test_a_memory_stat_without_its_keys_has_no_figures(world: World) -> None:
+    world.usage(GROUP, 5_000_000, {}, charged=1000)
+    assert same(meter(world).sample(), NAN, NAN, NAN, NAN, NAN, NAN, NAN)
+
+
+@pytest.mark.parametrize("phase", range(REFRESH_TICKS))
+def test_what_moved_at_the_same_charge_is_seen_within_the_refresh(world: World, phase: int) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    one = meter(world, phase)
+    one.sample()
+    world.usage(GROUP, 5_000_000, MEMORY | {"active_anon": 250, "active_file": 0}, charged=1000)
+    seen = [row[3] for _ in range(REFRESH_TICKS) if (row := one.sample())]
+    assert seen[-1] == 1253
+
+
+def test_a_quota_that_came_later_is_seen_within_the_refresh(tmp_path: Path) -> None:
+    world = World(tmp_path, 1)
+    world.usage(GROUP, 0, MEMORY)
+    one = meter(world)
+    ratios = []
+    for second in range(1, 2 * REFRESH_TICKS):
+        world.clock.advance(1)
+        world.usage(GROUP, second * 1000, MEMORY, throttled=f"{10 * second} {5 * second} 0")
+        row = one.sample()
+        ratios.append(row[1] if row else None)
+    assert ratios[-REFRESH_TICKS:] == [0.5] * REFRESH_TICKS
+
+
+def test_the_descriptors_are_those_of_the_paths(world: World) -> None:
+    world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
+    one = meter(world)
+    one.sample()
+    assert len(world.files) == len(one.paths)
+    world.files.drop(one.paths)
+    assert len(world.files) == 0

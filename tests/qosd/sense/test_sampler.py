@@ -1,0 +1,224 @@
+"""Isolation of collectors, their back-off and health, and that nothing is left of what is gone."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from koord.host.reader import KeptFiles
+from koord.model.slo import HostApplication
+from qosd.sense import table
+from qosd.sense.build import Host, Sense, build
+from qosd.sense.metric import Panel, Scope
+from qosd.sense.sampler import Sampler
+from qosd.sense.scene import Tiers
+from qosd.sense.tick import Batch, NotApplicable, Tick
+from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
+
+
+@pytest.fixture(params=[1, 2])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
+    return World(tmp_path, request.param)
+
+
+class Scripted:
+    """A collector that does what it is told at each run; runs are noted by the clock's second."""
+
+    panels: Sequence[Panel] = (table.DISKS,)
+
+    def __init__(
+        self, world: World, does: Callable[[int], Batch], name: str = "scripted", period_s: float = 1.0
+    ) -> None:
+        self.name, self.period_s = name, period_s
+        self._world, self._does = world, does
+        self._began = world.clock()
+        self.runs: list[float] = []
+
+    def collect(self, tick: Tick) -> Batch:
+        self.runs.append((tick.at_ns - self._began) / 1e9)
+        return self._does(len(self.runs))
+
+    def close(self) -> None:
+        self.runs.append(-1)
+
+
+def row_of(value: float) -> Batch:
+    return [(table.DISKS, {"sda": (value,) * 6})]
+
+
+def run(world: World, sampler: Sampler, seconds: int, step_s: float = 1.0) -> None:
+    for _ in range(round(seconds / step_s)):
+        sampler.sample((), TIERS)
+        world.clock.advance(step_s)
+
+
+def fails(error: Exception) -> Callable[[int], Batch]:
+    def does(run: int) -> Batch:
+        raise error
+
+    return does
+
+
+@pytest.mark.parametrize("error", [OSError(5, "I/O error", "/x"), ValueError("bad"), KeyError("k"), MemoryError()])
+def test_a_collector_that_fails_costs_nobody_else_a_sample(world: World, error: Exception) -> None:
+    bad = Scripted(world, fails(error), "bad")
+    good = Scripted(world, lambda run: row_of(float(run)), "good")
+    sampler = Sampler([bad, good], world.store, world.clock)
+    run(world, sampler, 5)
+    assert good.runs == [0, 1, 2, 3, 4]
+    assert world.store.value("disk_busy_ratio", "sda") == 5.0
+    health = sampler.health()
+    assert health["bad"].last_success_ns is None and type(error).__name__ in health["bad"].last_error
+    assert (health["good"].failures, health["good"].last_error) == (0, "")
+    assert world.store.value("collector_failures", "bad") == health["bad"].failures == len(bad.runs)
+
+
+def test_it_waits_twice_as_long_each_time_and_at_most_a_minute(world: World) -> None:
+    bad = Scripted(world, fails(ValueError("bad")))
+    run(world, Sampler([bad], world.store, world.clock), 200)
+    assert bad.runs == [0, 2, 6, 14, 30, 62, 122, 182]
+
+
+def test_it_recovers(world: World) -> None:
+    def does(run: int) -> Batch:
+        if run < 3:
+            raise ValueError("not yet")
+        return row_of(1.0)
+
+    one = Scripted(world, does)
+    sampler = Sampler([one], world.store, world.clock)
+    run(world, sampler, 10)
+    assert one.runs == [0, 2, 6, 7, 8, 9]
+    assert sampler.health()["scripted"].failures == 0
+    assert sampler.ages_s(world.clock()) == {"scripted": 1.0}
+
+
+def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> None:
+    one = Scripted(world, fails(NotApplicable("no resctrl mount")), period_s=10.0)
+    sampler = Sampler([one], world.store, world.clock)
+    run(world, sampler, 130)
+    assert one.runs == [0, 60, 120]
+    health = sampler.health()["scripted"]
+    assert (health.disabled_reason, health.failures, health.last_error) == ("no resctrl mount", 0, "")
+    assert world.store.value("collector_disabled", "scripted") == 1.0
+    assert sampler.ages_s(world.clock()) == {}
+
+
+def test_a_slow_run_is_an_overrun_and_earns_a_rest(world: World) -> None:
+    def does(run: int) -> Batch:
+        if run == 1:
+            world.clock.advance(0.4)
+        return row_of(1.0)
+
+    slow, other = Scripted(world, does), Scripted(world, lambda run: row_of(2.0), "other")
+    sampler = Sampler([slow, other], world.store, world.clock)
+    run(world, sampler, 7)
+    health = sampler.health()
+    assert (health["scripted"].overruns, health["other"].overruns) == (1, 0)
+    assert [round(second, 1) for second in slow.runs] == [0.0, 4.4, 5.4, 6.4]
+    assert len(other.runs) == 7
+
+
+@pytest.mark.parametrize(
+    ("period_s", "step_s", "runs"), [(1.0, 1.0, 20), (1.0, 0.05, 21), (5.0, 1.0, 4), (10.0, 1.0, 2), (1.0, 2.0, 10)]
+)
+def test_periods(world: World, period_s: float, step_s: float, runs: int) -> None:
+    one = Scripted(world, lambda run: row_of(1.0), period_s=period_s)
+    run(world, Sampler([one], world.store, world.clock), 20, step_s)
+    assert len(one.runs) == runs
+
+
+def test_jitter_of_the_ticks_skips_no_run(world: World) -> None:
+    one = Scripted(world, lambda run: row_of(1.0))
+    sampler = Sampler([one], world.store, world.clock)
+    for early in (0.0, 0.02, -0.04, 0.05, -0.03) * 6:
+        world.clock.advance(1 + early)
+        sampler.sample((), TIERS)
+    assert len(one.runs) == 30
+
+
+def test_a_sample_that_cannot_be_renewed_is_withdrawn_in_the_end(world: World) -> None:
+    def does(run: int) -> Batch:
+        if run > 1:
+            raise ValueError("gone")
+        return row_of(7.0)
+
+    sampler = Sampler([Scripted(world, does)], world.store, world.clock)
+    seen = []
+    for _ in range(40):
+        sampler.sample((), TIERS)
+        seen.append(world.store.value("disk_busy_ratio", "sda"))
+        world.clock.advance(1)
+    assert seen[:8] == [7.0] * 8 and seen[-1] is None
+    assert world.store.series("disk_busy_ratio", "sda")
+
+
+def sense_of(world: World, limit: int = 10_000) -> tuple[Sense, KeptFiles, list[str]]:
+    said: list[str] = []
+    files = KeptFiles(limit, said.append)
+    return build(Host(world.tree, tuple, 100, 4096), files, world.clock), files, said
+
+
+def test_all_collectors_are_built_and_an_empty_host_disables_or_empties_them(world: World) -> None:
+    sense, _, _ = sense_of(world)
+    sense.sampler.sample((), Tiers())
+    health = sense.sampler.health()
+    assert set(health) == {panel.source for panel in table.PANELS} - {"collectors", "prediction"}
+    assert not [name for name, one in health.items() if one.last_error]
+
+
+def test_descriptors_run_out(world: World) -> None:
+    app = HostApplication(name="app")
+    sense, files, said = sense_of(world, limit=2)
+    for second in range(3):
+        world.usage("/app", second * 500_000, MEMORY, charged=1000)
+        sense.sampler.sample((), TIERS, (app,))
+        world.clock.advance(1)
+    assert world.store is not sense.store and sense.store.value("host_app_cpu_usage_cores", "app") == 0.5
+    assert len(files) == 2 and len(said) == 1
+
+
+def churn(world: World, sense: Sense, number: int) -> str:
+    """Four pods with two cgroups each, for one to three batches; the cgroup of the last."""
+    pods = tuple(pod(f"{number}-{other}") for other in range(4))
+    for one in pods:
+        for group in (one.group, one.containers[1].group):
+            world.usage(group, 5_000_000, MEMORY, charged=1000)
+            world.write(group, cpu_pressure="some avg10=0 avg60=0 avg300=0 total=0\n")
+    for _ in range(1 + number % 3):
+        sense.sampler.sample(pods, TIERS)
+        world.clock.advance(1)
+    assert sense.store.value("pod_memory_usage_bytes", pods[-1].group) == 1203.0
+    return pods[-1].group
+
+
+def test_a_thousand_pods_come_and_go_and_leave_nothing(world: World) -> None:
+    sense, files, _ = sense_of(world)
+    world.put("proc/self/schedstat", "1 2 3\n")
+    counts = []
+    for rounds in (range(3, 12), range(12, 250)):
+        for number in rounds:
+            last = churn(world, sense, number)
+        sense.sampler.sample((), TIERS)
+        world.clock.advance(1)
+        counts.append((sense.store.series_count, len(files), len(os.listdir("/proc/self/fd"))))
+    assert counts[0] == counts[1]
+    assert not sense.store.newest()["pod_memory_usage_bytes"]
+    assert not sense.store.series("pod_memory_usage_bytes", last)
+    sense.sampler.close()
+    assert len(files) == 0
+
+
+def test_a_pod_that_is_another_object_keeps_its_history(world: World) -> None:
+    sense, _, _ = sense_of(world)
+    for second in range(4):
+        one = pod("same")
+        world.usage(one.group, second * 250_000, MEMORY, charged=1000)
+        sense.sampler.sample((one,), TIERS)
+        world.clock.advance(1)
+    series = sense.store.series("pod_cpu_usage_cores", one.group)
+    assert [value for _, value in series] == [0.25, 0.25, 0.25]
+    assert Scope.POD in sense.sampler.roster.groups

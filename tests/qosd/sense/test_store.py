@@ -1,0 +1,133 @@
+"""Rings, percentiles, and what must not be left of objects that are gone."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qosd.sense.metric import NO_SAMPLE, Column, Kind, Scope, panel
+from qosd.sense.ring import Rings, nearest_rank
+from qosd.sense.store import Store
+from qosd.sense.table import METRICS, PANELS
+from tests.qosd.sense.trees import S
+
+POD = panel("test", Scope.POD, 1.0, 5.0, Column("a", "", ""), Column("b", "", ""), Column("c", "", "", history=False))
+
+
+@pytest.mark.parametrize(
+    ("count", "quantile", "index"),
+    [
+        (1, 0.5, 0),
+        (1, 0.99, 0),
+        (10, 0.95, 9),  # upstream: 8
+        (20, 0.90, 17),
+        (60, 0.90, 53),
+        (100, 0.99, 98),
+        (300, 0.95, 284),
+        (3, 0.5, 1),
+        (100, 0.07, 6),  # 100 * 0.07 is 7.000000000000001
+        (4, 0.0, 0),
+        (4, 1.0, 3),
+    ],
+)
+def test_nearest_rank(count: int, quantile: float, index: int) -> None:
+    assert nearest_rank(reversed(range(count)), quantile) == index
+
+
+def test_nothing_has_no_percentile() -> None:
+    assert nearest_rank([], 0.9) is None
+
+
+@given(st.lists(st.integers(0, 1000), min_size=1), st.integers(1, 100))
+def test_nearest_rank_is_the_least_value_that_enough_do_not_exceed(values: list[int], percent: int) -> None:
+    found = nearest_rank(values, percent / 100)
+
+    def enough(value: float) -> bool:
+        return sum(one <= value for one in values) * 100 >= percent * len(values)
+
+    assert found is not None and enough(found)
+    assert not any(enough(value) for value in values if value < found)
+
+
+def test_panels_with_history_after_newest_only_are_refused() -> None:
+    with pytest.raises(ValueError, match="history must come first"):
+        panel("test", Scope.POD, 1.0, 5.0, Column("a", "", "", history=False), Column("b", "", ""))
+
+
+@given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=30))
+def test_a_ring_holds_the_last_instants_and_their_gaps(written: list[list[bool]]) -> None:
+    rings = Rings(capacity=5, width=1)
+    model: dict[str, list[tuple[int, float]]] = {"x": [], "y": [], "z": []}
+    for instant, present in enumerate(written):
+        subjects = [name for name, here in zip("xyz", present, strict=True) if here]
+        rings.write(instant, subjects, [(float(instant),) for _ in subjects])
+        for name in subjects:
+            model[name].append((instant, float(instant)))
+    for name, samples in model.items():
+        assert rings.read(name, 0, 0) == [sample for sample in samples if sample[0] > len(written) - 6]
+
+
+def test_series_and_percentile_of_a_window() -> None:
+    store = Store([POD])
+    for second in range(8):
+        store.put(POD, second * S, {"/p": (float(second), NO_SAMPLE, 7.0)})
+    assert store.series("pod_a", "/p") == [(second * S, float(second)) for second in range(3, 8)]
+    assert store.series("pod_b", "/p") == [] and store.series("pod_c", "/p") == [] and store.series("pod_a", "/q") == []
+    assert store.percentile("pod_a", "/p", 0.5, window_s=2.5, now_ns=7 * S) == 6.0
+    assert store.percentile("pod_a", "/p", 0.5, window_s=1.0, now_ns=60 * S) is None
+    assert store.newest() == {"pod_a": {"/p": 7.0}, "pod_b": {}, "pod_c": {"/p": 7.0}}
+    with pytest.raises(KeyError):
+        store.series("no_such_metric")
+
+
+def test_what_newest_returned_never_changes() -> None:
+    store = Store([POD])
+    store.put(POD, 1, {"/p": (1.0, 1.0, 1.0)})
+    first = store.newest()
+    store.put(POD, 2, {"/p": (2.0, 2.0, 2.0)})
+    store.drop(Scope.POD, {"/p"})
+    assert first["pod_a"] == {"/p": 1.0}
+    assert store.newest()["pod_a"] == {}
+
+
+def test_history_keeps_bytes_to_a_part_in_ten_million() -> None:
+    store = Store([POD])
+    store.put(POD, 1, {"/p": (16.0 * 2**30 + 1, 0.0, 0.0)})
+    assert store.value("pod_a", "/p") == 16 * 2**30 + 1
+    assert math.isclose(store.series("pod_a", "/p")[0][1], 16 * 2**30, rel_tol=1e-7)
+
+
+def test_a_thousand_objects_leave_nothing() -> None:
+    store = Store([POD])
+    for number in range(1000):
+        store.put(POD, number * S, {f"/p{number}": (1.0, 1.0, 1.0)})
+        if number % 2:
+            store.drop(Scope.POD, {f"/p{number}"})
+    assert store.series_count <= 3 + 5  # newest samples of one, and rings within the axis
+    store.put(POD, 2000 * S, {})
+    for _ in range(5):
+        store.put(POD, 2001 * S, {})
+    assert (store.series_count, store.history_bytes) == (0, 0)
+
+
+def test_a_withdrawn_panel_has_history_only() -> None:
+    store = Store([POD])
+    store.put(POD, 1, {"/p": (1.0, 2.0, 3.0)})
+    store.withdraw(POD)
+    assert store.newest() == {} and store.newest_ns(POD) is None
+    assert store.series("pod_a", "/p") == [(1, 1.0)]
+
+
+def test_the_table_is_one() -> None:
+    names = [metric.name for metric in METRICS]
+    assert len(set(names)) == len(names)
+    assert len({(each.source, each.scope) for each in PANELS}) == len(PANELS)
+    for metric in METRICS:
+        assert metric.help.endswith((".", "`.")), metric.name
+        assert metric.unit or metric.name == "collector_disabled"
+        unit = {"bytes": "bytes", "cores": "cores", "bytes/s": "bytes_per_s", "us/s": "us_per_s"}.get(metric.unit, "")
+        assert metric.name.endswith(unit), metric.name
+        assert (metric.kind is Kind.COUNTER) <= (metric.retention_s == 0)

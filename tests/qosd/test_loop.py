@@ -1,0 +1,339 @@
+"""One tick: sense, snapshot, decide, act, in that order, and a dry run that is the same decision and nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from koord.host.files import Target, Value
+from koord.host.undo import UndoRecord
+from koord.host.writer import Writer
+from koord.model.priority import PriorityClass
+from qosd.act.actuator import Actuator
+from qosd.act.journal import Entry
+from qosd.act.ownership import Line
+from qosd.act.plan import DONE
+from qosd.decide.decision import Decision, Set, Stage, Strategy
+from qosd.decide.frame import State
+from qosd.hooks.rules import HostFacts, NodeRules, Rules
+from qosd.loop import NodeLoop, Scene
+from qosd.predict.predictor import Predictor
+from qosd.sense import table
+from qosd.sense.build import Sense
+from qosd.sense.metric import Panel
+from qosd.sense.sampler import Sampler
+from qosd.sense.scene import Tiers
+from qosd.sense.store import Row, Store
+from qosd.sense.system import System
+from qosd.sense.table import PANELS
+from qosd.sense.tick import Batch, Tick
+from qosd.snapshot import NodeSnapshot, PodView
+from tests.qosd.machine import Machine
+from tests.qosd.podviews import machine as cpus
+from tests.qosd.podviews import view
+
+S = 1_000_000_000
+POD = "/kubepods/burstable/podweb"
+QUOTA = Target(POD, "cpu_quota")
+USED, MEMORY = "node_cpu_usage_cores", "node_memory_usage_bytes"
+
+
+@dataclass
+class Meter:
+    """A collector whose sample is the number of its runs; ``panel`` gets the same number everywhere."""
+
+    log: list[str]
+    panel: Panel = table.NODE
+    name: str = "node"
+    period_s: float = 1.0
+    runs: int = 0
+    failing: bool = False
+    subjects: Sequence[str] = ("",)
+
+    @property
+    def panels(self) -> Iterable[Panel]:
+        return (self.panel,)
+
+    def collect(self, tick: Tick) -> Batch:
+        self.runs += 1
+        self.log.append("sense")
+        if self.failing:
+            raise OSError("gone")
+        row: Row = (float(self.runs),) * len(self.panel.metrics)
+        return [(self.panel, dict.fromkeys(self.subjects, row))]
+
+    def close(self) -> None:
+        pass
+
+
+@dataclass
+class Doubling:
+    """Wants the pod's quota to be what was sensed, in milliseconds; ``seen`` are the snapshots it was given."""
+
+    log: list[str]
+    name: str = "hooks"
+    stage: Stage = Stage.SPEC
+    needs: Mapping[str, float] = field(default_factory=dict)
+    seen: list[NodeSnapshot] = field(default_factory=list)
+    memories: list[Any] = field(default_factory=list)
+    raises: Exception | None = None
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        self.log.append("decide")
+        self.seen.append(snapshot)
+        self.memories.append(memory)
+        if self.raises:
+            raise self.raises
+        wanted = int(1000 * (snapshot.value(USED) or 0))
+        return Decision("as sensed", {QUOTA: Set(wanted, "test")} if wanted else {}), (memory or 0) + 1
+
+
+@dataclass
+class Rig:
+    """A loop over a tree of files with one pod in it; clocks are turned by hand."""
+
+    root: Path
+    strategies: Sequence[Strategy] = ()
+    dry: bool = False
+    log: list[str] = field(default_factory=list)
+    entries: list[Entry] = field(default_factory=list)
+    now_ns: int = 100 * S
+    kept: list[bytes] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.machine = Machine(self.root)
+        self.machine.make(POD)
+        self.tree = self.machine.place().tree
+        self.meter = Meter(self.log)
+        self.meters = [self.meter]
+        self.wanting = Doubling(self.log)
+        self.pods: tuple[PodView, ...] = (replace(view("web"), group=POD),)
+        self.rules = Rules(host=HostFacts(memory_total_bytes=16 << 30))
+
+    def start(self) -> NodeLoop:
+        store = Store(PANELS)
+        sampler = Sampler(self.meters, store, self.clock)
+        self.sense = Sense(sampler, store, System(self.tree, None, 4096))  # type: ignore[arg-type]
+        self.undo = UndoRecord(self.root / "undo", "6f1d")
+        owners = {one.name: Line(one.stage, frozenset({"cpu_quota"})) for one in (self.wanting, *self.strategies)}
+        self.actuator = Actuator(Writer(self.tree), self.undo, self, owners)
+        self.predictor = Predictor(self.kept.append)
+        self.loop = NodeLoop(
+            self.sense, (*self.strategies, self.wanting), self.actuator, self.predictor,
+            wall=lambda: 1_790_000_000 * S + self.now_ns, monotonic=self.clock, dry=self.dry,
+        )  # fmt: skip
+        return self.loop
+
+    def clock(self) -> int:
+        return self.now_ns
+
+    def record(self, entry: Entry) -> None:
+        self.log.append("act")
+        self.entries.append(entry)
+
+    def scene(self, **ages_s: float) -> Scene:
+        return Scene(self.pods, self.rules, cpus(4), Tiers("/kubepods"), {}, ages_s)
+
+    def tick(self, seconds: float = 1.0, sample: bool = True) -> Any:
+        self.now_ns += int(seconds * S)
+        return self.loop.tick(self.scene(pods=0.5), sample=sample)
+
+    def holds(self) -> Value | None:
+        return self.machine.holds(POD, "cpu_quota")
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    made = Rig(tmp_path)
+    made.start()
+    return made
+
+
+class TestTrouble:
+    def test_before_the_first_snapshot_there_is_no_plan(self, rig: Rig) -> None:
+        assert rig.loop.plan() is None
+        assert (rig.loop.snapshot, rig.loop.decisions, rig.loop.ended_ns) == (None, None, None)
+
+    def test_a_strategy_that_raises_costs_itself_only(self, tmp_path: Path) -> None:
+        failing = Doubling([], name="failing", raises=ZeroDivisionError("of its own"))
+        rig = Rig(tmp_path, [failing])
+        rig.start()
+        rig.tick()
+        assert rig.loop.decisions is not None
+        states = {turn.name: (turn.state, turn.errors) for turn in rig.loop.decisions.turns}
+        assert states == {"failing": (State.FAILED, 1), "hooks": (State.ACTIVE, 0)}
+        assert rig.holds() == 1000
+        assert rig.loop.ended_ns == rig.now_ns
+
+    def test_what_a_strategy_decided_before_it_raised_stays(self, rig: Rig) -> None:
+        rig.tick()
+        rig.wanting.raises = ZeroDivisionError("of its own")
+        rig.tick()
+        assert rig.holds() == 1000
+        rig.wanting.raises = None
+        rig.tick()
+        assert (rig.holds(), rig.wanting.memories) == (3000, [None, 1, 1])
+
+    def test_a_collector_that_fails_grows_old_and_the_tick_ends(self, rig: Rig) -> None:
+        rig.tick()
+        rig.meter.failing = True
+        rig.tick(5)
+        snapshot = rig.wanting.seen[-1]
+        assert snapshot.ages_s == {"node": 5.0, "pods": 0.5}
+        assert snapshot.value(USED) == 1
+
+    def test_stale_inputs_freeze_a_strategy(self, rig: Rig) -> None:
+        rig.wanting.needs = {"node": 3.0}
+        rig.tick()
+        rig.meter.failing = True
+        rig.tick(4)
+        assert rig.loop.decisions is not None
+        assert rig.loop.decisions.turns[0].state is State.FROZEN
+        assert rig.holds() == 1000
+
+    def test_a_group_that_vanished_is_no_error(self, rig: Rig) -> None:
+        rig.machine.unmake(POD)
+        assert rig.tick().outcomes == ()
+        assert rig.loop.ended_ns == rig.now_ns
+
+
+def test_sense_then_decide_then_act(rig: Rig) -> None:
+    for _ in range(2):
+        rig.tick()
+    assert rig.log == ["sense", "decide", "act"] * 2
+    assert [snapshot.value(USED) for snapshot in rig.wanting.seen] == [1.0, 2.0]
+    assert [entry.after for entry in rig.entries] == [1000, 2000]
+
+
+def test_the_snapshot_is_the_scene_with_what_was_sensed(rig: Rig) -> None:
+    rig.tick()
+    snapshot = rig.loop.snapshot
+    assert snapshot is rig.wanting.seen[0]
+    assert (snapshot.tick, snapshot.monotonic_ns, snapshot.wall_ns) == (1, 101 * S, 1_790_000_101 * S)
+    assert snapshot.pods is rig.pods
+    assert snapshot.rules is rig.rules
+    assert snapshot.ages_s == {"node": 0.0, "pods": 0.5}
+    assert len(snapshot.topology.cpus) == 4
+
+
+def test_a_snapshot_never_changes(rig: Rig) -> None:
+    rig.tick()
+    first = rig.loop.snapshot
+    assert first is not None
+    rig.tick()
+    assert first.value(USED) == 1.0
+    assert rig.loop.snapshot is not first
+
+
+def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
+    rig.tick()
+    rig.tick(0.1, sample=False)
+    assert rig.log == ["sense", "decide", "act", "decide"]
+    assert rig.meter.runs == 1
+    assert rig.wanting.seen[-1].tick == 2
+    assert rig.wanting.seen[-1].ages_s["node"] == pytest.approx(0.1)
+
+
+def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:
+    for _ in range(5):
+        rig.now_ns += S
+        rig.loop.look(rig.scene(pods=0.5))
+        planned = rig.loop.plan()
+        assert planned is not None
+        assert [write.after for write in planned.writes] == [1000 * rig.meter.runs]
+        assert tuple(outcome.write for outcome in rig.tick(0, sample=False).outcomes) == planned.writes
+        planned = rig.loop.plan()
+        assert planned is not None
+        assert planned.writes == ()
+
+
+def test_a_plan_changes_nothing(rig: Rig) -> None:
+    rig.tick()
+    rig.machine.put(f"cgroup/cpu{POD}/cpu.cfs_quota_us", "-1\n")
+    rig.actuator.touched(f"{rig.machine.cgroup_root}/cpu{POD}/cpu.cfs_quota_us")
+    before = (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.owned), rig.undo.entries)
+    first, again = rig.loop.plan(), rig.loop.plan()
+    assert first is not None and again is not None
+    assert first.writes == again.writes != ()
+    assert (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.owned), rig.undo.entries) == before
+    assert (rig.holds(), len(rig.entries)) == (-1, 1)
+    assert rig.wanting.memories == [None, 1, 1], "a plan is not remembered"
+    assert [outcome.result for outcome in rig.tick(0.1, sample=False).outcomes] == [DONE]
+
+
+def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
+    rig = Rig(tmp_path, dry=True)
+    rig.start()
+    for _ in range(2):
+        assert rig.tick() is None
+    plan = rig.loop.plan()
+    assert plan is not None
+    assert [(write.before, write.after) for write in plan.writes] == [(-1, 2000)]
+    assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.owned) == (-1, [], (), {})
+    assert rig.wanting.memories == [None, 1, 2]
+    assert rig.loop.ended_ns == rig.now_ns
+
+
+def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
+    rig.tick()
+    rig.loop.switched_off = frozenset({"hooks"})
+    rig.tick(0.1, sample=False)
+    assert rig.holds() == -1
+    assert rig.loop.decisions is not None
+    assert rig.loop.decisions.turns[0].sentence == "disabled by the operator"
+    rig.loop.switched_off = frozenset()
+    rig.tick(0.1, sample=False)
+    assert rig.holds() == 1000
+
+
+class TestPrediction:
+    @pytest.fixture
+    def learning(self, tmp_path: Path) -> Rig:
+        """A node of which node, system and one prod pod are measured; everything uses one core and a byte."""
+        rig = Rig(tmp_path)
+        prod = replace(view("web"), group=POD, priority_class=PriorityClass.PROD, cpu_request_milli=2000,
+                       memory_request_bytes=1 << 30)  # fmt: skip
+        rig.pods = (prod,)
+        rig.rules = Rules(node=NodeRules(), host=HostFacts(memory_total_bytes=16 << 30))
+        rig.meters += [
+            Meter([], table.SYSTEM, "system"),
+            Meter([], next(panel for panel in PANELS if panel.metrics[0].name == "pod_cpu_usage_cores"), "pods_",
+                  subjects=(POD,)),
+        ]  # fmt: skip
+        rig.start()
+        return rig
+
+    def test_its_row_lands_in_the_store(self, learning: Rig) -> None:
+        names = [metric.name for metric in table.PREDICTION.metrics]
+        for _ in range(60):
+            learning.tick()
+            assert not any(name in learning.sense.store.newest() for name in names)
+        learning.tick()
+        prediction = learning.predictor.newest
+        assert prediction is not None
+        newest = learning.sense.store.newest()
+        assert newest["node_prod_reclaimable_cpu_cores"] == {"": prediction.reclaimable.cpu_milli / 1000}
+        assert newest["node_unpredicted_pods"] == {"": len(prediction.unpredicted)}
+        assert all(name in newest for name in names)
+        learning.tick()
+        assert learning.loop.snapshot is not None
+        assert learning.loop.snapshot.value("node_prod_reclaimable_cpu_cores") is not None
+
+    def test_ticks_between_beats_teach_nothing(self, learning: Rig) -> None:
+        for _ in range(61):
+            learning.tick(1.0, sample=False)
+        assert learning.predictor.newest is None
+        assert learning.kept == []
+
+    def test_what_was_learnt_is_handed_over_to_be_kept(self, learning: Rig) -> None:
+        for _ in range(61):
+            learning.tick()
+        assert len(learning.kept) == 1

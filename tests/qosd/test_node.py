@@ -1,0 +1,334 @@
+"""The daemon's parts put together in one process: what fails, what comes late, and what is left behind."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.host.undo import UndoRecord, restore
+from koord.host.writer import Writer
+from koord.pb.hooks import api_pb2 as hooks
+from qosd import inspection
+from qosd.frontends import FrontEnd
+from qosd.hookserver.server import PROXY_METADATA, SERVICE
+from qosd.inspect.sources import Sources
+from qosd.metrics import Metrics
+from qosd.node import JOURNAL, MODELS, UNDO, Node
+from tests.qosd.machine import Machine
+from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
+
+BATCH = {EXTENDED: json.dumps(extended("main", request="500", limit="500", memory="64Mi"))}
+WITHIN_S = 5.0
+
+
+@dataclass
+class Living:
+    """A node that runs; its pods are made by ``machine.runtime``."""
+
+    machine: Machine
+    node: Node
+
+    @property
+    def sources(self) -> Sources:
+        return inspection.sources(self.node)
+
+    async def batch_pod(self, name: str = "job", kubepods: str = "/kubepods") -> tuple[str, str]:
+        """A BE pod with half a CPU and 64 MiB, running; (cgroup of the pod, of its container)."""
+        runtime = self.machine.runtime
+        runtime.kubepods = kubepods
+        sandbox = runtime.pod(name, "/besteffort", labels={QOS: "BE"}, annotations=BATCH)
+        container = runtime.container(sandbox, "main")
+        runtime.start(container)
+        return runtime.parents[sandbox], runtime.group(container)
+
+    async def until(self, holds: Callable[[], object], what: str) -> None:
+        """Tick until it holds."""
+        async with asyncio.timeout(WITHIN_S):
+            while True:
+                await self.node.tick(True)
+                if holds():
+                    return
+                await asyncio.sleep(0.02)
+        raise AssertionError(f"{what}: not within {WITHIN_S:g} s")
+
+    async def until_decided(self, group: str) -> None:
+        await self.until(lambda: self.quota(group) == 50_000, f"a quota in {group}")
+
+    def quota(self, group: str) -> object:
+        return self.machine.holds(group, "cpu_quota")
+
+
+@asynccontextmanager
+async def living(machine: Machine, **options: Any) -> AsyncIterator[Living]:
+    """A node on ``machine``, whose runtime serves if there is one, started and closed."""
+    node = Node(machine.options(**options), Metrics(), machine.place(**options))
+    node.start()
+    try:
+        yield Living(machine, node)
+    finally:
+        await node.close()
+
+
+@asynccontextmanager
+async def on_runtime(machine: Machine, **options: Any) -> AsyncIterator[Living]:
+    async with machine.runtime.serving(machine.socket), living(machine, **options) as node:
+        yield node
+
+
+@pytest.fixture(params=[1, 2])
+def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
+    made = Machine(tmp_path, request.param)
+    made.kubepods()
+    return made
+
+
+@pytest.fixture
+def v1(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path)
+    made.kubepods()
+    return made
+
+
+@pytest.fixture
+def bare(tmp_path: Path) -> Machine:
+    """kubelet has not run yet."""
+    return Machine(tmp_path)
+
+
+def unwritable(machine: Machine, name: str) -> Path:
+    """A directory that even root cannot make."""
+    return machine.put("a-file", "") / name
+
+
+class TestInputsThatFail:
+    async def test_a_runtime_that_is_absent_leaves_the_pods_unknown(self, v1: Machine) -> None:
+        async with living(v1) as alive:
+            result = await alive.node.tick(True)
+            assert result is not None and result.outcomes == ()
+            assert alive.node.pods.age_s is None
+            assert alive.node.loop.snapshot is not None
+            assert "pods" not in alive.node.loop.snapshot.ages_s
+            pods = next(loop for loop in alive.sources.loops() if loop.name == "pods")
+            await alive.until(lambda: alive.node.pods.problems, "a problem")
+            assert pods.age_s is None
+            assert str(v1.socket) in alive.sources.warnings()[0]
+
+    async def test_a_kubelet_that_cannot_be_reached_leaves_the_runtimes_pods(self, v1: Machine) -> None:
+        async with on_runtime(v1, kubelet_endpoint=f"http://127.0.0.1:{unused_port()}") as alive:
+            _, container = await alive.batch_pod()
+            await alive.until_decided(container)
+            assert any("/pods: " in warning for warning in alive.sources.warnings())
+
+    async def test_neither_runtime_nor_kubelet_is_a_node_without_pods(self, v1: Machine) -> None:
+        async with living(v1, runtime_endpoint="") as alive:
+            await alive.node.tick(True)
+            assert alive.node.pods.age_s is None
+
+    async def test_a_procfs_without_meminfo_is_an_unknown_size(self, v1: Machine) -> None:
+        (v1.root / "proc/meminfo").unlink()
+        async with on_runtime(v1) as alive:
+            _, container = await alive.batch_pod()
+            await alive.until_decided(container)
+            assert alive.node.rules.current.host.memory_total_bytes == 0
+
+    async def test_a_driver_that_contradicts_is_a_warning(self, v1: Machine) -> None:
+        v1.put("host/var/lib/kubelet/config.yaml", "cgroupDriver: systemd\n")
+        async with on_runtime(v1) as alive:
+            _, container = await alive.batch_pod()
+            await alive.until_decided(container)
+            assert not any("systemd" in warning for warning in alive.sources.warnings()), "the pods have settled it"
+
+
+def unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class TestDirectoriesThatFail:
+    async def test_without_an_undo_record_nothing_is_written_and_it_is_said(
+        self, machine: Machine, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        async with on_runtime(machine, run_dir=unwritable(machine, "run")) as alive:
+            pod, container = await alive.batch_pod()
+            await alive.until(lambda: alive.node.pods.current, "the pod")
+            assert await alive.node.tick(True) is None
+            assert (alive.quota(pod), alive.quota(container)) == (-1, -1)
+            assert (await alive.sources.plan()) != ()
+            assert alive.sources.warnings()[0].startswith(
+                "no kernel file is written: what to put back cannot be noted: "
+            )
+            await alive.node.close()
+        assert not any(entry for entry in alive.node.journal.query())
+        assert "no kernel file is written: what to put back cannot be noted" in caplog.text
+
+    async def test_not_even_if_the_state_directory_is_unwritable_too(self, v1: Machine) -> None:
+        directory = unwritable(v1, "koord")
+        async with on_runtime(v1, run_dir=directory / "run", state_dir=directory / "state") as alive:
+            pod, _ = await alive.batch_pod()
+            await alive.until(lambda: alive.node.pods.current, "the pod")
+            assert await alive.node.tick(True) is None
+            assert alive.quota(pod) == -1
+
+    async def test_a_record_that_a_running_daemon_holds_is_left_alone(self, v1: Machine) -> None:
+        async with on_runtime(v1), living(v1) as second:
+            await second.batch_pod()
+            await second.until(lambda: second.node.pods.current, "the pod")
+            assert await second.node.tick(True) is None
+            assert "in use by a running koord-qosd" in second.sources.warnings()[0]
+
+    async def test_without_a_journal_the_loop_goes_on(self, machine: Machine) -> None:
+        async with on_runtime(machine, state_dir=unwritable(machine, "state")) as alive:
+            _, container = await alive.batch_pod()
+            await alive.until_decided(container)
+            assert alive.node.journal.failures > 0
+            assert any(
+                warning.startswith(f"journal: {machine.root}/a-file/state/{JOURNAL}: ")
+                for warning in alive.sources.warnings()
+            )
+
+    async def test_what_was_learnt_in_another_version_is_set_aside(self, v1: Machine) -> None:
+        v1.put(f"state/{MODELS}", '{"version": 99}')
+        async with living(v1):
+            assert (v1.root / "state" / f"{MODELS}.unreadable").exists()
+
+
+class TestPlacesThatComeLate:
+    @pytest.mark.parametrize("version", [1, 2])
+    async def test_kubepods_that_appears_is_seen_at_once(self, tmp_path: Path, version: int) -> None:
+        machine = Machine(tmp_path, version)
+        async with on_runtime(machine) as alive:
+            await alive.until(lambda: alive.node.pods.age_s is not None, "a list")
+            warnings = alive.sources.warnings()
+            assert warnings == ["neither kubelet, nor the runtime, nor the cgroup tree shows where pods are"]
+            machine.kubepods()
+            _, container = await alive.batch_pod()
+            await alive.until_decided(container)
+            assert alive.sources.warnings() == []
+            assert alive.node.loop.snapshot is not None
+            assert alive.node.place.sampled_tiers.besteffort == "/kubepods/besteffort"
+
+    async def test_a_hook_call_tells_of_another_cgroup_root(self, bare: Machine) -> None:
+        """Before kubelet's pod is listed by anyone, and without a hint from the usual places."""
+        async with on_runtime(bare) as alive:
+            await alive.until(lambda: alive.node.pods.age_s is not None, "a list")
+            announce(alive.node, "/nested/kubepods/besteffort/poduid-job")
+            _, container = await alive.batch_pod(kubepods="/nested/kubepods")
+            await alive.until_decided(container)
+            assert alive.node.place.layout.kubepods == "/nested/kubepods"
+
+    async def test_no_cgroups_at_all(self, v1: Machine) -> None:
+        v1.put("host/var/lib/kubelet/config.yaml", "cgroupDriver: cgroupfs\n")
+        async with living(v1, cgroup_root=v1.root / "nowhere") as alive:
+            assert (await alive.node.tick(True)) is not None
+
+
+def announce(node: Node, parent: str, labels: dict[str, str] | None = None, **annotations: str) -> None:
+    """The proxy's call before a sandbox is made."""
+    request = hooks.PodSandboxHookRequest(
+        pod_meta=hooks.PodSandboxMetadata(name="new", uid="new", namespace="default"),
+        cgroup_parent=parent,
+        labels=labels,
+        annotations=annotations,
+    )
+    handle = node.hooks.methods()[f"/{SERVICE}/PreRunPodSandboxHook"]
+    handle(request.SerializeToString(), {PROXY_METADATA: b"1"})
+
+
+async def test_an_announced_pods_cpus_are_left_before_it_starts(v1: Machine) -> None:
+    async with on_runtime(v1) as alive:
+        sandbox = v1.runtime.pod("web", labels={QOS: "LS"})
+        container = v1.runtime.container(sandbox, "main")
+        v1.runtime.start(container)
+        group = v1.runtime.group(container)
+        await alive.until(lambda: alive.node.pods.current and alive.node.rules.pools.ls, "the LS pool")
+        assert v1.holds(group, "cpuset_cpus") == "0-3"
+        announce(alive.node, "/kubepods/podnew", {QOS: "LSE"}, **{STATUS: '{"cpuset": "2-3"}'})
+        await alive.until(lambda: v1.holds(group, "cpuset_cpus") == "0-1", "a smaller LS pool")
+
+
+async def test_values_are_written_and_explained(machine: Machine) -> None:
+    async with on_runtime(machine) as alive:
+        pod, container = await alive.batch_pod()
+        await alive.until_decided(container)
+        assert (alive.quota(pod), machine.holds(pod, "memory_limit_in_bytes")) == (50_000, 64 << 20)
+        assert alive.node.journal.flush()
+        told = {entry.group for entry in alive.sources.journal.query(file="cpu_quota")}
+        assert told == {pod, container}
+        assert await alive.sources.plan() == ()
+
+
+async def test_stopping_leaves_values_and_the_next_start_takes_over(machine: Machine) -> None:
+    async with on_runtime(machine) as alive:
+        pod, container = await alive.batch_pod()
+        await alive.until_decided(container)
+        written = {entry.target for entry in alive.node.undo.entries}
+    assert (alive.quota(pod), alive.quota(container)) == (50_000, 50_000)
+    async with on_runtime(machine) as again:
+        assert set(again.node.actuator.owned) == written
+        await again.until(lambda: again.node.pods.current, "the pod")
+        assert await again.sources.plan() == ()
+    with UndoRecord(machine.root / "run" / UNDO, "6f1d") as record:
+        restore(Writer(machine.place().tree), record)
+    assert (alive.quota(pod), alive.quota(container)) == (-1, -1)
+
+
+async def test_disabling_gives_everything_back(machine: Machine) -> None:
+    async with on_runtime(machine) as alive:
+        pod, container = await alive.batch_pod()
+        await alive.until_decided(container)
+        names = [strategy.name for strategy in alive.sources.strategies]
+        await alive.sources.switch(False, names)
+        assert (alive.quota(pod), alive.quota(container), alive.node.actuator.owned) == (-1, -1, {})
+        await alive.sources.switch(True, ["hooks"])
+        assert alive.quota(container) == 50_000
+        assert set(alive.node.loop.switched_off) == set(names) - {"hooks"}
+
+
+async def test_a_dry_run_plans_and_writes_nothing(machine: Machine) -> None:
+    async with on_runtime(machine, dry_run=True) as alive:
+        pod, _ = await alive.batch_pod()
+        await alive.until(lambda: alive.node.pods.current, "the pod")
+        assert await alive.node.tick(True) is None
+        planned = await alive.sources.plan()
+        assert {(write.target.group, write.target.name) for write in planned} >= {(pod, "cpu_quota")}
+        assert alive.quota(pod) == -1
+        assert alive.sources.warnings()[0] == "no kernel file is written: by --dry-run"
+
+
+async def test_what_koordctl_is_told_of_the_daemon(v1: Machine) -> None:
+    async with on_runtime(v1) as alive:
+        await alive.batch_pod()
+        await alive.until(lambda: alive.node.pods.current, "the pod")
+        about, sources = alive.sources.about(), alive.sources
+        assert (about.cgroup_root, about.runtime_endpoint) == (f"{v1.cgroup_root}", f"unix://{v1.socket}")
+        assert (about.journal_file, about.undo_file) == (f"{v1.root}/state/{JOURNAL}", f"{v1.root}/run/{UNDO}")
+        assert 0 < about.open_files < about.open_files_limit
+        assert {loop.name for loop in sources.loops()} >= {"node", "pods", "pressure"}
+        ends = {end.name: (end.attached, end.acting) for end in sources.front_ends()}
+        assert ends == {
+            FrontEnd.PROXY: (False, False),
+            FrontEnd.NRI: (False, False),
+            FrontEnd.RECONCILER: (True, True),
+        }
+        features = {feature.name: (feature.supported, feature.detail) for feature in sources.features()}
+        assert features["cpu.bvt_warp_ns"][0] is False
+
+
+async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 2)
+    machine.kubepods()
+    machine.runtime.cpu_shares = 1024
+    async with on_runtime(machine) as alive:
+        pod, container = await alive.batch_pod()
+        machine.put(f"cgroup{container}/cpu.weight", "100\n")
+        await alive.until_decided(container)
+        assert (tmp_path / f"cgroup{pod}/cpu.weight").read_text() in ("59", "59\n")

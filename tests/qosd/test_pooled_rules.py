@@ -1,0 +1,104 @@
+"""The rules in force: what changes them, and that nothing else does."""
+
+from __future__ import annotations
+
+from koord.host.topology import Topology
+from qosd.hooks.rules import Pool, Rules, join
+from qosd.pooledrules import EXPECTED_NS, PooledRules, with_pools
+from qosd.pools import Pools
+from qosd.snapshot import PodView
+from tests.qosd.pods import rules
+from tests.qosd.podviews import machine, view
+
+MACHINE, NOBODY = machine(), dict[str, str]()
+LSE = view("lse", "LSE", "Guaranteed", cpus="0-1")
+
+
+class Node:
+    """A rules file that can be swapped, and a clock."""
+
+    def __init__(self, **node: object) -> None:
+        self.file = rules(**node)
+        self.now_ns = 0
+        self.pooled = PooledRules(lambda: self.file)
+
+    def sees(self, *pods: PodView, topology: Topology = MACHINE) -> Rules:
+        return self.pooled.update(topology, pods, NOBODY, self.now_ns)
+
+
+def test_before_anything_was_seen_there_are_no_pools() -> None:
+    node = Node()
+    assert node.pooled.current is node.file
+    assert not node.pooled.expect(LSE.context, 0)
+    assert node.pooled.current.node.ls_pools == ()
+
+
+def test_the_same_object_until_pools_change() -> None:
+    node = Node()
+    first = node.sees(view("ls", "LS"))
+    assert join(first.node.ls_pools) == "0-15"
+    assert node.sees(view("other", "LS")) is first
+    assert node.sees(topology=machine()) is first
+    pools = node.pooled.pools
+    second = node.sees(LSE)
+    assert (join(second.node.ls_pools), join(second.node.be_pools)) == ("2-15", "2-15")
+    assert second is not first
+    assert second.slo is first.slo
+    assert node.pooled.pools is not pools
+
+
+def test_a_new_file_counts_at_once_with_what_was_last_seen() -> None:
+    node = Node()
+    node.sees(LSE)
+    node.file = rules(reservation={"reservedCPUs": "15"})
+    assert join(node.pooled.current.node.ls_pools) == "2-14"
+    assert node.pooled.current is node.pooled.current
+    node.file = rules(sharedPools={"ls": [{"cpuset": "8"}]})
+    assert (join(node.pooled.current.node.ls_pools), join(node.pooled.current.node.be_pools)) == ("8", "2-15")
+
+
+def test_warnings_alone_leave_the_rules_as_they_are() -> None:
+    node = Node()
+    first = node.sees(LSE)
+    second = node.sees(LSE, view("thief", "LSE", "Guaranteed", cpus="0-1"))
+    assert second is first
+    assert node.pooled.pools.warnings
+
+
+class TestExpectedPods:
+    def test_their_cpus_leave_the_pools_before_anybody_sees_them(self) -> None:
+        node = Node()
+        node.sees()
+        assert node.pooled.expect(LSE.context, 0)
+        assert join(node.pooled.current.node.ls_pools) == "2-15"
+        assert not node.pooled.expect(LSE.context, 1), "told again changes nothing"
+
+    def test_once_seen_they_are_pods_like_any_other(self) -> None:
+        node = Node()
+        node.sees()
+        node.pooled.expect(LSE.context, 0)
+        before = node.pooled.current
+        assert node.sees(LSE) is before
+        assert join(node.sees().node.ls_pools) == "0-15"
+
+    def test_one_that_never_comes_is_forgotten(self) -> None:
+        node = Node()
+        pods = (view("ls", "LS"),)
+        node.sees(*pods)
+        node.pooled.expect(LSE.context, 0)
+        node.now_ns = EXPECTED_NS - 1
+        assert join(node.sees(*pods).node.ls_pools) == "2-15"
+        node.now_ns = EXPECTED_NS
+        assert join(node.sees(*pods).node.ls_pools) == "0-15"
+
+    def test_pods_without_cpus_of_their_own_are_none_of_them(self) -> None:
+        node = Node()
+        node.sees()
+        assert not node.pooled.expect(view("ls", "LS").context, 0)
+
+
+def test_with_pools_keeps_rules_that_have_them() -> None:
+    pools = Pools(ls=(Pool(0, 0, "4-13"),), be=(Pool(0, 0, "2-13"),))
+    made = with_pools(rules(), pools)
+    assert made.node.ls_pools == pools.ls
+    assert with_pools(made, pools) is made
