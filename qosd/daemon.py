@@ -1,8 +1,9 @@
 """The daemon: what is served where, and the order in which everything comes and goes.
 
 Start-up ends with the hook-server file, when all sockets answer and the first tick is under way, and READY=1.
-Invariant: nothing but a socket that cannot be bound, or options that contradict each other, keeps qosd from serving;
-missing rules are defaults, a missing runtime is an input that grows old. Stopping is not disabling: every value stays.
+Invariant: nothing but a socket that cannot be bound, options that contradict each other, or another koord-qosd keeps
+this one from serving; missing rules are defaults, a missing runtime is an input that grows old. Stopping is not
+disabling: every value stays.
 """
 
 from __future__ import annotations
@@ -95,9 +96,9 @@ def _tick_of(node: Node) -> Callable[[bool], Awaitable[None]]:
             node.metrics.failed_ticks.labels().inc()
             return
         node.metrics.tick_seconds.labels("beat" if is_beat else "change").observe(time.monotonic() - began_s)
-        if result is not None and result.outcomes:
-            for outcome in result.outcomes:
-                node.metrics.writes.labels(outcome.result).inc()
+        if result is not None and result.results:
+            for each in result.results:
+                node.metrics.writes.labels(each).inc()
             _log.info("tick: %s", result.sentence)
 
     return tick

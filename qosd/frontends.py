@@ -27,10 +27,14 @@ class FrontEnd(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class FrontEnds:
-    """``hook_connections``: how many are open now; ``nri_runtime``: who registered our plugin ("" = nobody)."""
+    """``hook_connections``: how many are open now; ``nri_runtime``: who registered our plugin ("" = nobody).
+
+    ``enabled``: whether the strategy ``hooks`` is on; where the operator switched it off, nobody edits.
+    """
 
     hook_connections: Callable[[], int]
     nri_runtime: Callable[[], str]
+    enabled: Callable[[], bool] = lambda: True
     preferred: FrontEnd = FrontEnd.PROXY
 
     def acting(self) -> FrontEnd:
@@ -42,14 +46,16 @@ class FrontEnds:
 
     def proxy_acts(self) -> bool:
         """Whether a hook call is to be answered with edits."""
-        return self.acting() is FrontEnd.PROXY
+        return self.enabled() and self.acting() is FrontEnd.PROXY
 
     def nri_acts(self) -> bool:
         """Whether an NRI request is to be answered with edits."""
-        return self.acting() is FrontEnd.NRI
+        return self.enabled() and self.acting() is FrontEnd.NRI
 
     def describe(self) -> str:
         """One sentence for ``koordctl doctor``: who acts, and who else is attached."""
+        if not self.enabled():
+            return "the hooks are switched off: no front end edits a container, and the reconciler holds no value"
         attached, acting = self._attached(), self.acting()
         if acting is FrontEnd.RECONCILER:
             return (

@@ -56,7 +56,7 @@ class _View:
 
     async def plan(self) -> Sequence[PlannedWrite]:
         plan = await self._node.plan()
-        return () if plan is None else plan.writes
+        return () if plan is None else plan.shown
 
     async def switch(self, enabled: bool, names: Sequence[str]) -> None:
         chosen, off = frozenset(names), frozenset(self._node.loop.switched_off)
@@ -97,7 +97,11 @@ class _View:
     def features(self) -> Sequence[Feature]:
         node = self._node
         found = support.survey(node.place.tree, list(node.place.tiers.values()))
-        return [Feature(name, answer is Support.PRESENT, _SUPPORT[answer]) for name, answer in sorted(found.items())]
+        groups = ", ".join(sorted(node.rules.current.host.resctrl_groups))
+        return [
+            Feature("resctrl class groups", bool(groups), groups or "no group of a class exists; no task is moved"),
+            *(Feature(name, answer is Support.PRESENT, _SUPPORT[answer]) for name, answer in sorted(found.items())),
+        ]
 
     def about(self) -> About:
         options = self._node.options

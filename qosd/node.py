@@ -8,6 +8,7 @@ whole snapshots and decisions comes back.
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 import os
 import resource
@@ -56,6 +57,7 @@ from qosd.sense.build import Host, build
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.reconciler import HookReconciler
+from qosd.strategies.resctrl import ResctrlGroups
 
 KUBELET_TIMEOUT_S = 3.0
 JOURNAL, MODELS, UNDO = "journal.db", "models.json", "undo.jsonl"
@@ -108,16 +110,18 @@ class Node:
     def _make_acting(self) -> None:
         options = self.options
         self.writer = Writer(self.place.tree)
-        self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
         self.read_only = "by --dry-run" if options.dry_run else ""
         try:
             self.undo = UndoRecord(_directory(options.run_dir) / UNDO, _boot_id(options.proc_root))
         except UndoError as error:
+            if error.errno == errno.EAGAIN:
+                raise  # a second koord-qosd: the two would put right each other's values for ever
             self.read_only = f"what to put back cannot be noted: {error}"
             _log.error("no kernel file is written: %s", self.read_only)
             self.undo = _unused_record(_boot_id(options.proc_root))
         for problem in self.undo.problems:
             _log.warning("%s", problem)
+        self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
         self.actuator = Actuator(self.writer, self.undo, self.journal)
 
     def _make_loop(self) -> None:
@@ -130,6 +134,7 @@ class Node:
             HookReconciler(),
             PodNormalization(),
             HostApplications(self.place.tiers),
+            ResctrlGroups(),
         )
         self.loop = NodeLoop(
             self.sense, self.strategies, self.actuator, self.predictor,
@@ -151,7 +156,9 @@ class Node:
         options, later = self.options, self.event_loop.call_soon
         self.arrivals = Arrivals()
         self.front_ends = FrontEnds(
-            lambda: self.hooks.server.connections, lambda: self.plugin.runtime if self.plugin else ""
+            lambda: self.hooks.server.connections,
+            lambda: self.plugin.runtime if self.plugin else "",
+            enabled=lambda: HookReconciler.name not in self.loop.switched_off,
         )
         self.hooks = HookServer(
             lambda: self.rules.current, self.metrics, later=later, acts=self.front_ends.proxy_acts,

@@ -98,11 +98,13 @@ def kubepods_above(pod_parent: str) -> str:
 
 def _chosen(claims: Claims, found: list[str], running: list[str], problems: list[str]) -> tuple[str, str]:
     """kubepods' path and who says so."""
+    claimed, source = _claimed(claims, found)
     if running:
         if len(running) > 1:
             problems.append(f"pods run below several roots: {', '.join(running)}")
+        if claimed and claimed not in running:
+            problems.append(f"{source} makes it {claimed}, but pods run below {running[0]}")
         return running[0], "the pods that run"
-    claimed, source = _claimed(claims, found)
     if claimed and (claimed in found or not found):
         return claimed, source
     if claimed:

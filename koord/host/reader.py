@@ -3,7 +3,8 @@
 Invariant: a file that is gone reads as None and its descriptor is closed then and there; one made again at the same
 path is noticed, and its inode tells that counters start afresh. The number of descriptors is bounded by ``limit``;
 at the limit, or when the process runs out of descriptors (EMFILE, ENFILE), files are opened, read and closed each
-time and ``on_shortage`` is told, once until descriptors are free again. Any other refusal is a ReadError.
+time and ``tell`` is told, once until descriptors are free again. Any other refusal is a ReadError; the first of files
+of one name is told too, and again when none was refused in between.
 
 For one thread at a time. A directory removed from a file system that is not the kernel's own (a test's) keeps
 reading until it is forgotten.
@@ -25,10 +26,11 @@ _MAKE_ROOM = 32
 
 
 class KeptFiles:
-    """Reads files by path. ``limit``: descriptors it may keep; ``on_shortage`` gets a sentence."""
+    """Reads files by path. ``limit``: descriptors it may keep; ``tell`` gets a sentence."""
 
-    def __init__(self, limit: int, on_shortage: Callable[[str], None]) -> None:
-        self._limit, self._on_shortage = limit, on_shortage
+    def __init__(self, limit: int, tell: Callable[[str], None]) -> None:
+        self._limit, self._tell = limit, tell
+        self._refused: dict[str, set[str]] = {}
         self._kept: dict[str, int] = {}
         self._inodes: dict[str, int] = {}
         self._short = False
@@ -54,7 +56,7 @@ class KeptFiles:
             except OSError as error:
                 self._drop(path)
                 if error.errno not in GONE:
-                    raise _refused(path, error) from error
+                    raise self._refusal(path, error) from error
             else:
                 return data if len(data) < _CHUNK_BYTES else data + _rest(descriptor, len(data))
         return self._open_and_read(path, whole=False)
@@ -68,7 +70,7 @@ class KeptFiles:
             except OSError as error:
                 self._drop(path)
                 if error.errno not in GONE:
-                    raise _refused(path, error) from error
+                    raise self._refusal(path, error) from error
         return self._open_and_read(path, whole=True)
 
     def inode(self, path: str) -> int:
@@ -91,6 +93,8 @@ class KeptFiles:
 
     def _drop(self, path: str) -> None:
         self._inodes.pop(path, None)
+        if self._refused:
+            self._accepted(path)
         descriptor = self._kept.pop(path, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -103,23 +107,41 @@ class KeptFiles:
             self._inodes.pop(path, None)
             if error.errno in GONE:
                 return None
-            raise _refused(path, error) from error
+            raise self._refusal(path, error) from error
         kept = False
         try:
             data = os.pread(descriptor, _CHUNK_BYTES, 0)
             if whole or len(data) == _CHUNK_BYTES:
                 data += _rest(descriptor, len(data))
             self._inodes[path] = os.fstat(descriptor).st_ino
+            if self._refused:
+                self._accepted(path)
             kept = self._keep(path, descriptor)
             return data
         except OSError as error:
             self._inodes.pop(path, None)
             if error.errno in GONE:
                 return None
-            raise _refused(path, error) from error
+            raise self._refusal(path, error) from error
         finally:
             if not kept:
                 os.close(descriptor)
+
+    def _refusal(self, path: str, error: OSError) -> ReadError:
+        refusal = ReadError(error.errno, f"cannot read: {error.strerror}", path)
+        alike = self._refused.setdefault(path.rpartition("/")[2], set())
+        if not alike and error.errno != errno.EOPNOTSUPP:  # which is how a cgroup says that it has no such account
+            self._tell(f"{refusal}: what it would tell is missing")
+        alike.add(path)
+        return refusal
+
+    def _accepted(self, path: str) -> None:
+        """``path`` is no longer refused, or wanted."""
+        name = path.rpartition("/")[2]
+        alike = self._refused.get(name, set())
+        alike.discard(path)
+        if not alike:
+            self._refused.pop(name, None)
 
     def _keep(self, path: str, descriptor: int) -> bool:
         if len(self._kept) >= self._limit:
@@ -149,7 +171,7 @@ class KeptFiles:
     def _say(self, what: str) -> None:
         if not self._short:
             self._short = True
-            self._on_shortage(f"{what}: further kernel files are opened and closed for each read")
+            self._tell(f"{what}: further kernel files are opened and closed for each read")
 
 
 def _rest(descriptor: int, offset: int) -> bytes:
@@ -159,7 +181,3 @@ def _rest(descriptor: int, offset: int) -> bytes:
         pieces.append(piece)
         offset += len(piece)
     return b"".join(pieces)
-
-
-def _refused(path: str, error: OSError) -> ReadError:
-    return ReadError(error.errno, f"cannot read: {error.strerror}", path)

@@ -30,7 +30,20 @@ from qosd.act.holding import Holding, Verdict
 from qosd.act.journal import Entry
 from qosd.act.mover import Mover
 from qosd.act.ownership import OWNERS, Line
-from qosd.act.plan import DONE, FAILED, REFUSED, UNSUPPORTED, VANISHED, Notice, Outcome, Plan, PlannedWrite, Result
+from qosd.act.plan import (
+    DONE,
+    FAILED,
+    REFUSED,
+    UNREADABLE,
+    UNSUPPORTED,
+    VANISHED,
+    YIELDED,
+    Notice,
+    Outcome,
+    Plan,
+    PlannedWrite,
+    Result,
+)
 from qosd.act.planner import Held, Planner
 from qosd.act.retry import Retry, backoff_ns
 from qosd.act.unchanged import Unchanged
@@ -135,12 +148,20 @@ class Actuator:
         for target, retry in plan.retries.items():
             self._agenda.put_off(target, retry)
         for notice in plan.notices:
+            self._say(plan, notice)
             self._tell(plan.decisions, notice, notice.result, notice.why)
         outcomes = tuple(self._carry_out(plan, write) for write in plan.writes)
         self._agenda.commit(plan.decisions, plan.due, plan.verdicts)
         self._unchanged.replace(plan.looks)
         self._agenda.settle()
         return Result(outcomes, self._mover.execute(plan.decisions, plan.moves))
+
+    def _say(self, plan: Plan, notice: Notice) -> None:
+        """What stays as it is for long, in the log, once; the journal has every time."""
+        retry = plan.retries.get(notice.target)
+        is_new = retry is None or retry.failures == 1
+        level = logging.WARNING if is_new and notice.result in (UNREADABLE, YIELDED) else logging.DEBUG
+        _log.log(level, "%s: %s: %s", notice.path, notice.result, notice.why)
 
     def _settle(self, target: Target, verdict: Verdict) -> None:
         """The state of a file as it is without the writes."""
@@ -242,7 +263,7 @@ class Actuator:
         claim = verdict.claim or verdict.holding
         if claim is not None:
             self._held.holdings[target] = replace(
-                claim, inode=found.inode, base=base, ours=ours, since_ns=decisions.wall_ns, adopted=False
+                claim, inode=found.inode, base=base, ours=ours, since_ns=decisions.monotonic_ns, adopted=False
             )
             self._held.contested.pop(target, None)
             self._agenda.follow(target, write.path)

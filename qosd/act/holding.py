@@ -30,7 +30,7 @@ _PATIENCE = 1
 
 
 class Holding(msgspec.Struct, frozen=True):
-    """A held file. ``ours`` is what Koord wrote, or found to be there already; ``since_ns`` (wall clock) since when.
+    """A held file; ``ours`` is what Koord wrote or found there, ``since_ns`` since when (monotonic; 0 = not known).
 
     ``follows``: its value changes with another file's, and may be anything. ``adopted``: an earlier run left it, and
     no strategy of this one has spoken of it yet.
@@ -76,7 +76,6 @@ class Case(msgspec.Struct, frozen=True):
     same: Callable[[Value, Value], bool]
     attainable: Callable[[Value], Value]
     heard: Heard
-    wall_ns: int
     monotonic_ns: int
 
 
@@ -188,7 +187,7 @@ def _claim(case: Case, found: Found, composed: Composed, holding: Holding | None
         found.value if holding is None else holding.base,
         found.value,
         composed.who,
-        case.wall_ns,
+        case.monotonic_ns,
         composed.pod,
         case.heard,
         0 if holding is None else holding.put_right,

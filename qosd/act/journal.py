@@ -116,11 +116,13 @@ class Journal:
             return self._queue.all_tasks_done.wait_for(lambda: not self._queue.unfinished_tasks, timeout_s)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Write what is queued, if that can be done now, and end."""
+        """Write what is queued, if that can be done now, say what could not be, and end."""
         self._closing.set()
         with contextlib.suppress(queue.Full):
             self._queue.put_nowait(None)
         self._thread.join(timeout_s)
+        if self.dropped:
+            _log.warning("journal: %d entries are lost", self.dropped)
 
     def __enter__(self) -> Journal:
         return self

@@ -109,7 +109,12 @@ class Result(msgspec.Struct, frozen=True):
     moves: tuple[MoveOutcome, ...] = ()
 
     @property
+    def results(self) -> tuple[str, ...]:
+        """The result of each."""
+        return (*(outcome.result for outcome in self.outcomes), *(move.result for move in self.moves))
+
+    @property
     def sentence(self) -> str:
         """For people: how many writes and moves came to what."""
-        results = Counter([*(outcome.result for outcome in self.outcomes), *(move.result for move in self.moves)])
-        return ", ".join(f"{count} {result}" for result, count in results.items()) or "nothing to write"
+        counted = Counter(self.results).items()
+        return ", ".join(f"{count} {result}" for result, count in counted) or "nothing to write"

@@ -146,7 +146,6 @@ class _Draft:
             lambda wanted, actual: planner.same(row, wanted, actual),
             lambda base: planner.writer.attainable(target, base),
             hearing.heard,
-            self._decisions.wall_ns,
             self._now_ns,
         )
         verdict = self._verdict(target, case)

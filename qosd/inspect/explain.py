@@ -198,7 +198,10 @@ class _View:
             return None
 
     def _age_s(self, holding: Holding | None) -> float | None:
-        return None if holding is None else max(0.0, (self.now_ns - holding.since_ns) / 1e9)
+        """As of the snapshot, by its monotonic clock: the wall clock may have been set since."""
+        if holding is None or not holding.since_ns:
+            return None
+        return max(0.0, (self.snapshot.monotonic_ns - holding.since_ns) / 1e9)
 
     def _foreign(self, entry: Entry) -> inspect.Foreign:
         value = "" if entry.after is None else str(entry.after)

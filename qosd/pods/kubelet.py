@@ -135,15 +135,18 @@ class KubeletClient:
 
 
 def read_pods(body: bytes) -> tuple[KubeletPod, ...]:
-    """The pods of a ``v1.PodList``; one that is no pod at all is left out. Raises ValueError if it is no list."""
+    """The pods of a ``v1.PodList``; one that is no pod at all is left out. Raises ValueError if it is no list of any."""
     found = []
-    for raw in msgspec.json.decode(body, type=_List).items or ():
+    items = msgspec.json.decode(body, type=_List).items or ()
+    for raw in items:
         try:
             pod = _decoder.decode(raw)
         except msgspec.ValidationError:
             continue
         if pod.metadata.uid:
             found.append(_pod(pod))
+    if items and not found:
+        raise ValueError(f"none of its {len(items)} items is a pod")
     return tuple(found)
 
 

@@ -3,6 +3,10 @@
 No CRI call tells kubelet's pod quota, and the sum of the containers that run now may be less than the next init
 container needs. So the quota is not set but scaled: whatever kubelet wrote, over the ratio. A pod without quota stays
 without. Pods whose quota the hooks make themselves (bound CPUs, batch and mid resources) are not touched.
+
+On cgroup v2 only: v1 refuses a container's quota that exceeds its pod's, so under a scaled one no container could start
+with the quota that kubelet asks for, which is what the runtime writes when no hook edits it. There the scaled quotas of
+the containers limit the pod.
 """
 
 from __future__ import annotations
@@ -43,7 +47,7 @@ class PodNormalization:
 def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     """The factor of the pod's own quota, where it has one of kubelet's."""
     ratio = normalization.ratio_of(pod.context, rules)
-    if ratio is None or not pod.group or not live(pod):
+    if ratio is None or rules.host.cgroup_version == 1 or not pod.group or not live(pod):
         return PodOpinions()
     if engine.decide(pod_cgroup(pod), rules).get(Field.CPU_QUOTA) is not None:
         return PodOpinions()

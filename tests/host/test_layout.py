@@ -114,6 +114,13 @@ def test_pods_that_run_are_the_strongest_witness(tmp_path: Path) -> None:
     assert "several roots: /kubepods, /n/kubepods" in several.problems[0]
 
 
+def test_pods_that_run_elsewhere_than_kubelet_says(tmp_path: Path) -> None:
+    tree = tree_with(tmp_path, "v1", ["/kubepods"])
+    found = layout.detect(tree, said("systemd"), ["/kubepods/burstable/pod1"])
+    why = "kubelet's --cgroup-driver makes it /kubepods.slice, but pods run below /kubepods"
+    assert (found.kubepods, found.problems) == ("/kubepods", (why,))
+
+
 @pytest.mark.parametrize(
     ("parent", "kubepods"),
     [

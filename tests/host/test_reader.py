@@ -141,3 +141,22 @@ def test_out_of_descriptors_it_goes_on_and_leaves_room_for_others(tmp_path: Path
         assert len(kept) < 60
     assert len(said) == 1
     assert "Too many open files" in said[0]
+
+
+def test_the_first_refusal_of_a_file_name_is_said_and_again_after_an_end(tmp_path: Path, said: list[str]) -> None:
+    paths = [f"{tmp_path}/pod{number}/cpu.stat" for number in range(3)]
+    for path in paths:
+        Path(path).mkdir(parents=True)  # reading a directory is refused
+    with KeptFiles(100, said.append) as kept:
+        for path in paths * 2:
+            with pytest.raises(ReadError, match="cannot read: Is a directory"):
+                kept.read(path)
+        assert len(said) == 1
+        assert paths[0] in said[0] and said[0].endswith("what it would tell is missing")
+        kept.drop(paths[:2])
+        Path(paths[2]).rmdir()
+        Path(paths[2]).write_text("x")
+        assert kept.read(paths[2]) == b"x"
+        with pytest.raises(ReadError):
+            kept.read(paths[0])
+        assert len(said) == 2

@@ -186,10 +186,21 @@ class TestWhatCannotStart:
         assert (ended, f"{variable}='{value}'" in log) == (1, True), log
         assert "Traceback" not in log
 
-    async def test_a_second_one_leaves_the_first_alone(self, machine: Machine) -> None:
+    @pytest.mark.parametrize(
+        ("flags", "said"),
+        [
+            ((), "the undo record is in use by a running koord-qosd"),
+            (("--run-dir", "{root}/other"), "another process listens on it: '{root}/h.sock'"),
+            (("--run-dir", "{root}/other", "--hook-socket", "{root}/other.sock"), "listens on it: '{root}/i.sock'"),
+        ],
+    )
+    async def test_a_second_one_leaves_the_first_alone(
+        self, machine: Machine, flags: tuple[str, ...], said: str
+    ) -> None:
         async with running(machine) as first:
-            ended, log = await ends(machine)
-            assert (ended, "another process listens on it" in log) == (1, True), log
+            ended, log = await ends(machine, *(flag.format(root=machine.root) for flag in flags))
+            assert (ended, said.format(root=machine.root) in log) == (1, True), log
+            assert "Traceback" not in log
             await first.create()
             assert (machine.root / "hookserver.d" / "koord-qosd.json").exists()
 

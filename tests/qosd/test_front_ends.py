@@ -17,7 +17,7 @@ from tests.qosd.pods import STATUS, rules
 
 
 def front_ends(connections: int, runtime: str, preferred: FrontEnd = FrontEnd.PROXY) -> FrontEnds:
-    return FrontEnds(lambda: connections, lambda: runtime, preferred)
+    return FrontEnds(lambda: connections, lambda: runtime, preferred=preferred)
 
 
 @pytest.mark.parametrize(
@@ -36,6 +36,13 @@ def test_exactly_one_acts(connections: int, runtime: str, preferred: str, acting
     both = front_ends(connections, runtime, FrontEnd(preferred))
     assert both.acting() == acting
     assert (both.proxy_acts(), both.nri_acts()) == (acting == "proxy", acting == "nri")
+
+
+@pytest.mark.parametrize(("connections", "runtime"), [(0, ""), (1, ""), (0, "containerd 2.1.4"), (1, "containerd 2.1.4")])
+def test_nobody_edits_when_the_hooks_are_switched_off(connections: int, runtime: str) -> None:
+    both = FrontEnds(lambda: connections, lambda: runtime, enabled=lambda: False)
+    assert (both.proxy_acts(), both.nri_acts()) == (False, False)
+    assert both.describe().startswith("the hooks are switched off")
 
 
 @pytest.mark.parametrize(

@@ -100,8 +100,9 @@ class TestRefused:
     )
     def test_a_certificate_that_is_none(self, tmp_path: Path, option: str, file: str, why: str) -> None:
         (tmp_path / "junk.pem").write_text("junk")
+        given: dict[str, Any] = {option: f"{tmp_path}/{file}"}
         with pytest.raises(ConfigError, match=rf"{option.replace('_', '-')} = '.*{file}': {why}"):
-            status.server(Options(**{"metrics_endpoint": ANYWHERE, option: f"{tmp_path}/{file}"}), PAGES)
+            status.server(Options(**{"metrics_endpoint": ANYWHERE, **given}), PAGES)
 
     def test_a_key_that_is_another_certificates(self, certificate: Certificate, tmp_path: Path) -> None:
         other = tmp_path / "other.pem"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from dataclasses import fields
-from pathlib import Path
 
 import pytest
 
@@ -14,34 +13,24 @@ from runtimeproxy.hooks.edits import RESOURCE_FIELDS
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.metrics import METRICS, PREFIX, Declared, Kind
 from runtimeproxy.options import Options
+from tests import docpages
 
-PAGE = (Path(__file__).parents[2] / "docs" / "runtime-proxy.md").read_text()
+PAGE = docpages.page("runtime-proxy.md")
 FLAGS = {entry.metadata["flag"]: entry.metadata for entry in fields(Options)}
-FLAG_ROWS = {match[1]: match for match in re.finditer(r"^\| `--([a-z-]+)` \| (\S+) \| (yes)? ?\| ", PAGE, re.MULTILINE)}
+FLAG_ROWS = docpages.flags(PAGE)
 WITHOUT_FIELD = {"config", "help", "version"}
 OF_OTHER_PROGRAMS = {"unix-socket", "kill-whom", "offline"}
 
 
-def cells(method: str) -> list[str]:
-    """The table row of a CRI call."""
-    row = re.search(rf"^\| `{method}` \|(.*)\|$", PAGE, re.MULTILINE)
-    assert row is not None
-    return row[1].split("|")
-
-
-def named(text: str) -> set[str]:
-    return set(re.findall(r"`(\w+)`", text))
-
-
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
-    _, default, live = FLAG_ROWS[flag].groups()
+    default, live, _ = FLAG_ROWS[flag]
     assert default == (f"`{FLAGS[flag]['shown']}`" if FLAGS[flag]["shown"] else "none")
     assert (live == "yes") == FLAGS[flag]["live"]
 
 
 def test_no_other_flag_is_mentioned() -> None:
-    assert set(re.findall(r"--([a-z][a-z-]+)", PAGE)) - OF_OTHER_PROGRAMS == FLAGS.keys() | WITHOUT_FIELD | {"flag"}
+    assert docpages.mentioned_flags(PAGE) - OF_OTHER_PROGRAMS == FLAGS.keys() | WITHOUT_FIELD | {"flag"}
 
 
 @pytest.mark.parametrize("declared", METRICS, ids=lambda declared: declared.name)
@@ -51,25 +40,24 @@ def test_every_metric_has_a_row_with_its_labels(declared: Declared) -> None:
 
 
 def test_no_other_metric_is_mentioned() -> None:
-    known = {PREFIX + declared.name for declared in METRICS}
-    assert {name.removesuffix("_total") for name in re.findall(rf"\b{PREFIX}\w+", PAGE)} == known
+    assert docpages.mentioned_metrics(PAGE, PREFIX) == {PREFIX + declared.name for declared in METRICS}
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_every_held_call_has_a_row_with_its_hooks_and_fields(method: str) -> None:
-    pre, post, editable = cells(method)
+    pre, post, editable = docpages.rows(PAGE, method)[method]
     stages = METHODS[method]
-    assert named(pre) == ({stages.pre.value} if stages.pre else set())
-    assert named(post) == ({stages.post.value} if stages.post else set())
+    assert docpages.code(pre) == ({stages.pre.value} if stages.pre else set())
+    assert docpages.code(post) == ({stages.post.value} if stages.post else set())
     owned = set(TABLES.get(method, {}))
-    assert named(editable) == owned - set(RESOURCE_FIELDS)
+    assert docpages.code(editable) == owned - set(RESOURCE_FIELDS)
     assert ("resources" in editable) == bool(owned & set(RESOURCE_FIELDS))
 
 
 def test_every_resource_is_listed() -> None:
     listed = re.search(r"^The resources are (.*?) \(cgroup v2 files", PAGE, re.MULTILINE | re.DOTALL)
     assert listed is not None
-    assert named(listed[1]) == set(RESOURCE_FIELDS)
+    assert docpages.code(listed[1]) == set(RESOURCE_FIELDS)
 
 
 def test_hooks_of_the_page_exist() -> None:

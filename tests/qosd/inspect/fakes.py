@@ -31,6 +31,7 @@ from tests.qosd.podviews import snapshot, view
 
 SECOND = 1_000_000_000
 NOW_NS = 1_000 * SECOND
+UP_NS = 100 * SECOND  # monotonic
 V1 = HostFacts(memory_total_bytes=16 << 30)
 
 
@@ -50,7 +51,7 @@ class Named:
 
 
 def held(path: str, base: Value, ours: Value, by: str = "hooks") -> Holding:
-    return Holding(path, 1, base, ours, by, NOW_NS - 12 * SECOND)
+    return Holding(path, 1, base, ours, by, UP_NS - 12 * SECOND)
 
 
 def write(target: Target, path: str, before: Value, after: Value, inputs: Inputs) -> PlannedWrite:
@@ -146,7 +147,7 @@ class FakeNode:
             actuator=self.actuator,
             journal=self.journal,
             snapshot=lambda: self.snapshot,
-            decisions=lambda: Decisions(1, NOW_NS, 100 * SECOND, tuple(self.turns)),
+            decisions=lambda: Decisions(1, NOW_NS, UP_NS, tuple(self.turns)),
             strategies=[Named(turn.name) for turn in self.turns],
             plan=self.plan,
             switch=self.switch,
@@ -212,7 +213,7 @@ def batch_node(tmp_path: Path, quota: str = "200000") -> FakeNode:
     path = f"{tmp_path}/cpu{group}/cpu.cfs_quota_us"
     return FakeNode(
         tmp_path,
-        replace(snapshot(rules(V1), job), wall_ns=NOW_NS, monotonic_ns=100 * SECOND),
+        replace(snapshot(rules(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
         FakeActuator({quota_of: held(path, -1, 200_000)}, turns=turns),
         FakeJournal([entry(path, -1, 200_000, inputs=fed)]),
         loops=[LoopState("pods", 0.4), LoopState("node", 0.9, duration_us=850.0)],

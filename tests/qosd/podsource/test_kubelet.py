@@ -195,6 +195,8 @@ def test_one_strange_pod_loses_itself_only() -> None:
     body = json.dumps({"items": [{"metadata": {"uid": 3}}, {"spec": {}}, good, "x"]}).encode()
     assert [pod.uid for pod in read_pods(body)] == ["u1"]
     assert read_pods(b'{"kind": "PodList", "items": null}') == ()
+    with pytest.raises(ValueError, match="none of its 2 items is a pod"):
+        read_pods(b'{"items": [{"metadata": 7}, {}]}')
 
 
 # --- cpu_manager_state -----------------------------------------------------------------------------------------------

@@ -9,13 +9,14 @@ import pytest
 
 from koord.host.files import Target
 from qosd.decide.decision import Scale, Stage
-from qosd.hooks.rules import Rules
+from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
 from qosd.strategies.normalization import PodNormalization
 from tests.qosd.pods import extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 FASTER = rules(cpuNormalizationRatio=1.2)
+ON_V1 = rules(HostFacts(cgroup_version=1), cpuNormalizationRatio=1.2)
 
 
 def scaled(pod: PodView, by: Rules = FASTER) -> dict[str, float]:
@@ -39,6 +40,10 @@ def scaled(pod: PodView, by: Rules = FASTER) -> dict[str, float]:
 )
 def test_which_pods(pod: PodView, is_scaled: bool) -> None:
     assert scaled(pod) == ({pod.group: pytest.approx(1 / 1.2)} if is_scaled else {})
+
+
+def test_on_v1_a_scaled_pod_could_start_no_container_with_the_quota_that_kubelet_asks_for() -> None:
+    assert scaled(view("p", "LS"), ON_V1) == {}
 
 
 @pytest.mark.parametrize(

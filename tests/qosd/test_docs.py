@@ -1,0 +1,96 @@
+"""docs/node-daemon.md and docs/qosd.md against the code: flags, metrics, hooks, commands, exit codes, files."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from pathlib import Path
+
+import pytest
+
+from koordctl import exits
+from koordctl.__main__ import COMMANDS
+from qosd.act import plan
+from qosd.hooks.table import HOOK_NAMES
+from qosd.metrics import Metrics
+from qosd.node import JOURNAL, MODELS, UNDO, Node
+from qosd.options import Options
+from qosd.sense.exposition import PREFIX, docs_table
+from qosd.sense.table import METRICS
+from tests import docpages
+from tests.qosd.machine import Machine
+
+DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
+FLAGS = {entry.name.replace("_", "-"): getattr(Options(), entry.name) for entry in fields(Options)}
+FLAG_ROWS = docpages.flags(DAEMON)
+OF_OTHERS = {
+    "now",
+    "socket", "offline", "root", "yes", "history", "subject", "pod", "file", "strategy", "since", "limit",
+}  # fmt: skip
+
+
+def shown(default: object) -> str:
+    if isinstance(default, bool):
+        return "on" if default else "off"
+    return "none" if default == "" else f"`{default}`" if isinstance(default, str | Path) else str(default)
+
+
+@pytest.mark.parametrize("flag", FLAGS)
+def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
+    assert FLAG_ROWS[flag][0] == shown(FLAGS[flag])
+
+
+def test_no_other_flag_has_a_row_or_is_mentioned() -> None:
+    assert FLAG_ROWS.keys() == FLAGS.keys()
+    mentioned = docpages.mentioned_flags(DAEMON + RULES)
+    assert mentioned - OF_OTHERS - {"config"} <= FLAGS.keys()
+
+
+def test_the_metric_table_is_the_one_of_the_code() -> None:
+    assert DAEMON.endswith("\n\n" + docs_table()), "replace the last table by qosd.sense.exposition.docs_table()"
+
+
+async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path) -> None:
+    machine = Machine(tmp_path)
+    metrics = Metrics()
+    node = Node(machine.options(), metrics, machine.place())
+    try:
+        kinds = {family.name: family.type for family in metrics.registry.collect()}
+    finally:
+        await node.close()
+    exported = {name + ("_total" if kind == "counter" else "") for name, kind in kinds.items()}
+    assert docpages.rows(DAEMON, rf"{PREFIX}\w+").keys() == exported
+    known = kinds.keys() | {PREFIX + metric.name for metric in METRICS}
+    assert docpages.mentioned_metrics(DAEMON + RULES, PREFIX) <= known
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_every_command_is_shown(name: str) -> None:
+    assert re.search(rf"`{name}`", README[: README.index("## Two commands")]), "in the README's table"
+    assert f"koordctl {name}" in DAEMON
+
+
+def test_exit_codes() -> None:
+    told = dict(re.findall(r"^\| (\d) \| (.*) \|$", DAEMON, re.MULTILINE))
+    assert set(map(int, told)) == {exits.OK, exits.USAGE, exits.UNREACHABLE, exits.REFUSED, exits.FAILED}
+    assert re.findall(r"^  (\d)  ", exits.EPILOG, re.MULTILINE) == sorted(told)
+
+
+def test_every_result_of_the_journal_is_explained() -> None:
+    section = DAEMON[DAEMON.index("| Result | |") : DAEMON.index("### koordctl node")]
+    told = {words.split()[0] for words in re.findall(r"`([^`]+)`", section)}
+    assert told == {
+        plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
+        plan.UNREADABLE,
+    }  # fmt: skip
+
+
+def test_every_hook_has_a_row() -> None:
+    assert tuple(docpages.rows(RULES, "|".join(HOOK_NAMES))) == HOOK_NAMES
+
+
+@pytest.mark.parametrize(
+    "path", [Options().run_dir / UNDO, Options().state_dir / JOURNAL, Options().state_dir / MODELS]
+)
+def test_every_file_is_named(path: Path) -> None:
+    assert f"`{path}`" in DAEMON
