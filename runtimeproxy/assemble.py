@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import koord
 from koord.http2.client import UnaryClient
+from koord.service.log import InfoLines
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
@@ -31,11 +33,10 @@ log = logging.getLogger("runtimeproxy")
 def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelayServer, Attachments]:
     """A relay that is ready to serve, with its hooks in force, and what has to be opened later."""
     counters = HookCounters()
-    audit = logging.getLogger("koord.audit")
-    audit.setLevel(logging.INFO)  # --log-level does not silence it
+    audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ)  # --log-level does not silence it
     interceptor = CriInterceptor(
         hook_options(options), lambda path: UnaryClient(path, loop), options.backend,
-        audit=AuditLog(audit), metrics=counters,
+        audit=AuditLog(audit.write), metrics=counters,
         later=loop.call_soon,
     )  # fmt: skip
     directory = Directory(options.hook_directory, interceptor.use, counters)

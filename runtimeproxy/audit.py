@@ -7,7 +7,7 @@ whatever a name contains.
 
 from __future__ import annotations
 
-import logging
+from collections.abc import Callable
 
 from runtimeproxy.hooks.edits import ANNOTATIONS, ENVS, LABELS
 from runtimeproxy.hooks.observe import HIDDEN, KNOWN_KEY_PARTS
@@ -17,16 +17,16 @@ _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ012345678
 
 
 class AuditLog:
-    """``runtimeproxy.hooks.observe.Audit`` on a logger, ``koord.audit`` in the proxy."""
+    """``runtimeproxy.hooks.observe.Audit`` as lines; ``write`` takes one without its line break."""
 
-    def __init__(self, logger: logging.Logger) -> None:
-        self._logger = logger
+    def __init__(self, write: Callable[[str], None]) -> None:
+        self._write = write
 
     def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
         if not _may_show(field):
             before, after = before and HIDDEN, after and HIDDEN
-        self._logger.info("edit object=%s field=%s before=%s after=%s who=%s",
-                          *map(_quoted, (subject, field, before, after, who)))
+        self._write(f"edit object={_quoted(subject)} field={_quoted(field)} before={_quoted(before)} "
+                    f"after={_quoted(after)} who={_quoted(who)}")
 
 
 def _may_show(field: str) -> bool:

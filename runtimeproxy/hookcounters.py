@@ -61,8 +61,10 @@ class HookCounters:
         _add(self.calls, (server, stage, result))
         if result == "open":
             return  # the server was not asked
-        key = capped(self.latency, (server, stage))
-        self.latency.setdefault(key, Histogram()).observe(seconds)
+        known = self.latency.get((server, stage))
+        if known is None:
+            known = self.latency.setdefault(capped(self.latency, (server, stage)), Histogram())
+        known.observe(seconds)
 
     def hook_policy(self, server: str, stage: str, outcome: str) -> None:
         _add(self.policy, (server, stage, outcome))
@@ -92,4 +94,4 @@ def capped(counts: Mapping[Labels, object], key: Labels) -> Labels:
 
 
 def _add(counts: Counter[Labels], key: Labels) -> None:
-    counts[capped(counts, key)] += 1
+    counts[key if key in counts else capped(counts, key)] += 1

@@ -16,7 +16,8 @@ from google.protobuf.descriptor import Descriptor
 from integration.lossless.compare import Path
 from integration.lossless.conversation import CREATE, RUN_POD
 from integration.lossless.editor import MOVED, Wanted
-from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES, How, Owned
+from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.hooks.fields import How, Owned
 
 
 def owned(method: str) -> Iterator[tuple[str, Owned, str]]:

@@ -7,11 +7,13 @@ Every failure, the peer's or ours, is a `UnaryError` with a gRPC status.
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
 from koord.http2.frames import (
     CANCEL,
@@ -41,10 +43,12 @@ from koord.http2.grpc import (
 )
 from koord.http2.hpack import literal
 from koord.http2.link import Link, Sending
+from koord.http2.prompt import PromptFuture
 
 __all__ = ["Answer", "UnaryClient", "UnaryError"]
 
 _PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
+_TIMER_STEP_S = 0.001  # the loop's timers may go off so much early
 _GRACE_MS = 20  # a server that watches the deadline too must not give up just before we do
 _FIXED = literal(b"content-type", b"application/grpc") + literal(b"te", b"trailers")
 
@@ -71,16 +75,21 @@ class UnaryClient:
         """Process id of the server, while connected."""
         return self._link.peer_pid if self._link is not None and self._link.usable else None
 
-    async def call(
+    def call(
         self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
-    ) -> Answer:
+    ) -> Coroutine[Any, Any, Answer]:
         """One unary call. Raises UnaryError."""
         link = self._link
-        if link is None or not link.usable:
-            started = self._loop.time()
-            link = await self.link_within(timeout_s)
-            timeout_s -= self._loop.time() - started
-        return await link.call(path, message, timeout_s, metadata)
+        if link is not None and link.usable:
+            return link.call(path, message, timeout_s, metadata)
+        return self._call_once_connected(path, message, timeout_s, metadata)
+
+    async def _call_once_connected(
+        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]
+    ) -> Answer:
+        deadline = self._loop.time() + timeout_s
+        link = await self.link_within(timeout_s)
+        return await link.call(path, message, deadline - self._loop.time(), metadata)
 
     def close(self) -> None:
         if self._link is not None:
@@ -89,11 +98,14 @@ class UnaryClient:
 
     async def link_within(self, timeout_s: float) -> ClientLink:
         """The connection, made if need be. Raises UnaryError."""
+        connecting = self._loop.create_task(self._connected())
         try:
-            async with asyncio.timeout(timeout_s):
-                return await self._connected()
-        except TimeoutError:
-            raise UnaryError(DEADLINE_EXCEEDED, f"no connection to {self._path} in {timeout_s:.3g} s") from None
+            await asyncio.wait((connecting,), timeout=timeout_s)
+        finally:
+            connecting.cancel()
+        if not connecting.done():
+            raise UnaryError(DEADLINE_EXCEEDED, f"no connection to {self._path} in {timeout_s:.3g} s")
+        return connecting.result()
 
     async def _connected(self) -> ClientLink:
         async with self._connecting:
@@ -106,12 +118,13 @@ class UnaryClient:
 
 
 class Pending(Sending):
-    """A call on its way; ``ended``: by the server, so that there is nothing to reset."""
+    """A call on its way. ``ended``: by the server, so that there is nothing to reset; ``deadline``: loop time."""
 
-    __slots__ = ("ended", "fields")
+    __slots__ = ("deadline", "ended", "fields")
 
-    def __init__(self, window_bytes: int) -> None:
+    def __init__(self, window_bytes: int, deadline: float = math.inf) -> None:
         super().__init__(window_bytes)
+        self.deadline = deadline
         self.fields: dict[bytes, bytes] = {}
         self.ended = False
 
@@ -130,8 +143,8 @@ class Pending(Sending):
 class _Unary(Pending):
     __slots__ = ("chunks", "result", "size_bytes")
 
-    def __init__(self, window_bytes: int, result: asyncio.Future[Answer]) -> None:
-        super().__init__(window_bytes)
+    def __init__(self, window_bytes: int, deadline: float, result: PromptFuture[Answer]) -> None:
+        super().__init__(window_bytes, deadline)
         self.result = result
         self.chunks: list[bytes] = []
         self.size_bytes = 0
@@ -148,17 +161,19 @@ class _Unary(Pending):
             return
         text = texts_of(self.fields)
         refusal = refusal_in(text)
-        message = grpc_message(b"".join(self.chunks))
+        message = grpc_message(self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks))
         if refusal is not None:
             self.fail(*refusal)
         elif message is None:
             self.fail(INTERNAL, "the answer is not one uncompressed message")
         else:
             self.result.set_result(Answer(message, text))
+            self.result.settled()
 
     def fail(self, code: int, message: str) -> None:
         if not self.result.done():
             self.result.set_exception(UnaryError(code, message))
+            self.result.settled()
 
 
 class ClientLink(Link[Pending]):
@@ -169,6 +184,8 @@ class ClientLink(Link[Pending]):
         self.peer_pid: int | None = None
         self._loop = loop
         self._next_stream = 1
+        self._alarm: asyncio.TimerHandle | None = None
+        self._alarm_at = math.inf
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -179,15 +196,35 @@ class ClientLink(Link[Pending]):
         return PREFACE + super().opening()
 
     async def call(self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]) -> Answer:
-        pending = _Unary(self.initial_window_bytes, self._loop.create_future())
+        deadline = self._loop.time() + timeout_s
+        pending = _Unary(self.initial_window_bytes, deadline, PromptFuture(loop=self._loop))
         timeout = literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
         stream = self.open(pending, head(path, tuple(metadata)) + timeout, message)
-        too_late = self._loop.call_later(timeout_s, pending.fail, DEADLINE_EXCEEDED, f"no answer in {timeout_s:.3g} s")
+        if deadline < self._alarm_at:
+            self._set_alarm(deadline)
         try:
             return await pending.result
         finally:
-            too_late.cancel()
             self.release(stream, pending)
+
+    def _set_alarm(self, at: float) -> None:
+        """One timer for all calls; it stays set when its call ends, so that a call seldom has to set it."""
+        self._stop_alarm()
+        if at < math.inf:
+            self._alarm_at = at
+            self._alarm = self._loop.call_at(at, self._overdue)
+
+    def _stop_alarm(self) -> None:
+        if self._alarm is not None:
+            self._alarm.cancel()
+        self._alarm, self._alarm_at = None, math.inf
+
+    def _overdue(self) -> None:
+        now = self._loop.time() + _TIMER_STEP_S
+        for pending in list(self.streams.values()):
+            if pending.deadline <= now:
+                pending.fail(DEADLINE_EXCEEDED, "no answer in time")
+        self._set_alarm(min([each.deadline for each in self.streams.values() if each.deadline > now], default=math.inf))
 
     def open(self, pending: Pending, block: bytes, message: bytes) -> int:
         """Begin a call with header block ``block``; its stream, which the caller must `release`."""
@@ -208,7 +245,8 @@ class ClientLink(Link[Pending]):
     # Link
 
     def ended(self, why: str) -> None:
-        for pending in self.streams.values():
+        self._stop_alarm()
+        for pending in list(self.streams.values()):
             pending.fail(UNAVAILABLE, why)
 
     def on_headers(self, data: bytes, frame: Frame) -> None:
@@ -239,7 +277,7 @@ class ClientLink(Link[Pending]):
         """No new call on this connection; those the server has taken may still end well."""
         self.usable = False
         last = last_stream_of(data, frame)
-        for stream, pending in self.streams.items():
+        for stream, pending in list(self.streams.items()):
             if stream > last:
                 pending.fail(UNAVAILABLE, "the server is going away")
 

@@ -1,8 +1,9 @@
 """One end of an HTTP/2 connection that carries unary calls: what client and server have in common.
 
-Invariants: DATA is sent only as the peer's windows and frame size allow; what is received is credited at once, so
-that no call waits for another; whatever breaks the protocol ends the connection and every call on it. The peer's
-header blocks are decoded with a table, ours never use one.
+Invariants: DATA is sent only as the peer's windows and frame size allow; what is received is credited as it comes, a
+quarter of a window at a time, so that no call waits for another and a small one costs no frame; whatever breaks the
+protocol ends the connection and every call on it. The peer's header blocks are decoded with a table, ours never use
+one.
 """
 
 from __future__ import annotations
@@ -42,22 +43,19 @@ _CREDIT_BYTES = WINDOW_BYTES // 4
 
 
 class Sending:
-    """One stream as its sender sees it: ``body`` goes out in DATA, then ``trailers`` (or END_STREAM on the last)."""
+    """One stream as its sender sees it: ``body`` goes out in DATA, then ``trailers`` (or END_STREAM on the last).
 
-    __slots__ = ("body", "sent", "trailers", "window_bytes")
+    ``uncredited_bytes``: received and not given back yet.
+    """
+
+    __slots__ = ("body", "sent", "trailers", "uncredited_bytes", "window_bytes")
 
     def __init__(self, window_bytes: int) -> None:
         self.body = b""
         self.sent = 0
         self.trailers = b""
         self.window_bytes = window_bytes
-
-    def next_chunk(self, room_bytes: int) -> bytes:
-        """Up to ``room_bytes`` of the body, as far as the stream's window goes; they count as sent."""
-        chunk = self.body[self.sent : self.sent + max(0, min(room_bytes, self.window_bytes))]
-        self.sent += len(chunk)
-        self.window_bytes -= len(chunk)
-        return chunk
+        self.uncredited_bytes = 0
 
 
 Stream = TypeVar("Stream", bound=Sending)
@@ -154,11 +152,15 @@ class Link(asyncio.Protocol, Generic[Stream]):
 
     def credit(self, frame: Frame) -> None:
         """Give the peer back what a DATA frame took: of the connection, and of the stream unless the frame ends it."""
-        _, flags, stream, begin, end = frame
+        _, flags, stream_id, begin, end = frame
         size = end - begin - HEADER_BYTES
         self._uncredited_bytes += size
-        if size and not flags & END_STREAM and stream in self.streams:
-            self.write(window_update(stream, size))
+        stream = self.streams.get(stream_id)
+        if stream is not None and not flags & END_STREAM:
+            stream.uncredited_bytes += size
+            if stream.uncredited_bytes >= _CREDIT_BYTES:
+                self.write(window_update(stream_id, stream.uncredited_bytes))
+                stream.uncredited_bytes = 0
         if self._uncredited_bytes >= _CREDIT_BYTES:
             self.write(window_update(0, self._uncredited_bytes))
             self._uncredited_bytes = 0
@@ -173,10 +175,14 @@ class Link(asyncio.Protocol, Generic[Stream]):
             self.write(b"".join(out))
 
     def _pump_one(self, stream_id: int, stream: Stream, out: list[bytes]) -> None:
-        while chunk := stream.next_chunk(min(self._window_bytes, self._max_frame_bytes)):
-            self._window_bytes -= len(chunk)
-            last = stream.sent == len(stream.body)
-            out.append(frame_header(len(chunk), DATA, END_STREAM if last and not stream.trailers else 0, stream_id))
+        size = len(stream.body)
+        while (room := min(size - stream.sent, stream.window_bytes, self._window_bytes, self._max_frame_bytes)) > 0:
+            chunk = stream.body[stream.sent : stream.sent + room]
+            stream.sent += room
+            stream.window_bytes -= room
+            self._window_bytes -= room
+            last = stream.sent == size
+            out.append(frame_header(room, DATA, END_STREAM if last and not stream.trailers else 0, stream_id))
             out.append(chunk)
             if last:
                 out.append(stream.trailers)

@@ -12,7 +12,7 @@ import asyncio
 import hmac
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,12 +50,16 @@ class Guard:
         return path in self.open_pages or hmac.compare_digest(given, b"Bearer " + self.token.encode())
 
 
+Maker = Callable[[], Page | Awaitable[Page]]
+"""Makes a page; one that takes long is made elsewhere (``asyncio.to_thread``) and waited for."""
+
+
 class StatusServer:
-    """Serves ``pages`` (path → function that makes the page) until ``close``."""
+    """Serves ``pages`` (path → what makes the page) until ``close``."""
 
     def __init__(
         self,
-        pages: Mapping[str, Callable[[], Page]],
+        pages: Mapping[str, Maker],
         guard: Guard | None = None,
         tls: ssl.SSLContext | None = None,
     ) -> None:
@@ -95,7 +99,7 @@ class StatusServer:
                 return
             async with asyncio.timeout(TIMEOUT_S):
                 head = await reader.readuntil(b"\r\n\r\n")
-                writer.write(_encoded(self._answer(head)))
+                writer.write(_encoded(await self._answer(head)))
                 await writer.drain()
         except (TimeoutError, OSError, asyncio.IncompleteReadError, asyncio.LimitOverrunError):
             log.debug("a status client went away or said too much")
@@ -103,7 +107,7 @@ class StatusServer:
             self._clients -= 1
             writer.close()
 
-    def _answer(self, head: bytes) -> Page:
+    async def _answer(self, head: bytes) -> Page:
         words = head.split(b"\r\n", 1)[0].decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/"):
             return Page(400, b"not HTTP\n")
@@ -116,7 +120,8 @@ class StatusServer:
         if make is None:
             return Page(404, f"see {' '.join(self._pages)}\n".encode())
         try:
-            return make()
+            made = make()
+            return made if isinstance(made, Page) else await made
         except Exception:  # a page is a root of its own: it must not end the server
             log.exception("page %s", words[1])
             return Page(500, b"see the log\n")

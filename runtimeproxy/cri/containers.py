@@ -11,21 +11,24 @@ from functools import partial
 
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri import patch
-from runtimeproxy.cri.codec import add_pod, container_entry, container_request, decode
+from runtimeproxy.cri.codec import add_pod, decode
 from runtimeproxy.cri.fields import OWNED, SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.cri.methods import CREATE, UPDATE
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder, RebuildFailed
 from runtimeproxy.cri.repeats import pod_as_sent, repeats
 from runtimeproxy.cri.resources import meaningful, merge_update
-from runtimeproxy.cri.sandboxes import Decision, Sandboxes, subject
+from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
+from runtimeproxy.cri.transcribe import container_name, container_of, pod_name, text, with_handler_of, with_id
 from runtimeproxy.cri.world import Commit, World, log
+from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.chain import Agreed, Question
+from runtimeproxy.hooks.edits import CGROUP_PARENT, Edits, Slot
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.messages import CONTAINER
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
+from runtimeproxy.wire.protowire import payloads
 
 
 class Containers:
@@ -36,26 +39,27 @@ class Containers:
 
     async def create(self, call: Call, message: bytes, service: str) -> Decision:
         """CreateContainer."""
-        request = decode(cri.CreateContainerRequest, message)
-        entry = self._sandboxes.known(request.pod_sandbox_id)
+        ids, configs, sandboxes = payloads(message, 1, 2, 3)
+        pod_id = text(ids)
+        entry = self._sandboxes.known(pod_id)
         if entry is None:
-            entry = await self._sandbox_of(call, request.pod_sandbox_id, service)
-        again, sent = repeats(request, entry)
-        pod = pod_as_sent(request, entry, again)
-        container, hidden = container_request(request.config)
-        add_pod(container, pod)
+            entry = await self._sandbox_of(call, pod_id, service)
+        again, sent = repeats(message, bool(sandboxes), entry)
+        pod = pod_as_sent(sandboxes, entry, again)
+        own, hidden = container_of(b"".join(configs))
+        question = own + pod.in_container
         agreed: Agreed | Refuse = Agreed()
-        if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
-            own_tree = request.sandbox_config.linux.cgroup_parent or pod.cgroup_parent
+        if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod.request):
+            own_tree = pod.given_parent or pod.cgroup_parent
             guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
-            agreed = await self._ask(Stage.PRE_CREATE, container, guard, call)
+            agreed = await self._ask(Stage.PRE_CREATE, question, guard, call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edited = patch.apply(message, SANDBOX_OF_CREATE, again)
         edited = patch.apply(edited, TABLES[CREATE], agreed.edits)
-        self._world.report(CREATE, subject(pod), Agreed(before=sent), again)
-        self._world.report(CREATE, _subject(container), agreed, agreed.edits)
-        return Forward(edited), partial(self._created, request.pod_sandbox_id, container, pod)
+        self._world.report(CREATE, partial(pod_name, pod.request), Agreed(before=sent), again)
+        self._world.report(CREATE, partial(container_name, question), agreed, agreed.edits)
+        return Forward(edited), partial(self._created, pod_id, own, agreed.edits, pod.request)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
         """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
@@ -69,20 +73,22 @@ class Containers:
 
     def passed_create(self, message: bytes) -> Commit:
         """A CreateContainer that nobody wanted to edit."""
-        request = decode(cri.CreateContainerRequest, message)
-        entry = self._world.store.pod(request.pod_sandbox_id)
-        pod = pod_as_sent(request, entry, {})
-        return partial(self._created, request.pod_sandbox_id, container_request(request.config)[0], pod)
+        ids, configs, sandboxes = payloads(message, 1, 2, 3)
+        pod_id = text(ids)
+        pod = pod_as_sent(sandboxes, self._world.store.pod(pod_id), {})
+        return partial(self._created, pod_id, container_of(b"".join(configs))[0], {}, pod.request)
 
-    def _created(self, pod_id: str, container: hooks.ContainerResourceHookRequest, pod: hooks.PodSandboxHookRequest,
-                 answer: bytes | None) -> None:
-        container_id = decode(cri.CreateContainerResponse, answer or b"").container_id
+    def _created(self, pod_id: str, container: bytes, edits: Edits, pod: bytes, answer: bytes | None) -> None:
+        container_id = text(payloads(answer or b"", 1)[0])
         store = self._world.store
         sandbox = store.pod(pod_id)
         if sandbox is not None:  # kubelet sends the pod's current annotations with each container
-            self._sandboxes.replace(pod_id, sandbox, pod)
+            self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod, sandbox.request))
         if container_id:
-            store.put_container(container_id, container_entry(pod_id, container_id, container))
+            of_pod = Slot(CGROUP_PARENT)
+            made = patch.apply(with_id(container, container_id), CONTAINER.request,
+                               {slot: value for slot, value in edits.items() if slot != of_pod})
+            store.put_container(container_id, ContainerEntry(pod_id, made))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdateContainerResources."""
@@ -92,12 +98,13 @@ class Containers:
             return Forward(message), None
         _merge(container, request)
         guard = Guard(OWNED[UPDATE])
-        agreed = await self._ask(Stage.PRE_UPDATE, container, guard, call)
+        question = container.SerializeToString()
+        agreed = await self._ask(Stage.PRE_UPDATE, question, guard, call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edits = meaningful(agreed.edits, request.linux)
         edited = patch.apply(message, TABLES[UPDATE], edits)
-        self._world.report(UPDATE, _subject(container), agreed, edits)
+        self._world.report(UPDATE, partial(container_name, question), agreed, edits)
         return Forward(edited), self.passed_update(edited)
 
     def passed_update(self, message: bytes) -> Commit:
@@ -117,7 +124,7 @@ class Containers:
         container_id = decode(cri.StartContainerRequest, message).container_id
         container = await self._known(service, container_id, self._world.left_s(call, TIMEOUT_S))
         if container is not None:
-            agreed = await self._ask(Stage.PRE_START, container, Guard(frozenset()), call)
+            agreed = await self._ask(Stage.PRE_START, container.SerializeToString(), Guard(frozenset()), call)
             if isinstance(agreed, Refuse):
                 return agreed, None
         return Forward(message), self.started(message, service)
@@ -160,10 +167,9 @@ class Containers:
         container = decode(hooks.ContainerResourceHookRequest, entry.request)
         sandbox = await self._sandboxes.entry(service, entry.pod_id, timeout_s)
         if sandbox is not None:
-            pod = decode(hooks.PodSandboxHookRequest, sandbox.request)
-            if self._sandboxes.is_exempt(pod):
+            if self._sandboxes.is_exempt(sandbox.request):
                 return None
-            add_pod(container, pod)
+            add_pod(container, decode(hooks.PodSandboxHookRequest, sandbox.request))
         return container
 
     def _tell(self, stage: Stage, known: Callable[[], Awaitable[hooks.ContainerResourceHookRequest | None]]) -> None:
@@ -175,17 +181,9 @@ class Containers:
             if server.wants(stage):
                 server.post(stage, make)
 
-    async def _ask(self, stage: Stage, container: hooks.ContainerResourceHookRequest, guard: Guard,
-                   call: Call) -> Agreed | Refuse:
-        parse = partial(decode, hooks.ContainerResourceHookResponse)
-        question = Question(stage, container, CONTAINER, parse, guard, _subject(container))
+    async def _ask(self, stage: Stage, container: bytes, guard: Guard, call: Call) -> Agreed | Refuse:
+        question = Question(stage, container, CONTAINER, guard, partial(container_name, container))
         return await self._world.chain().ask(question, self._world.deadline(call))
-
-
-def _subject(container: hooks.ContainerResourceHookRequest) -> str:
-    """How logs name the container."""
-    pod = container.pod_meta
-    return f"container {pod.namespace}/{pod.name}/{container.container_meta.name}"
 
 
 def _merge(container: hooks.ContainerResourceHookRequest, request: cri.UpdateContainerResourcesRequest) -> None:

@@ -8,7 +8,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import decode
 from runtimeproxy.cri.store import ContainerEntry, PodEntry, Store
 from runtimeproxy.hooks.edits import Edits, name
-from runtimeproxy.hooks.messages import CONTAINER, POD, flatten
+from runtimeproxy.hooks.messages import CONTAINER, POD, read
 from runtimeproxy.hooks.observe import shown
 
 
@@ -24,14 +24,15 @@ def _pod(entry: PodEntry) -> dict[str, object]:
     pod = decode(hooks.PodSandboxHookRequest, entry.request)
     return {
         "namespace": entry.namespace, "name": pod.pod_meta.name, "uid": entry.uid,
-        "fields": _shown(flatten(pod, POD)), "edited": _shown(entry.edits), "readFromRuntime": entry.rebuilt,
+        "fields": _shown(read(entry.request, POD.asked)), "edited": _shown(entry.edits),
+        "readFromRuntime": entry.rebuilt,
     }
 
 
 def _container(entry: ContainerEntry) -> dict[str, object]:
     container = decode(hooks.ContainerResourceHookRequest, entry.request)
     return {"pod": entry.pod_id, "name": container.container_meta.name,
-            "fields": _shown(flatten(container, CONTAINER))}
+            "fields": _shown(read(entry.request, CONTAINER.asked))}
 
 
 def _shown(state: Edits) -> Mapping[str, str]:

@@ -43,13 +43,13 @@ class Engine:
             methods.UPDATE: lambda message, service: containers.passed_update(message),
         }
 
-    async def held(self, call: Call, message: bytes) -> Decision:
+    def held(self, call: Call, message: bytes) -> Awaitable[Decision]:
         """Decide on a held request. Raises typed errors for what it cannot read or find out."""
         service, method = methods.split(call.path)
-        return await self._held[method.name](call, message, service)
+        return self._held[method.name](call, message, service)
 
     def tapped(self, path: str, message: bytes) -> Commit:
-        """What to do once the runtime has accepted a request that passed. Raises UndecodableMessage."""
+        """What to do once the runtime has accepted a request that passed. Raises MalformedMessage."""
         service, method = methods.split(path)
         return self._tapped[method.name](message, service)
 

@@ -50,6 +50,7 @@ class Exemptions:
     def __init__(self, proc: str) -> None:
         self._proc = Path(proc)
         self._own: dict[str, _OwnPod] = {}
+        self.knows_own_pods = False  # does any hook server live in a pod, as far as is known?
 
     def reason(self, pod: PodTraits, mark: tuple[str, str], namespaces: Collection[str]) -> str | None:
         """Why ``pod`` is left alone: mark (key and value of a label or annotation), namespace or own_pod."""
@@ -62,15 +63,16 @@ class Exemptions:
 
     def learn(self, servers: Iterable[HookServer], find: Callable[[str], PodTraits | None]) -> None:
         """See which pods the servers live in. ``find``: a pod by uid, None if it is not known (yet)."""
-        known = {server.spec.file: server for server in servers}
-        self._own = {file: own for file, own in self._own.items() if file in known}
-        for file, server in known.items():
-            own = self._own.get(file)
-            pid = server.peer_pid
+        own_before, self._own = self._own, {}
+        self.knows_own_pods = False
+        for server in servers:
+            own, pid = own_before.get(server.spec.file), server.peer_pid
             if pid is not None and (own is None or own.pid != pid):
-                own = self._own[file] = _OwnPod(pid, self._pod_of(pid), None)
-            if own is not None and own.uid and own.traits is None:
-                self._own[file] = _OwnPod(own.pid, own.uid, find(own.uid))
+                own = _OwnPod(pid, self._pod_of(pid), None)
+            if own is not None:
+                known = own.traits is not None or not own.uid
+                self._own[server.spec.file] = own if known else _OwnPod(own.pid, own.uid, find(own.uid))
+                self.knows_own_pods = self.knows_own_pods or bool(own.uid)
 
     def _pod_of(self, pid: int) -> str:
         try:

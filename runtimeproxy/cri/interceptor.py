@@ -19,8 +19,9 @@ from runtimeproxy.cri.store import Store
 from runtimeproxy.cri.world import Commit, HookOptions, Later, World, log
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.observe import Audit, Metrics
-from runtimeproxy.hooks.server import Connect, HookServer, UndecodableMessage
+from runtimeproxy.hooks.server import Connect, HookServer
 from runtimeproxy.intercept import PASS, Call, Forward, Plan, Refuse
+from runtimeproxy.wire.protowire import MalformedMessage
 
 if TYPE_CHECKING:
     from runtimeproxy.cri.engine import Engine
@@ -90,7 +91,7 @@ class CriInterceptor:
     def tapped(self, call: Call, message: bytes) -> None:
         try:
             call.note = self._loaded().tapped(call.path, message)
-        except UndecodableMessage as error:
+        except MalformedMessage as error:
             log.warning("%s passed, but cannot be remembered: %s", call.path, error)
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
@@ -98,7 +99,7 @@ class CriInterceptor:
             return
         try:
             cast(Commit, call.note)(message)
-        except UndecodableMessage as error:
+        except MalformedMessage as error:
             log.warning("the answer to %s cannot be remembered: %s", call.path, error)
         store = self._world.store
         self._world.metrics.cache_size(*store.sizes)

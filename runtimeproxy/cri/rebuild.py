@@ -19,7 +19,8 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import container_entry, convert, decode, pod_entry
 from runtimeproxy.cri.runtimejson import mapping, oci_resources, resources_from_cri, text
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
-from runtimeproxy.hooks.server import UnaryCaller, UndecodableMessage
+from runtimeproxy.hooks.server import UnaryCaller
+from runtimeproxy.wire.protowire import MalformedMessage
 
 NOT_FOUND = 5
 CALLS_AT_A_TIME = 4
@@ -69,11 +70,10 @@ class Rebuilder:
         if task is None:
             task = self._under_way[key] = asyncio.ensure_future(self._bounded(read))
             task.add_done_callback(lambda done: self._finished(key, done))
-        try:
-            async with asyncio.timeout(max(0.0, timeout_s)):
-                return await asyncio.shield(task)
-        except TimeoutError as error:
-            raise RebuildFailed(f"the runtime did not tell about {key} within {timeout_s:.3g} s") from error
+        await asyncio.wait((task,), timeout=max(0.0, timeout_s))
+        if not task.done():
+            raise RebuildFailed(f"the runtime did not tell about {key} within {timeout_s:.3g} s")
+        return task.result()
 
     def _finished(self, key: str, task: asyncio.Task[Any]) -> None:
         del self._under_way[key]
@@ -102,7 +102,7 @@ class Rebuilder:
     def _read(kind: type[T], answer: bytes) -> T:
         try:
             return decode(kind, answer)  # type: ignore[type-var]
-        except UndecodableMessage as error:
+        except MalformedMessage as error:
             raise RebuildFailed(str(error)) from error
 
     async def _pod(self, service: str, pod_id: str) -> PodEntry | None:

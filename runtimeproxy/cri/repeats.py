@@ -9,47 +9,46 @@ proxy moved the sandbox itself.
 
 from __future__ import annotations
 
-from koord.pb.cri import api_pb2 as cri
-from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri.codec import decode, pod_request
 from runtimeproxy.cri.fields import SANDBOX_OF_CREATE
 from runtimeproxy.cri.store import PodEntry
-from runtimeproxy.hooks.edits import ANNOTATIONS, CGROUP_PARENT, Edits, Slot, changes
+from runtimeproxy.cri.transcribe import Pod
+from runtimeproxy.hooks.edits import ANNOTATIONS, Edits, changes
 from runtimeproxy.hooks.guards import KUBELET_PREFIX
-from runtimeproxy.hooks.messages import POD, apply, flatten
+from runtimeproxy.hooks.messages import POD, layout, read
+
+_NOTHING: tuple[Edits, Edits] = {}, {}
+_SENT = layout(SANDBOX_OF_CREATE)
 
 
-def repeats(request: cri.CreateContainerRequest, entry: PodEntry | None) -> tuple[Edits, Edits]:
-    """What to change in the request's ``sandbox_config``, and what the fields in question are there now."""
-    if entry is None:
-        return {}, {}
+def repeats(message: bytes, has_config: bool, entry: PodEntry | None) -> tuple[Edits, Edits]:
+    """What to change in the ``sandbox_config`` of a CreateContainerRequest, and what its fields in question are now."""
+    if entry is None or not (entry.edits or entry.rebuilt):
+        return _NOTHING
     done = entry.edits
+    sent: Edits | None = None
     if entry.rebuilt:
-        done = _differing(decode(hooks.PodSandboxHookRequest, entry.request), request)
+        sent = read(message, _SENT)
+        done = _differing(entry.request, sent) if has_config else {}
     done = {slot: value for slot, value in done.items() if slot.field in SANDBOX_OF_CREATE}
     if not done:
-        return {}, {}
-    sent = flatten(pod_request(request.sandbox_config, ""), POD, SANDBOX_OF_CREATE)
+        return _NOTHING
+    sent = read(message, _SENT) if sent is None else sent
     return changes(done, sent), sent
 
 
-def _differing(runtime: hooks.PodSandboxHookRequest, request: cri.CreateContainerRequest) -> Edits:
-    if not request.HasField("sandbox_config"):
-        return {}
-    sent = request.sandbox_config
-    edits: Edits = {Slot(ANNOTATIONS, key): value for key, value in runtime.annotations.items()
-                    if key not in sent.annotations and not key.startswith(KUBELET_PREFIX)}
-    if runtime.cgroup_parent:
-        edits[Slot(CGROUP_PARENT)] = runtime.cgroup_parent
-    return edits
+def _differing(runtime: bytes, sent: Edits) -> Edits:
+    """What the runtime's copy has that kubelet does not send."""
+    held = read(runtime, POD.asked, SANDBOX_OF_CREATE)
+    return {slot: value for slot, value in held.items()
+            if slot.field != ANNOTATIONS or (slot not in sent and not slot.key.startswith(KUBELET_PREFIX))}
 
 
-def pod_as_sent(request: cri.CreateContainerRequest, entry: PodEntry | None,
-                again: Edits) -> hooks.PodSandboxHookRequest:
-    """The pod as a hook server shall see it with this container: kubelet's newest view and our edits of the sandbox."""
-    known = decode(hooks.PodSandboxHookRequest, entry.request) if entry else hooks.PodSandboxHookRequest()
-    if not request.HasField("sandbox_config"):
-        return known
-    pod = pod_request(request.sandbox_config, known.runtime_handler)
-    apply(pod, POD, (entry.edits if entry else {}) | again)
-    return pod
+def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> Pod:
+    """The pod as a hook server shall see it with this container: kubelet's newest view and our edits of the sandbox.
+
+    ``configs``: the occurrences of ``sandbox_config`` in the request, which does not repeat the runtime handler.
+    """
+    if not configs:
+        return Pod.of_request(entry.request if entry else b"")
+    edits = entry.edits | again if entry and entry.edits else again
+    return Pod.of_config(b"".join(configs), []).edited(edits)

@@ -10,21 +10,23 @@ from functools import partial
 
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri import patch
-from runtimeproxy.cri.codec import decode, pod_entry, pod_request
+from runtimeproxy.cri.codec import decode
 from runtimeproxy.cri.exempt import PodTraits
 from runtimeproxy.cri.fields import OWNED, TABLES
 from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
 from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.store import PodEntry
+from runtimeproxy.cri.transcribe import identity, pod_name, pod_to_run, text
 from runtimeproxy.cri.world import Commit, World
+from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.chain import Agreed, Question
 from runtimeproxy.hooks.edits import Edits
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.messages import POD
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
+from runtimeproxy.wire.protowire import payloads
 
 Decision = tuple[Forward | Refuse, Commit | None]
 
@@ -48,10 +50,10 @@ class Sandboxes:
                 self._world.store.put_pod(pod_id, found)
         return found
 
-    def is_exempt(self, pod: hooks.PodSandboxHookRequest) -> bool:
-        """Is the pod left alone?"""
+    def is_exempt(self, pod: bytes) -> bool:
+        """Is the pod of this PodSandboxHookRequest left alone?"""
         self.learn_own_pods()
-        return self._world.is_exempt(traits(pod))
+        return self._world.may_exempt(pod) and self._world.is_exempt(traits(pod))
 
     def learn_own_pods(self) -> None:
         """See which pods the hook servers live in, as far as they are connected."""
@@ -59,28 +61,26 @@ class Sandboxes:
 
     async def run(self, call: Call, message: bytes, service: str) -> Decision:
         """RunPodSandbox."""
-        request = decode(cri.RunPodSandboxRequest, message)
-        pod = pod_request(request.config, request.runtime_handler)
-        if self.is_exempt(pod):
-            return Forward(message), partial(self._created, pod, {})
+        pod = pod_to_run(message)
+        if self.is_exempt(pod.request):
+            return Forward(message), partial(self._created, pod.request, {})
         guard = self._guard(RUN_POD, pod.cgroup_parent)
-        agreed = await self._ask(Stage.PRE_RUN_POD, pod, guard, call)
+        agreed = await self._ask(Stage.PRE_RUN_POD, pod.request, guard, call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edited = patch.apply(message, TABLES[RUN_POD], agreed.edits)
-        self._world.report(RUN_POD, subject(pod), agreed, agreed.edits)
-        return Forward(edited), partial(self._created, pod, agreed.edits)
+        self._world.report(RUN_POD, partial(pod_name, pod.request), agreed, agreed.edits)
+        return Forward(edited), partial(self._created, pod.request, agreed.edits)
 
     def ran(self, message: bytes) -> Commit:
         """A RunPodSandbox that nobody wanted to edit."""
-        request = decode(cri.RunPodSandboxRequest, message)
-        return partial(self._created, pod_request(request.config, request.runtime_handler), {})
+        return partial(self._created, pod_to_run(message).request, {})
 
-    def _created(self, pod: hooks.PodSandboxHookRequest, edits: Edits, answer: bytes | None) -> None:
-        pod_id = decode(cri.RunPodSandboxResponse, answer or b"").pod_sandbox_id
+    def _created(self, pod: bytes, edits: Edits, answer: bytes | None) -> None:
+        pod_id = text(payloads(answer or b"", 1)[0])
         if pod_id:
-            made = pod_entry(pod)
-            self._world.store.put_pod(pod_id, PodEntry(made.uid, made.namespace, made.request, edits))
+            made = patch.apply(pod, POD.request, edits)
+            self._world.store.put_pod(pod_id, PodEntry(*identity(pod), made, edits))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdatePodSandboxResources."""
@@ -90,14 +90,15 @@ class Sandboxes:
             return Forward(message), None
         pod = decode(hooks.PodSandboxHookRequest, entry.request)
         _merge(pod, request)
-        if self.is_exempt(pod):
+        merged = pod.SerializeToString()
+        if self.is_exempt(merged):
             return Forward(message), self.updated(message)
-        agreed = await self._ask(Stage.PRE_UPDATE_POD, pod, self._guard(UPDATE_POD, pod.cgroup_parent), call)
+        agreed = await self._ask(Stage.PRE_UPDATE_POD, merged, self._guard(UPDATE_POD, pod.cgroup_parent), call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edits = meaningful(agreed.edits, request.resources)
         edited = patch.apply(message, TABLES[UPDATE_POD], edits)
-        self._world.report(UPDATE_POD, subject(pod), agreed, edits)
+        self._world.report(UPDATE_POD, partial(pod_name, merged), agreed, edits)
         return Forward(edited), self.updated(edited)
 
     def updated(self, message: bytes) -> Commit:
@@ -110,23 +111,21 @@ class Sandboxes:
         if entry is not None:
             pod = decode(hooks.PodSandboxHookRequest, entry.request)
             _merge(pod, request)
-            self.replace(request.pod_sandbox_id, entry, pod)
+            self.replace(request.pod_sandbox_id, entry, pod.SerializeToString())
 
-    def replace(self, pod_id: str, entry: PodEntry, pod: hooks.PodSandboxHookRequest) -> None:
+    def replace(self, pod_id: str, entry: PodEntry, pod: bytes) -> None:
         """Keep what ``entry`` knows of the sandbox, with a newer request."""
-        self._world.store.put_pod(pod_id, PodEntry(entry.uid, entry.namespace, pod.SerializeToString(), entry.edits,
-                                                   entry.rebuilt, entry.complete))
+        self._world.store.put_pod(pod_id, PodEntry(entry.uid, entry.namespace, pod, entry.edits, entry.rebuilt,
+                                                   entry.complete))
 
     async def remove(self, call: Call, message: bytes, service: str) -> Decision:
         """RemovePodSandbox: hooks may only refuse."""
         pod_id = decode(cri.RemovePodSandboxRequest, message).pod_sandbox_id
         entry = await self.entry(service, pod_id, self._world.left_s(call, TIMEOUT_S))
-        if entry is not None:
-            pod = decode(hooks.PodSandboxHookRequest, entry.request)
-            if not self.is_exempt(pod):
-                agreed = await self._ask(Stage.PRE_REMOVE_POD, pod, Guard(frozenset()), call)
-                if isinstance(agreed, Refuse):
-                    return agreed, None
+        if entry is not None and not self.is_exempt(entry.request):
+            agreed = await self._ask(Stage.PRE_REMOVE_POD, entry.request, Guard(frozenset()), call)
+            if isinstance(agreed, Refuse):
+                return agreed, None
         return Forward(message), self.removed(message)
 
     def removed(self, message: bytes) -> Commit:
@@ -142,7 +141,7 @@ class Sandboxes:
     def _tell(self, stage: Stage, service: str, pod_id: str) -> None:
         async def make() -> bytes | None:
             entry = await self.entry(service, pod_id, TIMEOUT_S)
-            if entry is None or self.is_exempt(decode(hooks.PodSandboxHookRequest, entry.request)):
+            if entry is None or self.is_exempt(entry.request):
                 return None
             return entry.request
 
@@ -153,25 +152,21 @@ class Sandboxes:
     def _guard(self, method: str, cgroup_parent: str) -> Guard:
         return Guard(OWNED[method], cgroup_parent, self._world.options.foreign_parents)
 
-    async def _ask(self, stage: Stage, pod: hooks.PodSandboxHookRequest, guard: Guard, call: Call) -> Agreed | Refuse:
-        parse = partial(decode, hooks.PodSandboxHookResponse)
-        question = Question(stage, pod, POD, parse, guard, subject(pod))
+    async def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call) -> Agreed | Refuse:
+        question = Question(stage, pod, POD, guard, partial(pod_name, pod))
         return await self._world.chain().ask(question, self._world.deadline(call))
 
     def _find(self, uid: str) -> PodTraits | None:
         for _, entry in self._world.store.pods():
             if entry.uid.lower() == uid:
-                return traits(decode(hooks.PodSandboxHookRequest, entry.request))
+                return traits(entry.request)
         return None
 
 
-def traits(pod: hooks.PodSandboxHookRequest) -> PodTraits:
+def traits(request: bytes) -> PodTraits:
+    """Of a PodSandboxHookRequest; raises MalformedMessage."""
+    pod = decode(hooks.PodSandboxHookRequest, request)
     return PodTraits(pod.pod_meta.uid, pod.pod_meta.namespace, pod.labels, pod.annotations)
-
-
-def subject(pod: hooks.PodSandboxHookRequest) -> str:
-    """How logs name the pod."""
-    return f"pod {pod.pod_meta.namespace}/{pod.pod_meta.name}"
 
 
 def _merge(pod: hooks.PodSandboxHookRequest, request: cri.UpdatePodSandboxResourcesRequest) -> None:

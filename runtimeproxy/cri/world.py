@@ -73,6 +73,12 @@ class World:
         deadline = self.deadline(call)
         return limit_s if deadline is None else min(limit_s, deadline - self.clock())
 
+    def may_exempt(self, pod: bytes) -> bool:
+        """Could `is_exempt` say yes of the pod of this PodSandboxHookRequest? Seldom, so it need not be decoded."""
+        options = self.options
+        marked = bool(options.skip_key) and options.skip_key.encode() in pod
+        return marked or bool(options.skip_namespaces) or self.exemptions.knows_own_pods
+
     def is_exempt(self, pod: PodTraits) -> bool:
         """Is ``pod`` left alone? Counted if so."""
         options = self.options
@@ -81,12 +87,13 @@ class World:
             self.metrics.exempt(reason)
         return reason is not None
 
-    def report(self, method: str, subject: str, agreed: Agreed, sent: Edits) -> None:
+    def report(self, method: str, subject: Callable[[], str], agreed: Agreed, sent: Edits) -> None:
         """Count and audit the edits of a request that goes on; not before it has."""
         if sent:
             self.later(partial(self._report, method, subject, agreed, sent))
 
-    def _report(self, method: str, subject: str, agreed: Agreed, sent: Edits) -> None:
+    def _report(self, method: str, named: Callable[[], str], agreed: Agreed, sent: Edits) -> None:
+        subject = named()
         for slot, value in sent.items():
             self.metrics.edit(method, slot.field)
             self.audit.edited(subject, name(slot), shown(slot, agreed.before.get(slot)), shown(slot, value),

@@ -11,35 +11,35 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from functools import partial
 
 from koord.http2.grpc import UNAVAILABLE
+from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.merge import opinion
-from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, apply, flatten, removals
+from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, read, removals
 from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.hooks.server import HookFailed, HookServer, Opinion
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
 
-if TYPE_CHECKING:
-    from runtimeproxy.hooks.messages import HookRequest, HookResponse
-
 log = logging.getLogger("runtimeproxy.hooks.chain")
+
+Said = tuple[Edits, Edits]
+"""What an answer sets, and the keys that it asks to delete."""
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """``request`` is edited as servers answer; ``parse`` decodes an answer; ``subject`` is for logs."""
+    """``request`` is an encoded hook request of ``shape``; ``subject`` is for logs."""
 
     stage: Stage
-    request: HookRequest
+    request: bytes
     shape: Shape
-    parse: Callable[[bytes], HookResponse]
     guard: Guard
-    subject: str
+    subject: Callable[[], str]
 
 
 @dataclass(slots=True)
@@ -65,58 +65,57 @@ class Chain:
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
         agreed = Agreed()
+        request = question.request
         for server in self._servers:
             if not server.wants(question.stage):
                 continue
+            left_s = server.timeout_s if deadline is None else min(server.timeout_s, deadline - self._clock())
             try:
-                said = await self._ask_one(server, question, deadline)
+                said = await server.ask(question.stage, request, left_s, partial(_parse, question.shape))
             except HookFailed as failed:
                 if self._ends(server, question, failed):
                     return Refuse(UNAVAILABLE, f"hook server {server.spec.file}: {failed}")
                 continue
-            if said is not None:
-                self._fold(server.spec.file, question, agreed, said)
+            if said is not None and any(said.answer):
+                request = self._fold(server.spec.file, question, agreed, request, said)
         agreed.edits = changes(agreed.edits, agreed.before)
         return agreed
-
-    async def _ask_one(self, server: HookServer, question: Question,
-                       deadline: float | None) -> Opinion[HookResponse] | None:
-        left_s = server.timeout_s if deadline is None else min(server.timeout_s, deadline - self._clock())
-        return await server.ask(question.stage, question.request.SerializeToString(), left_s, question.parse)
 
     def _ends(self, server: HookServer, question: Question, failed: HookFailed) -> bool:
         """Does this failure refuse the request?"""
         refused = server.spec.policy is Policy.FAIL
         outcome = "refused" if refused else "ignored"
         self._metrics.hook_policy(server.spec.file, question.stage, outcome)
-        log.warning("hook server %s: %s for %s: %s; %s", server.spec.file, question.stage.value, question.subject,
+        log.warning("hook server %s: %s for %s: %s; %s", server.spec.file, question.stage.value, question.subject(),
                     failed, outcome)
         return refused
 
-    def _fold(self, file: str, question: Question, agreed: Agreed, said: Opinion[HookResponse]) -> None:
-        """Take one server's edits over into what was agreed and into what the next server will be shown."""
-        set_, removed = flatten(said.answer, question.shape), removals(said.answer, question.shape)
-        if not set_ and not removed:
-            return
+    def _fold(self, file: str, question: Question, agreed: Agreed, request: bytes, said: Opinion[Said]) -> bytes:
+        """Take one server's edits over into what was agreed; the request as the next server will be shown it."""
+        set_, removed = said.answer
         named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
-        shown = flatten(question.request, question.shape, named)
+        shown = read(request, question.shape.asked, named)
         edits = opinion(shown, set_, removed, presence=said.presence)
         kept = {slot: new for slot, new in edits.items()
                 if slot.field in question.guard.owned and self._passes(file, question, slot, new)}
         for slot in kept.keys() & agreed.edits.keys():
             self._metrics.hook_conflict(slot.field)
-            log.warning("%s: %s of hook server %s overrides that of %s", question.subject, name(slot), file,
+            log.warning("%s: %s of hook server %s overrides that of %s", question.subject(), name(slot), file,
                         agreed.who[slot])
         for slot, new in kept.items():
             if slot in shown and slot not in agreed.edits:
                 agreed.before[slot] = shown[slot]
             agreed.edits[slot], agreed.who[slot] = new, file
-        apply(question.request, question.shape, kept)
+        return patch.apply(request, question.shape.request, kept)
 
     def _passes(self, file: str, question: Question, slot: Slot, new: Value) -> bool:
         reason = question.guard.refusal(slot, new)
         if reason is None:
             return True
         self._metrics.hook_guard(reason)
-        log.warning("%s: hook server %s may not set %s (%s); dropped", question.subject, file, name(slot), reason)
+        log.warning("%s: hook server %s may not set %s (%s); dropped", question.subject(), file, name(slot), reason)
         return False
+
+
+def _parse(shape: Shape, answer: bytes) -> Said:
+    return (read(answer, shape.said), removals(answer, shape)) if answer else ({}, {})

@@ -1,16 +1,15 @@
-"""The hook protocol's messages as flat slots, and back.
+"""The hook protocol's messages as flat slots, read from their bytes.
 
-Pods and containers have the same kinds of fields under different names; ``Shape`` lists the names once. Only
-attributes of the generated messages are used, so that importing this module does not import protobuf.
-Invariant: ``flatten`` yields exactly what is present in the message, an explicit zero included. It makes an object
-per entry, so whoever needs only some fields (a request has dozens of variables) says which.
+Pods and containers have the same kinds of fields under different numbers; ``Shape`` lists the numbers once, so that
+neither a question nor its answer has to be decoded for the one or two fields that matter. Invariant: ``read`` yields
+exactly what is present in the message, an explicit zero included, the last value where a field occurs twice.
+Update requests are messages already; ``flatten_resources`` and ``apply_resource`` are for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Container, Mapping
+from typing import Any
 
 from runtimeproxy.hooks.edits import (
     ANNOTATIONS,
@@ -24,56 +23,133 @@ from runtimeproxy.hooks.edits import (
     Edits,
     Slot,
 )
-
-if TYPE_CHECKING:
-    from koord.pb.hooks import api_pb2 as hooks
-
-    HookRequest = hooks.PodSandboxHookRequest | hooks.ContainerResourceHookRequest
-    HookResponse = hooks.PodSandboxHookResponse | hooks.ContainerResourceHookResponse
+from runtimeproxy.hooks.fields import How, Owned, Table, resources
+from runtimeproxy.hooks.patch import KEY, VALUE
+from runtimeproxy.wire.protowire import MalformedMessage, Path, gather, payloads
 
 ALL_FIELDS = frozenset((LABELS, ANNOTATIONS, ENVS, CGROUP_PARENT, *RESOURCE_FIELDS))
+_SIGN_BIT = 1 << 63
 
 
-@dataclass(frozen=True, slots=True)
+Layout = Mapping[Path, Mapping[int, tuple[str, How]]]
+"""A table the other way round, for reading: by enclosing message and number the field and its form."""
+
+
+def layout(table: Table) -> Layout:
+    found: dict[Path, dict[int, tuple[str, How]]] = {}
+    for field, owned in table.items():
+        found.setdefault(owned.path[:-1], {})[owned.path[-1]] = field, owned.how
+    return found
+
+
 class Shape:
-    """Attribute names in both request and response; ``removed`` in the response only."""
+    """Where the fields of a request and of its answer are.
 
-    maps: tuple[tuple[str, str], ...]
-    removed: tuple[tuple[str, str], ...]
-    cgroup_parent: str
-    resources: str
+    ``request`` is for changing the request, ``asked`` and ``said`` are for reading request and answer; ``removed``: the
+    answer's lists of keys to delete, by number.
+    """
+
+    def __init__(self, request: Table, answer: Table, removed: tuple[tuple[int, str], ...]) -> None:
+        self.request = request
+        self.asked = layout(request)
+        self.said = layout(answer)
+        self.removed = removed
 
 
 POD = Shape(
-    maps=((LABELS, "labels"), (ANNOTATIONS, "annotations")),
-    removed=((ANNOTATIONS, "removed_annotations"),),
-    cgroup_parent="cgroup_parent",
-    resources="resources",
+    request={
+        LABELS: Owned((3,), How.MAP),
+        ANNOTATIONS: Owned((4,), How.MAP),
+        CGROUP_PARENT: Owned((5,), How.STRING),
+        **resources(7),
+    },
+    answer={
+        LABELS: Owned((1,), How.MAP),
+        ANNOTATIONS: Owned((2,), How.MAP),
+        CGROUP_PARENT: Owned((3,), How.STRING),
+        **resources(4),
+    },
+    removed=((101, ANNOTATIONS),),
 )
 CONTAINER = Shape(
-    maps=((ANNOTATIONS, "container_annotations"), (ENVS, "container_envs")),
-    removed=((ANNOTATIONS, "removed_container_annotations"), (ENVS, "removed_container_envs")),
-    cgroup_parent="pod_cgroup_parent",
-    resources="container_resources",
+    request={
+        ANNOTATIONS: Owned((3,), How.MAP),
+        ENVS: Owned((9,), How.BYTES_MAP),
+        CGROUP_PARENT: Owned((8,), How.STRING),
+        **resources(4),
+    },
+    answer={
+        ANNOTATIONS: Owned((1,), How.MAP),
+        ENVS: Owned((4,), How.BYTES_MAP),
+        CGROUP_PARENT: Owned((3,), How.STRING),
+        **resources(2),
+    },
+    removed=((101, ANNOTATIONS), (102, ENVS)),
 )
 
 
-def flatten(message: HookRequest | HookResponse, shape: Shape, fields: Container[str] = ALL_FIELDS) -> Edits:
-    """What ``message`` sets of ``fields``, by slot."""
+def read(message: bytes, layout: Layout, fields: Container[str] = ALL_FIELDS) -> Edits:
+    """What ``message`` sets of ``fields``, by slot. Raises MalformedMessage."""
     state: Edits = {}
-    for field, attribute in shape.maps:
-        if field in fields:
-            _flatten_map(state, field, getattr(message, attribute))
-    parent = getattr(message, shape.cgroup_parent)
-    if parent and CGROUP_PARENT in fields:
-        state[Slot(CGROUP_PARENT)] = parent
-    if message.HasField(shape.resources):
-        state |= flatten_resources(getattr(message, shape.resources), fields)
+    for path, members in layout.items():
+        wanted = {number: member for number, member in members.items() if member[0] in fields}
+        inside = _inside(message, path) if wanted else b""
+        if inside:
+            _read_members(state, inside, wanted)
     return state
 
 
+def _inside(message: bytes, path: Path) -> bytes:
+    """The message at ``path``; one that occurs several times is the sum of its parts."""
+    for number in path:
+        message = b"".join(payloads(message, number)[0])
+    return message
+
+
+def _read_members(state: Edits, message: bytes, members: Mapping[int, tuple[str, How]]) -> None:
+    integers: dict[int, list[int]] = {number: [] for number, (_, how) in members.items() if how is How.INT}
+    others: dict[int, list[bytes]] = {number: [] for number in members if number not in integers}
+    gather(message, others, integers)
+    try:
+        for number, (field, how) in members.items():
+            if how is How.INT:
+                for integer in integers[number]:
+                    state[Slot(field)] = integer - 2 * _SIGN_BIT if integer & _SIGN_BIT else integer
+            elif how is How.STRING:
+                for content in others[number]:
+                    state[Slot(field)] = content.decode()
+            else:
+                for entry in others[number]:
+                    _read_entry(state, field, how, entry)
+    except UnicodeDecodeError as error:
+        raise MalformedMessage(0, f"a string that is not UTF-8: {error.reason}") from error
+
+
+def _read_entry(state: Edits, field: str, how: How, entry: bytes) -> None:
+    strings: dict[int, list[bytes]] = {KEY: [], VALUE: []}
+    integers: dict[int, list[int]] = {VALUE: []}
+    gather(entry, strings, integers)
+    slot = Slot(field, _last(strings[KEY]).decode())
+    if how is How.INT_LIST:
+        state[slot] = integers[VALUE][-1] if integers[VALUE] else 0
+    else:
+        value = _last(strings[VALUE])
+        state[slot] = value.decode() if how is How.MAP else value
+
+
+def _last(contents: list[bytes]) -> bytes:
+    return contents[-1] if contents else b""
+
+
+def removals(answer: bytes, shape: Shape) -> Edits:
+    """The keys that ``answer`` asks to delete. Raises MalformedMessage."""
+    keys = payloads(answer, *[number for number, _ in shape.removed])
+    return {Slot(field, key.decode("utf-8", "replace")): None
+            for (_, field), found in zip(shape.removed, keys, strict=True) for key in found}
+
+
 def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Edits:
-    """The same for a LinuxContainerResources, CRI's or the hook protocol's."""
+    """What a LinuxContainerResources, CRI's or the hook protocol's, sets of ``fields``."""
     state: Edits = {}
     for slot in SCALARS:
         if slot.field in fields and resources.HasField(slot.field):
@@ -82,46 +158,21 @@ def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Ed
         for limit in resources.hugepage_limits:
             state[Slot(HUGEPAGE_LIMITS, limit.page_size)] = limit.limit
     if UNIFIED in fields:
-        _flatten_map(state, UNIFIED, resources.unified)
+        for key in resources.unified:
+            state[Slot(UNIFIED, key)] = resources.unified[key]
     return state
-
-
-def _flatten_map(state: Edits, field: str, entries: Any) -> None:
-    for key in entries:
-        state[Slot(field, key)] = entries[key]
-
-
-def removals(response: HookResponse, shape: Shape) -> Edits:
-    """The keys that ``response`` asks to delete."""
-    return {Slot(field, key): None for field, attribute in shape.removed for key in getattr(response, attribute)}
-
-
-def apply(request: HookRequest, shape: Shape, edits: Edits) -> None:
-    """Make ``request`` what it is after ``edits``, for the next server to see."""
-    maps = dict(shape.maps)
-    for slot, value in edits.items():
-        if slot.field in maps:
-            _set_entry(getattr(request, maps[slot.field]), slot.key, value)
-        elif slot.field == CGROUP_PARENT:
-            setattr(request, shape.cgroup_parent, value)
-        elif slot.field in RESOURCE_FIELDS:
-            apply_resource(getattr(request, shape.resources), slot, value)
 
 
 def apply_resource(resources: Any, slot: Slot, value: Any) -> None:
     """Set one field of a LinuxContainerResources."""
     if slot.field == UNIFIED:
-        _set_entry(resources.unified, slot.key, value)
+        if value is None:
+            resources.unified.pop(slot.key, None)
+        else:
+            resources.unified[slot.key] = value
     elif slot.field == HUGEPAGE_LIMITS:
         known = [limit for limit in resources.hugepage_limits if limit.page_size == slot.key]
         for limit in known or [resources.hugepage_limits.add(page_size=slot.key)]:
             limit.limit = value
     else:
         setattr(resources, slot.field, value)
-
-
-def _set_entry(entries: Any, key: str, value: Any) -> None:
-    if value is None:
-        entries.pop(key, None)
-    else:
-        entries[key] = value

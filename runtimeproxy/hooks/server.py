@@ -19,6 +19,7 @@ from runtimeproxy.hooks.breaker import Breaker
 from runtimeproxy.hooks.hookfile import ServerSpec
 from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.wire.protowire import MalformedMessage
 
 POST_QUEUE = 256
 PRESENCE = "koord-presence"
@@ -43,8 +44,8 @@ class UnaryCaller(Protocol):
 
     @property
     def peer_pid(self) -> int | None: ...
-    async def call(self, path: str, message: bytes, timeout_s: float,
-                   metadata: Sequence[tuple[str, str]] = ()) -> Reply: ...
+    def call(self, path: str, message: bytes, timeout_s: float,
+             metadata: Sequence[tuple[str, str]] = ()) -> Awaitable[Reply]: ...
     def close(self) -> None: ...
 
 
@@ -58,10 +59,6 @@ class HookFailed(Exception):
     def __init__(self, result: str, reason: str) -> None:
         super().__init__(reason)
         self.result = result
-
-
-class UndecodableMessage(ValueError):
-    """Bytes that are no message of the expected type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +105,7 @@ class HookServer:
 
     async def ask(self, stage: Stage, message: bytes, timeout_s: float,
                   parse: Callable[[bytes], T]) -> Opinion[T] | None:
-        """The server's opinion; ``parse`` raises UndecodableMessage. Raises HookFailed."""
+        """The server's opinion; ``parse`` raises MalformedMessage. Raises HookFailed."""
         if timeout_s <= 0:
             self._metrics.hook_call(self.spec.file, stage, "timeout", 0.0)
             raise HookFailed("timeout", "no time left of the caller's deadline")
@@ -116,31 +113,22 @@ class HookServer:
             self._metrics.hook_call(self.spec.file, stage, "open", 0.0)
             raise HookFailed("open", "not asked, it failed too often in a row")
         started = self._clock()
+        opinion, failed = None, None
         try:
-            opinion = await self._call(stage, message, timeout_s, parse)
-        except HookFailed as failed:
-            self._breaker.failed()
-            self._metrics.hook_call(self.spec.file, stage, failed.result, self._clock() - started)
-            raise
+            reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
+            opinion = Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == "1")
+        except (MalformedMessage, UnaryError) as error:
+            failed = _failure(error)
         except BaseException:
             self._breaker.abandoned()
             raise
+        result = failed.result if failed else "ok" if opinion else "unimplemented"
+        self._metrics.hook_call(self.spec.file, stage, result, self._clock() - started)
+        if failed is not None:
+            self._breaker.failed()
+            raise failed
         self._breaker.succeeded()
-        self._metrics.hook_call(self.spec.file, stage, "ok" if opinion else "unimplemented", self._clock() - started)
         return opinion
-
-    async def _call(self, stage: Stage, message: bytes, timeout_s: float,
-                    parse: Callable[[bytes], T]) -> Opinion[T] | None:
-        try:
-            reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
-            return Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == "1")
-        except UndecodableMessage as error:
-            raise HookFailed("undecodable", str(error)) from error
-        except UnaryError as error:
-            if error.code == UNIMPLEMENTED:
-                return None
-            result = "timeout" if error.code == DEADLINE_EXCEEDED else "error"
-            raise HookFailed(result, f"{error.message} (code {error.code})") from error
 
     def post(self, stage: Stage, make: Callable[[], Awaitable[bytes | None]]) -> None:
         """Tell the server later; ``make`` yields the request then, None if nothing is known of the object."""
@@ -170,3 +158,16 @@ class HookServer:
         if self._worker is not None:
             self._worker.cancel()
         self._caller.close()
+
+
+def _failure(error: MalformedMessage | UnaryError) -> HookFailed | None:
+    """What went wrong with a call; None if the server does not know the stage."""
+    if isinstance(error, MalformedMessage):
+        failed = HookFailed("undecodable", str(error))
+    elif error.code == UNIMPLEMENTED:
+        return None
+    else:
+        result = "timeout" if error.code == DEADLINE_EXCEEDED else "error"
+        failed = HookFailed(result, f"{error.message} (code {error.code})")
+    failed.__cause__ = error
+    return failed

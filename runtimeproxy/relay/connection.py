@@ -141,15 +141,15 @@ class Connection:
         if stream.state is State.REFUSING:
             return
         message = grpc_message(b"".join(stream.answer)) if stream.answer is not None and status == 0 else None
-        self.policy.interceptor.answered(stream.call, status, message)
+        self.loop.call_soon(self.policy.interceptor.answered, stream.call, status, message)  # behind the answer itself
 
     def forget(self, stream: Stream) -> None:
         """Nothing more of this stream goes to the runtime; its bytes leave the budget."""
         self.requests.outbox.forget(stream.id)
         self.account(stream, -stream.held_bytes)
-        if stream.task is not None and stream.task is not asyncio.current_task(self.loop):
+        if stream.task is not None:
             stream.task.cancel()
-        stream.task = None
+            stream.task = None
         stream.chunks = []
 
     # ends

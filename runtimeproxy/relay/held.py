@@ -11,7 +11,6 @@ the client gets our status in literals that touch no table.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Mapping
@@ -42,6 +41,7 @@ from koord.http2.grpc import (
     grpc_timeout_s,
     status_fields,
 )
+from koord.http2.prompt import PromptTask
 from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
 from runtimeproxy.relay.stream import Route, State, Stream
 
@@ -56,7 +56,6 @@ class HeldStreams:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._counters = connection.counters
-        self._tasks: set[asyncio.Task[None]] = set()
         self.initial_window_bytes = DEFAULT_WINDOW_BYTES  # of the runtime's streams
         self.largest_window_bytes = DEFAULT_WINDOW_BYTES  # that the client was ever told
 
@@ -152,28 +151,26 @@ class HeldStreams:
         stream.state = State.ASKING
         stream.chunks = [body]
         self._counters.held_streams += 1
-        stream.task = self._connection.loop.create_task(self._ask(stream, body, message))
-        self._tasks.add(stream.task)
-        stream.task.add_done_callback(self._asked)
-
-    def _asked(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
-        self._counters.held_streams -= 1
+        stream.task = PromptTask(self._ask(stream, body, message))
+        stream.task.start()
 
     async def _ask(self, stream: Stream, body: bytes, message: bytes) -> None:
         try:
             verdict = await self._connection.policy.interceptor.request(stream.call, message)
         except Exception as error:  # noqa: BLE001 - a fault of ours must never stop a pod: fail open
             verdict = self._fault(stream, message, type(error).__name__, error)
+        finally:
+            self._counters.held_streams -= 1
+            stream.task = None
         if isinstance(verdict, Forward) and len(verdict.message) > MAX_MESSAGE_BYTES >= len(message):
             verdict = self._fault(stream, message, "over 16 MiB", None)
         if isinstance(verdict, Refuse):
             self.refuse(stream, verdict)
         elif verdict.message is message:
-            self._release(stream, [body])
+            self._release_whole(stream, body)
         else:
             self._counters.edited += 1
-            self._release(stream, [grpc_body(verdict.message)])
+            self._release_whole(stream, grpc_body(verdict.message))
 
     def _fault(self, stream: Stream, message: bytes, reason: str, error: Exception | None) -> Forward | Refuse:
         self._counters.fail_open[reason] += 1
@@ -188,11 +185,22 @@ class HeldStreams:
         if stream.state in (State.REFUSING, State.RELEASED):
             return
         stream.state = State.RELEASED
-        stream.task = None
         stream.chunks = []
         for chunk in chunks:
             stream.put_out(chunk)
         self._send(stream)
+
+    def _release_whole(self, stream: Stream, body: bytes) -> None:
+        """Release a request that has been decided on: mostly one frame that nothing stands in the way of."""
+        requests = self._connection.requests
+        frames = requests.outbox.whole(stream, body)
+        if frames is None:
+            self._release(stream, [body])
+            return
+        stream.state = State.RELEASED
+        stream.chunks = []
+        self._connection.account(stream, -stream.held_bytes)
+        requests.inject(frames)
 
     def _send(self, stream: Stream) -> None:
         connection = self._connection

@@ -142,6 +142,18 @@ class Outbox:
         """A held stream may go on: what is in its ``out``, and what will be added to it."""
         self._released[stream.id] = stream
 
+    def whole(self, stream: Stream, body: bytes) -> bytes | None:
+        """All of a held stream's DATA in one frame, as sent; None unless nothing waits and the windows allow it."""
+        size = len(body)
+        if self.passing or not stream.client_ended:
+            return None
+        if size > min(self.window_bytes, stream.window_bytes, self.max_frame_bytes):
+            return None
+        self.window_bytes -= size
+        stream.window_bytes -= size
+        stream.end_sent = True
+        return frame(DATA, END_STREAM, stream.id, body)
+
     def forget(self, stream: int) -> None:
         """The stream was reset: its DATA is not sent any more. Header blocks stay, for the peer's table."""
         self._released.pop(stream, None)

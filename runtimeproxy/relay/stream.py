@@ -5,11 +5,11 @@ A stream that only passes costs one reference to its Route. One that is tapped o
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
 
+from koord.http2.prompt import PromptTask
 from runtimeproxy.intercept import Call, Plan
 
 
@@ -57,7 +57,7 @@ class Stream:
         self.end_sent = False
         self.window_bytes = window_bytes
         self.uncredited_bytes = 0
-        self.task: asyncio.Task[None] | None = None
+        self.task: PromptTask | None = None
         self.verdict: tuple[int, str] | None = None  # what the client is told once the barrier is back
         self.answer: list[bytes] | None = [] if route.plan.wants_answer else None
         self.answered = False  # the runtime's own headers have gone to the client

@@ -9,7 +9,7 @@ Anything that is not a well-formed message raises ``MalformedMessage``; groups a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 VARINT, FIXED64, LENGTH, GROUP_START, GROUP_END, FIXED32 = range(6)
@@ -17,6 +17,8 @@ MAX_FIELD_NUMBER = (1 << 29) - 1
 MAX_VARINT_BYTES = 10
 MAX_GROUP_DEPTH = 100
 UINT64_MASK = (1 << 64) - 1
+
+_NONE: Mapping[int, list[int]] = {}
 
 Path = tuple[int, ...]
 """Field numbers from the top-level message down."""
@@ -66,6 +68,54 @@ def spans(data: bytes, start: int = 0, end: int | None = None) -> Iterator[Span]
             raise MalformedMessage(at, "end of a group that was not opened")
         yield span
         at = span.end
+
+
+def gather(data: bytes, payloads: Mapping[int, list[bytes]], varints: Mapping[int, list[int]] = _NONE) -> None:
+    """Add to each list what the message ``data`` has in fields of its number: the payloads of length-delimited ones
+    to ``payloads``, integers (unsigned) to ``varints``. One pass in one function, since most fields are skipped."""
+    at, stop = 0, len(data)
+    try:
+        while at < stop:
+            tag, value = data[at], at + 1
+            if tag >= 0x80:
+                tag, value = read_varint(data, at, stop)
+                if tag >> 3 > MAX_FIELD_NUMBER:
+                    raise MalformedMessage(at, f"field number {tag >> 3}")
+            if tag & 7 == LENGTH and tag > 7:
+                length, start = data[value], value + 1
+                if length >= 0x80:
+                    length, start = read_varint(data, value, stop)
+                end = start + length
+                found = payloads.get(tag >> 3)
+                if found is not None and end <= stop:
+                    found.append(data[start:end])
+            elif tag & 7 == VARINT and tag > 7:
+                number, end = read_varint(data, value, stop)
+                if tag >> 3 in varints:
+                    varints[tag >> 3].append(number)
+            else:
+                end = _other_end(data, at, stop)
+            at = end
+    except IndexError:
+        at = stop + 1
+    if at > stop:
+        raise MalformedMessage(stop, "the last field is cut off")
+
+
+def payloads(data: bytes, *numbers: int) -> list[list[bytes]]:
+    """The payloads of the length-delimited fields of each of ``numbers``, in wire order."""
+    found: dict[int, list[bytes]] = {number: [] for number in numbers}
+    gather(data, found)
+    return list(found.values())
+
+
+def _other_end(data: bytes, at: int, stop: int) -> int:
+    span = _span(data, at, stop)
+    if span.wire_type == GROUP_START:
+        return _group_end(data, span, stop)
+    if span.wire_type == GROUP_END:
+        raise MalformedMessage(at, "end of a group that was not opened")
+    return span.end
 
 
 def _span(data: bytes, at: int, stop: int) -> Span:
@@ -126,7 +176,15 @@ def int_field(number: int, content: int) -> bytes:
 
 def bytes_field(number: int, content: bytes) -> bytes:
     """A string, bytes or message field, written even when ``content`` is empty."""
-    return varint(number << 3 | LENGTH) + varint(len(content)) + content
+    size = len(content)
+    if number < 16 and size < 0x80:
+        return bytes((number << 3 | LENGTH, size)) + content
+    return varint(number << 3 | LENGTH) + varint(size) + content
+
+
+def fields(content: Mapping[int, Sequence[bytes]]) -> bytes:
+    """String, bytes or message fields: the payloads of each number, in that order."""
+    return b"".join([bytes_field(number, each) for number, payloads in content.items() for each in payloads])
 
 
 def nested(path: Path, content: bytes) -> bytes:

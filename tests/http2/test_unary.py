@@ -16,11 +16,13 @@ from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.frames import (
     DATA,
     END_HEADERS,
+    END_STREAM,
     GOAWAY,
     HEADERS,
     PREFACE,
     RST_STREAM,
     SETTINGS,
+    WINDOW_UPDATE,
     frame,
     goaway,
     rst_stream,
@@ -150,6 +152,59 @@ async def test_a_server_that_does_not_keep_to_the_protocol(tmp_path: Path, answe
         await client.call("/a.B/C", b"", 2)
     client.close()
     server.close()
+
+
+async def test_a_short_deadline_counts_beside_a_long_one(tmp_path: Path) -> None:
+    async with grpcio_server(tmp_path / "s"):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        patient = asyncio.ensure_future(client.call("/a.B/C", b"hang", 20))
+        await asyncio.sleep(0)
+        for _ in range(2):
+            with pytest.raises(UnaryError, match="no answer in time"):
+                await client.call("/a.B/C", b"hang", 0.05)
+        assert not patient.done()
+        client.close()
+        with pytest.raises(UnaryError, match="lost"):
+            await patient
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_call_can_be_cancelled_at_any_time(tmp_path: Path, turns: int) -> None:
+    async with grpcio_server(tmp_path / "s"):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        call = asyncio.ensure_future(client.call("/a.B/C", b"hang", 20))
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(call, 5)
+        client.close()
+
+
+@pytest.mark.parametrize(("size", "credits"), [(10, 0), (100_000, 0), (600_000, 2)])
+async def test_only_large_answers_are_credited(tmp_path: Path, size: int, credits: int) -> None:
+    heard = bytearray()
+    over = asyncio.Event()
+
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = b"\x88" + literal(b"content-type", b"application/grpc")
+        body = grpc_body(bytes(size))
+        pieces = [body[at : at + 16_384] for at in range(0, len(body), 16_384)]
+        heard.extend(await reader.readuntil(b"C"))  # the end of the call's path
+        writer.write(settings() + frame(HEADERS, END_HEADERS, 1, head))
+        writer.writelines(frame(DATA, 0, 1, piece) for piece in pieces)
+        writer.write(frame(HEADERS, END_HEADERS | END_STREAM, 1, literal(b"grpc-status", b"0")))
+        heard.extend(await reader.read())
+        over.set()
+
+    server = await asyncio.start_unix_server(converse, str(tmp_path / "s"))
+    client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+    assert len((await client.call("/a.B/C", b"", 2)).message) == size
+    client.close()
+    await over.wait()
+    server.close()
+    frames = split(bytes(heard), len(PREFACE), 16_384)[0]
+    assert len([each for each in frames if (each[0], each[2]) == (WINDOW_UPDATE, 1)]) == credits
 
 
 # --- our server ------------------------------------------------------------------------------------------------------

@@ -59,6 +59,17 @@ def test_log_lines(environ: dict[str, str], start: str) -> None:
     assert len(stream.getvalue().splitlines()) == 1
 
 
+@pytest.mark.parametrize("journal", [True, False])
+def test_lines_without_a_logger_look_like_a_loggers(journal: bool) -> None:
+    stream = io.StringIO()
+    log.InfoLines("koord.audit", journal, stream).write("one line")
+    record = logging.LogRecord("koord.audit", logging.INFO, "", 0, "one line", None, None)
+    expected = log.LineFormatter(journal).format(record) + "\n"
+    begin = 0 if journal else len("2026-01-02T03:04:05.678Z")
+    assert stream.getvalue()[begin:] == expected[begin:]
+    assert len(stream.getvalue()) == len(expected)
+
+
 @pytest.mark.parametrize(("level", "priority"), [(50, 2), (40, 3), (30, 4), (20, 6), (10, 7), (5, 7)])
 def test_syslog_priorities(level: int, priority: int) -> None:
     assert log.syslog_priority(level) == priority

@@ -8,14 +8,24 @@ from pathlib import Path
 
 import pytest
 
-from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Guard, Page, StatusServer
+from koord.service.statusserver import MAX_CLIENTS, MAX_HEAD_BYTES, Guard, Maker, Page, StatusServer
 
 
 def _fails() -> Page:
     raise ZeroDivisionError
 
 
-PAGES = {"/ok": lambda: Page(200, b"fine\n"), "/fails": _fails}
+async def _later() -> Page:
+    return await asyncio.to_thread(Page, 200, b"late\n")
+
+
+async def _fails_later() -> Page:
+    return await asyncio.to_thread(_fails)
+
+
+PAGES: dict[str, Maker] = {
+    "/ok": lambda: Page(200, b"fine\n"), "/fails": _fails, "/later": _later, "/fails-later": _fails_later,
+}
 
 
 @pytest.fixture
@@ -42,7 +52,8 @@ async def exchange(path: Path, request: bytes) -> bytes:
     [
         (b"nonsense\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"\x16\x03\x01\xff\r\n\r\n", 400),
         (b"POST /ok HTTP/1.1\r\n\r\n", 405), (b"GET /none HTTP/1.1\r\n\r\n", 404),
-        (b"GET /fails HTTP/1.1\r\n\r\n", 500),
+        (b"GET /fails HTTP/1.1\r\n\r\n", 500), (b"GET /fails-later HTTP/1.1\r\n\r\n", 500),
+        (b"GET /later HTTP/1.1\r\n\r\n", 200),
         (b"GET /ok HTTP/1.0\r\n\r\n", 200), (b"GET /ok?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
     ],
 )

@@ -13,8 +13,8 @@ from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.hooks.hookfile import Policy
-from runtimeproxy.hooks.server import UndecodableMessage
 from runtimeproxy.intercept import PASS, Call, Plan, Treatment
+from runtimeproxy.wire.protowire import MalformedMessage
 from tests.runtimeproxy.cri.rig import PARENT, UID, V1, V1ALPHA2, Rig, Runtime, container, pod
 from tests.runtimeproxy.hooks.doubles import Handler, failing, garbage, hanging, koordlet, saying
 
@@ -149,7 +149,7 @@ async def test_hooks_take_at_most_half_of_the_callers_deadline() -> None:
 @pytest.mark.parametrize("method", ["RunPodSandbox", "CreateContainer", "UpdateContainerResources"])
 async def test_malformed_requests_are_typed_errors_for_the_relay(method: str) -> None:
     rig = Rig({"a.json": koordlet()})
-    with pytest.raises(UndecodableMessage):
+    with pytest.raises(MalformedMessage):
         await rig.interceptor.request(Call(V1 + method, None, time.monotonic()), b"\x0a\xff")
 
 

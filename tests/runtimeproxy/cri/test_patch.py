@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.pb.cri import api_pb2 as cri
-from runtimeproxy.cri import methods, patch
-from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES, How
+from runtimeproxy.cri import methods
+from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.edits import (
     ANNOTATIONS,
     CGROUP_PARENT,
@@ -23,6 +24,7 @@ from runtimeproxy.hooks.edits import (
     Edits,
     Slot,
 )
+from runtimeproxy.hooks.fields import How
 from runtimeproxy.wire.protowire import MalformedMessage, bytes_field, int_field, nested
 
 UNKNOWN = bytes_field(4000, b"\xffunknown")

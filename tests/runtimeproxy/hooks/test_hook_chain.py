@@ -10,7 +10,6 @@ from functools import partial
 import pytest
 
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri.codec import decode
 from runtimeproxy.hooks.breaker import FAILURES
 from runtimeproxy.hooks.chain import Agreed, Chain, Question
 from runtimeproxy.hooks.edits import ANNOTATIONS, CPUSETS, ENVS, RESOURCE_FIELDS, Slot
@@ -41,8 +40,7 @@ def question(stage: Stage = Stage.PRE_CREATE, owned: frozenset[str] = OWNED) -> 
         container_annotations={"io.kubernetes.container.hash": "1", "note": "x"},
         container_resources=hooks.LinuxContainerResources(cpu_period=100_000, cpu_shares=2, cpuset_cpus="0-7"),
         container_envs={"A": b"1"})
-    parse = partial(decode, hooks.ContainerResourceHookResponse)
-    return Question(stage, request, CONTAINER, parse, Guard(owned), "container ns/pod/main")
+    return Question(stage, request.SerializeToString(), CONTAINER, Guard(owned), lambda: "container ns/pod/main")
 
 
 def resources(**fields: int | str) -> hooks.ContainerResourceHookResponse:

@@ -69,6 +69,10 @@ class Sink(asyncio.Protocol):
         if not self._reads:
             transport.pause_reading()
 
+    @property
+    def connected(self) -> bool:
+        return self._transport is not None
+
     def data_received(self, data: bytes) -> None:
         for whole in self._cutter.feed(data):
             self.frames += 1

@@ -73,7 +73,7 @@ class Victim:
         """A new connection that says ``pieces``; returns once they are written, or the relay hung up or stopped."""
         self._expected += 1
         _, writer = await asyncio.open_unix_connection(str(self.path))
-        await eventually(lambda: len(self.sinks) == self._expected)
+        await eventually(lambda: len(self.sinks) == self._expected and self.sinks[-1].connected)
         with contextlib.suppress(ConnectionError, TimeoutError):
             async with asyncio.timeout(1.0):
                 for piece in (opening, *pieces):

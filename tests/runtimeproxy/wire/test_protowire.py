@@ -8,10 +8,13 @@ from hypothesis import strategies as st
 
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.wire.protowire import (
+    LENGTH,
     MAX_GROUP_DEPTH,
+    VARINT,
     MalformedMessage,
     bytes_field,
     edit_entries,
+    gather,
     int_field,
     last_bytes,
     nested,
@@ -45,6 +48,8 @@ GROUP, END = b"\x0b", b"\x0c"  # field 1
 def test_malformed(data: bytes) -> None:
     with pytest.raises(MalformedMessage):
         list(spans(data))
+    with pytest.raises(MalformedMessage):
+        gather(data, {})
 
 
 def test_a_group_is_one_span() -> None:
@@ -59,6 +64,29 @@ def test_any_bytes_are_spans_or_malformed(data: bytes) -> None:
     except MalformedMessage:
         return
     assert b"".join(data[span.start:span.end] for span in found) == data
+
+
+some_fields = st.lists(st.sampled_from((
+    int_field(1, 300), int_field(1, -1), bytes_field(1, b"abc"), bytes_field(20, b"x" * 200),
+    GROUP + int_field(1, 2) + END, b"\x0d1234", b"\x09" + bytes(8),
+))).map(b"".join)
+
+
+@given(st.binary(max_size=200) | some_fields)
+def test_gather_finds_what_spans_finds(data: bytes) -> None:
+    payloads: dict[int, list[bytes]] = {1: [], 20: []}
+    integers: dict[int, list[int]] = {1: []}
+    try:
+        found = list(spans(data))
+    except MalformedMessage:
+        with pytest.raises(MalformedMessage):
+            gather(data, payloads, integers)
+        return
+    gather(data, payloads, integers)
+    assert payloads == {number: [data[span.value:span.end] for span in found
+                                 if (span.number, span.wire_type) == (number, LENGTH)] for number in payloads}
+    assert integers[1] == [read_varint(data, span.value, span.end)[0] for span in found
+                           if (span.number, span.wire_type) == (1, VARINT)]
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))

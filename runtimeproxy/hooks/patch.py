@@ -1,4 +1,4 @@
-"""Edits put into a CRI request's bytes, as the table in ``fields`` says.
+"""Edits put into a request's bytes, as its table (``fields``) says.
 
 Appended values are grouped by the message they belong to, so that ten resource fields cost one patch behind the
 original. Invariant: what is not named by an edit keeps its bytes and its order; no edits return the very object.
@@ -7,8 +7,8 @@ A variable that occurs several times is changed in each place, since runtimes di
 
 from __future__ import annotations
 
-from runtimeproxy.cri.fields import How, Owned, Table
 from runtimeproxy.hooks.edits import Edits, Value
+from runtimeproxy.hooks.fields import How, Owned, Table
 from runtimeproxy.wire.protowire import Path, bytes_field, edit_entries, int_field, last_bytes, nested, set_last
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024

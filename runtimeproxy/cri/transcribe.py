@@ -1,0 +1,130 @@
+"""What hook servers are told of pods and containers, cut out of CRI's requests without decoding them.
+
+Metadata, resources and entries of maps look the same in CRI and in the hook protocol, down to their field numbers;
+only the fields that hold them are numbered differently. So they are moved as they are. An environment variable
+looks like an entry of the hook protocol's map of them. Invariant: a variable that is not UTF-8 never gets into a
+hook request, since servers with upstream's protocol (a string) could not read it; what else is said there reads as
+CRI's request does. Everything here raises MalformedMessage.
+"""
+
+from __future__ import annotations
+
+from runtimeproxy.hooks import patch
+from runtimeproxy.hooks.edits import Edits
+from runtimeproxy.hooks.messages import POD
+from runtimeproxy.wire.protowire import fields, last_bytes, payloads
+
+_META, _HANDLER, _LABELS, _ANNOTATIONS, _PARENT, _OVERHEAD, _RESOURCES = range(1, 8)  # of PodSandboxHookRequest
+_IN_CONTAINER = {_META: 1, _RESOURCES: 5, _ANNOTATIONS: 6, _LABELS: 7, _PARENT: 8}  # of ContainerResourceHookRequest
+_NAME, _UID, _NAMESPACE = 1, 2, 3  # of PodSandboxMetadata; a container's name is field 1 as well
+_CONTAINER_META = 2
+_CONTAINER_ID = 3
+
+
+class Pod:
+    """A pod as hook servers are told of it. ``request``: its PodSandboxHookRequest; ``given_parent``: the cgroup
+    parent that kubelet gave it; ``parts``: payloads by field number of the request."""
+
+    __slots__ = ("_parts", "given_parent", "request")
+
+    def __init__(self, parts: dict[int, list[bytes]]) -> None:
+        self._parts = parts
+        self.request = fields(parts)
+        self.given_parent = self.cgroup_parent
+
+    @classmethod
+    def of_config(cls, config: bytes, handler: list[bytes]) -> Pod:
+        """Of a PodSandboxConfig."""
+        meta, labels, annotations, linux = payloads(config, 1, 6, 7, 8)
+        parent, overhead, resources = payloads(b"".join(linux), 1, 4, 5)
+        return cls({_META: meta, _HANDLER: handler, _LABELS: labels, _ANNOTATIONS: annotations, _PARENT: parent,
+                    _OVERHEAD: overhead, _RESOURCES: resources})
+
+    @classmethod
+    def of_request(cls, request: bytes) -> Pod:
+        """Of a PodSandboxHookRequest."""
+        numbers = range(_META, _RESOURCES + 1)
+        return cls(dict(zip(numbers, payloads(request, *numbers), strict=True)))
+
+    @property
+    def cgroup_parent(self) -> str:
+        return text(self._parts[_PARENT])
+
+    @property
+    def in_container(self) -> bytes:
+        """The pod's fields of its containers' ContainerResourceHookRequests."""
+        return fields({number: self._parts[own] for own, number in _IN_CONTAINER.items()})
+
+    def edited(self, edits: Edits) -> Pod:
+        """The same pod after ``edits`` of ours."""
+        if not edits:
+            return self
+        edited = Pod.of_request(patch.apply(self.request, POD.request, edits))
+        edited.given_parent = self.given_parent
+        return edited
+
+
+def pod_to_run(message: bytes) -> Pod:
+    """The pod of a RunPodSandboxRequest."""
+    config, handler = payloads(message, 1, 2)
+    return Pod.of_config(b"".join(config), handler)
+
+
+def with_handler_of(request: bytes, older: bytes) -> bytes:
+    """A PodSandboxHookRequest with the runtime handler that an older one of the same pod names."""
+    own, known = payloads(request, _HANDLER)[0], payloads(older, _HANDLER)[0]
+    return request if own else request + fields({_HANDLER: known})
+
+
+def container_of(config: bytes) -> tuple[bytes, frozenset[str]]:
+    """A ContainerConfig as ContainerResourceHookRequest without its pod; and the variables that are kept from it."""
+    meta, variables, annotations, linux = payloads(config, 1, 6, 10, 15)
+    hidden = frozenset([last_bytes(each, patch.KEY) for each in variables if not _is_text(each)])
+    if hidden:
+        variables = [each for each in variables if last_bytes(each, patch.KEY) not in hidden]
+    request = fields({_CONTAINER_META: meta, 3: annotations, 4: payloads(b"".join(linux), 1)[0], 9: variables})
+    return request, frozenset([name.decode("utf-8", "surrogateescape") for name in hidden])
+
+
+def _is_text(variable: bytes) -> bool:
+    """Are key and value UTF-8? Where all is ASCII there is nothing to look at."""
+    if variable.isascii():
+        return True
+    try:
+        last_bytes(variable, patch.KEY).decode()
+        last_bytes(variable, patch.VALUE).decode()
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def with_id(request: bytes, container_id: str) -> bytes:
+    """A ContainerResourceHookRequest of a container that has its id by now."""
+    return request + fields({_CONTAINER_META: [fields({_CONTAINER_ID: [container_id.encode()]})]})
+
+
+def identity(request: bytes) -> tuple[str, str]:
+    """Uid and namespace of the pod of a PodSandboxHookRequest."""
+    uid, namespace = payloads(b"".join(payloads(request, _META)[0]), _UID, _NAMESPACE)
+    return text(uid), text(namespace)
+
+
+def pod_name(request: bytes) -> str:
+    """How logs name the pod of a PodSandboxHookRequest."""
+    return f"pod {_namespace_and_name(b''.join(payloads(request, _META)[0]))}"
+
+
+def container_name(request: bytes) -> str:
+    """How logs name the container of a ContainerResourceHookRequest."""
+    pod, container = payloads(request, _IN_CONTAINER[_META], _CONTAINER_META)
+    name = last_bytes(b"".join(container), _NAME).decode("utf-8", "replace")
+    return f"container {_namespace_and_name(b''.join(pod))}/{name}"
+
+
+def _namespace_and_name(meta: bytes) -> str:
+    return (last_bytes(meta, _NAMESPACE) + b"/" + last_bytes(meta, _NAME)).decode("utf-8", "replace")
+
+
+def text(contents: list[bytes]) -> str:
+    """The value of a string field that occurred so often: the last."""
+    return contents[-1].decode("utf-8", "replace") if contents else ""
