@@ -21,7 +21,7 @@ from pathlib import Path
 from koord.service import process
 from koord.service.inotify import FileWatch
 from koord.service.notify import Notifier, watchdog_interval_us
-from koord.service.statusserver import Page
+from koord.service.statusserver import Maker, Page
 from qosd import inspection, status
 from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
@@ -90,16 +90,12 @@ def _tick_of(node: Node) -> Callable[[bool], Awaitable[None]]:
     async def tick(is_beat: bool) -> None:
         began_s = time.monotonic()
         try:
-            result = await node.tick(is_beat)
+            await node.tick(is_beat)
         except Exception:  # noqa: BLE001 - the root of a tick: the next one starts anew
             _log.exception("a tick failed")
             node.metrics.failed_ticks.labels().inc()
             return
         node.metrics.tick_seconds.labels("beat" if is_beat else "change").observe(time.monotonic() - began_s)
-        if result is not None and result.results:
-            for each in result.results:
-                node.metrics.writes.labels(each).inc()
-            _log.info("tick: %s", result.sentence)
 
     return tick
 
@@ -117,10 +113,12 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
         node.sense.store, name, lambda: node.pods.version.name if node.pods.version else "containerd"
     )
 
-    def metrics() -> Page:
-        return Page(200, node.metrics.render() + exposition.render(node.sense.sampler.roster), CONTENT_TYPE)
+    async def metrics() -> Page:
+        """Samples are tens of milliseconds of work, in a thread: hook calls go on meanwhile."""
+        samples = await asyncio.to_thread(exposition.render, node.sense.sampler.roster)
+        return Page(200, node.metrics.render() + samples, CONTENT_TYPE)
 
-    served = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
+    served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
     pages = status.server(node.options, served)
     stack.callback(pages.close)
     try:

@@ -54,6 +54,7 @@ from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
 from qosd.rules import RulesSource
 from qosd.sense.build import Host, build
+from qosd.snapshot import PodView
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.reconciler import HookReconciler
@@ -103,6 +104,7 @@ class Node:
         )
         self._looked_s = _NEVER_S
         self._weights: Weights | None = None
+        self._weighed: tuple[PodView, ...] = ()
         self._said: tuple[str, ...] = ()
 
     # putting together
@@ -121,6 +123,7 @@ class Node:
             self.undo = _unused_record(_boot_id(options.proc_root))
         for problem in self.undo.problems:
             _log.warning("%s", problem)
+        self.writer.weights = self.undo.weights or self.writer.weights
         self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
         self.actuator = Actuator(self.writer, self.undo, self.journal)
 
@@ -204,12 +207,17 @@ class Node:
         self.pace.wake()
 
     async def tick(self, is_beat: bool) -> Result | None:
-        """One turn of the loop, in its thread."""
+        """One turn of the loop, in its thread; what it came to is counted and said."""
         scene, arriving = self._scene(), self.arrivals.begun()
         try:
-            return await self.in_thread(lambda: self.loop.tick(scene, sample=is_beat))
+            result = await self.in_thread(lambda: self.loop.tick(scene, sample=is_beat))
         finally:
             self.arrivals.ended(arriving)
+        if result is not None and result.results:
+            for each in result.results:
+                self.metrics.writes.labels(each).inc()
+            _log.info("tick: %s", result.sentence)
+        return result
 
     async def plan(self) -> Plan | None:
         """What the next tick would write."""
@@ -227,17 +235,24 @@ class Node:
         exclusive = self.cpu_manager.current.exclusive
         known = self.pods.age_s is not None
         rules = self.rules.update(self.place.topology, pods, exclusive, now_ns) if known else self.rules.current
-        if known and self._weights is None:
-            self._learn_weights()
+        if known and self._weights is None and pods is not self._weighed:
+            self._learn_weights(pods)
         ages_s = {} if self.pods.age_s is None else {"pods": self.pods.age_s}
         self._say(self.rules.pools.warnings)
         return Scene(pods, rules, self.place.topology, self.place.sampled_tiers, exclusive, ages_s)
 
-    def _learn_weights(self) -> None:
+    def _learn_weights(self, pods: tuple[PodView, ...]) -> None:
         """How the runtime spells shares as weights: from what it made of a container's (v2 only)."""
-        self._weights = weights_of(self.writer, self.pods.current)
+        self._weighed, self._weights = pods, weights_of(self.writer, pods)
         if self._weights is not None:
-            self.writer.weights = self._weights
+            self._thread.submit(self._spell, self._weights)
+
+    def _spell(self, weights: Weights) -> None:
+        self.writer.weights = weights
+        try:
+            self.undo.spell(weights)
+        except UndoError as error:
+            _log.warning("koordctl restore must be told --weights %s: %s", weights.value, error)
 
     def _look_for_layout(self) -> None:
         waited = time.monotonic() - self._looked_s >= _LOOK_AGAIN_S

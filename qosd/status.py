@@ -7,12 +7,12 @@ beside that is a ConfigError at start, naming option and value. The two health p
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 from koord.service import unixsocket
 from koord.service.config import ConfigError
-from koord.service.statusserver import Guard, Page, StatusServer
+from koord.service.statusserver import Guard, Maker, StatusServer
 from qosd.options import Options
 
 HEALTH_PAGES = frozenset({"/healthz", "/readyz"})
@@ -31,7 +31,7 @@ def address(endpoint: str) -> str:
     return endpoint
 
 
-def server(options: Options, pages: Mapping[str, Callable[[], Page]]) -> StatusServer:
+def server(options: Options, pages: Mapping[str, Maker]) -> StatusServer:
     """The server of ``pages`` as the options want it. Raises ConfigError."""
     guard, tls = _guard(options.metrics_token_file), _tls(options.metrics_cert_file, options.metrics_key_file)
     where = address(options.metrics_endpoint)

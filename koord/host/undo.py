@@ -29,6 +29,7 @@ from koord.host.cgroup import ReadError
 from koord.host.files import Target, Value
 from koord.host.order import Change, Step, disturbed_by, order
 from koord.host.placement import Placed
+from koord.host.weights import Weights
 from koord.host.writer import Found, WriteError, Writer
 
 FORMAT = 1
@@ -62,6 +63,7 @@ class Entry(msgspec.Struct, frozen=True, tag="held"):
 class _Header(msgspec.Struct, frozen=True):
     format: int
     boot_id: str
+    weights: Weights | None = None
 
 
 class _Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
@@ -81,13 +83,14 @@ class UndoRecord:
     """The record in ``file``, opened for this process alone; made if it is not there. Raises UndoError.
 
     ``problems`` are lines about what could not be understood on opening. What speaks for a path that no longer exists
-    is dropped then.
+    is dropped then. ``weights``: the mapping by which the shares in it stand for ``cpu.weight`` (v2); None = not told.
     """
 
     def __init__(self, file: Path, boot_id: str, page_bytes: int = mmap.PAGESIZE) -> None:
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
         self._entries: dict[Target, Entry] = {}
         self._placed: dict[str, Placed] = {}
+        self.weights: Weights | None = None
         self._lines = 0
         self._size = 0
         self._append_fd = -1
@@ -165,6 +168,13 @@ class UndoRecord:
             del self._placed[group]
             self._compact()
 
+    def spell(self, weights: Weights) -> None:
+        """Note by which mapping shares are read and written from now on, for whoever puts them back."""
+        if weights is not self.weights:
+            self.weights = weights
+            with _errors(self._file):
+                self._rewrite()
+
     def close(self) -> None:
         """Give the record free; what it says stays."""
         for descriptor in (self._append_fd, self._lock_fd):
@@ -195,6 +205,7 @@ class UndoRecord:
         if known.format != FORMAT:
             self._set_aside(f"format {known.format} is not {FORMAT}")
         elif known.boot_id == self._boot_id:
+            self.weights = known.weights
             self._replay(lines)
 
     def _set_aside(self, why: str) -> None:
@@ -243,7 +254,7 @@ class UndoRecord:
 
     def _rewrite(self) -> None:
         """Put a file of only the live entries in the place of the old one."""
-        live = (_Header(FORMAT, self._boot_id), *self._entries.values(), *self._placed.values())
+        live = (_Header(FORMAT, self._boot_id, self.weights), *self._entries.values(), *self._placed.values())
         lines = [msgspec.json.encode(one) for one in live]
         content = b"".join(line + b"\n" for line in lines)
         new = Path(f"{self._file}.new")

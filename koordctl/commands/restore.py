@@ -48,14 +48,14 @@ UNDO_FILE = Path("/run/koord/undo.jsonl")
 @click.option(
     "--weights",
     type=click.Choice(["linear", "quadratic"]),
-    default="linear",
-    show_default=True,
-    help="How this node's runtime maps CPU shares to cpu.weight (cgroup v2).",
+    help="How this node's runtime maps CPU shares to cpu.weight (cgroup v2); else as the record says.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be put back, and stop.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.output()
-def restore(undo_file: Path, root: Path, cgroup_root: Path, weights: str, dry_run: bool, yes: bool, output: str) -> int:
+def restore(
+    undo_file: Path, root: Path, cgroup_root: Path, weights: str | None, dry_run: bool, yes: bool, output: str
+) -> int:
     """Give every kernel file that Koord holds its last foreign value. Stop koord-qosd first.
 
     What is to be done is shown first; nothing is written without a yes.
@@ -67,9 +67,13 @@ def restore(undo_file: Path, root: Path, cgroup_root: Path, weights: str, dry_ru
 
     if not undo_file.exists():
         raise Refused(f"no undo record at {undo_file}: Koord holds no file since the last boot. Another: --undo-file.")
-    writer = Writer(_tree(root, cgroup_root), Weights(weights))
+    boot_id = root / "proc/sys/kernel/random/boot_id"
+    if not _text(boot_id):  # of another boot, the record would be emptied
+        raise Refused(f"{boot_id} cannot be read, so nobody knows whether the record is of this boot. Another: --root.")
+    writer = Writer(_tree(root, cgroup_root))
     try:
-        with undo.UndoRecord(undo_file, _text(root / "proc/sys/kernel/random/boot_id").strip()) as record:
+        with undo.UndoRecord(undo_file, _text(boot_id).strip()) as record:
+            writer.weights = Weights(weights) if weights else record.weights or writer.weights
             for problem in record.problems:
                 click.echo(f"warning: {problem}", err=True)
             lines = undo.planned(writer, record)
@@ -101,7 +105,7 @@ def _show(header: tuple[str, ...], lines: Sequence[Restored], output: str) -> No
 def _tree(root: Path, cgroup_root: Path) -> Tree:
     from koord.host import cgroup  # noqa: PLC0415
 
-    tree = cgroup.detect(root / cgroup_root.relative_to("/"), _text(root / "proc/self/mountinfo"))
+    tree = cgroup.detect(root / f"{cgroup_root}".lstrip("/"), _text(root / "proc/self/mountinfo"))
     return replace(tree, proc=root / "proc", sys=root / "sys", resctrl=root / "sys/fs/resctrl")
 
 

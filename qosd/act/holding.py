@@ -4,9 +4,13 @@ A file is free, held or contested. Held means: Koord's value is there, and ``bas
 
     free       wanted value found already → held; another → write, then held
     held       no longer wanted → base is written, then free; another value wanted → write
-    held, and someone else's value found → that is the base now. Wanted all the same: put right once;
-               the second time within ``FORGIVEN_AFTER_NS`` → contested
-    contested  not written while that time lasts; then tried once more; no longer wanted → free
+    held, and someone else's value found → that is the base now. Wanted all the same: put right. Written again
+               soon, and again soon after that was put right too → contested
+    contested  not written for ``FORGIVEN_AFTER_NS``; then tried once more; no longer wanted → free
+
+Soon is ``FIGHT_WITHIN_NS`` after the last time it was put right: an agent that fights for a value repeats it within
+seconds, while kubelet or the runtime rewrite values now and then, for reasons of their own, and that must not cost
+the pod its protection.
 
 Invariants: a file that is gone, or another of the same path, is free. The base is never a value of ours: what an
 earlier run may have written is told by the undo record before this is asked. A file that changes along with another
@@ -24,9 +28,10 @@ from koord.host.writer import Found
 from qosd.act.composition import Composed
 from qosd.act.ownership import Heard
 
+FIGHT_WITHIN_NS = 60 * 1_000_000_000
 FORGIVEN_AFTER_NS = 600 * 1_000_000_000
-_PATIENCE = 1
-"""How often a foreign value is put right within that time."""
+_PATIENCE = 2
+"""How often in a row a foreign value is put right, if each comes soon after the last."""
 
 
 class Holding(msgspec.Struct, frozen=True):
@@ -145,7 +150,7 @@ def _of_foreign(case: Case, found: Found, holding: Holding) -> Verdict:
     claim = _claim(case, found, composed, based)
     if case.same(composed.value, found.value):
         return Verdict(found, composed, claim, foreign=True, new_base=True)
-    lately = holding.put_right if case.monotonic_ns - holding.put_right_ns < FORGIVEN_AFTER_NS else 0
+    lately = holding.put_right if case.monotonic_ns - holding.put_right_ns < FIGHT_WITHIN_NS else 0
     if lately >= _PATIENCE:
         why = f"degraded: contested by another writer, who set {found.value!s} again where {composed.value!s} is wanted"
         contested = Contested(found.path, found.inode, why, case.monotonic_ns)

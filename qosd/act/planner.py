@@ -84,6 +84,13 @@ class Planner:
         before, adopted = ((), False) if holding is None else (holding.heard, holding.adopted)
         return hear(target, decisions.turns, self.owners, before, adopted)
 
+    def attainable(self, target: Target, base: Value) -> Value:
+        """The base, or what comes nearest; the base itself where the kernel does not tell: then the write may fail."""
+        try:
+            return self.writer.attainable(target, base)
+        except (ReadError, ParseError):
+            return base
+
     def same(self, row: KernelFile, wanted: Value, found: Value) -> bool:
         return row.same(wanted, found, self.page_bytes)
 
@@ -144,7 +151,7 @@ class _Draft:
             planner.held.contested.get(target),
             composed_from,
             lambda wanted, actual: planner.same(row, wanted, actual),
-            lambda base: planner.writer.attainable(target, base),
+            lambda base: planner.attainable(target, base),
             hearing.heard,
             self._now_ns,
         )

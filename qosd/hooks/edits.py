@@ -69,6 +69,14 @@ class Edits(msgspec.Struct, frozen=True):
     def get(self, wanted: Field, key: str = "") -> Edit | None:
         return next((edit for edit in self.items if (edit.field, edit.key) == (wanted, key)), None)
 
+    @property
+    def without_annotating(self) -> Edits:
+        """Less all of a hook that also edits an annotation: no runtime keeps one of an update."""
+        annotating = {edit.hook for edit in self.items if edit.field is Field.ANNOTATION}
+        if not annotating:
+            return self
+        return Edits(tuple([edit for edit in self.items if edit.hook not in annotating]), self.problems)
+
 
 def merge(parts: Iterable[Edits]) -> Edits:
     """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""

@@ -1,8 +1,10 @@
 """RuntimeHookService: a hook call in, the engine's edits out.
 
-Who calls decides the form of the answer (see ``translate``): our proxy says so in the call's metadata. Invariant:
-no pod can make a call fail. Bad annotations are logged and treated as absent; an error of our own is logged and
-answered with "no edits" in the caller's form.
+Who calls decides the form of the answer (see ``translate``): our proxy says so in the call's metadata. What needs an
+annotation to know its own value again (a normalized quota) is not edited in an update, whose annotations no runtime
+keeps: the runtime then stores what kubelet asks, and the reconciler makes the value of it. Invariant: no pod can make
+a call fail. Bad annotations are logged and treated as absent; an error of our own is logged and answered with "no
+edits" in the caller's form.
 """
 
 from __future__ import annotations
@@ -137,6 +139,8 @@ class HookServer:
             pod = PodContext.read(form.read(request, stage))
             acts = self._acts()
             edits = engine.decide(pod, self._rules()) if acts else Edits(problems=pod.problems)
+            if stage is Stage.UPDATE:
+                edits = edits.without_annotating
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             _log.exception(
                 "%s of %s/%s: answered without edits", stage.value, request.pod_meta.namespace, request.pod_meta.name

@@ -47,7 +47,7 @@ class Inspector:
         return {f"/{SERVICE}/{name}": method for name, method in table.items()}
 
     async def get_node(self, request: inspect.GetNodeRequest) -> inspect.GetNodeResponse:
-        return node.answer(self._sources)
+        return await asyncio.to_thread(node.answer, self._sources)
 
     async def list_pods(self, request: inspect.ListPodsRequest) -> inspect.ListPodsResponse:
         return await asyncio.to_thread(pods.answer, self._sources, request)

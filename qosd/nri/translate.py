@@ -182,15 +182,9 @@ def update(
     edits: Edits, container: nri.Container, parent_cpus: ParentCPUs, wanted: nri.LinuxResources = _NO_RESOURCES
 ) -> nri.ContainerUpdate | None:
     """What an existing container gets, over ``wanted`` if kubelet asks for something now; None = nothing."""
-    changed = resources(without_annotating(edits), Held.of(container, wanted), parent_cpus)
+    changed = resources(edits.without_annotating, Held.of(container, wanted), parent_cpus)
     if changed is None:
         return None
     return nri.ContainerUpdate(
         container_id=container.id, linux=nri.LinuxContainerUpdate(resources=changed), ignore_failure=True
     )
-
-
-def without_annotating(edits: Edits) -> Edits:
-    """``edits`` less all of a hook that also edits an annotation."""
-    annotating = {edit.hook for edit in edits.items if edit.field is Field.ANNOTATION}
-    return Edits(tuple(edit for edit in edits.items if edit.hook not in annotating), edits.problems)

@@ -78,7 +78,10 @@ class CPUManagerFile:
         except FileNotFoundError:
             found = CPUManagerState()
         except (OSError, ValueError) as error:
-            self.problem = f"{self._path}: {error}"
+            problem = f"{self._path}: {error}; kubelet's CPU manager counts as {self.current.policy}, as before"
+            if problem != self.problem:
+                log.warning("%s", problem)
+            self.problem = problem
             return
         self.problem = ""
         if found != self.current:

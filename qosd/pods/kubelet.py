@@ -135,7 +135,7 @@ class KubeletClient:
 
 
 def read_pods(body: bytes) -> tuple[KubeletPod, ...]:
-    """The pods of a ``v1.PodList``; one that is no pod at all is left out. Raises ValueError if it is no list of any."""
+    """The pods of a ``v1.PodList``; one that is no pod at all is left out. ValueError if it is no list of any."""
     found = []
     items = msgspec.json.decode(body, type=_List).items or ()
     for raw in items:

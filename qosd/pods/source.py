@@ -6,8 +6,9 @@ runtime is asked again soon (`settling`). Without hints a list is made every ``S
 nothing brings hints. A tree without containers may be the wrong one, so it counts for nothing yet.
 
 Invariants: ``current`` is the same tuple, and an unchanged pod in it the same view, until something changes. A source
-that fails leaves what it told last and grows old: ``ages_s`` and ``problems`` say so, and its pods stay. Nothing here
-raises after construction but `CancelledError`.
+that fails leaves what it told last and grows old: ``ages_s`` and ``problems`` say so, and its pods stay. A kubelet that
+takes long keeps nobody waiting, but for its first answer: without that, what it knows would come and go at a restart.
+Nothing here raises after construction but `CancelledError`.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ SLOW_S, POLL_S = 60.0, 10.0
 RETRY_S = 2.0
 WRITES_S, WRITES_GAP_S = 0.2, 5.0
 KUBELET_S, KUBELET_GAP_S = 30.0, 1.0
+KUBELET_WAIT_S = 0.1
 RUNTIME, KUBELET, TREE = "runtime", "kubelet", "tree"
 _NOTHING: Set[str] = frozenset()
 log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class PodSource:
         self._written_groups: set[str] = set()
         self._refetching: asyncio.TimerHandle | None = None
         self._refetched_s = float("-inf")
+        self._asking: asyncio.Task[None] | None = None
         self._events = None if runtime is None else RuntimeEvents(runtime, self._on_event)
         self._version: RuntimeVersion | None = None
         self.current: tuple[PodView, ...] = ()
@@ -95,9 +98,10 @@ class PodSource:
             self._tasks.append(self._loop.create_task(self._events.run(), name="pods: runtime events"))
 
     async def close(self) -> None:
-        for task in self._tasks:
+        tasks = [*self._tasks, *([] if self._asking is None else [self._asking])]
+        for task in tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, return_exceptions=True)
         self._tasks.clear()
         if self._refetching is not None:
             self._refetching.cancel()
@@ -158,7 +162,9 @@ class PodSource:
         async with self._busy:
             if self._watch is not None and self._watch.problem and recheck:
                 self._watch.rescan()
-            await asyncio.gather(self._ask_runtime(recheck), self._ask_kubelet())
+            asking = self._ask_kubelet_besides()
+            await self._ask_runtime(recheck)
+            await self._kubelets_part(asking)
             self._publish()
 
     # the loop
@@ -172,10 +178,13 @@ class PodSource:
                 self._rechecked_s = now_s
             try:
                 await self.refresh(recheck=recheck)
+                await asyncio.sleep(GAP_S)
+                pause_s = self._pause_s() - GAP_S
             except Exception:  # the root of a task: one list is lost, not all that follow
                 log.exception("listing pods failed")
-            await asyncio.sleep(GAP_S)
-            await self._hinted(self._pause_s() - GAP_S)
+                await asyncio.sleep(RETRY_S)
+                continue
+            await self._hinted(pause_s)
 
     async def _hinted(self, timeout_s: float) -> None:
         try:
@@ -209,6 +218,21 @@ class PodSource:
             self._failed(RUNTIME, str(error))
         else:
             self._succeeded(RUNTIME)
+
+    def _ask_kubelet_besides(self) -> asyncio.Task[None]:
+        """The question to kubelet that is under way, or a new one."""
+        if self._asking is None or self._asking.done():
+            self._asking = self._loop.create_task(self._ask_kubelet(), name="pods: kubelet")
+        return self._asking
+
+    async def _kubelets_part(self, asking: asyncio.Task[None]) -> None:
+        """Wait for kubelet's answer, if it is the first or comes soon; what comes later makes another list."""
+        is_known = KUBELET in self._succeeded_s or KUBELET in self._failures
+        await asyncio.wait((asking,), timeout=KUBELET_WAIT_S if is_known else None)
+        if asking.done():
+            asking.result()
+        else:
+            asking.add_done_callback(lambda _: self._hint.set())
 
     async def _ask_kubelet(self) -> None:
         """When its answer is old, or when there is a pod that it has not told of yet."""

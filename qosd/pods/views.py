@@ -1,7 +1,8 @@
 """From what the runtime, kubelet and the cgroup tree tell of one pod to its PodView; pure.
 
 kubelet's labels and annotations win over the sandbox's, because they follow ``kubectl annotate``; the runtime's
-cgroup paths win over names found in the tree. Invariant: equal inputs give the very same view, container view and
+cgroup paths win over names found in the tree. A cgroup parent that is not named as kubelet names a pod's (a sandbox
+made by hand) may be shared, so it is nobody's own. Invariant: equal inputs give the very same view, container view and
 decoded context as before, so that identity means "nothing changed"; what is wrong with a pod is a problem of its view.
 """
 
@@ -11,7 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from koord.host import paths
-from koord.model import priority, qos
+from koord.model import cgroup_parent, priority, qos
 from koord.model.qos import DerivationRules, KubeQoS
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
@@ -47,13 +48,14 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
     derived = qos.derive(context.raw_qos, kube_qos, running=running, rules=inputs.derivation)
     kubelet, request = inputs.kubelet, context.request
     views = _containers(inputs, request.cgroup_parent, old)
+    group = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
     return PodView(
         uid=request.uid,
         namespace=request.namespace,
         name=request.name,
         sandbox_id="" if inputs.sandbox is None else inputs.sandbox.id,
         state="" if inputs.sandbox is None else inputs.sandbox.state,
-        group=request.cgroup_parent,
+        group=group,
         context=context,
         kube_qos=kube_qos,
         qos=derived.qos,
@@ -61,7 +63,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         priority_class=priority.effective(request.labels, kubelet.priority if kubelet else None, derived.qos),
         sub_priority=context.said.priority or 0,
         containers=views,
-        problems=(*context.problems, *_silences(request.cgroup_parent, views)),
+        problems=(*context.problems, *_silences(group, request.cgroup_parent, views)),
         cpu_request_milli=None if kubelet is None else kubelet.cpu_request_milli,
         memory_request_bytes=None if kubelet is None else kubelet.memory_request_bytes,
     )
@@ -122,10 +124,13 @@ def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:
     return old if old.annotations == new.annotations and old.name == new.name else new
 
 
-def _silences(parent: str, views: tuple[ContainerView, ...]) -> tuple[str, ...]:
+def _silences(group: str, parent: str, views: tuple[ContainerView, ...]) -> tuple[str, ...]:
     if not parent:
         return ("nobody tells the pod's cgroup; nothing of it can be measured or set",)
-    return tuple([f"nobody tells the cgroup of {view.name or 'the sandbox'}" for view in views if not view.group])
+    silences = [f"nobody tells the cgroup of {view.name or 'the sandbox'}" for view in views if not view.group]
+    if not group:
+        silences.append(f"cgroup parent {parent} is no pod's of kubelet's and may be shared: it is left alone")
+    return tuple(silences)
 
 
 _SILENT = Detail(asked=Resources())

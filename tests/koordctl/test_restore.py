@@ -11,6 +11,7 @@ import pytest
 from koord.host import cgroup
 from koord.host.files import Target
 from koord.host.undo import UndoRecord
+from koord.host.weights import Weights
 from koord.host.writer import Writer
 from tests.koordctl.runs import koordctl
 
@@ -103,3 +104,33 @@ async def test_another_boot_leaves_nothing_to_do(place: Place) -> None:
     (place.root / "proc/sys/kernel/random/boot_id").write_text("boot-2\n")
     assert (await place.restore("--yes"))[:2] == (0, "Koord holds no file.\n")
     assert place.held() == ("50000", "512")
+
+
+async def test_without_a_boot_id_the_record_is_left_as_it_is(place: Place) -> None:
+    (place.root / "proc/sys/kernel/random/boot_id").unlink()
+    before = place.record.read_bytes()
+    code, _, err = await place.restore("--yes")
+    assert (code, "boot_id cannot be read" in err) == (3, True)
+    assert (place.record.read_bytes(), place.held()) == (before, ("50000", "512"))
+
+
+@pytest.mark.parametrize(("more", "weight"), [((), "59"), (("--weights", "linear"), "20")])
+async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
+    tmp_path: Path, more: tuple[str, ...], weight: str
+) -> None:
+    place = Place(tmp_path)
+    group = tmp_path / "sys/fs/cgroup/kubepods/pod1"
+    for directory in (group, place.record.parent, tmp_path / "proc/sys/kernel/random"):
+        directory.mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
+    (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu\n")
+    (group / "cpu.weight").write_text("59\n")  # 512 shares as newer runtimes map them
+    writer = Writer(cgroup.detect(tmp_path / "sys/fs/cgroup", ""), Weights.QUADRATIC)
+    with UndoRecord(place.record, "boot-1") as record:
+        record.spell(writer.weights)
+        found = writer.look(SHARES)
+        assert found is not None
+        record.remember(SHARES, found, 2048)
+        writer.write(SHARES, 2048)
+    code, _, _ = await place.restore("--yes", "--cgroup-root", "sys/fs/cgroup", *more)
+    assert (code, (group / "cpu.weight").read_text()) == (0, weight)

@@ -38,7 +38,9 @@ def test_exactly_one_acts(connections: int, runtime: str, preferred: str, acting
     assert (both.proxy_acts(), both.nri_acts()) == (acting == "proxy", acting == "nri")
 
 
-@pytest.mark.parametrize(("connections", "runtime"), [(0, ""), (1, ""), (0, "containerd 2.1.4"), (1, "containerd 2.1.4")])
+@pytest.mark.parametrize(
+    ("connections", "runtime"), [(0, ""), (1, ""), (0, "containerd 2.1.4"), (1, "containerd 2.1.4")]
+)
 def test_nobody_edits_when_the_hooks_are_switched_off(connections: int, runtime: str) -> None:
     both = FrontEnds(lambda: connections, lambda: runtime, enabled=lambda: False)
     assert (both.proxy_acts(), both.nri_acts()) == (False, False)

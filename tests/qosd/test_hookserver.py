@@ -16,6 +16,7 @@ import pytest
 
 from koord.http2.server import Reply
 from koord.pb.hooks import api_pb2 as hooks
+from qosd.hooks.normalization import ANNOTATION
 from qosd.hooks.rules import Rules
 from qosd.hookserver import registration
 from qosd.hookserver.server import (
@@ -203,3 +204,19 @@ async def test_a_container_waits_for_the_room_that_it_needs_and_no_other_does() 
     assert not waiting.done()
     free.set()
     assert await asyncio.wait_for(waiting, 1) == at_once
+
+
+@pytest.mark.parametrize("metadata", [OURS, ()])
+@pytest.mark.parametrize(
+    ("method", "quota_us"), [("PreCreateContainerHook", 83334), ("PreUpdateContainerResourcesHook", 100000)]
+)
+async def test_a_quota_is_normalized_at_creation_only(
+    tmp_path: Path, method: str, quota_us: int, metadata: Any
+) -> None:
+    """No runtime keeps an update's annotations, so what it stores after one must be what kubelet asked for."""
+    asked = {"cpu_quota": 100000, "cpu_period": 100000}
+    request = hooks.ContainerResourceHookRequest(**{**BE_POD, "pod_labels": {QOS: "LS"}, "container_resources": asked})
+    async with calling(tmp_path, rules(V2, cpuNormalizationRatio=1.2)) as call:
+        answer, _ = await call(method, request, metadata)
+    is_marked = ANNOTATION in answer.container_annotations
+    assert (answer.container_resources.cpu_quota or 100000, is_marked) == (quota_us, quota_us != 100000)

@@ -106,6 +106,7 @@ class Rig:
     log: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
     now_ns: int = 100 * S
+    booted_ns: int = 1_790_000_000 * S
     kept: list[bytes] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -128,7 +129,7 @@ class Rig:
         self.predictor = Predictor(self.kept.append)
         self.loop = NodeLoop(
             self.sense, (*self.strategies, self.wanting), self.actuator, self.predictor,
-            wall=lambda: 1_790_000_000 * S + self.now_ns, monotonic=self.clock, dry=self.dry,
+            wall=lambda: self.booted_ns + self.now_ns, monotonic=self.clock, dry=self.dry,
         )  # fmt: skip
         return self.loop
 
@@ -203,6 +204,22 @@ class TestTrouble:
         rig.machine.unmake(POD)
         assert rig.tick().outcomes == ()
         assert rig.loop.ended_ns == rig.now_ns
+
+
+@pytest.mark.parametrize("step_s", [86_400, -86_400])
+def test_a_clock_that_is_set_changes_nothing_but_the_time_of_day(rig: Rig, step_s: int) -> None:
+    for _ in range(3):
+        rig.tick()
+    rig.booted_ns += step_s * S
+    for _ in range(3):
+        rig.tick()
+    snapshot = rig.loop.snapshot
+    assert snapshot is not None
+    assert (snapshot.wall_ns - rig.now_ns, snapshot.ages_s) == (rig.booted_ns, {"node": 0.0, "pods": 0.5})
+    assert [(entry.tick, entry.after) for entry in rig.entries] == [(n, 1000 * n) for n in range(1, 7)]
+    assert rig.entries[3].wall_ns - rig.entries[2].wall_ns == (step_s + 1) * S
+    assert rig.actuator.owned[QUOTA].since_ns == rig.now_ns
+    assert [value for _, value in rig.sense.store.series(USED)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
 def test_sense_then_decide_then_act(rig: Rig) -> None:
@@ -332,6 +349,18 @@ class TestPrediction:
             learning.tick(1.0, sample=False)
         assert learning.predictor.newest is None
         assert learning.kept == []
+
+    @pytest.mark.parametrize("step_s", [86_400, -86_400])
+    def test_a_clock_that_is_set_costs_no_model(self, learning: Rig, step_s: int) -> None:
+        for _ in range(61):
+            learning.tick()
+        models, before = set(learning.predictor.bank), learning.predictor.newest
+        learning.booted_ns += step_s * S
+        for _ in range(60):
+            learning.tick()
+        assert set(learning.predictor.bank) == models
+        after = learning.predictor.newest
+        assert before is not None and after is not None and after.peak == before.peak
 
     def test_what_was_learnt_is_handed_over_to_be_kept(self, learning: Rig) -> None:
         for _ in range(61):

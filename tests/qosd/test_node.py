@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from koord.host.undo import UndoError, UndoRecord, restore
+from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import inspection
@@ -61,6 +62,10 @@ class Living:
 
     async def until_decided(self, group: str) -> None:
         await self.until(lambda: self.quota(group) == 50_000, f"a quota in {group}")
+
+    @property
+    def writes_done(self) -> float:
+        return self.node.metrics.registry.get_sample_value("koord_qosd_writes_total", {"result": "done"}) or 0.0
 
     def quota(self, group: str) -> object:
         return self.machine.holds(group, "cpu_quota")
@@ -284,8 +289,10 @@ async def test_disabling_gives_everything_back(machine: Machine) -> None:
         pod, container = await alive.batch_pod()
         await alive.until_decided(container)
         names = [strategy.name for strategy in alive.sources.strategies]
+        before = alive.writes_done
         await alive.sources.switch(False, names)
         assert (alive.quota(pod), alive.quota(container), alive.node.actuator.owned) == (-1, -1, {})
+        assert alive.writes_done > before, "counted like any tick's"
         await alive.sources.switch(True, ["hooks"])
         assert alive.quota(container) == 50_000
         assert set(alive.node.loop.switched_off) == set(names) - {"hooks"}
@@ -330,3 +337,5 @@ async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> N
         machine.put(f"cgroup{container}/cpu.weight", "100\n")
         await alive.until_decided(container)
         assert (tmp_path / f"cgroup{pod}/cpu.weight").read_text() in ("59", "59\n")
+    with UndoRecord(tmp_path / "run" / UNDO, "6f1d") as record:
+        assert record.weights is Weights.QUADRATIC, "for koordctl restore and the next start"

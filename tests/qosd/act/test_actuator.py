@@ -11,7 +11,7 @@ from koord.host.files import Target, Value
 from koord.host.undo import UndoError, restore
 from koord.host.writer import Found, WriteError
 from qosd.act.actuator import StalePlan
-from qosd.act.holding import FORGIVEN_AFTER_NS
+from qosd.act.holding import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS
 from qosd.decide.decision import Cap, Keep, Release, Scale
 from qosd.decide.frame import State
 from tests.qosd.act.rig import CPUS, IDLE, OWNERS, POD, QUOTA, SHARES, CountingWriter, Rig, S, journalled_writes, wants
@@ -96,6 +96,17 @@ class TestRefusals:
             rig.tick()
         assert rig.holds(SHARES) == 2
         assert rig.journal.results().count("unreadable") == 3
+
+    def test_a_base_that_cannot_be_looked_into_costs_itself_only(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, 2)
+        rig.put(CPUS, "\n")
+        rig.put(QUOTA, "max 100000\n")
+        rig.say("hooks", (CPUS, wants("0-1")), (QUOTA, wants(5000)))
+        rig.tick()
+        (rig.path(CPUS).parent / "cgroup.events").mkdir()  # reading it is refused: are there processes?
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.holds(CPUS), rig.holds(QUOTA), rig.actuator.owned) == ("", -1, {})
 
     @pytest.mark.parametrize(
         ("target", "value"),
@@ -275,27 +286,28 @@ class TestIdle:
 
 
 class TestForeignWriters:
-    def test_put_right_once_then_yielded(self, rig: Rig) -> None:
+    def test_put_right_twice_then_yielded(self, rig: Rig) -> None:
         rig.say("hooks", (QUOTA, wants(5000)))
         rig.tick()
-        rig.put(QUOTA, "7000")
-        rig.see(QUOTA)
-        rig.tick()
-        assert (rig.holds(QUOTA), rig.actuator.owned[QUOTA].base) == (5000, 7000)
+        for foreign in (6000, 7000):
+            rig.put(QUOTA, str(foreign))
+            rig.see(QUOTA)
+            rig.tick()
+            assert (rig.holds(QUOTA), rig.actuator.owned[QUOTA].base) == (5000, foreign)
         rig.put(QUOTA, "8000")
         rig.see(QUOTA)
         rig.tick()
         assert rig.holds(QUOTA) == 8000
         assert rig.actuator.contested[QUOTA].startswith("degraded: contested by another writer, who set 8000")
         assert (rig.actuator.owned, rig.undo.entries) == ({}, ())
-        assert rig.journal.results() == ["done", "foreign", "done", "foreign", "yielded"]
-        assert [entry.after for entry in rig.journal.entries if entry.result == "foreign"] == [7000, 8000]
+        assert rig.journal.results() == ["done", "foreign", "done", "foreign", "done", "foreign", "yielded"]
+        assert [entry.after for entry in rig.journal.entries if entry.result == "foreign"] == [6000, 7000, 8000]
         for _ in range(100):
             rig.tick()
         assert rig.holds(QUOTA) == 8000
 
     def test_a_contested_file_is_tried_again_much_later(self, rig: Rig) -> None:
-        self.test_put_right_once_then_yielded(rig)
+        self.test_put_right_twice_then_yielded(rig)
         rig.tick(seconds=FORGIVEN_AFTER_NS / S)
         assert (rig.holds(QUOTA), rig.actuator.contested) == (5000, {})
         rig.put(QUOTA, "8000")
@@ -304,7 +316,7 @@ class TestForeignWriters:
         assert (rig.holds(QUOTA), list(rig.actuator.contested)) == (8000, [QUOTA])
 
     def test_a_contested_file_is_given_up_with_its_opinion_or_its_directory(self, rig: Rig) -> None:
-        self.test_put_right_once_then_yielded(rig)
+        self.test_put_right_twice_then_yielded(rig)
         rig.say("hooks")
         rig.tick()
         assert (rig.holds(QUOTA), rig.actuator.contested) == (8000, {})
@@ -314,7 +326,7 @@ class TestForeignWriters:
         for quota in (10_000, 20_000, 30_000, 40_000):
             rig.put(QUOTA, str(quota))
             rig.see(QUOTA)
-            rig.tick(seconds=FORGIVEN_AFTER_NS / S)
+            rig.tick(seconds=FIGHT_WITHIN_NS / S)
             assert rig.holds(QUOTA) == quota // 2
         assert rig.actuator.contested == {}
 

@@ -20,7 +20,7 @@ from qosd.pods import source as timing
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
-from qosd.pods.source import PodSource
+from qosd.pods.source import KUBELET_GAP_S, PodSource
 from qosd.snapshot import ContainerView, PodView
 from tests.qosd.fake_runtime import TIERS, FakeRuntime
 
@@ -32,6 +32,7 @@ class FakeKubelet:
         self.pods: dict[str, dict[str, Any]] = {}
         self.asked = 0
         self.failing = False
+        self.slow_s = 0.0
 
     def pod(self, name: str, **more: Any) -> None:
         meta = {"uid": f"uid-{name}", "namespace": "default", "name": name, "annotations": more.pop("annotations", {})}
@@ -41,6 +42,7 @@ class FakeKubelet:
     async def converse(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         self.asked += 1
+        await asyncio.sleep(self.slow_s)
         if not self.failing:
             body = json.dumps({"items": list(self.pods.values())}).encode()
             writer.write(b"HTTP/1.0 200 OK\r\n\r\n" + body)
@@ -182,6 +184,19 @@ async def test_a_runtime_without_verbose_info_leaves_likely_paths(tmp_path: Path
         assert "nobody tells the pod's cgroup" in n.pod("web").problems[0]
 
 
+async def test_a_cgroup_parent_that_may_be_shared_is_no_pods_own(tmp_path: Path) -> None:
+    """As of a sandbox made by hand, which the runtime puts into /system.slice."""
+    async with node(tmp_path, start=False) as n:
+        pod = n.runtime.pod("by-hand", labels={QOS: "BE"})
+        n.runtime.parents[pod] = "/system.slice"
+        await n.source.refresh()
+        view = n.pod("by-hand")
+        assert (view.group, view.containers[0].group) == ("", f"/system.slice/{pod}")
+        assert view.problems == (
+            "cgroup parent /system.slice is no pod's of kubelet's and may be shared: it is left alone",
+        )
+
+
 # --- what views say --------------------------------------------------------------------------------------------------
 
 
@@ -276,6 +291,24 @@ async def test_a_failing_kubelet_costs_its_part_only(tmp_path: Path) -> None:
         await n.source.refresh()
         assert (n.names, n.pod("web").cpu_request_milli) == (["web"], None)
         assert "/pods: " in n.source.problems[0] and "kubelet" not in n.source.ages_s
+
+
+async def test_a_slow_kubelet_keeps_no_pod_from_being_seen(tmp_path: Path) -> None:
+    async with node(tmp_path, kubelet=True, start=False) as n:
+        n.kubelet.slow_s = 0.3
+        n.runtime.pod("web")
+        n.kubelet.pod("web", priority=5500)
+        await n.source.refresh()
+        assert n.pod("web").priority_class is PriorityClass.BATCH, "its first answer is waited for"
+        n.kubelet.slow_s = 0.6
+        n.runtime.pod("next")
+        n.kubelet.pod("next", priority=5500)
+        await asyncio.sleep(KUBELET_GAP_S - 0.3)
+        n.source.start()
+        await until(lambda: n.names == ["next", "web"], 0.4)
+        assert n.pod("next").priority_class is not PriorityClass.BATCH
+        await until(lambda: n.pod("next").priority_class is PriorityClass.BATCH, 2.0)
+        assert n.source.problems == ()
 
 
 # --- identity --------------------------------------------------------------------------------------------------------

@@ -62,8 +62,11 @@ class TestNoOpinion:
     def test_of_pods_that_are_not_ours_or_no_more(self, pod: PodView) -> None:
         assert values(rules(V2, cpuManagerPolicy="static", sharedPools=POOLS), pod) == {}
 
-    def test_of_containers_that_have_ended(self) -> None:
-        found = values(rules(V2, sharedPools=POOLS), view("p", "LS", containers=[("a", RUNNING), ("init", EXITED)]))
+    def test_of_containers_that_do_not_run(self) -> None:
+        found = values(
+            rules(V2, sharedPools=POOLS),
+            view("p", "LS", containers=[("a", RUNNING), ("init", EXITED), ("b", "CONTAINER_CREATED")]),
+        )
         assert {group.rpartition("/")[2] for group, _ in found} == {"s-p", "a"}
 
     def test_an_empty_cpu_set_means_the_parents_and_is_not_written(self) -> None:
