@@ -25,7 +25,6 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.model.qos import DerivationRules
-from qosd import hostfacts
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
@@ -35,7 +34,6 @@ from qosd.frontends import FrontEnds
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver.server import HookServer
-from qosd.kubeletpolicy import PolicyRules
 from qosd.loop import NodeLoop, Scene
 from qosd.metrics import Metrics
 from qosd.nri.plugin import Plugin
@@ -49,10 +47,12 @@ from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
-from qosd.pooledrules import PooledRules
+from qosd.policy import hostfacts
+from qosd.policy.kubeletpolicy import PolicyRules
+from qosd.policy.pooledrules import PooledRules
+from qosd.policy.rulesfile import RulesSource
 from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
-from qosd.rules import RulesSource
 from qosd.sense.build import Host, build
 from qosd.snapshot import PodView
 from qosd.strategies.hostapps import HostApplications

@@ -13,7 +13,6 @@ from typing import Any
 from integration.harness import proxy
 from integration.harness.cgroups import hierarchies
 from integration.harness.processes import wait_for
-from qosd import rules
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver import registration
@@ -21,6 +20,7 @@ from qosd.hookserver.server import REGISTERED, HookServer, listening
 from qosd.metrics import Metrics
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
+from qosd.policy import rulesfile as rules
 
 
 class Attached:

@@ -18,7 +18,7 @@ _SYSLOG = ((logging.CRITICAL, 2), (logging.ERROR, 3), (logging.WARNING, 4), (log
 
 
 class LineFormatter(logging.Formatter):
-    """``<4>qosd.rules: kept …`` for the journal; ``2026-01-02T03:04:05.678Z warning qosd.rules: kept …`` otherwise."""
+    """``<4>qosd.node: kept …`` for the journal; ``2026-01-02T03:04:05.678Z warning qosd.node: kept …`` otherwise."""
 
     def __init__(self, journal: bool) -> None:
         super().__init__("%(name)s: %(message)s")

@@ -21,7 +21,7 @@ from qosd.decide.decision import Decision, Scale, Stage
 from qosd.hooks import engine, normalization
 from qosd.hooks.edits import Field
 from qosd.hooks.rules import Rules
-from qosd.pools import live
+from qosd.policy.pools import live
 from qosd.snapshot import NodeSnapshot, PodView
 from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup

@@ -25,7 +25,7 @@ from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Field
 from qosd.hooks.rules import Rules
-from qosd.pools import live, runs
+from qosd.policy.pools import live, runs
 from qosd.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
 

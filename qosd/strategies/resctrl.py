@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.hooks import resctrl
 from qosd.hooks.rules import Rules
-from qosd.pools import has_cgroup, live
+from qosd.policy.pools import has_cgroup, live
 from qosd.snapshot import NodeSnapshot, PodView
 from qosd.strategies.perpod import PODS_MAX_AGE_S
 

@@ -12,7 +12,7 @@ from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits, Resources
 from qosd.hooks.rules import HostFacts, Rules
-from qosd.rules import read
+from qosd.policy.rulesfile import read
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority-class"
 STATUS, EXTENDED = "scheduling.koordinator.sh/resource-status", "node.koordinator.sh/extended-resource-spec"

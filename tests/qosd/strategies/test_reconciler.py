@@ -19,8 +19,8 @@ from qosd.hooks.edits import Resources
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.hookserver.server import SERVICE, HookServer
 from qosd.metrics import Metrics
-from qosd.pooledrules import PooledRules, with_pools
-from qosd.pools import compute_pools
+from qosd.policy.pooledrules import PooledRules, with_pools
+from qosd.policy.pools import compute_pools
 from qosd.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.pods import V2, V2_VENDOR, extended, rules

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from koord.host.topology import Topology
 from qosd.hooks.rules import Pool, Rules, join
-from qosd.pooledrules import EXPECTED_NS, PooledRules, with_pools
-from qosd.pools import Pools
+from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
+from qosd.policy.pools import Pools
 from qosd.snapshot import PodView
 from tests.qosd.pods import rules
 from tests.qosd.podviews import machine, view

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Rules
-from qosd.kubeletpolicy import PolicyRules
+from qosd.policy.kubeletpolicy import PolicyRules
 
 NONE = Rules()
 STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC))

@@ -15,9 +15,9 @@ from typing import Any
 from koord.model import slo, slo_defaults
 from koord.model.schema import SchemaError
 from koord.service.config import ConfigError, read_yaml
-from qosd import nodefile
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.metrics import Metrics
+from qosd.policy import nodefile
 
 _SECTIONS = ("spec", "node")
 _IGNORED = ("apiVersion", "kind", "metadata", "status")  # of a pasted NodeSLO object

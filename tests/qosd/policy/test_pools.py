@@ -15,7 +15,7 @@ from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet
 from qosd.hooks.rules import Pool, join
-from qosd.pools import Pools, compute_pools, reserved
+from qosd.policy.pools import Pools, compute_pools, reserved
 from qosd.snapshot import PodView
 from tests.qosd.pods import rules
 from tests.qosd.podviews import EXITED, NOT_READY, machine, view

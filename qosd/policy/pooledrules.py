@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from koord.host.topology import Topology
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import Rules
-from qosd.pools import Pools, compute_pools
+from qosd.policy.pools import Pools, compute_pools
 from qosd.snapshot import PodView
 
 EXPECTED_NS = 60 * 10**9
