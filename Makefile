@@ -3,6 +3,7 @@
 #   make demo            the main job on a real containerd (without root: simulated)
 #   make test            lint, unit tests, integration tests on the host's containerd
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
+#   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make bench-proxy     what the proxy costs, measured side by side with a direct connection
 #   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
@@ -23,8 +24,8 @@ RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: demo test lint test-unit test-integration test-kubelet wheel clean \
-	bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent
+.PHONY: demo test lint test-unit test-integration test-kubelet test-node wheel clean \
+	bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
 	./integration/setup-python $(VENV)
@@ -47,7 +48,12 @@ test-unit: $(READY)
 
 test-integration: $(READY)
 	./integration/setup-host
-	$(PYTHON) -m pytest integration --ignore=integration/kubelet
+	$(PYTHON) -m pytest integration --ignore=integration/kubelet --ignore=integration/node
+
+test-node: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build containerd2
+	$(PYTHON) -m pytest integration/node -s
 
 test-kubelet: $(READY)
 	./integration/setup-host
@@ -61,6 +67,11 @@ bench-proxy: $(READY)
 bench-agent: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m bench.agent
+
+soak-node: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build containerd2
+	env N=$(N) MINUTES=5 $(PYTHON) -m pytest integration/node -s
 
 soak-agent: $(READY)
 	./integration/setup-host

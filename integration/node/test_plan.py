@@ -1,0 +1,219 @@
+"""What ``koordctl plan`` prints is what the tick decides, and what was decided is what is done, while pods churn.
+
+qosd's own objects run here, driven at 20 Hz. A tick reads kernel files, which others write at any moment: so the plan
+is asked for before and after the decision. If both are the same the world stood still, and the decision must be just
+that; else every file's writes must be those of the one or of the other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from integration.harness.cri import Cri
+from integration.harness.pods import Pod
+from integration.node import kinds, settings
+from integration.node.churn import FOREIGN, Node, churning
+from integration.node.daemon import Row, read_journal
+from koord.pb.koord import inspect_pb2 as inspect
+from qosd import inspection
+from qosd.act.plan import Plan, PlannedWrite, Result
+from qosd.inspect.service import Inspector
+from qosd.metrics import Metrics
+from qosd.node import JOURNAL
+from qosd.node import Node as Qosd
+from qosd.options import Options
+from qosd.sense.metric import Scope
+from qosd.sense.table import METRICS
+from qosd.snapshot import NodeSnapshot
+
+HZ = 20
+BEAT = 20  # ticks from one sample to the next
+KILLED = 0.3  # of the ticks with writes: how many lose a pod between decision and act
+# Values that make no later write of Koord's fail; a CPU set or a quota of a parent's could.
+HARMLESS = tuple(file for file in FOREIGN if file[1] in ("cpu.shares", "memory.limit_in_bytes"))
+FORGET_S = 15.0
+NOTICES = ("foreign", "yielded", "unreadable", "unsupported")
+
+Write = tuple[Any, ...]
+"""A planned write as all who show it must agree on it; the path comes first."""
+
+
+@dataclass(slots=True)
+class Seen:
+    """What the ticks came to."""
+
+    still: int = 0
+    moving: int = 0
+    writes: int = 0
+    results: Counter[str] = field(default_factory=Counter)
+    wrong: list[str] = field(default_factory=list)
+    outcomes: dict[int, list[tuple[str, str, str]]] = field(default_factory=dict)
+    """By tick: path, value and result of each write."""
+    groups: set[str] = field(default_factory=set)
+    """Cgroups of all pods and containers that any snapshot had."""
+
+
+async def test_the_plan_is_the_tick_and_the_tick_is_done(
+    anchor: Pod, cri: Cri, runtime: Path, kubepods: str, tmp_path: Path
+) -> None:
+    world = Node(runtime, kubepods, settings.SEED, HARMLESS)
+    seen = Seen()
+    async with running(runtime, tmp_path) as qosd:
+        began_s = time.monotonic()
+        with churning(world, 30, foreign_hz=20):
+            while seen.still < settings.TICKS and seen.moving <= settings.TICKS:
+                await tick(qosd, world, cri, seen)
+                due_s = began_s + (seen.still + seen.moving) / HZ
+                await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+            hz = (seen.still + seen.moving) / (time.monotonic() - began_s)
+        left = await leftovers(qosd, seen)
+    differences = journal_differences(seen, read_journal(tmp_path / "state" / JOURNAL))
+    print(
+        f"\n{seen.still} ticks with plan = decision, {seen.moving} more during which kernel files changed, {hz:.1f} Hz;"
+        f" {world.tally.text()} (SEED={settings.SEED}); {seen.writes} writes decided:"
+        f" {', '.join(f'{count} {result}' for result, count in seen.results.most_common())}"
+    )
+    assert seen.wrong == []
+    assert seen.still >= settings.TICKS
+    assert set(seen.results) <= {"done", "vanished", "failed readback"}
+    assert seen.results["vanished"], "no directory vanished between decision and act"
+    assert differences == []
+    assert left == []
+
+
+@asynccontextmanager
+async def running(runtime: Path, directory: Path) -> AsyncIterator[Qosd]:
+    """qosd without its sockets and its clock; it knows its pods when it is given."""
+    rules = directory / "rules.yaml"
+    rules.write_text(kinds.RULES)
+    options = Options(
+        rules_file=rules, hookserver_dir="", runtime_endpoint=f"unix://{runtime}", nri_socket="",
+        kubelet_state_dir=directory / "kubelet", run_dir=directory / "run", state_dir=directory / "state",
+    )  # fmt: skip
+    qosd = Qosd(options, Metrics())
+    try:
+        qosd.start()
+        async with asyncio.timeout(10):
+            while qosd.pods.age_s is None:  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+        yield qosd
+    finally:
+        await qosd.close()
+
+
+async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
+    """One turn of the node's loop, opened up between its parts."""
+    inspector = Inspector(inspection.sources(qosd))
+    number = seen.still + seen.moving
+    chance = random.Random(f"{settings.SEED}/{number}")
+    scene = qosd._scene()
+    snapshot = await qosd.in_thread(lambda: qosd.loop.look(scene, sample=number % BEAT == 0))
+    before = shown(await inspector.plan(inspect.PlanRequest()))
+    decided: Plan = await qosd.in_thread(qosd.loop.decide)
+    after = shown(await inspector.plan(inspect.PlanRequest()))
+    compare(before, [planned(write) for write in decided.writes], after, seen)
+    if decided.writes and chance.random() < KILLED:
+        victim = chance.choice(decided.writes).pod
+        await asyncio.to_thread(world.remove, cri, victim)
+    result: Result = await qosd.in_thread(lambda: qosd.actuator.execute(decided))
+    note(decided, result, snapshot.tick, seen)
+    seen.groups |= groups_of(snapshot)
+
+
+async def leftovers(qosd: Qosd, seen: Seen) -> list[str]:
+    """What qosd still has of pods that are gone, after at most ``FORGET_S`` of ticks."""
+    until = time.monotonic() + FORGET_S
+    while True:
+        result = await qosd.tick(True)
+        assert result is not None
+        gone = seen.groups - groups_of(qosd.loop.snapshot)
+        found = [*_remembered(qosd, gone), *_sampled(qosd, gone)]
+        if (not found and not result.outcomes) or time.monotonic() > until:
+            return found
+        await asyncio.sleep(0.2)
+
+
+def groups_of(snapshot: NodeSnapshot | None) -> set[str]:
+    assert snapshot is not None
+    pods = {pod.group for pod in snapshot.pods}
+    return (pods | {container.group for pod in snapshot.pods for container in pod.containers}) - {""}
+
+
+def _remembered(qosd: Qosd, gone: Collection[str]) -> list[str]:
+    acts = qosd.actuator
+    known = {"owned": acts.owned, "contested": acts.contested, "retried": acts.retries, "refused": acts.refused}
+    undo = [f"undo record: {entry.path}" for entry in qosd.undo.entries if entry.group in gone]
+    return [f"{what}: {target}" for what, targets in known.items() for target in targets if target.group in gone] + undo
+
+
+def _sampled(qosd: Qosd, gone: Collection[str]) -> list[str]:
+    store = qosd.sense.store
+    newest = [f"{name} of {group}" for name, rows in store.newest().items() for group in rows if group in gone]
+    kept = [metric.name for metric in METRICS if metric.scope in (Scope.POD, Scope.CONTAINER)]
+    return newest + [f"history: {name} of {group}" for name in kept for group in gone if store.series(name, group)]
+
+
+def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[Write], seen: Seen) -> None:
+    if before == after:
+        seen.still += 1
+        if decided != before:
+            seen.wrong.append(f"decided {decided}, planned {before}")
+        return
+    seen.moving += 1
+    for path in {write[0] for write in (*before, *decided, *after)}:
+        of_file = [[write for write in plan if write[0] == path] for plan in (decided, before, after)]
+        if of_file[0] not in of_file[1:]:
+            seen.wrong.append(f"decided {of_file[0]}, planned {of_file[1]} or {of_file[2]}")
+
+
+def note(decided: Plan, result: Result, number: int, seen: Seen) -> None:
+    """Every decided write was tried, in order, and none besides; one that vanished has no directory any more."""
+    if [outcome.write for outcome in result.outcomes] != list(decided.writes):
+        seen.wrong.append(f"tick {number}: decided {decided.writes}, executed {result.outcomes}")
+    seen.writes += len(decided.writes)
+    seen.results.update(outcome.result for outcome in result.outcomes)
+    for outcome in result.outcomes:
+        if outcome.result == "vanished" and Path(outcome.write.path).parent.exists():
+            seen.wrong.append(f"tick {number}: {outcome.write.path} is there, but {outcome.detail}")
+    seen.outcomes[number] = [(one.write.path, str(one.write.after), one.result) for one in result.outcomes]
+
+
+def journal_differences(seen: Seen, rows: Sequence[Row]) -> list[str]:
+    """Ticks of which the journal does not tell just what came of them."""
+    told: dict[int, list[tuple[str, str, str]]] = {number: [] for number in seen.outcomes}
+    for row in rows:
+        if row.result not in NOTICES:
+            told.setdefault(row.tick, []).append((row.path, str(row.after), row.result))
+    return [
+        f"tick {number}: executed {seen.outcomes.get(number)}, journal {written}"
+        for number, written in told.items()
+        if written != seen.outcomes.get(number)
+    ]
+
+
+def shown(answer: inspect.PlanResponse) -> list[Write]:
+    return [
+        (each.path, each.group, each.name, each.before, each.after, each.final, each.who, each.why, each.pod,
+         [(one.name, _value(one)) for one in each.inputs])
+        for each in answer.writes
+    ]  # fmt: skip
+
+
+def planned(each: PlannedWrite) -> Write:
+    inputs = [(name, value) for name, value in each.inputs.items() if name != "formula"]
+    return (each.path, each.target.group, each.target.name, str(each.before), str(each.after), each.final, each.who,
+            each.why, each.pod, inputs)  # fmt: skip
+
+
+def _value(one: inspect.Input) -> int | float | str | None:
+    which = one.WhichOneof("value")
+    value: int | float | str | None = None if which is None else getattr(one, which)
+    return value
