@@ -102,7 +102,7 @@ class Node:
                 ("koord_qosd_kept_files", "Descriptors kept open for sensing.", lambda: len(self.files)),
             )
         )
-        self._looked_s = _NEVER_S
+        self._looked_s = self._counted_s = _NEVER_S
         self._weights: Weights | None = None
         self._weighed: tuple[PodView, ...] = ()
         self._said: tuple[str, ...] = ()
@@ -232,6 +232,7 @@ class Node:
     def _scene(self) -> Scene:
         pods, now_ns = self.pods.current, time.monotonic_ns()
         self._look_for_layout()
+        self._count_cpus()
         exclusive = self.cpu_manager.current.exclusive
         known = self.pods.age_s is not None
         rules = self.rules.update(self.place.topology, pods, exclusive, now_ns) if known else self.rules.current
@@ -253,6 +254,13 @@ class Node:
             self.undo.spell(weights)
         except UndoError as error:
             _log.warning("koordctl restore must be told --weights %s: %s", weights.value, error)
+
+    def _count_cpus(self) -> None:
+        """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds."""
+        if time.monotonic() - self._counted_s >= _LOOK_AGAIN_S:
+            self._counted_s = time.monotonic()
+            if self.place.count_cpus():
+                _log.info("the node's CPUs are %s now", self.place.topology.online)
 
     def _look_for_layout(self) -> None:
         waited = time.monotonic() - self._looked_s >= _LOOK_AGAIN_S

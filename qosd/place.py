@@ -7,6 +7,7 @@ change, and never empty in between.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from qosd.snapshot import PodView
 
 USUAL = ("/kubepods", "/kubepods.slice")
 """kubepods where kubelet has no cgroup root of its own, by either driver."""
+_log = logging.getLogger(__name__)
 
 
 class Place:
@@ -38,6 +40,7 @@ class Place:
         self._root = root
         self.tree = _tree(options)
         self.topology = _topology(options.sys_root)
+        self._online = _online(options.sys_root)
         self.layout = Layout()
         self.tiers: dict[KubeQoS, str] = {}
         self.find(())
@@ -53,6 +56,19 @@ class Place:
         for tier in self.tiers.keys() - found.tiers.keys():
             del self.tiers[tier]
         return changed
+
+    def count_cpus(self) -> bool:
+        """Read the topology anew if CPUs went on- or offline; whether they did. What cannot be read changes nothing."""
+        online = _online(self.tree.sys)
+        if online == self._online:
+            return False
+        try:
+            self.topology = _topology(self.tree.sys)
+        except ConfigError as error:
+            _log.warning("the CPUs that are online changed, but: %s", error)
+            return False
+        self._online = online
+        return True
 
     def holds(self, pods: Iterable[PodView]) -> bool:
         """Are all pods whose place is known below the layout's kubepods?"""
@@ -110,6 +126,13 @@ def _tree(options: Options) -> Tree:
         mountinfo = ""  # then the directories' names tell
     found = cgroup.detect(options.cgroup_root, mountinfo)
     return replace(found, proc=options.proc_root, sys=options.sys_root, resctrl=options.resctrl_root)
+
+
+def _online(sys: Path) -> str | None:
+    try:
+        return cgroup.read_text(sys / "devices/system/cpu/online")
+    except ReadError:
+        return None
 
 
 def _topology(sys: Path) -> Topology:

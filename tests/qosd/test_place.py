@@ -201,3 +201,21 @@ def test_v1_has_no_weights(tmp_path: Path) -> None:
 
 def within(pod: PodView, group: str) -> PodView:
     return replace(pod, group=group)
+
+
+class TestCPUs:
+    @pytest.mark.parametrize("text", ["", "x-y\n"])
+    def test_a_list_that_cannot_be_read_changes_nothing(self, tmp_path: Path, text: str) -> None:
+        machine = Machine(tmp_path)
+        place = machine.place()
+        before = place.topology
+        machine.put("sys/devices/system/cpu/online", text)
+        assert (place.count_cpus(), place.topology) == (False, before)
+
+    def test_a_cpu_that_goes_offline(self, tmp_path: Path) -> None:
+        machine = Machine(tmp_path)
+        place = machine.place()
+        before = place.topology
+        assert (place.count_cpus(), place.topology is before) == (False, True)
+        machine.put("sys/devices/system/cpu/online", "0-2\n")
+        assert (place.count_cpus(), str(place.topology.online)) == (True, "0-2")
