@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord.host.files import KernelFile, Target, row
+from koord.host.files import KernelFile, ParseError, Target, row
 
 GONE = (errno.ENOENT, errno.ENODEV, errno.ENOTDIR, errno.ESRCH)
 """What the kernel answers once a file's object is no more."""
@@ -129,3 +129,14 @@ def read_text(file: Path) -> str | None:
         if error.errno in GONE:
             return None
         raise ReadError(error.errno, f"cannot read: {error.strerror}", str(file)) from error
+
+
+def read_number(file: Path, missing: int) -> int:
+    """The whole number in ``file``; ``missing`` if it does not exist. Raises ReadError or ParseError."""
+    text = read_text(file)
+    if text is None:
+        return missing
+    try:
+        return int(text)
+    except ValueError as error:
+        raise ParseError(str(file), text, error) from error

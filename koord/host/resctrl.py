@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from koord.host.cgroup import ReadError, read_text
+from koord.host.cgroup import ReadError, read_number, read_text
 from koord.host.kernelfile import ParseError
 
 _RESERVED = frozenset({"info", "mon_groups", "mon_data"})
@@ -80,7 +80,7 @@ def info(root: Path) -> Info | None:
         return None
     caches = {path.name: found for path in _directories(root / "info") if (found := _cache(path)) is not None}
     features = read_text(root / "info/L3_MON/mon_features") or ""
-    rmids = _number(root / "info/L3_MON/num_rmids", 0)
+    rmids = read_number(root / "info/L3_MON/num_rmids", 0)
     return Info(caches, _bandwidth(root / "info/MB"), frozenset(features.split()), rmids)
 
 
@@ -92,18 +92,20 @@ def _cache(directory: Path) -> CacheInfo | None:
         value = int(mask, 16)
     except ValueError as error:
         raise ParseError(str(directory / "cbm_mask"), mask, error) from error
-    sparse = _number(directory / "sparse_masks", 0) == 1
-    return CacheInfo(value, _number(directory / "min_cbm_bits", 1), _number(directory / "num_closids", 1), sparse)
+    sparse = read_number(directory / "sparse_masks", 0) == 1
+    return CacheInfo(
+        value, read_number(directory / "min_cbm_bits", 1), read_number(directory / "num_closids", 1), sparse
+    )
 
 
 def _bandwidth(directory: Path) -> BandwidthInfo | None:
     if read_text(directory / "min_bandwidth") is None:
         return None
     return BandwidthInfo(
-        _number(directory / "min_bandwidth", 0),
-        _number(directory / "bandwidth_gran", 1),
-        _number(directory / "num_closids", 1),
-        _number(directory / "delay_linear", 1) == 1,
+        read_number(directory / "min_bandwidth", 0),
+        read_number(directory / "bandwidth_gran", 1),
+        read_number(directory / "num_closids", 1),
+        read_number(directory / "delay_linear", 1) == 1,
     )
 
 
@@ -234,13 +236,3 @@ def _directories(parent: Path) -> list[Path]:
         return []
     except OSError as error:
         raise ReadError(error.errno, f"cannot list: {error.strerror}", str(parent)) from error
-
-
-def _number(file: Path, missing: int) -> int:
-    text = read_text(file)
-    if text is None:
-        return missing
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ParseError(str(file), text, error) from error

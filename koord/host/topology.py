@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from koord.host.cgroup import ReadError, read_text
+from koord.host.cgroup import ReadError, read_number, read_text
 from koord.host.kernelfile import ParseError
 from koord.model import cpuset
 from koord.model.cpuset import CPUSet
@@ -96,7 +96,7 @@ def read(sys: Path) -> Topology:
 def _cpu(directory: Path, cpu: int, node: int) -> CPU:
     topology = directory / "topology"
     siblings = _list(topology / "core_cpus_list") or _list(topology / "thread_siblings_list")
-    socket = max(_number(topology / "physical_package_id", 0), 0)
+    socket = max(read_number(topology / "physical_package_id", 0), 0)
     return CPU(cpu, min(siblings, default=cpu), socket, node, _l3(directory / "cache"))
 
 
@@ -104,7 +104,7 @@ def _l3(cache: Path) -> int:
     for index in _children(cache, _INDEX):
         if read_text(index / "level") == "3":
             shared = min(_list(index / "shared_cpu_list"), default=NO_L3)
-            return _number(index / "id", shared)
+            return read_number(index / "id", shared)
     return NO_L3
 
 
@@ -142,13 +142,3 @@ def _parse(file: Path, text: str) -> CPUSet:
         return cpuset.parse(text)
     except cpuset.CPUSetError as error:
         raise ParseError(str(file), text, error.why) from error
-
-
-def _number(file: Path, missing: int) -> int:
-    text = read_text(file)
-    if text is None:
-        return missing
-    try:
-        return int(text)
-    except ValueError as error:
-        raise ParseError(str(file), text, error) from error

@@ -9,11 +9,10 @@ edits" in the caller's form.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,8 @@ from google.protobuf.message import Message
 
 from koord.http2.server import Method, Reply, UnaryServer
 from koord.pb.hooks import api_pb2 as hooks
-from koord.service import unixsocket
+from qosd import serving
+from qosd.accounting import account
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
@@ -153,26 +153,9 @@ class HookServer:
     def _account(self, pod: PodContext, edits: Edits, caller: str, acts: bool) -> None:
         if pod.stage is Stage.RUN_SANDBOX:
             self._seen(pod)
-        for problem in edits.problems:
-            _log.warning("%s: %s", pod, problem)
-        self._metrics.pod_problems.labels(pod.stage.value).inc(len(edits.problems))
-        for edit in edits.items:
-            self._metrics.hook_edits.labels(edit.hook, edit.field.value).inc()
-            if _log.isEnabledFor(logging.DEBUG):
-                _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
-        result = "edited" if edits.items else "unchanged" if acts else "yielded"
-        self._metrics.hook_calls.labels(pod.stage.value, caller, result).inc()
+        account(self._metrics, pod, edits, caller, acts=acts)
 
 
-@asynccontextmanager
-async def listening(path: Path, hooks: HookServer) -> AsyncIterator[None]:
+def listening(path: Path, hooks: HookServer) -> AbstractAsyncContextManager[None]:
     """Serve on a unix socket of mode 0660. Raises SocketTaken or OSError."""
-    unixsocket.prepare(path)
-    server = hooks.server
-    with unixsocket.permissions(SOCKET_MODE):
-        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(path))
-    try:
-        yield
-    finally:
-        listener.close()
-        server.close()
+    return serving.listening(path, SOCKET_MODE, hooks.server)

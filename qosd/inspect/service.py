@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import TypeVar
 
@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError, Message
 from koord.http2.grpc import INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.koord import inspect_pb2 as inspect
-from koord.service import unixsocket
+from qosd import serving
 from qosd.inspect import convert, explain, metrics, node, pods, writes
 from qosd.inspect.sources import Sources
 
@@ -84,15 +84,6 @@ def _method(asked: type[Asked], handler: Callable[[Asked], Awaitable[Message]]) 
     return answer
 
 
-@asynccontextmanager
-async def listening(path: Path, inspector: Inspector) -> AsyncIterator[None]:
+def listening(path: Path, inspector: Inspector) -> AbstractAsyncContextManager[None]:
     """Serve on a unix socket of mode 0600. Raises SocketTaken or OSError."""
-    unixsocket.prepare(path)
-    server = UnaryServer(inspector.methods())
-    with unixsocket.permissions(SOCKET_MODE):
-        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(path))
-    try:
-        yield
-    finally:
-        listener.close()
-        server.close()
+    return serving.listening(path, SOCKET_MODE, UnaryServer(inspector.methods()))

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from koord.pb.nri import api_pb2 as nri
+from qosd.accounting import account
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
@@ -154,18 +155,8 @@ class Hooks:
             return None
         pod, rules = PodContext.read(request), self._rules()
         edits = engine.decide(pod, rules)
-        self._later(self._account, pod, edits)
+        self._later(account, self._metrics, pod, edits, CALLER)
         return pod, rules, edits
-
-    def _account(self, pod: PodContext, edits: Edits) -> None:
-        for problem in edits.problems:
-            _log.warning("%s: %s", pod, problem)
-        self._metrics.pod_problems.labels(pod.stage.value).inc(len(edits.problems))
-        for edit in edits.items:
-            self._metrics.hook_edits.labels(edit.hook, edit.field.value).inc()
-            if _log.isEnabledFor(logging.DEBUG):
-                _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
-        self._metrics.hook_calls.labels(pod.stage.value, CALLER, "edited" if edits.items else "unchanged").inc()
 
 
 class Session:
