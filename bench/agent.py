@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import json
 import os
 import statistics
 import subprocess
@@ -22,7 +23,7 @@ from pathlib import Path
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod
-from integration.harness.processes import Process
+from integration.harness.processes import HarnessError, Process
 from integration.harness.proxy import start_qosd
 
 CORES_TARGET, RSS_TARGET_MIB, SLOPE_TARGET_MIB, EXPLAIN_TARGET_MS = 0.03, 75, 0.2, 200
@@ -115,6 +116,23 @@ def measure(daemon: Process, directory: Path, pods: Sequence[str], seconds: floa
     ]
 
 
+def measured(socket: Path) -> int:
+    """How many containers have a CPU sample: a daemon that measures nothing would cost little."""
+    argv = [
+        sys.executable,
+        "-m",
+        "koordctl",
+        "metrics",
+        "container_cpu_usage_cores",
+        "-o",
+        "json",
+        "--socket",
+        str(socket),
+    ]
+    answer = json.loads(subprocess.run(argv, check=True, stdout=subprocess.PIPE).stdout)
+    return sum(len(metric["samples"]) for metric in answer["metrics"])
+
+
 def _explain_ms(socket: Path, pod: str) -> float:
     argv = [sys.executable, "-m", "koordctl", "explain", "pod", pod, "--socket", str(socket)]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -151,6 +169,9 @@ def main() -> int:
             daemon = start_qosd(runtime, directory, hook_files, rules="", acts=True)
             try:
                 time.sleep(SETTLE_S)
+                found = measured(directory / "inspect.sock")
+                if found != chosen.pods:
+                    raise HarnessError(f"{found} of {chosen.pods} containers are measured")
                 lines = measure(daemon, directory, pods, chosen.seconds)
                 lines += [slope(daemon)] if chosen.soak else []
             finally:
