@@ -177,7 +177,7 @@ def carried_out(scene: Scene) -> KernelModel:
     return kernel
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(scene=st.sampled_from([1, 2]).flatmap(lambda version: scenes(Machine(version, "0-5", "0-1"))))
 def test_no_legal_change_of_any_tree_is_refused(scene: Scene) -> None:
     kernel = carried_out(scene)

@@ -268,7 +268,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("version", [1, 2])
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(data=st.data(), steps=STEPS)
 def test_the_kernel_never_refuses_and_gets_its_values_back(
     version: int, data: st.DataObject, steps: list[object]
