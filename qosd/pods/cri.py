@@ -139,11 +139,6 @@ class Runtime:
             raise
         return _name(cri.CgroupDriver, answer.linux.cgroup_driver).lower() if answer.HasField("linux") else None
 
-    async def status_info(self) -> Mapping[str, str]:
-        """What ``crictl info`` shows: the runtime's own JSON texts by name."""
-        answer = await self._call("Status", cri.StatusRequest(verbose=True), cri.StatusResponse)
-        return dict(answer.info)
-
     async def sandboxes(self) -> list[Sandbox]:
         listed = await self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
         return [_sandbox(one) for one in listed.items]

@@ -62,7 +62,6 @@ async def test_lists_and_details(tmp_path: Path) -> None:
         )
         assert await runtime.container_detail("gone") is None
         assert await runtime.sandbox_detail("gone") is None
-        assert await runtime.status_info() == {"config": "{}"}
         fake.silent = True
         assert await runtime.container_detail(main) == Detail()
 

@@ -24,16 +24,6 @@ NAN = math.nan
 A, B = pod("a"), pod("b", QoSClass.BE, tier="/kubepods/besteffort")
 
 
-@pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
-
-
-@pytest.fixture
-def v2(tmp_path: Path) -> World:
-    return World(tmp_path, 2)
-
-
 def psi(some_us: int, full_us: int | None, avg10: float = 1.5) -> str:
     lines = [f"some avg10={avg10} avg60=2.00 avg300=3.00 total={some_us}"]
     lines += [] if full_us is None else [f"full avg10=0.50 avg60=0.60 avg300=0.70 total={full_us}"]

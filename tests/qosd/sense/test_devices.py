@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -16,16 +15,6 @@ from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import World, run
 
 NAN = math.nan
-
-
-@pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
-
-
-@pytest.fixture
-def v2(tmp_path: Path) -> World:
-    return World(tmp_path, 2)
 
 
 def diskstats(reads: int, sectors: int, ms: int) -> str:

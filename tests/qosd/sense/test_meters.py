@@ -16,11 +16,6 @@ NAN = math.nan
 MEMORY_FIGURES = (1203.0, 1260.0, 950.0)
 
 
-@pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
-
-
 def meter(world: World, phase: int = 0) -> Meter:
     return Meter(world.tree, GROUP, world.files, world.clock, phase)
 

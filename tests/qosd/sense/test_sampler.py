@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 import pytest
 
@@ -17,11 +16,6 @@ from qosd.sense.sampler import Sampler
 from qosd.sense.scene import Tiers
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
-
-
-@pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
 
 
 class Scripted:

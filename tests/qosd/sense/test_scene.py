@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import pytest
 
@@ -20,16 +19,6 @@ from tests.qosd.sense.trees import TIERS, World, pod, run
 
 NAN = math.nan
 A, B = pod("a"), pod("b", QoSClass.BE, tier="/kubepods/besteffort")
-
-
-@pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
-
-
-@pytest.fixture
-def v2(tmp_path: Path) -> World:
-    return World(tmp_path, 2)
 
 
 def _at(base: CgroupBase | None, parent: str, relative: str = "") -> CgroupPath:

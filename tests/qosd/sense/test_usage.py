@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from pathlib import Path
 
 import pytest
 
@@ -25,16 +24,6 @@ MEMINFO = (
     "MemTotal: 1000 kB\nMemFree: 300 kB\nMemAvailable: 600 kB\nActive(file): 100 kB\nInactive(file): 50 kB\n"
     "SReclaimable: 20 kB\n"
 )
-
-
-@pytest.fixture(params=[1, 2])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> World:
-    return World(tmp_path, request.param)
-
-
-@pytest.fixture
-def v2(tmp_path: Path) -> World:
-    return World(tmp_path, 2)
 
 
 def node_of(world: World) -> Node:
