@@ -4,6 +4,7 @@
 #   make test            lint, unit tests, integration tests on the host's containerd
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
+#   make test-guest      a whole node with systemd and cgroup v2, in QEMU (soak-guest: the full counts)
 #   make bench-proxy     what the proxy costs, measured side by side with a direct connection
 #   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
@@ -24,7 +25,7 @@ RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: demo test lint test-unit test-integration test-kubelet test-node wheel clean \
+.PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest wheel clean \
 	bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
@@ -48,7 +49,8 @@ test-unit: $(READY)
 
 test-integration: $(READY)
 	./integration/setup-host
-	$(PYTHON) -m pytest integration --ignore=integration/kubelet --ignore=integration/node
+	$(PYTHON) -m pytest integration \
+		--ignore=integration/kubelet --ignore=integration/node --ignore=integration/guest
 
 test-node: $(READY)
 	./integration/setup-host
@@ -59,6 +61,11 @@ test-kubelet: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m integration.build kubelet containerd2
 	$(PYTHON) -m pytest integration/kubelet -s
+
+test-guest: $(READY)
+	./integration/setup-host --guest
+	$(PYTHON) -m integration.guest.image
+	$(PYTHON) -m pytest integration/guest -s
 
 bench-proxy: $(READY)
 	./integration/setup-host

@@ -1,0 +1,1 @@
+"""A whole node in QEMU: Debian with systemd, cgroup v2, containerd and kubelet, for what this machine cannot be."""

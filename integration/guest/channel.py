@@ -1,0 +1,129 @@
+"""The host's end of the virtio port on which the guest's agent answers.
+
+Invariant: each request gets its own answer, however many threads ask at once. A reboot of the guest fails what it had
+not answered with ``AgentGone``; a request that is not answered in time raises ``TimeoutError`` naming it.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import socket
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from integration.harness.processes import HarnessError
+
+
+class AgentGone(HarnessError):
+    """The guest was started anew, or QEMU ended, before the answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """How a program in the guest ended."""
+
+    argv: tuple[str, ...]
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+class Channel:
+    """A connection to the chardev socket ``path`` of QEMU."""
+
+    def __init__(self, path: Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.connect(os.fspath(path))
+        self._changed = threading.Condition()
+        self._answers: dict[int, dict[str, Any]] = {}
+        self._next = 0
+        self._boot_id = ""
+        self._boots = 0
+        self._closed = False
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def close(self) -> None:
+        self._socket.close()
+
+    @property
+    def boots(self) -> int:
+        """How many boots have said hello."""
+        return self._boots
+
+    def wait_boot(self, number: int, timeout_s: float) -> None:
+        """Until the guest has booted ``number`` times since the channel was opened."""
+        end = time.monotonic() + timeout_s
+        with self._changed:
+            while self._boots < number:
+                if self._closed:
+                    raise AgentGone("QEMU ended before the guest's agent spoke")
+                if not self._changed.wait(end - time.monotonic()):
+                    raise TimeoutError(f"the guest's agent has not spoken within {timeout_s:g} s")
+
+    def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
+        """The answer to one request. Raises HarnessError for what the agent itself could not do."""
+        end = time.monotonic() + timeout_s
+        with self._changed:
+            self._next += 1
+            number, boots = self._next, self._boots
+            self._socket.sendall(json.dumps({**request, "id": number}).encode() + b"\n")
+            while number not in self._answers:
+                if self._closed or self._boots != boots:
+                    raise AgentGone(f"the guest went away during {_named(request)}")
+                if not self._changed.wait(end - time.monotonic()):
+                    raise TimeoutError(f"no answer within {timeout_s:g} s to {_named(request)}")
+            answer = self._answers.pop(number)
+        if error := answer.get("error"):
+            raise HarnessError(f"{_named(request)}: {error}")
+        return answer
+
+    def run(
+        self, argv: Sequence[str], timeout_s: float, data: bytes = b"", environment: Mapping[str, str] | None = None
+    ) -> Done:
+        request = {"argv": list(argv), "input": base64.b64encode(data).decode(), "env": dict(environment or {})}
+        answer = self.ask(request, timeout_s)
+        out, errors = (base64.b64decode(answer[name]).decode(errors="replace") for name in ("stdout", "stderr"))
+        return Done(tuple(argv), answer["returncode"], out, errors)
+
+    def read(self, paths: Sequence[str], timeout_s: float) -> list[bytes | int]:
+        """Each file's bytes, or the errno for which it cannot be read."""
+        found = self.ask({"read": list(paths)}, timeout_s)["files"]
+        return [each if isinstance(each, int) else base64.b64decode(each) for each in found]
+
+    def write(self, path: str, data: bytes, mode: int | None, timeout_s: float) -> None:
+        self.ask({"write": path, "data": base64.b64encode(data).decode(), "mode": mode}, timeout_s)
+
+    def _receive(self) -> None:
+        pending = b""
+        while True:
+            try:
+                chunk = self._socket.recv(1 << 16)
+            except OSError:
+                chunk = b""
+            *lines, pending = (pending + chunk).split(b"\n")
+            with self._changed:
+                self._closed = not chunk
+                for line in lines:
+                    self._take(json.loads(line))
+                self._changed.notify_all()
+            if not chunk:
+                return
+
+    def _take(self, message: dict[str, Any]) -> None:
+        if (boot_id := message.get("hello")) is None:
+            self._answers[message["id"]] = message
+        elif boot_id != self._boot_id:
+            self._boot_id, self._boots = boot_id, self._boots + 1
+
+
+def _named(request: Mapping[str, object]) -> str:
+    argv = request.get("argv")
+    if isinstance(argv, list):
+        return " ".join(map(str, argv))[:200]
+    return str(request.get("read") or request.get("write"))[:200]

@@ -1,0 +1,274 @@
+"""One booted guest, from QEMU's start to its end.
+
+Each has a throw-away copy of the disk (a qcow2 overlay), so nothing that a test does is seen by the next. KVM is tried
+once per machine and emulation used where it does not start the kernel; emulated CPUs are slow, so whoever waits waits
+for an event, with a deadline that only a broken guest reaches.
+
+Invariant: after ``close()`` no process and no file but the logs is left. A guest that fails keeps its console in
+``console.log``, whose tail is in the error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+from integration.build import cache_directory
+from integration.guest.channel import Channel, Done
+from integration.guest.image import Image
+from integration.harness.processes import HarnessError, Process, tail
+
+Result = TypeVar("Result")
+BOOT_S = 180.0
+COMMAND_S = 120.0
+EMULATED = "tcg,thread=multi"
+COMMAND_LINE = (
+    "console=ttyS0 root=/dev/nvme0n1 rw net.ifnames=0 mitigations=off quiet systemd.show_status=0 "
+    "systemd.default_timeout_start_sec=300 systemd.log_target=journal"
+)
+KVM_S = 10.0
+
+
+class GuestError(HarnessError):
+    """A command in the guest failed, or the guest itself did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Size:
+    """``online`` CPUs are there from the start; the rest of ``cpus`` come up by a write to their ``online`` files."""
+
+    cpus: int = 2
+    memory_mib: int = 2048
+    online: int | None = None
+
+
+class Guest:
+    """A guest on ``image``; ``payload`` is a tar that appears as the disk /dev/nvme1n1."""
+
+    def __init__(
+        self,
+        image: Image,
+        directory: Path,
+        payload: Path | None = None,
+        size: Size = Size(),
+        kernel_arguments: str = "",
+    ) -> None:
+        self.directory = directory
+        self.console = directory / "console.log"
+        self._overlay = directory / "disk.qcow2"
+        _run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(image.disk), str(self._overlay)])
+        self._image, self._payload, self._size = image, payload, size
+        self._arguments = kernel_arguments
+        self._process: Process | None = None
+        self._channel: Channel | None = None
+
+    def start(self) -> None:
+        """Power on and wait until the agent speaks and systemd has done starting."""
+        self._process = Process(self._argv(), self.directory / "qemu.log")
+        socket = self.directory / "agent.sock"
+        self._process.wait_for(socket.exists, 20, "QEMU's agent socket")
+        self._channel = Channel(socket)
+        self._wait_boot(1)
+
+    def reboot(self) -> None:
+        """``systemctl reboot``, until it is up again."""
+        boots = self.channel.boots
+        self._leave("reboot")
+        self._wait_boot(boots + 1)
+
+    def crash(self) -> None:
+        """Reboot without a word to anyone, as after a power cut (what was not synced is lost)."""
+        boots = self.channel.boots
+        self._leave_by(["sh", "-c", "echo b > /proc/sysrq-trigger"])
+        self._wait_boot(boots + 1)
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+        for name in ("disk.qcow2", "agent.sock"):
+            (self.directory / name).unlink(missing_ok=True)
+
+    @property
+    def channel(self) -> Channel:
+        if self._channel is None:
+            raise GuestError("the guest was not started")
+        return self._channel
+
+    def run(self, *argv: str, timeout_s: float = COMMAND_S, data: bytes = b"", **environment: str) -> Done:
+        """Run a program to its end, whatever its exit code."""
+        return self.channel.run(argv, timeout_s, data, environment)
+
+    def do(self, *argv: str, timeout_s: float = COMMAND_S, data: bytes = b"", **environment: str) -> str:
+        """Run a program that must succeed; returns its output."""
+        done = self.run(*argv, timeout_s=timeout_s, data=data, **environment)
+        if done.returncode != 0:
+            raise GuestError(
+                f"{' '.join(argv)} ended with {done.returncode}\n{done.stdout[-3000:]}\n{done.stderr[-3000:]}"
+            )
+        return done.stdout
+
+    def sh(self, script: str, timeout_s: float = COMMAND_S) -> str:
+        """Run a shell script that must succeed (``set -e``); returns its output."""
+        return self.do("bash", "-euo", "pipefail", "-c", script, timeout_s=timeout_s)
+
+    def text(self, path: str) -> str:
+        """A file's text, without the last newline. Raises OSError with the guest's errno."""
+        (found,) = self.channel.read([path], COMMAND_S)
+        if isinstance(found, int):
+            raise OSError(found, os.strerror(found), path)
+        return found.decode(errors="replace").removesuffix("\n")
+
+    def texts(self, paths: Sequence[str]) -> list[str | None]:
+        """Many files at once; None for one that cannot be read."""
+        found = self.channel.read(paths, COMMAND_S)
+        return [None if isinstance(each, int) else each.decode(errors="replace").removesuffix("\n") for each in found]
+
+    def exists(self, path: str) -> bool:
+        return self.run("test", "-e", path).returncode == 0
+
+    def put(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
+        """Make or replace a file; its directory must exist."""
+        self.channel.write(path, content.encode() if isinstance(content, str) else content, mode, COMMAND_S)
+
+    def write(self, path: str, content: str) -> None:
+        """One unbuffered write to a file that exists, such as a kernel file."""
+        self.channel.write(path, content.encode(), None, COMMAND_S)
+
+    def wait(self, predicate: Callable[[], Result | None], what: str, timeout_s: float = COMMAND_S) -> Result:
+        """The first result of ``predicate`` that is neither None nor False; it asks the guest, so it paces itself."""
+        end = time.monotonic() + timeout_s
+        while True:
+            result = predicate()
+            if result is not None and result is not False:
+                return result
+            if time.monotonic() > end:
+                raise GuestError(f"{what}: not within {timeout_s:g} s")
+            time.sleep(0.05)
+
+    def journal(self, unit: str = "") -> str:
+        argv = ["journalctl", "--no-pager", "-o", "short-monotonic", *(["-u", unit] if unit else [])]
+        return self.do(*argv)
+
+    def active(self, unit: str) -> bool:
+        return self.run("systemctl", "is-active", "--quiet", unit).returncode == 0
+
+    def main_pid(self, unit: str) -> int:
+        """0 if the unit has none."""
+        return int(self.do("systemctl", "show", "--property=MainPID", "--value", unit))
+
+    def unpack_payload(self) -> None:
+        """The payload's files, in /srv/payload."""
+        self.do("tar", "-xf", "/dev/nvme1n1", "-C", "/srv/payload")
+
+    def save_journal(self) -> None:
+        """For a failed test: the whole journal, beside the console's log."""
+        with contextlib.suppress(HarnessError, TimeoutError):
+            (self.directory / "journal.log").write_text(self.journal())
+
+    def _wait_boot(self, number: int) -> None:
+        try:
+            self.channel.wait_boot(number, BOOT_S)
+            self.run("systemctl", "is-system-running", "--wait", timeout_s=BOOT_S)
+        except (HarnessError, TimeoutError) as error:
+            raise GuestError(f"{error}\n{tail(self.console, 30)}\n{tail(self.directory / 'qemu.log')}") from error
+
+    def _leave(self, verb: str) -> None:
+        self._leave_by(["systemctl", verb])
+
+    def _leave_by(self, argv: Sequence[str]) -> None:
+        with contextlib.suppress(HarnessError):
+            self.channel.run(argv, BOOT_S)
+
+    def _argv(self) -> list[str]:
+        size = self._size
+        online = f" maxcpus={size.online}" if size.online else ""
+        disks = [
+            (self._overlay, "qcow2,cache=unsafe,discard=unmap"),
+            *([(self._payload, "raw,readonly=on")] if self._payload else []),
+        ]
+        drives = [
+            argument
+            for number, (path, options) in enumerate(disks)
+            for argument in (
+                *("-drive", f"file={path},format={options},if=none,id=d{number}"),
+                *("-device", f"nvme,drive=d{number},serial=d{number}"),
+            )
+        ]
+        return [
+            *("qemu-system-x86_64", "-accel", accelerator(self._image.kernel), "-cpu", "max"),
+            *("-smp", str(size.cpus), "-m", str(size.memory_mib), "-nographic", "-display", "none"),
+            *("-kernel", str(self._image.kernel), "-append", f"{COMMAND_LINE}{online} {self._arguments}"),
+            *drives,
+            *("-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile="),
+            *("-chardev", f"socket,id=agent,path={self.directory / 'agent.sock'},server=on,wait=off"),
+            *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=koord.agent"),
+            *("-serial", f"file:{self.console}", "-monitor", "none", "-device", "virtio-rng-pci"),
+        ]
+
+
+@contextlib.contextmanager
+def booted(
+    image: Image, directory: Path, payload: Path | None = None, size: Size = Size(), kernel_arguments: str = ""
+) -> Iterator[Guest]:
+    """A started guest for the time of the block; its journal is kept if the block fails."""
+    directory.mkdir(parents=True, exist_ok=True)
+    guest = Guest(image, directory, payload, size, kernel_arguments)
+    try:
+        guest.start()
+        yield guest
+    except BaseException:
+        guest.save_journal()
+        raise
+    finally:
+        guest.close()
+
+
+@functools.cache
+def accelerator(kernel: Path) -> str:
+    """``kvm`` if it starts this kernel here; found out once per boot of this machine, and kept in the cache."""
+    boot_id = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    kept = cache_directory(os.environ) / "guest" / f"accelerator-{boot_id}"
+    try:
+        return kept.read_text()
+    except FileNotFoundError:
+        found = "kvm" if os.access("/dev/kvm", os.R_OK | os.W_OK) and _starts_with_kvm(kernel) else EMULATED
+        kept.write_text(found)
+        return found
+
+
+def _starts_with_kvm(kernel: Path) -> bool:
+    """Whether the kernel gets as far as missing its root disk."""
+    with tempfile.TemporaryDirectory() as name:
+        console = Path(name, "console")
+        argv = [
+            *("qemu-system-x86_64", "-accel", "kvm", "-cpu", "max", "-m", "512", "-nographic", "-display", "none"),
+            *("-kernel", str(kernel), "-append", "console=ttyS0 panic=-1", "-no-reboot", "-monitor", "none"),
+            *("-serial", f"file:{console}"),
+        ]
+        process = Process(argv, Path(name, "log"))
+        end = time.monotonic() + KVM_S
+        try:
+            while process.running and time.monotonic() < end:
+                if "Kernel panic" in tail(console, 200):
+                    return True
+                time.sleep(0.1)
+            return "Kernel panic" in tail(console, 200)
+        finally:
+            process.kill()
+
+
+def _run(argv: Sequence[str]) -> None:
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    if done.returncode != 0:
+        raise GuestError(f"{' '.join(argv)}: {done.stderr.strip()}")
