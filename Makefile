@@ -11,6 +11,7 @@
 #   make fuzz-proxy      malformed input for SECONDS=60 with SEED=
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
 #   make soak-proxy      the full counts of fuzz and storm
+#   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
 
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
@@ -25,7 +26,7 @@ RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest wheel clean \
+.PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest wheel deb bundle clean \
 	bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
@@ -99,6 +100,12 @@ soak-proxy: fuzz-proxy storm
 wheel: $(READY)
 	rm -rf dist
 	$(PYTHON) -m build --wheel --outdir dist .
+
+deb: wheel
+	$(PYTHON) -m release.deb dist/koord-*.whl --output dist
+
+bundle: wheel
+	$(PYTHON) -m release.bundle dist/koord-*.whl --output dist
 
 clean:
 	rm -rf $(VENV) dist koord/pb

@@ -22,7 +22,7 @@ from runtimeproxy.bypass import Bypass
 from runtimeproxy.life import LOGGED, Life, Process
 from runtimeproxy.listen import Listener, ListenError, Listeners, access_like, adopt, bind, usable
 from runtimeproxy.options import CommandLine, OptionError, Options, load, parse_command_line
-from runtimeproxy.upgrade import take_predecessor
+from runtimeproxy.upgrade import own_command, take_predecessor
 
 log = logging.getLogger("runtimeproxy")
 
@@ -52,7 +52,7 @@ def _start(options: Options, environ: MutableMapping[str, str]) -> tuple[Process
     handed_over = adopt([*take_listen_fds(environ, pid), *from_predecessor])
     served = usable(handed_over, options.endpoint) or [bind(options.endpoint, access_like(options.backend))]
     process = Process(
-        command=[sys.executable, *sys.orig_argv[1:]],
+        command=own_command(sys.executable, sys.orig_argv, sys.argv),
         environ=dict(environ),
         notifier=Notifier(environ.get("NOTIFY_SOCKET")),
         watchdog_us=watchdog_interval_us(environ, pid),

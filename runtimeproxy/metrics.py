@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
+import koord
 from runtimeproxy.hookcounters import Histogram, HookCounters, Labels
 from runtimeproxy.relay.counters import RelayCounters
 
@@ -117,6 +118,8 @@ METRICS = (
              _one(lambda f: f.bypass())),
     Declared("backend_up", Kind.GAUGE, "1 if the runtime's socket takes connections now.", (),
              _one(lambda f: f.backend_up())),
+    Declared("build_info", Kind.GAUGE, "1, with the version that answers.", ("version",),
+             lambda _: [((koord.__version__,), 1.0)]),
 )
 
 

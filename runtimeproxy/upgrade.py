@@ -1,9 +1,9 @@
 """The overlap upgrade: a successor takes the same listening sockets before the old process lets go.
 
-The successor is this process's own command line, executed anew, with the descriptors named in ``KOORD_LISTEN_FDS`` and
-one end of a socket pair in ``KOORD_READY_FD``. When it serves it writes its pid there; end of file means that it died.
-It is started through a process in between that exits at once, so its parent is the service manager, which
-thus learns of its death even while the old process still drains.
+The successor is this process's own command line, executed anew, so it is what is installed at that path by then; it
+gets the descriptors named in ``KOORD_LISTEN_FDS`` and one end of a socket pair in ``KOORD_READY_FD``. When it serves
+it writes its pid there; end of file means that it died. It is started through a process in between that exits at
+once, so its parent is the service manager, which thus learns of its death even while the old process still drains.
 
 Invariant: until the successor has said that it serves, nothing changes for the old process; on any failure the
 successor is killed and ``UpgradeError`` says why.
@@ -26,7 +26,7 @@ log = logging.getLogger("runtimeproxy.upgrade")
 
 LISTEN_VARIABLE = "KOORD_LISTEN_FDS"
 READY_VARIABLE = "KOORD_READY_FD"
-READY_TIMEOUT_S = 10.0
+READY_TIMEOUT_S = 60.0  # a start takes 0.1 s, and 12 s on emulated CPUs that others use too; the old process serves on
 _NOT_FOR_SUCCESSOR = ("WATCHDOG_PID",)  # names the old process; without it the watchdog applies to any
 
 LATE_MODULES = (
@@ -56,6 +56,17 @@ class Predecessor:
         except OSError as error:
             log.warning("the old process is gone: %s", error)
         self._ready.close()
+
+
+def own_command(executable: str, original: Sequence[str], arguments: Sequence[str]) -> list[str]:
+    """The command line that starts this program anew, from ``sys.executable``, ``sys.orig_argv`` and ``sys.argv``.
+
+    A program file is executed by its own path: the file or link that is there by then names its interpreter and its
+    version's directory. The interpreter that runs now may be the old version's, in an environment that will be removed.
+    """
+    if list(original[-len(arguments):]) == list(arguments) and os.access(arguments[0], os.X_OK):
+        return list(arguments)
+    return [executable, *original[1:]]
 
 
 def take_predecessor(environ: MutableMapping[str, str]) -> tuple[tuple[Inherited, ...], Predecessor | None]:
@@ -95,7 +106,10 @@ async def start_successor(
     Raises UpgradeError if it dies, says nonsense, or is silent for ``timeout_s``. When cancelled, the successor is
     killed.
     """
-    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
+    except OSError as error:
+        raise UpgradeError(f"no socket pair for the successor: {error.strerror}") from error
     with ours:
         with theirs:
             child_environ = _successor_environ(environ, inherited, theirs.fileno())

@@ -46,6 +46,7 @@ class RelayServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._short = False  # of what an accepted connection needs; said once
         self.backend_reached = False
         self.draining = False
 
@@ -97,9 +98,14 @@ class RelayServer:
             except BlockingIOError:
                 return
             except OSError as error:  # out of descriptors or memory: those who wait in the backlog keep waiting
-                log.error("accept on %s: %s", listener.getsockname(), error)
+                if not self._short:
+                    log.error("no connection can be accepted on %s: %s", listener.getsockname(), error)
+                self._short = True
                 self._rest(listener)
                 return
+            if self._short:
+                log.warning("connections are accepted again")
+            self._short = False
             client.setblocking(False)
             task = self._loop.create_task(self._serve(client))
             self._tasks.add(task)
@@ -134,11 +140,9 @@ class RelayServer:
         """A connected socket. Raises the last OSError when the runtime stayed away for ``backend_wait_s``."""
         retry_s, deadline = _FIRST_RETRY_S, self._loop.time() + self._backend_wait_s
         while True:
-            runtime = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
             try:
-                runtime.connect(self._backend)
+                runtime = _connected(self._backend)
             except OSError:
-                runtime.close()
                 self.backend_reached = False
                 if self._loop.time() + retry_s > deadline:
                     raise
@@ -160,3 +164,13 @@ class RelayServer:
         self.counters.connections -= 1
         if not self._connections:
             self._idle.set()
+
+
+def _connected(path: str) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+    try:
+        sock.connect(path)
+    except OSError:
+        sock.close()
+        raise
+    return sock

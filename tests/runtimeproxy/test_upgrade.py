@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import resource
 import socket
 import sys
 import time
@@ -14,6 +15,7 @@ from runtimeproxy.upgrade import (
     LISTEN_VARIABLE,
     READY_VARIABLE,
     UpgradeError,
+    own_command,
     preload,
     start_successor,
     take_predecessor,
@@ -66,9 +68,43 @@ async def test_a_successor_that_does_not_serve_is_ended(program: str, reason: st
     assert await asyncio.to_thread(ends, pid)
 
 
+@pytest.mark.parametrize(
+    ("original", "arguments", "mode", "expected"),
+    [
+        (["py", "-I", "{program}", "--flag"], ["{program}", "--flag"], 0o755, ["{program}", "--flag"]),
+        (["py", "{program}"], ["{program}"], 0o755, ["{program}"]),
+        (["py", "-I", "{program}", "--flag"], ["{program}", "--flag"], 0o644, ["/bin/py", "-I", "{program}", "--flag"]),
+        (["py", "-m", "runtimeproxy", "-x"], ["{program}", "-x"], 0o755, ["/bin/py", "-m", "runtimeproxy", "-x"]),
+        (["py", "-I", "{program}.gone"], ["{program}.gone"], 0o755, ["/bin/py", "-I", "{program}.gone"]),
+    ],
+    ids=["a program with options of its interpreter", "a program", "a script", "a module", "a removed program"],
+)
+def test_own_command(
+    tmp_path: Path, original: list[str], arguments: list[str], mode: int, expected: list[str]
+) -> None:
+    program = tmp_path / "koord-runtime-proxy"
+    program.touch(mode)
+    program.chmod(mode)
+
+    def named(words: list[str]) -> list[str]:
+        return [word.format(program=program) for word in words]
+
+    assert own_command("/bin/py", named(original), named(arguments)) == named(expected)
+
+
 async def test_a_program_that_cannot_be_executed() -> None:
     with pytest.raises(UpgradeError, match="ended before"):
         await start_successor(["/nonexistent/python"], os.environ, (), timeout_s=5)
+
+
+async def test_out_of_descriptors_there_is_no_successor() -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(UpgradeError, match="no socket pair"):
+            await start_successor(command(""), os.environ, (), timeout_s=5)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 async def test_cancelled_the_successor_is_ended(tmp_path: Path) -> None:

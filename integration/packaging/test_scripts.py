@@ -1,0 +1,191 @@
+"""The maintainer scripts, run by dpkg itself on a pretended machine: what is called, in which order, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integration.packaging.machine import RECORD, Machine
+
+WIRE = "koordctl install --yes --package (with files)"
+UNWIRE = "koordctl uninstall --yes --package (with files)"
+RELOAD = "systemctl daemon-reload"
+HAND_OVER = "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service"
+RESTART_QOSD = "systemctl try-restart koord-qosd.service"
+RESCUE = [
+    RELOAD, "systemctl try-restart kubelet.service",
+    "systemctl stop koord-qosd.service koord-runtime-proxy.socket koord-runtime-proxy.service",
+]
+
+Package = Callable[[str], Path]
+
+
+@pytest.fixture
+def wired(machine: Machine, tiny_package: Package) -> Machine:
+    """Version 1 is installed and has wired the node."""
+    done = machine.dpkg("--install", tiny_package("1.0"))
+    assert done.returncode == 0, done.stderr
+    assert (machine.log(), machine.status()) == ([WIRE], "installed")
+    return machine
+
+
+def test_a_refused_node_leaves_a_configured_package_that_says_so(machine: Machine, tiny_package: Package) -> None:
+    machine.on("refuse")
+    done = machine.dpkg("--install", tiny_package("1.0"))
+    assert (done.returncode, machine.status()) == (0, "installed")
+    assert "no kubelet here" in done.stderr
+    assert "koord: unpacked but not active, for the reason above" in done.stderr
+    assert not machine.has("run/koord.new")
+    machine.log()
+    done = machine.dpkg("--install", tiny_package("2.0"))
+    assert (done.returncode, machine.log()) == (0, [])
+    assert "this node was not wired, and stays so" in done.stderr
+
+
+@pytest.mark.parametrize("version", ["0.9", "1.0", "2.0"], ids=["downgrade", "again", "upgrade"])
+def test_another_version_takes_over_and_stops_nothing(wired: Machine, tiny_package: Package, version: str) -> None:
+    done = wired.dpkg("--install", tiny_package(version))
+    assert done.returncode == 0, done.stderr
+    assert wired.log() == [RELOAD, HAND_OVER, RESTART_QOSD]
+    assert [path.name for path in (wired.root / "usr/lib/koord").iterdir()] == [version]
+    assert (wired.root / "usr/bin/koordctl").resolve() == wired.root / f"usr/lib/koord/{version}/bin/koordctl"
+    assert (wired.root / "usr/lib/systemd/system/koord-qosd.service").read_text() == f"# of {version}\n"
+
+
+def test_a_proxy_that_is_down_gets_no_signal(wired: Machine, tiny_package: Package) -> None:
+    wired.off("active-koord-runtime-proxy.service")
+    assert wired.dpkg("--install", tiny_package("2.0")).returncode == 0
+    assert wired.log() == [RELOAD, RESTART_QOSD]
+
+
+def test_a_successor_that_does_not_serve_is_told_and_no_failure(wired: Machine, tiny_package: Package) -> None:
+    wired.on("stuck")
+    done = wired.dpkg("--install", tiny_package("2.0"))
+    assert (done.returncode, wired.status()) == (0, "installed")
+    assert "koord-runtime-proxy.service goes on with the old version" in done.stderr
+    assert wired.log() == [RELOAD, HAND_OVER, RESTART_QOSD]
+
+
+def test_kubelet_has_its_runtime_back_before_the_files_go(wired: Machine) -> None:
+    assert wired.dpkg("--remove", "koord").returncode == 0
+    assert wired.log() == [UNWIRE, RELOAD]
+    assert (wired.status(), wired.has("usr/lib/koord"), wired.has(RECORD)) == ("config-files", False, False)
+
+
+def test_a_node_that_cannot_be_put_back_keeps_the_package(wired: Machine) -> None:
+    wired.on("stay")
+    done = wired.dpkg("--remove", "koord")
+    assert done.returncode == 1
+    assert "kubelet does not start" in done.stderr
+    assert "koord: not removed, for the reason above" in done.stderr
+    assert (wired.log(), wired.status(), wired.has("usr/bin/koordctl")) == ([UNWIRE], "installed", True)
+    wired.off("stay")
+    assert wired.dpkg("--remove", "koord").returncode == 0
+    assert wired.log() == [UNWIRE, RELOAD]
+
+
+def test_units_that_somebody_started_by_hand_keep_the_package(machine: Machine, tiny_package: Package) -> None:
+    machine.on("refuse")
+    machine.dpkg("--install", tiny_package("1.0"))
+    machine.on("active-koord-qosd.service")
+    done = machine.dpkg("--remove", "koord")
+    assert (done.returncode, machine.status()) == (1, "installed")
+    assert "no record, but units are active" in done.stderr
+
+
+def test_installed_again_after_a_removal_it_wires_again(wired: Machine, tiny_package: Package) -> None:
+    wired.dpkg("--remove", "koord")
+    wired.log()
+    wired.dpkg("--install", tiny_package("2.0"))
+    assert wired.log() == [WIRE]
+    assert not wired.has("run/koord.new")
+
+
+def test_purge_leaves_nothing(machine: Machine, tiny_package: Package) -> None:
+    before = machine.files()
+    machine.dpkg("--install", tiny_package("1.0"))
+    for path in ("etc/koord/rules.yaml", "etc/runtime/hookserver.d/koord-qosd.json", "var/lib/koord/journal.db",
+                 "run/koord/qosd.sock", "run/koord-runtimeproxy/runtimeproxy.sock"):
+        (machine.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (machine.root / path).touch()
+    assert machine.dpkg("--purge", "koord").returncode == 0
+    assert machine.files() == before
+    assert machine.status() == ""
+
+
+def test_purge_leaves_what_others_put_beside_ours(wired: Machine) -> None:
+    other = wired.root / "etc/runtime/hookserver.d/other.json"
+    other.parent.mkdir(parents=True)
+    other.touch()
+    assert wired.dpkg("--purge", "koord").returncode == 0
+    assert other.exists()
+
+
+def test_where_no_systemd_runs_nothing_is_wired(machine: Machine, tiny_package: Package) -> None:
+    (machine.root / "run/systemd/system").rmdir()
+    (machine.root / "run/systemd").rmdir()
+    before = machine.files()
+    done = machine.dpkg("--install", tiny_package("1.0"))
+    assert (done.returncode, machine.log()) == (0, [])
+    assert "On the running node: koordctl install" in done.stderr
+    assert machine.dpkg("--purge", "koord").returncode == 0
+    assert (machine.log(), machine.files()) == ([UNWIRE], before)
+
+
+def test_dpkg_killed_while_it_wires_is_finished_by_configure(machine: Machine, tiny_package: Package) -> None:
+    machine.on("kill-dpkg")
+    assert machine.dpkg("--install", tiny_package("1.0")).returncode == -9
+    assert (machine.log(), machine.status()) == ([WIRE], "half-configured")
+    machine.off("kill-dpkg")
+    assert machine.dpkg("--configure", "--pending").returncode == 0
+    assert (machine.log(), machine.status()) == ([WIRE], "installed")
+
+
+def test_dpkg_killed_while_it_wires_can_be_removed(machine: Machine, tiny_package: Package) -> None:
+    before = machine.files()
+    machine.on("kill-dpkg")
+    machine.dpkg("--install", tiny_package("1.0"))
+    (machine.root / RECORD).parent.mkdir(parents=True)
+    (machine.root / RECORD).touch()
+    machine.off("kill-dpkg")
+    machine.log()
+    assert machine.dpkg("--purge", "koord").returncode == 0
+    assert machine.log() == [UNWIRE, RELOAD]
+    assert machine.files() == before
+
+
+def test_dpkg_killed_while_it_removes_can_remove_again(wired: Machine) -> None:
+    wired.on("kill-dpkg")
+    assert wired.dpkg("--remove", "koord").returncode == -9
+    assert (wired.log(), wired.has("usr/bin/koordctl")) == ([UNWIRE], True)
+    wired.off("kill-dpkg")
+    assert wired.dpkg("--remove", "koord").returncode == 0
+    assert (wired.log(), wired.has("usr/bin/koordctl")) == ([UNWIRE, RELOAD], False)
+
+
+def test_an_upgrade_that_was_cut_short_is_finished_by_configure(wired: Machine, tiny_package: Package) -> None:
+    wired.dpkg("--unpack", tiny_package("2.0"))
+    assert (wired.log(), wired.status()) == ([], "unpacked")
+    assert wired.dpkg("--configure", "--pending").returncode == 0
+    assert wired.log() == [RELOAD, HAND_OVER, RESTART_QOSD]
+
+
+def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
+    wired: Machine, tiny_package: Package
+) -> None:
+    """The one case in which dpkg asks no prerm."""
+    etc = wired.root / "etc/systemd/system"
+    for path in ("kubelet.service.d/90-koord.conf", "sockets.target.wants/koord-runtime-proxy.socket",
+                 "sockets.target.wants/other.socket", "koord-qosd.service.d/50-koord-node.conf"):
+        (etc / path).parent.mkdir(parents=True, exist_ok=True)
+        (etc / path).touch()
+    wired.dpkg("--unpack", tiny_package("2.0"))
+    done = wired.dpkg("--remove", "koord")
+    assert done.returncode == 0
+    assert "removed in the middle of an upgrade" in done.stderr
+    assert wired.log() == [*RESCUE, RELOAD]
+    assert [str(path.relative_to(etc)) for path in etc.rglob("*") if path.is_file()] == [
+        "sockets.target.wants/other.socket"]
+    assert not wired.has(RECORD)

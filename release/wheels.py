@@ -1,0 +1,76 @@
+"""The wheels that a node needs: ours, and those of its ``node`` dependencies for each Python, fetched by pip.
+
+Invariant: only binary wheels that run on ``GLIBC`` and later; nothing is compiled here or on the node. What cannot be
+had as such a wheel fails the build.
+"""
+
+from __future__ import annotations
+
+import email.message
+import email.parser
+import sys
+import zipfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from release.run import BuildError, run
+
+EXTRA = "node"
+GLIBC = (2, 28)
+_OLDEST_MANYLINUX_MINOR = 5
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Wheel:
+    """A wheel file; ``name`` and ``version`` as its file name spells them."""
+
+    name: str
+    version: str
+    path: Path
+
+    @classmethod
+    def of(cls, path: Path) -> Wheel:
+        """Raises BuildError for a file that is not named as a wheel is."""
+        parts = path.name.removesuffix(".whl").split("-")
+        if path.suffix != ".whl" or len(parts) < 5:
+            raise BuildError(f"{path}: not a wheel's name")
+        return cls(parts[0], parts[1], path)
+
+    def metadata(self) -> email.message.Message:
+        with zipfile.ZipFile(self.path) as archive:
+            text = archive.read(f"{self.name}-{self.version}.dist-info/METADATA").decode()
+        return email.parser.HeaderParser().parsestr(text)
+
+    def licence(self) -> str:
+        """As the wheel declares it, in one of the three ways that there have been."""
+        metadata = self.metadata()
+        declared = metadata["License-Expression"] or metadata["License"]
+        classifiers = metadata.get_all("Classifier", [])
+        named = [text.rpartition(" :: ")[2] for text in classifiers if text.startswith("License :: ")]
+        return str(declared or ", ".join(named) or "see its text")
+
+
+def fetch(ours: Path, pythons: Iterable[str], directory: Path) -> list[Wheel]:
+    """Our wheel and its dependencies for each of ``pythons`` ("3.11", …) in ``directory``; returns all that is there.
+
+    pip's own cache and configuration (index, proxy, certificates) apply. Raises BuildError.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    platforms = [f"manylinux_{GLIBC[0]}_{minor}_x86_64" for minor in range(GLIBC[1], _OLDEST_MANYLINUX_MINOR - 1, -1)]
+    # pip expands only the old names by itself.
+    chosen = [word for platform in [*platforms, "manylinux2014_x86_64"] for word in ("--platform", platform)]
+    for version in pythons:
+        run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", directory, "--only-binary", ":all:",
+             "--implementation", "cp", "--python-version", version, *chosen, f"{ours.resolve()}[{EXTRA}]"])
+    return in_directory(directory)
+
+
+def fetch_pip(directory: Path) -> None:
+    """pip's own wheel, which installs the others where a Python comes without it. Raises BuildError."""
+    run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", directory, "--only-binary", ":all:",
+         "--no-deps", "pip"])
+
+
+def in_directory(directory: Path) -> list[Wheel]:
+    return sorted(Wheel.of(path) for path in directory.glob("*.whl"))
