@@ -25,6 +25,8 @@ COMMANDS = {
     "disable": "strategies:disable",
     "enable": "strategies:enable",
     "restore": "restore:restore",
+    "install": "install:install",
+    "uninstall": "uninstall:uninstall",
     "completion": "completion:completion",
 }
 """Name → ``module:function`` below ``koordctl.commands``."""

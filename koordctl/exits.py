@@ -13,8 +13,8 @@ Exit codes:
   0  done
   1  wrong usage (unknown option, bad value)
   2  the daemon cannot be reached: not running, another socket, no permission
-  3  the daemon answered with an error, or does not know what was asked for
-  4  done, and something is wrong: doctor found a failure, restore left a file
+  3  refused: the daemon answered with an error or does not know what was asked for, or this node cannot be changed
+  4  something is wrong: doctor found a failure, restore left a file, install was rolled back, uninstall is not done
 """
 
 

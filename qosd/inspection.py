@@ -129,6 +129,7 @@ class _View:
         ]
         said = [f"no kernel file is written: {node.read_only}"] if node.read_only else []
         said += [f"journal: {node.journal.problem}"] if node.journal.problem else []
+        said += [node.actuator.untold] if node.actuator.untold else []
         said += [node.cpu_manager.problem] if node.cpu_manager.problem else []
         return [
             *said,

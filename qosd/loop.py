@@ -86,6 +86,8 @@ class NodeLoop:
             ages_s={**self._sense.sampler.ages_s(now_ns), **scene.ages_s},
             kubelet_cpus=scene.kubelet_cpus,
         )
+        if "pods" in scene.ages_s:
+            self._actuator.follow(scene.pods, now_ns)
         if sample and (prediction := self._predictor.observe(snapshot)) is not None:
             self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
         return snapshot

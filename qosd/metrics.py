@@ -83,6 +83,12 @@ class Metrics:
             registry=self.registry,
         )
         self.hook_edits = Counts("koord_qosd_hook_edits", "Fields edited, by hook.", ["hook", "field"], self.registry)
+        self.unrecorded_edits = Counts(
+            "koord_qosd_unrecorded_edits",
+            "Containers made or updated with edits of which the undo record could not be told.",
+            [],
+            self.registry,
+        )
         self.pod_problems = Counts(
             "koord_qosd_pod_problems",
             "Labels and annotations that were treated as absent, by stage.",

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
 
-from koord.host import topology
+from koord.host import systemd_units, topology
 from koord.host.reader import KeptFiles
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
@@ -29,6 +29,7 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
 from qosd.arrivals import Arrivals
+from qosd.asking import Asking
 from qosd.decide.decision import Strategy
 from qosd.frontends import FrontEnds
 from qosd.hooks.context import PodContext
@@ -125,7 +126,9 @@ class Node:
             _log.warning("%s", problem)
         self.writer.weights = self.undo.weights or self.writer.weights
         self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
-        self.actuator = Actuator(self.writer, self.undo, self.journal)
+        units = systemd_units.of_host(self.writer, self.undo)
+        self.actuator = Actuator(self.writer, self.undo, self.journal, units=units)
+        self.asking = Asking(self.undo, self.writer, self.metrics.unrecorded_edits.labels().inc)
 
     def _make_loop(self) -> None:
         tree, limit = self.place.tree, _raised_limit()
@@ -165,13 +168,13 @@ class Node:
         )
         self.hooks = HookServer(
             lambda: self.rules.current, self.metrics, later=later, acts=self.front_ends.proxy_acts,
-            seen=self._expect, room_for=self.arrivals.room_for,
+            seen=self._expect, room_for=self.arrivals.room_for, asking=self.asking,
         )  # fmt: skip
         self.plugin: Plugin | None = None
         if options.nri_socket:
             served = Hooks(
                 lambda: self.rules.current, self.metrics, self.front_ends.nri_acts, self._parent_cpus,
-                announced=self._expect, pods_changed=self.pods.hint, later=later,
+                announced=self._expect, pods_changed=self.pods.hint, later=later, asking=self.asking,
             )  # fmt: skip
             socket = Path(options.nri_socket)
             self.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
@@ -264,7 +267,9 @@ class Node:
 
     def _look_for_layout(self) -> None:
         waited = time.monotonic() - self._looked_s >= _LOOK_AGAIN_S
-        if waited and not self.place.holds(self.pods.current):
+        news = self.pods.cgroup_driver != self.place.runtime_driver
+        if news or (waited and not self.place.holds(self.pods.current)):
+            self.place.runtime_driver = self.pods.cgroup_driver
             self._look()
 
     def _look(self, announced: Sequence[str] = ()) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from koord.host import cgroup, kubelet, layout, topology
 from koord.host.cgroup import ReadError, Tree
+from koord.host.claims import Claims, of_runtime_driver
 from koord.host.files import ParseError
 from koord.host.layout import Layout
 from koord.host.topology import Topology
@@ -22,6 +23,7 @@ from koord.host.writer import Writer
 from koord.model.qos import KubeQoS
 from koord.service.config import ConfigError
 from qosd.options import Options
+from qosd.pods.cri import CONTAINER_RUNNING
 from qosd.sense.scene import Tiers
 from qosd.snapshot import PodView
 
@@ -42,13 +44,17 @@ class Place:
         self.topology = _topology(options.sys_root)
         self._online = _online(options.sys_root)
         self.layout = Layout()
+        self.runtime_driver = ""
+        """The cgroup driver that the runtime itself named, which kubelet 1.31 and newer take over; "" = none."""
         self.tiers: dict[KubeQoS, str] = {}
         self.find(())
 
     def find(self, pod_groups: Iterable[str]) -> bool:
         """Look for kubelet's layout anew; whether it changed. ``pod_groups``: cgroups or cgroup parents of pods."""
         running = kubelet.find(self.tree.proc, self._root)
-        claims = kubelet.claims(running, [self._root / file.lstrip("/") for file in kubelet.RUNTIME_CONFIGS])
+        files = [self._root / file.lstrip("/") for file in kubelet.RUNTIME_CONFIGS]
+        said = of_runtime_driver("the runtime", self.runtime_driver) if self.runtime_driver else Claims()
+        claims = said + kubelet.claims(running, files)
         found = layout.detect(self.tree, claims, [group for group in pod_groups if group])
         changed = (found.kubepods, found.tiers) != (self.layout.kubepods, self.layout.tiers)
         self.layout = found
@@ -97,13 +103,17 @@ class Place:
 
 
 def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
-    """How the runtime maps shares to weights, seen at containers whose shares are known; None: nothing tells (v1)."""
+    """How the runtime maps shares to weights, seen at containers whose shares are known; None: nothing tells (v1).
+
+    Only at running ones: before, the cgroup may have the kernel's own weight, which is what 1024 shares may become.
+    """
     if writer.version != 2:
         return None
     seen = []
     for pod in pods:
         for container in pod.containers:
-            shares = container.asked.cpu_shares if not container.is_sandbox else None
+            is_made = container.state == CONTAINER_RUNNING and not container.is_sandbox
+            shares = container.asked.cpu_shares if is_made else None
             weight = _weight(writer.tree, container.group) if shares else None
             if shares and weight:
                 seen.append((shares, weight))

@@ -32,6 +32,7 @@ class ContainerView(msgspec.Struct, frozen=True, eq=False):
     asked: Resources
     annotations: Mapping[str, str]
     is_sandbox: bool = False
+    attempt: int = 0
 
 
 class PodView(msgspec.Struct, frozen=True, eq=False):

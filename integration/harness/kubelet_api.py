@@ -31,10 +31,10 @@ def free_port() -> int:
 
 
 class KubeletApi:
-    """Calls kubelet's API on ``port``; a refused or unexpected answer raises OSError."""
+    """Calls kubelet's API on ``port``; a refused, unexpected or late answer raises OSError."""
 
-    def __init__(self, port: int) -> None:
-        self.port = port
+    def __init__(self, port: int, timeout_s: float = CALL_S) -> None:
+        self.port, self._timeout_s = port, timeout_s
 
     def healthy(self) -> bool:
         try:
@@ -75,7 +75,7 @@ class KubeletApi:
         context = ssl.create_default_context()
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE
-        return context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), CALL_S))
+        return context.wrap_socket(socket.create_connection(("127.0.0.1", self.port), self._timeout_s))
 
     def _get(self, path: str) -> bytes:
         with self._connect() as connection:

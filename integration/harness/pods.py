@@ -38,7 +38,10 @@ class Container:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """``cgroup_root`` is the cgroup that holds kubelet's QoS classes; ``logs`` the directory of container logs."""
+    """``cgroup_root`` is the cgroup that holds kubelet's QoS classes; ``logs`` the directory of container logs.
+
+    A root that is a slice means the systemd cgroup driver.
+    """
 
     name: str
     containers: tuple[Container, ...]
@@ -62,8 +65,15 @@ class Pod:
     @property
     def cgroup_parent(self) -> str:
         """The pod's cgroup, relative to a controller's mount."""
-        middle = {"Guaranteed": "", "Burstable": "/burstable", "BestEffort": "/besteffort"}[self.qos_class]
-        return f"{self.cgroup_root}{middle}/pod{self.uid}"
+        middle = {"Guaranteed": "", "Burstable": "burstable", "BestEffort": "besteffort"}[self.qos_class]
+        parts = [part for part in (middle, f"pod{self.uid}") if part]
+        if not self.cgroup_root.endswith(".slice"):
+            return "/".join((self.cgroup_root, *parts))
+        path, name = self.cgroup_root, self.cgroup_root.rpartition("/")[2].removesuffix(".slice")
+        for part in parts:
+            name = f"{name}-{part.replace('-', '_')}"
+            path = f"{path}/{name}.slice"
+        return path
 
 
 def cpu_shares(milli: int) -> int:

@@ -13,7 +13,8 @@ import pytest
 from integration.host.groups import CONTROLLERS, Groups
 from koord.host.files import Target, Value
 from koord.host.order import Change, disturbed_by, order
-from koord.host.undo import Outcome, UndoRecord, restore
+from koord.host.restoring import Outcome, restore
+from koord.host.undo import UndoRecord
 from koord.host.writer import RULES, Unsupported, Vanished, WriteError
 
 

@@ -28,14 +28,15 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class StaticPod:
-    """``direct`` is what kubelet's own request leads to, ``edited`` the same with Koord between."""
+    """``qos`` "" = no label. ``direct`` is what kubelet's own request leads to, ``edited`` the same with Koord between;
+    None where no test compares them."""
 
     name: str
     qos: str
     native: dict[str, dict[str, str]]
     annotations: dict[str, Any]
-    direct: Limits
-    edited: Limits
+    direct: Limits | None = None
+    edited: Limits | None = None
 
     def manifest(self) -> dict[str, object]:
         container = {
@@ -51,7 +52,7 @@ class StaticPod:
             "metadata": {
                 "name": self.name,
                 "namespace": "default",
-                "labels": {"koordinator.sh/qosClass": self.qos},
+                "labels": {"koordinator.sh/qosClass": self.qos} if self.qos else {},
                 "annotations": {key: json.dumps(value) for key, value in self.annotations.items()},
             },
             "spec": {

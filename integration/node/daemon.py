@@ -140,11 +140,10 @@ class Daemon:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for line in self.undo_file.read_text().splitlines()[1:]:
             event = json.loads(line)
-            key = event["group"], event["name"]
             if event["type"] == "held":
-                found[key] = event
-            else:
-                found.pop(key, None)
+                found[event["group"], event["name"]] = event
+            elif event["type"] == "forgotten":
+                found.pop((event["group"], event["name"]), None)
         return {event["path"]: event["base"] for event in found.values()}
 
     # what the kernel says of it

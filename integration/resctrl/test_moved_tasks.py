@@ -17,7 +17,8 @@ import pytest
 from integration.host.groups import Groups
 from koord.host import placement, resctrl
 from koord.host.files import Target
-from koord.host.undo import Outcome, UndoRecord, planned, restore
+from koord.host.restoring import Outcome, planned, restore
+from koord.host.undo import UndoRecord
 from koord.host.writer import WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry

@@ -88,8 +88,8 @@ def of_runtime(source: str, text: str) -> Claims:
 
 
 def of_runtime_driver(source: str, driver: str) -> Claims:
-    """The driver that CRI's RuntimeConfig names (``SYSTEMD``, ``CGROUPFS``)."""
-    return _checked([Claim(DRIVER, driver.lower(), source)])
+    """The driver that CRI's RuntimeConfig names."""
+    return _checked([Claim(DRIVER, driver, source)])
 
 
 def _checked(claims: Sequence[Claim]) -> Claims:

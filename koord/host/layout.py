@@ -2,8 +2,9 @@
 
 Nothing is assumed. The claims of kubelet and runtime (``claims``), the paths of pods that run, and the directories of
 the tree are compared; each fact says which of them it comes from, and where they contradict each other the strongest
-wins and a problem says so. Strongest is a running pod, then kubelet's flags, kubelet's configuration, the runtime, the
-tree. Invariant: ``kubepods`` is "" and ``tiers`` is empty exactly when nobody knows. Any cgroup root is understood:
+wins and a problem says so. Strongest is a running pod, then what the runtime answers when asked (kubelet takes that
+over), kubelet's flags, kubelet's configuration, the runtime's, the tree.
+Invariant: ``kubepods`` is "" and ``tiers`` is empty exactly when nobody knows. Any cgroup root is understood:
 ``/nested`` makes ``/nested/kubepods`` with cgroupfs and ``/nested.slice/nested-kubepods.slice`` with systemd.
 """
 

@@ -28,7 +28,7 @@ _WHY = {
     errno.ENOENT: "this CPU has no such event (no PMU, or a virtual machine without one)",
     errno.EOPNOTSUPP: "this CPU has no such event (no PMU, or a virtual machine without one)",
     errno.ENODEV: "this CPU is offline",
-    errno.EACCES: "not permitted: needs CAP_PERFMON or kernel.perf_event_paranoid <= 0",
+    errno.EACCES: "not permitted: needs CAP_PERFMON, and kernel.perf_event_paranoid at 2 or less (Debian's kernels: 3)",
     errno.EPERM: "not permitted: needs CAP_PERFMON, and seccomp must allow perf_event_open",
     errno.ENOSYS: "this kernel has no perf_event_open",
     errno.EMFILE: "out of file descriptors: raise LimitNOFILE",

@@ -17,6 +17,7 @@ from koord.model.cfs import MAX_SHARES, MIN_SHARES
 
 Value = int | str
 UNLIMITED = -1
+IDLE_SHARES = 3
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 UNLIMITED_FROM_BYTES = 0x7FFFFFFFFFFF0000
 """What v1 prints for "no limit" is LONG_MAX rounded down to a page, of 4 to 64 KiB."""
@@ -112,10 +113,13 @@ def _without_limit(value: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """``cpu.shares``, which v2 keeps as a weight."""
+    """``cpu.shares``, which v2 keeps as a weight. Of an idle group v1 shows 3 and v2 the weight 0: the same."""
 
     def parse(self, text: str, at: At) -> Value:
-        return at.weights.shares(int(text)) if at.version == 2 else int(text)
+        shown = int(text)
+        if at.version == 1:
+            return shown
+        return at.weights.shares(shown) if shown else IDLE_SHARES
 
     def format(self, value: Value, at: At) -> str:
         return str(at.weights.weight(number(value))) if at.version == 2 else str(value)

@@ -1,9 +1,11 @@
-"""What to put back: for each kernel file that Koord holds, the last value that someone else wrote there, and the
-cgroups whose tasks Koord moved into a resctrl group; those go back to the root group.
+"""What to put back: for each kernel file that Koord holds, the last value that someone else wrote there; for each
+container that the runtime made by an edited request, what kubelet had asked for; the cgroups whose tasks Koord moved
+into a resctrl group, which go back to the root group; and the drop-in files of units that systemd made for Koord.
 
 The record is one file on a tmpfs (``/run``), gone after a boot as are the cgroups. It is appended to *before* the
-kernel is written, so whatever a crash leaves behind is known: the file holds the base, one of the last two values of
-ours, or something foreign. One JSON value per line; the first names format and boot. Rewriting goes through a rename.
+kernel is written or the runtime answered, so whatever a crash leaves behind is known: the file holds the base, one of
+the last two values of ours, or something foreign. One JSON value per line; the first names format and boot. Rewriting
+goes through a rename. Any thread may use it: hooks note what was asked while the actuator writes.
 
 Invariants: an entry speaks only for the file with the same path and inode, in the same boot. If a line was not written
 whole, no kernel write followed it, so a torn last line is dropped. The file stays within a few times the live entries.
@@ -17,20 +19,19 @@ import errno
 import fcntl
 import mmap
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from enum import StrEnum
+import threading
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
-from koord.host import files, placement
-from koord.host.cgroup import ReadError
+from koord.host import files
+from koord.host.asked import Asked, Given, Which
 from koord.host.files import Target, Value
-from koord.host.order import Change, Step, disturbed_by, order
 from koord.host.placement import Placed
 from koord.host.weights import Weights
-from koord.host.writer import Found, WriteError, Writer
+from koord.host.writer import Found
 
 FORMAT = 1
 TASKS = "resctrl.tasks"
@@ -75,7 +76,25 @@ class _Displaced(msgspec.Struct, frozen=True, tag="displaced"):
     group: str
 
 
-_Event = Entry | _Forgotten | Placed | _Displaced
+class _Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """Nobody asks any more what was asked for this container."""
+
+    which: Which
+
+
+class _DropIn(msgspec.Struct, frozen=True, tag="drop-in"):
+    """A file that was not there before systemd was told of a value."""
+
+    path: str
+
+
+class _Removed(msgspec.Struct, frozen=True, tag="removed"):
+    """The drop-in file is gone."""
+
+    path: str
+
+
+_Event = Entry | _Forgotten | Placed | _Displaced | Asked | _Gone | _DropIn | _Removed
 _EVENTS: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
 
 
@@ -90,6 +109,12 @@ class UndoRecord:
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
         self._entries: dict[Target, Entry] = {}
         self._placed: dict[str, Placed] = {}
+        self._asked: dict[Which, Asked] = {}
+        self._drop_ins: dict[str, _DropIn] = {}
+        self._most_drop_ins = _SPARE_LINES
+        self._lock = threading.RLock()
+        self.asked_changes = 0
+        """How often what is asked for changed since the opening: who saw it at the same number saw all."""
         self.weights: Weights | None = None
         self._lines = 0
         self._size = 0
@@ -115,6 +140,21 @@ class UndoRecord:
         """The cgroups whose tasks Koord moved."""
         return tuple(self._placed.values())
 
+    @property
+    def drop_ins(self) -> tuple[str, ...]:
+        """The paths of the drop-in files that systemd made for Koord; those of units that ended may be gone."""
+        return tuple(self._drop_ins)
+
+    @property
+    def asked(self) -> tuple[Asked, ...]:
+        """The containers that were made, or are being made, with something else than was asked for."""
+        with self._lock:
+            return tuple(self._asked.values())
+
+    def asked_for(self, which: Which) -> Asked | None:
+        """What was asked for this container; None if it was made as asked."""
+        return self._asked.get(which)
+
     def entry_for(self, target: Target, found: Found) -> Entry | None:
         """The entry that speaks for the very file ``found``; None if there is none."""
         entry = self._entries.get(target)
@@ -127,11 +167,11 @@ class UndoRecord:
 
     def is_ours(self, entry: Entry, value: Value) -> bool:
         """Does ``value`` come from us, rounding by the kernel considered?"""
-        return any(mine is None or self._same(entry.target, mine, value) for mine in entry.ours)
+        return any(mine is None or self.same(entry.target, mine, value) for mine in entry.ours)
 
     def is_base(self, entry: Entry, value: Value) -> bool:
         """Is ``value`` the entry's base?"""
-        return self._same(entry.target, entry.base, value)
+        return self.same(entry.target, entry.base, value)
 
     def remember(self, target: Target, found: Found, ours: Value | None) -> Value:
         """Note, before writing ``ours``, what to put back one day; returns that base.
@@ -142,37 +182,74 @@ class UndoRecord:
         base = self.base_of(target, found)
         entry = Entry(target.group, target.name, found.path, found.inode, base, (ours, found.value))
         if self._entries.get(target) != entry:
-            self._append(entry)
-            self._entries[target] = entry
-            self._compact()
+            self._note(entry)
         return base
+
+    def take_over(self, target: Target, found: Found, base: Value, which: Which, seen: Given) -> None:
+        """Hold a file of container ``which`` that ``found`` shows with the value ``seen.given``; nothing is written."""
+        with self._lock:
+            entry = Entry(target.group, target.name, found.path, found.inode, base, (found.value,))
+            self._note(entry, *self._settled(target, which, seen))
+
+    def settle(self, target: Target, which: Which, seen: Given) -> None:
+        """The file of container ``which`` holds something else than ``seen.given`` by now: that is no news any more."""
+        with self._lock:
+            self._note(*self._settled(target, which, seen))
+
+    def _settled(self, target: Target, which: Which, seen: Given) -> tuple[Asked, ...]:
+        """The container's entry as it is now; none if there is nothing to note, or an update has come since."""
+        asked = self._asked.get(which)
+        if asked is None or asked.values.get(target.name) != seen or (not seen.news and asked.group == target.group):
+            return ()
+        return (asked.settled(target.name, target.group),)
 
     def forget(self, target: Target) -> None:
         """Drop the entry: its file is back at its base, or gone. Nothing to do if there is none."""
         if target in self._entries:
-            self._append(_Forgotten(target.group, target.name))
-            del self._entries[target]
-            self._compact()
+            self._note(_Forgotten(target.group, target.name))
 
     def place(self, placed: Placed) -> None:
         """Note, before the first task is moved, whose tasks are to be put back one day."""
         if self._placed.get(placed.group) != placed:
-            self._append(placed)
-            self._placed[placed.group] = placed
-            self._compact()
+            self._note(placed)
 
     def displace(self, group: str) -> None:
         """The tasks of cgroup ``group`` are back, or gone. Nothing to do if they were never moved."""
         if group in self._placed:
-            self._append(_Displaced(group))
-            del self._placed[group]
-            self._compact()
+            self._note(_Displaced(group))
+
+    def ask(self, asked: Asked) -> None:
+        """Note, before the runtime is answered, what was asked for a container; no values: it is made as asked."""
+        if not asked.values:
+            self.forget_asked(asked.which)
+        elif self._asked.get(asked.which) != asked:
+            self._note(asked)
+
+    def forget_asked(self, which: Which) -> None:
+        """The container is gone, or was never made, or its specification says again what was asked for."""
+        if which in self._asked:
+            self._note(_Gone(which))
+
+    def note_drop_in(self, path: str) -> None:
+        """Note, before systemd is told, the file that it makes for that."""
+        if path in self._drop_ins:
+            return
+        self._note(_DropIn(path))
+        if len(self._drop_ins) > self._most_drop_ins:  # nobody tells of a unit's end
+            with self._lock:
+                self._drop_ins = _existing(self._drop_ins)
+                self._most_drop_ins = 2 * len(self._drop_ins) + _SPARE_LINES
+
+    def forget_drop_in(self, path: str) -> None:
+        """The file was removed."""
+        if path in self._drop_ins:
+            self._note(_Removed(path))
 
     def spell(self, weights: Weights) -> None:
         """Note by which mapping shares are read and written from now on, for whoever puts them back."""
         if weights is not self.weights:
-            self.weights = weights
-            with _errors(self._file):
+            with self._lock, _errors(self._file):
+                self.weights = weights
                 self._rewrite()
 
     def close(self) -> None:
@@ -188,7 +265,8 @@ class UndoRecord:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _same(self, target: Target, desired: Value, actual: Value) -> bool:
+    def same(self, target: Target, desired: Value, actual: Value) -> bool:
+        """Does ``actual`` come of ``desired``, rounding by the kernel considered?"""
         return files.row(target.name).same(desired, actual, self._page_bytes)
 
     def _load(self) -> None:
@@ -221,9 +299,22 @@ class UndoRecord:
                 self.problems.append(f"{self._file}:{number}: {error}")
         self._entries = {target: entry for target, entry in self._entries.items() if os.path.exists(entry.path)}
         self._placed = {group: placed for group, placed in self._placed.items() if os.path.exists(placed.path)}
+        self._drop_ins = _existing(self._drop_ins)
 
     def _take(self, event: _Event) -> None:
         match event:
+            case Asked():
+                for name in event.values:
+                    files.row(name)
+                self._asked[event.which] = event
+                self.asked_changes += 1
+            case _Gone():
+                self._asked.pop(event.which, None)
+                self.asked_changes += 1
+            case _DropIn():
+                self._drop_ins[event.path] = event
+            case _Removed():
+                self._drop_ins.pop(event.path, None)
             case Placed():
                 self._placed[event.group] = event
             case _Displaced():
@@ -235,27 +326,35 @@ class UndoRecord:
                 files.row(event.name)
                 self._entries.pop(Target(event.group, event.name), None)
 
-    def _append(self, event: _Event) -> None:
-        line = msgspec.json.encode(event) + b"\n"
-        with _errors(self._file):
-            try:
-                if os.write(self._append_fd, line) != len(line):
-                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-            except OSError:
-                os.ftruncate(self._append_fd, self._size)
-                raise
-        self._size += len(line)
-        self._lines += 1
-
-    def _compact(self) -> None:
-        if self._lines > 2 * (len(self._entries) + len(self._placed)) + _SPARE_LINES:
-            with _errors(self._file):
+    def _note(self, *events: _Event) -> None:
+        """Append the events, all or none of them, and know them from then on."""
+        lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
+        with self._lock, _errors(self._file):
+            self._append(lines)
+            self._lines += len(events)
+            for event in events:
+                self._take(event)
+            if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
                 self._rewrite()
+
+    def _append(self, lines: bytes) -> None:
+        try:
+            if os.write(self._append_fd, lines) != len(lines):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError:
+            os.ftruncate(self._append_fd, self._size)
+            raise
+        self._size += len(lines)
+
+    def _known(self) -> tuple[Mapping[Any, _Event], ...]:
+        """All that is still to be known."""
+        return self._entries, self._placed, self._asked, self._drop_ins
 
     def _rewrite(self) -> None:
         """Put a file of only the live entries in the place of the old one."""
-        live = (_Header(FORMAT, self._boot_id, self.weights), *self._entries.values(), *self._placed.values())
-        lines = [msgspec.json.encode(one) for one in live]
+        header = _Header(FORMAT, self._boot_id, self.weights)
+        live = (event for known in self._known() for event in known.values())
+        lines = [msgspec.json.encode(one) for one in (header, *live)]
         content = b"".join(line + b"\n" for line in lines)
         new = Path(f"{self._file}.new")
         new.write_bytes(content)
@@ -270,6 +369,10 @@ class UndoRecord:
         self._append_fd, self._lines, self._size = descriptor, len(lines), len(content)
 
 
+def _existing(drop_ins: Mapping[str, _DropIn]) -> dict[str, _DropIn]:
+    return {path: made for path, made in drop_ins.items() if os.path.exists(path)}
+
+
 @contextlib.contextmanager
 def _errors(file: Path) -> Iterator[None]:
     """Any OSError within, as an UndoError about ``file``."""
@@ -279,140 +382,3 @@ def _errors(file: Path) -> Iterator[None]:
         raise UndoError(error.errno, "the undo record is in use by a running koord-qosd", str(file)) from error
     except OSError as error:
         raise UndoError(error.errno, f"undo record: {error.strerror}", str(file)) from error
-
-
-class Outcome(StrEnum):
-    """What became of one file."""
-
-    RESTORED = "restored"
-    ALREADY_BASE = "already base"
-    GONE = "gone"
-    FOREIGN = "foreign value left alone"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """One line of the report: ``before`` and ``after`` are what the file held, ``why`` explains failures.
-
-    Of a cgroup's tasks (row TASKS) they are names of resctrl groups, and ``path`` is the cgroup's directory.
-    """
-
-    target: Target
-    path: str
-    outcome: Outcome
-    base: Value
-    before: Value | None = None
-    after: Value | None = None
-    why: str = ""
-
-
-def planned(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
-    """What ``restore`` would do, one line per entry: RESTORED stands for "to be put back". Writes nothing."""
-    lines = {entry.target: _classify(writer, record, entry) for entry in record.entries}
-    chosen = [target for target, line in lines.items() if line.outcome is Outcome.RESTORED]
-    for along in (other for target in chosen for other in disturbed_by(target) if other in lines):
-        if lines[along].outcome in (Outcome.ALREADY_BASE, Outcome.FOREIGN):
-            lines[along] = replace(lines[along], outcome=Outcome.RESTORED)
-    return (*lines.values(), *(_of_tasks(writer, placed) for placed in record.placements))
-
-
-def restore(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
-    """Put every file that still holds a value of ours back to its base, in the kernel's order, then every task.
-
-    One line per entry.
-    What is put back, gone or foreign is forgotten; what failed stays in the record, so that it can be tried again.
-    Raises UndoError if the record cannot be written.
-    """
-    entries = {entry.target: entry for entry in record.entries}
-    lines = {line.target: line for line in planned(writer, record) if line.target.name != TASKS}
-    held = {target: line for target, line in lines.items() if line.outcome is Outcome.RESTORED}
-    wanted = {target: _attainable(writer, target, line.base) for target, line in held.items()}
-    refused: dict[Target, str] = {}
-    for step in order([Change(target, held[target].before, wanted[target]) for target in held], writer.version):
-        if why := _put_back(writer, record, step):
-            refused[step.target] = why
-    for target, line in held.items():
-        lines[target] = _verified(writer, record, entries[target], line, wanted[target], refused.get(target, ""))
-    for line in lines.values():
-        if line.outcome is not Outcome.FAILED:
-            record.forget(line.target)
-    return (*lines.values(), *(_move_back(writer, record, placed) for placed in record.placements))
-
-
-def _of_tasks(writer: Writer, placed: Placed) -> Restored:
-    """Where the tasks are now; RESTORED stands for "to be put back"."""
-    line = Restored(Target(placed.group, TASKS), placed.path, Outcome.GONE, placement.ROOT)
-    try:
-        tasks = placement.to_put_back(writer.tree, placed)
-    except (ReadError, ValueError) as error:
-        return replace(line, outcome=Outcome.FAILED, why=str(error))
-    if tasks is None:
-        return line
-    if not tasks:
-        return replace(line, outcome=Outcome.ALREADY_BASE, before=placement.ROOT, after=placement.ROOT)
-    held = ", ".join(placed.resctrl_groups)
-    return replace(line, outcome=Outcome.RESTORED, before=held, after=held, why=placement.count(len(tasks)))
-
-
-def _move_back(writer: Writer, record: UndoRecord, placed: Placed) -> Restored:
-    line = _of_tasks(writer, placed)
-    if line.outcome is Outcome.RESTORED:
-        moved = placement.move(writer, "", lambda: placement.to_put_back(writer.tree, placed) or ())
-        if not moved.settled:
-            why = str(moved.error or "new tasks keep appearing")
-            return replace(line, outcome=Outcome.FAILED, why=f"{placement.count(moved.tasks)} moved, then: {why}")
-        line = replace(line, after=placement.ROOT, why=placement.count(moved.tasks))
-    if line.outcome is not Outcome.FAILED:
-        record.displace(placed.group)
-    return line
-
-
-def _classify(writer: Writer, record: UndoRecord, entry: Entry) -> Restored:
-    """What the file holds now, seen alone; RESTORED stands for "to be put back"."""
-    try:
-        found = writer.look(entry.target)
-    except (ReadError, files.ParseError) as error:
-        return Restored(entry.target, entry.path, Outcome.FAILED, entry.base, why=str(error))
-    if found is None or record.entry_for(entry.target, found) is None:
-        return Restored(entry.target, entry.path, Outcome.GONE, entry.base)
-    if record.is_base(entry, found.value):
-        outcome = Outcome.ALREADY_BASE
-    else:
-        outcome = Outcome.RESTORED if record.is_ours(entry, found.value) else Outcome.FOREIGN
-    return Restored(entry.target, entry.path, outcome, entry.base, found.value, found.value)
-
-
-def _attainable(writer: Writer, target: Target, base: Value) -> Value:
-    try:
-        return writer.attainable(target, base)
-    except (ReadError, files.ParseError):
-        return base
-
-
-def _put_back(writer: Writer, record: UndoRecord, step: Step) -> str:
-    """One write, remembered first; why it failed, or ""."""
-    try:
-        for target, value in [*((other, None) for other in disturbed_by(step.target)), (step.target, step.value)]:
-            found = writer.look(target)
-            if found is not None and record.entry_for(target, found) is not None:
-                record.remember(target, found, value)
-        writer.write(step.target, step.value)
-    except (WriteError, ReadError, files.ParseError, files.ValueRefused) as error:
-        return str(error)
-    return ""
-
-
-def _verified(
-    writer: Writer, record: UndoRecord, entry: Entry, line: Restored, wanted: Value, refused: str
-) -> Restored:
-    """The file's last line of the report, from what it holds after all writes."""
-    now = _classify(writer, record, entry)
-    if now.outcome in (Outcome.GONE, Outcome.FAILED):
-        return replace(now, before=line.before)
-    if now.outcome is Outcome.ALREADY_BASE:
-        return replace(now, outcome=Outcome.RESTORED, before=line.before)
-    if wanted != entry.base and now.after == wanted:
-        why = f"its CPU set cannot be emptied while it has processes; it was given all, {wanted}"
-        return replace(now, outcome=Outcome.RESTORED, before=line.before, why=why)
-    return replace(now, outcome=Outcome.FAILED, before=line.before, why=refused or f"holds {now.after!r} afterwards")

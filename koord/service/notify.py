@@ -1,8 +1,9 @@
 """The process's side of systemd's notification protocol (sd_notify(3)), without libsystemd.
 
-Invariant: telling the service manager never stops the work. Without ``NOTIFY_SOCKET`` every call is a no-op that
-returns False; a message that cannot be sent is logged and returns False too. Only a malformed environment raises
-(``NotifyEnvironmentError``, naming variable and value), once, at start.
+Invariant: telling the service manager never stops the work, and a process that is out of descriptors still tells it
+(the watchdog would end it otherwise). Without ``NOTIFY_SOCKET`` every call is a no-op that returns False; a message
+that cannot be sent is logged and returns False too. Only a malformed environment raises (``NotifyEnvironmentError``,
+naming variable and value), once, at start.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import array
 import logging
 import socket
 import time
+import weakref
 from collections.abc import Mapping, MutableMapping, Sequence
 
 log = logging.getLogger("koord.service.notify")
@@ -28,7 +30,7 @@ class NotifyEnvironmentError(ValueError):
 
 
 class Notifier:
-    """Sends state changes to the socket in ``NOTIFY_SOCKET``.
+    """Sends state changes to the socket in ``NOTIFY_SOCKET``, from one socket that it opens at the first of them.
 
     ``address`` is that variable's value: an absolute path, or ``@name`` for the abstract namespace; None or ""
     means that no manager is listening.
@@ -36,6 +38,7 @@ class Notifier:
 
     def __init__(self, address: str | None) -> None:
         self._address = _socket_address(address) if address else None
+        self._sender: socket.socket | None = None
 
     @property
     def enabled(self) -> bool:
@@ -48,13 +51,17 @@ class Notifier:
         ancillary = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds).tobytes())] if fds else []
         flags = socket.MSG_NOSIGNAL | socket.MSG_DONTWAIT  # a manager whose queue is full must not stop the loop
         try:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sender:
-                sender.connect(self._address)
-                sender.sendmsg(["\n".join(assignments).encode()], ancillary, flags)
+            self._opened().sendmsg(["\n".join(assignments).encode()], ancillary, flags, self._address)
         except OSError as error:
             log.warning("service manager not notified of %s: %s", assignments[0], error)
             return False
         return True
+
+    def _opened(self) -> socket.socket:
+        if self._sender is None:
+            self._sender = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC)
+            weakref.finalize(self, self._sender.close)
+        return self._sender
 
     def ready(self, status: str = "", main_pid: int | None = None) -> bool:
         """The service is up. ``main_pid`` names the main process when a successor has taken over."""

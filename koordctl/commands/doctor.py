@@ -13,9 +13,6 @@ from koordctl.exits import EPILOG, FAILED, OK
 if TYPE_CHECKING:
     from koord.host.doctor.facts import DaemonFacts
 
-_RUNTIME_TIMEOUT_S = 2.0
-_VERSION = "/runtime.v1.RuntimeService/Version"
-
 
 @click.command(epilog=EPILOG)
 @click.option(
@@ -32,35 +29,27 @@ _VERSION = "/runtime.v1.RuntimeService/Version"
 @options.output()
 @options.daemon
 def doctor(root: Path, offline: bool, runtime: str, output: str, socket: str, timeout_s: float) -> int:
-    """Check every assumption: one line each, and what to do about it. Ends with 4 if something fails."""
+    """Check every assumption: one line each, and what to do about it.
+
+    Then why Koord must not be installed here, if so. Ends with 4 if something fails, or if Koord cannot be installed
+    and does not run.
+    """
     from koord.host.doctor.checks import examine  # noqa: PLC0415
-    from koord.host.doctor.collect import collect  # noqa: PLC0415
+    from koord.host.doctor.preflight import blockers  # noqa: PLC0415
+    from koordctl.nodefacts import gather  # noqa: PLC0415
     from koordctl.views import doctor as view  # noqa: PLC0415
 
-    daemon, says = (None, "not asked (--offline)") if offline else _daemon(socket, timeout_s)
-    ask = (lambda path: None) if offline else ask_runtime
-    findings = examine(collect(root, ask, runtime_socket=runtime, daemon=daemon, daemon_says=says))
+    daemon = (None, "not asked (--offline)") if offline else _daemon(socket, timeout_s)
+    facts = gather(root, offline, runtime, daemon)
+    findings, reasons = examine(facts), blockers(facts)
     if output == "table":
-        click.echo(view.table(findings))
+        click.echo(view.table(findings, reasons, recorded=facts.recorded))
     else:
         from koordctl.output import render  # noqa: PLC0415
 
-        click.echo(render({"findings": [view.plain(each) for each in findings]}, output))
-    return FAILED if view.failed(findings) else OK
-
-
-def ask_runtime(socket: str) -> tuple[str, str] | None:
-    """Name and version of the runtime that listens on ``socket``; None if it does not answer."""
-    from koord.http2 import blocking  # noqa: PLC0415
-    from koord.http2.grpc import UnaryError  # noqa: PLC0415
-    from koord.pb.cri import api_pb2 as cri  # noqa: PLC0415
-
-    try:
-        answer = blocking.call(socket, _VERSION, cri.VersionRequest().SerializeToString(), _RUNTIME_TIMEOUT_S)
-    except UnaryError:
-        return None
-    version = cri.VersionResponse.FromString(answer)
-    return version.runtime_name, version.runtime_version
+        click.echo(render(view.plain(findings, reasons, recorded=facts.recorded), output))
+    refused = bool(reasons) and facts.daemon is None
+    return FAILED if view.failed(findings) or refused else OK
 
 
 def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:

@@ -1,4 +1,4 @@
-"""``koordctl restore``: put this node's kernel files back without the daemon.
+"""``koordctl restore``: put this node back as it was before Koord, without the daemon.
 
 The undo record is locked by a running koord-qosd, so the two never write at once; there is no way to force it.
 """
@@ -6,8 +6,6 @@ The undo record is locked by a running koord-qosd, so the two never write at onc
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,8 +15,7 @@ from koordctl import options
 from koordctl.exits import EPILOG, FAILED, OK, Failed, Refused
 
 if TYPE_CHECKING:
-    from koord.host.cgroup import Tree
-    from koord.host.undo import Restored
+    from koordctl.restoring import Report, Restoration
 
 UNDO_FILE = Path("/run/koord/undo.jsonl")
 
@@ -50,71 +47,76 @@ UNDO_FILE = Path("/run/koord/undo.jsonl")
     type=click.Choice(["linear", "quadratic"]),
     help="How this node's runtime maps CPU shares to cpu.weight (cgroup v2); else as the record says.",
 )
+@click.option(
+    "--runtime",
+    type=click.Path(path_type=Path),
+    default=Path("/run/containerd/containerd.sock"),
+    show_default=True,
+    help="CRI socket of the container runtime itself, which keeps what it made containers with.",
+)
 @click.option("--dry-run", is_flag=True, help="Show what would be put back, and stop.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @options.output()
 def restore(
-    undo_file: Path, root: Path, cgroup_root: Path, weights: str | None, dry_run: bool, yes: bool, output: str
+    undo_file: Path,
+    root: Path,
+    cgroup_root: Path,
+    weights: str | None,
+    runtime: Path,
+    dry_run: bool,
+    yes: bool,
+    output: str,
 ) -> int:
-    """Give every kernel file that Koord holds its last foreign value. Stop koord-qosd first.
+    """Give every kernel file that Koord holds its last foreign value, and every container that the runtime made by an
+    edited request what kubelet had asked for. Stop koord-qosd first.
 
     What is to be done is shown first; nothing is written without a yes.
     """
-    from koord.host import undo  # noqa: PLC0415
+    from koord.host.undo import UndoError  # noqa: PLC0415
     from koord.host.weights import Weights  # noqa: PLC0415
-    from koord.host.writer import Writer  # noqa: PLC0415
-    from koordctl.views import restore as view  # noqa: PLC0415
+    from koordctl import restoring  # noqa: PLC0415
 
     if not undo_file.exists():
         raise Refused(f"no undo record at {undo_file}: Koord holds no file since the last boot. Another: --undo-file.")
-    boot_id = root / "proc/sys/kernel/random/boot_id"
-    if not _text(boot_id):  # of another boot, the record would be emptied
-        raise Refused(f"{boot_id} cannot be read, so nobody knows whether the record is of this boot. Another: --root.")
-    writer = Writer(_tree(root, cgroup_root))
+    by = Weights(weights) if weights else None
     try:
-        with undo.UndoRecord(undo_file, _text(boot_id).strip()) as record:
-            writer.weights = Weights(weights) if weights else record.weights or writer.weights
-            for problem in record.problems:
-                click.echo(f"warning: {problem}", err=True)
-            lines = undo.planned(writer, record)
-            wanted = [line for line in lines if line.outcome is undo.Outcome.RESTORED]
-            if dry_run or not wanted:
-                _show(view.PLAN, lines, output)
-                return OK
-            if not yes:
-                click.echo(view.table(view.PLAN, lines), err=output != "table")
-                click.confirm(f"Write {len(wanted)} values?", abort=True, err=True)
-            done = undo.restore(writer, record)
-    except undo.UndoError as error:
+        with restoring.opened(undo_file, runtime, root=root, cgroup_root=cgroup_root, weights=by) as node:
+            return _restore(node, dry_run, yes, output)
+    except restoring.UnknownBoot as error:
+        raise Refused(f"{error}, so nobody knows whether the record is of this boot. Another: --root.") from error
+    except UndoError as error:
         raise Failed(f"{error.filename}: {error.strerror}{_hint(error)}") from error
-    _show(view.DONE, done, output)
-    return FAILED if any(line.outcome is undo.Outcome.FAILED for line in done) else OK
 
 
-def _show(header: tuple[str, ...], lines: Sequence[Restored], output: str) -> None:
+def _restore(node: Restoration, dry_run: bool, yes: bool, output: str) -> int:
+    from koordctl.views import restore as view  # noqa: PLC0415
+
+    plan = node.planned()
+    for problem in plan.problems:
+        click.echo(f"warning: {problem}", err=True)
+    if dry_run:
+        _show(plan, output, planned=True)
+        return OK
+    if plan.to_do and not yes:
+        click.echo(view.table(plan, planned=True), err=output != "table")
+        click.confirm(f"Put back {plan.to_do} values?", abort=True, err=True)
+    done = node.restore()
+    _show(done, output, planned=False)
+    for failure in done.failures:
+        click.echo(f"not put back: {failure}", err=True)
+    return FAILED if done.failures else OK
+
+
+def _show(report: Report, output: str, planned: bool) -> None:
     from koordctl.views import restore as view  # noqa: PLC0415
 
     if output == "table":
-        click.echo(view.table(header, lines))
+        click.echo(view.table(report, planned))
         return
     from koordctl.output import render  # noqa: PLC0415
 
-    click.echo(render({"files": [view.plain(line) for line in lines]}, output))
-
-
-def _tree(root: Path, cgroup_root: Path) -> Tree:
-    from koord.host import cgroup  # noqa: PLC0415
-
-    tree = cgroup.detect(root / f"{cgroup_root}".lstrip("/"), _text(root / "proc/self/mountinfo"))
-    return replace(tree, proc=root / "proc", sys=root / "sys", resctrl=root / "sys/fs/resctrl")
+    click.echo(render(view.plain(report), output))
 
 
 def _hint(error: OSError) -> str:
     return ": stop it first (systemctl stop koord-qosd)" if error.errno == errno.EAGAIN else ""
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

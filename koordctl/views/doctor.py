@@ -8,21 +8,40 @@ from collections.abc import Sequence
 from koord.host.doctor.finding import Finding, Status
 from koordctl.table import align
 
+_RECORDED = "recorded: these are the files of another node, or of another time"
 
-def table(findings: Sequence[Finding]) -> str:
-    """One line per check, and a line of sums."""
+
+def table(findings: Sequence[Finding], reasons: Sequence[Finding] = (), *, recorded: bool = False) -> str:
+    """One line per check, a line of sums, and why Koord must not be installed; ``recorded`` is said first."""
     rows = [(each.status.upper() if _bad(each) else each.status, each.check, _said(each)) for each in findings]
-    return f"{align(('STATUS', 'CHECK', 'FOUND'), rows)}\n\n{_sums(findings)}"
+    parts = [align(("STATUS", "CHECK", "FOUND"), rows), _sums(findings), _installation(findings, reasons)]
+    return "\n\n".join([_RECORDED, *parts] if recorded else parts)
 
 
-def plain(finding: Finding) -> dict[str, str]:
-    """One finding for programs."""
+def plain(findings: Sequence[Finding], reasons: Sequence[Finding], *, recorded: bool) -> dict[str, object]:
+    """All of it for programs."""
+    return {
+        "source": "recorded" if recorded else "live",
+        "findings": [_plain(each) for each in findings],
+        "blockers": [_plain(each) for each in reasons],
+    }
+
+
+def _plain(finding: Finding) -> dict[str, str]:
     return {
         "check": finding.check,
         "status": str(finding.status),
         "sentence": finding.sentence,
         "remedy": finding.remedy,
     }
+
+
+def _installation(findings: Sequence[Finding], reasons: Sequence[Finding]) -> str:
+    """What the table says already is only named again."""
+    if not reasons:
+        return "installation: possible"
+    lines = [f"  {each.check}: {'see above' if each in findings else _said(each)}" for each in reasons]
+    return "\n".join(("installation: refused", *lines))
 
 
 def failed(findings: Sequence[Finding]) -> bool:

@@ -75,7 +75,8 @@ def _holds(file: inspect.ExplainedFile) -> str:
         before = f", before that {_text(file, file.before)}" if file.HasField("before") else ""
         parts.append(f"written {age(file.age_s)} ago{before}")
     if file.HasField("base"):
-        parts.append(f"base {_text(file, file.base)}")
+        origin = f" ({file.base_from})" if file.base_from else ""
+        parts.append(f"base {_text(file, file.base)}{origin}")
     if file.HasField("actual") and file.HasField("result") and file.actual != file.result:
         parts.append(f"DIFFERS from {_text(file, file.result)}")
     return "; ".join(parts)

@@ -1,36 +1,52 @@
-"""What restoring will do, or did, file by file."""
+"""What restoring will do, or did: file by file, then container by container at the runtime."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from koord.host.files import Value
-from koord.host.undo import Outcome, Restored
+from koord.host.restoring import Outcome, Restored
+from koordctl.restoring import Report, Spec
 from koordctl.table import align
 from koordctl.views.values import NONE
 
-PLAN = ("FILE", "HOLDS", "BASE", "TO DO")
-DONE = ("FILE", "HELD", "BASE", "DONE")
+_PLAN = ("FILE", "HOLDS", "BASE", "TO DO")
+_DONE = ("FILE", "HELD", "BASE", "DONE")
 _TO_DO = {Outcome.RESTORED: "put back", Outcome.ALREADY_BASE: "nothing", Outcome.GONE: "nothing: gone"}
 
 
-def table(header: tuple[str, ...], lines: Sequence[Restored]) -> str:
-    """One line per file; ``header`` is PLAN or DONE."""
-    if not lines:
+def table(report: Report, planned: bool) -> str:
+    """One line per file; a second table for containers if the runtime made any of them with values of ours."""
+    if not report.files and not report.specs:
         return "Koord holds no file."
-    return align(header, [_row(line, header is PLAN) for line in lines])
+    parts = []
+    if report.files:
+        rows = [(line.path, _text(line.before), _text(line.base), _outcome(line, planned)) for line in report.files]
+        parts.append(align(_PLAN if planned else _DONE, rows))
+    if report.specs:
+        header = ("CONTAINER, AT THE RUNTIME", "TO DO" if planned else "DONE")
+        parts.append(align(header, [(one.container, _outcome(one, planned)) for one in report.specs]))
+    return "\n\n".join(parts)
 
 
-def plain(line: Restored) -> dict[str, Any]:
-    """One file for programs."""
+def plain(report: Report) -> dict[str, Any]:
+    """The report for programs."""
+    found: dict[str, Any] = {"files": [_plain(line) for line in report.files]}
+    if report.specs:
+        found["containers"] = [
+            {"container": one.container, "outcome": str(one.outcome), "why": one.why} for one in report.specs
+        ]
+    return found
+
+
+def _plain(line: Restored) -> dict[str, Any]:
     found = {"path": line.path, "group": line.target.group, "name": line.target.name, "outcome": str(line.outcome)}
     return {**found, "base": line.base, "before": line.before, "after": line.after, "why": line.why}
 
 
-def _row(line: Restored, planned: bool) -> tuple[str, ...]:
+def _outcome(line: Restored | Spec, planned: bool) -> str:
     outcome = _TO_DO.get(line.outcome, str(line.outcome)) if planned else str(line.outcome)
-    return line.path, _text(line.before), _text(line.base), f"{outcome}: {line.why}" if line.why else outcome
+    return f"{outcome}: {line.why}" if line.why else outcome
 
 
 def _text(value: Value | None) -> str:

@@ -1,6 +1,7 @@
 """The one actuator: plans a tick's writes, carries them out, and knows which files Koord holds.
 
 A write is remembered in the undo record before it is made, read back after it, and told to the journal with its result.
+A file that holds what the runtime was given for it at the container's creation is held as if it had been written here.
 Invariants: nothing is written that ``plan`` did not show; a file whose undo record cannot be kept is not written; what
 this process holds is what the record would put back. Stopping writes nothing; the next start takes over what the record
 tells of, and its first tick looks at all of it. Nothing that the kernel or another writer does raises here.
@@ -12,20 +13,23 @@ import contextlib
 import errno
 import logging
 import mmap
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from koord.host import files
+from koord.host.asked import Given
 from koord.host.cgroup import ReadError
 from koord.host.files import ParseError, Target, Value, ValueRefused
 from koord.host.order import disturbed_by
+from koord.host.systemd_units import Told
 from koord.host.undo import Entry as UndoEntry
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Found, Unsupported, Vanished, WriteError, Writer
 from qosd.act.agenda import Agenda
 from qosd.act.composition import Composed
+from qosd.act.created import Created
 from qosd.act.holding import Holding, Verdict
 from qosd.act.journal import Entry
 from qosd.act.mover import Mover
@@ -43,11 +47,14 @@ from qosd.act.plan import (
     Plan,
     PlannedWrite,
     Result,
+    Taken,
 )
 from qosd.act.planner import Held, Planner
 from qosd.act.retry import Retry, backoff_ns
+from qosd.act.telling import Telling, Units
 from qosd.act.unchanged import Unchanged
 from qosd.decide.frame import Decisions
+from qosd.snapshot import PodView
 
 EARLIER_RUN = "an earlier run"
 _T = TypeVar("_T")
@@ -67,6 +74,7 @@ class StalePlan(ValueError):
 class Actuator:
     """Writes to the tree of ``writer``. ``owners``: who may speak on which row. One thread at a time.
 
+    ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
     ``refusals``: how many opinions were refused since the start; ``refused``: those that are refused now.
     """
 
@@ -77,13 +85,19 @@ class Actuator:
         journal: Recorder,
         owners: Mapping[str, Line] = OWNERS,
         page_bytes: int = mmap.PAGESIZE,
+        units: Units | None = None,
     ) -> None:
         self._writer, self._undo, self._journal = writer, undo, journal
         self._held = Held({entry.target: _adopted(entry) for entry in undo.entries})
         self._agenda = Agenda({target: holding.path for target, holding in self._held.holdings.items()})
         self._unchanged = Unchanged()
-        self._planner = Planner(writer, undo, owners, page_bytes, self._held, self._agenda.retries, self._unchanged)
+        self._created = Created(undo)
+        self._planner = Planner(
+            writer, undo, owners, page_bytes, self._held, self._agenda.retries, self._unchanged, self._created
+        )
         self._mover = Mover(writer, undo, journal)
+        self._telling = Telling(units, self._held.holdings)
+        self._not_taken: set[Target] = set()
         self._edition = 0
         self._decisions: Decisions | None = None
         self._refused: dict[Target, tuple[tuple[str, str], ...]] = {}
@@ -110,13 +124,30 @@ class Actuator:
         return dict(self._agenda.retries)
 
     @property
+    def untold(self) -> str:
+        """Why systemd does not know some values that are held; "" if it knows them all."""
+        return self._telling.problem
+
+    @property
     def placed(self) -> Mapping[str, str]:
         """The resctrl group in which the tasks of each cgroup are kept now."""
         return self._mover.placed
 
+    def given(self, target: Target) -> Given | None:
+        """What was asked and given of a file when the runtime was told of its container; None: nothing else than asked.
+
+        From any thread.
+        """
+        found = self._created.find(target)
+        return None if found is None else found[1]
+
     def composed(self, target: Target) -> Composed | None:
         """What the newest executed decisions come to for ``target``; None if nobody has an opinion."""
         return None if self._decisions is None else self._planner.composed(target, self._decisions)
+
+    def follow(self, pods: tuple[PodView, ...], monotonic_ns: int) -> None:
+        """These are all pods now: which cgroup is which container's, for what was asked for it."""
+        self._created.follow(pods, monotonic_ns)
 
     def touched(self, path: str) -> None:
         """Somebody wrote the file at ``path``: the next tick looks at it. From any thread."""
@@ -141,8 +172,11 @@ class Actuator:
             raise StalePlan(f"made from state {plan.edition}, which is {self._edition} by now")
         self._edition += 1
         self._decisions = plan.decisions
+        before = set(self._held.holdings)
+        self._not_taken = {target for target, taken in plan.taken.items() if not self._take_over(target, taken)}
         for target, verdict in plan.verdicts.items():
-            self._settle(target, verdict)
+            if target not in self._not_taken:
+                self._settle(target, verdict)
         for target, refused in plan.refused.items():
             self._note_refused(target, refused)
         for target, retry in plan.retries.items():
@@ -151,6 +185,10 @@ class Actuator:
             self._say(plan, notice)
             self._tell(plan.decisions, notice, notice.result, notice.why)
         outcomes = tuple(self._carry_out(plan, write) for write in plan.writes)
+        written = {outcome.write.target for outcome in outcomes if outcome.result == DONE}
+        told = self._tell_systemd(plan.decisions, written | (before - self._held.holdings.keys()))
+        for outcome in outcomes:
+            self._tell(plan.decisions, outcome.write, outcome.result, _said(outcome, told.get(outcome.write.target)))
         self._agenda.commit(plan.decisions, plan.due, plan.verdicts)
         self._unchanged.replace(plan.looks)
         self._agenda.settle()
@@ -163,6 +201,18 @@ class Actuator:
         level = logging.WARNING if is_new and notice.result in (UNREADABLE, YIELDED) else logging.DEBUG
         _log.log(level, "%s: %s: %s", notice.path, notice.result, notice.why)
 
+    def _take_over(self, target: Target, taken: Taken) -> bool:
+        """Note what to put back of a file that the runtime wrote for us; False if it cannot be noted."""
+        try:
+            if taken.base is None:
+                self._undo.settle(target, taken.which, taken.given)
+            else:
+                self._undo.take_over(target, taken.found, taken.base, taken.which, taken.given)
+        except UndoError as error:
+            _log.warning("%s/%s is not taken over: %s", target.group, target.name, error)
+            return False
+        return True
+
     def _settle(self, target: Target, verdict: Verdict) -> None:
         """The state of a file as it is without the writes."""
         if verdict.new_base:
@@ -173,7 +223,11 @@ class Actuator:
             self._agenda.leave(target)
             return
         self._agenda.follow(target, verdict.found.path)
-        if verdict.holding is not None and not verdict.holding.adopted:
+        if verdict.holding is None:
+            return
+        if verdict.holding.adopted:
+            self._agenda.unclaimed(target)
+        else:
             self._agenda.claimed(target)
 
     def _note_refused(self, target: Target, refused: tuple[tuple[str, str], ...]) -> None:
@@ -200,12 +254,13 @@ class Actuator:
             self._agenda.put_off(write.target, Retry(desired, failures, due_ns, detail))
             level = logging.DEBUG if result == VANISHED else logging.WARNING
             _log.log(level, "%s <- %s: %s: %s", write.path, write.after, result, detail)
-        self._tell(plan.decisions, write, result, f"{write.why}: {detail}" if detail else write.why)
         return Outcome(write, result, detail)
 
     def _attempt(self, plan: Plan, write: PlannedWrite, verdict: Verdict) -> tuple[str, str]:
         """One write: result and detail."""
         target = write.target
+        if target in self._not_taken:
+            return REFUSED, "not written, because what kubelet asked for cannot be noted as its base"
         try:
             base = self._remember(plan, write, verdict)
             self._writer.write(target, write.after)
@@ -270,6 +325,15 @@ class Actuator:
             self._agenda.claimed(target)
         return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {found.value!s}")
 
+    def _tell_systemd(self, decisions: Decisions, changed: Collection[Target]) -> Mapping[Target, Told]:
+        """Tell systemd of what was written and freed; what it keeps instead of a value of ours is ours as well."""
+        told = self._telling.after(changed, self._held.holdings, decisions.monotonic_ns)
+        for target, one in told.items():
+            holding = self._held.holdings.get(target)
+            if holding is not None and holding.kept != one.kept:
+                self._held.holdings[target] = replace(holding, kept=one.kept)
+        return told
+
     def _drop(self, target: Target) -> None:
         """The file is free, or no more."""
         self._held.holdings.pop(target, None)
@@ -321,6 +385,12 @@ def _adopted(entry: UndoEntry) -> Holding:
         follows=ours is None,
         adopted=True,
     )
+
+
+def _said(outcome: Outcome, told: Told | None) -> str:
+    """What the journal says of a write: why it was made, how it went, and whether systemd knows."""
+    why = f"{outcome.write.why}: {outcome.detail}" if outcome.detail else outcome.write.why
+    return f"{why}; {told.sentence}" if told is not None and outcome.write.final and outcome.result == DONE else why
 
 
 def _put(known: dict[Target, _T], target: Target, value: _T | None) -> None:

@@ -16,12 +16,14 @@ from itertools import islice
 import msgspec
 
 from koord.host.files import Target
-from koord.host.order import IDLE, SHARES
+from koord.host.order import IDLE, MEMORY, SHARES, SWAP
 from qosd.act.retry import Retry
 from qosd.decide.decision import Cap, Opinion, Scale, Set
 from qosd.decide.frame import NO_OPINIONS, Decisions, Opinions
 
 RECHECK_S = 50.0
+SWAPS = (SWAP, "memory.swap.max")
+"""Which of them there is depends on the cgroup version."""
 _MAX_TOUCHED = 16_384
 """Touches kept between two ticks; what is beyond is found by the recheck."""
 _S = 1_000_000_000
@@ -85,6 +87,10 @@ class Agenda:
     def claimed(self, target: Target) -> None:
         """A strategy of this run has spoken of ``target``."""
         self._adopted.discard(target)
+
+    def unclaimed(self, target: Target) -> None:
+        """Not before one more strategy has decided."""
+        self._adopted.add(target)
 
     def peek(self, decisions: Decisions) -> Due:
         """What is to be looked at now."""
@@ -173,13 +179,19 @@ def _effect(opinion: Opinion) -> tuple[type[Opinion], object]:
 
 
 def with_partners(targets: Iterable[Target]) -> dict[Target, None]:
-    """Where ``cpu.idle`` or the shares of a group are looked at, both are, the shares last."""
+    """Where one file of a group follows another, both are looked at, the one that follows last.
+
+    The shares follow ``cpu.idle``, and the limits of swap that of memory.
+    """
     ordered: dict[Target, None] = {}
-    shares: dict[Target, None] = {}
+    last: dict[Target, None] = {}
     for target in targets:
         if target.name in (IDLE, SHARES):
             ordered[Target(target.group, IDLE)] = None
-            shares[Target(target.group, SHARES)] = None
+            last[Target(target.group, SHARES)] = None
+        elif target.name == MEMORY or target.name in SWAPS:
+            ordered[Target(target.group, MEMORY)] = None
+            last.update((Target(target.group, name), None) for name in SWAPS)
         else:
             ordered[target] = None
-    return ordered | shares
+    return ordered | last

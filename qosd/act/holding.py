@@ -38,7 +38,7 @@ class Holding(msgspec.Struct, frozen=True):
     """A held file; ``ours`` is what Koord wrote or found there, ``since_ns`` since when (monotonic; 0 = not known).
 
     ``follows``: its value changes with another file's, and may be anything. ``adopted``: an earlier run left it, and
-    no strategy of this one has spoken of it yet.
+    no strategy of this one has spoken of it yet. ``kept``: what systemd makes of ``ours``, where that differs.
     """
 
     path: str
@@ -53,6 +53,7 @@ class Holding(msgspec.Struct, frozen=True):
     put_right_ns: int = 0
     follows: bool = False
     adopted: bool = False
+    kept: Value | None = None
 
     def is_of(self, found: Found) -> bool:
         """Is it this very file?"""
@@ -111,9 +112,13 @@ def judge(case: Case) -> Verdict:
         holding = None
     if case.contested is not None and (case.contested.path, case.contested.inode) == (found.path, found.inode):
         return _of_contested(case, found, case.contested)
-    if holding is not None and not holding.follows and not case.same(holding.ours, found.value):
+    if holding is not None and not holding.follows and not _is_ours(case, holding, found):
         return _of_foreign(case, found, holding)
     return _of_ours(case, found, holding)
+
+
+def _is_ours(case: Case, holding: Holding, found: Found) -> bool:
+    return case.same(holding.ours, found.value) or found.value == holding.kept
 
 
 def _of_ours(case: Case, found: Found, holding: Holding | None) -> Verdict:
@@ -197,6 +202,7 @@ def _claim(case: Case, found: Found, composed: Composed, holding: Holding | None
         case.heard,
         0 if holding is None else holding.put_right,
         0 if holding is None else holding.put_right_ns,
+        kept=None if holding is None else holding.kept,
     )
 
 

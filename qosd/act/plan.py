@@ -12,7 +12,9 @@ from types import MappingProxyType
 import msgspec
 
 from koord.host import placement
+from koord.host.asked import Given, Which
 from koord.host.files import Target, Value
+from koord.host.writer import Found
 from koord.model.formulas import Inputs
 from qosd.act.agenda import Due
 from qosd.act.holding import Verdict
@@ -23,16 +25,18 @@ from qosd.decide.frame import Decisions
 
 _NO_INPUTS: Inputs = MappingProxyType({})
 
-DONE, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN = (
+DONE, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
     "done",
     "vanished",
     "unsupported",
     "refused",
     "yielded",
     "foreign",
+    "adopted",
 )
 """Results in the journal. A write that the kernel refused is ``failed`` with its errno. Of these only ``done`` and
-``failed …`` are writes that took place; ``foreign`` tells of someone else's (``after`` is what they wrote)."""
+``failed …`` are writes that took place; ``foreign`` tells of someone else's (``after`` is what they wrote), ``adopted``
+of the runtime's, which wrote a value of ours (``before`` is what kubelet asked for)."""
 FAILED, UNREADABLE = "failed", "unreadable"
 
 
@@ -64,6 +68,18 @@ class Notice(msgspec.Struct, frozen=True):
     pod: str = ""
 
 
+class Taken(msgspec.Struct, frozen=True):
+    """A container's file that was looked at with its asked value in mind.
+
+    ``base``: what to put back of it from now on; None = it holds another value than the runtime was given.
+    """
+
+    which: Which
+    given: Given
+    found: Found
+    base: Value | None
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The writes, in order; ``notices``: what else the journal will say. The rest is for whoever executes it."""
 
@@ -80,6 +96,8 @@ class Plan(msgspec.Struct, frozen=True):
     """What to note of files that nothing is written to; None: nothing is in the way any more."""
     refused: Mapping[Target, tuple[tuple[str, str], ...]]
     """Opinions left out on the files looked at: (strategy, why)."""
+    taken: Mapping[Target, Taken] = MappingProxyType({})
+    """What the runtime wrote for us, to be noted before anything is written."""
     moves: Moves = Moves()
     """Of tasks between resctrl groups, after the writes."""
 

@@ -12,21 +12,24 @@ from dataclasses import dataclass, field
 from msgspec.structs import replace
 
 from koord.host import files
+from koord.host.asked import News, base_of
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
-from koord.host.order import IDLE, SHARES, Change, Step, order
+from koord.host.order import IDLE, MEMORY, SHARES, Change, Step, order
 from koord.host.undo import UndoRecord
 from koord.host.writer import Found, Writer
-from qosd.act.agenda import Due, with_partners
+from qosd.act.agenda import SWAPS, Due, with_partners
 from qosd.act.composition import Composed, compose
+from qosd.act.created import Created
 from qosd.act.holding import Case, Contested, Holding, Verdict, judge, judge_shares
 from qosd.act.ownership import Hearing, Line, hear
-from qosd.act.plan import FOREIGN, UNREADABLE, UNSUPPORTED, YIELDED, Notice, Plan, PlannedWrite
+from qosd.act.plan import ADOPTED, FOREIGN, UNREADABLE, UNSUPPORTED, YIELDED, Notice, Plan, PlannedWrite, Taken
 from qosd.act.retry import Retry, backoff_ns
 from qosd.act.unchanged import Unchanged, look_at
 from qosd.decide.decision import Release
 from qosd.decide.frame import Decisions, State
 
+THE_RUNTIME = "the runtime"
 _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
 
 
@@ -39,7 +42,7 @@ class Held:
 
 
 class Planner:
-    """Plans for one tree; ``held``, ``retries`` and ``unchanged`` are the actuator's own, looked at only."""
+    """Plans for one tree; ``held``, ``retries``, ``unchanged``, ``created`` are the actuator's own, looked at only."""
 
     def __init__(
         self,
@@ -50,8 +53,9 @@ class Planner:
         held: Held,
         retries: Mapping[Target, Retry],
         unchanged: Unchanged,
+        created: Created,
     ) -> None:
-        self.writer, self.undo, self.owners = writer, undo, owners
+        self.writer, self.undo, self.owners, self.created = writer, undo, owners, created
         self.page_bytes, self.held, self.retries, self.unchanged = page_bytes, held, retries, unchanged
 
     def plan(self, decisions: Decisions, due: Due, edition: int) -> Plan:
@@ -59,8 +63,10 @@ class Planner:
         draft = _Draft(self, decisions)
         looks = {target: look_at(path) for target, path in due.seen.items()}
         new = [target for target, look in looks.items() if not self.unchanged.is_known(target, look)]
-        for target in with_partners((*due.changed, *new)):
-            draft.examine(target)
+        wanted = dict.fromkeys((*due.changed, *new, *self.created.due))
+        for target in with_partners(wanted):
+            if target.name not in SWAPS or target in wanted or self._is_ours(target):
+                draft.examine(target)
         return Plan(
             decisions,
             edition,
@@ -71,6 +77,7 @@ class Planner:
             draft.verdicts,
             draft.retries,
             draft.refused,
+            draft.taken,
         )
 
     def composed(self, target: Target, decisions: Decisions) -> Composed | None:
@@ -83,6 +90,9 @@ class Planner:
     def hearing(self, target: Target, decisions: Decisions, holding: Holding | None) -> Hearing:
         before, adopted = ((), False) if holding is None else (holding.heard, holding.adopted)
         return hear(target, decisions.turns, self.owners, before, adopted)
+
+    def _is_ours(self, target: Target) -> bool:
+        return target in self.held.holdings or self.created.find(target) is not None
 
     def attainable(self, target: Target, base: Value) -> Value:
         """The base, or what comes nearest; the base itself where the kernel does not tell: then the write may fail."""
@@ -105,6 +115,7 @@ class _Draft:
         self.notices: list[Notice] = []
         self.retries: dict[Target, Retry | None] = {}
         self.refused: dict[Target, tuple[tuple[str, str], ...]] = {}
+        self.taken: dict[Target, Taken] = {}
 
     def examine(self, target: Target) -> None:
         planner = self._planner
@@ -120,6 +131,8 @@ class _Draft:
         else:
             if found is not None:
                 holding = self._settled(target, holding, found)
+                holding = self._taken_over(target, row, holding, found)
+                hearing = planner.hearing(target, self._decisions, holding)
             self._judge(target, row, hearing, found, holding)
 
     def is_well(self, target: Target) -> bool:
@@ -137,13 +150,33 @@ class _Draft:
             return replace(holding, ours=found.value)
         return None
 
+    def _taken_over(self, target: Target, row: KernelFile, holding: Holding | None, found: Found) -> Holding | None:
+        """The holding of a file in which the runtime wrote what we gave it; else ``holding``."""
+        known, planner = self._planner.created.find(target), self._planner
+        if known is None or known[1].given == "" or target in planner.held.contested:
+            return holding
+        which, given = known
+        if holding is not None and not holding.is_of(found):
+            holding = None
+        if not planner.same(row, given.given, found.value):
+            if given.news is News.CREATED:
+                self.taken[target] = Taken(which, given, found, None)
+            return holding
+        if holding is not None and not given.news and planner.same(row, holding.ours, found.value):
+            return holding
+        base = base_of(given, None if holding is None else holding.base)
+        self.taken[target] = Taken(which, given, found, base)
+        if holding is not None:
+            return replace(holding, base=base, ours=found.value)
+        return Holding(found.path, found.inode, base, found.value, THE_RUNTIME, self._now_ns, adopted=True)
+
     def _judge(
         self, target: Target, row: KernelFile, hearing: Hearing, found: Found | None, holding: Holding | None
     ) -> None:
         planner, refused = self._planner, list(hearing.refused)
 
         def composed_from(base: Value | None) -> Composed:
-            return self._checked(row, compose(target.name, hearing.spoken, base))
+            return self._along(target, self._checked(row, compose(target.name, hearing.spoken, base)))
 
         case = Case(
             found,
@@ -186,6 +219,18 @@ class _Draft:
             return Composed(None, composed.who, composed.why, pod=composed.pod, kept=True, refused=refused)
         return composed
 
+    def _along(self, target: Target, composed: Composed) -> Composed:
+        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
+        if target.name not in SWAPS or composed.value is not None:
+            return composed
+        of_memory = self.verdicts.get(Target(target.group, MEMORY))
+        if of_memory is None:  # nobody can tell what becomes of it
+            return replace(composed, kept=True)
+        if of_memory.composed.value is None and not of_memory.composed.kept:
+            return composed
+        by, why = of_memory.composed, "the runtime made it for the memory limit"
+        return Composed(None, by.who, why, pod=by.pod, kept=True)
+
     def _held_back(self, target: Target, verdict: Verdict, outdated: bool) -> Verdict:
         """Without the write, while it is too early to try it again."""
         retry = self._planner.retries.get(target)
@@ -225,6 +270,13 @@ class _Draft:
 
     def _notice(self, target: Target, verdict: Verdict, holding: Holding | None) -> None:
         found, composed = verdict.found, verdict.composed
+        taken = self.taken.get(target)
+        if taken is not None and taken.base is not None:
+            who, why = composed.who or THE_RUNTIME, _why_taken(taken, holding)
+            after = taken.found.value
+            self.notices.append(
+                Notice(target, taken.found.path, taken.base, after, ADOPTED, who, why, pod=composed.pod)
+            )
         if found is None or holding is None:
             return
         if verdict.foreign:
@@ -282,6 +334,14 @@ class _Draft:
             if turn.name in spoke and turn.state is State.DISABLED
         ]
         return f"back to its base: {'; '.join(off) or composed.why}"
+
+
+def _why_taken(taken: Taken, holding: Holding | None) -> str:
+    if holding is None:
+        return f"set at creation by the runtime, asked {taken.given.asked}"
+    if taken.given.news:
+        return f"an update of the container was edited, asked {taken.given.asked}"
+    return "the runtime applied again what the container was made with"
 
 
 def _said(target: Target, path: str, result: str, composed: Composed, why: str, before: Value | None = None) -> Notice:

@@ -1,13 +1,14 @@
 """Which CPUs a container may use: those bound for it, its class's pool, or whatever kubelet sent.
 
-The decision table of node-qos §10.3 with the design's two changes: under kubelet's CPU manager ``static`` a pod
-without a QoS label keeps the set that kubelet sent; where the rules name a BE pool (all CPUs outside LSE), BE pods
-get it instead of the empty set, which means "the parent's". A pool that the rules leave out is no opinion.
-First match wins.
+The decision table of node-qos §10.3 with the design's changes: under kubelet's CPU manager ``static`` a pod without a
+QoS label keeps the set that kubelet sent, wherever the scheduler placed it, and nobody is bound to a CPU that kubelet
+gave exclusively; where the rules name a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set, which
+means "the parent's". A pool that the rules leave out is no opinion. First match wins.
 """
 
 from __future__ import annotations
 
+from koord.model import cpuset
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import UNLIMITED, Edit, Edits, Field
@@ -19,30 +20,44 @@ _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion
 def decide(pod: PodContext, rules: Rules) -> Edits:
     items = []
     of_sandbox = pod.stage is Stage.SANDBOX_CGROUP
-    choice = _cpus(pod, rules) if pod.is_container or of_sandbox else None
+    bound, why_bound = _bound(pod, rules)
+    choice = _cpus(pod, bound, why_bound, rules) if pod.is_container or of_sandbox else None
     if choice is not None:
         items.append(Edit(Field.CPUSET_CPUS, *choice))
-    if pod.bound_cpus and rules.node.unset_cpu_quota and not of_sandbox:
-        why = f"CPUs {pod.bound_cpus} are bound for it, so a CFS quota would only throttle"
+    if bound and rules.node.unset_cpu_quota and not of_sandbox:
+        why = f"CPUs {bound} are bound for it, so a CFS quota would only throttle"
         items.append(Edit(Field.CPU_QUOTA, UNLIMITED, why))
     return Edits(tuple(items))
 
 
-def _cpus(pod: PodContext, rules: Rules) -> _Choice:
-    static = rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC
-    if pod.bound_cpus:
-        return pod.bound_cpus, "bound by the scheduler (annotation resource-status)"
+def keeps_kubelets(pod: PodContext) -> bool:
+    """Does the pod, unless it is bound, stay on the CPUs that kubelet's CPU manager gives it under ``static``?"""
+    return not pod.is_free and pod.raw_qos not in (QoSClass.LS, QoSClass.BE)
+
+
+def _bound(pod: PodContext, rules: Rules) -> tuple[str, str]:
+    """The CPUs that the scheduler bound, as far as kubelet gave them to nobody else, and why; "" = none."""
+    why = "bound by the scheduler (annotation resource-status)"
+    if not pod.bound_cpus or not rules.node.kubelet_cpus:
+        return pod.bound_cpus, why
+    wanted = cpuset.parse(pod.bound_cpus)
+    taken = wanted & rules.node.kubelet_cpus
+    return str(wanted - taken), f"{why}, less {taken}, which kubelet gave exclusively" if taken else why
+
+
+def _cpus(pod: PodContext, bound: str, why_bound: str, rules: Rules) -> _Choice:
+    if bound:
+        return bound, why_bound
+    is_system = pod.raw_qos is QoSClass.SYSTEM and bool(rules.node.system_cpuset)
+    if rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC and keeps_kubelets(pod) and not is_system:
+        return None
     placed = _numa_pool(pod, rules)
     if placed is not None:
         return placed
-    if pod.raw_qos is QoSClass.SYSTEM and rules.node.system_cpuset:
+    if is_system:
         return rules.node.system_cpuset, "SYSTEM pods use the system-QoS CPUs"
-    if static and pod.raw_qos is None and not pod.is_free:
-        return None
     if pod.treated_as(rules.node.derivation) is QoSClass.BE:
         return _be_pool(pod, rules)
-    if static and pod.raw_qos is not QoSClass.LS:
-        return None
     pool = join(rules.node.ls_pools)
     why = f"{pod.treated_as(rules.node.derivation)} without bound CPUs uses the LS pool (outside LSE and LSR)"
     return (pool, why) if pool else None

@@ -77,6 +77,17 @@ class Edits(msgspec.Struct, frozen=True):
             return self
         return Edits(tuple([edit for edit in self.items if edit.hook not in annotating]), self.problems)
 
+    @property
+    def without_limits(self) -> Edits:
+        """Less shares, quota and memory limit, and less the annotations of the hooks that edit these."""
+        limiting = {edit.hook for edit in self.items if edit.field in NUMBERS}
+        kept = [
+            edit
+            for edit in self.items
+            if edit.field not in NUMBERS and not (edit.field is Field.ANNOTATION and edit.hook in limiting)
+        ]
+        return Edits(tuple(kept), self.problems)
+
 
 def merge(parts: Iterable[Edits]) -> Edits:
     """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""

@@ -27,6 +27,12 @@ def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edit
     return merge((Edits(problems=pod.problems), *parts))
 
 
+def decide_call(pod: PodContext, rules: Rules) -> Edits:
+    """Those of ``decide``'s edits that a CRI or NRI call shall carry (``node.limitsInCRI`` of the rules file)."""
+    edits = decide(pod, rules)
+    return edits if rules.node.limits_in_cri else edits.without_limits
+
+
 def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
     edits = hook.decide(pod, rules)
     if not edits.items:

@@ -13,6 +13,7 @@ from fractions import Fraction
 from functools import cached_property
 
 from koord.model import slo_defaults
+from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
 from koord.model.slo import CPUSuppressPolicy, NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
 
@@ -41,6 +42,8 @@ class NodeRules:
     ls_pools: tuple[Pool, ...] = ()
     be_pools: tuple[Pool, ...] = ()
     be_cpu_manager: bool = False
+    kubelet_cpus: CPUSet = EMPTY
+    """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""
     system_cpuset: str = ""
     system_exclusive: bool = True
     """The CPUs of ``system_cpuset`` belong to no pool."""
@@ -50,6 +53,8 @@ class NodeRules:
     cpu_normalization_ratio: Fraction | None = None
     guaranteed_is_lsr: bool = False
     unset_cpu_quota: bool = True
+    limits_in_cri: bool = True
+    """Off: CRI and NRI carry shares, quota and memory limit as kubelet asked; the reconciler alone applies ours."""
     rdt_verified: bool = False
     allocatable_memory_bytes: int | None = None
     hooks: Mapping[str, bool] = field(default_factory=dict)

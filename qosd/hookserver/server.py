@@ -23,6 +23,7 @@ from koord.http2.server import Method, Reply, UnaryServer
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import serving
 from qosd.accounting import account
+from qosd.asking import Asking
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
@@ -87,7 +88,8 @@ class HookServer:
     ``later`` runs what no pod has to wait for (counting, logging): the loop's ``call_soon``, or at once. Where
     ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, later, of each pod
     whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a container is about to be
-    made, gives what that container alone has to wait for (see ``qosd.arrivals``).
+    made, gives what that container alone has to wait for (see ``qosd.arrivals``). ``asking`` notes what a container's
+    edits replace, before they are answered; None = nobody will want to know.
     """
 
     def __init__(
@@ -99,7 +101,9 @@ class HookServer:
         acts: Callable[[], bool] = lambda: True,
         seen: Callable[[PodContext], None] = lambda pod: None,
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
+        asking: Asking | None = None,
     ) -> None:
+        self._asking = asking
         self._rules, self._metrics, self._clock, self._later = rules, metrics, clock, later
         self._acts, self._seen, self._room_for = acts, seen, room_for
         self.server = UnaryServer(self.methods())
@@ -138,9 +142,11 @@ class HookServer:
         try:
             pod = PodContext.read(form.read(request, stage))
             acts = self._acts()
-            edits = engine.decide(pod, self._rules()) if acts else Edits(problems=pod.problems)
+            edits = engine.decide_call(pod, self._rules()) if acts else Edits(problems=pod.problems)
             if stage is Stage.UPDATE:
                 edits = edits.without_annotating
+            if acts and self._asking is not None:
+                self._note(self._asking, request, stage, edits)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             _log.exception(
                 "%s of %s/%s: answered without edits", stage.value, request.pod_meta.namespace, request.pod_meta.name
@@ -149,6 +155,13 @@ class HookServer:
             return Edits()
         self._later(self._account, pod, edits, caller, acts)
         return edits
+
+    @staticmethod
+    def _note(asking: Asking, request: Any, stage: Stage, edits: Edits) -> None:
+        note = {Stage.CREATE: asking.created, Stage.UPDATE: asking.updated}.get(stage)
+        if note is not None:
+            asked = translate.requested(request.container_resources)
+            note(translate.which(request), asked, asked.edited(edits))
 
     def _account(self, pod: PodContext, edits: Edits, caller: str, acts: bool) -> None:
         if pod.stage is Stage.RUN_SANDBOX:

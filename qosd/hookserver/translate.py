@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import MutableMapping
 
+from koord.host.asked import Which
 from koord.pb.hooks import api_pb2 as hooks
+from qosd.hooks.asked import Request as Requested
 from qosd.hooks.context import Request, Stage
 from qosd.hooks.edits import NUMBERS, Edits, Field, Resources
 
@@ -21,6 +23,23 @@ def resources_of(message: hooks.LinuxContainerResources) -> Resources:
         cpu_quota_us=message.cpu_quota or None,
         memory_limit_bytes=message.memory_limit_in_bytes or None,
     )
+
+
+def requested(message: hooks.LinuxContainerResources) -> Requested:
+    """What was asked, as far as it can be edited."""
+    return Requested(
+        cpus=message.cpuset_cpus,
+        shares=message.cpu_shares,
+        quota_us=message.cpu_quota,
+        memory_bytes=message.memory_limit_in_bytes,
+        swap_bytes=message.memory_swap_limit_in_bytes,
+        unified=dict(message.unified),
+    )
+
+
+def which(request: hooks.ContainerResourceHookRequest) -> Which:
+    """The container that is about to be made, or updated."""
+    return Which(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 
 def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage) -> Request:

@@ -167,6 +167,7 @@ class _View:
             opinions=self._opinions(target, composed),
             actual=self._actual(target, result),
             base=None if holding is None else str(holding.base),
+            base_from=self._base_from(target, holding),
             before=_before(entries),
             age_s=self._age_s(holding),
             contested=self.sources.actuator.contested.get(target, ""),
@@ -202,6 +203,13 @@ class _View:
         if holding is None or not holding.since_ns:
             return None
         return max(0.0, (self.snapshot.monotonic_ns - holding.since_ns) / 1e9)
+
+    def _base_from(self, target: Target, holding: Holding | None) -> str:
+        """Of a file that the runtime wrote for us; "" where the base was read."""
+        given = self.sources.actuator.given(target)
+        if holding is None or given is None or given.asked != holding.base:
+            return ""
+        return f"kubelet asked for it; the container was made with {given.given}"
 
     def _foreign(self, entry: Entry) -> inspect.Foreign:
         value = "" if entry.after is None else str(entry.after)

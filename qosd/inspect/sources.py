@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from koord.host.asked import Given
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.host.weights import Weights
@@ -32,6 +33,9 @@ class Actuator(Protocol):
     @property
     def refused(self) -> Mapping[Target, tuple[tuple[str, str], ...]]:
         """(strategy, why) of opinions that are not followed."""
+
+    def given(self, target: Target) -> Given | None:
+        """What was asked and given of a file when the runtime was told of its container."""
 
     def composed(self, target: Target) -> Composed | None:
         """What the newest decisions come to; None: nobody has an opinion."""

@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from koord.pb.nri import api_pb2 as nri
 from qosd.accounting import account
+from qosd.asking import Asking
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
@@ -72,7 +73,8 @@ class Hooks:
 
     ``parent_cpus``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
-    for whoever looks after what no call carries. ``later`` runs what no pod has to wait for.
+    for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``asking`` notes what a
+    container's edits replace, before they are answered; None = nobody will want to know.
     """
 
     def __init__(
@@ -85,7 +87,9 @@ class Hooks:
         pods_changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
+        asking: Asking | None = None,
     ) -> None:
+        self._asking = asking
         self._rules, self._metrics, self._acting, self._parent_cpus = rules, metrics, acting, parent_cpus
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
@@ -95,14 +99,26 @@ class Hooks:
         if decided is None:
             return None
         context, rules, edits = decided
-        return translate.adjustment(edits, container, translate.rdt_class(context, rules), self._parent_cpus)
+        adjust = translate.adjustment(edits, container, translate.rdt_class(context, rules), self._parent_cpus)
+        if self._asking is not None:
+            asked = translate.Held.of(container)
+            given = nri.LinuxResources() if adjust is None else adjust.linux.resources
+            self._asking.created(translate.which(pod, container), asked.request, asked.changed(given))
+        return adjust
 
     def updated(
         self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources
     ) -> nri.ContainerUpdate | None:
         """What a container gets that kubelet updates to ``wanted``."""
         decided = self._decide(translate.update_request(pod, container, wanted))
-        return None if decided is None else translate.update(decided[2], container, self._parent_cpus, wanted)
+        if decided is None:
+            return None
+        update = translate.update(decided[2], container, self._parent_cpus, wanted)
+        if self._asking is not None:
+            asked = translate.Held.of(container, wanted)
+            given = nri.LinuxResources() if update is None else update.linux.resources
+            self._asking.updated(translate.which(pod, container), asked.request, asked.changed(given))
+        return update
 
     def found(
         self, pods: Mapping[str, nri.PodSandbox], containers: Iterable[nri.Container]
@@ -154,7 +170,7 @@ class Hooks:
             self._metrics.hook_calls.labels(request.stage.value, CALLER, "yielded").inc()
             return None
         pod, rules = PodContext.read(request), self._rules()
-        edits = engine.decide(pod, rules)
+        edits = engine.decide_call(pod, rules)
         self._later(account, self._metrics, pod, edits, CALLER)
         return pod, rules, edits
 

@@ -23,9 +23,11 @@ from typing import NamedTuple
 from msgspec.structs import replace as with_values
 
 from koord.host import paths
+from koord.host.asked import Which
 from koord.model import cpuset
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine, resctrl
+from qosd.hooks.asked import Request as Requested
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edit, Edits, Field, Resources
 from qosd.hooks.rules import Rules
@@ -34,6 +36,7 @@ from qosd.hooks.table import HOOKS
 ParentCPUs = Callable[[str], str]
 """From a pod's cgroup path (``/kubepods/…``) to the CPUs it has, as a cpuset list; "" = unknown."""
 _RESCTRL = tuple(hook for hook in HOOKS if hook.name == "resctrl")
+_RESTARTS = "io.kubernetes.container.restartCount"
 _NO_RESOURCES = nri.LinuxResources()
 
 
@@ -55,6 +58,12 @@ def update_request(
         wanted.memory.limit.value or spec.memory.limit.value or None,
     )
     return _request(Stage.UPDATE, pod, container, asked)
+
+
+def which(pod: nri.PodSandbox, container: nri.Container) -> Which:
+    """The container as CRI names it; kubelet repeats the attempt, which NRI lacks, in an annotation."""
+    attempt = container.annotations.get(_RESTARTS, "")
+    return Which(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
 
 
 def _request(stage: Stage, pod: nri.PodSandbox, container: nri.Container, asked: Resources) -> Request:
@@ -101,6 +110,24 @@ class Held(NamedTuple):
     unified: Mapping[str, str]
     parent: str
     """The pod's cgroup path; "" = unknown."""
+
+    @property
+    def request(self) -> Requested:
+        """The limit of swap stays as it is: NRI comes after the runtime has made it of that of memory."""
+        return Requested(
+            self.cpus, self.shares, self.quota_us, self.memory_bytes, unified=self.unified, swap_follows=False
+        )
+
+    def changed(self, by: nri.LinuxResources) -> Requested:
+        """The request with these resources in its place."""
+        return Requested(
+            by.cpu.cpus or self.cpus,
+            by.cpu.shares.value or self.shares,
+            by.cpu.quota.value or self.quota_us,
+            by.memory.limit.value or self.memory_bytes,
+            unified={**self.unified, **by.unified},
+            swap_follows=False,
+        )
 
     @classmethod
     def of(cls, container: nri.Container, wanted: nri.LinuxResources = _NO_RESOURCES) -> Held:

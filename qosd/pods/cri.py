@@ -95,6 +95,7 @@ class Container:
     id: str
     sandbox_id: str
     name: str
+    attempt: int
     state: str
     created_unix_ns: int
     annotations: Mapping[str, str]
@@ -219,6 +220,7 @@ def _container(one: cri.Container) -> Container:
         id=one.id,
         sandbox_id=one.pod_sandbox_id,
         name=one.metadata.name,
+        attempt=one.metadata.attempt,
         state=_name(cri.ContainerState, one.state),
         created_unix_ns=one.created_at,
         annotations=dict(one.annotations),

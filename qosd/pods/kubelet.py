@@ -33,6 +33,8 @@ class KubeletContainer(msgspec.Struct, frozen=True):
     """"waiting", "running" or "terminated"; "" if nobody tells."""
     asked: Resources = msgspec.field(default_factory=Resources)
     """What kubelet makes of the container's limits."""
+    restarts: int = 0
+    """How often it was made again: the runtime's "attempt" of the container that ``id`` names."""
 
 
 class KubeletPod(msgspec.Struct, frozen=True):
@@ -87,6 +89,7 @@ class _Spec(msgspec.Struct, rename="camel"):
 class _ContainerStatus(msgspec.Struct):
     name: str = ""
     container_id: str = msgspec.field(default="", name="containerID")
+    restart_count: int = msgspec.field(default=0, name="restartCount")
     state: dict[str, Any] | None = None
 
 
@@ -175,7 +178,7 @@ def _pod(pod: _Pod) -> KubeletPod:
 
 def _container(one: _ContainerStatus, resources: _Resources | None) -> KubeletContainer:
     id_ = one.container_id.rpartition("://")[2]
-    return KubeletContainer(one.name, id_, next(iter(one.state or {}), ""), _asked(resources))
+    return KubeletContainer(one.name, id_, next(iter(one.state or {}), ""), _asked(resources), one.restart_count)
 
 
 def _asked(resources: _Resources | None) -> Resources:

@@ -107,7 +107,7 @@ def _facts(pod: KubeletPod | None) -> KubeletPod | None:
 
 
 def _container(one: KubeletContainer) -> Container:
-    return Container(one.id, "", one.name, _STATES.get(one.state, "CONTAINER_CREATED"), 0, {})
+    return Container(one.id, "", one.name, one.restarts, _STATES.get(one.state, "CONTAINER_CREATED"), 0, {})
 
 
 def _groups_by_uid(groups: Set[str]) -> dict[str, str]:

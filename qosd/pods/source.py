@@ -79,6 +79,8 @@ class PodSource:
         self._asking: asyncio.Task[None] | None = None
         self._events = None if runtime is None else RuntimeEvents(runtime, self._on_event)
         self._version: RuntimeVersion | None = None
+        self.cgroup_driver = ""
+        """ "systemd" or "cgroupfs" as the runtime says it; "" while it does not (containerd < 2.0)."""
         self.current: tuple[PodView, ...] = ()
 
     # life
@@ -211,6 +213,7 @@ class PodSource:
             return
         try:
             if self._version is None:
+                self.cgroup_driver = await self._runtime.cgroup_driver() or ""
                 self._version = await self._runtime.version()
             await self._lists.refresh(recheck)
         except RuntimeUnreachable as error:

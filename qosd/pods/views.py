@@ -106,15 +106,24 @@ def _containers(inputs: PodInputs, parent: str, old: PodView | None) -> tuple[Co
         made.append(_view(one.id, "", one.state, one.annotations, _detail(inputs), inputs, parent))
     for each in inputs.containers:
         detail = inputs.details.get(each.id, _SILENT)
-        made.append(_view(each.id, each.name, each.state, each.annotations, detail, inputs, parent))
+        view = _view(each.id, each.name, each.state, each.annotations, detail, inputs, parent, each.attempt)
+        made.append(view)
     return tuple([_same(known.get(view.id), view) for view in made])
 
 
 def _view(
-    id_: str, name: str, state: str, annotations: Mapping[str, str], detail: Detail, inputs: PodInputs, parent: str
+    id_: str,
+    name: str,
+    state: str,
+    annotations: Mapping[str, str],
+    detail: Detail,
+    inputs: PodInputs,
+    parent: str,
+    attempt: int = 0,
 ) -> ContainerView:
     likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
-    return ContainerView(id_, name, detail.group or likely, state, detail.asked, annotations, is_sandbox=not name)
+    group = detail.group or likely
+    return ContainerView(id_, name, group, state, detail.asked, annotations, is_sandbox=not name, attempt=attempt)
 
 
 def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:

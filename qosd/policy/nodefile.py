@@ -77,6 +77,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     cpu_normalization_ratio: Any = -1
     guaranteed_as: _GuaranteedAs = _GuaranteedAs.LS
     disable_unset_cpu_quota: bool = msgspec.field(default=False, name="disableUnsetCPUQuota")
+    limits_in_cri: bool = msgspec.field(default=True, name="limitsInCRI")
     resctrl: _Resctrl = _Resctrl()
     allocatable_memory: Quantity | None = None
     hooks: Mapping[str, bool] = msgspec.field(default_factory=dict)
@@ -100,6 +101,7 @@ def read(section: object) -> NodeRules:
         cpu_normalization_ratio=_ratio(node.cpu_normalization_ratio),
         guaranteed_is_lsr=node.guaranteed_as is _GuaranteedAs.LSR,
         unset_cpu_quota=not node.disable_unset_cpu_quota,
+        limits_in_cri=node.limits_in_cri,
         rdt_verified=node.resctrl.runtime_verified,
         allocatable_memory_bytes=_memory(node.allocatable_memory),
         hooks=dict(node.hooks),

@@ -22,10 +22,9 @@ EXPECTED_NS = 60 * 10**9
 
 
 def with_pools(rules: Rules, pools: Pools) -> Rules:
-    """``rules`` with these pools; ``rules`` itself if it has them."""
-    if rules.node.ls_pools == pools.ls and rules.node.be_pools == pools.be:
-        return rules
-    return replace(rules, node=replace(rules.node, ls_pools=pools.ls, be_pools=pools.be))
+    """``rules`` with these pools and kubelet's CPUs; ``rules`` itself if it has them."""
+    node = replace(rules.node, ls_pools=pools.ls, be_pools=pools.be, kubelet_cpus=pools.kubelet)
+    return rules if node == rules.node else replace(rules, node=node)
 
 
 @dataclass(frozen=True, slots=True)

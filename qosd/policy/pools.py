@@ -4,10 +4,12 @@
     LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (node-qos §1.4, per NUMA node)
 
 Kubelet's exclusive CPUs are those of pods that keep what kubelet's CPU manager gave them: not labelled LS or BE, not
-free, nothing bound by the scheduler. CPUs that kubelet reserves stay in the pools. Invariants: pools hold online CPUs
-only, LS is within BE, no LSE pod's CPU is in either, and neither is empty while a CPU is online: where nothing is
-left, others' CPUs are shared, the least protected first, and a warning names whose. A pool that the rules file gives
-is taken as given, which is said. What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
+free, nothing bound by the scheduler. Where the scheduler bound a pod to one of them kubelet's pod has it, and a bound
+pod that is left with none counts as not bound. CPUs that kubelet reserves stay in the pools. Invariants: pools hold
+online CPUs only, LS is within BE, no LSE pod's CPU is in either, and neither is empty while a CPU is online: where
+nothing is left, others' CPUs are shared, the least protected first, kubelet's last, and a warning names whose. A pool
+that the rules file gives is taken as given, which is said. What makes no sense (two pods on one CPU, a CPU that is not
+there) is a warning.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
 from koord.model.qos import QoSClass
 from qosd.hooks.context import PodContext
+from qosd.hooks.cpuset import keeps_kubelets
 from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
 from qosd.snapshot import PodView
 
@@ -33,10 +36,14 @@ _NO_CPUS = "no CPU is known, so there are no pools"
 
 @dataclass(frozen=True, slots=True)
 class Pools:
-    """Both pools by NUMA node, sorted; ``ls_why`` and ``be_why`` say for people what they are made of."""
+    """Both pools by NUMA node, sorted; ``ls_why`` and ``be_why`` say for people what they are made of.
+
+    ``kubelet``: the exclusive CPUs of pods that stay where kubelet's CPU manager put them.
+    """
 
     ls: tuple[Pool, ...] = ()
     be: tuple[Pool, ...] = ()
+    kubelet: CPUSet = EMPTY
     ls_why: str = ""
     be_why: str = ""
     warnings: tuple[str, ...] = ()
@@ -98,7 +105,8 @@ def compute_pools(
         ls, ls_why = _joined(node.ls_pools) & online, _FROM_FILE
     if _is_usable("BE", node.be_pools, online, claims, warnings):
         be, be_why = _joined(node.be_pools) & online, _FROM_FILE
-    return Pools(_by_node(topology, ls), _by_node(topology, be), ls_why, be_why, tuple(warnings))
+    kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
+    return Pools(_by_node(topology, ls), _by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
 
 
 def reserved(topology: Topology, node: NodeRules) -> CPUSet:
@@ -121,24 +129,35 @@ def _claims(
         for pod in contexts.values()
         if pod.bound_cpus
     ]
+    return sorted([*found, *_kubelets(contexts, kubelet_cpus, warnings)], key=lambda claim: claim.who)
+
+
+def _kubelets(
+    contexts: Mapping[str, PodContext], kubelet_cpus: Mapping[str, str], warnings: list[str]
+) -> Iterable[_Claim]:
+    """The pods that stay on the CPUs that kubelet gave them: those that the hook ``cpuset`` leaves alone."""
+    given: dict[str, CPUSet] = {}
     for uid, text in kubelet_cpus.items():
-        pod = contexts.get(uid)
-        who = _name(pod) if pod is not None else f"pod {uid}"
         try:
-            if pod is None or _keeps_kubelets(pod):
-                found.append(_Claim(f"{who} (kubelet)", cpuset.parse(text), None, by_kubelet=True))
+            given[uid] = cpuset.parse(text)
         except CPUSetError as error:
-            warnings.append(f"kubelet's CPUs of {who}: {error}")
-    return sorted(found, key=lambda claim: claim.who)
+            warnings.append(f"kubelet's CPUs of {_owner(contexts, uid)}: {error}")
+    may = {uid for uid in given if uid not in contexts or keeps_kubelets(contexts[uid])}
+    bound = {uid: cpuset.parse(contexts[uid].bound_cpus) for uid in may if uid in contexts}
+    stay, taken = set[str](), EMPTY
+    while more := {uid for uid in may - stay if bound.get(uid, EMPTY) <= taken}:
+        stay |= more
+        taken = _union(given[uid] for uid in stay)
+    return [_Claim(f"{_owner(contexts, uid)} (kubelet)", given[uid], None, by_kubelet=True) for uid in stay]
+
+
+def _owner(contexts: Mapping[str, PodContext], uid: str) -> str:
+    pod = contexts.get(uid)
+    return _name(pod) if pod is not None else f"pod {uid}"
 
 
 def _name(pod: PodContext) -> str:
     return f"{pod.request.namespace}/{pod.request.name}"
-
-
-def _keeps_kubelets(pod: PodContext) -> bool:
-    """Does the pod stay on the CPUs that kubelet gave it? The same pods as the hook ``cpuset`` leaves alone."""
-    return not pod.bound_cpus and not pod.is_free and pod.raw_qos not in (QoSClass.LS, QoSClass.BE)
 
 
 def _present(claim: _Claim, online: CPUSet, warnings: list[str]) -> _Claim:
@@ -151,7 +170,16 @@ def _present(claim: _Claim, online: CPUSet, warnings: list[str]) -> _Claim:
 
 def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
     """Each pod that shares CPUs which are to be another's, once; BE pods may share those of LSR."""
-    exclusive = [claim for claim in claims if claim.qos is not QoSClass.BE]
+    kubelets = [claim for claim in claims if claim.by_kubelet]
+    bound = [claim for claim in claims if not claim.by_kubelet]
+    for claim in bound:
+        taken = claim.cpus & _union(other.cpus for other in kubelets)
+        if taken:
+            left = claim.cpus - taken
+            gets = f"it gets CPUs {left}" if left else "it counts as not bound"
+            exclusive_to = f"kubelet's exclusive CPUs {taken}{_used_by(kubelets, taken)}"
+            warnings.append(f"{claim.who} is bound to CPUs {claim.cpus}, with {exclusive_to}: {gets}")
+    exclusive = [claim for claim in bound if claim.qos is not QoSClass.BE]
     for index, claim in enumerate(exclusive):
         other = next((earlier for earlier in exclusive[:index] if claim.cpus & earlier.cpus), None)
         if other is not None:
@@ -176,8 +204,8 @@ def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet) -> tuple[CPUSet
     steps = (
         (online - lse - kubelets - aside, ""),
         (online - lse - kubelets, "reserved and system-QoS CPUs"),
-        (online - lse, "CPUs that kubelet gave exclusively"),
-        (online, "LSE pods' CPUs"),
+        (online - kubelets, "LSE pods' CPUs"),
+        (online, "CPUs that kubelet gave exclusively"),
     )
     return next((cpus, whose) for cpus, whose in steps if cpus)
 
@@ -233,7 +261,7 @@ def _is_usable(
     wanted = _joined(given)
     if not wanted <= online:
         warnings.append(f"the {name} pool of the rules file has CPUs {wanted - online}, which are not online")
-    taken = wanted & _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE)
+    taken = wanted & _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE or claim.by_kubelet)
     if taken:
         warnings.append(f"the {name} pool of the rules file has CPUs {taken}{_used_by(claims, taken)}")
     return bool(wanted & online)

@@ -25,7 +25,7 @@ from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Field
 from qosd.hooks.rules import Rules
-from qosd.policy.pools import live, runs
+from qosd.policy.pools import has_cgroup, live, runs
 from qosd.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
 
@@ -74,11 +74,16 @@ def _cgroups(pod: PodView) -> Iterator[tuple[str, PodContext]]:
     """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
     if not live(pod):
         return
-    if pod.group:
+    if pod.group and _is_made(pod):
         yield pod.group, pod_cgroup(pod)
     for container in pod.containers:
         if container.group and (container.is_sandbox or runs(container.state)):
             yield container.group, _context_of(pod, container)
+
+
+def _is_made(pod: PodView) -> bool:
+    """Has the runtime anything of it? Before, kubelet may not have written the pod's own cgroup yet."""
+    return bool(pod.sandbox_id) or any(has_cgroup(one.state) for one in pod.containers)
 
 
 def _context_of(pod: PodView, container: ContainerView) -> PodContext:

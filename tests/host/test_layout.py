@@ -95,7 +95,7 @@ def test_the_tree_alone_tells(tmp_path: Path, version: str, kubepods: str, burst
         (["/kubepods", "/kubepods.slice"], said("systemd"), "/kubepods.slice", ""),
         (["/other/kubepods"], said("cgroupfs"), "/other/kubepods", "makes it /kubepods, which does not exist"),
         (["/kubepods", "/n/kubepods"], said(root="/n"), "/n/kubepods", ""),
-        (["/kubepods.slice"], said("cgroupfs") + claims.of_runtime_driver("CRI", "SYSTEMD"), "/kubepods.slice",
+        (["/kubepods.slice"], said("cgroupfs") + claims.of_runtime_driver("CRI", "systemd"), "/kubepods.slice",
          "driver: kubelet's --cgroup-driver says cgroupfs, but CRI says systemd"),
     ],
 )  # fmt: skip

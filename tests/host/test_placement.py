@@ -12,7 +12,8 @@ from koord.host import placement, resctrl
 from koord.host.cgroup import Tree
 from koord.host.files import ParseError, ValueRefused
 from koord.host.placement import MOST_WRITES, ROUNDS, Census, Placed
-from koord.host.undo import TASKS, Outcome, Restored, UndoRecord, planned, restore
+from koord.host.restoring import Outcome, Restored, planned, restore
+from koord.host.undo import TASKS, UndoRecord
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
 from tests.host.resctrltree import ResctrlNode, write
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import itertools
 import resource
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.host.asked import Asked, Given, News, Which
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
-from koord.host.undo import Outcome, Restored, UndoError, UndoRecord, planned, restore
+from koord.host.restoring import Outcome, Restored, claim, expect, planned, restore
+from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Found, Writer
 
 BOOT = "6f1d"
@@ -180,6 +183,92 @@ def test_the_file_stays_bounded(rig: Rig) -> None:
         largest = max(largest, rig.file.stat().st_size)
     assert largest < 1100 * 300
     assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+
+
+ASKED = Asked(Which("uid", "main", 1), {"cpu_quota": Given(100_000, 50_000, News.CREATED)})
+
+
+def test_what_was_asked_for_outlives_our_death_until_it_is_forgotten(rig: Rig) -> None:
+    rig.record.ask(ASKED)
+    rig.record.ask(ASKED)
+    assert rig.file.read_bytes().count(b"\n") == 2
+    assert rig.reopen().asked_for(ASKED.which) == ASKED
+    rig.record.ask(Asked(ASKED.which, {}))
+    assert rig.record.asked == rig.reopen().asked == ()
+    rig.record.ask(ASKED)
+    assert rig.reopen("another boot").asked == ()
+
+
+def test_a_file_is_taken_over_and_settled_at_once(rig: Rig) -> None:
+    rig.put(QUOTA, "50000\n")
+    rig.record.ask(ASKED)
+    seen = ASKED.values["cpu_quota"]
+    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ASKED.which, seen)
+    asked = rig.reopen().asked_for(ASKED.which)
+    assert asked == Asked(ASKED.which, {"cpu_quota": Given(100_000, 50_000)}, QUOTA.group)
+    assert rig.record.base_of(QUOTA, rig.found(QUOTA)) == 100_000
+    assert rig.take(QUOTA, 40_000) == 100_000
+
+
+def test_an_update_that_comes_meanwhile_stays_news(rig: Rig) -> None:
+    rig.put(QUOTA, "50000\n")
+    rig.record.ask(ASKED)
+    newer = Asked(ASKED.which, {"cpu_quota": Given(70_000, 50_000, News.UPDATED)})
+    rig.record.ask(newer)
+    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ASKED.which, ASKED.values["cpu_quota"])
+    rig.record.settle(QUOTA, ASKED.which, ASKED.values["cpu_quota"])
+    assert rig.reopen().asked_for(ASKED.which) == newer
+
+
+def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
+    """From two threads, through several rewritings of the file."""
+    rig.put(QUOTA, "100000\n")
+    found = rig.found(QUOTA)
+
+    def note() -> None:
+        for number in range(2000):
+            rig.record.ask(Asked(Which("uid", "main", number % 10), ASKED.values, str(number)))
+
+    thread = threading.Thread(target=note)
+    thread.start()
+    for quota in range(5_000, 7_000):
+        rig.record.remember(QUOTA, found, quota)
+    thread.join()
+    opened = rig.reopen()
+    assert not opened.problems
+    assert sorted(int(asked.group) for asked in opened.asked) == list(range(1990, 2000))
+    assert [entry.ours[0] for entry in opened.entries] == [6_999]
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_a_container_was_made_with_is_claimed(rig: Rig, known: bool) -> None:
+    """Nobody had looked at its file, or the runtime wrote it again after another value of ours."""
+    rig.put(QUOTA, "50000\n")
+    groups = {}
+    if known:
+        settled = ASKED.settled("cpu_quota", QUOTA.group)
+        rig.record.ask(settled)
+        rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ASKED.which, settled.values["cpu_quota"])
+        for value in (40_000, 30_000):
+            rig.take(QUOTA, value)
+        rig.put(QUOTA, "50000\n")
+    else:
+        rig.record.ask(ASKED)
+        assert planned(rig.writer, rig.record) == ()
+        groups = {ASKED.which: QUOTA.group}
+    claim(rig.writer, rig.record, groups)
+    (line,) = restore(rig.writer, rig.record)
+    assert (line.outcome, line.before, line.after) == (Outcome.RESTORED, 50_000, 100_000)
+
+
+def test_what_the_runtime_is_asked_to_write_is_no_foreign_value(rig: Rig) -> None:
+    """The base is what someone wrote into the file, though the runtime knows nothing of it."""
+    rig.put(QUOTA, "70000\n")
+    rig.take(QUOTA, 50_000)
+    expect(rig.writer, rig.record, Asked(ASKED.which, ASKED.values, QUOTA.group))
+    rig.put(QUOTA, "100000\n")
+    (line,) = restore(rig.writer, rig.reopen())
+    assert (line.outcome, line.after) == (Outcome.RESTORED, 70_000)
 
 
 Action = tuple[str, int]

@@ -7,8 +7,11 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 
+import pytest
+
 from koord.http2.server import Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
+from koordctl.nodefacts import ask_kubelet, ask_runtime
 from qosd.inspect.sources import LoopState
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.fakes import batch_node, inspecting
@@ -32,13 +35,56 @@ async def test_without_anybody_to_ask(tmp_path: Path) -> None:
     code, out, err = await koordctl("doctor", "--root", f"{tmp_path}", "--offline")
     lines = [" ".join(line.split()) for line in out.splitlines()]
     assert (code, err) == (4, "")  # there is no runtime
-    assert lines[:3] == ["STATUS CHECK FOUND", "ok kernel Linux 6.8.0", "ok cgroup-version cgroup v2"]
+    assert lines[0] == "recorded: these are the files of another node, or of another time"
+    assert lines[2:5] == ["STATUS CHECK FOUND", "ok kernel Linux 6.8.0", "ok cgroup-version cgroup v2"]
     assert (
         "FAIL runtime no socket of a container runtime at /run/containerd/containerd.sock. "
         "To do: start it, or name its socket: koord-qosd --runtime-endpoint"
     ) in lines
     assert "WARN daemon not asked (--offline). To do: systemctl start koord-qosd" in lines
-    assert lines[-1].endswith(" 1 fail")
+    assert next(line for line in lines if line.endswith(" 1 fail"))
+    assert [line.partition(":")[0] for line in lines[lines.index("installation: refused") + 1 :]] == [
+        "systemd",
+        "kubelet-found",
+        "runtime",
+    ]
+
+
+async def test_a_bad_recording_is_said_with_its_file(tmp_path: Path) -> None:
+    (tmp_path / "koord-recording.json").write_text('{"kubelet": "v1.30.2"}')
+    code, out, err = await koordctl("doctor", "--root", f"{tmp_path}")
+    assert (code, out) == (1, "")
+    assert f"{tmp_path}/koord-recording.json: KeyError('runtime')" in err
+
+
+async def test_an_old_runtime_is_named_by_its_old_api(tmp_path: Path) -> None:
+    def version(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+        return Reply(cri.VersionResponse(runtime_name="containerd", runtime_version="1.5.9").SerializeToString())
+
+    runtime = UnaryServer({"/runtime.v1alpha2.RuntimeService/Version": version})
+    listener = await asyncio.get_running_loop().create_unix_server(runtime.protocol, f"{tmp_path}/c.sock")
+    told = await asyncio.to_thread(ask_runtime, f"{tmp_path}/c.sock")
+    listener.close()
+    assert told == ("containerd", "1.5.9")
+
+
+@pytest.mark.parametrize(
+    ("script", "version"),
+    [
+        ("echo Kubernetes v1.30.2", "v1.30.2"),
+        ("echo 'sleep (GNU coreutils) 9.1'", ""),
+        ("exit 1", ""),
+    ],
+)
+def test_kubelets_version(tmp_path: Path, script: str, version: str) -> None:
+    program = tmp_path / "kubelet"
+    program.write_text(f"#!/bin/sh\n{script}\n")
+    program.chmod(0o755)
+    assert ask_kubelet(program) == version
+
+
+def test_a_kubelet_that_cannot_be_asked(tmp_path: Path) -> None:
+    assert ask_kubelet(tmp_path / "none") == ""
 
 
 async def test_an_absent_daemon_is_a_finding(tmp_path: Path) -> None:

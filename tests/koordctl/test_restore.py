@@ -9,11 +9,16 @@ from pathlib import Path
 import pytest
 
 from koord.host import cgroup
+from koord.host.asked import Asked, Given, News, Which
 from koord.host.files import Target
 from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from koord.pb.cri import api_pb2 as cri
+from koordctl import exits
+from koordctl.restoring import Report, restore_node
 from tests.koordctl.runs import koordctl
+from tests.qosd.fake_runtime import FakeRuntime
 
 QUOTA = Target("/kubepods/pod1", "cpu_quota")
 SHARES = Target("/kubepods/pod1", "cpu_shares")
@@ -134,3 +139,138 @@ async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
         writer.write(SHARES, 2048)
     code, _, _ = await place.restore("--yes", "--cgroup-root", "sys/fs/cgroup", *more)
     assert (code, (group / "cpu.weight").read_text()) == (0, weight)
+
+
+# --- containers that the runtime made with values of ours ------------------------------------------------------------
+
+WHICH = Which("uid-p", "main", 0)
+EDITED = {"cpu_quota": Given(-1, 50_000, News.CREATED), "cpu_shares": Given(2, 512, News.CREATED)}
+
+
+@dataclass
+class Edited:
+    """A container with an edited quota and edited shares. Nobody has looked at its files since."""
+
+    place: Place
+    runtime: FakeRuntime
+    id: str
+    socket: Path
+
+    @property
+    def directory(self) -> Path:
+        return self.runtime.directory(self.id)
+
+    def held(self) -> tuple[str, str]:
+        return (self.directory / "cpu.cfs_quota_us").read_text(), (self.directory / "cpu.shares").read_text()
+
+    def ask(self, values: dict[str, Given] | None = None, group: str = "") -> None:
+        with UndoRecord(self.place.record, "boot-1") as record:
+            record.ask(Asked(WHICH, values or EDITED, group))
+
+    async def restore(self, *more: str) -> tuple[int, str, str]:
+        async with self.runtime.serving(self.socket):
+            return await self.place.restore("--runtime", str(self.socket), *more)
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Edited:
+    place = Place(tmp_path)
+    runtime = FakeRuntime(tmp_path / "sys/fs/cgroup/cpu", cpu_shares=512)
+    made = runtime.container(runtime.pod("p"), "main")
+    runtime.start(made)
+    edited = Edited(place, runtime, made, tmp_path / "cri.sock")
+    for directory in (place.record.parent, tmp_path / "proc/sys/kernel/random"):
+        directory.mkdir(parents=True)
+    (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
+    for name, text in {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000", "cpu.shares": "512"}.items():
+        (edited.directory / name).write_text(text)
+    edited.ask()
+    return edited
+
+
+@pytest.mark.parametrize("applies", [True, False], ids=["the runtime writes files", "it is a fake"])
+async def test_the_runtime_is_told_what_kubelet_asked_for(edited: Edited, applies: bool) -> None:
+    def apply(request: cri.UpdateContainerResourcesRequest) -> None:
+        (edited.directory / "cpu.cfs_quota_us").write_text(str(request.linux.cpu_quota))
+
+    if applies:
+        edited.runtime.updated = apply
+    code, out, _ = await edited.restore("--yes", "-o", "json")
+    (update,) = edited.runtime.updates
+    assert update == cri.UpdateContainerResourcesRequest(
+        container_id=edited.id, linux=cri.LinuxContainerResources(cpu_quota=-1, cpu_shares=2)
+    )
+    done = json.loads(out)
+    assert (code, edited.held()) == (0, ("-1", "2"))
+    assert [(file["name"], file["before"], file["outcome"]) for file in done["files"]] == [
+        ("cpu_quota", 50_000, "restored"),
+        ("cpu_shares", 512, "restored"),
+    ]
+    assert done["containers"] == [{"container": "default/p main", "outcome": "restored", "why": ""}]
+    assert (await edited.restore("--yes"))[1] == "Koord holds no file.\n"
+
+
+async def test_the_plan_shows_files_and_containers(edited: Edited) -> None:
+    code, out, _ = await edited.restore("--dry-run")
+    assert (code, edited.held(), edited.runtime.updates) == (0, ("50000", "512"), [])
+    assert [line.split()[-2:] for line in out.splitlines()] == [
+        ["TO", "DO"], ["put", "back"], ["put", "back"], [], ["TO", "DO"], ["put", "back"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("group", ["", "known"])
+async def test_a_runtime_that_does_not_answer(edited: Edited, group: str) -> None:
+    """Files whose cgroup is known are put back; the rest is said, and done another time."""
+    if group:
+        edited.ask(group=edited.runtime.group(edited.id))
+    edited.runtime.failing = True
+    code, _, err = await edited.restore("--yes")
+    what = "its specification" if group else "its specification and its files"
+    assert code == exits.FAILED
+    assert f"container main (attempt 0) of pod uid-p: {what} cannot be put back: the runtime at" in err
+    assert edited.held() == (("-1", "2") if group else ("50000", "512"))
+    edited.runtime.failing = False
+    assert ((await edited.restore("--yes"))[0], edited.held()) == (0, ("-1", "2"))
+    assert len(edited.runtime.updates) == 1
+
+
+async def test_what_kubelet_has_updated_since_is_left_alone(edited: Edited) -> None:
+    edited.runtime.quotas_us[edited.id] = 70_000
+    (edited.directory / "cpu.cfs_quota_us").write_text("70000")
+    assert (await edited.restore("--yes"))[0] == 0
+    (update,) = edited.runtime.updates
+    assert update.linux == cri.LinuxContainerResources(cpu_shares=2)
+    assert edited.held() == ("70000", "2")
+
+
+async def test_a_set_that_kubelet_left_open_becomes_the_pods(edited: Edited) -> None:
+    tree = edited.place.root / "sys/fs/cgroup/cpuset"
+    group = edited.runtime.group(edited.id).lstrip("/")
+    (tree / group).mkdir(parents=True)
+    (tree / group / "cpuset.cpus").write_text("1")
+    (tree / group / "cgroup.procs").write_text("1\n")
+    (tree / group / "../cpuset.cpus").write_text("0-3")
+    edited.runtime.silent = True  # then the specification may hold anything
+    edited.ask({"cpuset_cpus": Given("", "1", News.CREATED)}, f"/{group}")
+    assert (await edited.restore("--yes"))[0] == 0
+    assert (tree / group / "cpuset.cpus").read_text() == "0-3"
+    edited.runtime.silent = False
+    edited.ask({"cpuset_cpus": Given("", "", News.CREATED), "memory.high": Given(-1, 4096)}, f"/{group}")
+    assert (await edited.restore("--yes"))[0] == 0
+
+
+@pytest.mark.parametrize("end", ["removed", "ended", "between two calls"])
+async def test_a_container_that_is_gone_leaves_nothing_to_do(edited: Edited, end: str) -> None:
+    if end == "removed":
+        edited.runtime.containers.clear()
+    elif end == "ended":
+        edited.runtime.containers[edited.id].state = cri.CONTAINER_EXITED
+    else:
+        edited.runtime.vanishing.add(edited.id)
+    code, out, _ = await edited.restore("--yes", "-o", "json")
+    assert (code, edited.runtime.updates, json.loads(out)["containers"][0]["outcome"]) == (0, [], "gone")
+    assert restore_node(edited.place.record, edited.socket, root=edited.place.root) == Report()
+
+
+def test_without_a_record_there_is_nothing_to_restore(tmp_path: Path) -> None:
+    assert restore_node(tmp_path / "absent", tmp_path / "cri.sock", root=tmp_path) == Report()

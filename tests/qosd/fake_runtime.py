@@ -35,6 +35,9 @@ class FakeRuntime:
     driver: int | None = None
     kubepods: str = "/kubepods"
     cpu_shares: int | None = None
+    updates: list[cri.UpdateContainerResourcesRequest] = field(default_factory=list)
+    updated: Callable[[cri.UpdateContainerResourcesRequest], object] = lambda request: None
+    """What a runtime does to the kernel then."""
 
     def pod(
         self,
@@ -144,6 +147,14 @@ class FakeRuntime:
         spec = {"linux": {"cgroupsPath": f"{self.parents[id_]}/{id_}", "resources": resources}}
         return cri.ContainerStatusResponse(info={} if self.silent else {"info": json.dumps({"runtimeSpec": spec})})
 
+    def _update(self, request: cri.UpdateContainerResourcesRequest) -> cri.UpdateContainerResourcesResponse:
+        """Kept in the specification as far as that is shown."""
+        self._gone(request.container_id, self.containers)
+        self.updates.append(request)
+        self.quotas_us[request.container_id] = request.linux.cpu_quota or self.quotas_us[request.container_id]
+        self.updated(request)
+        return cri.UpdateContainerResourcesResponse()
+
     def _version(self, request: cri.VersionRequest) -> cri.VersionResponse:
         return cri.VersionResponse(runtime_name=self.version[0], runtime_version=self.version[1])
 
@@ -166,5 +177,6 @@ _METHODS: Mapping[str, tuple[Any, Callable[[FakeRuntime, Any], Any]]] = {
         lambda self, _: cri.ListContainersResponse(containers=self.containers.values()),
     ),
     "PodSandboxStatus": (cri.PodSandboxStatusRequest, FakeRuntime._sandbox),
+    "UpdateContainerResources": (cri.UpdateContainerResourcesRequest, FakeRuntime._update),
     "ContainerStatus": (cri.ContainerStatusRequest, FakeRuntime._container),
 }

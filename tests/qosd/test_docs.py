@@ -24,7 +24,7 @@ DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"
 FLAGS = {entry.name.replace("_", "-"): getattr(Options(), entry.name) for entry in fields(Options)}
 FLAG_ROWS = docpages.flags(DAEMON)
 OF_OTHERS = {
-    "now",
+    "now", "runtime",
     "socket", "offline", "root", "yes", "history", "subject", "pod", "file", "strategy", "since", "limit",
 }  # fmt: skip
 
@@ -81,7 +81,7 @@ def test_every_result_of_the_journal_is_explained() -> None:
     told = {words.split()[0] for words in re.findall(r"`([^`]+)`", section)}
     assert told == {
         plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
-        plan.UNREADABLE,
+        plan.UNREADABLE, plan.ADOPTED,
     }  # fmt: skip
 
 

@@ -7,16 +7,18 @@ from typing import Any, ClassVar
 
 import pytest
 
+from koord.model.cpuset import CPUSet
 from qosd.hooks import engine, normalization, resctrl, table
 from qosd.hooks.context import Stage
 from qosd.hooks.edits import Edit, Edits, Field, ForbiddenEdit, Resources
 from qosd.hooks.rules import HostFacts
-from tests.qosd.pods import V2, V2_VENDOR, decided, extended, pod, rules
+from tests.qosd.pods import V2, V2_VENDOR, decided, extended, pod, rules, values
 
 V1 = HostFacts(cgroup_version=1, has_group_identity=True)
 LS_POOLS = [{"socket": 0, "node": 1, "cpuset": "8-13"}, {"socket": 0, "node": 0, "cpuset": "4-7,32-35"}]
 BE_POOLS = [{"socket": 0, "node": 0, "cpuset": "2-7"}, {"socket": 0, "node": 1, "cpuset": "8-13"}]
 POOLS = {"ls": LS_POOLS, "be": BE_POOLS}
+TWO_CPUS = Resources(cpu_quota_us=200_000)
 Spec = dict[str, Any]
 PERCENTS = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 80}
 ON_NODE_1 = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "2"}}]}
@@ -88,7 +90,11 @@ class TestCPUSet:
             # design §2: under static an unlabelled pod keeps what kubelet sent
             (pod("", "Guaranteed"), "static", None),
             (pod("", "BestEffort"), "static", None),
+            (pod("", "Guaranteed", STATUS=ON_NODE_1), "static", None),
             (pod("LSR", "Guaranteed"), "static", None),
+            (pod("LSR", "Guaranteed", STATUS=ON_NODE_1), "static", None),
+            (pod("SYSTEM", "Guaranteed"), "static", "14"),
+            (pod("LS", "Guaranteed", STATUS=ON_NODE_1), "static", "8-13"),
             (pod("LSR", "Guaranteed"), "none", "4-7,32-35,8-13"),
             # free pods have the CPU set of BE
             (pod("", "Guaranteed", band="koord-free"), "static", "2-7,8-13"),
@@ -114,6 +120,23 @@ class TestCPUSet:
     def test_without_pools(self, who: Any, cpus: str | None) -> None:
         assert decided(who, rules()).get("cpuset_cpus") == cpus
 
+    @pytest.mark.parametrize(
+        ("who", "bound", "edits"),
+        [
+            ("LSR", "2-5", {"cpuset_cpus": "2-3", "cpu_quota": -1}),
+            ("BE", "2-5", {"cpuset_cpus": "2-3", "cpu_quota": -1}),
+            # nothing is left: as if it were not bound
+            ("LSR", "4-5", {}),
+            ("LS", "4-5", {"cpuset_cpus": "4-7,32-35,8-13"}),
+        ],
+    )
+    def test_nobody_is_bound_to_a_cpu_that_kubelet_gave_another(
+        self, who: str, bound: str, edits: dict[str, Any]
+    ) -> None:
+        by = rules(cpuManagerPolicy="static", sharedPools=POOLS)
+        by = replace(by, node=replace(by.node, kubelet_cpus=CPUSet.of([4, 5])))
+        assert decided(pod(who, "Guaranteed", STATUS={"cpuset": bound}), by) == edits
+
     def test_be_on_its_numa_nodes_only_with_the_be_cpu_manager(self) -> None:
         by = rules(sharedPools=POOLS, beCPUManager=True)
         assert decided(pod("BE", "BestEffort", STATUS=ON_NODE_1), by)["cpuset_cpus"] == "8-13"
@@ -130,6 +153,25 @@ class TestCPUSet:
         who = pod("LSR", "Guaranteed", stage=stage, asked=Resources(cpu_quota_us=200000), STATUS={"cpuset": "2-3"})
         assert decided(who, rules()) == {"cpuset_cpus": "2-3", "cpu_quota": -1}
         assert decided(who, rules(disableUnsetCPUQuota=True)) == {"cpuset_cpus": "2-3"}
+
+    @pytest.mark.parametrize(
+        ("who", "carried"),
+        [
+            (pod("LSR", "Guaranteed", asked=TWO_CPUS, STATUS={"cpuset": "2-3"}), {"cpuset_cpus": "2-3"}),
+            (
+                pod("BE", "BestEffort", EXTENDED=extended(request="1500", limit="2000", memory="4Gi")),
+                {"cpuset_cpus": ""},
+            ),
+            (pod("LS", asked=TWO_CPUS), {}),
+        ],
+    )
+    def test_calls_carry_no_limits_where_the_rules_say_so(self, who: Any, carried: dict[str, Any]) -> None:
+        """The reconciler asks ``decide``, which goes on saying them."""
+        node = {"cpuNormalizationRatio": 1.2}
+        assert values(engine.decide_call(who, rules(**node))) == decided(who, rules(**node))
+        by = rules(**node, limitsInCRI=False)
+        assert values(engine.decide_call(who, by)) == carried
+        assert decided(who, by) == decided(who, rules(**node)) != carried
 
     def test_a_sandbox_gets_the_lifted_quota_but_no_cpus(self) -> None:
         who = pod("LSR", stage=Stage.RUN_SANDBOX, container="", STATUS={"cpuset": "2-3"})

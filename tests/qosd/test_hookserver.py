@@ -88,6 +88,12 @@ async def test_our_proxy_gets_only_what_was_decided(tmp_path: Path) -> None:
     assert answer.container_resources.HasField("cpuset_cpus")
 
 
+async def test_limits_are_left_as_kubelet_sent_them_where_the_rules_say_so(tmp_path: Path) -> None:
+    async with calling(tmp_path, rules(V2, limitsInCRI=False)) as call:
+        answer, _ = await call("PreCreateContainerHook", hooks.ContainerResourceHookRequest(**BE_POD), OURS)
+    assert answer == hooks.ContainerResourceHookResponse(container_resources={"cpuset_cpus": ""})
+
+
 async def test_another_proxy_gets_the_whole_request_back_edited(tmp_path: Path) -> None:
     request = hooks.ContainerResourceHookRequest(**BE_POD)
     async with calling(tmp_path, rules(V2)) as call:

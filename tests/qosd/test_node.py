@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from koord.host.undo import UndoError, UndoRecord, restore
+from koord.host.restoring import restore
+from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.pb.hooks import api_pb2 as hooks

@@ -150,9 +150,10 @@ class Weighed:
 
     machine: Machine
     pods: list[PodView] = field(default_factory=list)
+    state: str = "CONTAINER_RUNNING"
 
     def container(self, name: str, shares: int | None, weight: str | None) -> None:
-        pod = view(name, containers=[("main", "CONTAINER_RUNNING")], container_asked=Resources(cpu_shares=shares))
+        pod = view(name, containers=[("main", self.state)], container_asked=Resources(cpu_shares=shares))
         self.pods.append(pod)
         self.machine.make(pod.group)
         if weight is not None:
@@ -190,6 +191,12 @@ def test_a_weight_that_the_kernel_refuses_to_show_teaches_nothing(tmp_path: Path
     file = tmp_path / f"cgroup{node.pods[0].containers[1].group}/cpu.weight"
     file.unlink()
     file.mkdir()
+    assert node.found(node.machine.place()) is None
+
+
+def test_a_container_that_is_being_made_teaches_nothing(tmp_path: Path) -> None:
+    node = Weighed(Machine(tmp_path, 2), state="CONTAINER_CREATED")
+    node.container("a", 1024, "100\n")
     assert node.found(node.machine.place()) is None
 
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import array
 import os
+import resource
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -59,6 +60,20 @@ def test_a_manager_that_is_gone_is_no_error(tmp_path: Path) -> None:
 def test_a_manager_that_does_not_read_does_not_block(tmp_path: Path, manager: Manager, notifier: Notifier) -> None:
     sent = sum(notifier.watchdog() for _ in range(1000))
     assert 0 < sent < 1000
+
+
+def test_out_of_descriptors_the_watchdog_is_still_fed(manager: Manager, notifier: Notifier) -> None:
+    assert notifier.ready()
+    manager.receive()
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            socket.socket()
+        assert notifier.watchdog()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert manager.receive() == (["WATCHDOG=1"], [])
 
 
 def test_ready_names_the_main_process(manager: Manager, notifier: Notifier) -> None:

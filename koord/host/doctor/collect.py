@@ -1,7 +1,7 @@
 """All facts of a node, read once below one root directory.
 
-Two things are no files and come from the caller: what the runtime answers to CRI's Version, and free disk space. Both
-are functions, so that a recorded tree can answer them too.
+Three things are no files and come from the caller: what the runtime answers to CRI's Version, what kubelet says of its
+version, and free disk space. They are functions, so that a recorded tree can answer them too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from koord.host import cgroup, kubelet, layout, support
-from koord.host.doctor import settings
+from koord.host.cgroup import Tree
+from koord.host.doctor import others, settings
 from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
 from koord.host.doctor.node import Node
 from koord.host.kubelet import Kubelet
@@ -24,6 +25,7 @@ _CORE_PMUS = ("cpu", "cpu_core", "armv8_pmuv3", "armv8_pmuv3_0")
 _RESCTRL_OWN = ("info", "mon_groups", "mon_data")
 
 AskRuntime = Callable[[str], tuple[str, str] | None]
+AskKubelet = Callable[[Path], str]
 FreeBytes = Callable[[Path], int | None]
 
 
@@ -42,19 +44,28 @@ def free_bytes(path: Path) -> int | None:
 
 def collect(
     root: Path,
-    ask_runtime: AskRuntime,
+    ask_runtime: AskRuntime | None,
     free: FreeBytes = free_bytes,
     runtime_socket: str = "",
     daemon: DaemonFacts | None = None,
     daemon_says: str = "",
+    ask_kubelet: AskKubelet = lambda program: "",
+    recorded: bool = False,
 ) -> Facts:
-    """The facts of the node at ``root``; ``ask_runtime`` is called with the path of the runtime's socket here."""
+    """The facts of the node at ``root``.
+
+    ``ask_runtime`` is called with the path of the runtime's socket here (None: nobody is asked), ``ask_kubelet`` with
+    that of kubelet's program; its answer is a version (``v1.30.2``), "" = unknown.
+    """
     node = Node(root)
     process = _kubelet(node)
-    said = settings.kubelet(node, process)
-    socket = runtime_socket or settings.runtime_socket(node, said.runtime_endpoint)
+    version = ask_kubelet(node.at(f"/proc/{process.pid}/exe")) if process.pid else ""
+    said = settings.kubelet(node, process, version)
+    others_there = others.look(node, others.processes(node))
+    socket = runtime_socket or settings.runtime_socket(node, said.runtime_endpoint, others_there.proxy_backend)
     mountinfo = node.text("/proc/self/mountinfo") or ""
-    told = ask_runtime(str(node.at(socket))) if node.exists(socket) else None
+    told = ask_runtime(str(node.at(socket))) if ask_runtime and node.exists(socket) else None
+    runtime = settings.runtime(node, socket, told, asked=ask_runtime is not None)
     return Facts(
         kernel_release=(node.text("/proc/sys/kernel/osrelease") or "").strip(),
         systemd=_systemd(node),
@@ -65,10 +76,12 @@ def collect(
         resctrl_classes=_resctrl_classes(node),
         perf_paranoid=_number(node.text("/proc/sys/kernel/perf_event_paranoid")),
         perf_hardware=any(node.exists(f"/sys/bus/event_source/devices/{name}") for name in _CORE_PMUS),
-        cgroup=_cgroup(node, mountinfo, process),
+        cgroup=_cgroup(node, mountinfo, process, settings.runtime_config(settings.runtime_kind(socket, told))),
         kubelet=said,
-        runtime=settings.runtime(node, socket, told),
+        runtime=runtime,
         koord=_koord(node, mountinfo, free),
+        others=others_there,
+        recorded=recorded,
         daemon=daemon,
         daemon_says=daemon_says,
     )
@@ -109,16 +122,16 @@ def _kubelet(node: Node) -> Kubelet:
     return found if found.root.exists() else replace(found, root=node.root)
 
 
-def _cgroup(node: Node, mountinfo: str, process: Kubelet) -> CgroupFacts:
+def _cgroup(node: Node, mountinfo: str, process: Kubelet, runtime_config: str) -> CgroupFacts:
     tree = cgroup.detect(node.at(CGROUP_ROOT), mountinfo)
     if tree.version == 1 and not tree.controllers:
         return CgroupFacts()
-    claims = kubelet.claims(process, [node.at(file) for file in kubelet.RUNTIME_CONFIGS])
+    claims = kubelet.claims(process, [node.at(runtime_config)])
     found = layout.detect(tree, claims)
     group = found.kubepods
     v2 = tree.version == 2
     enabled = node.text(f"{CGROUP_ROOT}{group}/cgroup.subtree_control") if v2 and group else None
-    listed = (node.text(f"{CGROUP_ROOT}/cgroup.controllers") or "").split() if v2 else tree.controllers
+    listed = (node.text(f"{CGROUP_ROOT}/cgroup.controllers") or "").split() if v2 else _v1_controllers(tree)
     return CgroupFacts(
         version=tree.version,
         hybrid=tree.unified is not None,
@@ -128,8 +141,21 @@ def _cgroup(node: Node, mountinfo: str, process: Kubelet) -> CgroupFacts:
         driver=found.driver.value if found.driver else "",
         layout_problems=tuple(map(node.plain, found.problems)),
         enabled_for_pods=None if enabled is None else frozenset(enabled.split()),
+        has_containers=any(_holds_container(node, tree, tier) for tier in found.tiers.values()),
         support=support.survey(tree, tuple(found.tiers.values())),
     )
+
+
+def _holds_container(node: Node, tree: Tree, tier: str) -> bool:
+    """Is there any cgroup in any pod's below ``tier``?"""
+    top = node.own(tree.directory(tier))
+    pods = (name for name in node.names(top) if layout.kubepods_above(f"{tier}/{name}"))
+    return any(node.at(f"{top}/{pod}/{name}").is_dir() for pod in pods for name in node.names(f"{top}/{pod}"))
+
+
+def _v1_controllers(tree: Tree) -> list[str]:
+    """Without what is no controller among the options of v1's mounts."""
+    return [name for name in tree.controllers if "=" not in name and name != "xattr"]
 
 
 def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
@@ -147,6 +173,7 @@ def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
         rules_file=rules.file,
         rules_problem=rules.problem,
         rules_cpu_manager_policy=rules.text("node", "cpuManagerPolicy"),
+        rules_limits_in_cri=rules.truth("node", "limitsInCRI") is not False,
         state_free_bytes=free(node.at(STATE_DIRECTORY)),
         run_is_tmpfs=_is_tmpfs(mountinfo, "/run"),
     )

@@ -6,6 +6,7 @@ the facts come from a recorded tree.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -28,6 +29,7 @@ class CgroupFacts:
     driver: str = ""  # cgroupfs | systemd
     layout_problems: tuple[str, ...] = ()
     enabled_for_pods: frozenset[str] | None = None  # v2: cgroup.subtree_control of kube_root
+    has_containers: bool = False  # of kubelet's pods
     support: Mapping[str, Support] = field(default_factory=dict)
 
     def has(self, row: str) -> bool:
@@ -36,20 +38,37 @@ class CgroupFacts:
 
 @dataclass(frozen=True, slots=True)
 class KubeletFacts:
-    """Of the running kubelet's flags and its configuration file, a flag before the file; "" = its default."""
+    """Of the running kubelet's flags and its configuration file, a flag before the file; "" = its default.
+
+    ``version`` is what ``kubelet --version`` says (``v1.30.2``), ``unit`` the systemd unit that runs it; "" = unknown.
+    """
 
     running: bool = False
+    version: str = ""
+    unit: str = ""
     config_file: str = ""
     config_problem: str = ""
+    cgroup_driver: str = ""  # cgroupfs | systemd
+    cgroup_root: str = ""
+    cgroups_per_qos: bool = True
     cpu_manager_policy: str = ""
+    container_runtime: str = ""  # docker | remote: a flag of kubelet before 1.24
     runtime_endpoint: str = ""
     fail_swap_on: bool = True
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
 
+    @property
+    def minor(self) -> tuple[int, int] | None:
+        """(1, 30) of ``v1.30.2``; None if the version is unknown."""
+        return numbers(self.version)
+
 
 @dataclass(frozen=True, slots=True)
 class RuntimeFacts:
-    """``name`` and ``version`` as CRI tells them (else ""); the rest from the configuration file."""
+    """``name`` and ``version`` as CRI tells them (else ""); the rest from the configuration file.
+
+    ``asked`` False: nobody asked it. ``cgroup_driver`` is what it is set to or its default, "" = cannot be told.
+    """
 
     name: str = ""
     version: str = ""
@@ -59,6 +78,38 @@ class RuntimeFacts:
     config_problem: str = ""
     nri_disabled: bool | None = None
     nri_socket_exists: bool = False
+    cgroup_driver: str = ""
+    asked: bool = True
+
+    @property
+    def minor(self) -> tuple[int, int]:
+        """(1, 6) of ``1.6.20~ds1``; (0, 0) if the version is unknown."""
+        return numbers(self.version) or (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class HookFileFacts:
+    """Another agent's hook-server file. ``answers``: its socket is there; ``fails_calls``: its policy is Fail."""
+
+    file: str
+    endpoint: str
+    answers: bool
+    fails_calls: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OthersFacts:
+    """Who else stands between kubelet and the runtime. Processes are told as ``name (pid N)``.
+
+    ``kubelet_inside``: a process that is kubelet and more. ``proxy_backend``: the socket that our running proxy was
+    told to pass on to.
+    """
+
+    agents: tuple[str, ...] = ()
+    kubelet_inside: str = ""
+    hook_files: tuple[HookFileFacts, ...] = ()
+    proxy_socket_holder: str = ""
+    proxy_backend: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +125,7 @@ class KoordFacts:
     rules_file: str = ""
     rules_problem: str = ""
     rules_cpu_manager_policy: str = ""
+    rules_limits_in_cri: bool = True
     state_free_bytes: int | None = None
     run_is_tmpfs: bool | None = None
 
@@ -94,7 +146,10 @@ class DaemonFacts:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """All of it. ``kernel``: the release's leading numbers. ``daemon`` None: it did not answer, ``daemon_says`` why."""
+    """All of it. ``kernel``: the release's leading numbers. ``daemon`` None: it did not answer, ``daemon_says`` why.
+
+    ``recorded``: these are files of another node, or of another time.
+    """
 
     kernel_release: str = ""
     systemd: bool | None = None
@@ -109,12 +164,18 @@ class Facts:
     kubelet: KubeletFacts = field(default_factory=KubeletFacts)
     runtime: RuntimeFacts = field(default_factory=RuntimeFacts)
     koord: KoordFacts = field(default_factory=KoordFacts)
+    others: OthersFacts = field(default_factory=OthersFacts)
+    recorded: bool = False
     daemon: DaemonFacts | None = None
     daemon_says: str = ""
 
     @property
     def kernel(self) -> tuple[int, int] | None:
         """(6, 1) of ``6.1.0-32-cloud-amd64``."""
-        major, _, rest = self.kernel_release.partition(".")
-        minor = rest.partition(".")[0].partition("-")[0]
-        return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else None
+        return numbers(self.kernel_release)
+
+
+def numbers(version: str) -> tuple[int, int] | None:
+    """The two leading numbers of a version, with or without a ``v`` before them; None if it does not begin so."""
+    found = re.match(r"v?(\d+)\.(\d+)", version, re.ASCII)
+    return (int(found.group(1)), int(found.group(2))) if found else None

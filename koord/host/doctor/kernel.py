@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from koord.host.doctor.facts import Facts
 from koord.host.doctor.finding import Finding, Status
+from koord.host.support import Support
 
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
-_NEEDED = {1: ("cpu", "cpuset", "memory"), 2: ("cpu", "cpuset", "memory", "io")}
+_NEEDED = ("cpu", "cpuset", "memory")
+_USED = {1: _NEEDED, 2: (*_NEEDED, "io")}
+_V2_SINCE = {"cpu": (4, 15), "cpuset": (5, 0)}  # as controllers of cgroup v2
 _RDT_FLAGS = {"cat_l3": "cache allocation", "mba": "bandwidth allocation", "cqm_occup_llc": "cache monitoring"}
+NO_REMOTE_PARTITIONS = "no remote cpuset partitions (cgroup v2 with cpuset.cpus.exclusive, Linux 6.7): plain CPU sets"
 _UNKNOWN_TREE = "no cgroup of kubelet's exists yet, so this cannot be seen"
 
 
@@ -40,19 +44,37 @@ def cgroup_version(facts: Facts) -> Finding:
 
 
 def controllers(facts: Facts) -> Finding:
+    """Without cpu, cpuset and memory nothing works; without io, device limits do not."""
     cgroup = facts.cgroup
-    needed = _NEEDED.get(cgroup.version or 0, ())
-    missing = [name for name in needed if name not in cgroup.controllers]
-    if not needed or missing:
+    used = _USED.get(cgroup.version or 0, ())
+    missing = [name for name in used if name not in cgroup.controllers]
+    if not used or missing:
         remedy = "look for cgroup_disable= on the kernel's command line"
-        return Finding("controllers", _FAIL, f"missing: {', '.join(missing) or 'all'}", remedy)
-    off = [name for name in needed if cgroup.enabled_for_pods is not None and name not in cgroup.enabled_for_pods]
+        since = [f"{name} since Linux {_dotted(_V2_SINCE[name])}" for name in missing if _is_too_new(facts, name)]
+        late = f" (v2 has {', '.join(since)})" if since else ""
+        return Finding("controllers", _gravity(missing), f"missing: {', '.join(missing) or 'all'}{late}", remedy)
+    off = [name for name in used if cgroup.enabled_for_pods is not None and name not in cgroup.enabled_for_pods]
+    if off and not cgroup.has_containers:
+        text = f"{', '.join(used)}; for pods not yet {', '.join(off)}: their first container brings it"
+        return Finding("controllers", _INFO, text)
     if off:
         remedy = f"kubelet enables them when it starts: restart it, or write +NAME to {cgroup.kube_root}'s file"
-        return Finding(
-            "controllers", _FAIL, f"off in cgroup.subtree_control of kubelet's tree: {', '.join(off)}", remedy
-        )
-    return Finding("controllers", _OK, ", ".join(needed))
+        text = f"off in cgroup.subtree_control of kubelet's tree: {', '.join(off)}"
+        return Finding("controllers", _gravity(off), text, remedy)
+    return Finding("controllers", _OK, ", ".join(used))
+
+
+def _gravity(missing: list[str]) -> Status:
+    return _WARN if missing and not set(missing) & set(_NEEDED) else _FAIL
+
+
+def _is_too_new(facts: Facts, controller: str) -> bool:
+    since = _V2_SINCE.get(controller)
+    return facts.cgroup.version == 2 and since is not None and facts.kernel is not None and facts.kernel < since
+
+
+def _dotted(version: tuple[int, int]) -> str:
+    return f"{version[0]}.{version[1]}"
 
 
 def kubelet_tree(facts: Facts) -> Finding:
@@ -64,9 +86,15 @@ def kubelet_tree(facts: Facts) -> Finding:
 
 
 def psi(facts: Facts) -> Finding:
-    if facts.psi:
-        return Finding("psi", _OK, "pressure is measured")
-    return Finding("psi", _WARN, "/proc/pressure is missing: interference is seen late", "boot with psi=1")
+    if not facts.psi:
+        since = " (Linux 4.20 has it)" if facts.kernel is not None and facts.kernel < (4, 20) else ""
+        return Finding("psi", _WARN, f"/proc/pressure is missing{since}: interference is seen late", "boot with psi=1")
+    per_cgroup = facts.cgroup.support.get("cpu.pressure")
+    if per_cgroup is Support.PRESENT:
+        return Finding("psi", _OK, "pressure is measured, of each cgroup too")
+    if per_cgroup is Support.UNKNOWN or not facts.cgroup.kube_root_exists:
+        return Finding("psi", _OK, f"pressure of the node is measured; of pods: {_UNKNOWN_TREE}")
+    return Finding("psi", _INFO, "pressure of the node is measured, that of pods is not: they have no cgroup v2 group")
 
 
 def cpu_idle(facts: Facts) -> Finding:
@@ -92,10 +120,13 @@ def memory_qos(facts: Facts) -> Finding:
 
 
 def cpuset_partition(facts: Facts) -> Finding:
-    version = facts.kernel
-    if facts.cgroup.version == 2 and version is not None and version >= (6, 7):
+    """Seen by its file, because kernels carry backports; a local partition cannot be made below kubelet's tree."""
+    if facts.cgroup.has("cpuset.cpus.exclusive"):
         return Finding("cpuset-partition", _OK, "remote cpuset partitions are possible")
-    return Finding("cpuset-partition", _INFO, "no remote cpuset partitions (cgroup v2, Linux 6.7): plain CPU sets")
+    new_enough = facts.cgroup.version == 2 and facts.kernel is not None and facts.kernel >= (6, 7)
+    if new_enough and not facts.cgroup.kube_root_exists:
+        return Finding("cpuset-partition", _INFO, _UNKNOWN_TREE)
+    return Finding("cpuset-partition", _INFO, NO_REMOTE_PARTITIONS)
 
 
 def resctrl(facts: Facts) -> Finding:
@@ -112,8 +143,8 @@ def perf(facts: Facts) -> Finding:
     if not facts.perf_hardware:
         return Finding("perf", _INFO, "no hardware counters (a virtual machine?): no cycles per instruction")
     if facts.perf_paranoid is not None and facts.perf_paranoid > 2:
-        remedy = "sysctl kernel.perf_event_paranoid=2, or CAP_PERFMON for koord-qosd"
-        return Finding("perf", _WARN, f"perf_event_paranoid is {facts.perf_paranoid}", remedy)
+        text = f"perf_event_paranoid is {facts.perf_paranoid}, which keeps koord-qosd out although it has CAP_PERFMON"
+        return Finding("perf", _WARN, text, "sysctl kernel.perf_event_paranoid=2")
     return Finding("perf", _OK, "hardware counters")
 
 

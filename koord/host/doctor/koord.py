@@ -24,7 +24,7 @@ def unit(facts: Facts) -> Finding:
     if not facts.systemd:
         return Finding("systemd-unit", _INFO, "systemd is not process 1 here: something else must restart koord-qosd")
     if not facts.koord.unit_file:
-        remedy = "install systemd/koord-qosd.service, or run the DaemonSet"
+        remedy = "koordctl install, or run the DaemonSet"
         return Finding("systemd-unit", _WARN, "koord-qosd.service is not installed", remedy)
     return Finding("systemd-unit", _OK, facts.koord.unit_file)
 

@@ -4,8 +4,21 @@ from __future__ import annotations
 
 from koord.host.doctor.facts import Facts
 from koord.host.doctor.finding import Finding, Status
+from koord.host.doctor.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
+from koord.host.kubelet_unit import PROXY_SOCKET
+from koord.host.layout import kubepods_path
+from koord.model.cgroup_parent import CgroupStyle
 
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
+_STYLES = frozenset(style.value for style in CgroupStyle)
+_DEFAULT_DRIVER = "cgroupfs"  # kubelet's, where neither flag nor file says
+_KNOWN_RUNTIMES = frozenset((CONTAINERD, CRIO, DOCKER))
+_BESIDES = {
+    CRIO: "; behind the proxy kubelet takes statistics from CRI instead of its own cAdvisor",
+    DOCKER: ", through cri-dockerd",
+}
+_RESIZE = "InPlacePodVerticalScaling"
+_ALPHA_RESIZE = tuple((1, minor) for minor in range(27, 33))
 
 
 def kubelet(facts: Facts) -> Finding:
@@ -18,43 +31,93 @@ def kubelet(facts: Facts) -> Finding:
     return Finding("kubelet", _OK, f"running, configured by {found.config_file or 'flags alone'}")
 
 
+def kubelet_version(facts: Facts) -> Finding:
+    """CRI v1 is spoken from 1.23 on; until 1.23 kubelet could drive Docker itself, without any CRI."""
+    found = facts.kubelet
+    if found.minor is None:
+        return Finding("kubelet-version", _INFO, "kubelet's version cannot be told")
+    if found.minor < (1, 23):
+        text = f"kubelet {found.version} speaks CRI v1alpha2 only, which Koord does not read"
+        return Finding("kubelet-version", _FAIL, text, "use kubelet 1.23 or later")
+    if found.minor < (1, 24) and found.container_runtime != "remote":
+        text = f"kubelet {found.version} drives Docker by its built-in dockershim, so no CRI call can be edited"
+        return Finding("kubelet-version", _FAIL, text, "move the node to containerd, or to Docker through cri-dockerd")
+    return Finding("kubelet-version", _OK, f"kubelet {found.version}")
+
+
 def cgroup_driver(facts: Facts) -> Finding:
     """Tree, kubelet and runtime must mean the same driver, or pods are in other cgroups than Koord expects."""
-    cgroup = facts.cgroup
-    if cgroup.kube_root and cgroup.layout_problems:
-        remedy = "set the same driver in kubelet (cgroupDriver) and the runtime (SystemdCgroup), restart both"
-        return Finding("cgroup-driver", _FAIL, "; ".join(cgroup.layout_problems), remedy)
+    cgroup, said = facts.cgroup, facts.kubelet
+    if not said.cgroups_per_qos:
+        text = "kubelet runs without cgroups per QoS, so a pod's class cannot be seen"
+        return Finding("cgroup-driver", _FAIL, text, "remove cgroupsPerQOS: false (--cgroups-per-qos)")
     if not cgroup.kube_root:
         return Finding("cgroup-driver", _INFO, "neither kubelet, nor the runtime, nor the tree tells it")
+    mine, runtimes = said.cgroup_driver or _DEFAULT_DRIVER, facts.runtime.cgroup_driver
+    if said.running and runtimes and mine != runtimes:
+        return _drivers_differ(facts, mine)
+    expected = kubepods_path(said.cgroup_root, CgroupStyle(mine)) if mine in _STYLES else ""
+    if said.running and cgroup.kube_root != expected:
+        remedy = "restart kubelet, so that it makes its cgroups by its configuration; drain the node first"
+        text = "; ".join(cgroup.layout_problems) or f"kubelet means {expected}, and pods are below {cgroup.kube_root}"
+        return Finding("cgroup-driver", _FAIL, text, remedy)
+    if cgroup.layout_problems:
+        return Finding("cgroup-driver", _WARN, "; ".join(cgroup.layout_problems), "let them say the same")
     return Finding("cgroup-driver", _OK, cgroup.driver)
+
+
+def _drivers_differ(facts: Facts, kubelets: str) -> Finding:
+    runtime = facts.runtime
+    name = runtime.name or "the runtime"
+    where = runtime.config_file or "its default"
+    differ = f"kubelet's cgroup driver is {kubelets}, and {name}'s is {runtime.cgroup_driver} ({where})"
+    text = "; ".join((differ, *facts.cgroup.layout_problems))
+    remedy = "set the same driver in kubelet (cgroupDriver) and the runtime (SystemdCgroup), restart both"
+    if _asks_runtime_for_driver(facts):
+        return Finding("cgroup-driver", _WARN, f"{text}; kubelet {facts.kubelet.version} takes the runtime's", remedy)
+    return Finding("cgroup-driver", _FAIL, text, remedy)
+
+
+def _asks_runtime_for_driver(facts: Facts) -> bool:
+    """Does kubelet take the driver from CRI's RuntimeConfig (on by default from 1.31, containerd from 2.0)?"""
+    gate = facts.kubelet.feature_gates.get("KubeletCgroupDriverFromCRI", True)
+    asks = gate and facts.kubelet.minor is not None and facts.kubelet.minor >= (1, 31)
+    return asks and facts.runtime.name == CONTAINERD and facts.runtime.minor >= (2, 0)
 
 
 def cpu_manager(facts: Facts) -> Finding:
     policy = facts.kubelet.cpu_manager_policy or "none"
-    rules = facts.koord.rules_cpu_manager_policy or "none"
-    if facts.kubelet.running and policy != rules:
-        return Finding(
-            "cpu-manager",
-            _FAIL,
-            f"kubelet's cpuManagerPolicy is {policy}, and the rules say {rules}",
-            f"set node.cpuManagerPolicy: {policy} in {facts.koord.rules_file or 'the rules file'}",
-        )
-    if policy == "static":
-        return Finding("cpu-manager", _INFO, "static: Guaranteed pods without a QoS label keep kubelet's CPUs")
-    return Finding("cpu-manager", _OK, f"policy {policy}")
+    rules = facts.koord.rules_cpu_manager_policy
+    remedy = f"set node.cpuManagerPolicy: {policy} in {facts.koord.rules_file or 'the rules file'}"
+    if facts.kubelet.running and policy == "none" and rules == "static":
+        return Finding("cpu-manager", _FAIL, "kubelet's cpuManagerPolicy is none, and the rules say static", remedy)
+    if policy != "static":
+        return Finding("cpu-manager", _OK, f"policy {policy}")
+    text = "static: CPUs that kubelet gave exclusively stay untouched, pods without a QoS label keep kubelet's CPUs"
+    if rules == "none":
+        return Finding("cpu-manager", _WARN, f"{text}, although the rules say none", remedy)
+    return Finding("cpu-manager", _INFO, text)
 
 
 def in_place_resize(facts: Facts) -> Finding:
-    gate = facts.kubelet.feature_gates.get("InPlacePodVerticalScaling")
-    if gate is False:
-        return Finding("in-place-resize", _OK, "feature gate InPlacePodVerticalScaling is off")
-    state = "is on" if gate else "is not set (on by default from Kubernetes 1.33)"
-    return Finding(
-        "in-place-resize",
-        _INFO,
-        f"feature gate InPlacePodVerticalScaling {state}: a resize rewrites CPU and memory files, which Koord sees as "
-        "a new base",
-    )
+    """Alpha until 1.32, where kubelet resizes whatever ContainerStatus shows other than the pod's spec, for ever."""
+    found = facts.kubelet
+    gate = found.feature_gates.get(_RESIZE, None if found.minor in _ALPHA_RESIZE else True)
+    if gate is None:
+        gate = found.feature_gates.get("AllAlpha", False)
+    if not gate or (found.minor is not None and found.minor < _ALPHA_RESIZE[0]):
+        return Finding("in-place-resize", _OK, f"feature gate {_RESIZE} is off")
+    is_alpha = found.minor in _ALPHA_RESIZE or (found.minor is None and _RESIZE in found.feature_gates)
+    if not is_alpha:
+        text = f"feature gate {_RESIZE} is on (by default from 1.33): Koord sees what a resize writes as a new base"
+        return Finding("in-place-resize", _INFO, text)
+    who = f"kubelet {found.version}" if found.version else "a kubelet from 1.27 to 1.32 (this one's version is unknown)"
+    if not facts.koord.rules_limits_in_cri:
+        text = f"{who} has feature gate {_RESIZE} on; the rules leave the limits in CRI calls as they are"
+        return Finding("in-place-resize", _INFO, text)
+    text = f"{who} with feature gate {_RESIZE} on resizes without end when ContainerStatus shows a limit Koord edited"
+    remedy = f"turn the gate off, use kubelet 1.33, or set node.limitsInCRI: false in {RULES_FILE}"
+    return Finding("in-place-resize", _FAIL, text, remedy)
 
 
 def kubelet_memory_qos(facts: Facts) -> Finding:
@@ -71,11 +134,19 @@ def runtime(facts: Facts) -> Finding:
     if not found.socket_exists:
         remedy = "start it, or name its socket: koord-qosd --runtime-endpoint"
         return Finding("runtime", _FAIL, f"no socket of a container runtime at {found.socket}", remedy)
+    if not found.asked:
+        return Finding("runtime", _INFO, f"{found.socket} is there, and was not asked")
     if not found.version:
         return Finding("runtime", _WARN, f"{found.socket} does not answer", "try as root; look at its log")
-    if found.name == "containerd" and _version(found.version) < (1, 6):
-        return Finding("runtime", _WARN, f"containerd {found.version} speaks no CRI v1", "use containerd 1.6 or later")
-    return Finding("runtime", _OK, f"{found.name} {found.version}")
+    if found.name not in _KNOWN_RUNTIMES:
+        text = f"{found.name} {found.version} at {found.socket} is no runtime that Koord knows"
+        return Finding("runtime", _FAIL, text, "use containerd (1.6 or later), cri-o, or Docker through cri-dockerd")
+    if found.name == CONTAINERD and found.minor < (1, 6):
+        return Finding("runtime", _FAIL, f"containerd {found.version} speaks no CRI v1", "use containerd 1.6 or later")
+    if found.name == CONTAINERD and found.minor >= (3, 0):
+        text = f"containerd {found.version}: Koord was tried with 1.6 to 2.3"
+        return Finding("runtime", _WARN, text, "look for a newer Koord")
+    return Finding("runtime", _OK, f"{found.name} {found.version}{_BESIDES.get(found.name, '')}")
 
 
 def runtime_config(facts: Facts) -> Finding:
@@ -90,13 +161,15 @@ def runtime_config(facts: Facts) -> Finding:
 def cri_events(facts: Facts) -> Finding:
     """containerd 1.x hands each event to one reader, and kubelet may be it."""
     found = facts.runtime
-    if found.name == "containerd" and _version(found.version) >= (2, 0):
+    if found.name == CONTAINERD and found.minor >= (2, 0):
         return Finding("cri-events", _OK, "CRI events reach every subscriber")
     return Finding("cri-events", _INFO, "CRI events are not used here: new pods are seen by inotify on the cgroup tree")
 
 
 def nri(facts: Facts) -> Finding:
     found = facts.runtime
+    if found.nri_socket_exists and "koord" in facts.kubelet.runtime_endpoint:
+        return Finding("nri", _INFO, "NRI and the proxy are both there: the proxy edits, NRI is answered without edits")
     if found.nri_socket_exists:
         return Finding("nri", _OK, "the runtime's NRI socket is there")
     if found.nri_disabled:
@@ -104,7 +177,18 @@ def nri(facts: Facts) -> Finding:
     return Finding("nri", _INFO, "no NRI socket: the proxy or the reconciler edits")
 
 
-def _version(text: str) -> tuple[int, int]:
-    major, _, rest = text.lstrip("v").partition(".")
-    minor = rest.partition(".")[0].partition("~")[0].partition("-")[0]
-    return (int(major) if major.isdigit() else 0, int(minor) if minor.isdigit() else 0)
+def other_agents(facts: Facts) -> Finding:
+    """Two agents that write the same cgroups or edit the same calls undo each other's work."""
+    others = facts.others
+    acting = [f"{agent} is running" for agent in others.agents]
+    if others.proxy_socket_holder and others.proxy_socket_holder not in others.agents:
+        acting.append(f"{others.proxy_socket_holder} listens on {PROXY_SOCKET}")
+    harmful = [one for one in others.hook_files if one.answers or one.fails_calls]
+    acting += [f"{one.file} registers the hook server {one.endpoint or '(none)'}" for one in harmful]
+    if acting:
+        remedy = "remove that agent and its files from the node: two agents undo each other's work"
+        return Finding("other-agents", _FAIL, "; ".join(acting), remedy)
+    if others.hook_files:
+        names = ", ".join(one.file for one in others.hook_files)
+        return Finding("other-agents", _WARN, f"left behind by another agent: {names}", "remove it")
+    return Finding("other-agents", _OK, "no other agent between kubelet and the runtime")

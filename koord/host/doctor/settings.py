@@ -6,6 +6,7 @@ Invariant: a file that is no YAML, TOML or JSON is a problem said in one line, a
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -13,7 +14,8 @@ from typing import Any
 
 import yaml
 
-from koord.host.claims import flag
+from koord.host import unitfile
+from koord.host.claims import DRIVER, flag, of_runtime
 from koord.host.doctor.facts import KubeletFacts, RuntimeFacts
 from koord.host.doctor.node import Node
 from koord.host.kubelet import RUNTIME_CONFIGS, Kubelet
@@ -22,9 +24,15 @@ RULES_FILE = "/etc/koord/qosd-rules.yaml"
 HOOK_FILE = "/etc/runtime/hookserver.d/koord-qosd.json"
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CRIO_SOCKET = "/run/crio/crio.sock"
+CONTAINERD, CRIO, DOCKER = "containerd", "cri-o", "docker"  # as CRI's Version names them; docker is cri-dockerd's
 NRI_SOCKETS = ("/var/run/nri/nri.sock", "/run/nri/nri.sock")
 UNIT = "koord-qosd.service"
 _CONTAINERD_CONFIG, _CRIO_CONFIG = RUNTIME_CONFIGS
+_DOCKER_CONFIG = "/etc/docker/daemon.json"
+_DRIVER_OF_DOCKER = "native.cgroupdriver="
+_KUBELET_UNIT = "kubelet.service"
+_OF_SYSTEMD = re.compile(r"0::|\d+:name=systemd:")  # the hierarchies of /proc/PID/cgroup whose groups are units
+_SERVICE = re.compile(r"/([^/]+\.service)(?=/|$)")
 _UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
@@ -81,7 +89,7 @@ def toml_file(node: Node, file: str) -> Document:
     return read(node, file, tomllib.loads)
 
 
-def kubelet(node: Node, found: Kubelet) -> KubeletFacts:
+def kubelet(node: Node, found: Kubelet, version: str) -> KubeletFacts:
     """Settings of the kubelet that was ``found``: a flag before a drop-in before the file."""
     configs = [yaml_file(node, node.own(file)) for file in found.config_files()]
     gates: dict[str, bool] = {}
@@ -93,15 +101,25 @@ def kubelet(node: Node, found: Kubelet) -> KubeletFacts:
         said = flag(found.args, flag_name)
         return said if said is not None else next((text for config in configs if (text := config.text(key))), "")
 
-    fail_swap_on = flag(found.args, "fail-swap-on")
-    in_file = next((said for config in configs if (said := config.truth("failSwapOn")) is not None), True)
+    def switch(flag_name: str, key: str) -> bool:
+        """One that is on by default."""
+        said = flag(found.args, flag_name)
+        in_file = next((truth for config in configs if (truth := config.truth(key)) is not None), True)
+        return in_file if said is None else said != "false"
+
     return KubeletFacts(
         running=found.pid > 0,
+        version=version,
+        unit=_kubelet_unit(node, found.pid),
         config_file=node.plain(configs[-1].file),
         config_problem=node.plain("; ".join(config.problem for config in configs if config.problem)),
+        cgroup_driver=setting("cgroup-driver", "cgroupDriver"),
+        cgroup_root=setting("cgroup-root", "cgroupRoot"),
+        cgroups_per_qos=switch("cgroups-per-qos", "cgroupsPerQOS"),
         cpu_manager_policy=setting("cpu-manager-policy", "cpuManagerPolicy"),
+        container_runtime=flag(found.args, "container-runtime") or "",
         runtime_endpoint=setting("container-runtime-endpoint", "containerRuntimeEndpoint"),
-        fail_swap_on=in_file if fail_swap_on is None else fail_swap_on != "false",
+        fail_swap_on=switch("fail-swap-on", "failSwapOn"),
         feature_gates=gates | _gates(flag(found.args, "feature-gates") or ""),
     )
 
@@ -111,10 +129,30 @@ def _gates(text: str) -> dict[str, bool]:
     return {name.strip(): value.strip().lower() == "true" for name, _, value in pairs}
 
 
-def runtime(node: Node, socket: str, told: tuple[str, str] | None) -> RuntimeFacts:
+def _kubelet_unit(node: Node, pid: int) -> str:
+    """The unit whose cgroup kubelet is in, else kubelet.service if there is one (kubelet may move itself)."""
+    groups = (node.text(f"/proc/{pid}/cgroup") or "").splitlines() if pid else []
+    own = [name for group in groups if _OF_SYSTEMD.match(group) for name in _SERVICE.findall(group)]
+    return own[-1] if own else _KUBELET_UNIT if unitfile.find(node, _KUBELET_UNIT) else ""
+
+
+def runtime_kind(socket: str, told: tuple[str, str] | None = None) -> str:
+    """Which runtime it is: by its answer, else by its socket's name."""
+    if told is not None:
+        return told[0]
+    name = socket.rpartition("/")[2]
+    return CRIO if name == "crio.sock" else DOCKER if "dockerd" in name else CONTAINERD
+
+
+def runtime_config(kind: str) -> str:
+    """Where the runtime of this kind is configured."""
+    return {CRIO: _CRIO_CONFIG, DOCKER: _DOCKER_CONFIG}.get(kind, _CONTAINERD_CONFIG)
+
+
+def runtime(node: Node, socket: str, told: tuple[str, str] | None, asked: bool) -> RuntimeFacts:
     """The runtime at ``socket``; ``told``: name and version, if it answered CRI's Version."""
-    is_crio = (told is not None and told[0] == "cri-o") or socket.endswith("crio.sock")
-    config = toml_file(node, _CRIO_CONFIG if is_crio else _CONTAINERD_CONFIG)
+    kind = runtime_kind(socket, told)
+    config = (json_file if kind == DOCKER else toml_file)(node, runtime_config(kind))
     name, version = told or ("", "")
     return RuntimeFacts(
         name=name,
@@ -123,16 +161,35 @@ def runtime(node: Node, socket: str, told: tuple[str, str] | None) -> RuntimeFac
         socket_exists=node.exists(socket),
         config_file=config.file,
         config_problem=config.problem,
-        nri_disabled=_nri_disabled(config, is_crio),
+        nri_disabled=_nri_disabled(config, kind == CRIO),
         nri_socket_exists=any(node.exists(path) for path in NRI_SOCKETS),
+        cgroup_driver=_driver(node, kind, config),
+        asked=asked,
     )
 
 
-def runtime_socket(node: Node, kubelet_endpoint: str) -> str:
-    """The runtime's socket: kubelet's, unless that is our proxy's, else whichever usual one exists."""
+def _driver(node: Node, kind: str, config: Document) -> str:
+    """The runtime's cgroup driver as configured, else its default; "" if other files may say."""
+    if config.problem:
+        return ""
+    if kind == DOCKER:
+        options = config.at("exec-opts")
+        said = [one for one in options if str(one).startswith(_DRIVER_OF_DOCKER)] if isinstance(options, list) else []
+        return str(said[-1]).removeprefix(_DRIVER_OF_DOCKER) if said else ""
+    claimed = of_runtime(config.file, node.text(config.file) or "").of(DRIVER) if config.file else []
+    if claimed:
+        return claimed[-1].value
+    elsewhere = bool(config.at("imports")) or bool(node.names(f"{_CRIO_CONFIG}.d") if kind == CRIO else ())
+    return "" if elsewhere else "systemd" if kind == CRIO else "cgroupfs" if kind == CONTAINERD else ""
+
+
+def runtime_socket(node: Node, kubelet_endpoint: str, proxy_backend: str) -> str:
+    """The runtime's socket: kubelet's; if that is our proxy's, the proxy's backend, else whichever usual one exists."""
     path = kubelet_endpoint.removeprefix("unix://")
     if path and "koord" not in path:
         return path
+    if proxy_backend:
+        return proxy_backend
     return CRIO_SOCKET if node.exists(CRIO_SOCKET) and not node.exists(CONTAINERD_SOCKET) else CONTAINERD_SOCKET
 
 

@@ -12,35 +12,20 @@ import pytest
 from koord.host.doctor import kernel, koord, kubernetes
 from koord.host.doctor.checks import CHECKS, examine
 from koord.host.doctor.collect import collect
-from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
+from koord.host.doctor.facts import (
+    CgroupFacts,
+    Facts,
+    HookFileFacts,
+    KoordFacts,
+    KubeletFacts,
+    OthersFacts,
+    RuntimeFacts,
+)
 from koord.host.doctor.finding import Finding, Status
-from koord.host.support import Support
+from tests.host.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 
 OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
-ROWS = ("cpu.idle", "cpu.max.burst", "memory.high")
-V2 = CgroupFacts(
-    version=2,
-    controllers=frozenset(("cpu", "cpuset", "memory", "io")),
-    kube_root="/kubepods.slice",
-    kube_root_exists=True,
-    driver="systemd",
-    enabled_for_pods=frozenset(("cpu", "cpuset", "memory", "io")),
-    support=dict.fromkeys(ROWS, Support.PRESENT),
-)
-DAEMON = DaemonFacts("0.1.0", 65536, "proxy", ("proxy",))
-GOOD = Facts(
-    kernel_release="6.8.0-31-generic",
-    systemd=True,
-    psi=True,
-    cpu_flags=frozenset(("cat_l3",)),
-    resctrl_mounted=True,
-    perf_hardware=True,
-    cgroup=V2,
-    kubelet=KubeletFacts(running=True, config_file="/var/lib/kubelet/config.yaml"),
-    runtime=RuntimeFacts("containerd", "v2.0.1", "/run/containerd/containerd.sock", True),
-    koord=KoordFacts(unit_file="/etc/systemd/system/koord-qosd.service", state_free_bytes=1 << 30, run_is_tmpfs=True),
-    daemon=DAEMON,
-)
+RESIZE = {"InPlacePodVerticalScaling": True}
 CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kernel.kernel, {"kernel_release": ""}, WARN, "'unknown' is not understood"),
     (kernel.kernel, {"kernel_release": "4.9.0"}, FAIL, "older than 4.18"),
@@ -52,15 +37,33 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kernel.controllers, {"cgroup": CgroupFacts()}, FAIL, "missing: all"),
     (kernel.controllers, {"cgroup": replace(V2, controllers=frozenset(("cpu", "io")))}, FAIL, "cpuset, memory"),
     (kernel.controllers, {"cgroup": replace(V2, enabled_for_pods=frozenset(("cpu",)))}, FAIL, "cpuset, memory, io"),
+    (
+        kernel.controllers,
+        {"cgroup": replace(V2, enabled_for_pods=frozenset(("cpu", "memory")), has_containers=False)},
+        INFO,
+        "for pods not yet cpuset, io: their first container brings it",
+    ),
+    (kernel.controllers, {"cgroup": replace(V2, controllers=V2.controllers - {"io"})}, WARN, "missing: io"),
+    (
+        kernel.controllers,
+        {"cgroup": replace(V2, controllers=V2.controllers - {"cpuset"}), "kernel_release": "4.19.0"},
+        FAIL,
+        "missing: cpuset (v2 has cpuset since Linux 5.0)",
+    ),
     (kernel.kubelet_tree, {"cgroup": replace(V2, kube_root_exists=False)}, WARN, "/kubepods.slice is expected"),
-    (kernel.psi, {"psi": False}, WARN, "/proc/pressure is missing"),
+    (kernel.psi, {"psi": False}, WARN, "/proc/pressure is missing: "),
+    (kernel.psi, {"psi": False, "kernel_release": "4.19.0"}, WARN, "missing (Linux 4.20 has it)"),
+    (kernel.psi, {"cgroup": replace(V2, version=1, support={})}, INFO, "that of pods is not"),
+    (kernel.psi, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, OK, "cannot be seen"),
     (kernel.cpu_idle, {"cgroup": replace(V2, support={})}, INFO, "BE pods yield by weight alone"),
     (kernel.cpu_idle, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
     (kernel.cpu_burst, {"cgroup": replace(V2, support={})}, INFO, "raising the quota"),
     (kernel.group_identity, {}, INFO, "vendor kernels only"),
     (kernel.memory_qos, {"cgroup": replace(V2, support={})}, INFO, "nothing but limits"),
-    (kernel.cpuset_partition, {"kernel_release": "6.1.0"}, INFO, "plain CPU sets"),
-    (kernel.cpuset_partition, {}, OK, "possible"),
+    (kernel.cpuset_partition, {"cgroup": replace(V2, support={})}, INFO, kernel.NO_REMOTE_PARTITIONS),
+    (kernel.cpuset_partition, {"cgroup": replace(V2, version=1, support={})}, INFO, kernel.NO_REMOTE_PARTITIONS),
+    (kernel.cpuset_partition, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
+    (kernel.cpuset_partition, {"kernel_release": "5.14.0-503.el9"}, OK, "possible"),
     (kernel.resctrl, {"cpu_flags": frozenset()}, INFO, "no RDT"),
     (kernel.resctrl, {"resctrl_mounted": False}, WARN, "not mounted"),
     (kernel.perf, {"perf_hardware": False}, INFO, "no hardware counters"),
@@ -69,19 +72,73 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kernel.swap, {"swap_bytes": 1 << 30, "kubelet": KubeletFacts()}, INFO, "1.0 GiB of swap"),
     (kubernetes.kubelet, {"kubelet": KubeletFacts()}, WARN, "no kubelet is running"),
     (kubernetes.kubelet, {"kubelet": KubeletFacts(running=True, config_problem="x: bad")}, WARN, "x: bad"),
-    (kubernetes.cgroup_driver, {"cgroup": replace(V2, layout_problems=("they differ",))}, FAIL, "they differ"),
+    (kubernetes.kubelet_version, {"kubelet": replace(KUBELET, version="")}, INFO, "cannot be told"),
+    (kubernetes.kubelet_version, {"kubelet": replace(KUBELET, version="v1.22.17")}, FAIL, "v1alpha2 only"),
+    (kubernetes.kubelet_version, {"kubelet": replace(KUBELET, version="v1.23.0")}, FAIL, "dockershim"),
+    (
+        kubernetes.kubelet_version,
+        {"kubelet": replace(KUBELET, version="v1.23.0", container_runtime="remote")},
+        OK,
+        "kubelet v1.23.0",
+    ),
+    (kubernetes.cgroup_driver, {"kubelet": replace(KUBELET, cgroups_per_qos=False)}, FAIL, "without cgroups per QoS"),
+    (kubernetes.cgroup_driver, {"kubelet": replace(KUBELET, cgroup_driver="")}, WARN, "kubelet v1.34.4 takes"),
+    (
+        kubernetes.cgroup_driver,
+        {"kubelet": replace(KUBELET, cgroup_driver="cgroupfs", version="v1.30.2")},
+        FAIL,
+        "kubelet's cgroup driver is cgroupfs, and containerd's is systemd (its default)",
+    ),
+    (
+        kubernetes.cgroup_driver,
+        {"kubelet": replace(KUBELET, cgroup_driver="cgroupfs", feature_gates={"KubeletCgroupDriverFromCRI": False})},
+        FAIL,
+        "kubelet's cgroup driver is cgroupfs",
+    ),
+    (kubernetes.cgroup_driver, {"kubelet": replace(KUBELET, cgroup_root="/k")}, FAIL, "kubelet means /k.slice/k-kube"),
+    (kubernetes.cgroup_driver, {"cgroup": replace(V2, layout_problems=("they differ",))}, WARN, "they differ"),
     (kubernetes.cgroup_driver, {"cgroup": CgroupFacts(layout_problems=("none",))}, INFO, "neither kubelet"),
     (kubernetes.cpu_manager, {"koord": KoordFacts(rules_cpu_manager_policy="static")}, FAIL, "the rules say static"),
     (
         kubernetes.cpu_manager,
+        {"kubelet": replace(KUBELET, cpu_manager_policy="static")},
+        INFO,
+        "CPUs that kubelet gave exclusively stay untouched",
+    ),
+    (
+        kubernetes.cpu_manager,
         {
-            "koord": KoordFacts(rules_cpu_manager_policy="static"),
-            "kubelet": KubeletFacts(running=True, cpu_manager_policy="static"),
+            "kubelet": replace(KUBELET, cpu_manager_policy="static"),
+            "koord": KoordFacts(rules_cpu_manager_policy="none"),
+        },
+        WARN,
+        "although the rules say none",
+    ),
+    (kubernetes.in_place_resize, {}, INFO, "is on (by default from 1.33)"),
+    (kubernetes.in_place_resize, {"kubelet": replace(KUBELET, version="v1.26.1", feature_gates=RESIZE)}, OK, "is off"),
+    (kubernetes.in_place_resize, {"kubelet": replace(KUBELET, version="v1.32.1")}, OK, "is off"),
+    (
+        kubernetes.in_place_resize,
+        {"kubelet": replace(KUBELET, version="v1.32.1", feature_gates=RESIZE)},
+        FAIL,
+        "kubelet v1.32.1 with feature gate InPlacePodVerticalScaling on resizes without end",
+    ),
+    (
+        kubernetes.in_place_resize,
+        {"kubelet": replace(KUBELET, version="v1.27.0", feature_gates={"AllAlpha": True})},
+        FAIL,
+        "kubelet v1.27.0 with",
+    ),
+    (
+        kubernetes.in_place_resize,
+        {
+            "kubelet": replace(KUBELET, version="v1.32.1", feature_gates=RESIZE),
+            "koord": KoordFacts(rules_limits_in_cri=False),
         },
         INFO,
-        "keep kubelet's CPUs",
+        "leave the limits in CRI calls",
     ),
-    (kubernetes.in_place_resize, {}, INFO, "is not set"),
+    (kubernetes.in_place_resize, {"kubelet": replace(KUBELET, version="", feature_gates=RESIZE)}, FAIL, "unknown"),
     (
         kubernetes.in_place_resize,
         {"kubelet": KubeletFacts(feature_gates={"InPlacePodVerticalScaling": False})},
@@ -91,13 +148,46 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(feature_gates={"MemoryQoS": True})}, WARN, "MemoryQoS"),
     (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock")}, FAIL, "/run/x.sock"),
     (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock", socket_exists=True)}, WARN, "not answer"),
-    (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "1.5.9", "/x", True)}, WARN, "no CRI v1"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "1.5.9", "/x", True)}, FAIL, "no CRI v1"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "3.1.0", "/x", True)}, WARN, "tried with 1.6 to 2.3"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts("pouch", "1.3.0", "/x", True)}, FAIL, "no runtime that Koord knows"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts("docker", "24.0.7", "/x", True)}, OK, "through cri-dockerd"),
+    (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/x", socket_exists=True, asked=False)}, INFO, "not asked"),
     (kubernetes.runtime, {"runtime": RuntimeFacts("cri-o", "1.30.2", "/x", True)}, OK, "cri-o 1.30.2"),
     (kubernetes.runtime_config, {"runtime": RuntimeFacts(config_problem="x: bad")}, WARN, "x: bad"),
     (kubernetes.cri_events, {"runtime": RuntimeFacts("containerd", "1.6.20~ds1")}, INFO, "inotify"),
     (kubernetes.cri_events, {}, OK, "every subscriber"),
     (kubernetes.nri, {"runtime": RuntimeFacts(nri_disabled=True, config_file="/etc/x")}, INFO, "disabled in /etc/x"),
     (kubernetes.nri, {"runtime": RuntimeFacts(nri_socket_exists=True)}, OK, "NRI socket is there"),
+    (
+        kubernetes.nri,
+        {
+            "runtime": RuntimeFacts(nri_socket_exists=True),
+            "kubelet": replace(KUBELET, runtime_endpoint="unix:///run/koord-runtimeproxy/runtimeproxy.sock"),
+        },
+        INFO,
+        "both there",
+    ),
+    (kubernetes.other_agents, {}, OK, "no other agent"),
+    (kubernetes.other_agents, {"others": OthersFacts(("koordlet (pid 7)",))}, FAIL, "koordlet (pid 7) is running"),
+    (
+        kubernetes.other_agents,
+        {"others": OthersFacts(proxy_socket_holder="socat (pid 7)")},
+        FAIL,
+        "socat (pid 7) listens on /run/koord-runtimeproxy/runtimeproxy.sock",
+    ),
+    (
+        kubernetes.other_agents,
+        {"others": OthersFacts(hook_files=(HookFileFacts("/h/koordlet.json", "/run/k.sock", True, False),))},
+        FAIL,
+        "/h/koordlet.json registers the hook server /run/k.sock",
+    ),
+    (
+        kubernetes.other_agents,
+        {"others": OthersFacts(hook_files=(HookFileFacts("/h/koordlet.json", "/run/k.sock", False, False),))},
+        WARN,
+        "left behind by another agent: /h/koordlet.json",
+    ),
     (koord.daemon, {"daemon": None, "daemon_says": "no socket"}, WARN, "no socket"),
     (koord.unit, {"systemd": False}, INFO, "not process 1"),
     (koord.unit, {"koord": KoordFacts()}, WARN, "not installed"),
@@ -140,13 +230,6 @@ def test_a_node_of_which_nothing_is_known_is_judged_without_an_error() -> None:
 
 
 # --- recorded trees --------------------------------------------------------------------------------------------------
-
-
-def record(root: Path, files: dict[str, str]) -> None:
-    for name, text in files.items():
-        path = root / name.lstrip("/")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text)
 
 
 V2_TREE = {
@@ -192,17 +275,19 @@ def test_a_recorded_v2_node(tmp_path: Path) -> None:
     record(tmp_path, V2_TREE)
     found = judged(tmp_path, ("containerd", "2.0.4"))
     assert {check: status for check, (status, _) in found.items() if status in (WARN, FAIL)} == {
-        "controllers": FAIL,  # io is off for pods
-        "cpu-manager": FAIL,  # static against the rules' none
+        "cpu-manager": WARN,  # static against the rules' none
+        "in-place-resize": FAIL,  # on, and nobody says of which kubelet
         "kubelet-memory-qos": WARN,
         "resctrl": WARN,
         "daemon": WARN,
         "hook-file": WARN,
     }
-    assert found["controllers"][1] == "off in cgroup.subtree_control of kubelet's tree: io"
+    assert found["controllers"] == (
+        INFO,
+        "cpu, cpuset, memory, io; for pods not yet io: their first container brings it",
+    )
     assert found["kubelet"][1] == "running, configured by /etc/kubelet.yaml"
     assert found["cgroup-driver"] == (OK, "systemd")
-    assert found["in-place-resize"][1].startswith("feature gate InPlacePodVerticalScaling is on")
     assert found["open-files"] == (OK, "koord-qosd may open 65536 files")
     assert found["swap"] == (INFO, "2.0 GiB of swap: a container's memory limit does not bound what it swaps")
     assert found["cpu-idle"][0] is OK
@@ -214,7 +299,7 @@ def test_kubelet_and_runtime_that_disagree(tmp_path: Path) -> None:
     record(tmp_path, {**V2_TREE, "/etc/kubelet.yaml": "cgroupDriver: cgroupfs\n"})
     status, sentence = judged(tmp_path, None)["cgroup-driver"]
     assert status is FAIL
-    assert "/etc/kubelet.yaml says cgroupfs" in sentence
+    assert "kubelet's cgroup driver is cgroupfs, and the runtime's is systemd (/etc/containerd/config.toml)" in sentence
     assert str(tmp_path) not in sentence
 
 

@@ -15,6 +15,7 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Line
 from qosd.act.plan import Plan, Result
+from qosd.act.telling import Units
 from qosd.decide.decision import Opinion, Set, Stage
 from qosd.decide.frame import Decisions, Opinions, State, Turn
 
@@ -82,8 +83,8 @@ class Recorded:
 class Rig:
     """``say`` what the strategies want, then ``tick``."""
 
-    def __init__(self, root: Path, version: int = 1) -> None:
-        self.root = root
+    def __init__(self, root: Path, version: int = 1, units: Units | None = None) -> None:
+        self.root, self.units = root, units
         self.writer = CountingWriter(Tree(version, root / "cgroup", {}))
         self.journal = Recorded()
         self.now_ns = 1000 * S
@@ -95,7 +96,7 @@ class Rig:
 
     def _start(self) -> None:
         self.undo = UndoRecord(self.root / "undo", BOOT)
-        self.actuator = Actuator(self.writer, self.undo, self.journal, OWNERS)
+        self.actuator = Actuator(self.writer, self.undo, self.journal, OWNERS, units=self.units)
 
     def crash(self) -> None:
         """SIGKILL and the next start: nothing is left but the kernel's files and the undo record."""

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from koord.host.files import Target, Value
-from koord.host.undo import UndoError, restore
+from koord.host.restoring import restore
+from koord.host.undo import UndoError
 from koord.host.writer import Found, WriteError
 from qosd.act.actuator import StalePlan
 from qosd.act.holding import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS

@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.host.undo import TASKS, UndoError, UndoRecord, restore
+from koord.host.restoring import restore
+from koord.host.undo import TASKS, UndoError, UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S, REPORT_S

@@ -11,6 +11,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from koord.host import cgroup
+from koord.host.asked import Given
 from koord.host.files import Target, Value
 from koord.host.weights import Weights
 from koord.model.formulas import FORMULA, Inputs
@@ -79,6 +80,10 @@ class FakeActuator:
     contested: dict[Target, str] = field(default_factory=dict)
     refused: dict[Target, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     turns: list[Turn] = field(default_factory=list)
+    asked: dict[Target, Given] = field(default_factory=dict)
+
+    def given(self, target: Target) -> Given | None:
+        return self.asked.get(target)
 
     def composed(self, target: Target) -> Composed | None:
         owners = {turn.name: Line(turn.stage, frozenset({target.name})) for turn in self.turns}

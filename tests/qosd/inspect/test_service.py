@@ -12,6 +12,7 @@ import pytest
 from google.protobuf.message import Message
 from msgspec.structs import replace
 
+from koord.host.asked import Given
 from koord.host.files import Target
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
@@ -197,6 +198,17 @@ async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path
         "cpu_shares",
         "memory_limit_in_bytes",
     ]
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"), [(-1, "kubelet asked for it; the container was made with 200000"), (70_000, "")]
+)
+async def test_a_base_that_was_never_in_the_file(tmp_path: Path, asked: int, says: str) -> None:
+    node = batch_node(tmp_path)
+    node.actuator.asked = {Target("/kubepods/besteffort/podjob/worker", "cpu_quota"): Given(asked, 200_000)}
+    answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
+    file = next(file for file in answer.files if file.name == "cpu_quota")
+    assert (file.base, file.base_from) == ("-1", says)
 
 
 async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:

@@ -125,6 +125,12 @@ def test_create_and_update() -> None:
     )
 
 
+def test_limits_are_left_as_kubelet_asked_where_the_rules_say_so() -> None:
+    called = Called(rules(HostFacts(), limitsInCRI=False))
+    answer = called("CreateContainer", create(lsr()), nri.CreateContainerResponse)
+    assert said(answer.adjust.linux.resources) == {"cpus": "2-3"}
+
+
 def test_while_another_front_end_acts_nothing_is_edited() -> None:
     called = Called(acting=False)
     assert called.raw("CreateContainer", create(lsr()).SerializeToString()) == b""

@@ -80,6 +80,25 @@ class TestTheTable:
         found = pools(view("g", "LSR", "Guaranteed", cpus="6-7"), kubelet={"g": "4-5"}, cpuManagerPolicy="static")
         assert both(found) == ("0-5,8-15", "0-15")
 
+    @pytest.mark.parametrize(
+        ("bound", "kubelet", "kept"),
+        [
+            ({"a": ("LSR", "6-7")}, {"g": "4-5", "a": "2-3"}, "4-5"),
+            # nothing is left of what the scheduler bound, so kubelet's own choice for the pod stands, and so on
+            ({"a": ("LSR", "4")}, {"g": "4-5", "a": "2-3"}, "2-5"),
+            ({"a": ("LSR", "4"), "b": ("LSE", "2-3")}, {"g": "4-5", "a": "2-3", "b": "1"}, "1-5"),
+            ({"a": ("LS", "4")}, {"g": "4-5", "a": "2-3"}, "4-5"),
+            ({"a": ("LSR", "4-6")}, {"g": "4-5", "a": "2-3"}, "4-5"),
+        ],
+    )
+    def test_what_stays_with_kubelet(
+        self, bound: dict[str, tuple[str, str]], kubelet: dict[str, str], kept: str
+    ) -> None:
+        pods = [view(uid, qos, "Guaranteed", cpus=cpus) for uid, (qos, cpus) in bound.items()]
+        found = pools(view("g", "", "Guaranteed"), *pods, kubelet=kubelet, cpuManagerPolicy="static")
+        assert str(found.kubelet) == kept
+        assert not union(found.be) & found.kubelet
+
     def test_by_memory_node(self) -> None:
         found = pools(LSE, LSR, topology=machine(16, nodes=2, smt=True))
         assert found.ls == (Pool(0, 0, "8-11"), Pool(1, 1, "4-7,12-15"))
@@ -133,10 +152,13 @@ class TestNothingLeft:
         assert both(found) == want
         assert found.warnings == (warning,)
 
-    def test_kubelets_exclusive_cpus_are_shared_before_those_of_lse(self) -> None:
+    def test_kubelets_exclusive_cpus_are_shared_last(self) -> None:
         found = pools(LSE, kubelet={"g": "2-15"}, cpuManagerPolicy="static")
-        assert both(found) == ("2-15", "2-15")
-        assert "the CPUs that kubelet gave exclusively 2-15 of pod g (kubelet)" in found.warnings[0]
+        assert both(found) == ("0-1", "0-1")
+        assert "the LSE pods' CPUs 0-1 of default/lse (LSE)" in found.warnings[0]
+        found = pools(kubelet={"g": "0-15"}, cpuManagerPolicy="static")
+        assert both(found) == ("0-15", "0-15")
+        assert "the CPUs that kubelet gave exclusively 0-15 of pod g (kubelet)" in found.warnings[0]
 
     def test_no_topology_is_no_pools(self) -> None:
         assert pools(LSE, topology=Topology()).warnings == ("no CPU is known, so there are no pools",)
@@ -178,6 +200,22 @@ class TestNonsense:
     def test_is_a_warning_that_names_it(self, pods: tuple[PodView, ...], node: dict[str, Any], warning: str) -> None:
         assert pools(*pods, **node).warnings == (warning,)
 
+    @pytest.mark.parametrize(
+        ("cpus", "gets"),
+        [("2-3", "it gets CPUs 2"), ("3", "it counts as not bound")],
+    )
+    def test_bound_to_a_cpu_that_kubelet_gave_another(self, cpus: str, gets: str) -> None:
+        pods = view("lsr", "LSR", "Guaranteed", cpus=cpus), view("g", "", "Guaranteed")
+        taken = "kubelet's exclusive CPUs 3 of default/g (kubelet)"
+        said = f"default/lsr (LSR) is bound to CPUs {cpus}, with {taken}: {gets}"
+        assert pools(*pods, kubelet={"g": "3-4"}, cpuManagerPolicy="static").warnings == (said,)
+
+    def test_a_pool_of_the_rules_file_with_kubelets_cpus(self) -> None:
+        node = {"sharedPools": {"ls": [{"cpuset": "3-8"}]}, "cpuManagerPolicy": "static"}
+        assert pools(view("g", "", "Guaranteed"), kubelet={"g": "3-4"}, **node).warnings == (
+            "the LS pool of the rules file has CPUs 3-4 of default/g (kubelet)",
+        )
+
     def test_be_may_be_bound_to_cpus_of_lsr(self) -> None:
         assert pools(LSR, view("be", "BE", "BestEffort", cpus="2-3")).warnings == ()
 
@@ -217,9 +255,11 @@ def test_what_always_holds(
     found = pools(*pods, topology=topology, kubelet={"g": str(kubelets)}, cpuManagerPolicy="static", **node)
     ls, be = union(found.ls), union(found.be)
     lse = reduce(or_, (its for qos, its in bound if qos == "LSE"), EMPTY)
-    shared_all = any("LSE pods' CPUs" in warning for warning in found.warnings)
+    shared_lse = any("LSE pods' CPUs" in warning for warning in found.warnings)
+    shared_all = topology.online <= kubelets
     assert ls
     assert ls <= be <= topology.online
-    assert not (be & lse) or shared_all
-    assert shared_all == (topology.online <= lse)
+    assert not (be & kubelets) or shared_all
+    assert not (be & lse) or shared_lse or shared_all
+    assert shared_lse == (topology.online <= lse | kubelets and not shared_all)
     assert len(union(found.ls)) == sum(len(cpuset.parse(pool.cpuset)) for pool in found.ls)

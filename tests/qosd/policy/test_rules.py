@@ -107,6 +107,7 @@ node:
   reservation: {reservedCPUs: "15", resources: {cpu: 1500m, memory: 1Gi}, applyPolicy: ReservedCPUsOnly}
   cpuNormalizationRatio: "1.20"
   disableUnsetCPUQuota: true
+  limitsInCRI: false
   resctrl: {runtimeVerified: true}
   allocatableMemory: 62Gi
   hooks: {memory: false}
@@ -119,6 +120,7 @@ node:
     assert (node.system_cpuset, node.cpu_normalization_ratio) == ("14", Fraction(6, 5))
     assert (node.system_exclusive, node.reserved_cpus, node.reserved_cpu_milli) == (False, "15", 1500)
     assert (node.be_cpu_manager, node.unset_cpu_quota, node.rdt_verified) == (True, False, True)
+    assert not node.limits_in_cri
     assert node.allocatable_memory_bytes == 62 << 30
     assert not rules.current.enabled("memory")
 
@@ -130,6 +132,7 @@ def test_the_annotated_example_says_the_defaults() -> None:
     assert rules.current.slo == Rules().slo
     assert {name: on for name, on in rules.current.node.hooks.items() if not on} == {}
     assert rules.current.node.derivation == Rules().node.derivation
+    assert rules.current.node.limits_in_cri
 
 
 async def test_a_change_of_the_file_is_seen_by_inotify(tmp_path: Path) -> None:

@@ -77,6 +77,13 @@ class TestNoOpinion:
         lost = replace(pod, group="", containers=tuple(replace(one, group="") for one in pod.containers))
         assert values(rules(V2, sharedPools=POOLS), lost) == {}
 
+    def test_of_a_pod_of_which_kubelet_has_made_no_more_than_the_directory(self) -> None:
+        """Whatever we wrote there now, kubelet's own value would come after it, and nobody could tell it from ours."""
+        pod = view("p", "BE", "BestEffort", EXTENDED=FULL)
+        announced = replace(pod, state="", sandbox_id="", containers=())
+        assert values(rules(V1), announced) == {}
+        assert {group for group, _ in values(rules(V1), pod)} == {pod.group, f"{pod.group}/main"}
+
     def test_v2_files_on_v1(self) -> None:
         found = values(on_v1(rules(V2_VENDOR, SPEC, sharedPools=POOLS)), view("p", "LS", memory_request_bytes=1 << 30))
         assert {name for _, name in found} == {"cpu.bvt_warp_ns", "cpuset_cpus"}

@@ -1,0 +1,161 @@
+"""What systemd keeps of a cgroup's values: which unit's cgroup it is, and which properties stand for its files.
+
+systemd writes all that it knows of a unit to the unit's cgroup again whenever one property of the unit is set (by
+kubelet, the runtime, an operator), and for every unit on ``daemon-reload`` and ``daemon-reexec``. What was written past
+it is lost then, so it is told as well. Three kinds of files outlast all that untold, because systemd does not know
+them (``cpu.max.burst``, ``memory.oom.group``) or touches single devices only if it was told of one (``io.max``).
+
+Pure. Invariant: of a cgroup that systemd does not own (below a container's own, say) nothing is told. Source of the
+properties: org.freedesktop.systemd1(5) and systemd.resource-control(5).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from koord.host.files import Value
+from koord.host.paths import expand_slice
+from koord.host.spelling import UNLIMITED
+from koord.host.weights import Weights
+from koord.model import cpuset
+from koord.model.slices import SLICE
+
+INFINITY = (1 << 64) - 1
+IDLE_WEIGHT = 0
+"""``CPUWeight=idle``, of systemd 252 and newer: it clears ``cpu.idle`` where it was not told so."""
+_LEAVES = (".scope", ".service")
+_PER_S_US = 1_000_000
+_PERCENT_US = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One property: its name and type on the bus, and ``directive``, its name in the unit's drop-in file."""
+
+    name: str
+    signature: str
+    value: int | bytes
+    directive: str
+
+    def __str__(self) -> str:
+        shown = self.value.hex() if isinstance(self.value, bytes) else self.value
+        return f"{self.name}={'infinity' if shown == INFINITY else shown}"
+
+
+Values = Mapping[str, Value]
+"""What a cgroup's files hold now, by row."""
+_Setter = Callable[[Values, Weights], tuple[Setting, ...]]
+
+
+def unit_of(group: str) -> str:
+    """The name of the unit whose cgroup ``group`` is; "" if it is none of this host's systemd's."""
+    path = "/" + group.strip("/")
+    above, _, name = path.rpartition("/")
+    if name.startswith("_"):  # how systemd escapes a name that the kernel would take for a file
+        return ""
+    if name.endswith(SLICE):
+        return name if expand_slice(name) == path else ""
+    parent = above.rpartition("/")[2]
+    in_slice = not above or (parent.endswith(SLICE) and expand_slice(parent) == above)
+    return name if name.endswith(_LEAVES) and in_slice else ""
+
+
+def keeps(row: str, version: int) -> bool:
+    """Does systemd keep the value of this row, on this cgroup version?"""
+    return row in _SETTERS[version]
+
+
+def rows_with(row: str, version: int) -> tuple[str, ...]:
+    """The rows whose values make up the property of ``row``, itself included."""
+    return next((together for together in _TOGETHER if row in together), (row,)) if keeps(row, version) else ()
+
+
+def settings(values: Values, version: int, weights: Weights) -> tuple[Setting, ...]:
+    """The properties that say what ``values`` say; rows that systemd does not keep are left out.
+
+    ``weights``: the mapping by which shares stand for ``cpu.weight``.
+    """
+    setters = dict.fromkeys(setter for row, setter in _SETTERS[version].items() if row in values)
+    return tuple(setting for setter in setters for setting in setter(values, weights))
+
+
+def kept_quota_us(quota_us: int, period_us: int) -> int:
+    """The quota that systemd makes of one: it keeps whole percents of a CPU, here rounded up as by the runtimes."""
+    if quota_us == UNLIMITED:
+        return UNLIMITED
+    return _per_second_us(quota_us, period_us) * period_us // _PER_S_US
+
+
+def _per_second_us(quota_us: int, period_us: int) -> int:
+    """A quota as systemd wants it, a whole percent: its drop-in files have no fractions, and lose what is below 1 %."""
+    return -(-quota_us * _PER_S_US // (period_us * _PERCENT_US)) * _PERCENT_US
+
+
+def _weight(values: Values, weights: Weights) -> tuple[Setting, ...]:
+    if values.get("cpu.idle") == 1:
+        return (Setting("CPUWeight", "t", IDLE_WEIGHT, "CPUWeight"),)
+    if "cpu_shares" not in values:
+        return ()
+    return (Setting("CPUWeight", "t", weights.weight(int(values["cpu_shares"])), "CPUWeight"),)
+
+
+def _shares(values: Values, _weights: Weights) -> tuple[Setting, ...]:
+    if "cpu_shares" not in values or values.get("cpu.idle") == 1:
+        return ()
+    return (Setting("CPUShares", "t", int(values["cpu_shares"]), "CPUShares"),)
+
+
+def _quota(values: Values, _weights: Weights) -> tuple[Setting, ...]:
+    if "cpu_quota" not in values or "cpu_period" not in values:
+        return ()
+    quota_us, period_us = int(values["cpu_quota"]), int(values["cpu_period"])
+    per_second_us = INFINITY if quota_us == UNLIMITED else _per_second_us(quota_us, period_us)
+    return (
+        Setting("CPUQuotaPerSecUSec", "t", per_second_us, "CPUQuota"),
+        Setting("CPUQuotaPeriodUSec", "t", period_us, "CPUQuotaPeriodSec"),
+    )
+
+
+def _cpus(row: str, name: str) -> _Setter:
+    def setter(values: Values, _weights: Weights) -> tuple[Setting, ...]:
+        mask = cpuset.parse(str(values[row])).mask
+        return (Setting(name, "ay", mask.to_bytes((mask.bit_length() + 7) // 8, "little"), name),)
+
+    return setter
+
+
+def _number(row: str, name: str) -> _Setter:
+    def setter(values: Values, _weights: Weights) -> tuple[Setting, ...]:
+        value = values[row]
+        return (Setting(name, "t", INFINITY if value == UNLIMITED else int(value), name),)
+
+    return setter
+
+
+_TOGETHER = (("cpu.idle", "cpu_shares"), ("cpu_quota", "cpu_period"))
+_SETTERS: Mapping[int, Mapping[str, _Setter]] = {
+    1: {
+        "cpu.idle": _shares,
+        "cpu_shares": _shares,
+        "cpu_quota": _quota,
+        "cpu_period": _quota,
+        "memory_limit_in_bytes": _number("memory_limit_in_bytes", "MemoryLimit"),
+        "pids.max": _number("pids.max", "TasksMax"),
+    },
+    2: {
+        "cpu.idle": _weight,
+        "cpu_shares": _weight,
+        "cpu_quota": _quota,
+        "cpu_period": _quota,
+        "cpuset_cpus": _cpus("cpuset_cpus", "AllowedCPUs"),
+        "cpuset_mems": _cpus("cpuset_mems", "AllowedMemoryNodes"),
+        "memory_limit_in_bytes": _number("memory_limit_in_bytes", "MemoryMax"),
+        "memory.min": _number("memory.min", "MemoryMin"),
+        "memory.low": _number("memory.low", "MemoryLow"),
+        "memory.high": _number("memory.high", "MemoryHigh"),
+        "memory.swap.max": _number("memory.swap.max", "MemorySwapMax"),
+        "pids.max": _number("pids.max", "TasksMax"),
+        "io.weight": _number("io.weight", "IOWeight"),
+    },
+}

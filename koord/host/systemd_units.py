@@ -1,0 +1,184 @@
+"""Telling systemd what the files of its units hold, once they were written: see ``systemd`` for why.
+
+The kernel's file comes first and counts: what cannot be told stays written, and a reload of systemd may take it back.
+Being told, systemd writes the whole unit again, each file with what it knows; so all that Koord holds of a unit is told
+together, and what the file holds otherwise afterwards (systemd keeps quotas in whole percents) is written once more.
+Invariants: whatever systemd makes of a value is noted in the undo record as one of ours before it is told; so is each
+drop-in file that this makes where none was, for whoever puts things back to remove. Nothing here raises but ``clear``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from koord.host import systemd
+from koord.host.cgroup import ReadError, read_text
+from koord.host.files import ParseError, Target, Value, ValueRefused, row
+from koord.host.systemd import Setting
+from koord.host.systemd_bus import SOCKET, Call, SystemBus
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import Found, WriteError, Writer
+
+_TRANSIENT, _CONTROL = "transient", "system.control"
+
+
+class Bus(Protocol):
+    """``systemd_bus.SystemBus``, as far as it is needed here."""
+
+    trouble: str
+
+    def tell(self, units: Sequence[Call]) -> list[str | None]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What became of one file: ``why`` systemd does not know its value, "" if it does.
+
+    ``kept``: the value that systemd writes for it, where that is another. ``answered``: systemd took it or refused it.
+    """
+
+    why: str = ""
+    kept: Value | None = None
+    answered: bool = True
+
+    @property
+    def sentence(self) -> str:
+        """For people."""
+        if self.why:
+            return f"not set through systemd: {self.why}"
+        return "also set through systemd" + ("" if self.kept is None else f", which keeps {self.kept}")
+
+
+@dataclass(slots=True)
+class _Part:
+    """Rows of one unit whose values make up a property, what their files hold, and why systemd does not know it."""
+
+    unit: str
+    found: dict[Target, Found]
+    settings: tuple[Setting, ...]
+    why: str = ""
+    answered: bool = False
+
+
+class Units:
+    """The units of this host's systemd, whose runtime directory is ``run``. One thread at a time."""
+
+    def __init__(self, writer: Writer, record: UndoRecord, bus: Bus, run: Path) -> None:
+        self._writer, self._record, self._bus, self._run = writer, record, bus, run
+
+    def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
+        """Tell systemd what these files hold now; what is not systemd's, or gone, is left out of the answer."""
+        version = self._writer.version
+        wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
+        together = dict.fromkeys((target.group, systemd.rows_with(target.name, version)) for target in wanted)
+        parts = [part for group, rows in together if (part := self._part(group, rows)) is not None]
+        self._send([part for part in parts if self._note(part)])
+        return {
+            target: self._settled(part, target, found)
+            for part in parts
+            for target, found in part.found.items()
+            if target in wanted
+        }
+
+    def clear(self) -> None:
+        """Remove the drop-in files that telling made. Raises UndoError if the record cannot be written."""
+        for path in self._record.drop_ins:
+            with contextlib.suppress(OSError):  # gone, or others are in the directory
+                os.unlink(path)
+                os.rmdir(os.path.dirname(path))
+            self._record.forget_drop_in(path)
+
+    def _part(self, group: str, rows: Iterable[str]) -> _Part | None:
+        """What systemd is to be told of these files; None if it is nothing of its own."""
+        unit = systemd.unit_of(group)
+        if not unit:
+            return None
+        found: dict[Target, Found] = {}
+        for target in (Target(group, name) for name in rows):
+            with contextlib.suppress(ReadError, ParseError):
+                if (one := self._look(target)) is not None:
+                    found[target] = one
+        values = {target.name: one.value for target, one in found.items()}
+        settings = systemd.settings(values, self._writer.version, self._writer.weights)
+        return _Part(unit, found, settings) if settings else None
+
+    def _look(self, target: Target) -> Found | None:
+        """As the writer's; a period on v2, which nobody writes alone, as it is read in the quota's file."""
+        if self._writer.path(target) is not None:
+            return self._writer.look(target)
+        path = self._writer.tree.path(target)
+        text = None if path is None else read_text(path)
+        return None if text is None else Found(str(path), 0, row(target.name).parse(text, self._writer.version))
+
+    def _note(self, part: _Part) -> bool:
+        """Note what is about to be made of it; False, with the reason in ``part``, if that cannot be noted."""
+        try:
+            for target, found in part.found.items():
+                kept = _kept(part, target)
+                if kept is not None and self._record.entry_for(target, found) is not None:
+                    self._record.remember(target, found, kept)
+            for path in self._drop_ins(part):
+                if not os.path.exists(path):
+                    self._record.note_drop_in(path)
+        except UndoError as error:
+            part.why = f"what it changes cannot be noted: {error}"
+        return not part.why
+
+    def _drop_ins(self, part: _Part) -> Iterator[str]:
+        """The files that systemd makes for the properties."""
+        parent = _TRANSIENT if (self._run / _TRANSIENT / part.unit).exists() else _CONTROL
+        for setting in part.settings:
+            yield f"{self._run}/{parent}/{part.unit}.d/50-{setting.directive}.conf"
+
+    def _send(self, parts: Sequence[_Part]) -> None:
+        """Tell all, unit by unit; where one refuses, each property alone, so that what is refused costs itself only."""
+        units: dict[str, list[_Part]] = {}
+        for part in parts:
+            units.setdefault(part.unit, []).append(part)
+        self._send_together(list(units.values()))
+        refused = [[part] for of_unit in units.values() if len(of_unit) > 1 for part in of_unit if part.why]
+        if not self._bus.trouble:
+            self._send_together(refused)
+
+    def _send_together(self, units: Sequence[Sequence[_Part]]) -> None:
+        if not units:
+            return
+        calls = [(parts[0].unit, [one for part in parts for one in part.settings]) for parts in units]
+        for parts, answer in zip(units, self._bus.tell(calls), strict=True):
+            for part in parts:
+                part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
+
+    def _settled(self, part: _Part, target: Target, before: Found) -> Told:
+        """Write what the file held once more if it holds something else by now."""
+        why = part.why
+        try:
+            now = self._writer.look(target)
+            if now is not None and now.inode == before.inode and now.value != before.value:
+                self._writer.write(target, before.value)
+        except (ReadError, ParseError, ValueRefused, WriteError) as error:
+            why = why or str(error)
+        return Told(why, None if why else _kept(part, target), part.answered)
+
+
+def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/")) -> Units | None:
+    """The units of the systemd that runs the node below ``root`` (sd_booted(3)).
+
+    None if none does, or if ``writer`` is for some other tree than the node's own.
+    """
+    run = root / "run/systemd"
+    is_its_own = writer.tree.root == root / "sys/fs/cgroup"
+    return Units(writer, record, SystemBus(root / SOCKET), run) if is_its_own and (run / "system").is_dir() else None
+
+
+def _kept(part: _Part, target: Target) -> Value | None:
+    """What systemd makes of the value; None if it keeps it as it is."""
+    if target.name != "cpu_quota":
+        return None
+    quota_us, period_us = (int(part.found[Target(target.group, name)].value) for name in ("cpu_quota", "cpu_period"))
+    kept_us = systemd.kept_quota_us(quota_us, period_us)
+    return None if kept_us == quota_us else kept_us

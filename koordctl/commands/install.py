@@ -1,0 +1,150 @@
+"""``koordctl install``: Koord on this node, from what is found there to a kubelet that talks through the proxy."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from koordctl.exits import EPILOG, OK, Failed, Refused
+
+if TYPE_CHECKING:
+    from koordctl.install.host import Host
+    from koordctl.install.prepare import Prepared, Wishes
+    from koordctl.install.record import Record
+
+_LEFT = "Correct that, then run koordctl uninstall: the record of what was done is kept."
+
+
+@click.command(epilog=EPILOG)
+@click.option("--dry-run", is_flag=True, help="Show every file and every change, and stop.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--package", is_flag=True, help="Programs and units are a package's; wire them only.")
+@click.option(
+    "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
+)
+@click.option("--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit; found by itself if absent.")
+@click.option("--no-kubelet", is_flag=True, help="Leave kubelet as it is, and say what to set there.")
+@click.option(
+    "--timeout",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a service, and kubelet after its restart, may take to be well.",
+)
+@click.option(
+    "--root",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    default=Path("/"),
+    show_default=True,
+    help="A recorded tree to plan for (with --dry-run and --offline).",
+)
+@click.option("--offline", is_flag=True, help="Look at files only (with --dry-run).")
+def install(
+    dry_run: bool,
+    yes: bool,
+    package: bool,
+    runtime: str,
+    kubelet_unit: str,
+    no_kubelet: bool,
+    wait_s: float,
+    root: Path,
+    offline: bool,
+) -> int:
+    """Install Koord on this node: units, node daemon, proxy, and kubelet's endpoint. The plan is shown first.
+
+    A pod sandbox through the proxy must work before kubelet is touched; whatever fails, all is rolled back.
+    """
+    from koordctl.install import local  # noqa: PLC0415
+    from koordctl.install.prepare import Wishes  # noqa: PLC0415
+
+    if not dry_run and (offline or root != Path("/")):
+        raise click.UsageError("--root and --offline are for --dry-run")
+    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, offline)
+    host = local.host(wait_s, root)
+    if dry_run:
+        return _dry_run(host, root, wishes)
+    with local.interruptible():
+        return _install(host, root, wishes, yes)
+
+
+def _dry_run(host: Host, root: Path, wishes: Wishes) -> int:
+    from koordctl.install import record as records  # noqa: PLC0415
+    from koordctl.install.errors import InstallError  # noqa: PLC0415
+    from koordctl.install.prepare import prepare  # noqa: PLC0415
+
+    try:
+        record = records.load(host.disk)
+    except (InstallError, OSError) as error:
+        raise Refused(str(error)) from error
+    if record is not None and not record.complete:
+        click.echo("An earlier run was cut off; what it began would be undone first.\n")
+    installed = record is not None and record.installed
+    _show(prepare(root, wishes, host.systemd, installed), host, wishes, full=True)
+    return OK
+
+
+def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
+    from koord import __version__  # noqa: PLC0415
+    from koordctl.install import execute  # noqa: PLC0415
+    from koordctl.install import record as records  # noqa: PLC0415
+    from koordctl.install.errors import InstallError  # noqa: PLC0415
+    from koordctl.install.prepare import prepare  # noqa: PLC0415
+
+    if os.geteuid() != 0:
+        raise Refused("only root can install.")
+    try:
+        with records.alone(host.disk):
+            records.sweep(host.disk)
+            record = _settled(host, records.load(host.disk), yes)
+            prepared = prepare(root, wishes, host.systemd, record is not None)
+            _show(prepared, host, wishes, full=False)
+            if not prepared.steps:
+                return OK
+            if not yes:
+                click.confirm("Install?", abort=True, err=True)
+            execute.install(host, record, prepared.steps, __version__)
+    except execute.NotUndone as error:
+        raise Failed(f"not everything could be undone: {error}. {_LEFT}") from error
+    except execute.RolledBack as error:
+        for note in error.notes:
+            click.echo(note)
+        raise Failed(f"{error}. Everything was rolled back.") from error
+    except (InstallError, OSError) as error:
+        raise Failed(str(error)) from error
+    click.echo("Koord is installed. koordctl doctor checks it; koordctl uninstall removes it.")
+    return OK
+
+
+def _settled(host: Host, record: Record | None, yes: bool) -> Record | None:
+    """The record without what an earlier run began and did not end."""
+    from koordctl.install import execute  # noqa: PLC0415
+
+    if record is None or record.complete:
+        return record
+    click.echo("An earlier run was cut off; what it began is undone first.")
+    if not yes:
+        click.confirm("Undo it?", abort=True, err=True)
+    for note in execute.roll_back(host, record):
+        click.echo(note)
+    return record if record.complete else None
+
+
+def _show(prepared: Prepared, host: Host, wishes: Wishes, full: bool) -> None:
+    """The node and the plan; raises Refused with every reason against it."""
+    from koordctl.views import install as view  # noqa: PLC0415
+
+    click.echo(view.head(prepared.facts))
+    if prepared.reasons:
+        click.echo(f"\n{view.reasons(prepared.reasons)}\n", err=True)
+        raise Refused("Koord is not installed on this node, and nothing was changed.")
+    if not prepared.steps:
+        click.echo("\nInstalled, and nothing to change.")
+        return
+    click.echo(f"\n{view.plan(prepared.steps, host.disk.look, full)}\n")
+    if not wishes.with_kubelet:
+        click.echo(f"{view.NO_KUBELET}\n")

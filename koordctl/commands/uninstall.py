@@ -1,0 +1,100 @@
+"""``koordctl uninstall``: kubelet back on the runtime, kernel files back at their bases, and no trace of Koord."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from koordctl.exits import EPILOG, OK, Failed, Refused
+
+if TYPE_CHECKING:
+    from koordctl.install.host import Host
+    from koordctl.install.record import Record
+
+_BY_HAND = (
+    "there is no record of an installation, but {} {} there. If Koord was installed by hand, remove it by hand: see "
+    "'To go back' in the README."
+)
+
+
+@click.command(epilog=EPILOG)
+@click.option("--dry-run", is_flag=True, help="Show what would be undone, and stop.")
+@click.option("-y", "--yes", is_flag=True, help="Do not ask.")
+@click.option("--package", is_flag=True, help="Programs and units are a package's, which removes them itself.")
+@click.option("--purge", is_flag=True, help="Remove files that were edited, and all of /etc/koord, as well.")
+@click.option(
+    "--timeout",
+    "wait_s",
+    type=click.FloatRange(min=1),
+    default=180.0,
+    show_default=True,
+    metavar="SECONDS",
+    help="How long a service, and kubelet after its restart, may take to be well.",
+)
+def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, wait_s: float) -> int:
+    """Undo what koordctl install did on this node, by its record. It can be repeated after whatever interrupts it.
+
+    Files that were edited since are kept, and named; see --purge.
+    """
+    from koordctl.install import execute, local  # noqa: PLC0415
+    from koordctl.install import record as records  # noqa: PLC0415
+    from koordctl.install.errors import InstallError  # noqa: PLC0415
+
+    if os.geteuid() != 0:
+        raise Refused("only root can uninstall.")
+    host = local.host(wait_s)
+    try:
+        with records.alone(host.disk):
+            record = records.load(host.disk)
+            if record is None:
+                return _without_record(host, package, dry_run)
+            if not _agreed(host, record, dry_run, yes):
+                return OK
+            records.sweep(host.disk)
+            notes = execute.uninstall(host, record, purge)
+    except execute.NotUndone as error:
+        raise Failed(f"{error}. Correct that, then run koordctl uninstall again: its record is kept.") from error
+    except (InstallError, OSError) as error:
+        raise Failed(str(error)) from error
+    _tell(notes)
+    return OK
+
+
+def _agreed(host: Host, record: Record, dry_run: bool, yes: bool) -> bool:
+    """Show what is to be undone; may it be?"""
+    from koordctl.views import install as view  # noqa: PLC0415
+
+    click.echo(f"{view.undoing(record.steps, host.disk.look)}\n")
+    if not dry_run and not yes:
+        click.confirm("Uninstall?", abort=True, err=True)
+    return not dry_run
+
+
+def _tell(notes: Sequence[str]) -> None:
+    for note in notes:
+        click.echo(note)
+    click.echo("Koord is uninstalled.")
+
+
+def _without_record(host: Host, package: bool, dry_run: bool) -> int:
+    """Nothing to do, unless somebody installed by hand; a package's unit files alone do nothing."""
+    from koordctl.install import record as records  # noqa: PLC0415
+    from koordctl.install.facts import UNITS, VENV_UNITS  # noqa: PLC0415
+    from koordctl.install.systemd import SystemdError  # noqa: PLC0415
+
+    if not dry_run:
+        records.sweep(host.disk)
+    found = []
+    with suppress(SystemdError):  # a machine without systemd runs none of them
+        found = [unit for unit in UNITS if host.systemd.state(unit) == "active"]
+    if not package:
+        files = [f"{VENV_UNITS}/{unit}" for unit in UNITS]
+        found += [file for file in files if host.disk.exists(file)]
+    if found:
+        raise Refused(_BY_HAND.format(", ".join(found), "are" if len(found) > 1 else "is"))
+    click.echo("Koord is not installed here: there is no record of an installation.")
+    return OK

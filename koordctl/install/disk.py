@@ -1,0 +1,168 @@
+"""The node's files below one root, changed so that a kill never leaves half a file.
+
+Content is written to a neighbour with a name known in advance (``temporary``), flushed, and renamed. Each method that
+changes something is one such small act, so that a test can stop between any two. Paths given are the node's own.
+Invariant: nothing here follows a symbolic link at the end of a path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+from pathlib import Path
+
+import msgspec
+
+_NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY)
+
+
+class Absent(msgspec.Struct, frozen=True, tag="absent"):
+    """There was nothing."""
+
+
+class Content(msgspec.Struct, frozen=True, tag="file"):
+    content: bytes
+    mode: int
+    uid: int
+    gid: int
+
+
+class Symlink(msgspec.Struct, frozen=True, tag="link"):
+    target: str
+
+
+class Other(msgspec.Struct, frozen=True, tag="other"):
+    """A directory, a socket or a device: nothing that is ever replaced."""
+
+
+Was = Absent | Content | Symlink | Other
+
+
+def temporary(path: str) -> str:
+    """Where ``path``'s new content stands until it is complete; a leading dot and no suffix that systemd would read."""
+    directory, _, name = path.rpartition("/")
+    return f"{directory}/.{name}.koord-new"
+
+
+class Disk:
+    """All changes of the node's files go through here."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def at(self, path: str) -> Path:
+        return self.root / path.lstrip("/")
+
+    def look(self, path: str) -> Was:
+        here = self.at(path)
+        try:
+            found = here.lstat()
+        except (FileNotFoundError, NotADirectoryError):
+            return Absent()
+        if stat.S_ISLNK(found.st_mode):
+            return Symlink(os.readlink(here))
+        if stat.S_ISREG(found.st_mode):
+            return Content(here.read_bytes(), stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+        return Other()
+
+    def exists(self, path: str) -> bool:
+        return not isinstance(self.look(path), Absent)
+
+    def missing(self, path: str) -> tuple[str, ...]:
+        """The directories above ``path`` that do not exist, the outermost first."""
+        above = [str(parent) for parent in Path(path).parents]
+        return tuple(reversed([parent for parent in above if not self.at(parent).exists()]))
+
+    def names(self, directory: str) -> list[str]:
+        try:
+            return sorted(os.listdir(self.at(directory)))
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+
+    def put(self, path: str, new: Was) -> None:
+        """Make ``path`` what ``new`` says, in one rename."""
+        match new:
+            case Absent():
+                self.unlink(path)
+            case Content():
+                self.stage(temporary(path), new)
+                self.rename(temporary(path), path)
+            case Symlink():
+                self.unlink(temporary(path))
+                self.link(temporary(path), new.target)
+                self.rename(temporary(path), path)
+            case Other():
+                raise FileExistsError(errno.EEXIST, "is neither a file nor a link", path)
+
+    def stage(self, path: str, new: Content) -> None:
+        """Write ``path`` as a whole; a kill may leave part of it."""
+        here = self.at(path)
+        descriptor = os.open(here, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as file:
+            file.write(new.content)
+            file.flush()
+            found = os.fstat(descriptor)
+            if (found.st_uid, found.st_gid) != (new.uid, new.gid):
+                os.fchown(descriptor, new.uid, new.gid)
+            os.fchmod(descriptor, new.mode)
+            self.sync(descriptor)
+
+    def link(self, path: str, target: str) -> None:
+        os.symlink(target, self.at(path))
+
+    def rename(self, old: str, new: str) -> None:
+        os.rename(self.at(old), self.at(new))
+        self._sync_directory(new)
+
+    def append(self, path: str, line: bytes) -> None:
+        """Add ``line`` to a file; it is on the disk when this returns. A kill may leave part of it."""
+        descriptor = os.open(self.at(path), os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            if os.write(descriptor, line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def make_directory(self, path: str, mode: int = 0o755) -> None:
+        """Make ``path`` if it is not there; its parent must be."""
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(self.at(path))
+            os.chmod(self.at(path), mode)
+
+    def unlink(self, path: str) -> None:
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            self.at(path).unlink()
+
+    def remove_directory(self, path: str) -> bool:
+        """Remove an empty directory; False if it is not empty (or in use), True if it is gone."""
+        try:
+            self.at(path).rmdir()
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except OSError as error:
+            if error.errno not in _NOT_EMPTY:
+                raise
+            return False
+        return True
+
+    def remove_tree(self, path: str) -> None:
+        """Remove whatever ``path`` is, with all in it."""
+        here = self.at(path)
+        if here.is_dir() and not here.is_symlink():
+            shutil.rmtree(here)
+        else:
+            self.unlink(path)
+
+    def sync(self, descriptor: int) -> None:
+        os.fsync(descriptor)
+
+    def _sync_directory(self, path: str) -> None:
+        descriptor = os.open(self.at(path).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self.sync(descriptor)
+        finally:
+            os.close(descriptor)

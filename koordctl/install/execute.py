@@ -1,0 +1,79 @@
+"""Carrying out a plan, and undoing what a record tells of.
+
+Invariants: a step is in the record before it is begun; when a step fails, or somebody interrupts, everything since the
+record was last complete is undone before this returns. What cannot be undone stays in the record, and undoing goes no
+further: it is made for being called again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from koordctl.install import record as records
+from koordctl.install.errors import InstallError
+from koordctl.install.host import Host
+from koordctl.install.record import Begun, Record
+from koordctl.install.steps import Sandbox, Step
+
+_EXPECTED = (InstallError, OSError)
+
+
+class RolledBack(InstallError):
+    """The installation failed, and nothing of it is left; ``notes`` are the exceptions."""
+
+    def __init__(self, why: str, notes: Sequence[str]) -> None:
+        super().__init__(why)
+        self.notes = tuple(notes)
+
+
+class NotUndone(InstallError):
+    """Undoing ended before its end; the record tells the rest."""
+
+
+def install(host: Host, record: Record | None, steps: Sequence[Step], version: str) -> None:
+    """Do ``steps``. Raises RolledBack or NotUndone; KeyboardInterrupt is raised again after all is undone."""
+    try:
+        record = record or records.create(host.disk, version)
+    except OSError as error:
+        records.sweep(host.disk)
+        raise RolledBack(f"the record cannot be made: {error}", ()) from error
+    try:
+        for step in steps:
+            host.say(step.sentence)
+            before = step.look(host)
+            record.begin(step, before)
+            step.apply(host, before)
+        record.finish()
+    except _EXPECTED as error:
+        host.say(f"Failed: {error}. Rolling back.")
+        raise RolledBack(str(error), roll_back(host, record)) from error
+    except KeyboardInterrupt:
+        roll_back(host, record)
+        raise
+
+
+def roll_back(host: Host, record: Record) -> tuple[str, ...]:
+    """Undo what was not finished; returns what stays. Raises NotUndone."""
+    notes = _undo(host, record.unfinished, purge=False)
+    if not record.forget_unfinished():
+        record.erase()
+    return notes
+
+
+def uninstall(host: Host, record: Record, purge: bool) -> tuple[str, ...]:
+    """Undo all, and remove the record as the last thing; returns what stays. Raises NotUndone."""
+    notes = _undo(host, record.steps, purge)
+    return (*notes, *record.erase())
+
+
+def _undo(host: Host, begun: Sequence[Begun], purge: bool) -> tuple[str, ...]:
+    notes: list[str] = []
+    for each in reversed(begun):
+        if isinstance(each.step, Sandbox) and each is not begun[-1]:
+            continue  # a later step was begun, so the check came to its end and removed its sandbox
+        host.say(each.step.undoing)
+        try:
+            notes += each.step.undo(host, each.before, purge)
+        except _EXPECTED as error:
+            raise NotUndone(str(error)) from error
+    return tuple(dict.fromkeys(notes))

@@ -1,0 +1,188 @@
+"""The plan: from facts to steps, or to the reasons why not. Pure.
+
+Order: files, koord-qosd, the proxy, a sandbox through it, and only then kubelet. Undoing runs the other way round, so
+kubelet is back on the runtime before anything that serves it stops.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence, Set
+
+import msgspec
+
+from koord.host import kubelet_unit
+from koord.host.doctor import settings
+from koord.host.doctor.finding import Finding, Status
+from koord.host.doctor.preflight import blockers
+from koord.host.kubelet_unit import PROXY_SOCKET, PROXY_UNITS
+from koord.host.unitfile import Unit, UnitFile
+from koord.model.slices import SLICE
+from koordctl.install import kubelet
+from koordctl.install.facts import PROGRAMS, UNITS, VENV_UNITS, Flavour, NodeFacts
+from koordctl.install.files import File, Link, Place
+from koordctl.install.steps import QOSD, Files, Kernel, Kubelet, Leavings, Sandbox, Start, Step
+
+_SOCKET_UNIT, _PROXY = PROXY_UNITS
+_DROP_IN = "50-koord-node.conf"
+_SERVED_BY_DEFAULT = ("/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock")
+_RUNTIME_UNITS = {"crio.sock": "crio.service", "cri-dockerd.sock": "cri-docker.service"}
+_KUBELET_FINDINGS = ("kubelet-found", "kubelet-tree")
+_TREES = ("/run/koord", "/run/koord-runtimeproxy", settings.HOOK_FILE)
+_DIRECTORIES = ("/etc/runtime", "/etc/runtime/hookserver.d", "/etc/koord")
+
+
+def refusals(facts: NodeFacts, with_kubelet: bool, in_the_way: Sequence[str]) -> tuple[Finding, ...]:
+    """Every reason not to install; ``in_the_way``: paths of ours where somebody else's file is."""
+    found = [one for one in blockers(facts.doctor) if with_kubelet or one.check not in _KUBELET_FINDINGS]
+    if facts.user != 0:
+        found.append(_reason("root", "only root can install", "use sudo"))
+    if facts.programs.problem:
+        found.append(_reason("programs", facts.programs.problem, "see 'Install it on a node' in the README"))
+    for path in in_the_way:
+        found.append(_reason("files", f"{path} is there and is not Koord's to replace", "remove what put it there"))
+    return (*found, *(_of_kubelet(facts) if with_kubelet else ()))
+
+
+def places(facts: NodeFacts, with_kubelet: bool) -> tuple[Place, ...]:
+    """Every file and link of the plan."""
+    found = [*_programs(facts), *_units(facts), *_configuration(facts)]
+    return (*found, _kubelet(facts).place) if with_kubelet and facts.kubelet_unit else tuple(found)
+
+
+def steps(facts: NodeFacts, with_kubelet: bool) -> tuple[Step, ...]:
+    """All steps on a node without Koord."""
+    units = (*_units(facts), *_configuration(facts))
+    programs = _programs(facts)
+    found: list[Step] = [
+        Leavings(_TREES, _DIRECTORIES, own=("/etc/koord",)),
+        *([Files("Link the programs to where the units look for them", programs)] if programs else []),
+        Files("Put the units and their settings in place, to be started at boot", units, units=UNITS),
+        Kernel(facts.doctor.runtime.socket),
+        Start("Start the node daemon, so that the first pod already meets its hooks", (QOSD,)),
+        Start("Start the runtime proxy, its socket first", PROXY_UNITS, serves_kubelet=True),
+        _sandbox(facts),
+    ]
+    return (*found, _kubelet(facts)) if with_kubelet else tuple(found)
+
+
+def changes(all_steps: Sequence[Step], differing: Set[str], facts: NodeFacts) -> tuple[Step, ...]:
+    """What of ``all_steps`` is left to do where Koord is installed; ``differing``: places that are not as they should.
+
+    If anything is, a sandbox verifies it.
+    """
+    left = [(step, _left(step, differing, facts)) for step in all_steps]
+    some = any(each for _, each in left)
+    return tuple(each or step for step, each in left if each or (some and isinstance(step, Sandbox)))
+
+
+def _left(step: Step, differing: Set[str], facts: NodeFacts) -> Step | None:
+    match step:
+        case Files():
+            return step if any(place.path in differing for place in step.places) else None
+        case Start():
+            older = tuple(unit for unit in step.units if unit in facts.running and _has_changed(unit, differing))
+            stopped = any(unit not in facts.running for unit in step.units)
+            return msgspec.structs.replace(step, restart=older) if older or stopped else None
+        case Kubelet():
+            off = facts.doctor.kubelet.running and not kubelet.is_proxy(facts.doctor.kubelet.runtime_endpoint)
+            return step if off or step.place.path in differing else None
+        case _:
+            return None
+
+
+def _has_changed(unit: str, differing: Set[str]) -> bool:
+    return any(path.endswith(f"/{unit}") or f"/{unit}.d/" in path for path in differing)
+
+
+def _programs(facts: NodeFacts) -> tuple[Place, ...]:
+    if facts.programs.flavour is Flavour.PACKAGE:
+        return ()
+    return tuple(Link(f"/usr/bin/{name}", f"{facts.programs.directory}/{name}") for name in PROGRAMS)
+
+
+def _units(facts: NodeFacts) -> tuple[Place, ...]:
+    """The units, if they are not the package's, and the links that enabling makes."""
+    where, texts = facts.programs.units_directory, facts.programs.units
+    written = [File(f"{where}/{name}", texts[name]) for name in UNITS if facts.programs.flavour is Flavour.VENV]
+    enabled = [
+        Link(f"{VENV_UNITS}/{target}.wants/{name}", f"{where}/{name}")
+        for name in UNITS
+        for target in " ".join(_unit(facts, name).values("Install", "WantedBy")).split()
+    ]
+    return (*written, *_drop_ins(facts), *enabled)
+
+
+def _drop_ins(facts: NodeFacts) -> Iterator[File]:
+    """What the units do not know of this node: another runtime's socket, its group, kubelet's directory."""
+    runtime = facts.doctor.runtime.socket
+    proxy, daemon, after = [], [], ""
+    if runtime not in _SERVED_BY_DEFAULT:
+        proxy, daemon = [f"--remote-runtime-service-endpoint={runtime}"], [f"--runtime-endpoint=unix://{runtime}"]
+        after = _RUNTIME_UNITS.get(runtime.rpartition("/")[2], "")
+    if settings.runtime_kind(runtime) == settings.DOCKER:
+        proxy.append("--backend-runtime-mode=Docker")
+    if facts.root_dir:
+        daemon.append(f"--kubelet-state-dir={facts.root_dir}")
+    for name, flags in ((_PROXY, proxy), (QOSD, daemon)):
+        if flags:
+            command = _unit(facts, name).values("Service", "ExecStart")[-1]
+            ordered = f"[Unit]\nAfter={after}\n\n" if after else ""
+            yield _drop_in(name, f"{ordered}[Service]\nExecStart=\nExecStart={' '.join((command, *flags))}\n")
+    if facts.socket_group:
+        yield _drop_in(_SOCKET_UNIT, f"[Socket]\nSocketGroup={facts.socket_group}\n")
+
+
+def _drop_in(unit: str, text: str) -> File:
+    return File(f"{VENV_UNITS}/{unit}.d/{_DROP_IN}", f"# Written by koordctl install for this node.\n{text}")
+
+
+def _configuration(facts: NodeFacts) -> tuple[Place, ...]:
+    """Rules are the operator's; without any, the one that must agree with kubelet is written."""
+    policy = facts.doctor.kubelet.cpu_manager_policy
+    if facts.doctor.koord.rules_file or policy in ("", "none"):
+        return ()
+    return (File(settings.RULES_FILE, f"node:\n  cpuManagerPolicy: {policy}\n", keep=True),)
+
+
+def _unit(facts: NodeFacts, name: str) -> Unit:
+    return Unit(name, (UnitFile(name, facts.programs.units.get(name, "")),))
+
+
+def _sandbox(facts: NodeFacts) -> Sandbox:
+    """Its cgroup is beside those of BestEffort pods; where kubelet has made none yet, at the top.
+
+    It is not named as a pod's: kubelet kills what it finds in the cgroup of a pod that it does not know.
+    """
+    doctor, uid = facts.doctor, facts.uid
+    if (doctor.cgroup.driver or doctor.runtime.cgroup_driver) == "systemd":
+        above = facts.tier.rpartition("/")[2].removesuffix(SLICE)
+        parent = "-".join(part for part in (above, f"koord_check_{uid.replace('-', '_')}{SLICE}") if part)
+        group = f"{facts.tier}/{parent}"
+    else:
+        parent = group = f"{facts.tier}/koord-check-{uid}"
+    return Sandbox(PROXY_SOCKET, doctor.runtime.socket, uid, parent, group)
+
+
+def _kubelet(facts: NodeFacts) -> Kubelet:
+    assert facts.kubelet_unit is not None
+    name = facts.kubelet_unit.name
+    text = kubelet_unit.drop_in(kubelet_unit.own_command(facts.kubelet_unit))
+    return Kubelet(name, File(kubelet_unit.drop_in_path(name), text), facts.healthz)
+
+
+def _of_kubelet(facts: NodeFacts) -> Iterator[Finding]:
+    unit = facts.kubelet_unit
+    hint = "set kubelet's endpoints yourself, and install with --no-kubelet"
+    if unit is None:
+        if facts.kubelet_name:
+            yield _reason("kubelet-unit", f"there is no unit {facts.kubelet_name}", "name another: --kubelet-unit")
+    elif why := kubelet_unit.refusal(unit):
+        yield _reason("kubelet-unit", f"{why}, so its endpoints cannot be set in a drop-in", hint)
+    if kubelet.is_proxy(facts.endpoint):
+        where = f" and {facts.doctor.kubelet.config_file}" if facts.doctor.kubelet.config_file else ""
+        text = f"kubelet is pointed at {PROXY_SOCKET} already, not by a drop-in of Koord's: see its flags{where}"
+        yield _reason("kubelet-endpoint", text, "set it back to the runtime, else it could not go back there")
+
+
+def _reason(check: str, sentence: str, remedy: str) -> Finding:
+    return Finding(check, Status.FAIL, sentence, remedy)

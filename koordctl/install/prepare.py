@@ -1,0 +1,78 @@
+"""From a node to a plan: gather the facts, look at what is in the plan's places, and leave out what is done already."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from koord.host.doctor.finding import Finding
+from koord.host.doctor.node import Node
+from koordctl import nodefacts
+from koordctl.install import facts as node_facts
+from koordctl.install import plan
+from koordctl.install.disk import Content, Disk, Other
+from koordctl.install.facts import Flavour, NodeFacts
+from koordctl.install.files import Link
+from koordctl.install.steps import Step
+from koordctl.install.systemd import Systemd
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the operator said: "" = find out."""
+
+    runtime: str = ""
+    kubelet_unit: str = ""
+    package: bool = False
+    with_kubelet: bool = True
+    offline: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """``steps`` is empty if there are reasons against it, or nothing to change."""
+
+    facts: NodeFacts
+    reasons: tuple[Finding, ...]
+    steps: tuple[Step, ...]
+
+
+def prepare(root: Path, wishes: Wishes, systemd: Systemd, installed: bool) -> Prepared:
+    """The plan for the node at ``root``; ``installed``: a complete record says that Koord is there."""
+    node = Node(root)
+    doctor = nodefacts.gather(root, wishes.offline, wishes.runtime)
+    if wishes.kubelet_unit:
+        doctor = replace(doctor, kubelet=replace(doctor.kubelet, unit=_with_type(wishes.kubelet_unit)))
+    asked = systemd if doctor.systemd and not wishes.offline else None
+    found = node_facts.gather(node, doctor, node_facts.programs(node, wishes.package), asked)
+    if wishes.offline:  # the node is another; of this machine only the units' texts are needed
+        complete = len(found.programs.units) == len(node_facts.UNITS)
+        found = replace(found, user=0, programs=replace(found.programs, problem="" if complete else "no unit files"))
+    return decide(Disk(root), found, wishes.with_kubelet, installed)
+
+
+def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) -> Prepared:
+    """Reasons or steps for a node with these ``facts``."""
+    if facts.programs.problem:
+        return Prepared(facts, plan.refusals(facts, with_kubelet, ()), ())
+    wanted = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet)}
+    in_the_way = [
+        place.path
+        for place, was in wanted.items()
+        if isinstance(was, Other) or (isinstance(place, Link) and isinstance(was, Content))
+    ]
+    if facts.programs.flavour is Flavour.PACKAGE:  # units in /etc would win over the package's
+        own = (f"{node_facts.VENV_UNITS}/{unit}" for unit in node_facts.UNITS)
+        in_the_way += [path for path in own if disk.exists(path)]
+    reasons = plan.refusals(facts, with_kubelet, in_the_way)
+    if reasons:
+        return Prepared(facts, reasons, ())
+    steps = plan.steps(facts, with_kubelet)
+    if installed:
+        differing = {place.path for place, was in wanted.items() if not place.holds(was)}
+        steps = plan.changes(steps, differing, facts)
+    return Prepared(facts, (), steps)
+
+
+def _with_type(unit: str) -> str:
+    return unit if unit.endswith(".service") else f"{unit}.service"

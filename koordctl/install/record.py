@@ -1,0 +1,168 @@
+"""The record of an installation: each step with what was there before, on the disk before the step is begun.
+
+One JSON value per line; the first names the format and says whether Koord's state directory was there already. Birth
+and death of the record are one rename each, of the outermost directory that we made: so a kill leaves the whole record
+or none (``sweep`` removes what was being made or taken away). A torn last line belongs to a step that was not begun.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import msgspec
+
+from koordctl.install.disk import Content, Disk
+from koordctl.install.errors import InstallError
+from koordctl.install.files import Before
+from koordctl.install.steps import Step
+
+STATE = "/var/lib/koord"
+FORMAT = 1
+_DIRECTORY = f"{STATE}/install"
+_FILE = f"{_DIRECTORY}/record.jsonl"
+_STAGED = {STATE: "/var/lib/.koord.koord-new", _DIRECTORY: f"{STATE}/.install.koord-new"}
+
+
+class _Header(msgspec.Struct, frozen=True, tag="koord-install"):
+    format: int
+    version: str
+    state_was_there: bool
+
+
+class Begun(msgspec.Struct, frozen=True, tag="begun"):
+    """A step that was begun, and perhaps done."""
+
+    step: Step
+    before: Before
+
+
+class _Complete(msgspec.Struct, frozen=True, tag="complete"):
+    """All steps so far are done."""
+
+
+_Line = _Header | Begun | _Complete
+_LINES: msgspec.json.Decoder[_Line] = msgspec.json.Decoder(_Line)
+
+
+class Record:
+    """The record on ``disk``; ``lines`` are what it holds."""
+
+    def __init__(self, disk: Disk, header: _Header, lines: list[Begun | _Complete], torn: bool = False) -> None:
+        self._disk, self._header, self._lines, self._torn = disk, header, lines, torn
+
+    @property
+    def steps(self) -> tuple[Begun, ...]:
+        """Every step that was begun, in order."""
+        return tuple(line for line in self._lines if isinstance(line, Begun))
+
+    @property
+    def unfinished(self) -> tuple[Begun, ...]:
+        """The steps of an installation, or of a change of it, that did not come to its end."""
+        found: list[Begun] = []
+        for line in self._lines:
+            found = [*found, line] if isinstance(line, Begun) else []
+        return tuple(found)
+
+    @property
+    def complete(self) -> bool:
+        return bool(self._lines) and isinstance(self._lines[-1], _Complete)
+
+    @property
+    def installed(self) -> bool:
+        """Was it complete once, whatever was begun since?"""
+        return any(isinstance(line, _Complete) for line in self._lines)
+
+    def begin(self, step: Step, before: Before) -> None:
+        """Note that ``step`` is about to be done."""
+        self._add(Begun(step, before))
+
+    def finish(self) -> None:
+        """All steps so far are done."""
+        self._add(_Complete())
+
+    def forget_unfinished(self) -> bool:
+        """Drop the steps that were undone; False if none is left (then the record can be erased)."""
+        kept = self._lines[: len(self._lines) - len(self.unfinished)]
+        if kept:
+            self._lines = kept
+            self._rewrite()
+        return bool(kept)
+
+    def erase(self) -> tuple[str, ...]:
+        """Remove the record, and the state directory with all in it if there was none before; what of it stays."""
+        was_there = self._header.state_was_there
+        top = _DIRECTORY if was_there else STATE
+        self._disk.rename(top, _STAGED[top])
+        self._disk.remove_tree(_STAGED[top])
+        return (f"{STATE} stays: it was there before",) if was_there else ()
+
+    def _add(self, line: Begun | _Complete) -> None:
+        if self._torn:
+            self._rewrite()
+        self._disk.append(_FILE, _encoded(line))
+        self._lines.append(line)
+
+    def _rewrite(self) -> None:
+        self._disk.put(_FILE, _content(b"".join(_encoded(line) for line in (self._header, *self._lines))))
+        self._torn = False
+
+
+def create(disk: Disk, version: str) -> Record:
+    """A new record; ``version``: of the Koord that is installed."""
+    header = _Header(FORMAT, version, disk.exists(STATE))
+    top = _DIRECTORY if header.state_was_there else STATE
+    staged = _STAGED[top]
+    file = staged + _FILE.removeprefix(top)
+    for directory in (*disk.missing(staged), staged, *([f"{staged}/install"] if top == STATE else [])):
+        disk.make_directory(directory, 0o700 if directory.startswith(staged) else 0o755)
+    disk.stage(file, _content(_encoded(header)))
+    disk.rename(staged, top)
+    return Record(disk, header, [])
+
+
+def load(disk: Disk) -> Record | None:
+    """The record that is there; None without one. Raises InstallError if it is not understood."""
+    found = disk.look(_FILE)
+    if not isinstance(found, Content):
+        return None
+    *whole, torn = found.content.split(b"\n")
+    first, *rest = whole or [b""]
+    try:
+        header = _LINES.decode(first)
+        lines = [_LINES.decode(line) for line in rest]
+    except msgspec.DecodeError as error:
+        raise InstallError(f"{_FILE} is not understood: {error}") from error
+    if not isinstance(header, _Header) or header.format != FORMAT:
+        raise InstallError(f"{_FILE} is of another Koord: use the koordctl that installed this node")
+    return Record(disk, header, [line for line in lines if not isinstance(line, _Header)], bool(torn))
+
+
+def sweep(disk: Disk) -> None:
+    """Remove a record that was being made or taken away when somebody was killed."""
+    for staged in _STAGED.values():
+        if disk.exists(staged):
+            disk.remove_tree(staged)
+
+
+@contextmanager
+def alone(disk: Disk) -> Iterator[None]:
+    """Keep a second koordctl away; raises InstallError if there is one. Leaves no file."""
+    descriptor = os.open(disk.at(STATE).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise InstallError("another koordctl installs or uninstalls at this moment") from error
+    finally:
+        os.close(descriptor)
+
+
+def _encoded(line: _Line) -> bytes:
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _content(text: bytes) -> Content:
+    return Content(text, 0o600, os.geteuid(), os.getegid())

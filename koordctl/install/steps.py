@@ -1,0 +1,275 @@
+"""The steps of an installation, as values that a record can hold.
+
+``look`` says what is there before, ``apply`` does the step, ``undo`` takes it back with nothing but that knowledge, and
+``lines`` tells people what ``apply`` changes. ``apply`` and ``undo`` may be repeated, and ``undo`` copes with an
+``apply`` that was cut off anywhere. They are undone in reverse order, so a step that only undoes stands before those
+whose traces it removes. ``undo`` returns a sentence for each thing that stays.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from koord.host.doctor.node import Node
+from koord.host.kubelet_unit import PROXY_SOCKET
+from koordctl.install import files, kubelet, sandbox
+from koordctl.install.disk import Content
+from koordctl.install.errors import InstallError
+from koordctl.install.files import Before, File, Place
+from koordctl.install.host import Host
+
+QOSD = "koord-qosd.service"
+_RESTORE_PAUSES_S = (0.0, 1.0, 5.0)  # systemd or the runtime may be busy with what was stopped just before
+
+
+class Leavings(msgspec.Struct, frozen=True, tag="leavings"):
+    """What Koord's processes make while they run: ``trees`` go as a whole, ``directories`` only if they are empty.
+
+    ``own``: those of the directories that go as a whole as well, if the operator says so (purge).
+    """
+
+    trees: tuple[str, ...]
+    directories: tuple[str, ...]
+    own: tuple[str, ...] = ()
+
+    @property
+    def sentence(self) -> str:
+        return "Note which of Koord's run-time directories are there, so that no other is left behind one day"
+
+    @property
+    def undoing(self) -> str:
+        return "Remove what Koord made while it ran"
+
+    def lines(self) -> tuple[str, ...]:
+        return ()
+
+    def look(self, host: Host) -> Before:
+        return Before(missing=tuple(path for path in (*self.directories, *self.trees) if not host.disk.exists(path)))
+
+    def apply(self, host: Host, before: Before) -> None:
+        """Nothing: systemd makes them."""
+
+    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+        there = [path for path in self.trees if path not in before.missing and host.disk.exists(path)]
+        for path in (*self.trees, *(self.own if purge else ())):
+            if path in before.missing:
+                host.disk.remove_tree(path)
+        made = [path for path in self.directories if path in before.missing]
+        notes = files.remove_made(host.disk, made)
+        return (*(f"{path} stays: it was there before" for path in there), *notes)
+
+
+class Files(msgspec.Struct, frozen=True, tag="files"):
+    """Files and links; ``units`` are systemd's, which must be told of them."""
+
+    sentence: str
+    places: tuple[Place, ...]
+    units: tuple[str, ...] = ()
+
+    @property
+    def undoing(self) -> str:
+        return f"Put back what was in the place of {len(self.places)} files and links"
+
+    def lines(self) -> tuple[str, ...]:
+        return ("systemctl daemon-reload",) if self.units else ()
+
+    def look(self, host: Host) -> Before:
+        return files.look(host.disk, self.places)
+
+    def apply(self, host: Host, before: Before) -> None:
+        files.put(host.disk, self.places)
+        if self.units:
+            host.systemd.reload()
+
+    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+        notes = files.put_back(host.disk, self.places, before, purge)
+        if self.units:
+            host.systemd.reload()
+        for unit in self.units:
+            host.systemd.forget_failure(unit)
+        return notes
+
+
+class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
+    """Undone after koord-qosd has stopped; ``runtime`` is the runtime's own socket."""
+
+    runtime: str
+
+    @property
+    def sentence(self) -> str:
+        return "Note that kernel files are to be put back once koord-qosd has gone"
+
+    @property
+    def undoing(self) -> str:
+        return "Put back every kernel file that Koord holds"
+
+    def lines(self) -> tuple[str, ...]:
+        return ()
+
+    def look(self, host: Host) -> Before:
+        return Before(active=_active(host, (QOSD,)))
+
+    def apply(self, host: Host, before: Before) -> None:
+        """Nothing: koord-qosd keeps a record of what it writes."""
+
+    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+        failed: tuple[str, ...] = ()
+        for pause_s in () if before.active else _RESTORE_PAUSES_S:
+            host.sleep(pause_s)
+            failed = host.restore_kernel(self.runtime)
+            if not failed:
+                break
+        if failed:
+            raise InstallError(f"not put back: {'; '.join(failed)}")
+        return ()
+
+
+class Start(msgspec.Struct, frozen=True, tag="start"):
+    """Units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet must be off first."""
+
+    sentence: str
+    units: tuple[str, ...]
+    restart: tuple[str, ...] = ()
+    serves_kubelet: bool = False
+
+    @property
+    def undoing(self) -> str:
+        return f"Stop {', '.join(self.units)}"
+
+    def lines(self) -> tuple[str, ...]:
+        return tuple(f"systemctl {'restart' if unit in self.restart else 'start'} {unit}" for unit in self.units)
+
+    def look(self, host: Host) -> Before:
+        return Before(active=_active(host, self.units))
+
+    def apply(self, host: Host, before: Before) -> None:
+        for unit in self.units:
+            if unit in self.restart and unit in before.active:
+                host.systemd.restart(unit)
+            else:
+                host.systemd.start(unit)
+
+    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+        ours = [unit for unit in self.units if unit not in before.active]
+        if ours and self.serves_kubelet and kubelet.on_proxy(Node(host.disk.root)):
+            raise InstallError(
+                f"kubelet still reaches the runtime by {PROXY_SOCKET}: set its endpoint back and restart it"
+            )
+        for unit in ours:
+            if self.serves_kubelet and unit.endswith(".service") and host.systemd.state(unit) == "active":
+                host.systemd.terminate(unit)  # a process that only drains is not systemd's main one
+        for unit in ours:
+            host.systemd.stop(unit)
+        return ()
+
+
+class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
+    """``parent`` is the cgroup's name for the runtime, ``group`` its path; both are this check's own."""
+
+    proxy: str
+    runtime: str
+    uid: str
+    parent: str
+    group: str
+
+    @property
+    def sentence(self) -> str:
+        return f"Verify: a pod sandbox through {self.proxy}, in cgroup {self.group}, is made and removed again"
+
+    @property
+    def undoing(self) -> str:
+        return "Remove what is left of the sandbox"
+
+    def lines(self) -> tuple[str, ...]:
+        calls = ("Version", "Status", "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")
+        return (f"CRI {', '.join(calls)}",)
+
+    def look(self, host: Host) -> Before:
+        return Before()
+
+    def apply(self, host: Host, before: Before) -> None:
+        socket = host.disk.at(self.proxy)
+        host.say(f"  {sandbox.check_runtime(socket)} answers through the proxy")
+        sandbox.check_sandbox(host, socket, self.uid, self.parent, self.group)
+
+    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+        try:
+            sandbox.remove_all(host, host.disk.at(self.runtime), self.uid, self.group)
+        except InstallError as error:
+            return (f"whether a sandbox labelled {sandbox.LABEL}={self.uid} is left is not known: {error}",)
+        return ()
+
+
+class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
+    """kubelet's drop-in. A kubelet that runs is restarted and must be well again; one that does not, is left so.
+
+    ``healthz``: where it says that it is well (``host:port``), "" if it does not.
+    """
+
+    unit: str
+    place: File
+    healthz: str
+
+    @property
+    def sentence(self) -> str:
+        return f"Point kubelet ({self.unit}) at the proxy, restart it if it runs, and wait until it is well"
+
+    @property
+    def undoing(self) -> str:
+        return f"Put kubelet ({self.unit}) back on the runtime, restart it if it runs, and wait until it is well"
+
+    def lines(self) -> tuple[str, ...]:
+        return "systemctl daemon-reload", f"systemctl restart {self.unit}"
+
+    @property
+    def places(self) -> tuple[Place, ...]:
+        return (self.place,)
+
+    def look(self, host: Host) -> Before:
+        return Before(**{**msgspec.structs.asdict(files.look(host.disk, self.places)), "active": self._active(host)})
+
+    def apply(self, host: Host, before: Before) -> None:
+        changed = files.put(host.disk, self.places)
+        host.systemd.reload()
+        if not self._active(host):
+            host.say(f"  {self.unit} does not run; it will use the proxy when it is started")
+            return
+        older: frozenset[str] = frozenset()
+        if changed or not kubelet.on_proxy(Node(host.disk.root)):
+            older = kubelet.connections(host.disk.root)
+            host.systemd.restart(self.unit)
+        kubelet.wait(host, self.unit, self.healthz, proxied=True, older=older)
+
+    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+        held = host.disk.look(self.place.path)
+        notes = files.put_back(host.disk, self.places, before, purge)
+        host.systemd.reload()
+        now = host.disk.look(self.place.path)
+        proxied = isinstance(now, Content) and PROXY_SOCKET.encode() in now.content  # an older one of ours
+        if not self._to_restart(host, before, proxied, held != now):
+            return notes
+        host.systemd.restart(self.unit)
+        try:
+            kubelet.wait(host, self.unit, self.healthz, proxied)
+        except InstallError as error:
+            if kubelet.on_proxy(Node(host.disk.root)) != proxied:
+                raise
+            return (*notes, str(error))
+        return notes
+
+    def _active(self, host: Host) -> tuple[str, ...]:
+        return _active(host, (self.unit,))
+
+    def _to_restart(self, host: Host, before: Before, proxied: bool, changed: bool) -> bool:
+        """Does it run with our drop-in, or did it fail with it? Whoever stopped it, meant it."""
+        state = host.systemd.state(self.unit)
+        if state == "active":
+            return changed if proxied else kubelet.on_proxy(Node(host.disk.root))
+        return state != "inactive" and bool(before.active)
+
+
+Step = Leavings | Files | Kernel | Start | Sandbox | Kubelet
+
+
+def _active(host: Host, units: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(unit for unit in units if host.systemd.state(unit) == "active")

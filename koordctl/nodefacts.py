@@ -1,0 +1,86 @@
+"""The doctor's facts of a node, for every command that needs them: this node, a host mount, or a recorded tree.
+
+A tree that remembers answers (``koord.host.doctor.recording``) is never mixed with this machine's: neither its runtime
+nor its daemon is asked, nor its disk looked at.
+"""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from koord.host.doctor import recording
+from koord.host.doctor.collect import collect, free_bytes
+
+if TYPE_CHECKING:
+    from koord.host.doctor.facts import DaemonFacts, Facts
+
+_RUNTIME_TIMEOUT_S = 2.0
+_KUBELET_TIMEOUT_S = 30.0
+_VERSION = "/{}.RuntimeService/Version"
+_KUBELET_SAYS = "Kubernetes "
+_THIS_NODE = Path("/")
+
+
+def gather(
+    root: Path,
+    offline: bool = False,
+    runtime: str = "",
+    daemon: tuple[DaemonFacts | None, str] = (None, "not asked"),
+) -> Facts:
+    """The facts of the node at ``root``; ``offline``: by its files only.
+
+    ``daemon``: what koord-qosd says of itself, and why if it says nothing. Raises ClickException for a bad recording.
+    """
+    answers, says = daemon
+    try:
+        recorded = recording.read(root)
+    except recording.RecordingError as error:
+        raise click.ClickException(str(error)) from error
+    if recorded is not None:
+        return collect(
+            root,
+            lambda socket: recorded.runtime,
+            lambda path: recorded.state_free_bytes,
+            runtime,
+            daemon_says="not asked (recorded)",
+            ask_kubelet=lambda program: recorded.kubelet,
+            recorded=True,
+        )
+    if offline:
+        return collect(root, None, free_bytes, runtime, answers, says, recorded=root.resolve() != _THIS_NODE)
+    return collect(root, ask_runtime, free_bytes, runtime, answers, says, ask_kubelet)
+
+
+def ask_runtime(socket: str) -> tuple[str, str] | None:
+    """Name and version of the runtime that listens on ``socket``; None if it does not answer."""
+    from koord.http2 import blocking  # noqa: PLC0415
+    from koord.http2.grpc import UNIMPLEMENTED, UnaryError  # noqa: PLC0415
+    from koord.pb.cri import api_pb2 as cri  # noqa: PLC0415
+
+    request = cri.VersionRequest().SerializeToString()
+    for package in ("runtime.v1", "runtime.v1alpha2"):  # the old one only to learn the name of an old runtime
+        try:
+            answer = blocking.call(socket, _VERSION.format(package), request, _RUNTIME_TIMEOUT_S)
+        except UnaryError as error:
+            if error.code == UNIMPLEMENTED:
+                continue
+            return None
+        version = cri.VersionResponse.FromString(answer)
+        return version.runtime_name, version.runtime_version
+    return None
+
+
+def ask_kubelet(program: Path) -> str:
+    """The version (``v1.30.2``) that kubelet's ``program`` says; "" if it says none."""
+    try:
+        done = subprocess.run(
+            [str(program), "--version"], check=False, capture_output=True, text=True, timeout=_KUBELET_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    said = done.stdout.strip()
+    return said.removeprefix(_KUBELET_SAYS) if said.startswith(_KUBELET_SAYS) else ""

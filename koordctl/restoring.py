@@ -1,0 +1,180 @@
+"""A node without Koord, its pods running on: kernel files, resctrl groups and the runtime's specifications put back.
+
+The daemon must not run: the undo record is locked. The runtime is asked only if it made a container by an edited
+request. First it gets what kubelet had asked for, because it writes all of a container's files then, and after that
+every file is looked at. If it does not answer, the files are put back all the same, and what is left is said and stays
+in the record for another time. Invariant: whatever happens, doing it again takes up where this one ended.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import MappingProxyType
+
+from koord.host import cgroup, restoring, systemd_units
+from koord.host.asked import Asked, Which
+from koord.host.restoring import Outcome, Restored
+from koord.host.systemd_units import Units
+from koord.host.undo import UndoRecord
+from koord.host.weights import Weights
+from koord.host.writer import Writer
+from koord.http2.grpc import UnaryError
+from koordctl.runtimespecs import Listed, Runtime, as_asked
+
+RUNTIME = Path("/run/containerd/containerd.sock")
+CGROUP_ROOT = Path("/sys/fs/cgroup")
+UNDO_FILE = Path("/run/koord/undo.jsonl")
+_BOOT_ID = "proc/sys/kernel/random/boot_id"
+
+
+class UnknownBoot(OSError):
+    """Nobody can tell whether the record is of this boot: of another one it would be emptied."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spec:
+    """What became, or will become (RESTORED), of one container's specification at the runtime."""
+
+    container: str
+    outcome: Outcome
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Of every file and every specification that Koord changed; ``problems``: what could not be read of the record."""
+
+    files: tuple[Restored, ...] = ()
+    specs: tuple[Spec, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def to_do(self) -> int:
+        """How many files and specifications are, or were, to be put back."""
+        outcomes = [*(one.outcome for one in self.files), *(one.outcome for one in self.specs)]
+        return outcomes.count(Outcome.RESTORED)
+
+    @property
+    def failures(self) -> tuple[str, ...]:
+        """A sentence for each file and specification that could not be put back."""
+        failed = [f"{one.path}: {one.why}" for one in self.files if one.outcome is Outcome.FAILED]
+        return (*failed, *(f"{one.container}: {one.why}" for one in self.specs if one.outcome is Outcome.FAILED))
+
+
+def restore_node(
+    undo_file: Path = UNDO_FILE,
+    runtime: Path = RUNTIME,
+    *,
+    root: Path = Path("/"),
+    cgroup_root: Path = CGROUP_ROOT,
+    weights: Weights | None = None,
+) -> Report:
+    """Put all back; an empty report if there is no record.
+
+    Raises UndoError (EAGAIN: the daemon runs) if the record cannot be had, UnknownBoot if it may be of another boot.
+    What fails after that is in the report.
+    """
+    if not undo_file.exists():
+        return Report()
+    with opened(undo_file, runtime, root=root, cgroup_root=cgroup_root, weights=weights) as node:
+        return node.restore()
+
+
+@contextmanager
+def opened(
+    undo_file: Path, runtime: Path, *, root: Path, cgroup_root: Path, weights: Weights | None
+) -> Iterator[Restoration]:
+    """The node below ``root``, for as long as its undo record is open. ``weights``: else as the record says."""
+    boot_id = _text(root / _BOOT_ID).strip()
+    if not boot_id:
+        raise UnknownBoot(f"{root / _BOOT_ID} cannot be read")
+    tree = cgroup.detect(root / f"{cgroup_root}".lstrip("/"), _text(root / "proc/self/mountinfo"))
+    writer = Writer(replace(tree, proc=root / "proc", sys=root / "sys", resctrl=root / "sys/fs/resctrl"))
+    with UndoRecord(undo_file, boot_id) as record:
+        writer.weights = weights or record.weights or writer.weights
+        yield Restoration(writer, record, Runtime(str(runtime)), systemd_units.of_host(writer, record, root))
+
+
+class Restoration:
+    """``planned`` shows what ``restore`` would do."""
+
+    def __init__(self, writer: Writer, record: UndoRecord, runtime: Runtime, units: Units | None) -> None:
+        self._writer, self._record, self._runtime, self._units = writer, record, runtime, units
+
+    def planned(self) -> Report:
+        """RESTORED stands for "to be put back". Writes no kernel file and asks the runtime for no change."""
+        listed, why = self._listed()
+        specs = tuple(self._to_do(asked, listed.get(asked.which), why) for asked in self._record.asked)
+        self._claim(listed)
+        return Report(restoring.planned(self._writer, self._record), specs, tuple(self._record.problems))
+
+    def restore(self) -> Report:
+        """Raises UndoError if the record cannot be written."""
+        listed, why = self._listed()
+        self._claim(listed)
+        before = {line.target: line for line in restoring.planned(self._writer, self._record)}
+        specs = tuple(self._put_back(asked, listed.get(asked.which), why) for asked in self._record.asked)
+        lines = restoring.restore(self._writer, self._record, self._units)
+        done = tuple(_done_by_the_runtime(before.get(line.target), line) for line in lines)
+        return Report(done, specs, tuple(self._record.problems))
+
+    def _listed(self) -> tuple[Mapping[Which, Listed], str]:
+        """The containers that are concerned, or why nobody tells."""
+        wanted = [asked.which for asked in self._record.asked]
+        try:
+            return self._runtime.find(wanted) if wanted else {}, ""
+        except UnaryError as error:
+            return MappingProxyType({}), f"the runtime at {self._runtime.socket} does not answer: {error}"
+
+    def _claim(self, listed: Mapping[Which, Listed]) -> None:
+        groups = {which: one.group for which, one in listed.items() if one.group}
+        restoring.claim(self._writer, self._record, groups)
+
+    def _to_do(self, asked: Asked, listed: Listed | None, why: str) -> Spec:
+        if listed is None:
+            return _not_asked(asked, why)
+        wanted = as_asked(asked, listed, self._writer)
+        return Spec(listed.name, Outcome.ALREADY_BASE if wanted is None else Outcome.RESTORED)
+
+    def _put_back(self, asked: Asked, listed: Listed | None, why: str) -> Spec:
+        """Of one container; what is asked for is forgotten if there is nothing left to do for it."""
+        spec = _not_asked(asked, why) if listed is None else self._updated(asked, listed)
+        if spec.outcome is not Outcome.FAILED:
+            self._record.forget_asked(asked.which)
+        return spec
+
+    def _updated(self, asked: Asked, listed: Listed) -> Spec:
+        wanted = as_asked(asked, listed, self._writer)
+        if wanted is None:
+            return Spec(listed.name, Outcome.ALREADY_BASE)
+        restoring.expect(self._writer, self._record, Asked(asked.which, asked.values, listed.group or asked.group))
+        try:
+            there = self._runtime.update(listed.id, wanted)
+        except UnaryError as error:
+            return Spec(listed.name, Outcome.FAILED, f"the runtime keeps the values it was made with: {error}")
+        return Spec(listed.name, Outcome.RESTORED if there else Outcome.GONE)
+
+
+def _not_asked(asked: Asked, why: str) -> Spec:
+    """Of a container that was not found: it is gone, unless nobody was there to ask."""
+    if not why:
+        return Spec(str(asked.which), Outcome.GONE)
+    left = "its specification" if asked.group else "its specification and its files"
+    return Spec(str(asked.which), Outcome.FAILED, f"{left} cannot be put back: {why}")
+
+
+def _done_by_the_runtime(before: Restored | None, line: Restored) -> Restored:
+    """A file that was to be put back, and that the runtime put back before us."""
+    if before is None or (before.outcome, line.outcome) != (Outcome.RESTORED, Outcome.ALREADY_BASE):
+        return line
+    return replace(line, outcome=Outcome.RESTORED, before=before.before)
+
+
+def _text(file: Path) -> str:
+    try:
+        return file.read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

@@ -1,0 +1,166 @@
+"""The runtime's own copy of what a container may use, put back to what kubelet asked for.
+
+A runtime keeps the resources with which a container was made, and applies all of them again at any later update. So as
+long as our values are among them, a file that was put back would not stay so. What kubelet has updated since is not
+ours any more and is left alone; CRI cannot empty a CPU set, so one that kubelet left open gets all that the pod has.
+Fails with a UnaryError when the runtime does not answer.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from koord.host import cgroup, files, paths
+from koord.host.asked import Asked, Given, Which
+from koord.host.cgroup import ReadError
+from koord.host.files import Target, Value
+from koord.host.writer import Writer
+from koord.http2 import blocking
+from koord.http2.grpc import INTERNAL, NOT_FOUND, UnaryError
+from koord.model import cpuset
+from koord.pb.cri import api_pb2 as cri
+
+TIMEOUT_S = 10.0
+_SERVICE = "/runtime.v1.RuntimeService/"
+_LIVE = (cri.CONTAINER_CREATED, cri.CONTAINER_RUNNING)
+_CPUS, _SWAP_V1, _MEMORY = "cpuset_cpus", "memory_swap_limit_in_bytes", "memory_limit_in_bytes"
+_NUMBERS: Mapping[str, tuple[str, str]] = {  # row, which is CRI's name, too: place in the OCI spec's resources
+    "cpu_shares": ("cpu", "shares"),
+    "cpu_quota": ("cpu", "quota"),
+    _MEMORY: ("memory", "limit"),
+}
+_Answer = TypeVar("_Answer", bound=Message)
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A container that exists. ``group``: "" if the runtime does not tell; ``spec``: the OCI spec's resources."""
+
+    id: str
+    name: str
+    group: str
+    spec: Mapping[str, Any] | None
+
+
+class Runtime:
+    """CRI at a unix socket."""
+
+    def __init__(self, socket: str, timeout_s: float = TIMEOUT_S) -> None:
+        self.socket, self._timeout_s = socket, timeout_s
+
+    def find(self, wanted: Sequence[Which]) -> Mapping[Which, Listed]:
+        """Those of ``wanted`` that exist and have not ended."""
+        pods = self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
+        uids = {pod.id: pod.metadata for pod in pods}
+        found = {}
+        for one in self._call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse).containers:
+            pod = uids.get(one.pod_sandbox_id, cri.PodSandboxMetadata())
+            which = Which(pod.uid, one.metadata.name, one.metadata.attempt)
+            if which in wanted and one.state in _LIVE:
+                listed = self._detail(one.id, f"{pod.namespace}/{pod.name} {one.metadata.name}")
+                found.update({} if listed is None else {which: listed})
+        return found
+
+    def update(self, container_id: str, resources: cri.LinuxContainerResources) -> bool:
+        """Ask for these; False if the container is gone."""
+        request = cri.UpdateContainerResourcesRequest(container_id=container_id, linux=resources)
+        try:
+            self._call("UpdateContainerResources", request, cri.UpdateContainerResourcesResponse)
+        except UnaryError as error:
+            if error.code == NOT_FOUND:
+                return False
+            raise
+        return True
+
+    def _detail(self, container_id: str, name: str) -> Listed | None:
+        request = cri.ContainerStatusRequest(container_id=container_id, verbose=True)
+        try:
+            answer = self._call("ContainerStatus", request, cri.ContainerStatusResponse)
+        except UnaryError as error:
+            if error.code == NOT_FOUND:
+                return None
+            raise
+        linux = _at(_json(answer.info.get("info", "")), "runtimeSpec", "linux")
+        path, spec = _at(linux, "cgroupsPath"), _at(linux, "resources")
+        group = paths.from_cgroups_path(path) if isinstance(path, str) else ""
+        return Listed(container_id, name, group, spec if isinstance(spec, dict) else None)
+
+    def _call(self, method: str, request: Message, answer: type[_Answer]) -> _Answer:
+        said = blocking.call(self.socket, _SERVICE + method, request.SerializeToString(), self._timeout_s)
+        try:
+            return answer.FromString(said)
+        except ValueError as error:
+            raise UnaryError(INTERNAL, f"{method}: {error}") from error
+
+
+def as_asked(asked: Asked, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:
+    """The update by which the runtime forgets our values; None if it has none of them any more."""
+    wanted = cri.LinuxContainerResources()
+    for name, given in asked.values.items():
+        if name in _NUMBERS and _has(listed, given, *_NUMBERS[name]):
+            setattr(wanted, name, int(given.asked))
+        elif name == _CPUS and _has_cpus(listed, str(given.given)):
+            wanted.cpuset_cpus = str(given.asked) or _all_cpus(writer, listed.group)
+        elif name in files.ROWS and _has_unified(listed, name, given):
+            wanted.unified[name] = files.row(name).format(given.asked, 2)
+    if wanted.memory_limit_in_bytes and _SWAP_V1 in asked.values:
+        wanted.memory_swap_limit_in_bytes = int(asked.values[_SWAP_V1].asked)
+    return wanted if wanted.ByteSize() else None
+
+
+def _has(listed: Listed, given: Given, *path: str) -> bool:
+    """Does the specification hold our value? A runtime that does not tell counts as if it did."""
+    return listed.spec is None or _at(listed.spec, *path) == given.given
+
+
+def _has_cpus(listed: Listed, given: str) -> bool:
+    if listed.spec is None:
+        return True
+    held = _at(listed.spec, "cpu", "cpus") or ""
+    try:
+        return cpuset.parse(str(held)) == cpuset.parse(given)
+    except cpuset.CPUSetError:
+        return False
+
+
+def _has_unified(listed: Listed, name: str, given: Given) -> bool:
+    if name in (_SWAP_V1, "memory.swap.max"):  # the runtime makes it of the memory limit
+        return False
+    if listed.spec is None:
+        return True
+    held = _at(listed.spec, "unified", name)
+    try:
+        return held is not None and _parsed(name, str(held)) == given.given
+    except ValueError:
+        return False
+
+
+def _parsed(name: str, text: str) -> Value:
+    return files.row(name).parse(text, 2)
+
+
+def _all_cpus(writer: Writer, group: str) -> str:
+    """The CPUs of the pod; "" if nobody tells."""
+    path = writer.tree.path(Target(group.rpartition("/")[0] or "/", _CPUS)) if group else None
+    try:
+        return "" if path is None else str(_parsed(_CPUS, cgroup.read_text(path) or ""))
+    except (ReadError, ValueError):
+        return ""
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _at(found: Any, *path: str) -> Any:
+    for key in path:
+        found = found.get(key) if isinstance(found, dict) else None
+    return found

@@ -1,0 +1,60 @@
+"""When systemd is told of the values of its units: after each tick's writes, and again while it could not be told.
+
+Invariant: whatever is held of a unit is told together, because systemd writes all that it knows of a unit whenever it
+is told something. A unit that is held from an earlier run is told with the first tick: that run may have ended before
+it told. Without a systemd nothing is done here. Nothing raises.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Mapping
+from typing import Protocol
+
+from koord.host.files import Target
+from koord.host.systemd_units import Told
+
+AGAIN_AFTER_NS = 10 * 1_000_000_000
+_log = logging.getLogger(__name__)
+
+
+class Units(Protocol):
+    """``systemd_units.Units``, as far as it is needed here."""
+
+    def tell(self, targets: Iterable[Target]) -> Mapping[Target, Told]: ...
+
+
+class Telling:
+    """``held``: what an earlier run left."""
+
+    def __init__(self, units: Units | None, held: Iterable[Target]) -> None:
+        self._units = units
+        self._untold = {target.group for target in held} if units is not None else set()
+        self._again_ns = 0
+        self._said = ""
+        self.problem = ""
+        """Why systemd does not know some values, "" if it knows all: a reload of it would take them back."""
+
+    def after(self, changed: Collection[Target], held: Collection[Target], monotonic_ns: int) -> Mapping[Target, Told]:
+        """Tell of the files that were ``changed`` or given back, with what is ``held`` of the same units."""
+        again = self._untold if monotonic_ns >= self._again_ns else frozenset[str]()
+        groups = {target.group for target in changed} | again
+        if self._units is None or not groups:
+            return {}
+        told = self._units.tell((*changed, *(target for target in held if target.group in groups)))
+        refused = {target: one.why for target, one in told.items() if one.why}
+        self._untold = (self._untold - groups) | {target.group for target in refused}
+        self._again_ns = monotonic_ns + AGAIN_AFTER_NS
+        self._say(refused)
+        return told
+
+    def _say(self, refused: Mapping[Target, str]) -> None:
+        if refused:
+            target, why = next(iter(refused.items()))
+            others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
+            self.problem = f"systemd does not know {target.group}/{target.name}{others} and may undo it: {why}"
+            if why != self._said:
+                _log.warning("%s", self.problem)
+            self._said = why
+        elif not self._untold:
+            self.problem = self._said = ""

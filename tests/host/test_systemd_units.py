@@ -1,0 +1,225 @@
+"""Telling a systemd of what was written: nothing that Koord holds is lost to it, and nothing of it is left behind."""
+
+from __future__ import annotations
+
+import errno
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from koord.host.cgroup import Tree
+from koord.host.files import Target, Value
+from koord.host.restoring import Outcome, restore
+from koord.host.systemd_units import Told, Units, of_host
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import Writer
+from tests.host.fakesystemd import FakeSystemd
+
+SLICE, SCOPE = "kubepods-pod1.slice", "cri-containerd-01.scope"
+POD = f"/kubepods.slice/{SLICE}"
+BOX = f"{POD}/{SCOPE}"
+NEW_GROUP = {
+    "cpu.idle": "0",
+    "cpu.weight": "100",
+    "cpu.max": "max 100000",
+    "cpu.max.burst": "0",
+    "cpuset.cpus": "",
+    "memory.min": "0",
+    "memory.low": "0",
+    "memory.high": "max",
+    "memory.max": "max",
+}
+ALREADY_KNOWN = "50-MemoryMax.conf"
+
+
+class Rig:
+    def __init__(self, root: Path) -> None:
+        self.tree = Tree(2, root / "sys/fs/cgroup", {})
+        for group in (POD, BOX):
+            directory = self.tree.directory(group)
+            directory.mkdir(parents=True)
+            for name, text in NEW_GROUP.items():
+                (directory / name).write_text(f"{text}\n")
+        self.systemd = FakeSystemd(
+            {SLICE: self.tree.directory(POD), SCOPE: self.tree.directory(BOX)}, root / "run/systemd"
+        )
+        known = root / "run/systemd/transient" / f"{SCOPE}.d" / ALREADY_KNOWN
+        known.parent.mkdir()
+        known.write_text("MemoryMax=infinity\n")
+        self.writer = Writer(self.tree)
+        self.record_file = root / "undo"
+        self.record = UndoRecord(self.record_file, "boot")
+        self.units = Units(self.writer, self.record, self.systemd, root / "run/systemd")
+
+    def write(self, name: str, value: Value, group: str = BOX) -> Target:
+        """As the actuator does: noted, then written."""
+        target = Target(group, name)
+        found = self.writer.look(target)
+        assert found is not None
+        self.record.remember(target, found, value)
+        self.writer.write(target, value)
+        return target
+
+    def reopen(self) -> None:
+        """A crash: only the record is left."""
+        self.record.close()
+        self.record = UndoRecord(self.record_file, "boot")
+        self.units = Units(self.writer, self.record, self.systemd, self.systemd.run)
+
+    def texts(self) -> dict[str, str]:
+        paths = (self.tree.directory(group) / name for group in (POD, BOX) for name in NEW_GROUP)
+        return {str(path): path.read_text().strip() for path in paths}
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    return Rig(tmp_path)
+
+
+class TestRefusals:
+    def test_without_a_bus_the_value_stays_and_the_reason_is_said(self, rig: Rig) -> None:
+        rig.systemd.is_down = True
+        target = rig.write("cpu_shares", 2)
+        assert rig.units.tell([target]) == {target: Told("no bus", answered=False)}
+        assert rig.writer.read(target) == 2
+        assert rig.units.tell([target])[target].sentence == "not set through systemd: no bus"
+
+    def test_a_unit_that_systemd_does_not_know(self, rig: Rig) -> None:
+        del rig.systemd.known[SCOPE]
+        box, pod = rig.write("cpu_shares", 2), rig.write("cpu_shares", 2, POD)
+        assert rig.units.tell([box, pod]) == {box: Told(f"NoSuchUnit: Unit {SCOPE} not loaded."), pod: Told()}
+
+    def test_a_property_that_is_refused_costs_itself_only(self, rig: Rig) -> None:
+        rig.systemd.refuses["CPUWeight"] = "InvalidArgs: Value specified in CPUWeight is out of range"
+        idle, high = rig.write("cpu.idle", 1), rig.write("memory.high", 8192)
+        told = rig.units.tell([idle, high])
+        assert (told[high], told[idle].why) == (Told(), rig.systemd.refuses["CPUWeight"])
+        assert rig.writer.read(high) == 8192
+
+    def test_what_cannot_be_noted_is_not_told(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        def full(_: str) -> None:
+            raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/undo")
+
+        monkeypatch.setattr(rig.record, "note_drop_in", full)
+        target = rig.write("memory.high", 8192)
+        told = rig.units.tell([target])[target]
+        assert "cannot be noted" in told.why
+        assert (told.answered, rig.systemd.calls) == (False, [])
+
+    def test_what_is_gone_or_no_units_or_unknown_to_systemd_is_left_out(self, rig: Rig) -> None:
+        others = [
+            Target("/kubepods.slice/kubepods-pod2.slice", "cpu_shares"),
+            Target("/kubepods/pod1", "cpu_shares"),
+            Target(f"{BOX}/system.slice", "cpu_shares"),
+            Target(BOX, "cpu.max.burst"),
+            Target("", "vm.min_free_kbytes"),
+        ]
+        assert rig.units.tell(others) == {}
+        assert rig.systemd.calls == []
+
+    def test_a_node_without_systemd_or_a_tree_of_ones_own_has_no_units(self, tmp_path: Path, rig: Rig) -> None:
+        assert of_host(rig.writer, rig.record, tmp_path) is None
+        (tmp_path / "run/systemd/system").mkdir()
+        assert of_host(rig.writer, rig.record, tmp_path) is not None
+        assert of_host(Writer(Tree(2, tmp_path / "mine", {})), rig.record, tmp_path) is None
+
+
+def test_what_was_told_outlasts_a_reload(rig: Rig) -> None:
+    held = [
+        rig.write("cpu_shares", 204),
+        rig.write("cpu_quota", 50_000),
+        rig.write("cpuset_cpus", "0-1"),
+        rig.write("memory.min", 4096),
+        rig.write("memory_limit_in_bytes", 1 << 20),
+        rig.write("cpu.idle", 1, POD),
+    ]
+    before = rig.texts()
+    assert set(rig.units.tell(held).values()) == {Told()}
+    assert len(rig.systemd.calls) == 2, "one call a unit"
+    rig.systemd.reload()
+    assert rig.texts() == before
+
+
+def test_without_being_told_a_reload_takes_all_of_it_back(rig: Rig) -> None:
+    target = rig.write("cpu_shares", 204)
+    rig.systemd.reload()
+    assert rig.writer.read(target) != 204
+
+
+def test_a_quota_that_systemd_rounds_is_ours_too(rig: Rig) -> None:
+    target = rig.write("cpu_quota", 33_333)
+    told = rig.units.tell([target])[target]
+    assert told == Told(kept=34_000)
+    assert told.sentence == "also set through systemd, which keeps 34000"
+    assert rig.writer.read(target) == 33_333, "written once more"
+    rig.systemd.reload()
+    assert rig.writer.read(target) == 34_000
+    rig.reopen()
+    (line,) = restore(rig.writer, rig.record, rig.units)
+    assert (line.outcome, line.after) == (Outcome.RESTORED, -1)
+
+
+def test_restoring_gives_everything_back_to_systemd_too(rig: Rig) -> None:
+    files, drop_ins = rig.texts(), rig.systemd.drop_ins()
+    held = [rig.write("cpu_quota", 5000), rig.write("memory.high", 8192), rig.write("cpu.idle", 1, POD)]
+    rig.units.tell([*held, rig.write("memory_limit_in_bytes", 1 << 20)])
+    assert len(rig.systemd.drop_ins()) > len(drop_ins)
+    rig.reopen()
+    assert {line.outcome for line in restore(rig.writer, rig.record, rig.units)} == {Outcome.RESTORED}
+    assert rig.systemd.drop_ins() == drop_ins == [ALREADY_KNOWN]
+    rig.systemd.reload()
+    assert rig.texts() == files
+    assert (rig.record.entries, rig.record.drop_ins) == ((), ())
+
+
+def test_a_systemd_that_cannot_be_reached_keeps_the_entry_for_another_time(rig: Rig) -> None:
+    rig.units.tell([rig.write("memory.high", 8192)])
+    rig.systemd.is_down = True
+    (line,) = restore(rig.writer, rig.record, rig.units)
+    assert (line.outcome, line.why) == (Outcome.FAILED, "not set through systemd: no bus")
+    rig.systemd.is_down = False
+    (line,) = restore(rig.writer, rig.record, rig.units)
+    assert line.outcome is Outcome.ALREADY_BASE
+    rig.systemd.reload()
+    assert rig.writer.read(Target(BOX, "memory.high")) == -1
+
+
+def test_a_foreign_value_is_what_systemd_knows_after_restoring(rig: Rig) -> None:
+    target = rig.write("memory.high", 8192)
+    rig.units.tell([target])
+    rig.writer.write(target, 4096)
+    (line,) = restore(rig.writer, rig.record, rig.units)
+    assert line.outcome is Outcome.FOREIGN
+    rig.systemd.reload()
+    assert rig.writer.read(target) == 4096
+
+
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(
+        st.one_of(
+            st.tuples(st.just("cpu_quota"), st.integers(1000, 400_000) | st.just(-1)),
+            st.tuples(st.just("cpu_shares"), st.sampled_from([2, 204, 1024, 262_144])),
+            st.tuples(st.just("memory.high"), st.integers(0, 1 << 20).map(lambda pages: pages * 4096)),
+            st.tuples(st.just("cpuset_cpus"), st.sampled_from(["0", "0-3", "2,5"])),
+        ),
+        max_size=8,
+    )
+)
+def test_after_any_values_nothing_is_left(
+    tmp_path_factory: pytest.TempPathFactory, written: list[tuple[str, Value]]
+) -> None:
+    rig = Rig(tmp_path_factory.mktemp("rig"))
+    files = rig.texts()
+    for name, value in written:
+        target = rig.write(name, value)
+        rig.units.tell([target, *(entry.target for entry in rig.record.entries)])
+        assert rig.record.same(target, value, rig.writer.read(target) or 0)
+    rig.systemd.reload()
+    rig.reopen()
+    restore(rig.writer, rig.record, rig.units)
+    rig.systemd.reload()
+    assert (rig.texts(), rig.record.entries) == (files, ())
+    rig.record.close()

@@ -1,0 +1,82 @@
+"""Whenever installing or uninstalling is killed, uninstalling afterwards leaves the node as it was."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from koord.pb.cri import api_pb2 as cri
+from koordctl.install import plan
+from koordctl.install import record as records
+from koordctl.install.sandbox import LABEL
+from koordctl.install.steps import Sandbox
+from tests.koordctl.install.runs import install, uninstall
+from tests.koordctl.install.world import Hand, Killed, Runtime, World, facts
+
+Worlds = Callable[[], World]
+
+
+def test_killed_while_installing(new_world: Worlds) -> None:
+    world, all_of_them = new_world(), Hand()
+    steps = plan.steps(facts(world.root), with_kubelet=True)
+    install(world.host(all_of_them), steps)
+    assert all_of_them.moments > 60
+    for moment in range(1, all_of_them.moments + 1):
+        world = new_world()
+        before = world.snapshot()
+        with pytest.raises(Killed):
+            install(world.host(Hand(moment)), steps)
+        assert uninstall(world.host()) == ()
+        assert (moment, world.snapshot()) == (moment, before)
+        assert world.active == {"kubelet.service", "containerd.service"}
+        assert "koord" not in world.kubelet_arguments()
+
+
+def test_killed_while_uninstalling(new_world: Worlds) -> None:
+    moments = 1
+    while True:
+        world = new_world()
+        before = world.snapshot()
+        install(world.host(), plan.steps(facts(world.root), with_kubelet=True))
+        hand = Hand(moments)
+        try:
+            uninstall(world.host(hand))
+        except Killed:
+            uninstall(world.host())
+        assert (moments, world.snapshot()) == (moments, before)
+        assert world.active == {"kubelet.service", "containerd.service"}
+        if hand.moments < moments:
+            break
+        moments += 1
+    assert moments > 30
+
+
+def test_installing_again_after_a_kill(new_world: Worlds) -> None:
+    world = new_world()
+    before = world.snapshot()
+    steps = plan.steps(facts(world.root), with_kubelet=True)
+    install(world.host(), steps)
+    after = world.snapshot()
+    for moment in range(3, 60, 8):
+        world = new_world()
+        with pytest.raises(Killed):
+            install(world.host(Hand(moment)), steps)
+        install(world.host(), steps)
+        assert world.snapshot() == after
+        uninstall(world.host())
+        assert world.snapshot() == before
+
+
+def test_killed_while_the_sandbox_is_there(world: World, runtime: Runtime) -> None:
+    before = world.snapshot()
+    host = world.host()
+    check = next(step for step in plan.steps(facts(world.root), with_kubelet=True) if isinstance(step, Sandbox))
+    records.create(host.disk, "1").begin(check, check.look(host))
+    labels = {LABEL: check.uid}
+    for each in (labels, {"app": "other"}):
+        runtime.run(cri.PodSandboxConfig(labels=each, linux=cri.LinuxPodSandboxConfig(cgroup_parent=check.parent)))
+    others = "sandbox1"
+    assert uninstall(host) == ()
+    assert list(runtime.sandboxes) == [others]
+    assert world.snapshot() == before

@@ -1,0 +1,366 @@
+"""A node in a directory: files, a service manager that reads them, a runtime that makes cgroups, and a kubelet.
+
+Invariant: nothing here is a patched function; the installer works on it as on a real one, through its arguments.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import stat
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from koord.host import kubelet_unit, unitfile
+from koord.host.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
+from koord.host.doctor.node import Node
+from koord.http2.server import Method, Refusal, Reply, UnaryServer
+from koord.pb.cri import api_pb2 as cri
+from koordctl.install.disk import Content, Disk
+from koordctl.install.facts import UNITS, Flavour, NodeFacts, Programs
+from koordctl.install.host import Host
+from koordctl.install.systemd import Answer, Systemd
+
+SYSTEMD_DIRECTORY = Path(__file__).parents[3] / "systemd"
+PROXY_SOCKET = kubelet_unit.PROXY_SOCKET
+RUNTIME_SOCKET = "/run/containerd/containerd.sock"
+TIER = "/kubepods.slice/kubepods-besteffort.slice"
+KUBELET_PID = "200"
+FILES = {
+    "usr/lib/systemd/system/kubelet.service": "[Service]\nExecStart=/usr/bin/kubelet\n",
+    "etc/systemd/system/kubelet.service.d/10-kubeadm.conf": (
+        '[Service]\nEnvironment="KUBELET_CONFIG_ARGS=--config=/var/lib/kubelet/config.yaml"\n'
+        "EnvironmentFile=-/var/lib/kubelet/kubeadm-flags.env\n"
+        "ExecStart=\nExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS --node-ip=%i \\\n  $KUBELET_EXTRA_ARGS\n"
+    ),
+    "etc/systemd/system/multi-user.target.wants/ssh.service": "",
+    "etc/containerd/config.toml": "version = 2\n",
+    "var/lib/kubelet/config.yaml": "healthzPort: 0\n",
+    f"proc/{KUBELET_PID}/comm": "kubelet\n",
+    f"proc/{KUBELET_PID}/cmdline": "/usr/bin/kubelet\0--config=/var/lib/kubelet/config.yaml\0",
+    "proc/net/unix": "",
+    "sys/fs/cgroup/cgroup.controllers": "cpu cpuset memory io\n",
+    f"sys/fs/cgroup{TIER}/cgroup.procs": "",
+    "usr/bin/true": "",
+}
+CHANGING = ("etc", "run", "var", "usr", "sys")
+
+
+class Killed(BaseException):
+    """What SIGKILL is to the installer."""
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+    def sleep(self, seconds: float) -> None:
+        self.seconds += seconds
+
+
+class Hand:
+    """Kills whoever comes to the ``at``-th moment; counts them all."""
+
+    def __init__(self, at: int = 0) -> None:
+        self.at, self.moments = at, 0
+
+    def moment(self) -> bool:
+        self.moments += 1
+        return self.moments == self.at
+
+
+class MortalDisk(Disk):
+    """A disk on which every small act is a moment to die at; a write may die in its middle."""
+
+    def __init__(self, root: Path, hand: Hand) -> None:
+        super().__init__(root)
+        self._hand = hand
+
+    def _reach(self) -> None:
+        if self._hand.moment():
+            raise Killed
+
+    def stage(self, path: str, new: Content) -> None:
+        self._reach()
+        if self._hand.moment():
+            super().stage(path, Content(new.content[: len(new.content) // 2], 0o600, new.uid, new.gid))
+            raise Killed
+        super().stage(path, new)
+
+    def append(self, path: str, line: bytes) -> None:
+        self._reach()
+        if self._hand.moment():
+            super().append(path, line[: len(line) // 2])
+            raise Killed
+        super().append(path, line)
+
+    def link(self, path: str, target: str) -> None:
+        self._reach()
+        super().link(path, target)
+
+    def rename(self, old: str, new: str) -> None:
+        self._reach()
+        super().rename(old, new)
+
+    def make_directory(self, path: str, mode: int = 0o755) -> None:
+        self._reach()
+        super().make_directory(path, mode)
+
+    def unlink(self, path: str) -> None:
+        self._reach()
+        super().unlink(path)
+
+    def remove_directory(self, path: str) -> bool:
+        self._reach()
+        return super().remove_directory(path)
+
+    def remove_tree(self, path: str) -> None:
+        self._reach()
+        if self._hand.moment():
+            for name in self.names(path)[:1]:
+                super().remove_tree(f"{path}/{name}")
+            raise Killed
+        super().remove_tree(path)
+
+    def sync(self, descriptor: int) -> None:
+        """Not needed: the kernel lives on."""
+
+
+class World:
+    """The node at ``root``. ``fails``: commands (without ``systemctl``) that fail, and what they say.
+
+    ``sick_on_proxy``: kubelet ends at once when it is pointed at the proxy.
+    """
+
+    def __init__(self, root: Path, files: Mapping[str, str] = FILES) -> None:
+        self.root = root
+        self.clock = Clock()
+        self.commands: list[str] = []
+        self.said: list[str] = []
+        self.fails: dict[str, str] = {}
+        self.sick_on_proxy = False
+        self.failed: set[str] = set()
+        self.active = {"kubelet.service", "containerd.service"}
+        self.kernel_restored = 0
+        for name, text in files.items():
+            path = root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        for name in ("etc/systemd/system", "var/lib", "run/containerd", "usr/bin"):
+            (root / name).mkdir(parents=True, exist_ok=True)
+
+    def host(self, hand: Hand | None = None) -> Host:
+        mortal = hand or Hand()
+
+        def run(command: Sequence[str]) -> Answer:
+            if mortal.moment():
+                raise Killed
+            return self.systemctl(command)
+
+        return Host(
+            disk=MortalDisk(self.root, mortal),
+            systemd=Systemd(run),
+            restore_kernel=self._restore_kernel,
+            say=self.said.append,
+            now=self.clock.now,
+            sleep=self.clock.sleep,
+            wait_s=5,
+        )
+
+    def systemctl(self, command: Sequence[str]) -> Answer:
+        verb, *rest = command[1:]
+        line = " ".join(command[1:])
+        if verb != "show":
+            self.commands.append(line)
+        if line in self.fails:
+            return Answer(1, "", self.fails[line])
+        unit = rest[-1] if rest else ""
+        if verb == "show":
+            state = "active" if unit in self.active else "failed" if unit in self.failed else "inactive"
+            return Answer(0, f"{state}\n", "")
+        if verb in ("start", "restart") and unit == "kubelet.service":
+            self._start_kubelet()
+        elif verb in ("start", "restart"):
+            self._start(unit)
+        elif verb == "stop":
+            self.active.discard(unit)
+        return Answer(0, "", "")
+
+    def stop_kubelet(self) -> None:
+        self.active.discard("kubelet.service")
+        (self.root / f"proc/{KUBELET_PID}/comm").unlink()
+
+    def kubelet_arguments(self) -> str:
+        return (self.root / f"proc/{KUBELET_PID}/cmdline").read_text()
+
+    def snapshot(self) -> dict[str, tuple[object, ...]]:
+        """Path → type, mode, owner and content of everything that an installation could change."""
+        found = {}
+        for top in CHANGING:
+            for here, directories, names in os.walk(self.root / top):
+                for name in (*directories, *names):
+                    path = Path(here, name)
+                    found[str(path.relative_to(self.root))] = _described(path)
+        return found
+
+    def _restore_kernel(self, runtime: str) -> tuple[str, ...]:
+        assert runtime == RUNTIME_SOCKET
+        self.kernel_restored += 1
+        return ()
+
+    def _start(self, unit: str) -> None:
+        if unitfile.find(Node(self.root), unit) is None:
+            raise AssertionError(f"{unit} is started without a unit file")
+        if unit == "koord-qosd.service":
+            for name in ("run/koord", "etc/koord", "etc/runtime/hookserver.d"):
+                (self.root / name).mkdir(parents=True, exist_ok=True)
+            (self.root / "run/koord/undo.jsonl").write_text("{}\n")
+            (self.root / "etc/runtime/hookserver.d/koord-qosd.json").write_text("{}\n")
+            (self.root / "var/lib/koord/journal.sqlite").write_text("journal")
+        elif unit.endswith(".socket"):
+            socket = self.root / PROXY_SOCKET.lstrip("/")
+            socket.parent.mkdir(exist_ok=True)
+            socket.unlink(missing_ok=True)
+            os.symlink("../containerd/containerd.sock", socket)
+        self.active.add(unit)
+
+    def _start_kubelet(self) -> None:
+        unit = unitfile.find(Node(self.root), "kubelet.service")
+        assert unit is not None
+        (command,) = unit.values("Service", "ExecStart")
+        (self.root / f"proc/{KUBELET_PID}/comm").write_text("kubelet\n")
+        (self.root / f"proc/{KUBELET_PID}/cmdline").write_text("\0".join([*command.split(), ""]))
+        on_proxy = PROXY_SOCKET in command
+        line = f"0000: 00000003 00000000 00000000 0001 03 {4000 + len(self.commands)} {PROXY_SOCKET}\n"
+        (self.root / "proc/net/unix").write_text(line if on_proxy else "")
+        if on_proxy and self.sick_on_proxy:
+            self.active.discard("kubelet.service")
+            self.failed.add("kubelet.service")
+        else:
+            self.active.add("kubelet.service")
+
+
+def _described(path: Path) -> tuple[object, ...]:
+    found = path.lstat()
+    kind = stat.S_IFMT(found.st_mode)
+    if stat.S_ISLNK(kind):
+        return kind, os.readlink(path)
+    content = path.read_bytes() if stat.S_ISREG(kind) else b""
+    return kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content
+
+
+class Runtime:
+    """A CRI runtime on a socket, in a thread: it makes a sandbox's cgroup below its parent, as runc would."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.ready, self.parent = root, True, ""
+        self.socket = root / "cri.sock"
+        self.state = cri.SANDBOX_READY
+        self.sandboxes: dict[str, cri.PodSandboxConfig] = {}
+        self.refuses: dict[str, str] = {}
+        self.calls: list[str] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever)
+
+    def __enter__(self) -> Runtime:
+        self._thread.start()
+        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join(10)
+        self._loop.close()
+
+    def run(self, config: cri.PodSandboxConfig) -> str:
+        made = f"sandbox{len(self.sandboxes)}"
+        self.sandboxes[made] = config
+        self._cgroup(made).mkdir(parents=True)
+        return made
+
+    def forget(self) -> None:
+        """Remove the cgroups that a test's own ``parent`` made."""
+        if self.parent:
+            shutil.rmtree(self.root / f"sys/fs/cgroup{self.parent}")
+
+    async def _serve(self) -> None:
+        names = ("Version", "Status", "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")
+        methods = {f"/runtime.v1.RuntimeService/{name}": self._method(name) for name in (*names, "ListPodSandbox")}
+        self.socket.parent.mkdir(parents=True, exist_ok=True)
+        server = UnaryServer(methods)
+        self._listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(self.socket))
+
+    def _method(self, name: str) -> Method:
+        def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+            self.calls.append(name)
+            if name in self.refuses:
+                raise Refusal(2, self.refuses[name])
+            return Reply(getattr(self, f"_{name}")(message).SerializeToString())
+
+        return method
+
+    def _Version(self, _: bytes) -> cri.VersionResponse:
+        return cri.VersionResponse(runtime_name="containerd", runtime_version="2.1.0")
+
+    def _Status(self, _: bytes) -> cri.StatusResponse:
+        ready = cri.RuntimeCondition(type="RuntimeReady", status=self.ready)
+        return cri.StatusResponse(status=cri.RuntimeStatus(conditions=[ready]))
+
+    def _RunPodSandbox(self, message: bytes) -> cri.RunPodSandboxResponse:
+        made = self.run(cri.RunPodSandboxRequest.FromString(message).config)
+        return cri.RunPodSandboxResponse(pod_sandbox_id=made)
+
+    def _PodSandboxStatus(self, message: bytes) -> cri.PodSandboxStatusResponse:
+        asked = cri.PodSandboxStatusRequest.FromString(message).pod_sandbox_id
+        return cri.PodSandboxStatusResponse(status=cri.PodSandboxStatus(id=asked, state=self.state))
+
+    def _StopPodSandbox(self, message: bytes) -> cri.StopPodSandboxResponse:
+        shutil.rmtree(self._cgroup(cri.StopPodSandboxRequest.FromString(message).pod_sandbox_id), ignore_errors=True)
+        return cri.StopPodSandboxResponse()
+
+    def _RemovePodSandbox(self, message: bytes) -> cri.RemovePodSandboxResponse:
+        self.sandboxes.pop(cri.RemovePodSandboxRequest.FromString(message).pod_sandbox_id, None)
+        return cri.RemovePodSandboxResponse()
+
+    def _ListPodSandbox(self, message: bytes) -> cri.ListPodSandboxResponse:
+        wanted = dict(cri.ListPodSandboxRequest.FromString(message).filter.label_selector)
+        found = [name for name, each in self.sandboxes.items() if wanted.items() <= dict(each.labels).items()]
+        return cri.ListPodSandboxResponse(items=[cri.PodSandbox(id=name) for name in found])
+
+    def _cgroup(self, sandbox: str) -> Path:
+        parent = self.sandboxes[sandbox].linux.cgroup_parent
+        group = self.parent or (f"{TIER}/{parent}" if parent.endswith(".slice") else parent)
+        return self.root / f"sys/fs/cgroup{group}/cri-containerd-{sandbox}.scope"
+
+
+def facts(root: Path, flavour: Flavour = Flavour.VENV, **changed: object) -> NodeFacts:
+    """What would be found of the node at ``root``; the verification pod has a fixed uid."""
+    where = "/etc/systemd/system" if flavour is Flavour.VENV else "/usr/lib/systemd/system"
+    texts = {name: (SYSTEMD_DIRECTORY / name).read_text() for name in UNITS}
+    found: dict[str, object] = {
+        "doctor": doctor(),
+        "programs": Programs(flavour, "/opt/koord/bin", where, texts),
+        "kubelet_unit": unitfile.find(Node(root), "kubelet.service"),
+        "tier": TIER,
+        "uid": "11-22",
+    }
+    return NodeFacts(**{**found, **changed})  # type: ignore[arg-type]
+
+
+def doctor(**kubelet: object) -> Facts:
+    """A node that the doctor likes."""
+    kubelet = {"running": True, "unit": "kubelet.service", "version": "v1.30.0", "cgroup_driver": "systemd", **kubelet}
+    controllers = frozenset({"cpu", "cpuset", "memory", "io"})
+    return Facts(
+        kernel_release="6.1.0",
+        systemd=True,
+        psi=True,
+        cgroup=CgroupFacts(2, False, controllers, "/kubepods.slice", True, "systemd", enabled_for_pods=controllers),
+        kubelet=KubeletFacts(**kubelet),  # type: ignore[arg-type]
+        runtime=RuntimeFacts("containerd", "2.1.0", RUNTIME_SOCKET, True, cgroup_driver="systemd"),
+    )

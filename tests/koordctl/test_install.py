@@ -1,0 +1,78 @@
+"""``koordctl install`` and ``uninstall`` as commands: what they show of recorded nodes, and that they change none."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from koordctl.commands.install import install
+from koordctl.commands.uninstall import uninstall
+from koordctl.exits import EPILOG, OK, Refused
+from tests.koordctl.test_matrix import everything
+from tests.nodes.build import lay_out
+from tests.nodes.cells import CELLS, INSTALLS, REFUSED
+
+WRAPPER = "etc/systemd/system/kubelet.service.d/20-wrapper.conf"
+FLAGS = (
+    " --container-runtime-endpoint=unix:///run/koord-runtimeproxy/runtimeproxy.sock"
+    " --image-service-endpoint=unix:///run/koord-runtimeproxy/runtimeproxy.sock"
+)
+
+
+def dry_run(root: Path, *arguments: str) -> Result:
+    options = ["--dry-run", "--offline", "--root", str(root), *arguments]
+    return CliRunner().invoke(install, options, standalone_mode=False)
+
+
+@pytest.mark.parametrize("name", INSTALLS)
+def test_a_plan_for_every_kind_of_node_that_installs(tmp_path: Path, name: str) -> None:
+    root = lay_out(tmp_path, INSTALLS[name].node)
+    before = everything(root)
+    result = dry_run(root)
+    assert (result.exception, result.return_value) == (None, OK)
+    assert everything(root) == before
+    assert "   make /etc/systemd/system/kubelet.service.d/90-koord.conf" in result.stdout
+    commands = [line for line in result.stdout.splitlines() if line.startswith("   | +ExecStart=/usr/bin/kubelet ")]
+    assert len(commands) == 1
+    assert commands[0].endswith(FLAGS)
+    assert ("--backend-runtime-mode=Docker" in result.stdout) == ("dockerd" in name)
+    assert ("cpuManagerPolicy: static" in result.stdout) == ("static" in name)
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_reason_is_said_and_nothing_is_changed(tmp_path: Path, name: str) -> None:
+    root = lay_out(tmp_path, CELLS[name].node)
+    before = everything(root)
+    result = dry_run(root)
+    assert isinstance(result.exception, Refused)
+    assert everything(root) == before
+    for sentence in CELLS[name].refused:
+        assert f": {sentence}. To do: " in result.stderr
+
+
+def test_a_wrapper_is_refused_unless_kubelet_is_left_alone(tmp_path: Path) -> None:
+    root = lay_out(tmp_path, INSTALLS["v2 systemd"].node)
+    (root / WRAPPER).parent.mkdir(parents=True)
+    (root / WRAPPER).write_text("[Service]\nExecStart=\nExecStart=/bin/sh -c 'exec kubelet'\n")
+    result = dry_run(root)
+    assert isinstance(result.exception, Refused)
+    assert "kubelet-unit: kubelet.service starts /bin/sh, not kubelet itself" in result.stderr
+    result = dry_run(root, "--no-kubelet")
+    assert result.exception is None
+    assert "kubelet is left alone (--no-kubelet). To put it on the proxy, set both" in result.stdout
+    assert "90-koord.conf" not in result.stdout
+
+
+@pytest.mark.parametrize("arguments", [["--offline"], ["--root", "/proc"]])
+def test_only_a_plan_is_made_for_another_tree(arguments: list[str]) -> None:
+    result = CliRunner().invoke(install, [*arguments, "--yes"], standalone_mode=False)
+    assert "--root and --offline are for --dry-run" in str(result.exception)
+
+
+@pytest.mark.parametrize("command", [install, uninstall])
+def test_help(command: object) -> None:
+    shown = CliRunner().invoke(command, ["--help"]).stdout  # type: ignore[arg-type]
+    assert "--dry-run" in shown
+    assert EPILOG.strip().splitlines()[-1] in shown

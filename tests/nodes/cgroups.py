@@ -1,0 +1,165 @@
+"""Which files the kernel puts into a cgroup, by version, controller and kernel release, with what they say at first.
+
+Sources: the kernel's documents of both cgroup versions and the commits that added a file. ``since`` is the first
+mainline release.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+Release = tuple[int, int]
+ALWAYS: Release = (0, 0)
+PRESSURE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=0\n"
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    name: str
+    text: str = ""
+    since: Release = ALWAYS
+
+
+def _files(text: str) -> tuple[File, ...]:
+    """``name[>=M.N] = first line`` per line."""
+    found = []
+    for line in text.strip().splitlines():
+        name, _, content = line.strip().partition(" = ")
+        name, _, since = name.partition(">=")
+        major, _, minor = since.partition(".")
+        found.append(File(name, f"{content}\n" if content else "", (int(major), int(minor)) if since else ALWAYS))
+    return tuple(found)
+
+
+V1_CORE = _files("""
+    cgroup.clone_children = 0
+    cgroup.procs
+    notify_on_release = 0
+    tasks
+""")
+V1: Mapping[str, tuple[File, ...]] = {
+    "cpu": _files("""
+        cpu.shares = 1024
+        cpu.cfs_period_us = 100000
+        cpu.cfs_quota_us = -1
+        cpu.cfs_burst_us>=5.14 = 0
+        cpu.idle>=5.15 = 0
+        cpu.stat = nr_periods 0
+    """),
+    "cpuacct": _files("""
+        cpuacct.stat = user 0
+        cpuacct.usage = 0
+        cpuacct.usage_percpu = 0
+    """),
+    "cpuset": _files("""
+        cpuset.cpus = 0-1
+        cpuset.cpu_exclusive = 0
+        cpuset.effective_cpus = 0-1
+        cpuset.effective_mems = 0
+        cpuset.mems = 0
+    """),
+    "memory": _files("""
+        memory.limit_in_bytes = 9223372036854771712
+        memory.soft_limit_in_bytes = 9223372036854771712
+        memory.usage_in_bytes = 0
+        memory.oom_control = oom_kill_disable 0
+        memory.stat = cache 0
+        memory.numa_stat = total=0 N0=0
+    """),
+    "blkio": _files("""
+        blkio.throttle.io_service_bytes
+        blkio.throttle.io_service_bytes_recursive
+        blkio.throttle.io_serviced
+        blkio.throttle.io_serviced_recursive
+        blkio.throttle.read_bps_device
+        blkio.throttle.read_iops_device
+        blkio.throttle.write_bps_device
+        blkio.throttle.write_iops_device
+    """),
+    "pids": _files("""
+        pids.current = 0
+        pids.max = max
+    """),
+    "devices": _files("devices.list = a *:* rwm"),
+    "freezer": _files("freezer.state = THAWED"),
+}
+V2_CORE = _files("""
+    cgroup.controllers
+    cgroup.events = populated 1
+    cgroup.freeze>=5.2 = 0
+    cgroup.kill>=5.14
+    cgroup.max.depth = max
+    cgroup.max.descendants = max
+    cgroup.procs
+    cgroup.stat = nr_descendants 0
+    cgroup.subtree_control
+    cgroup.threads
+    cgroup.type = domain
+    cpu.stat = usage_usec 0
+""")
+V2: Mapping[str, tuple[File, ...]] = {
+    "cpu": _files("""
+        cpu.max = max 100000
+        cpu.max.burst>=5.14 = 0
+        cpu.idle>=5.15 = 0
+        cpu.weight = 100
+        cpu.weight.nice = 0
+    """),
+    "cpuset": _files("""
+        cpuset.cpus
+        cpuset.cpus.effective = 0-1
+        cpuset.cpus.exclusive>=6.7
+        cpuset.cpus.exclusive.effective>=6.7
+        cpuset.cpus.partition = member
+        cpuset.mems
+        cpuset.mems.effective = 0
+    """),
+    "memory": _files("""
+        memory.current = 0
+        memory.events = low 0
+        memory.high = max
+        memory.low = 0
+        memory.max = max
+        memory.min>=4.18 = 0
+        memory.numa_stat>=5.10 = anon N0=0
+        memory.oom.group>=4.19 = 0
+        memory.reclaim>=5.19
+        memory.stat = anon 0
+        memory.swap.current = 0
+        memory.swap.high>=5.8 = max
+        memory.swap.max = max
+    """),
+    "io": _files("""
+        io.max
+        io.stat
+        io.weight = default 100
+    """),
+    "pids": _files("""
+        pids.current = 0
+        pids.max = max
+    """),
+}
+OPTIONAL = frozenset({"irq.pressure", "io.latency", "memory.zswap.max", "memory.memsw.limit_in_bytes"})
+"""Not in these nodes: a kernel's configuration or command line decides whether it has them."""
+V2_CONTROLLERS_SINCE: Mapping[str, Release] = {"cpuset": (5, 0)}
+_PRESSURE = tuple(File(f"{name}.pressure", PRESSURE, (4, 20)) for name in ("cpu", "io", "memory"))
+_PRESSURE_SWITCH = (File("cgroup.pressure", "1\n", (6, 1)),)
+
+
+def v2_controllers(release: Release) -> list[str]:
+    return [name for name in V2 if release >= V2_CONTROLLERS_SINCE.get(name, ALWAYS)]
+
+
+def v1_files(controller: str, release: Release) -> list[File]:
+    return _present((*V1_CORE, *V1[controller]), release)
+
+
+def v2_files(controllers: Iterable[str], release: Release, psi: bool) -> list[File]:
+    """Of a cgroup below the root whose parent passes ``controllers`` on."""
+    own = [file for name in controllers for file in V2[name]]
+    return _present((*V2_CORE, *own, *((*_PRESSURE, *_PRESSURE_SWITCH) if psi else ())), release)
+
+
+def _present(files: Iterable[File], release: Release) -> list[File]:
+    return [file for file in files if release >= file.since]

@@ -1,0 +1,302 @@
+"""Files that the runtime wrote for us when it made a container: taken over without a write, given back as asked."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from koord.host import files
+from koord.host.asked import Asked, Given, News, Which
+from koord.host.files import Target, Value
+from koord.host.order import Change, order
+from koord.host.restoring import claim, expect, restore
+from qosd.act.created import UNSEEN_S
+from qosd.decide.frame import State
+from qosd.snapshot import PodView
+from tests.host.cgrouptrees import Machine, Scene
+from tests.host.kernelmodel import NEW_GROUP, PAGE_BYTES
+from tests.qosd.act.rig import OWNERS, Rig, S, wants
+from tests.qosd.act.test_histories import Killed, Life
+from tests.qosd.podviews import EXITED, RUNNING, view
+
+CREATED = "CONTAINER_CREATED"
+WHICH = Which("a", "main", 0)
+BOX = view("a").containers[1].group
+QUOTA, SHARES, CPUS, MEMORY, SWAP = (
+    Target(BOX, name)
+    for name in ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes", "memory_swap_limit_in_bytes")
+)
+EDITED = {
+    "cpu_quota": Given(-1, 50_000, News.CREATED),
+    "cpu_shares": Given(2, 512, News.CREATED),
+}
+WANTED = ((QUOTA, wants(50_000)), (SHARES, wants(512)))
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Rig:
+    """The hooks have answered and the runtime has made the container; nobody has looked yet."""
+    rig = Rig(tmp_path)
+    rig.undo.ask(Asked(WHICH, EDITED))
+    rig.make(BOX, cpu_quota="50000\n", cpu_shares="512\n")
+    return rig
+
+
+def tick(rig: Rig, state: str = RUNNING, seconds: float = 1.0) -> None:
+    rig.actuator.follow((view("a", containers=[("main", state)]),), rig.now_ns)
+    rig.tick(seconds)
+
+
+def test_while_it_is_being_made_its_files_are_the_runtimes(rig: Rig) -> None:
+    tick(rig, CREATED)
+    assert (rig.actuator.owned, rig.undo.entries, rig.journal.entries) == ({}, (), [])
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_taken_over_without_a_write_and_given_back_as_asked(rig: Rig, dies: bool) -> None:
+    rig.say("hooks", *WANTED)
+    tick(rig)
+    assert rig.writer.tried == []
+    assert [(row.name, row.before, row.after, row.result, row.why) for row in rig.journal.entries] == [
+        ("cpu_quota", -1, 50_000, "adopted", "set at creation by the runtime, asked -1"),
+        ("cpu_shares", 2, 512, "adopted", "set at creation by the runtime, asked 2"),
+    ]
+    assert {entry.name: entry.base for entry in rig.undo.entries} == {"cpu_quota": -1, "cpu_shares": 2}
+    if dies:
+        rig.crash()
+    tick(rig)
+    assert (len(rig.journal.entries), rig.writer.tried) == (2, [])
+    rig.states = dict.fromkeys(OWNERS, State.DISABLED)
+    rig.say("hooks")
+    tick(rig)
+    assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
+    assert (rig.actuator.owned, rig.undo.entries) == ({}, ())
+
+
+def test_what_nobody_wants_by_now_is_given_back_at_once(rig: Rig) -> None:
+    tick(rig)
+    assert sorted(rig.written()) == [("cpu_quota", -1), ("cpu_shares", 2)]
+
+
+def test_after_a_start_it_stays_until_its_strategy_has_decided(rig: Rig) -> None:
+    rig.crash()
+    rig.undecided = {"hooks"}
+    tick(rig)
+    assert rig.writer.tried == []
+    rig.undecided, rig.opinions = set(), {"hooks": dict(WANTED)}
+    tick(rig)
+    assert rig.writer.tried == []
+    rig.say("hooks")
+    tick(rig)
+    assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
+
+
+def test_what_someone_wrote_after_its_creation_is_the_base(rig: Rig) -> None:
+    rig.put(SHARES, "700\n")
+    rig.say("hooks", *WANTED)
+    tick(rig)
+    tick(rig)
+    assert rig.actuator.owned[SHARES].base == 700
+    assert rig.actuator.owned[QUOTA].base == -1
+
+
+def test_another_value_is_wanted_before_anyone_looked(rig: Rig) -> None:
+    rig.say("hooks", (QUOTA, wants(40_000)), (SHARES, wants(512)))
+    tick(rig)
+    assert rig.written() == [("cpu_quota", 40_000)]
+    assert restored(rig) == {"cpu_quota": -1, "cpu_shares": 2}
+
+
+def test_the_runtime_applies_its_specification_again(rig: Rig) -> None:
+    """Our own older value is no one else's, however often it comes."""
+    rig.say("hooks", (QUOTA, wants(40_000)), (SHARES, wants(512)))
+    tick(rig)
+    for _ in range(5):
+        rig.put(QUOTA, "50000\n")
+        rig.see(QUOTA)
+        tick(rig)
+        assert rig.holds(QUOTA) == 40_000
+    assert (rig.actuator.owned[QUOTA].base, rig.actuator.contested) == (-1, {})
+    assert "foreign" not in rig.journal.results()
+    rig.put(QUOTA, "50000\n")
+    assert restored(rig) == {"cpu_quota": -1, "cpu_shares": 2}
+
+
+@pytest.mark.parametrize(("asked", "new", "held"), [(70_000, 50_000, 50_000), (70_000, 60_000, 60_000)])
+def test_an_update_changes_what_is_given_back(rig: Rig, asked: int, new: int, held: int) -> None:
+    rig.say("hooks", *WANTED)
+    tick(rig)
+    rig.undo.ask(Asked(WHICH, {**EDITED, "cpu_quota": Given(asked, new, News.UPDATED)}, BOX))
+    rig.put(QUOTA, f"{held}\n")
+    rig.say("hooks", (QUOTA, wants(new)), (SHARES, wants(512)))
+    tick(rig)
+    assert (rig.actuator.owned[QUOTA].base, rig.writer.tried) == (asked, [])
+    rig.crash()
+    assert restored(rig) == {"cpu_quota": asked, "cpu_shares": 2}
+
+
+def test_a_record_that_cannot_be_written_costs_time_only(rig: Rig, tmp_path: Path) -> None:
+    """Nothing is released to a wrong base, and the next tick tries again."""
+    held, rig.undo._append_fd = rig.undo._append_fd, open("/dev/full", "wb", 0).fileno()  # noqa: SIM115
+    tick(rig)
+    assert (rig.writer.tried, rig.actuator.owned) == ([], {})
+    assert "refused" in rig.journal.results()
+    rig.undo._append_fd = held
+    tick(rig, seconds=5)
+    assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
+
+
+@pytest.mark.parametrize("pods", [(), (view("a", containers=[("main", EXITED)]),)], ids=["removed", "ended"])
+def test_what_was_asked_for_a_container_that_is_gone_is_forgotten(rig: Rig, pods: tuple[PodView, ...]) -> None:
+    tick(rig)
+    rig.actuator.follow(pods, rig.now_ns)
+    assert rig.undo.asked == ()
+
+
+def test_what_was_asked_for_a_container_that_was_never_made_is_forgotten(rig: Rig) -> None:
+    for seconds, known in ((0, 1), (UNSEEN_S - 1, 1), (UNSEEN_S, 0)):
+        rig.actuator.follow((), rig.now_ns + seconds * S)
+        assert len(rig.undo.asked) == known
+
+
+def test_swap_stays_limited_with_memory_and_both_are_given_back(rig: Rig) -> None:
+    made = {"memory_limit_in_bytes": Given(-1, 1 << 20, News.CREATED), SWAP.name: Given(-1, 1 << 20, News.CREATED)}
+    rig.undo.ask(Asked(WHICH, made))
+    rig.make(BOX, memory_limit_in_bytes="1048576\n", memory_swap_limit_in_bytes="1048576\n")
+    rig.say("hooks", (MEMORY, wants(1 << 20)))
+    for seconds in (1, 60, 60):
+        tick(rig, seconds=seconds)
+    assert (rig.writer.tried, set(rig.actuator.owned)) == ([], {MEMORY, SWAP})
+    rig.say("hooks")
+    tick(rig)
+    assert rig.written() == [(SWAP.name, -1), (MEMORY.name, -1)]
+    assert rig.undo.entries == ()
+
+
+def test_a_set_that_a_hook_emptied_is_no_value_of_ours(rig: Rig) -> None:
+    """The runtime made the parent's of it, and a reconciler says nothing about it; only restoring does."""
+    rig.undo.ask(Asked(WHICH, {"cpuset_cpus": Given("1-2", "", News.CREATED)}))
+    tick(rig)
+    assert rig.writer.tried == []
+    rig.put(CPUS, "\n")
+    claim(rig.writer, rig.undo, {WHICH: BOX})
+    restore(rig.writer, rig.undo)
+    assert rig.holds(CPUS) == "1-2"
+
+
+def restored(rig: Rig) -> dict[str, Value | None]:
+    """After SIGKILL and ``koordctl restore``, without a runtime to ask."""
+    rig.crash()
+    claim(rig.writer, rig.undo)
+    restore(rig.writer, rig.undo)
+    return {target.name: rig.holds(target) for target in (QUOTA, SHARES)}
+
+
+# --- any history, over the model of the kernel -----------------------------------------------------------------------
+
+ROWS = {
+    "cpu_quota": st.sampled_from([-1, 5000, 20_000, 50_000]),
+    "cpu_shares": st.sampled_from([2, 100, 512]),
+    "cpuset_cpus": st.sampled_from(["0", "0-3", "2-5"]),
+    "memory_limit_in_bytes": st.sampled_from([-1, 1 << 20, 1 << 30]),
+}
+VALUES = st.fixed_dictionaries(ROWS)
+STEPS = st.lists(
+    st.sampled_from(["want", "want another", "release", "crash", "apply again"])
+    | st.tuples(st.integers(1, 6), st.booleans(), st.booleans()),
+    max_size=7,
+)
+
+
+def with_swap(values: dict[str, Value], version: int) -> dict[str, Value]:
+    """What the runtime makes of it: on v1 no more swap than memory (on v2 the model has no memory)."""
+    limit = values["memory_limit_in_bytes"]
+    if version == 2:
+        return {name: value for name, value in values.items() if not name.startswith("memory")}
+    return {**values, "memory_swap_limit_in_bytes": limit}
+
+
+class Node:
+    """A container that was made with ``made`` where ``asked`` was asked for."""
+
+    def __init__(self, root: Path, version: int, asked: dict[str, Value], made: dict[str, Value]) -> None:
+        self.made = {Target(BOX, name): value for name, value in made.items()}
+        start = {Target(BOX, name): NEW_GROUP[name] for name in made}
+        scene = Scene(Machine(version, "0-7", "0"), (BOX,), frozenset(), start, {}, ())
+        self.life = Life(scene, root)
+        news = {name: Given(asked[name], made[name], News.CREATED) for name in made if asked[name] != made[name]}
+        self.life.undo.ask(Asked(WHICH, news))
+        self.apply()
+
+    def apply(self) -> None:
+        """The runtime writes all that it was given."""
+        model = self.life.writer.model
+        changes = [Change(target, model.read(target), value) for target, value in self.made.items()]
+        for step in order(changes, self.life.writer.version):
+            model.write(step.target, step.value)
+        self.life.writer._show(BOX)
+
+    def tick(self, values: dict[str, Value]) -> None:
+        self.life.actuator.follow((view("a"),), self.life.now_ns)
+        self.life.tick({Target(BOX, name): wants(value) for name, value in values.items() if "swap" not in name})
+
+    def holds(self) -> dict[str, Value]:
+        return {target.name: self.life.writer.model.read(target) for target in self.made}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@settings(max_examples=20, deadline=None)
+@given(asked=VALUES, made=VALUES, other=VALUES, steps=STEPS, by_restoring=st.booleans())
+def test_whatever_happens_it_holds_in_the_end_what_was_asked_for(
+    version: int,
+    asked: dict[str, Value],
+    made: dict[str, Value],
+    other: dict[str, Value],
+    steps: list[object],
+    by_restoring: bool,
+) -> None:
+    if version == 1:  # the kernel takes no limit of memory above that of swap, which no strategy writes
+        limits = (values["memory_limit_in_bytes"] for values in (asked, made))
+        made["memory_limit_in_bytes"] = min(limits, key=lambda limit: float("inf") if limit == -1 else float(limit))
+        other["memory_limit_in_bytes"] = made["memory_limit_in_bytes"]
+    asked, made, other = (with_swap(values, version) for values in (asked, made, other))
+    with tempfile.TemporaryDirectory() as directory:
+        node = Node(Path(directory), version, asked, made)
+        life = node.life
+        for step in steps:
+            match step:
+                case "want":
+                    node.tick(made)
+                case "want another":
+                    node.tick(other)
+                case "release":
+                    node.tick({})
+                case "crash":
+                    life.crash()
+                case "apply again":
+                    node.tick(made)
+                    node.apply()
+                case (int(at), bool(after), bool(is_wanted)):
+                    life.writer.dies_at, life.writer.dies_after = at, after
+                    try:
+                        node.tick(made if is_wanted else {})
+                    except Killed:
+                        life.crash()
+                    life.writer.dies_at = -1
+        if by_restoring:
+            life.crash()
+            claim(life.writer, life.undo, {WHICH: BOX})
+            for each in life.undo.asked:
+                expect(life.writer, life.undo, Asked(WHICH, each.values, BOX))
+            restore(life.writer, life.undo)
+        else:
+            node.tick(made)
+            node.tick({})
+        held = node.holds()
+        assert all(files.row(name).same(asked[name], held[name], PAGE_BYTES) for name in held), (asked, held)
+        assert life.undo.entries == ()
+        life.undo.close()

@@ -1,0 +1,128 @@
+"""What the actuator tells systemd, and when: with a systemd of the test's own that answers as it is told."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from pathlib import Path
+
+import pytest
+
+from koord.host.files import Target
+from koord.host.systemd_units import Told
+from tests.qosd.act.rig import CPUS, POD, QUOTA, SHARES, Rig, wants
+
+OTHER = Target("/kubepods/pod2", "cpu_quota")
+DOWN = Told("no bus", answered=False)
+
+
+class Units:
+    """``answers``: by file, else ``answer``; ``told``: the files of each telling."""
+
+    def __init__(self) -> None:
+        self.told: list[set[Target]] = []
+        self.answer = Told()
+        self.answers: dict[Target, Told] = {}
+
+    def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
+        self.told.append(set(targets))
+        return {target: self.answers.get(target, self.answer) for target in self.told[-1]}
+
+
+@pytest.fixture
+def units() -> Units:
+    return Units()
+
+
+@pytest.fixture
+def rig(tmp_path: Path, units: Units) -> Rig:
+    rig = Rig(tmp_path, units=units)
+    rig.make()
+    rig.make(OTHER.group)
+    return rig
+
+
+def test_what_could_not_be_told_stays_written_and_is_told_later(
+    rig: Rig, units: Units, caplog: pytest.LogCaptureFixture
+) -> None:
+    units.answer = DOWN
+    rig.say("hooks", (QUOTA, wants(5000)))
+    with caplog.at_level(logging.WARNING):
+        rig.tick()
+        rig.tick(seconds=9)
+        assert len(units.told) == 1, "not before ten seconds have passed"
+        rig.tick(seconds=1)
+    assert (rig.holds(QUOTA), units.told) == (5000, [{QUOTA}, {QUOTA}])
+    assert "no bus" in rig.actuator.untold
+    assert len(caplog.records) == 1, "said once"
+    units.answer = Told()
+    rig.tick(seconds=10)
+    rig.tick(seconds=10)
+    assert (rig.actuator.untold, len(units.told)) == ("", 3)
+
+
+def test_the_journal_says_it_at_the_write(rig: Rig, units: Units) -> None:
+    units.answers = {SHARES: Told("NoSuchUnit: no"), QUOTA: Told(kept=34_000)}
+    rig.say("hooks", (QUOTA, wants(33_333)), (SHARES, wants(2)), (CPUS, wants("0")))
+    rig.tick()
+    assert {entry.name: entry.why.partition("; ")[2] for entry in rig.journal.entries} == {
+        "cpu_quota": "also set through systemd, which keeps 34000",
+        "cpu_shares": "not set through systemd: NoSuchUnit: no",
+        "cpuset_cpus": "also set through systemd",
+    }
+
+
+def test_all_that_is_held_of_a_unit_is_told_with_what_changes(rig: Rig, units: Units) -> None:
+    rig.say("hooks", (QUOTA, wants(5000)), (OTHER, wants(6000)))
+    rig.tick()
+    rig.tick()
+    rig.say("hooks", (QUOTA, wants(5000)), (OTHER, wants(6000)), (SHARES, wants(2)))
+    rig.tick()
+    assert units.told == [{QUOTA, OTHER}, {QUOTA, SHARES}], "and nothing where nothing changed"
+
+
+def test_what_is_given_back_or_lost_to_someone_else_is_told_too(rig: Rig, units: Units) -> None:
+    rig.say("hooks", (QUOTA, wants(5000)), (SHARES, wants(2)))
+    rig.tick()
+    rig.put(SHARES, "512\n")
+    rig.see(SHARES)
+    rig.say("hooks")
+    rig.tick()
+    assert (rig.holds(QUOTA), rig.holds(SHARES), units.told[-1]) == (-1, 512, {QUOTA, SHARES})
+
+
+def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, units: Units) -> None:
+    units.answers = {QUOTA: Told(kept=34_000)}
+    rig.say("hooks", (QUOTA, wants(33_333)))
+    for _ in range(5):
+        rig.tick()
+        found = rig.writer.look(QUOTA)
+        assert found is not None
+        rig.undo.remember(QUOTA, found, 34_000)  # as Units does before it tells
+        rig.put(QUOTA, "34000\n")  # a reload
+        rig.see(QUOTA)
+    rig.tick()
+    assert (rig.holds(QUOTA), rig.actuator.contested, set(rig.journal.results())) == (33_333, {}, {"done"})
+    rig.say("hooks")
+    rig.tick()
+    assert rig.holds(QUOTA) == -1, "its base is still what was there first"
+
+
+def test_the_next_run_tells_what_the_last_may_not_have_told(rig: Rig, units: Units) -> None:
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    rig.crash()
+    units.told.clear()
+    rig.tick()
+    rig.tick(seconds=60)
+    assert units.told == [{QUOTA}]
+
+
+def test_without_systemd_nothing_is_said(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    rig.make(POD)
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    rig.crash()
+    rig.tick()
+    assert (rig.actuator.untold, [entry.why for entry in rig.journal.entries]) == ("", ["spec"])

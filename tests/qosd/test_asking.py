@@ -1,0 +1,196 @@
+"""What is noted of a hook's answer: by row what kubelet asked for and what it gets, before the answer goes out."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.host.asked import Given, News, Which
+from koord.host.cgroup import Tree
+from koord.host.undo import UndoRecord
+from koord.host.weights import Weights
+from koord.host.writer import Writer
+from koord.http2.server import Reply
+from koord.pb.hooks import api_pb2 as hooks
+from koord.pb.nri import api_pb2 as nri
+from qosd.asking import Asking
+from qosd.hooks.asked import SWAP_V1, SWAP_V2, Request, of_creation, of_update
+from qosd.hooks.rules import HostFacts
+from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
+from qosd.metrics import Metrics
+from qosd.nri.service import SERVICE as NRI
+from qosd.nri.service import Hooks, Session
+from tests.qosd.nri import containers as nris
+from tests.qosd.pods import V2, rules
+from tests.qosd.test_hookserver import BE_POD
+
+MIB = 1 << 20
+BE = Request(shares=2)
+KEPT = Given("2-3", "0-1")
+POD: dict[str, Any] = {**BE_POD}
+Values = dict[str, tuple[Any, Any]]
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "version", "noted"),
+    [
+        (BE, BE, 1, {}),
+        (BE, Request(shares=512, quota_us=50_000), 1, {"cpu_shares": (2, 512), "cpu_quota": (-1, 50_000)}),
+        (Request(), Request(shares=512), 1, {"cpu_shares": (1024, 512)}),
+        (Request(), Request(shares=512), 2, {"cpu_shares": (Weights.LINEAR.shares(100), 512)}),
+        (Request(quota_us=50_000), Request(quota_us=-1), 1, {"cpu_quota": (50_000, -1)}),
+        (Request(quota_us=0), Request(quota_us=-1), 1, {}),
+        (Request(), Request(memory_bytes=MIB), 1, {"memory_limit_in_bytes": (-1, MIB), SWAP_V1: (-1, MIB)}),
+        (Request(), Request(memory_bytes=MIB), 2, {"memory_limit_in_bytes": (-1, MIB), SWAP_V2: (-1, 0)}),
+        (Request(memory_bytes=2 * MIB), Request(memory_bytes=MIB), 2, {"memory_limit_in_bytes": (2 * MIB, MIB)}),
+        (
+            Request(memory_bytes=MIB, swap_bytes=4 * MIB),
+            Request(memory_bytes=2 * MIB, swap_bytes=4 * MIB),
+            2,
+            {"memory_limit_in_bytes": (MIB, 2 * MIB), SWAP_V2: (3 * MIB, 2 * MIB)},
+        ),
+        (
+            Request(unified={SWAP_V2: "0"}),
+            Request(memory_bytes=MIB, unified={SWAP_V2: "0"}),
+            2,
+            {"memory_limit_in_bytes": (-1, MIB)},
+        ),
+        (Request(swap_follows=False), Request(memory_bytes=MIB, swap_follows=False), 1,
+         {"memory_limit_in_bytes": (-1, MIB)}),
+        (Request(cpus="0-3"), Request(cpus="0,1,2,3"), 1, {}),
+        (Request(), Request(cpus="1"), 1, {"cpuset_cpus": ("", "1")}),
+        (Request(cpus="1"), Request(cpus=""), 1, {"cpuset_cpus": ("1", "")}),
+        (Request(cpus="rubbish"), Request(cpus="1"), 1, {}),
+        (
+            Request(unified={"memory.high": "8192"}),
+            Request(unified={"memory.high": "max", "memory.min": "4096", "memory.low": "0"}),
+            2,
+            {"memory.high": (8192, -1), "memory.min": (0, 4096)},
+        ),
+        (Request(), Request(unified={"memory.high": "4096"}), 1, {"memory.high": (-1, 4096)}),
+        (Request(unified={"memory.high": "rubbish"}), Request(unified={"memory.high": "4096"}), 2, {}),
+        (Request(unified={"io.weight": "5"}), Request(unified={"io.weight": "6"}), 2, {}),
+    ],
+)  # fmt: skip
+def test_what_a_creation_edits(asked: Request, given: Request, version: int, noted: Values) -> None:
+    found = of_creation(asked, given, version, Weights.LINEAR)
+    assert found == {name: Given(*pair, News.CREATED) for name, pair in noted.items()}
+
+
+@pytest.mark.parametrize(
+    ("asked", "given", "noted"),
+    [
+        (
+            Request(cpus="0-1"),
+            Request(cpus="0-1"),
+            KEPT,
+        ),  # what it has, of ours, laid under an update of something else
+        (Request(cpus="0-1"), Request(cpus="1"), Given("2-3", "1", News.UPDATED)),
+        (Request(cpus="0-1"), Request(cpus="2-3"), None),
+        (Request(cpus="0-1"), Request(cpus=""), KEPT),  # no update empties a set
+        (Request(cpus="4"), Request(cpus="0-1"), Given("4", "0-1", News.UPDATED)),
+        (Request(cpus="4"), Request(cpus=""), Given("4", "0-1", News.UPDATED)),
+        (Request(cpus="4"), Request(cpus="4"), None),
+    ],
+)
+def test_what_an_update_edits_of_what_was_known(asked: Request, given: Request, noted: Given | None) -> None:
+    found = of_update({"cpuset_cpus": KEPT}, asked, given, 1, Weights.LINEAR)
+    assert found == ({} if noted is None else {"cpuset_cpus": noted})
+
+
+def test_an_update_that_does_not_name_a_key_leaves_what_is_known_of_it() -> None:
+    known = {"memory.high": Given(-1, 4096)}
+    assert of_update(known, Request(shares=2), Request(shares=2), 2, Weights.LINEAR) == known
+
+
+class Noted:
+    """The record as both front ends write it."""
+
+    def __init__(self, root: Path, version: int = 2) -> None:
+        self.undo = UndoRecord(root / "undo", "boot")
+        self.metrics = Metrics()
+        writer = Writer(Tree(version, root / "cgroup", {}))
+        self.asking = Asking(self.undo, writer, self.metrics.unrecorded_edits.labels().inc)
+
+    def ask(self, method: str, attempt: int = 0, **resources: Any) -> hooks.ContainerResourceHookResponse:
+        server = HookServer(lambda: rules(V2), self.metrics, asking=self.asking)
+        request = hooks.ContainerResourceHookRequest(**POD)
+        request.pod_meta.uid, request.container_meta.attempt = "uid", attempt
+        if resources:
+            request.container_resources.CopyFrom(hooks.LinuxContainerResources(**resources))
+        reply = server.methods()[f"/{SERVICE}/{method}"](request.SerializeToString(), {PROXY_METADATA: b"1"})
+        assert isinstance(reply, Reply)
+        return hooks.ContainerResourceHookResponse.FromString(reply.message)
+
+    def of(self, which: Which) -> Mapping[str, Given]:
+        asked = self.undo.asked_for(which)
+        return {} if asked is None else asked.values
+
+
+@pytest.fixture
+def noted(tmp_path: Path) -> Noted:
+    return Noted(tmp_path)
+
+
+def test_a_hook_call_notes_what_it_edits(noted: Noted) -> None:
+    noted.ask("PreCreateContainerHook", attempt=3)
+    assert noted.of(Which("uid", "main", 3)) == {
+        "cpu_shares": Given(2, 1536, News.CREATED),
+        "cpu_quota": Given(-1, 200_000, News.CREATED),
+        "memory_limit_in_bytes": Given(-1, 4 << 30, News.CREATED),
+        SWAP_V2: Given(-1, 0, News.CREATED),
+        "cpuset_cpus": Given("0-15", "", News.CREATED),
+    }
+    noted.ask("PreUpdateContainerResourcesHook", attempt=3, cpu_shares=5, cpu_quota=200_000)
+    assert noted.of(Which("uid", "main", 3))["cpu_shares"] == Given(5, 1536, News.UPDATED)
+    assert noted.of(Which("uid", "main", 3))["cpu_quota"] == Given(-1, 200_000, News.CREATED)
+
+
+@pytest.mark.parametrize("method", ["PreStartContainerHook", "PostStartContainerHook"])
+def test_other_calls_note_nothing(noted: Noted, method: str) -> None:
+    noted.ask(method)
+    assert noted.undo.asked == ()
+
+
+def test_while_another_front_end_acts_nothing_is_noted(noted: Noted) -> None:
+    server = HookServer(lambda: rules(V2), noted.metrics, acts=lambda: False, asking=noted.asking)
+    request = hooks.ContainerResourceHookRequest(**POD).SerializeToString()
+    server.methods()[f"/{SERVICE}/PreCreateContainerHook"](request, {})
+    assert noted.undo.asked == ()
+
+
+def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
+    noted: Noted, caplog: pytest.LogCaptureFixture
+) -> None:
+    noted.undo.close()
+    with caplog.at_level(logging.WARNING):
+        answer = noted.ask("PreCreateContainerHook")
+    assert answer.container_resources.cpu_shares == 1536
+    assert noted.metrics.registry.get_sample_value("koord_qosd_unrecorded_edits_total") == 1
+    assert "container main (attempt 0) of pod uid: what was asked for is not noted" in caplog.text
+
+
+def test_nri_notes_what_it_edits(noted: Noted) -> None:
+    hooks_ = Hooks(lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda group: "0-7", asking=noted.asking)
+    methods = Session(hooks_, lambda peer: None).methods()
+    of = nris.be()
+    spec = nris.resources(shares=2)
+    made = nris.container(of, spec, {"io.kubernetes.container.restartCount": "2"})
+    which = Which("uid", made.name, 2)
+    methods[NRI, "CreateContainer"](nri.CreateContainerRequest(pod=of, container=made).SerializeToString())
+    assert noted.of(which) == {
+        "cpu_shares": Given(2, 512, News.CREATED),
+        "cpu_quota": Given(-1, 100_000, News.CREATED),
+        "memory_limit_in_bytes": Given(-1, 64 * MIB, News.CREATED),
+    }
+    spec.cpu.shares.value, spec.cpu.quota.value, spec.memory.limit.value = 512, 100_000, 64 * MIB
+    made.linux.resources.CopyFrom(spec)
+    wanted = nris.resources(shares=7)
+    update = nri.UpdateContainerRequest(pod=of, container=made, linux_resources=wanted)
+    methods[NRI, "UpdateContainer"](update.SerializeToString())
+    assert noted.of(which)["cpu_shares"] == Given(7, 512, News.UPDATED)
+    assert noted.of(which)["cpu_quota"] == Given(-1, 100_000, News.CREATED)
