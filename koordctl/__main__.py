@@ -11,6 +11,7 @@ from importlib import import_module
 
 import click
 
+import koord
 from koordctl.exits import EPILOG, INTERRUPTED, OK, USAGE
 
 COMMANDS = {
@@ -49,6 +50,7 @@ class _Lazy(click.Group):
     epilog=EPILOG,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
 )
+@click.version_option(koord.__version__, prog_name="koordctl", message="%(prog)s %(version)s")
 def cli() -> None:
     """Show what Koord does on this node, and why."""
 

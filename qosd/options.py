@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import koord
 from koord.service.config import ConfigError, read_yaml
 from koord.service.log import LEVELS
 from koord.service.unixsocket import without_scheme
@@ -108,6 +109,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="koord-qosd", description="Koord's node daemon: answers runtime hooks and koordctl.", allow_abbrev=False
     )
+    parser.add_argument("--version", action="version", version=f"koord-qosd {koord.__version__}")
     parser.add_argument("--config", default=argparse.SUPPRESS, metavar="FILE", help="YAML with any of these options")
     defaults = Options()
     for option in fields(Options):
