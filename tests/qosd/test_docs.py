@@ -21,6 +21,7 @@ from tests import docpages
 from tests.qosd.machine import Machine
 
 DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
+OPERATIONS = docpages.page("operations.md")
 FLAGS = {entry.name.replace("_", "-"): getattr(Options(), entry.name) for entry in fields(Options)}
 FLAG_ROWS = docpages.flags(DAEMON)
 OF_OTHERS = {
@@ -67,7 +68,7 @@ async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path
 @pytest.mark.parametrize("name", COMMANDS)
 def test_every_command_is_shown(name: str) -> None:
     assert re.search(rf"`{name}`", README[: README.index("## Two commands")]), "in the README's table"
-    assert f"koordctl {name}" in DAEMON
+    assert f"koordctl {name}" in DAEMON + OPERATIONS
 
 
 def test_exit_codes() -> None:

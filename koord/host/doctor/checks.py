@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     kernel.perf,
     koord.daemon,
     koord.unit,
+    koord.kubelet_drop_in,
     koord.open_files,
     koord.rules,
     koord.hook_file,

@@ -41,11 +41,13 @@ class KubeletFacts:
     """Of the running kubelet's flags and its configuration file, a flag before the file; "" = its default.
 
     ``version`` is what ``kubelet --version`` says (``v1.30.2``), ``unit`` the systemd unit that runs it; "" = unknown.
+    ``drop_in_stale``: Koord's drop-in repeats another command than the unit has by now; None = there is no drop-in.
     """
 
     running: bool = False
     version: str = ""
     unit: str = ""
+    drop_in_stale: bool | None = None
     config_file: str = ""
     config_problem: str = ""
     cgroup_driver: str = ""  # cgroupfs | systemd

@@ -29,6 +29,16 @@ def unit(facts: Facts) -> Finding:
     return Finding("systemd-unit", _OK, facts.koord.unit_file)
 
 
+def kubelet_drop_in(facts: Facts) -> Finding:
+    stale = facts.kubelet.drop_in_stale
+    if stale is None:
+        return Finding("kubelet-drop-in", _INFO, "kubelet's endpoint is not set by a drop-in of koordctl install")
+    if stale:
+        text = f"{facts.kubelet.unit} has changed its command since Koord's drop-in repeated it"
+        return Finding("kubelet-drop-in", _WARN, text, "koordctl install brings it up to date")
+    return Finding("kubelet-drop-in", _OK, f"{facts.kubelet.unit} starts kubelet on the proxy's socket")
+
+
 def open_files(facts: Facts) -> Finding:
     limit = facts.daemon.open_files_limit if facts.daemon else facts.koord.unit_open_files
     if limit is None:

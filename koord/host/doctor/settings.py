@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from koord.host import unitfile
+from koord.host import kubelet_unit, unitfile
 from koord.host.claims import DRIVER, flag, of_runtime
 from koord.host.doctor.facts import KubeletFacts, RuntimeFacts
 from koord.host.doctor.node import Node
@@ -107,10 +107,12 @@ def kubelet(node: Node, found: Kubelet, version: str) -> KubeletFacts:
         in_file = next((truth for config in configs if (truth := config.truth(key)) is not None), True)
         return in_file if said is None else said != "false"
 
+    unit_name = _kubelet_unit(node, found.pid)
     return KubeletFacts(
         running=found.pid > 0,
         version=version,
-        unit=_kubelet_unit(node, found.pid),
+        unit=unit_name,
+        drop_in_stale=_drop_in_stale(node, unit_name),
         config_file=node.plain(configs[-1].file),
         config_problem=node.plain("; ".join(config.problem for config in configs if config.problem)),
         cgroup_driver=setting("cgroup-driver", "cgroupDriver"),
@@ -134,6 +136,14 @@ def _kubelet_unit(node: Node, pid: int) -> str:
     groups = (node.text(f"/proc/{pid}/cgroup") or "").splitlines() if pid else []
     own = [name for group in groups if _OF_SYSTEMD.match(group) for name in _SERVICE.findall(group)]
     return own[-1] if own else _KUBELET_UNIT if unitfile.find(node, _KUBELET_UNIT) else ""
+
+
+def _drop_in_stale(node: Node, unit_name: str) -> bool | None:
+    found = unitfile.find(node, unit_name) if unit_name else None
+    text = node.text(kubelet_unit.drop_in_path(unit_name))
+    if found is None or text is None:
+        return None
+    return kubelet_unit.stale(text, kubelet_unit.own_command(found))
 
 
 def runtime_kind(socket: str, told: tuple[str, str] | None = None) -> str:
