@@ -26,7 +26,7 @@ RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
 
-.PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest wheel deb bundle clean \
+.PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest soak-guest wheel deb bundle clean \
 	bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
@@ -67,6 +67,11 @@ test-guest: $(READY)
 	./integration/setup-host --guest
 	$(PYTHON) -m integration.guest.image
 	$(PYTHON) -m pytest integration/guest -s
+
+soak-guest: $(READY)
+	./integration/setup-host --guest
+	$(PYTHON) -m integration.guest.image
+	env SOAK=1 $(PYTHON) -m pytest integration/guest -s
 
 bench-proxy: $(READY)
 	./integration/setup-host

@@ -1,8 +1,11 @@
-"""Fixtures: the image and the payload once per session; ``guest`` is one booted node per test module."""
+"""Fixtures: image, package and payload once per session; ``guest`` is one booted node per test module."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,28 @@ import pytest
 from integration.guest import image, payload
 from integration.guest.guest import Guest, booted
 from integration.guest.image import Image
+from integration.packaging import made
+from release import deb
+from release.run import run
+from release.tree import PYTHON
+from release.wheels import Wheel, fetch
+
+NEXT_VERSION = "99.0"
+
+
+@dataclass(frozen=True, slots=True)
+class Packages:
+    """The Debian package of this checkout, and the same code as a later version."""
+
+    current: Path
+    following: Path
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """What is marked ``soak`` takes long and is run with SOAK=1 (``make soak-guest``)."""
+    left = [] if os.environ.get("SOAK") else [item for item in items if item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
 
 
 @pytest.fixture(scope="session")
@@ -18,9 +43,21 @@ def guest_image(real_machine: None) -> Image:
 
 
 @pytest.fixture(scope="session")
-def guest_payload(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
+    directory = tmp_path_factory.mktemp("packages")
+    run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, payload.REPOSITORY])
+    ours = Wheel.of(next(directory.glob("*.whl")))
+    wheels = fetch(ours.path, [PYTHON], directory / "wheelhouse")
+    others = [wheel for wheel in wheels if wheel.name != deb.NAME]
+    later = made.renamed(ours, NEXT_VERSION, directory / "later")
+    return Packages(deb.build(wheels, directory, xz_level=0), deb.build([later, *others], directory, xz_level=0))
+
+
+@pytest.fixture(scope="session")
+def guest_payload(packages: Packages, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Besides the programs: ``koord.deb`` and, a version later, ``koord-next.deb``."""
     target = tmp_path_factory.mktemp("payload") / "payload.tar"
-    payload.write(target, {})
+    payload.write(target, {"koord.deb": packages.current, "koord-next.deb": packages.following})
     return target
 
 

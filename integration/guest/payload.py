@@ -18,7 +18,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).parents[2]
 PACKAGES = ("koord", "runtimeproxy", "qosd", "koordctl", "integration", "tests", "systemd", "manifests")
 DISTRIBUTIONS = (
-    *("protobuf", "PyYAML", "uvloop", "msgspec", "prometheus-client", "click"),
+    *("protobuf", "PyYAML", "uvloop", "msgspec", "jeepney", "prometheus-client", "click"),
     *("h2", "hpack", "hyperframe", "grpcio", "typing_extensions"),
 )
 ROOT = "/srv/payload"

@@ -10,11 +10,6 @@ from integration.guest.guest import Guest
 from integration.kubelet.staticpods import StaticPod
 
 MANIFESTS = "/etc/kubernetes/manifests"
-_PODS = """
-import sys, urllib.request
-with urllib.request.urlopen("http://127.0.0.1:10255/pods", timeout=30) as answer:
-    sys.stdout.write(answer.read().decode())
-"""
 
 
 def put(guest: Guest, pods: Iterable[StaticPod], suffix: str = "") -> None:
@@ -32,7 +27,7 @@ def remove(guest: Guest, names: Iterable[str]) -> None:
 
 def listed(guest: Guest) -> list[Mapping[str, Any]]:
     """kubelet's own list; empty while it does not answer."""
-    done = guest.run("python3", "-c", _PODS)
+    done = guest.run("busybox", "wget", "-q", "-O", "-", "http://127.0.0.1:10255/pods")
     return list(json.loads(done.stdout)["items"] or []) if done.returncode == 0 else []
 
 
@@ -41,7 +36,7 @@ def ready(pod: Mapping[str, Any]) -> bool:
     return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
 
 
-def wait_ready(guest: Guest, names: Iterable[str], timeout_s: float = 120.0) -> None:
+def wait_ready(guest: Guest, names: Iterable[str], timeout_s: float = 400.0) -> None:
     """Until exactly the static pods ``names`` are there and Ready (kubelet appends the node's name)."""
     wanted = {f"{name}-node" for name in names}
     guest.wait(

@@ -20,14 +20,13 @@ OWNERS: Mapping[str, str] = {
     r"/run/containerd/.*": "containerd: containers under random ids",
     r"/var/lib/containerd/.*": "containerd: its database and snapshots",
     r"/var/lib/cni/.*": "CNI: addresses in the order of pods",
-    r"/run/netns/.*": "containerd: network namespaces under random names",
     r"/var/lib/kubelet/(?!config\.yaml|kubeadm-flags\.env).*": "kubelet: its own state",
-    r"/run/systemd/(journal|units|transient|inaccessible|propagate|sessions|users)(/.*)?": "systemd: running units",
-    r"/run/systemd/unit-root": "systemd: made by the first sandboxed unit, kept until reboot",
-    r"/var/lib/systemd/.*": "systemd: timers, random seed",
-    r"/run/mount/.*": "mount: its own table",
+    r"/var/lib/dpkg/(status-old|info/[^/]*\.list)": "dpkg: rewritten by whatever package comes or goes",
+    r"/run/systemd/(journal|units|transient)(/.*)?": "systemd: running units",
+    r"/run/systemd/netif/.*": "systemd-networkd: the pods' links",
+    r"/run/utmp|/var/lib/systemd/random-seed": "systemd: another at each boot",
 }
-_ID = re.compile(r"[0-9a-f]{64}")
+_ID = re.compile(r"[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +41,7 @@ class Snapshot:
 def take(guest: Guest) -> Snapshot:
     found = json.loads(guest.do("python3", "-B", PROGRAM, timeout_s=300))
     files = {_ID.sub("ID", path): value for path, value in found.pop("files").items()}
+    found["mounts"] = sorted({_ID.sub("ID", path) for path in found["mounts"]})
     return Snapshot(files, found.pop("cgroups"), found)
 
 

@@ -1,1 +1,1 @@
-"""SIGKILLs of the proxy, and restarts of the runtime, under the calls of a busy kubelet."""
+"""Faults under the calls of a busy kubelet: SIGKILLs of the proxy here, of everything in the guest."""

@@ -50,12 +50,16 @@ def of(tree: Tree, name: str, groups: Iterable[str]) -> Support:
 
 
 def survey(tree: Tree, kubelet_groups: Sequence[str]) -> Mapping[str, Support]:
-    """Every row that is not simply assumed, by name, for ``koordctl doctor``; io.cost.* is asked of the root cgroup."""
-    return {
+    """Every row that is not simply assumed, by name, for ``koordctl doctor``; io.cost.* is asked of the root cgroup.
+
+    A partition is there only as a remote one: any other cannot be made below kubelet's tree, whose groups are none.
+    """
+    found = {
         one.name: of(tree, one.name, _asked(one, kubelet_groups))
         for one in ROWS.values()
         if one.probe is not Probe.ASSUMED and one.takes not in ("pid", "group/resource")
     }
+    return {**found, "cpuset.cpus.partition": found["cpuset.cpus.exclusive"]}
 
 
 def _asked(one: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:

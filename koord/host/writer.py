@@ -51,6 +51,7 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
             errno.EBUSY: "v1: usage cannot be reclaimed below it",
             errno.EINVAL: "v1: must not undercut the memory limit",
         },
+        "io.weight": {errno.EOPNOTSUPP: "the device has neither io.cost.qos enabled nor the BFQ scheduler"},
         "oom_score_adj": {errno.EACCES: "lowering it needs CAP_SYS_RESOURCE"},
     }
 )

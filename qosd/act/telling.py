@@ -2,7 +2,8 @@
 
 Invariant: whatever is held of a unit is told together, because systemd writes all that it knows of a unit whenever it
 is told something. A unit that is held from an earlier run is told with the first tick: that run may have ended before
-it told. Without a systemd nothing is done here. Nothing raises.
+it told. A bus that does not answer is left alone for ``AGAIN_AFTER_NS``, so that it costs few ticks its time limit.
+Without a systemd nothing is done here. Nothing raises.
 """
 
 from __future__ import annotations
@@ -30,21 +31,29 @@ class Telling:
     def __init__(self, units: Units | None, held: Iterable[Target]) -> None:
         self._units = units
         self._untold = {target.group for target in held} if units is not None else set()
-        self._again_ns = 0
+        self._again_ns = self._silent_until_ns = 0
         self._said = ""
         self.problem = ""
         """Why systemd does not know some values, "" if it knows all: a reload of it would take them back."""
 
     def after(self, changed: Collection[Target], held: Collection[Target], monotonic_ns: int) -> Mapping[Target, Told]:
         """Tell of the files that were ``changed`` or given back, with what is ``held`` of the same units."""
-        again = self._untold if monotonic_ns >= self._again_ns else frozenset[str]()
-        groups = {target.group for target in changed} | again
-        if self._units is None or not groups:
+        groups = {target.group for target in changed}
+        if self._units is None or not (groups or self._untold):
+            return {}
+        if monotonic_ns < self._silent_until_ns:
+            self._untold |= groups
+            return {}
+        if monotonic_ns >= self._again_ns:
+            groups |= self._untold
+        if not groups:
             return {}
         told = self._units.tell((*changed, *(target for target in held if target.group in groups)))
         refused = {target: one.why for target, one in told.items() if one.why}
         self._untold = (self._untold - groups) | {target.group for target in refused}
         self._again_ns = monotonic_ns + AGAIN_AFTER_NS
+        if any(not one.answered for one in told.values()):
+            self._silent_until_ns = self._again_ns
         self._say(refused)
         return told
 

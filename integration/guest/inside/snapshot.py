@@ -34,7 +34,7 @@ def main() -> int:
         "files": dict(_files()),
         "cgroups": dict(_cgroups(_containers())),
         "resctrl": sorted(path for path, _ in _walk(RESCTRL)),
-        "units": _output("systemctl", "list-unit-files", "--no-legend", "--no-pager"),
+        "units": _unit_files(),
         "kubelet": _kubelet(),
         "mounts": sorted({line.split()[1] for line in _text("/proc/self/mounts").splitlines()}),
     }
@@ -116,6 +116,13 @@ def _containers() -> dict[str, str]:
 def _kubelet() -> str:
     pids = _output("pgrep", "-x", "kubelet").split()
     return _text(f"/proc/{pids[0]}/cmdline").replace("\0", " ").strip() if pids else ""
+
+
+def _unit_files() -> list[str]:
+    """Each unit file and its state; systemd's bus gives up after 25 s, which a busy machine may need several times."""
+    while not (said := _output("systemctl", "list-unit-files", "--no-legend", "--no-pager")):
+        continue
+    return sorted(" ".join(line.split()) for line in said.splitlines())
 
 
 def _output(*argv: str) -> str:

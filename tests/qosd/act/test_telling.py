@@ -61,6 +61,19 @@ def test_what_could_not_be_told_stays_written_and_is_told_later(
     assert (rig.actuator.untold, len(units.told)) == ("", 3)
 
 
+def test_a_bus_that_is_silent_is_not_waited_for_with_every_change(rig: Rig, units: Units) -> None:
+    units.answer = DOWN
+    for quota_us in (5000, 6000, 7000):
+        rig.say("hooks", (QUOTA, wants(quota_us)), (OTHER, wants(quota_us)))
+        rig.tick(seconds=3)
+    assert (rig.holds(QUOTA), len(units.told)) == (7000, 1)
+    units.answer = Told("NoSuchUnit: no")
+    rig.tick(seconds=4)
+    rig.say("hooks", (QUOTA, wants(8000)), (OTHER, wants(7000)))
+    rig.tick()
+    assert units.told[1:] == [{QUOTA, OTHER}, {QUOTA}], "a unit that is refused holds up no other"
+
+
 def test_the_journal_says_it_at_the_write(rig: Rig, units: Units) -> None:
     units.answers = {SHARES: Told("NoSuchUnit: no"), QUOTA: Told(kept=34_000)}
     rig.say("hooks", (QUOTA, wants(33_333)), (SHARES, wants(2)), (CPUS, wants("0")))

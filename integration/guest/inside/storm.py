@@ -1,0 +1,109 @@
+"""Fault after fault on this node, under kubelet's call mix: ``python -m integration.guest.inside.storm``.
+
+Environment: CYCLES=30, SEED=random. systemd alone brings back what is killed. What must hold is in ``Outcome.wrong``:
+what a storm of the proxy must hold, kubelet's 30 s rule, and at the end every unit active. The last line is JSON.
+Exits with 1 when something did not hold.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+from integration.guest.inside import faults
+from integration.guest.inside.faults import CONTAINERD, PROXY, QOSD, Fault, Kind
+from integration.guest.inside.load import as_json, loaded
+from integration.harness.cri import RUNTIME
+from integration.storm.client import IGNORED, Failed, Interrupted
+from integration.storm.mix import Outcome
+from integration.storm.worker import Setting
+from koord.pb.cri import api_pb2 as pb
+
+HURRIED = 0.25  # of the faults follow the one before without waiting for its end
+LONGEST_PEACE_S = 1.5
+FROZEN_S = 3.0
+
+
+@dataclass(slots=True)
+class Tormentor:
+    """``frozen_s``: from each SIGSTOP of the proxy to the next answer."""
+
+    chance: random.Random
+    cycles: int
+    counts: Counter[str] = field(default_factory=Counter)
+    frozen_s: list[float] = field(default_factory=list)
+
+    async def __call__(self, found: Outcome, setting: Setting) -> None:
+        cards = faults.dealt(self.chance)
+        for number in range(self.cycles):
+            await asyncio.sleep(self.chance.uniform(0, LONGEST_PEACE_S))
+            fault = next(cards)
+            self.counts[str(fault)] += 1
+            print(f"{number + 1}: {fault}; {setting.proxied.calls} calls, {found.tally.pods} pods", flush=True)
+            await self._strike(fault, setting)
+            if self.chance.random() >= HURRIED or number == self.cycles - 1:
+                await _all_back(setting)
+
+    async def _strike(self, fault: Fault, setting: Setting) -> None:
+        if CONTAINERD in fault.units:
+            setting.runtime.disturb()
+        if fault.kind is Kind.KILL:
+            await faults.signal("KILL", *fault.units)
+            if PROXY in fault.units and CONTAINERD not in fault.units and setting.runtime.is_ready:
+                setting.proxied.expect_answer()
+        elif fault.units == (PROXY,):
+            await self._freeze_proxy(setting)
+        else:
+            await faults.signal("STOP", *fault.units)
+            await asyncio.sleep(self.chance.uniform(0, FROZEN_S))
+            await faults.signal("CONT", *fault.units)
+        if CONTAINERD in fault.units:
+            setting.runtime.disturb()  # an answer that was under way says nothing about the time after
+
+    async def _freeze_proxy(self, setting: Setting) -> None:
+        frozen, since = await faults.main_pid(PROXY), time.monotonic()
+        await faults.signal("STOP", PROXY)
+
+        async def replaced() -> bool:
+            return await faults.main_pid(PROXY) not in (frozen, 0)
+
+        await faults.until(replaced)
+        await faults.until(lambda: _answered(setting))
+        self.frozen_s.append(time.monotonic() - since)
+
+
+async def _all_back(setting: Setting) -> None:
+    await setting.runtime.ready()
+
+    async def back() -> bool:
+        return await faults.active(PROXY, QOSD, CONTAINERD) and await _answered(setting)
+
+    await faults.until(back)
+
+
+async def _answered(setting: Setting) -> bool:
+    try:
+        await setting.proxied.call(RUNTIME + "Version", pb.VersionRequest(), IGNORED)
+    except (Failed, Interrupted):
+        return False
+    return True
+
+
+def main() -> int:
+    cycles = int(os.environ.get("CYCLES") or 30)
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 31))
+    print(f"storm: seed {seed}", flush=True)
+    chance = random.Random(seed)
+    tormentor = Tormentor(chance, cycles)
+    found = asyncio.run(loaded(chance, tormentor))
+    print(as_json(found, seed=seed, faults=tormentor.counts, frozen_s=tormentor.frozen_s))
+    return 1 if found.wrong() else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

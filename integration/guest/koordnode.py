@@ -1,0 +1,183 @@
+"""A node with Koord in place for tests of faults: kubelet behind the proxy, koord-qosd, static pods that run.
+
+Invariant of every fault (``Node.unharmed``): kubelet stays healthy and never calls the runtime down, the pods keep
+their containers, and a pod that comes afterwards is edited.
+"""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from integration.guest import kubelet, pods, programs
+from integration.guest.guest import Guest
+from integration.guest.inside.faults import CONTAINERD, PROXY, QOSD
+from integration.harness.processes import HarnessError
+from integration.kubelet.staticpods import BATCH, PODS
+from integration.storm.ledger import RULES
+
+KUBELET = "kubelet.service"
+UNITS = (PROXY, QOSD, CONTAINERD)
+PROXY_SOCKET = "koord-runtime-proxy.socket"
+NAMES = tuple(pod.name for pod in PODS)
+BE = PODS[2]
+BE_EDITED = {"cpu.weight": "20", "cpu.max": "50000 100000", "memory.max": str(96 << 20)}
+BE_TIER = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
+KUBELET_DROP_IN = """\
+[Unit]
+Wants=koord-runtime-proxy.socket koord-runtime-proxy.service
+After=koord-runtime-proxy.socket koord-runtime-proxy.service
+"""
+COMPLAINTS = "container runtime is down|PLEG is not healthy|Container runtime sanity check failed"
+BACK_S = 600.0
+assert BATCH["kubernetes.io/batch-memory"] == "96Mi"
+
+
+def set_up(guest: Guest) -> Node:
+    """Programs, units and kubelet are enabled and run; the pods are Ready when this returns."""
+    programs.put(guest)
+    kubelet.configure(guest, programs.SOCKET)
+    guest.sh("mkdir -p /etc/systemd/system/kubelet.service.d")
+    guest.put("/etc/systemd/system/kubelet.service.d/90-koord.conf", KUBELET_DROP_IN)
+    guest.do("systemctl", "enable", "--quiet", *programs.UNITS, KUBELET)
+    programs.start(guest)
+    pods.put(guest, PODS)
+    guest.do("systemctl", "start", KUBELET)
+    node = Node(guest)
+    node.settle()
+    return node
+
+
+def set_up_for_load(guest: Guest) -> None:
+    """Programs and rules for the load client (``inside/load.py``), which plays kubelet; nothing is started.
+
+    kubelet tells the runtime which name servers a pod gets; the load client leaves it to the node's file.
+    """
+    guest.sh("mkdir -p /etc/koord && touch /etc/resolv.conf")
+    guest.put("/etc/koord/qosd-rules.yaml", RULES)
+    programs.put(guest)
+
+
+class Node:
+    """``running``: container and restart count of each pod, as they were when the node was last settled."""
+
+    def __init__(self, guest: Guest) -> None:
+        self.guest = guest
+        self.running: dict[str, tuple[str, int]] = {}
+        self._numbers = itertools.count()
+        self._newcomer = ""
+
+    def settle(self) -> None:
+        """Wait for the pods, and take them as what must stay."""
+        self.guest.wait(lambda: set(self._running()) >= set(NAMES), "the static pods", BACK_S)
+        self.running = self._running()
+
+    def unharmed(self, within_s: float = BACK_S) -> None:
+        """The invariant; at most ``within_s`` for a new pod. The newcomer is removed again, without waiting for it."""
+        took_s = self.newcomer(within_s)
+        kept = {name: found for name, found in self._running().items() if name in NAMES}
+        assert kept == self.running
+        assert self.get(10248, "/healthz") == "ok"
+        assert self.complaints() == []
+        print(f"  a new pod was edited after {took_s:.1f} s")
+
+    def newcomer(self, within_s: float = BACK_S) -> float:
+        """Seconds until a BE pod that is made now holds edited values."""
+        before, began_s = self.edited(), time.monotonic()
+        self.dismiss()
+        suffix = f"-{next(self._numbers)}"
+        pods.put(self.guest, [BE], suffix)
+        self._newcomer = BE.name + suffix
+        self.guest.wait(lambda: self.edited() - before, "a new pod with edited values", within_s)
+        return time.monotonic() - began_s
+
+    def dismiss(self) -> None:
+        if self._newcomer:
+            pods.remove(self.guest, [self._newcomer])
+            self._newcomer = ""
+
+    def edited(self) -> set[str]:
+        """The containers of BE pods that hold what Koord makes of them."""
+        conditions = " && ".join(f'[ "$(cat $s/{name} 2>/dev/null)" = "{text}" ]' for name, text in BE_EDITED.items())
+        loop = f"for s in {BE_TIER}/*/cri-containerd-*.scope; do {conditions} && echo $s; done; true"
+        return set(self.guest.do("sh", "-c", loop).split())
+
+    def complaints(self) -> list[str]:
+        """What kubelet has said of the runtime since it was last started, and would make a node NotReady."""
+        invocation = self.guest.do("systemctl", "show", "--property=InvocationID", "--value", KUBELET).strip()
+        said = self.guest.run(
+            *(
+                "journalctl",
+                "--no-pager",
+                "-q",
+                "-o",
+                "cat",
+                f"--grep={COMPLAINTS}",
+                f"_SYSTEMD_INVOCATION_ID={invocation}",
+            )
+        )
+        return said.stdout.splitlines()
+
+    def get(self, port: int, path: str) -> str:
+        return self.guest.do("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{port}{path}")
+
+    def answers(self, connect_s: float = 3.0) -> bool:
+        """Whether a new connection to the proxy's socket is served (any gRPC call passes, also containerd's own)."""
+        argv = ("ctr", "-a", programs.SOCKET, "--connect-timeout", f"{connect_s:g}s", "version")
+        return self.guest.run("timeout", f"{connect_s + 10:g}", *argv).returncode == 0
+
+    def wait_answer(self, timeout_s: float = BACK_S) -> None:
+        self.guest.wait(self.answers, "an answer through the proxy", timeout_s)
+
+    def signal(self, name: str, *units: str) -> None:
+        self.guest.do("systemctl", "kill", f"--signal={name}", "--kill-whom=main", *units)
+
+    def wait_replaced(self, unit: str, pid: int) -> None:
+        """Until the unit's main process is another one, and active."""
+        self.guest.wait(
+            lambda: self.guest.main_pid(unit) not in (0, pid) and self.guest.active(unit), f"{unit} anew", BACK_S
+        )
+
+    def wait_active(self, *units: str) -> None:
+        for unit in units:
+            self.guest.wait(lambda unit=unit: self.guest.active(unit), f"{unit} active", BACK_S)  # type: ignore[misc]
+
+    def said(self, unit: str, words: str) -> bool:
+        """Whether the unit has logged ``words`` since its last start."""
+        invocation = self.guest.do("systemctl", "show", "--property=InvocationID", "--value", unit).strip()
+        done = self.guest.run(
+            *("journalctl", "--no-pager", "-q", "-o", "cat", f"--grep={words}", f"_SYSTEMD_INVOCATION_ID={invocation}")
+        )
+        return bool(done.stdout.strip())
+
+    @contextmanager
+    def full(self, mount: str) -> Iterator[None]:
+        """The file system at ``mount`` has not one free block in the block."""
+        file = f"{mount}/koord-filler"
+        try:
+            self.guest.do("python3", "-c", _FILL, file)
+            yield
+        finally:
+            self.guest.do("rm", "-f", file)
+
+    def _running(self) -> dict[str, tuple[str, int]]:
+        try:
+            return {name: (found.container_id, found.restarts) for name, found in kubelet.running(self.guest).items()}
+        except (HarnessError, ValueError):
+            return {}
+
+
+_FILL = """
+import os, sys
+file = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o600)
+end = 0
+for size in (1 << 28, 1 << 24, 1 << 20, 1 << 16, 1 << 12):
+    while True:
+        try:
+            os.posix_fallocate(file, end, size)
+        except OSError:
+            break
+        end += size
+"""

@@ -1,0 +1,160 @@
+"""kubelet in a guest: how it is started, what it says of its pods, and what the kernel holds for them (cgroup v2).
+
+What a pod holds is read by the paths that kubelet's answer implies, never through Koord. Invariant: what ``held``
+returns of one pod is of one container, the one that kubelet names at that moment.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass
+from typing import TypeVar
+
+from integration.guest import payload, pods
+from integration.guest.guest import Guest, GuestError
+
+CONTAINERD = "/run/containerd/containerd.sock"
+FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
+STATE = "/var/lib/kubelet/cpu_manager_state"
+KUBEPODS = "/sys/fs/cgroup/kubepods.slice"
+PROXY_METRICS = "/run/koord/runtime-proxy-metrics.sock"
+FILES = ("cpu.weight", "cpu.max", "memory.max", "cpuset.cpus", "cpuset.cpus.effective")
+SETTLED_S = 300.0
+CALLS_S = 300.0
+_TIERS = {"Guaranteed": "kubepods", "Burstable": "kubepods-burstable", "BestEffort": "kubepods-besteffort"}
+_CALLS = """
+import json, sys
+from integration.harness.kubelet_api import KubeletApi
+api = KubeletApi(10250, timeout_s=120)
+def of(pod):
+    said = api.exec("default", pod, "main", "sh", "-c", "echo in $((6 * 7))")
+    return [*said, api.exec("default", pod, "main", "false")[1], api.log("default", pod, "main")]
+json.dump({pod: of(pod) for pod in sys.argv[1:]}, sys.stdout)
+"""
+_METRICS = """
+import socket, sys
+asker = socket.socket(socket.AF_UNIX)
+asker.connect(sys.argv[1])
+asker.sendall(b"GET /metrics HTTP/1.1\\r\\nHost: proxy\\r\\nConnection: close\\r\\n\\r\\n")
+sys.stdout.write(asker.makefile(encoding="utf-8").read())
+"""
+Found = TypeVar("Found")
+
+
+@dataclass(frozen=True, slots=True)
+class Values:
+    """What ``FILES`` of one cgroup hold; ``cpus`` are its own, "" = as the parent.
+
+    ``cpu_max`` is of a period of 100 ms, whatever the kernel made of it: it doubles quota and period where the machine
+    is too slow for the timer of the period.
+    """
+
+    weight: str
+    cpu_max: str
+    memory_max: str
+    cpus: str
+    effective: str
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A pod with one container, as kubelet's status tells it; groups are paths of directories."""
+
+    container_id: str
+    restarts: int
+    pod_group: str
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """What the kernel holds for a pod and for its container."""
+
+    pod: Values
+    container: Values
+
+
+def bring_up_cpus(guest: Guest) -> None:
+    """Every CPU of the machine goes online: a guest that boots on all of them takes twice as long."""
+    guest.sh("for file in /sys/devices/system/cpu/cpu*/online; do echo 1 > $file; done")
+
+
+def configure(guest: Guest, runtime: str, *flags: str) -> None:
+    """From its next start kubelet works on the CRI socket ``runtime``, with ``flags``."""
+    argv = (f"--container-runtime-endpoint=unix://{runtime}", "--hostname-override=node", *flags)
+    guest.put(FLAGS, f'KUBELET_KUBEADM_ARGS="{" ".join(argv)}"\n')
+
+
+def running(guest: Guest) -> dict[str, Running]:
+    """Every pod that is Ready, by its name without the node's."""
+    found = {}
+    for pod in pods.listed(guest):
+        if pods.ready(pod):
+            (status,) = pod["status"]["containerStatuses"]
+            id_, tier = status["containerID"].rpartition("/")[2], _TIERS[pod["status"]["qosClass"]]
+            above = KUBEPODS if tier == "kubepods" else f"{KUBEPODS}/{tier}.slice"
+            group = f"{above}/{tier}-pod{pod['metadata']['uid'].replace('-', '_')}.slice"
+            name = pod["metadata"]["name"].removesuffix("-node")
+            found[name] = Running(id_, status["restartCount"], group, f"{group}/cri-containerd-{id_}.scope")
+    return found
+
+
+def held(guest: Guest, names: Collection[str] = ()) -> dict[str, Held]:
+    """What the kernel holds for these pods, or for all."""
+    found = {name: each for name, each in running(guest).items() if not names or name in names}
+    groups = [group for each in found.values() for group in (each.pod_group, each.group)]
+    texts = iter(guest.texts([f"{group}/{file}" for group in groups for file in FILES]))
+    values = {group: _values([next(texts) or "" for _ in FILES]) for group in groups}
+    return {name: Held(values[each.pod_group], values[each.group]) for name, each in found.items()}
+
+
+def _values(texts: list[str]) -> Values:
+    weight, cpu_max, *rest = texts
+    quota, _, period = cpu_max.partition(" ")
+    if quota.isdecimal():
+        cpu_max = f"{int(quota) * 100_000 // int(period)} 100000"
+    return Values(weight, cpu_max, *rest)
+
+
+def cpus(guest: Guest) -> dict[str, str]:
+    """The CPUs of each pod's container; those in effect are appended where they are not the same."""
+    return {
+        name: own if own == effective else f"{own} (effective {effective})"
+        for name, found in held(guest).items()
+        for own, effective in ((found.container.cpus, found.container.effective),)
+    }
+
+
+def scopes(guest: Guest) -> set[str]:
+    """The cgroups of all containers and sandboxes that there are."""
+    return set(guest.do("find", KUBEPODS, "-name", "cri-containerd-*.scope").split())
+
+
+def exec_and_log(guest: Guest, names: Collection[str]) -> dict[str, list[str]]:
+    """By pod: output and status of a command, status of one that fails, and the log; through kubelet's API."""
+    argv = ("python3", "-c", _CALLS, *(f"{name}-node" for name in names))
+    found = json.loads(guest.do(*argv, timeout_s=CALLS_S, PYTHONPATH=payload.PYTHONPATH))
+    return {name.removesuffix("-node"): answers for name, answers in found.items()}
+
+
+def updates(guest: Guest) -> int:
+    """How many containers kubelet has updated through the proxy."""
+    lines = guest.do("python3", "-c", _METRICS, PROXY_METRICS).splitlines()
+    calls = [line for line in lines if "_calls_total{" in line and "UpdateContainerResources" in line]
+    return sum(int(float(line.rpartition(" ")[2])) for line in calls)
+
+
+def exclusive(guest: Guest) -> Mapping[str, str]:
+    """The CPUs that kubelet's CPU manager has given, by pod UID; the rest is under the key "default"."""
+    state = json.loads(guest.text(STATE))
+    given = {uid: of_pod["main"] for uid, of_pod in state.get("entries", {}).items()}
+    return {**given, "default": state["defaultCpuSet"]}
+
+
+def settled(guest: Guest, read: Callable[[], Found], wanted: Found) -> Found:
+    """What ``read`` returns once it is ``wanted``, or at the end: to be compared, so that a failure shows it."""
+    with contextlib.suppress(GuestError):
+        guest.wait(lambda: read() == wanted, "", SETTLED_S)
+    return read()

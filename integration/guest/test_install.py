@@ -1,0 +1,135 @@
+"""``koordctl install`` from a virtual environment on a booted node: dry run, failure, kill, repetition, and no trace.
+
+Each test ends with the node as it began, which is compared as a whole; pods run on meanwhile. (``test_no_trace`` does
+the same with the Debian package, against a node that never saw Koord.)
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import pytest
+
+from integration.guest import payload, pods, traces
+from integration.guest.channel import Done
+from integration.guest.guest import Guest, GuestError
+from integration.guest.programs import MODULES, SOCKET, UNITS
+from integration.guest.traces import Snapshot
+from integration.kubelet.staticpods import StaticPod
+
+ENVIRONMENT = "/opt/koord"
+BATCH = StaticPod(name="plain", qos="", native={}, annotations={})
+BROKEN = "/run/systemd/system/koord-runtime-proxy.service.d"
+RECORD = "/var/lib/koord/install/record.jsonl"
+CPUSET = "/cpuset.cpus"
+ALL_CPUS = "0-1\n"
+INSTALL_S = 540.0
+SAME_S = 300.0
+_PROGRAM = """#!{environment}/bin/python
+import sys
+from {module}.__main__ import main
+sys.exit(main())
+"""
+
+
+@pytest.fixture(scope="module")
+def node(guest: Guest) -> Guest:
+    """The guest with Koord's programs in a virtual environment, and a pod that runs."""
+    site = f"{ENVIRONMENT}/lib/python3.11/site-packages"
+    guest.sh(f"""
+        python3 -m venv --without-pip {ENVIRONMENT}
+        printf '%s\\n' {payload.PYTHONPATH.replace(":", " ")} > {site}/koord.pth
+        mkdir -p {ENVIRONMENT}/share/koord
+        cp -r {payload.ROOT}/repo/systemd {ENVIRONMENT}/share/koord
+    """)
+    for program, module in MODULES.items():
+        guest.put(f"{ENVIRONMENT}/bin/{program}", _PROGRAM.format(environment=ENVIRONMENT, module=module), 0o755)
+    pods.put(guest, [BATCH])
+    guest.do("systemctl", "start", "kubelet")
+    pods.wait_ready(guest, [BATCH.name])
+    guest.do("systemctl", "daemon-reload")  # sets memory.oom.group of every container to 0, whoever asks for it
+    return guest
+
+
+@pytest.fixture(autouse=True)
+def no_trace(node: Guest) -> Iterator[None]:
+    """The node is the same before and after each test, once kubelet has put right what it puts right by itself."""
+    before, left = taken(node), {"": ("", "")}
+
+    def same() -> bool:
+        left.clear()
+        left.update(unexplained(before, taken(node)))
+        return not left
+
+    yield
+    pods.wait_ready(node, [BATCH.name])
+    with contextlib.suppress(GuestError):
+        node.wait(same, "the node to be as before", SAME_S)
+    assert not left, "\n".join(f"{path}: {values[0]!r:.300} -> {values[1]!r:.300}" for path, values in left.items())
+
+
+def taken(node: Guest) -> Snapshot:
+    """A snapshot in which systemd has answered: on a busy machine its bus gives up after a while."""
+    return node.wait(lambda: found if (found := traces.take(node)).rest["units"] else None, "systemd's answer", SAME_S)
+
+
+def unexplained(before: Snapshot, after: Snapshot) -> dict[str, tuple[str, str]]:
+    """What differs, but for CPU sets of what runs, which the kernel lets nobody empty again."""
+    found = traces.unexplained(traces.differences(before, after))
+    shown = {path: (str(old), str(new)) for path, (old, new) in found.items()}
+    return {path: each for path, each in shown.items() if not (path.endswith(CPUSET) and each == ("\n", ALL_CPUS))}
+
+
+def koordctl(node: Guest, *arguments: str) -> Done:
+    done = node.run(f"{ENVIRONMENT}/bin/koordctl", *arguments, timeout_s=INSTALL_S)
+    print(f"koordctl {' '.join(arguments)}: {done.returncode}\n{done.stdout}{done.stderr}")
+    return done
+
+
+def endpoint(node: Guest) -> str:
+    arguments = node.text(f"/proc/{node.main_pid('kubelet')}/cmdline").split("\0")
+    return [each for each in arguments if each.startswith("--container-runtime-endpoint=")][-1].partition("=")[2]
+
+
+def test_a_dry_run_shows_everything_and_changes_nothing(node: Guest) -> None:
+    done = koordctl(node, "install", "--dry-run")
+    assert done.returncode == 0
+    assert "   make /etc/systemd/system/kubelet.service.d/90-koord.conf" in done.stdout
+    assert "containerd 1.6" in done.stdout
+
+
+def test_a_proxy_that_cannot_start_is_rolled_back_before_kubelet_is_touched(node: Guest) -> None:
+    kubelet = node.main_pid("kubelet")
+    node.do("mkdir", "-p", BROKEN)
+    node.put(f"{BROKEN}/broken.conf", "[Service]\nExecStartPre=/bin/false\n")
+    done = koordctl(node, "install", "--yes")
+    node.sh(f"rm -r {BROKEN} && systemctl daemon-reload")
+    assert done.returncode == 4
+    assert "Everything was rolled back." in done.stderr
+    assert node.main_pid("kubelet") == kubelet
+
+
+def test_install_again_and_uninstall(node: Guest) -> None:
+    assert koordctl(node, "install", "--yes").returncode == 0
+    assert endpoint(node) == f"unix://{SOCKET}"
+    assert [node.active(unit) for unit in UNITS] == [True] * len(UNITS)
+    assert node.do("systemctl", "is-enabled", *UNITS).split() == ["enabled"] * len(UNITS)
+    assert "nothing to change" in koordctl(node, "install", "--yes").stdout
+    assert koordctl(node, "uninstall", "--yes").returncode == 0
+    assert endpoint(node) == "unix:///run/containerd/containerd.sock"
+    assert "is not installed" in koordctl(node, "uninstall", "--yes").stdout
+
+
+def test_killed_at_its_last_step_and_run_again(node: Guest) -> None:
+    """The drop-in may be there, or kubelet be restarting, when the installer dies."""
+    killed = node.run(
+        "bash", "-c",
+        f"{ENVIRONMENT}/bin/koordctl install --yes > /dev/null & "
+        f"until grep -qs '\"type\":\"kubelet\"' {RECORD}; do sleep 0.1; done; sleep 1; kill -KILL $!",
+        timeout_s=INSTALL_S,
+    )  # fmt: skip
+    assert killed.returncode == 0
+    assert "An earlier run was cut off" in koordctl(node, "install", "--yes").stdout
+    assert endpoint(node) == f"unix://{SOCKET}"
+    assert koordctl(node, "uninstall", "--yes").returncode == 0

@@ -1,0 +1,40 @@
+"""The kill storm on a node with systemd: CYCLES faults (30; with SOAK=1 300) under kubelet's call mix."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import time
+
+from integration.guest import koordnode, payload, programs
+from integration.guest.guest import Guest
+from integration.storm.mix import NOT_READY_S
+
+CYCLES = int(os.environ.get("CYCLES") or (300 if os.environ.get("SOAK") else 30))
+CYCLE_S = 60.0  # at most, on a busy machine
+
+
+def test_storm(guest: Guest) -> None:
+    koordnode.set_up_for_load(guest)
+    programs.start(guest)
+    seed = int(os.environ.get("SEED") or random.randrange(1 << 31))
+    began_s = time.monotonic()
+    done = guest.run(
+        *("python3", "-m", "integration.guest.inside.storm"),
+        timeout_s=CYCLES * CYCLE_S,
+        PYTHONPATH=payload.PYTHONPATH,
+        CYCLES=str(CYCLES),
+        SEED=str(seed),
+    )
+    *said, last = done.stdout.splitlines() or [""]
+    print("\n".join(said))
+    assert last.startswith("{"), done.stderr
+    found = json.loads(last)
+    print(f"storm in the guest: seed {seed}: {CYCLES} cycles in {time.monotonic() - began_s:.0f} s: {found['summary']}")
+    print(f"  SIGSTOP of the proxy to the next answer: {[round(each, 1) for each in found['frozen_s']]} s")
+    print(f"  {found['faults']}, put right by the reconciler {found['tally']['late']}")
+    assert found["wrong"] == []
+    assert max(found["frozen_s"], default=0) < NOT_READY_S
+    for unit in (*programs.UNITS, "containerd.service"):
+        assert guest.active(unit)

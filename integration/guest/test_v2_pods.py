@@ -1,0 +1,176 @@
+"""Koord with a real kubelet, the systemd cgroup driver and cgroup v2: the reconciler, hooks behind the proxy, and NRI.
+
+Each way the same pods come to the same values, in the pods' slices and the containers' scopes; kubelet's own work and
+a reload of systemd leave them alone, even while no qosd runs; and restoring gives all of it back, to systemd as well.
+Each test goes on where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from integration.guest import kubelet, pods, programs
+from integration.guest.guest import Guest
+from integration.guest.kubelet import CONTAINERD, KUBEPODS, Held, Values
+from integration.kubelet.staticpods import PODS, Limits
+from koord.host.weights import Weights
+
+ALL = "0-1"
+CPUS = {"lsr": "0", "ls": "1", "be": ALL}
+NAMES = frozenset(CPUS)
+READY_S = 300.0
+KUBELET_PORT = "http://127.0.0.1:10255"
+QOSD = "koord-qosd.service"
+ARGUMENTS = "/etc/systemd/system/koord-qosd.service.d/arguments.conf"
+CONTAINERD_2 = "/etc/systemd/system/containerd.service.d/2.conf"
+DROP_INS = "/run/systemd"
+
+
+def held(limits: Limits | None, cpus: str = "") -> Held:
+    """``limits`` as v2 holds them, of a pod with one container; the CPUs are the container's own."""
+    assert limits is not None
+    quota = "max" if limits.cfs_quota_us < 0 else str(limits.cfs_quota_us)
+    memory = "max" if limits.memory_limit_bytes is None else str(limits.memory_limit_bytes)
+    weight = str(Weights.LINEAR.weight(limits.cpu_shares))
+    of_pod = Values(weight, f"{quota} 100000", memory, "", ALL)
+    return Held(of_pod, Values(weight, f"{quota} 100000", memory, cpus, cpus or ALL))
+
+
+DIRECT = {pod.name: held(pod.direct) for pod in PODS}
+EDITED = {pod.name: held(pod.edited, CPUS[pod.name]) for pod in PODS}
+RESTORED = {pod.name: held(pod.direct, ALL) for pod in PODS}
+"""A populated CPU set cannot be emptied again."""
+
+
+@pytest.fixture(scope="module")
+def node(guest: Guest) -> Guest:
+    programs.put(guest)
+    return guest
+
+
+def settled(node: Guest, wanted: dict[str, Held]) -> dict[str, Held]:
+    return kubelet.settled(node, lambda: kubelet.held(node, wanted), wanted)
+
+
+def start_qosd(node: Guest, *arguments: str) -> None:
+    node.do("mkdir", "-p", ARGUMENTS.rpartition("/")[0])
+    node.put(ARGUMENTS, f"[Service]\nExecStart=\nExecStart=/usr/bin/koord-qosd {' '.join(arguments)}\n")
+    node.sh(f"systemctl daemon-reload; systemctl start {QOSD}")
+
+
+def reload_without_qosd(node: Guest) -> None:
+    """Nobody is there to put anything right."""
+    node.do("systemctl", "stop", QOSD)
+    for verb in ("daemon-reload", "daemon-reexec"):
+        node.do("systemctl", verb)
+
+
+def more_pods(node: Guest, runtime: str, *suffixes: str) -> dict[str, Held]:
+    """kubelet works on the CRI socket ``runtime`` from now on, and makes the same pods again, named with the last of
+    ``suffixes``; the others are there already. What is wanted of all."""
+    kubelet.configure(node, runtime)
+    pods.put(node, PODS, suffixes[-1])
+    node.do("systemctl", "restart", "kubelet")
+    wanted = {f"{name}{suffix}": each for suffix in suffixes for name, each in EDITED.items()}
+    pods.wait_ready(node, wanted, READY_S)
+    return wanted
+
+
+def drop_ins(node: Guest) -> dict[str, str]:
+    """Every drop-in file that systemd made at run time, with what it says."""
+    return dict(line.split(":", 1) for line in node.sh(f"grep -r = {DROP_INS} --include=*.conf || true").splitlines())
+
+
+def acting(node: Guest) -> list[str]:
+    """The front ends of qosd by which values come to new containers."""
+    ends = json.loads(node.do("koordctl", "node", "-o", "json"))["front_ends"]
+    return [end["name"] for end in ends if end["acting"]]
+
+
+def journal(node: Guest) -> list[dict[str, str]]:
+    return list(json.loads(node.do("koordctl", "journal", "-o", "json"))["entries"])
+
+
+# --- the reconciler ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def before(node: Guest) -> dict[str, str]:
+    """kubelet's pods without Koord, and then with qosd beside it, which knows pods from kubelet alone: the drop-ins."""
+    pods.put(node, PODS)
+    node.do("systemctl", "start", "kubelet")
+    pods.wait_ready(node, NAMES, READY_S)
+    assert settled(node, DIRECT) == DIRECT
+    files = drop_ins(node)
+    start_qosd(node, f"--kubelet-endpoint={KUBELET_PORT}", "--runtime-endpoint=", "--nri-socket=")
+    return files
+
+
+def test_pods_that_run_come_to_their_values(node: Guest, before: dict[str, str]) -> None:
+    assert settled(node, EDITED) == EDITED
+    written = [entry for entry in journal(node) if entry["result"] == "done"]
+    assert written
+    assert {entry["path"] for entry in written if "; also set through systemd" not in entry["why"]} == set()
+
+
+def test_a_new_pod_and_kubelets_sync_leave_them_alone(node: Guest, before: dict[str, str]) -> None:
+    tier = f"{KUBEPODS}/kubepods-burstable.slice"
+    pods.put(node, [PODS[2]], "-too")
+    pods.wait_ready(node, {*NAMES, "be-too"}, READY_S)
+    wanted = {**EDITED, "be-too": EDITED["be"]}
+    assert settled(node, wanted) == wanted
+    assert node.text(f"{tier}/cpu.weight") == EDITED["ls"].pod.weight, "kubelet's, for the LS pod's request"
+    assert not [entry for entry in journal(node) if entry["path"].rpartition("/")[0] == tier]
+    assert not [entry for entry in journal(node) if entry["result"] in ("foreign", "yielded")]
+    pods.remove(node, ["be-too"])
+    pods.wait_ready(node, NAMES, READY_S)
+
+
+def test_koordctl_names_slices_and_scopes(node: Guest, before: dict[str, str]) -> None:
+    group = kubelet.running(node)["be"].group
+    explained = node.do("koordctl", "explain", "file", f"{group}/cpu.max")
+    assert "batchResource" in explained
+    assert group in explained
+    assert json.loads(node.do("koordctl", "plan", "-o", "json"))["writes"] == []
+
+
+def test_reloads_leave_them_alone_while_no_qosd_runs(node: Guest, before: dict[str, str]) -> None:
+    reload_without_qosd(node)
+    assert kubelet.held(node, EDITED) == EDITED
+
+
+def test_restoring_gives_everything_back(node: Guest, before: dict[str, str]) -> None:
+    node.do("koordctl", "restore", "--yes")
+    assert kubelet.held(node, RESTORED) == RESTORED
+    assert drop_ins(node) == before
+    node.do("systemctl", "daemon-reload")
+    assert kubelet.held(node, RESTORED) == RESTORED
+
+
+# --- hooks behind the proxy, and NRI ---------------------------------------------------------------------------------
+
+
+def test_pods_that_the_proxy_edits_keep_their_values(node: Guest) -> None:
+    programs.start(node)
+    wanted = more_pods(node, programs.SOCKET, "", "-proxied")
+    assert settled(node, wanted) == wanted
+    reload_without_qosd(node)
+    assert kubelet.held(node, wanted) == wanted
+
+
+def test_pods_that_nri_edits_keep_their_values(node: Guest) -> None:
+    """On containerd 2.x, which takes the other one's place under the pods that run."""
+    node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
+    node.do("mkdir", "-p", CONTAINERD_2.rpartition("/")[0])
+    path = "/opt/containerd2/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+    start = "ExecStart=\nExecStart=/opt/containerd2/bin/containerd\n"
+    node.put(CONTAINERD_2, f"[Service]\n{start}Environment=PATH={path}\n")
+    node.sh("systemctl daemon-reload; systemctl restart containerd")
+    start_qosd(node)
+    node.wait(lambda: acting(node) == ["nri"], "qosd to be attached to NRI", READY_S)
+    wanted = more_pods(node, CONTAINERD, "", "-proxied", "-nri")
+    assert settled(node, wanted) == wanted
+    reload_without_qosd(node)
+    assert kubelet.held(node, wanted) == wanted

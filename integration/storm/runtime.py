@@ -1,0 +1,53 @@
+"""Whether the runtime itself is the one that fails: it was disturbed, and has not said RuntimeReady since.
+
+Told by whoever disturbs it, and by a client that talks to it directly. A call that fails while the runtime is away, or
+comes back, is the runtime's failure and no proxy's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from integration.harness.cri import RUNTIME
+from integration.storm.client import Caller, Failed, Interrupted
+from koord.pb.cri import api_pb2 as pb
+
+LOOK_S = 0.1
+
+
+class Runtime:
+    """The runtime as ``direct`` sees it. ``moment`` changes with every disturbance."""
+
+    def __init__(self, direct: Caller) -> None:
+        self.moment = 0
+        self._direct = direct
+        self._ready = asyncio.Event()
+        self._ready.set()
+
+    def disturb(self) -> None:
+        """It will be killed or stopped now."""
+        self.moment += 1
+        self._ready.clear()
+
+    @property
+    def is_ready(self) -> bool:
+        return self._ready.is_set()
+
+    def undisturbed_since(self, moment: int) -> bool:
+        return self._ready.is_set() and self.moment == moment
+
+    async def ready(self) -> None:
+        """Wait until it is ready again."""
+        while not self._ready.is_set():
+            moment = self.moment
+            if await self._says_ready() and moment == self.moment:
+                self._ready.set()
+            else:
+                await asyncio.sleep(LOOK_S)
+
+    async def _says_ready(self) -> bool:
+        try:
+            answer = await self._direct.call(RUNTIME + "Status", pb.StatusRequest(), pb.StatusResponse)
+        except (Failed, Interrupted):
+            return False
+        return any(item.type == "RuntimeReady" and item.status for item in answer.status.conditions)
