@@ -23,6 +23,8 @@ from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
 from tests.nodes import cgroups
 
+pytestmark = pytest.mark.soak
+
 KERNEL = (6, 1)
 V1, HYBRID, V2 = "v1", "hybrid", "v2"
 KERNEL_ARGUMENTS = {

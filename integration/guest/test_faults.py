@@ -16,7 +16,8 @@ from integration.guest.guest import Guest
 from integration.guest.inside.faults import CONTAINERD, PROXY, QOSD
 from integration.guest.koordnode import BE_EDITED, KUBELET, PROXY_SOCKET, UNITS, Node
 
-soak = pytest.mark.soak
+pytestmark = pytest.mark.soak
+
 NOT_READY_S = 30.0
 DAY_S = 86_400
 
@@ -49,7 +50,6 @@ def test_stopped_proxy_is_ended_by_the_watchdog(node: Node) -> None:
     node.unharmed()
 
 
-@soak
 def test_stopped_qosd_is_ended_by_the_watchdog(node: Node) -> None:
     """Meanwhile its hooks cost each call their timeout, and then nothing: the proxy stops asking."""
     pid = node.guest.main_pid(QOSD)
@@ -58,7 +58,7 @@ def test_stopped_qosd_is_ended_by_the_watchdog(node: Node) -> None:
     node.unharmed()
 
 
-@pytest.mark.parametrize("unit", [pytest.param(QOSD, marks=soak), CONTAINERD])
+@pytest.mark.parametrize("unit", [QOSD, CONTAINERD])
 def test_stopped_for_a_moment(node: Node, unit: str) -> None:
     node.signal("STOP", unit)
     time.sleep(5)
@@ -128,7 +128,6 @@ def test_full_disk(node: Node) -> None:
     node.unharmed()
 
 
-@soak
 def test_qosd_starts_on_a_full_disk(node: Node) -> None:
     with node.full("/"):
         pid = node.guest.main_pid(QOSD)
@@ -207,7 +206,7 @@ def test_boot_without_the_runtime(node: Node) -> None:
     node.unharmed()
 
 
-@pytest.mark.parametrize("how", [pytest.param("reboot", marks=soak), pytest.param("crash", marks=soak)])
+@pytest.mark.parametrize("how", ["reboot", "crash"])
 def test_boot(node: Node, how: str) -> None:
     """Pods come up edited, through a proxy that was there first; what was undone is of this boot."""
     guest, before = node.guest, dict(node.running)

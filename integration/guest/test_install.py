@@ -18,6 +18,8 @@ from integration.guest.programs import MODULES, SOCKET, UNITS
 from integration.guest.traces import Snapshot
 from integration.kubelet.staticpods import StaticPod
 
+pytestmark = pytest.mark.soak
+
 ENVIRONMENT = "/opt/koord"
 BATCH = StaticPod(name="plain", qos="", native={}, annotations={})
 BROKEN = "/run/systemd/system/koord-runtime-proxy.service.d"

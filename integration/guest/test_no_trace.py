@@ -130,6 +130,7 @@ def test_apt_purge_leaves_nothing(node: Guest, control: tuple[Snapshot, Snapshot
     assert_no_trace(node, control[1])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", range(KILLS))
 def test_an_installation_that_is_killed(node: Guest, control: tuple[Snapshot, Snapshot], number: int) -> None:
     chance = random.Random(f"{SEED}-{number}")
@@ -143,6 +144,7 @@ def test_an_installation_that_is_killed(node: Guest, control: tuple[Snapshot, Sn
     assert_no_trace(node, control[1])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("number", range(KILLS))
 def test_a_removal_that_is_killed(node: Guest, control: tuple[Snapshot, Snapshot], number: int) -> None:
     chance = random.Random(f"{SEED}-{number}")

@@ -17,6 +17,8 @@ from integration.guest import koordnode, payload, programs
 from integration.guest.guest import Guest
 from integration.guest.inside.faults import PROXY
 
+pytestmark = pytest.mark.soak
+
 PROGRAM = "/usr/bin/koord-runtime-proxy"
 VERSIONS = "/opt/koord-versions"
 METRICS = "/run/koord/runtime-proxy-metrics.sock"
