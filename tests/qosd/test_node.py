@@ -17,6 +17,7 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import inspection
 from qosd.frontends import FrontEnd
@@ -228,6 +229,11 @@ class TestPlacesThatComeLate:
             _, container = await alive.batch_pod(kubepods="/nested/kubepods")
             await alive.until_decided(container)
             assert alive.node.place.layout.kubepods == "/nested/kubepods"
+
+    async def test_the_runtime_names_the_cgroup_driver(self, bare: Machine) -> None:
+        bare.runtime.driver = cri.SYSTEMD
+        async with on_runtime(bare) as alive:
+            await alive.until(lambda: alive.node.place.layout.kubepods == "/kubepods.slice", "the driver to be known")
 
     async def test_no_cgroups_at_all(self, v1: Machine) -> None:
         v1.put("host/var/lib/kubelet/config.yaml", "cgroupDriver: cgroupfs\n")

@@ -72,6 +72,17 @@ def test_the_layout_appears_later(machine: Machine) -> None:
     assert heard == [True, False]
 
 
+def test_what_the_runtime_answers_beats_kubelets_files(machine: Machine) -> None:
+    kubelet(machine, config="cgroupDriver: cgroupfs\n")
+    place = machine.place()
+    assert place.layout.kubepods == "/kubepods"
+    place.runtime_driver = "systemd"
+    assert place.find(()) is True
+    assert place.layout.kubepods == "/kubepods.slice"
+    (problem,) = place.layout.problems
+    assert problem.startswith("driver: the runtime says systemd, but ")
+
+
 def test_kubelets_cgroup_root_is_heeded(machine: Machine) -> None:
     machine.make("/nested/kubepods/burstable")
     kubelet(machine, "--cgroup-driver=cgroupfs", config="cgroupRoot: /nested\n")

@@ -122,7 +122,8 @@ def _unit_files() -> list[str]:
     """Each unit file and its state; systemd's bus gives up after 25 s, which a busy machine may need several times."""
     while not (said := _output("systemctl", "list-unit-files", "--no-legend", "--no-pager")):
         continue
-    return sorted(" ".join(line.split()) for line in said.splitlines())
+    lines = (" ".join(line.split()) for line in said.splitlines())
+    return sorted(line for line in lines if " transient " not in line)  # those are of running containers
 
 
 def _output(*argv: str) -> str:

@@ -130,6 +130,17 @@ async def test_a_failing_runtime_leaves_its_pods_and_says_why(tmp_path: Path) ->
         assert n.source.age_s is not None and n.source.age_s >= 0.02
 
 
+async def test_the_runtimes_cgroup_driver_is_asked_with_its_version(tmp_path: Path) -> None:
+    async with node(tmp_path, start=False) as n:
+        await n.source.refresh()
+        assert n.source.cgroup_driver == "", "containerd 1.x cannot be asked"
+        n.runtime.failing = True
+        await n.source.refresh()
+        n.runtime.failing, n.runtime.driver = False, cri.SYSTEMD
+        await n.source.refresh()
+        assert n.source.cgroup_driver == "systemd"
+
+
 async def test_an_empty_list_while_containers_run_on_is_no_news(tmp_path: Path) -> None:
     async with node(tmp_path, start=False) as n:
         pod = n.runtime.pod("web")
