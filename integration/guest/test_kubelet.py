@@ -23,7 +23,7 @@ from integration.guest.kubelet import Held, Values
 from integration.harness import klog
 from integration.kubelet.staticpods import PODS, Limits, StaticPod
 
-TWO, ALL = "0-1", "0-6"
+ALL = "0-6"
 SIZE = Size(cpus=7, online=2)
 READY_S = 600.0
 LIVES = 3
@@ -34,14 +34,16 @@ STATUS = "scheduling.koordinator.sh/resource-status"
 WHOLE_CPU = {"limits": {"cpu": "1", "memory": "64Mi"}}
 LSR, LS, BE = PODS
 BASE = {pod.name for pod in PODS}
+CPUS_WITH_KOORD = {"lsr": "0", "ls": "1-6", "be": ALL}
 STATIC = ("--cpu-manager-policy=static", "--reserved-cpus=0")
 
 
 @pytest.fixture(scope="module")
 def guest(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
-    """A node with two CPUs online; Koord's programs are there and do not run yet."""
+    """A node with seven CPUs; Koord's programs are there and do not run yet."""
     with booted(guest_image, tmp_path_factory.mktemp("kubelet"), guest_payload, SIZE) as running:
         running.unpack_payload()
+        kubelet.bring_up_cpus(running)
         programs.put(running)
         yield running
 
@@ -63,9 +65,9 @@ def test_the_same_pods_without_and_with_koord(guest: Guest, tmp_path: Path) -> N
     for number in range(LIVES):
         for unit in programs.UNITS:
             guest.do("systemctl", "stop", unit)
-        direct = life(guest, kubelet.CONTAINERD, {pod.name: expected(pod.direct, "") for pod in PODS}, tmp_path / "log")
+        direct = life(guest, kubelet.CONTAINERD, {pod.name: expected(pod.direct) for pod in PODS}, tmp_path / "log")
         programs.start(guest)
-        edited = {pod.name: expected(pod.edited, TWO) for pod in PODS}
+        edited = {pod.name: expected(pod.edited, CPUS_WITH_KOORD[pod.name]) for pod in PODS}
         proxied = life(guest, programs.SOCKET, edited, tmp_path / "log")
         show("directly on containerd", direct)
         show("behind the proxy, with koord-qosd", proxied)
@@ -76,17 +78,13 @@ def test_the_same_pods_without_and_with_koord(guest: Guest, tmp_path: Path) -> N
     assert sorted(extra or ()) == []
 
 
-def expected(limits: Limits | None, everywhere: str) -> Held:
-    """``limits`` as the v2 files hold them, of the pod too, which has no CPU set of its own.
-
-    ``everywhere``: how the container's file says that it may use every CPU.
-    """
+def expected(limits: Limits | None, cpus: str = "") -> Held:
+    """``limits`` as the v2 files hold them, of the pod too, which has no CPU set of its own."""
     assert limits is not None
     quota = "max" if limits.cfs_quota_us < 0 else str(limits.cfs_quota_us)
     memory = "max" if limits.memory_limit_bytes is None else str(limits.memory_limit_bytes)
-    of_pod = Values(weight(limits.cpu_shares), f"{quota} 100000", memory, "", TWO)
-    cpus = limits.cpuset_cpus or everywhere
-    return Held(of_pod, dataclasses.replace(of_pod, cpus=cpus, effective=cpus or TWO))
+    of_pod = Values(weight(limits.cpu_shares), f"{quota} 100000", memory, "", ALL)
+    return Held(of_pod, dataclasses.replace(of_pod, cpus=cpus, effective=cpus or ALL))
 
 
 def weight(shares: int) -> str:
@@ -147,12 +145,8 @@ def pod(name: str, qos: str, native: dict[str, Any], cpus: str = "") -> StaticPo
 
 @pytest.fixture(scope="module")
 def node(guest: Guest) -> Guest:
-    """kubelet is ``static`` and behind the proxy; an LSR pod on CPU 3, which kubelet would have put on 1, LS and BE.
-
-    There are seven CPUs now: koord-qosd, which runs since before, has to find the new ones.
-    """
+    """kubelet is ``static`` and behind the proxy; an LSR pod on CPU 3, which kubelet would have put on 1, LS and BE."""
     programs.start(guest)
-    kubelet.bring_up_cpus(guest)
     kubelet.configure(guest, programs.SOCKET, *STATIC)
     guest.do("rm", "-f", kubelet.STATE)
     pods.put(guest, [dataclasses.replace(LSR, annotations={STATUS: {"cpuset": "3"}}), LS, BE])
