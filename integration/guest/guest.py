@@ -31,8 +31,8 @@ BOOT_S = 400.0
 COMMAND_S = 400.0
 EMULATED = "tcg,thread=multi"
 COMMAND_LINE = (
-    "console=ttyS0 root=/dev/nvme0n1 rw net.ifnames=0 mitigations=off quiet systemd.show_status=0 "
-    "systemd.default_timeout_start_sec=300 systemd.log_target=journal"
+    "console=ttyS0 root=/dev/nvme0n1 rw rootflags=noinit_itable net.ifnames=0 mitigations=off quiet "
+    "systemd.show_status=0 systemd.default_timeout_start_sec=300 systemd.log_target=journal"
 )
 KVM_S = 10.0
 
