@@ -40,3 +40,16 @@ def output(*more: str, help_text: str | None = None) -> Callable[[_Command], _Co
     return click.option(
         "-o", "--output", type=click.Choice(choices), default="table", show_default=True, help=help_text
     )
+
+
+def wait() -> Callable[[_Command], _Command]:
+    """``wait_s``: how long the installer waits for others."""
+    return click.option(
+        "--timeout",
+        "wait_s",
+        type=click.FloatRange(min=1),
+        default=180.0,
+        show_default=True,
+        metavar="SECONDS",
+        help="How long a service, and kubelet after its restart, may take to be well.",
+    )

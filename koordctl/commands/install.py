@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from koordctl import options
 from koordctl.exits import EPILOG, OK, Failed, Refused
 
 if TYPE_CHECKING:
@@ -27,15 +28,7 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
 )
 @click.option("--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit; found by itself if absent.")
 @click.option("--no-kubelet", is_flag=True, help="Leave kubelet as it is, and say what to set there.")
-@click.option(
-    "--timeout",
-    "wait_s",
-    type=click.FloatRange(min=1),
-    default=180.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a service, and kubelet after its restart, may take to be well.",
-)
+@options.wait()
 @click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),

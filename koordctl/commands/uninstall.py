@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from koordctl import options
 from koordctl.exits import EPILOG, OK, Failed, Refused
 
 if TYPE_CHECKING:
@@ -26,15 +27,7 @@ _BY_HAND = (
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--package", is_flag=True, help="Programs and units are a package's, which removes them itself.")
 @click.option("--purge", is_flag=True, help="Remove files that were edited, and all of /etc/koord, as well.")
-@click.option(
-    "--timeout",
-    "wait_s",
-    type=click.FloatRange(min=1),
-    default=180.0,
-    show_default=True,
-    metavar="SECONDS",
-    help="How long a service, and kubelet after its restart, may take to be well.",
-)
+@options.wait()
 def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, wait_s: float) -> int:
     """Undo what koordctl install did on this node, by its record. It can be repeated after whatever interrupts it.
 
