@@ -67,13 +67,14 @@ def reload_without_qosd(node: Guest) -> None:
         node.do("systemctl", verb)
 
 
-def more_pods(node: Guest, runtime: str, *suffixes: str) -> dict[str, Held]:
-    """kubelet works on the CRI socket ``runtime`` from now on, and makes the same pods again, named with the last of
-    ``suffixes``; the others are there already. What is wanted of all."""
+def others(node: Guest, runtime: str, ended: str, made: str) -> dict[str, Held]:
+    """kubelet works on the CRI socket ``runtime`` from now on; the pods with suffix ``ended`` end, and the same ones
+    begin with ``made`` (two CPUs have no room for both). What is wanted of them."""
     kubelet.configure(node, runtime)
-    pods.put(node, PODS, suffixes[-1])
+    pods.remove(node, [f"{name}{ended}" for name in NAMES])
+    pods.put(node, PODS, made)
     node.do("systemctl", "restart", "kubelet")
-    wanted = {f"{name}{suffix}": each for suffix in suffixes for name, each in EDITED.items()}
+    wanted = {f"{name}{made}": each for name, each in EDITED.items()}
     pods.wait_ready(node, wanted, READY_S)
     return wanted
 
@@ -154,7 +155,7 @@ def test_restoring_gives_everything_back(node: Guest, before: dict[str, str]) ->
 
 def test_pods_that_the_proxy_edits_keep_their_values(node: Guest) -> None:
     programs.start(node)
-    wanted = more_pods(node, programs.SOCKET, "", "-proxied")
+    wanted = others(node, programs.SOCKET, "", "-proxied")
     assert settled(node, wanted) == wanted
     reload_without_qosd(node)
     assert kubelet.held(node, wanted) == wanted
@@ -170,7 +171,7 @@ def test_pods_that_nri_edits_keep_their_values(node: Guest) -> None:
     node.sh("systemctl daemon-reload; systemctl restart containerd")
     start_qosd(node)
     node.wait(lambda: acting(node) == ["nri"], "qosd to be attached to NRI", READY_S)
-    wanted = more_pods(node, CONTAINERD, "", "-proxied", "-nri")
+    wanted = others(node, CONTAINERD, "-proxied", "-nri")
     assert settled(node, wanted) == wanted
     reload_without_qosd(node)
     assert kubelet.held(node, wanted) == wanted
