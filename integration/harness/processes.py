@@ -32,12 +32,12 @@ def tail(path: Path, lines: int = 20) -> str:
 
 
 def wait_for(predicate: Callable[[], Result | None], deadline_s: float, what: str) -> Result:
-    """The first result of ``predicate`` that is neither None nor False; raises HarnessError after ``deadline_s``."""
+    """The first true result of ``predicate`` (an empty list is none); raises HarnessError after ``deadline_s``."""
     end = time.monotonic() + deadline_s
     pause_s = 0.002
     while True:
         result = predicate()
-        if result is not None and result is not False:
+        if result:
             return result
         if time.monotonic() > end:
             raise HarnessError(f"{what}: not within {deadline_s:g} s")
@@ -87,7 +87,7 @@ class Process:
 
         def check() -> Result | None:
             result = predicate()
-            if (result is None or result is False) and not self.running:
+            if not result and not self.running:
                 raise HarnessError(f"{what}: {' '.join(self.argv[:3])} ended with {self._child.returncode}")
             return result
 
