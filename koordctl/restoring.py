@@ -95,6 +95,7 @@ def opened(
     writer = Writer(replace(tree, proc=root / "proc", sys=root / "sys", resctrl=root / "sys/fs/resctrl"))
     with UndoRecord(undo_file, boot_id) as record:
         writer.weights = weights or record.weights or writer.weights
+        writer.cfs_period_us = record.cfs_period_us
         yield Restoration(writer, record, Runtime(str(runtime)), systemd_units.of_host(writer, record, root))
 
 

@@ -30,8 +30,7 @@ def sources(node: Node) -> Sources:
     """``node`` as NodeInspect asks it."""
     view = _View(node)
     return Sources(
-        tree=node.place.tree,
-        weights=lambda: node.writer.weights,
+        writer=node.writer,
         metrics=METRICS,
         store=node.sense.store,
         actuator=node.actuator,

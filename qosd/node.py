@@ -41,7 +41,7 @@ from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.options import Options
 from qosd.pace import Pace
-from qosd.place import USUAL, Place, weights_of
+from qosd.place import USUAL, Place, cfs_period_of, weights_of
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
@@ -105,7 +105,8 @@ class Node:
         )
         self._looked_s = self._counted_s = _NEVER_S
         self._weights: Weights | None = None
-        self._weighed: tuple[PodView, ...] = ()
+        self._cfs_period_us: int | None = None
+        self._learnt_of: tuple[PodView, ...] = ()
         self._said: tuple[str, ...] = ()
 
     # putting together
@@ -125,6 +126,7 @@ class Node:
         for problem in self.undo.problems:
             _log.warning("%s", problem)
         self.writer.weights = self.undo.weights or self.writer.weights
+        self.writer.cfs_period_us = self.undo.cfs_period_us
         self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
         units = systemd_units.of_host(self.writer, self.undo)
         self.actuator = Actuator(self.writer, self.undo, self.journal, units=units)
@@ -239,24 +241,28 @@ class Node:
         exclusive = self.cpu_manager.current.exclusive
         known = self.pods.age_s is not None
         rules = self.rules.update(self.place.topology, pods, exclusive, now_ns) if known else self.rules.current
-        if known and self._weights is None and pods is not self._weighed:
-            self._learn_weights(pods)
+        if known and pods is not self._learnt_of:
+            self._learn(pods)
         ages_s = {} if self.pods.age_s is None else {"pods": self.pods.age_s}
         self._say(self.rules.pools.warnings)
         return Scene(pods, rules, self.place.topology, self.place.sampled_tiers, exclusive, ages_s)
 
-    def _learn_weights(self, pods: tuple[PodView, ...]) -> None:
-        """How the runtime spells shares as weights: from what it made of a container's (v2 only)."""
-        self._weighed, self._weights = pods, weights_of(self.writer, pods)
-        if self._weights is not None:
-            self._thread.submit(self._spell, self._weights)
+    def _learn(self, pods: tuple[PodView, ...]) -> None:
+        """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""
+        self._learnt_of = pods
+        known = self._weights, self._cfs_period_us
+        self._weights = self._weights or weights_of(self.writer, pods)
+        self._cfs_period_us = self._cfs_period_us or cfs_period_of(pods)
+        if known != (self._weights, self._cfs_period_us):
+            self._thread.submit(self._spell, self._weights, self._cfs_period_us)
 
-    def _spell(self, weights: Weights) -> None:
-        self.writer.weights = weights
+    def _spell(self, weights: Weights | None, cfs_period_us: int | None) -> None:
+        self.writer.weights = weights or self.writer.weights
+        self.writer.cfs_period_us = cfs_period_us or self.writer.cfs_period_us
         try:
-            self.undo.spell(weights)
+            self.undo.spell(weights or self.undo.weights, self.writer.cfs_period_us)
         except UndoError as error:
-            _log.warning("koordctl restore must be told --weights %s: %s", weights.value, error)
+            _log.warning("koordctl restore must be told --weights %s: %s", self.writer.weights.value, error)
 
     def _count_cpus(self) -> None:
         """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds."""

@@ -120,6 +120,15 @@ def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
     return mapping_of(seen)
 
 
+def cfs_period_of(pods: Iterable[PodView]) -> int | None:
+    """The CFS period, in us, that kubelet asks for, as the containers show; None: nothing tells.
+
+    It is the same for all, and of kubelet's configuration, so containers from before a change of that may differ.
+    """
+    asked = (container.asked.cpu_period_us for pod in pods for container in pod.containers if not container.is_sandbox)
+    return next((period_us for period_us in asked if period_us), None)
+
+
 def _weight(tree: Tree, group: str) -> int | None:
     """What cpu.weight of ``group`` holds; None if that cannot be told."""
     try:

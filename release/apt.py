@@ -27,9 +27,15 @@ class Apt:
         for part in ("state/lists/partial", "cache/archives/partial"):
             (directory / part).mkdir(parents=True, exist_ok=True)
         settings = {
-            "Dir::State": directory / "state", "Dir::State::status": status, "Dir::Cache": directory / "cache",
-            "APT::Architecture": "amd64", "APT::Architectures": "amd64", "APT::Sandbox::User": "",
-            "APT::Install-Recommends": "false", "Debug::NoLocking": "true", "Acquire::Languages": "none",
+            "Dir::State": directory / "state",
+            "Dir::State::status": status,
+            "Dir::Cache": directory / "cache",
+            "APT::Architecture": "amd64",
+            "APT::Architectures": "amd64",
+            "APT::Sandbox::User": "",
+            "APT::Install-Recommends": "false",
+            "Debug::NoLocking": "true",
+            "Acquire::Languages": "none",
         }
         self._options = [word for name, value in settings.items() for word in ("-o", f"{name}={value}")]
 

@@ -58,8 +58,11 @@ def for_python(wheels: Sequence[Wheel], version: str) -> list[Wheel]:
     """Those of ``wheels`` that Python ``version`` ("3.11") imports: pure ones, its own, and of the stable ABI."""
     tag = "cp" + version.replace(".", "")
     kept = [wheel for wheel in wheels if wheel.name != "pip"]
-    return [wheel for wheel in kept if f"-{tag}-" in wheel.path.name or "-cp" not in wheel.path.name or
-            "-abi3-" in wheel.path.name]
+    return [
+        wheel
+        for wheel in kept
+        if f"-{tag}-" in wheel.path.name or "-cp" not in wheel.path.name or "-abi3-" in wheel.path.name
+    ]
 
 
 def _ours(wheels: Sequence[Wheel]) -> Wheel:
@@ -97,8 +100,11 @@ def _control(ours: Wheel, root: Path) -> None:
 
 def _copyright(wheels: Sequence[Wheel], path: Path) -> None:
     """Whose licences apply to what is inside; their texts are beside each package's code."""
-    lines = ["Koord is under the Apache License, Version 2.0: /usr/share/common-licenses/Apache-2.0", "",
-             "Packages of others in /usr/lib/koord, each with its licence in its .dist-info directory:"]
+    lines = [
+        "Koord is under the Apache License, Version 2.0: /usr/share/common-licenses/Apache-2.0",
+        "",
+        "Packages of others in /usr/lib/koord, each with its licence in its .dist-info directory:",
+    ]
     lines += [f"  {wheel.name} {wheel.version}: {wheel.licence()}" for wheel in sorted(wheels) if wheel.name != NAME]
     path.parent.mkdir(parents=True)
     for directory in (path.parent, path.parent.parent, path.parent.parent.parent):

@@ -104,8 +104,25 @@ def _programs(home: Path, version: str, root: Path) -> None:
 def _compile(site_packages: Path, root: Path) -> None:
     """Byte code that names the installed paths. A fixed hash seed and one process: the same bytes every time."""
     environ = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
-    run([python(PYTHON), "-P", "-m", "compileall", "-q", "-j", "1", "--invalidation-mode", "unchecked-hash",
-         "-s", root, "-p", "/", site_packages], environ)
+    run(
+        [
+            python(PYTHON),
+            "-P",
+            "-m",
+            "compileall",
+            "-q",
+            "-j",
+            "1",
+            "--invalidation-mode",
+            "unchecked-hash",
+            "-s",
+            root,
+            "-p",
+            "/",
+            site_packages,
+        ],
+        environ,
+    )
 
 
 def _set_modes(root: Path) -> None:

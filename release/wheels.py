@@ -61,15 +61,45 @@ def fetch(ours: Path, pythons: Iterable[str], directory: Path) -> list[Wheel]:
     # pip expands only the old names by itself.
     chosen = [word for platform in [*platforms, "manylinux2014_x86_64"] for word in ("--platform", platform)]
     for version in pythons:
-        run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", directory, "--only-binary", ":all:",
-             "--implementation", "cp", "--python-version", version, *chosen, f"{ours.resolve()}[{EXTRA}]"])
+        run(
+            [
+                sys.executable,
+                "-m",
+                "pip",
+                "download",
+                "--quiet",
+                "--dest",
+                directory,
+                "--only-binary",
+                ":all:",
+                "--implementation",
+                "cp",
+                "--python-version",
+                version,
+                *chosen,
+                f"{ours.resolve()}[{EXTRA}]",
+            ]
+        )
     return in_directory(directory)
 
 
 def fetch_pip(directory: Path) -> None:
     """pip's own wheel, which installs the others where a Python comes without it. Raises BuildError."""
-    run([sys.executable, "-m", "pip", "download", "--quiet", "--dest", directory, "--only-binary", ":all:",
-         "--no-deps", "pip"])
+    run(
+        [
+            sys.executable,
+            "-m",
+            "pip",
+            "download",
+            "--quiet",
+            "--dest",
+            directory,
+            "--only-binary",
+            ":all:",
+            "--no-deps",
+            "pip",
+        ]
+    )
 
 
 def in_directory(directory: Path) -> list[Wheel]:

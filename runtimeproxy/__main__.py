@@ -69,7 +69,8 @@ async def _serve(command_line: CommandLine, options: Options, process: Process, 
     listeners = Listeners(loop, relay, process.notifier, served, options.backend)
     bypass = Bypass(relay.set_bypass, options.bypass, options.bypass_file)
     life = Life(
-        process, command_line, options, relay=relay, listeners=listeners, bypass=bypass, attachments=attachments)
+        process, command_line, options, relay=relay, listeners=listeners, bypass=bypass, attachments=attachments
+    )
     await life.run()
 
 

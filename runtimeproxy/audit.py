@@ -25,8 +25,10 @@ class AuditLog:
     def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
         if not _may_show(field):
             before, after = before and HIDDEN, after and HIDDEN
-        self._write(f"edit object={_quoted(subject)} field={_quoted(field)} before={_quoted(before)} "
-                    f"after={_quoted(after)} who={_quoted(who)}")
+        self._write(
+            f"edit object={_quoted(subject)} field={_quoted(field)} before={_quoted(before)} "
+            f"after={_quoted(after)} who={_quoted(who)}"
+        )
 
 
 def _may_show(field: str) -> bool:

@@ -14,7 +14,7 @@ from typing import Protocol
 
 class Treatment(Enum):
     PASS = "pass"  # bytes go on as they come
-    TAP = "tap"    # the request is copied while it passes
+    TAP = "tap"  # the request is copied while it passes
     HOLD = "hold"  # the request is kept until it has been edited or refused
 
 
@@ -24,7 +24,7 @@ class Plan:
 
     treatment: Treatment
     wants_answer: bool = False  # the answer's message is needed (ids for the cache and post hooks)
-    fail_closed: bool = False   # some hook server of this stage has policy Fail: what cannot be asked is refused
+    fail_closed: bool = False  # some hook server of this stage has policy Fail: what cannot be asked is refused
 
 
 PASS = Plan(Treatment.PASS)

@@ -29,9 +29,9 @@ from runtimeproxy.upgrade import LATE_MODULES, READY_TIMEOUT_S, Predecessor, Upg
 log = logging.getLogger("runtimeproxy.life")
 
 LOGGED = ("runtimeproxy", "koord")  # the packages whose messages --log-level governs
-SETTLE_S = 0.25        # from readiness to the late imports
+SETTLE_S = 0.25  # from readiness to the late imports
 BETWEEN_IMPORTS_S = 0.02
-HANG_GRACE_S = 5.0     # over the drain's own limit, before the kernel ends the process
+HANG_GRACE_S = 5.0  # over the drain's own limit, before the kernel ends the process
 
 
 class Relay(ListenerHost, Protocol):
@@ -74,8 +74,15 @@ class Life:
     """One run of the process. ``options`` is replaced at a reload."""
 
     def __init__(
-        self, process: Process, command_line: CommandLine, options: Options, *, relay: Relay, listeners: Listeners,
-        bypass: Bypass, attachments: Attachments,
+        self,
+        process: Process,
+        command_line: CommandLine,
+        options: Options,
+        *,
+        relay: Relay,
+        listeners: Listeners,
+        bypass: Bypass,
+        attachments: Attachments,
     ) -> None:
         self.options = options
         self.draining = False
@@ -97,8 +104,12 @@ class Life:
         self._handle_signals()
         self._listeners.serve()
         self._announce()
-        log.info("serving %s, runtime %s, hook files in %s",
-                 self.options.endpoint, self.options.backend, self.options.hook_directory)
+        log.info(
+            "serving %s, runtime %s, hook files in %s",
+            self.options.endpoint,
+            self.options.backend,
+            self.options.hook_directory,
+        )
         settling = self._loop.create_task(self._settle())
         ending = await self._ended()
         settling.cancel()
@@ -111,8 +122,11 @@ class Life:
 
     def _handle_signals(self) -> None:
         for number, handler in (
-            (signal.SIGTERM, self._stop.set), (signal.SIGINT, self._stop.set), (signal.SIGHUP, self._reload),
-            (signal.SIGUSR1, self._bypass.toggle), (signal.SIGUSR2, self._start_upgrade),
+            (signal.SIGTERM, self._stop.set),
+            (signal.SIGINT, self._stop.set),
+            (signal.SIGHUP, self._reload),
+            (signal.SIGUSR1, self._bypass.toggle),
+            (signal.SIGUSR2, self._start_upgrade),
         ):
             self._loop.add_signal_handler(number, handler)
 
@@ -226,8 +240,9 @@ class Life:
         preload()
         self._listeners.unwatch()
         try:
-            pid = await start_successor(self._process.command, self._process.environ, self._listeners.inherited(),
-                                        READY_TIMEOUT_S)
+            pid = await start_successor(
+                self._process.command, self._process.environ, self._listeners.inherited(), READY_TIMEOUT_S
+            )
         except UpgradeError as error:
             log.error("upgrade failed, this process goes on: %s", error)
             self._listeners.watch()

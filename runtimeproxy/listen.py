@@ -169,7 +169,11 @@ class Listeners:
     """
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, host: ListenerHost, notifier: Notifier, served: Sequence[Listener],
+        self,
+        loop: asyncio.AbstractEventLoop,
+        host: ListenerHost,
+        notifier: Notifier,
+        served: Sequence[Listener],
         backend: str,
     ) -> None:
         self._loop = loop

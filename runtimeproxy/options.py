@@ -18,8 +18,10 @@ import koord
 MODES = ("Containerd", "Docker")
 LOG_LEVELS = ("debug", "info", "warning", "error")
 
-_BOOLS = {**dict.fromkeys(("1", "t", "T", "true", "True", "TRUE"), True),
-          **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False)}
+_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "true", "True", "TRUE"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False),
+}
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _BYTES = re.compile(r"(\d+)(?:([KMG])i?B?)?")
@@ -76,7 +78,7 @@ def optional_path(text: str) -> str:
 
 
 def status_endpoint(text: str) -> str:
-    """"" (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
+    """ "" (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
     if text == "" or text.startswith(("/", "unix://")):
         return text and socket_path(text)
     host, _, port = text.rpartition(":")
@@ -101,8 +103,9 @@ def names(text: str) -> tuple[str, ...]:
 
 def flag(name: str, default: str, read: Callable[[str], Any], text: str, live: bool = False) -> Any:
     """A field of ``Options``; ``live`` flags take effect at a reload, others at the next start."""
-    return field(default=read(default), metadata={"flag": name, "read": read, "help": text, "shown": default,
-                                                  "live": live})
+    return field(
+        default=read(default), metadata={"flag": name, "read": read, "help": text, "shown": default, "live": live}
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,44 +113,73 @@ class Options:
     """What the process was asked to do. Units are in the names; an empty string or tuple means "none"."""
 
     endpoint: str = flag(
-        "koord-runtimeproxy-endpoint", "/var/run/koord-runtimeproxy/runtimeproxy.sock", socket_path,
-        "the socket that kubelet connects to; sockets handed over by systemd come first")
+        "koord-runtimeproxy-endpoint",
+        "/var/run/koord-runtimeproxy/runtimeproxy.sock",
+        socket_path,
+        "the socket that kubelet connects to; sockets handed over by systemd come first",
+    )
     backend: str = flag(
-        "remote-runtime-service-endpoint", "/var/run/containerd/containerd.sock", socket_path,
-        "the runtime's CRI socket, for the runtime and the image service")
+        "remote-runtime-service-endpoint",
+        "/var/run/containerd/containerd.sock",
+        socket_path,
+        "the runtime's CRI socket, for the runtime and the image service",
+    )
     mode: str = flag(
-        "backend-runtime-mode", "Containerd", one_of(MODES),
-        "Containerd: any CRI runtime; Docker: the backend is the CRI endpoint of cri-dockerd (never dockerd's own API)")
+        "backend-runtime-mode",
+        "Containerd",
+        one_of(MODES),
+        "Containerd: any CRI runtime; Docker: the backend is the CRI endpoint of cri-dockerd (never dockerd's own API)",
+    )
     skip_key: str = flag(
-        "runtime-hook-server-key", "runtimeproxy.koordinator.sh/skip-hookserver", str,
-        "label or annotation that exempts a pod from the hooks", live=True)
-    skip_value: str = flag(
-        "runtime-hook-server-val", "true", str, "the value of that label or annotation", live=True)
+        "runtime-hook-server-key",
+        "runtimeproxy.koordinator.sh/skip-hookserver",
+        str,
+        "label or annotation that exempts a pod from the hooks",
+        live=True,
+    )
+    skip_value: str = flag("runtime-hook-server-val", "true", str, "the value of that label or annotation", live=True)
     hook_directory: str = flag(
-        "hookserver-dir", "/etc/runtime/hookserver.d", optional_path, "directory of hook server files; empty: no hooks")
+        "hookserver-dir", "/etc/runtime/hookserver.d", optional_path, "directory of hook server files; empty: no hooks"
+    )
     hook_timeout_s: float = flag(
-        "hook-timeout", "3s", positive_duration_s,
-        "longest wait for a hook server; never more than half of the caller's deadline", live=True)
+        "hook-timeout",
+        "3s",
+        positive_duration_s,
+        "longest wait for a hook server; never more than half of the caller's deadline",
+        live=True,
+    )
     skip_namespaces: tuple[str, ...] = flag(
-        "skip-namespaces", "", names, "namespaces whose pods are exempt, separated by commas", live=True)
+        "skip-namespaces", "", names, "namespaces whose pods are exempt, separated by commas", live=True
+    )
     foreign_parents: bool = flag(
-        "allow-foreign-cgroup-parents", "false", boolean,
-        "let a hook server move a pod out of its own part of the cgroup tree", live=True)
+        "allow-foreign-cgroup-parents",
+        "false",
+        boolean,
+        "let a hook server move a pod out of its own part of the cgroup tree",
+        live=True,
+    )
     bypass: bool = flag(
-        "bypass", "false", boolean, "relay everything and edit nothing; SIGUSR1 switches it over", live=True)
-    bypass_file: str = flag(
-        "bypass-file", "", optional_path, "edit nothing for as long as this file exists")
+        "bypass", "false", boolean, "relay everything and edit nothing; SIGUSR1 switches it over", live=True
+    )
+    bypass_file: str = flag("bypass-file", "", optional_path, "edit nothing for as long as this file exists")
     held_budget_bytes: int = flag(
-        "held-bytes-budget", "128MiB", size_bytes, "most bytes of requests kept back; the rest goes on unedited")
+        "held-bytes-budget", "128MiB", size_bytes, "most bytes of requests kept back; the rest goes on unedited"
+    )
     backend_wait_s: float = flag(
-        "backend-wait", "10s", duration_s, "how long a new connection is held while the backend is missing")
+        "backend-wait", "10s", duration_s, "how long a new connection is held while the backend is missing"
+    )
     drain_timeout_s: float = flag(
-        "drain-timeout", "10m", duration_s, "how long calls in flight may last after a successor took over", live=True)
+        "drain-timeout", "10m", duration_s, "how long calls in flight may last after a successor took over", live=True
+    )
     stop_timeout_s: float = flag(
-        "stop-timeout", "10s", duration_s, "how long calls in flight may last after SIGTERM", live=True)
+        "stop-timeout", "10s", duration_s, "how long calls in flight may last after SIGTERM", live=True
+    )
     status_endpoint: str = flag(
-        "metrics-endpoint", "/run/koord/runtime-proxy-metrics.sock", status_endpoint,
-        "unix socket or loopback host:port of /metrics, /healthz, /readyz and /dump; empty: off")
+        "metrics-endpoint",
+        "/run/koord/runtime-proxy-metrics.sock",
+        status_endpoint,
+        "unix socket or loopback host:port of /metrics, /healthz, /readyz and /dump; empty: off",
+    )
     log_level: str = flag("log-level", "info", one_of(LOG_LEVELS), "debug, info, warning or error", live=True)
 
 
@@ -185,8 +217,11 @@ def load(command_line: CommandLine) -> Options:
 
 def fixed_changes(old: Options, new: Options) -> list[str]:
     """The flags that differ but take effect only at the next start."""
-    return [entry.metadata["flag"] for entry in fields(Options)
-            if not entry.metadata["live"] and getattr(old, entry.name) != getattr(new, entry.name)]
+    return [
+        entry.metadata["flag"]
+        for entry in fields(Options)
+        if not entry.metadata["live"] and getattr(old, entry.name) != getattr(new, entry.name)
+    ]
 
 
 def _read(where: str, text: str, entry: Field[Any]) -> Any:
@@ -232,9 +267,13 @@ class _Parser(argparse.ArgumentParser):
 
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(
-        prog="koord-runtime-proxy", allow_abbrev=False, add_help=False, argument_default=argparse.SUPPRESS,
+        prog="koord-runtime-proxy",
+        allow_abbrev=False,
+        add_help=False,
+        argument_default=argparse.SUPPRESS,
         usage="%(prog)s [--flag=value …]",
-        description="Relays CRI between kubelet and the container runtime and lets hook servers edit a few calls.")
+        description="Relays CRI between kubelet and the container runtime and lets hook servers edit a few calls.",
+    )
     parser.add_argument("--help", "-help", "-h", action="help", help="print this and exit")
     parser.add_argument("--version", "-version", action="store_true", help="print the version and exit")
     _add(parser, "config", "", "YAML file with the same names as keys; the command line wins", {})

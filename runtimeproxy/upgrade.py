@@ -30,7 +30,12 @@ READY_TIMEOUT_S = 60.0  # a start takes 0.1 s, and 12 s on emulated CPUs that ot
 _NOT_FOR_SUCCESSOR = ("WATCHDOG_PID",)  # names the old process; without it the watchdog applies to any
 
 LATE_MODULES = (
-    "koord.pb.cri.api_pb2", "koord.pb.hooks.api_pb2", "koord.service.inotify", "encodings.idna", "json", "linecache",
+    "koord.pb.cri.api_pb2",
+    "koord.pb.hooks.api_pb2",
+    "koord.service.inotify",
+    "encodings.idna",
+    "json",
+    "linecache",
     "traceback",
 )
 """What serving or draining may need after start. Its files may be replaced by the time a successor is asked for.
@@ -64,7 +69,7 @@ def own_command(executable: str, original: Sequence[str], arguments: Sequence[st
     A program file is executed by its own path: the file or link that is there by then names its interpreter and its
     version's directory. The interpreter that runs now may be the old version's, in an environment that will be removed.
     """
-    if list(original[-len(arguments):]) == list(arguments) and os.access(arguments[0], os.X_OK):
+    if list(original[-len(arguments) :]) == list(arguments) and os.access(arguments[0], os.X_OK):
         return list(arguments)
     return [executable, *original[1:]]
 
@@ -99,7 +104,10 @@ def preload(modules: Iterable[str] = LATE_MODULES) -> list[str]:
 
 
 async def start_successor(
-    command: Sequence[str], environ: Mapping[str, str], inherited: tuple[Inherited, ...], timeout_s: float,
+    command: Sequence[str],
+    environ: Mapping[str, str],
+    inherited: tuple[Inherited, ...],
+    timeout_s: float,
 ) -> int:
     """Start ``command`` with the descriptors and wait until it serves; returns its pid.
 

@@ -146,7 +146,7 @@ class Guest:
         self.channel.write(path, content.encode(), None, COMMAND_S)
 
     def wait(self, predicate: Callable[[], Result | None], what: str, timeout_s: float = COMMAND_S) -> Result:
-        """The first result of ``predicate`` that is neither None nor False.
+        """The first true result of ``predicate``.
 
         It asks the guest, which has few CPUs: what it takes there is left free before it asks again, too.
         """
@@ -154,7 +154,7 @@ class Guest:
         while True:
             began = time.monotonic()
             result = predicate()
-            if result is not None and result is not False:
+            if result:
                 return result
             now = time.monotonic()
             if now > end:

@@ -14,8 +14,24 @@ from collections.abc import Mapping
 from pathlib import Path
 
 APPLETS = (
-    "basename", "cat", "cp", "dirname", "env", "grep", "head", "id", "ls", "ln", "mkdir", "mv", "readlink", "rm",
-    "rmdir", "sha256sum", "sort", "touch",
+    "basename",
+    "cat",
+    "cp",
+    "dirname",
+    "env",
+    "grep",
+    "head",
+    "id",
+    "ls",
+    "ln",
+    "mkdir",
+    "mv",
+    "readlink",
+    "rm",
+    "rmdir",
+    "sha256sum",
+    "sort",
+    "touch",
 )
 RECORD = "var/lib/koord/install/record.jsonl"
 
@@ -71,8 +87,19 @@ class Machine:
 
     def __init__(self, root: Path, installed: Mapping[str, str] = INSTALLED) -> None:
         self.root = root
-        for directory in ("bin", "fake", "state", "tmp", "run/systemd/system", "var/lib/dpkg/updates", "etc", "dev",
-                          "var/lib/dpkg/info", "usr/bin", "usr/lib"):
+        for directory in (
+            "bin",
+            "fake",
+            "state",
+            "tmp",
+            "run/systemd/system",
+            "var/lib/dpkg/updates",
+            "etc",
+            "dev",
+            "var/lib/dpkg/info",
+            "usr/bin",
+            "usr/lib",
+        ):
             (root / directory).mkdir(parents=True)
         (root / "dev/null").touch()
         _copy_program(Path("/bin/dash"), root)
@@ -119,13 +146,25 @@ class Machine:
         script = f'echo $$ >"{self.root}/state/dpkg-pid"; exec dpkg "$@"'
         return subprocess.run(
             ["sh", "-c", script, "sh", f"--root={self.root}", "--force-unsafe-io", *map(str, arguments)],
-            env=self.environ(), stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False, timeout=60,
+            env=self.environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
         )
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a program inside."""
-        return subprocess.run(["chroot", str(self.root), *argv], env=self.environ(), stdin=subprocess.DEVNULL,
-                              capture_output=True, text=True, check=False, timeout=60)
+        return subprocess.run(
+            ["chroot", str(self.root), *argv],
+            env=self.environ(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=60,
+        )
 
     def status(self) -> str:
         """The package's state as dpkg has it; "" if it knows no such package."""

@@ -18,7 +18,7 @@ from release import apt, bundle, deb
 from release.run import run
 
 PYTHON_PACKAGES = ("libpython3.11-minimal", "python3.11")
-DEBIAN, FEDORA = "ID=debian\nVERSION_ID=\"12\"\n", "ID=fedora\nVERSION_ID=43\n"
+DEBIAN, FEDORA = 'ID=debian\nVERSION_ID="12"\n', "ID=fedora\nVERSION_ID=43\n"
 
 PYTHON_3_12 = """\
 #!/bin/sh
@@ -46,7 +46,8 @@ echo glibc {version}
 def _debian_package(name: str, version: str, scratch: Path, output: Path) -> None:
     (scratch / "DEBIAN").mkdir()
     (scratch / "DEBIAN/control").write_text(
-        f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: x <x@x.invalid>\nDescription: {name}\n")
+        f"Package: {name}\nVersion: {version}\nArchitecture: amd64\nMaintainer: x <x@x.invalid>\nDescription: {name}\n"
+    )
     if name == "python3.11":
         (scratch / "usr/bin").mkdir(parents=True)
         (scratch / "usr/bin/python3.11").write_text("#!/bin/sh\n")
@@ -182,7 +183,10 @@ def test_dry_run_on_debian_says_what_it_would_do(bare: Machine) -> None:
     done = install(bare, "--dry-run")
     assert done.returncode == 0, done.stderr
     assert [line.rpartition("/")[2] for line in done.stdout.splitlines()] == [
-        "libpython3.11-minimal_3.11.2-6_amd64.deb", "python3.11_3.11.2-6_amd64.deb", "koord_1.0_amd64.deb"]
+        "libpython3.11-minimal_3.11.2-6_amd64.deb",
+        "python3.11_3.11.2-6_amd64.deb",
+        "koord_1.0_amd64.deb",
+    ]
     assert (bare.log(), bare.files()) == ([], before)
 
 
@@ -239,8 +243,10 @@ def test_a_newer_bundle_upgrades_a_debian(bare: Machine, made_bundle: Callable[[
     shutil.copytree(made_bundle("2.0"), bare.root / "bundle")
     assert install(bare).returncode == 0
     assert bare.log() == [
-        "systemctl daemon-reload", "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service",
-        "systemctl try-restart koord-qosd.service"]
+        "systemctl daemon-reload",
+        "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service",
+        "systemctl try-restart koord-qosd.service",
+    ]
 
 
 def test_elsewhere_it_makes_an_environment(elsewhere: Machine) -> None:
@@ -287,7 +293,9 @@ def test_elsewhere_a_newer_bundle_upgrades(elsewhere: Machine, made_bundle: Call
     assert done.returncode == 0, done.stderr
     assert elsewhere.log() == [
         "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service",
-        "systemctl try-restart koord-qosd.service", "koordctl install --yes (without files)"]
+        "systemctl try-restart koord-qosd.service",
+        "koordctl install --yes (without files)",
+    ]
     assert sorted(path.name for path in (elsewhere.root / "opt/koord").iterdir()) == ["2.0", "current"]
 
 
@@ -302,8 +310,11 @@ def test_the_archive_is_the_same_every_time_and_what_its_sums_say(directory: Pat
     assert {member.mode for member in members} == {0o644, 0o755}
     lines = (tmp_path / name / bundle.SUMS).read_text().splitlines()
     sums = {path: value for value, path in (line.split() for line in lines)}
-    found = {str(path.relative_to(tmp_path / name)): hashlib.sha256(path.read_bytes()).hexdigest()
-             for path in (tmp_path / name).rglob("*") if path.is_file()}
+    found = {
+        str(path.relative_to(tmp_path / name)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in (tmp_path / name).rglob("*")
+        if path.is_file()
+    }
     assert sums == {path: value for path, value in found.items() if path != bundle.SUMS}
 
 

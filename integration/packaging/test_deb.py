@@ -90,8 +90,14 @@ def test_programs_run_isolated_and_leave_nothing(tree: Path, tmp_path: Path, pro
     before = {path: path.stat().st_mtime_ns for path in tree.rglob("*")}
     for name in ("click", "koord", "json"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('loaded')\n")
-    done = subprocess.run([tree / "usr/bin" / program, "--help"], capture_output=True, text=True, check=False,
-                          env={"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]}, cwd=tmp_path)
+    done = subprocess.run(
+        [tree / "usr/bin" / program, "--help"],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={"PYTHONPATH": str(tmp_path), "PATH": os.environ["PATH"]},
+        cwd=tmp_path,
+    )
     assert done.returncode == 0, done.stderr
     assert done.stdout.lower().startswith(f"usage: {program}")
     assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before

@@ -64,9 +64,14 @@ def page(path: Path, name: str) -> str:
 def test_the_files_of_a_running_proxy_may_go(root: Path, wheel: Wheel, manager: Manager, tmp_path: Path) -> None:
     program, config = root / "usr/bin/koord-runtime-proxy", tmp_path / "config.yaml"
     config.write_text("bypass: false\n")
-    argv = [str(program), f"--koord-runtimeproxy-endpoint={tmp_path}/proxy.sock", f"--config={config}",
-            f"--remote-runtime-service-endpoint={tmp_path}/none.sock", f"--hookserver-dir={tmp_path}/hooks",
-            f"--metrics-endpoint={tmp_path}/status.sock"]
+    argv = [
+        str(program),
+        f"--koord-runtimeproxy-endpoint={tmp_path}/proxy.sock",
+        f"--config={config}",
+        f"--remote-runtime-service-endpoint={tmp_path}/none.sock",
+        f"--hookserver-dir={tmp_path}/hooks",
+        f"--metrics-endpoint={tmp_path}/status.sock",
+    ]
     with (tmp_path / "log").open("w") as log:
         old = subprocess.Popen(argv, stderr=log, env={"PATH": os.environ["PATH"], "NOTIFY_SOCKET": str(manager.path)})
     new = 0

@@ -15,7 +15,8 @@ RELOAD = "systemctl daemon-reload"
 HAND_OVER = "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service"
 RESTART_QOSD = "systemctl try-restart koord-qosd.service"
 RESCUE = [
-    RELOAD, "systemctl try-restart kubelet.service",
+    RELOAD,
+    "systemctl try-restart kubelet.service",
     "systemctl stop koord-qosd.service koord-runtime-proxy.socket koord-runtime-proxy.service",
 ]
 
@@ -106,8 +107,13 @@ def test_installed_again_after_a_removal_it_wires_again(wired: Machine, tiny_pac
 def test_purge_leaves_nothing(machine: Machine, tiny_package: Package) -> None:
     before = machine.files()
     machine.dpkg("--install", tiny_package("1.0"))
-    for path in ("etc/koord/rules.yaml", "etc/runtime/hookserver.d/koord-qosd.json", "var/lib/koord/journal.db",
-                 "run/koord/qosd.sock", "run/koord-runtimeproxy/runtimeproxy.sock"):
+    for path in (
+        "etc/koord/rules.yaml",
+        "etc/runtime/hookserver.d/koord-qosd.json",
+        "var/lib/koord/journal.db",
+        "run/koord/qosd.sock",
+        "run/koord-runtimeproxy/runtimeproxy.sock",
+    ):
         (machine.root / path).parent.mkdir(parents=True, exist_ok=True)
         (machine.root / path).touch()
     assert machine.dpkg("--purge", "koord").returncode == 0
@@ -177,8 +183,12 @@ def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
 ) -> None:
     """The one case in which dpkg asks no prerm."""
     etc = wired.root / "etc/systemd/system"
-    for path in ("kubelet.service.d/90-koord.conf", "sockets.target.wants/koord-runtime-proxy.socket",
-                 "sockets.target.wants/other.socket", "koord-qosd.service.d/50-koord-node.conf"):
+    for path in (
+        "kubelet.service.d/90-koord.conf",
+        "sockets.target.wants/koord-runtime-proxy.socket",
+        "sockets.target.wants/other.socket",
+        "koord-qosd.service.d/50-koord-node.conf",
+    ):
         (etc / path).parent.mkdir(parents=True, exist_ok=True)
         (etc / path).touch()
     wired.dpkg("--unpack", tiny_package("2.0"))
@@ -187,5 +197,6 @@ def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
     assert "removed in the middle of an upgrade" in done.stderr
     assert wired.log() == [*RESCUE, RELOAD]
     assert [str(path.relative_to(etc)) for path in etc.rglob("*") if path.is_file()] == [
-        "sockets.target.wants/other.socket"]
+        "sockets.target.wants/other.socket"
+    ]
     assert not wired.has(RECORD)

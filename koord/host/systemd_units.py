@@ -113,7 +113,10 @@ class Units:
             return self._writer.look(target)
         path = self._writer.tree.path(target)
         text = None if path is None else read_text(path)
-        return None if text is None else Found(str(path), 0, row(target.name).parse(text, self._writer.version))
+        if path is None or text is None:
+            return None
+        text = self._writer.as_made(target, path, text)
+        return Found(str(path), 0, row(target.name).parse(text, self._writer.version))
 
     def _note(self, part: _Part) -> bool:
         """Note what is about to be made of it; False, with the reason in ``part``, if that cannot be noted."""

@@ -32,6 +32,7 @@ from koord.host.files import Target, Value
 from koord.host.placement import Placed
 from koord.host.weights import Weights
 from koord.host.writer import Found
+from koord.model.cfs import PERIOD_US
 
 FORMAT = 1
 TASKS = "resctrl.tasks"
@@ -65,6 +66,7 @@ class _Header(msgspec.Struct, frozen=True):
     format: int
     boot_id: str
     weights: Weights | None = None
+    cfs_period_us: int = PERIOD_US
 
 
 class _Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
@@ -103,6 +105,7 @@ class UndoRecord:
 
     ``problems`` are lines about what could not be understood on opening. What speaks for a path that no longer exists
     is dropped then. ``weights``: the mapping by which the shares in it stand for ``cpu.weight`` (v2); None = not told.
+    ``cfs_period_us``: the period that the CFS quotas in it are of.
     """
 
     def __init__(self, file: Path, boot_id: str, page_bytes: int = mmap.PAGESIZE) -> None:
@@ -116,6 +119,7 @@ class UndoRecord:
         self.asked_changes = 0
         """How often what is asked for changed since the opening: who saw it at the same number saw all."""
         self.weights: Weights | None = None
+        self.cfs_period_us = PERIOD_US
         self._lines = 0
         self._size = 0
         self._append_fd = -1
@@ -245,11 +249,11 @@ class UndoRecord:
         if path in self._drop_ins:
             self._note(_Removed(path))
 
-    def spell(self, weights: Weights) -> None:
-        """Note by which mapping shares are read and written from now on, for whoever puts them back."""
-        if weights is not self.weights:
+    def spell(self, weights: Weights | None, cfs_period_us: int) -> None:
+        """Note how shares and quotas are read and written from now on, for whoever puts them back."""
+        if (weights, cfs_period_us) != (self.weights, self.cfs_period_us):
             with self._lock, _errors(self._file):
-                self.weights = weights
+                self.weights, self.cfs_period_us = weights, cfs_period_us
                 self._rewrite()
 
     def close(self) -> None:
@@ -283,7 +287,7 @@ class UndoRecord:
         if known.format != FORMAT:
             self._set_aside(f"format {known.format} is not {FORMAT}")
         elif known.boot_id == self._boot_id:
-            self.weights = known.weights
+            self.weights, self.cfs_period_us = known.weights, known.cfs_period_us
             self._replay(lines)
 
     def _set_aside(self, why: str) -> None:
@@ -352,7 +356,7 @@ class UndoRecord:
 
     def _rewrite(self) -> None:
         """Put a file of only the live entries in the place of the old one."""
-        header = _Header(FORMAT, self._boot_id, self.weights)
+        header = _Header(FORMAT, self._boot_id, self.weights, self.cfs_period_us)
         live = (event for known in self._known() for event in known.values())
         lines = [msgspec.json.encode(one) for one in (header, *live)]
         content = b"".join(line + b"\n" for line in lines)

@@ -16,13 +16,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import TypeGuard
 
 from koord.host import files, resctrl
 from koord.host.cgroup import GONE, ReadError, Tree
 from koord.host.files import Target, Value, ValueRefused
 from koord.host.weights import Weights
+from koord.model import cfs
 
 _READ_BYTES = 1 << 16
+_BANDWIDTH = ("cpu_quota", "cpu_period")
 _CPUSET_RULES = {
     errno.EACCES: "v1: must lie within the parent's set",
     errno.EBUSY: "v1: must hold every child's set",
@@ -91,10 +94,15 @@ class Found:
 
 
 class Writer:
-    """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``."""
+    """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``.
 
-    def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR) -> None:
-        self.tree, self.weights = tree, weights
+    ``cfs_period_us``: the CFS period with which this node's groups are made, kubelet's. Of a group whose period and
+    quota the kernel has doubled since, both are read, and the quota written, as of this period: otherwise a quota
+    would be another share of a CPU than meant. 0: every group is taken as it is.
+    """
+
+    def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR, cfs_period_us: int = 0) -> None:
+        self.tree, self.weights, self.cfs_period_us = tree, weights, cfs_period_us
 
     @property
     def version(self) -> int:
@@ -119,6 +127,7 @@ class Writer:
             return None
         text, inode = content
         row = files.row(target.name)
+        text = self.as_made(target, path, text)
         if row.system is not None and row.system[0] == "proc":
             inode = _start_time(path.parent) if row.qualifier else 0
         return Found(str(path), inode, row.parse(text, self.version, self.weights))
@@ -131,8 +140,9 @@ class Writer:
     def write(self, target: Target, value: Value) -> None:
         """Write ``value`` in the kernel's spelling. Raises ValueRefused before, or WriteError from, the one write."""
         row = files.row(target.name)
-        text = row.format(value, self.version, self.weights)
         path = self.path(target)
+        stretched = value * self._stretch(path) if path is not None and _is_limit(target, value) else value
+        text = row.format(stretched, self.version, self.weights)
         if path is None:
             raise Unsupported(errno.ENOENT, f"{target.group}/{target.name}", text, f"no such file on v{self.version}")
         try:
@@ -141,6 +151,19 @@ class Writer:
             number = error.errno or errno.EIO
             rule = RULES.get(row.name, {}).get(number, "")
             raise _kind(number, path)(number, str(path), text, rule) from error
+
+    def as_made(self, target: Target, path: Path, text: str) -> str:
+        """``text`` of the file ``path``, as it would be if the kernel had not stretched the group's CFS period."""
+        factor = self._stretch(path) if target.name in _BANDWIDTH else 1
+        return text if factor == 1 else " ".join(_shortened(word, factor) for word in text.split())
+
+    def _stretch(self, path: Path) -> int:
+        """By how much the kernel has stretched period and quota of the group of ``path``."""
+        if not self.cfs_period_us:
+            return 1
+        content = _read(path if path.name == "cpu.max" else path.with_name("cpu.cfs_period_us"))
+        words = [] if content is None else content[0].split()
+        return cfs.stretch(int(words[-1]), self.cfs_period_us) if words and words[-1].isdigit() else 1
 
     def move_task(self, group: str, task: int) -> bool:
         """Put the thread ``task`` into resctrl group ``group`` ("" = the root group); False if it has ended.
@@ -174,6 +197,16 @@ class Writer:
         effective = self.tree.path(above)
         content = None if effective is None else _read(effective)
         return value if content is None else files.row(target.name).parse(content[0], self.version)
+
+
+def _is_limit(target: Target, value: Value) -> TypeGuard[int]:
+    """Is it a quota that says how much?"""
+    return target.name == "cpu_quota" and isinstance(value, int) and value > 0
+
+
+def _shortened(word: str, factor: int) -> str:
+    """A number of cpu.max or one of v1's files; no limit stays none."""
+    return str(int(word) // factor) if word.isdigit() else word
 
 
 def _kind(number: int, path: Path) -> type[WriteError]:

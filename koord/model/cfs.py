@@ -14,6 +14,7 @@ from fractions import Fraction
 from koord.model.quantity import MilliCPU
 
 PERIOD_US = 100_000
+MAX_PERIOD_US = 1_000_000
 MIN_QUOTA_US = 1_000
 UNLIMITED = -1
 MIN_SHARES = 2
@@ -37,6 +38,18 @@ def quota_us(limit: MilliCPU | None, period_us: int = PERIOD_US) -> int:
     if limit is None or limit <= 0:
         return UNLIMITED
     return max(MIN_QUOTA_US, limit * period_us // 1000)
+
+
+def stretch(period_us: int, made_with_us: int) -> int:
+    """By how much the kernel has stretched a group that was made with a period of ``made_with_us``: 1, 2, 4, 8...
+
+    Where the timer of a group comes late again and again, the kernel doubles period, quota and burst together, as long
+    as the period stays below a second (``sched_cfs_period_timer``); the CPU that the group may use stays the same.
+    Any other period was set by somebody: 1.
+    """
+    factor, power = divmod(period_us, made_with_us)
+    doubled = factor > 0 and not power and factor & (factor - 1) == 0
+    return factor if doubled and period_us < MAX_PERIOD_US else 1
 
 
 def normalize_quota_us(quota: int, ratio: Fraction) -> int:

@@ -120,7 +120,7 @@ class DirectoryWatch:
         self._directory = os.path.abspath(directory)
         self._changed = changed
         self._retry: asyncio.TimerHandle | None = None
-        self._target_wd = -1        # the directory; -1 while it does not exist
+        self._target_wd = -1  # the directory; -1 while it does not exist
         self._above_wds: set[int] = set()  # its parent; or the nearest ancestors that exist
         self._inotify = Inotify()
         try:

@@ -24,8 +24,15 @@ MAX_CLIENTS = 16
 MAX_HEAD_BYTES = 8192
 TIMEOUT_S = 5.0
 SOCKET_MODE = 0o660
-_REASONS = {200: "OK", 400: "Bad Request", 401: "Unauthorized", 404: "Not Found", 405: "Method Not Allowed",
-            500: "Internal Server Error", 503: "Service Unavailable"}
+_REASONS = {
+    200: "OK",
+    400: "Bad Request",
+    401: "Unauthorized",
+    404: "Not Found",
+    405: "Method Not Allowed",
+    500: "Internal Server Error",
+    503: "Service Unavailable",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +144,8 @@ def _header(head: bytes, name: bytes) -> bytes:
 
 
 def _encoded(page: Page) -> bytes:
-    head = (f"HTTP/1.0 {page.status} {_REASONS.get(page.status, '')}\r\nContent-Type: {page.media_type}\r\n"
-            f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n")
+    head = (
+        f"HTTP/1.0 {page.status} {_REASONS.get(page.status, '')}\r\nContent-Type: {page.media_type}\r\n"
+        f"Content-Length: {len(page.body)}\r\nConnection: close\r\n\r\n"
+    )
     return head.encode() + page.body

@@ -78,5 +78,5 @@ def _pod(sources: Sources, snapshot: NodeSnapshot, pod: PodView, composed: _ByGr
     for shown, container in zip(message.containers, containers, strict=True):
         asked_of = pod.context.at(context.Stage.CREATE, container.asked, container.name, container.annotations)
         wishes = {**values.wishes_of(engine.decide(asked_of, snapshot.rules)), **composed.get(container.group, {})}
-        shown.values.extend(values.compare(sources.tree, container.group, wishes, page_bytes, sources.weights()))
+        shown.values.extend(values.compare(sources.writer, container.group, wishes, page_bytes))
     return message

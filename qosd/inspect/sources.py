@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from koord.host.asked import Given
-from koord.host.cgroup import Tree
 from koord.host.files import Target
-from koord.host.weights import Weights
+from koord.host.writer import Writer
 from qosd.act.composition import Composed
 from qosd.act.holding import Holding
 from qosd.act.journal import Entry
@@ -122,8 +121,8 @@ class About:
 class Sources:
     """What the daemon wires. Functions are asked at each call."""
 
-    tree: Tree
-    weights: Callable[[], Weights]
+    writer: Writer
+    """Asked only how files are spelled; nothing is written."""
     metrics: Sequence[MetricRow]
     store: Series
     actuator: Actuator

@@ -13,7 +13,7 @@ from koord.host import cgroup
 from koord.host.cgroup import Tree
 from koord.host.files import ROWS, KernelFile, Target
 from koord.host.values import normalise
-from koord.host.weights import Weights
+from koord.host.writer import Writer
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.hooks.edits import Edits, Field
 
@@ -34,23 +34,20 @@ def wishes_of(edits: Edits) -> dict[str, Wish]:
     return {edit.name: Wish(str(edit.value), f"{edit.hook}: {edit.why}") for edit in kept}
 
 
-def compare(
-    tree: Tree, group: str, wishes: Mapping[str, Wish], page_bytes: int, weights: Weights
-) -> list[inspect.Value]:
+def compare(writer: Writer, group: str, wishes: Mapping[str, Wish], page_bytes: int) -> list[inspect.Value]:
     """The values of cgroup ``group`` ("" = unknown): the common ones, and whatever else is wished."""
     named = {name.partition("@")[0] for name in wishes}
     shown = [row for row in ROWS.values() if row.name in _ALWAYS or row.name in named]
-    return [_value(tree, row, group, wishes.get(row.name), page_bytes, weights) for row in shown]
+    return [_value(writer, row, group, wishes.get(row.name), page_bytes) for row in shown]
 
 
-def _value(
-    tree: Tree, row: KernelFile, group: str, wish: Wish | None, page_bytes: int, weights: Weights
-) -> inspect.Value:
+def _value(writer: Writer, row: KernelFile, group: str, wish: Wish | None, page_bytes: int) -> inspect.Value:
     value = inspect.Value(field=row.name, unit=row.unit)
     if wish is not None:
         value.desired = normalise(row, 1, wish.text, None, 1) if row.name.startswith("cpuset_") else wish.text
         value.why = wish.why
-    file = tree.path(Target(group, row.name)) if group else None
+    target, tree = Target(group, row.name), writer.tree
+    file = tree.path(target) if group else None
     if file is None:
         return value
     value.file = str(file)
@@ -63,7 +60,8 @@ def _value(
         value.raw = text
         desired = None if wish is None else wish.text
         parents = desired == "" and _is_parents(tree, row, group, text)
-        value.actual = "" if parents else normalise(row, tree.version, text, desired, page_bytes, weights)
+        text = writer.as_made(target, file, text)
+        value.actual = "" if parents else normalise(row, tree.version, text, desired, page_bytes, writer.weights)
     return value
 
 

@@ -20,7 +20,11 @@ from runtimeproxy.wire.protowire import MalformedMessage
 M = TypeVar("M", bound=Message)
 
 _FIELDS_OF_POD: Sequence[Literal["pod_meta", "pod_resources", "pod_annotations", "pod_labels", "pod_cgroup_parent"]] = (
-    "pod_meta", "pod_resources", "pod_annotations", "pod_labels", "pod_cgroup_parent",
+    "pod_meta",
+    "pod_resources",
+    "pod_annotations",
+    "pod_labels",
+    "pod_cgroup_parent",
 )
 
 
@@ -50,8 +54,13 @@ def add_pod(request: hooks.ContainerResourceHookRequest, pod: hooks.PodSandboxHo
 
 def pod_entry(request: hooks.PodSandboxHookRequest, *, rebuilt: bool = False, complete: bool = True) -> PodEntry:
     """The cache entry of a pod that the runtime has as ``request`` says."""
-    return PodEntry(request.pod_meta.uid, request.pod_meta.namespace, request.SerializeToString(),
-                    rebuilt=rebuilt, complete=complete)
+    return PodEntry(
+        request.pod_meta.uid,
+        request.pod_meta.namespace,
+        request.SerializeToString(),
+        rebuilt=rebuilt,
+        complete=complete,
+    )
 
 
 def container_entry(pod_id: str, container_id: str, request: hooks.ContainerResourceHookRequest) -> ContainerEntry:

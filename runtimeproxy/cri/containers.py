@@ -86,8 +86,11 @@ class Containers:
             self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod, sandbox.request))
         if container_id:
             of_pod = Slot(CGROUP_PARENT)
-            made = patch.apply(with_id(container, container_id), CONTAINER.request,
-                               {slot: value for slot, value in edits.items() if slot != of_pod})
+            made = patch.apply(
+                with_id(container, container_id),
+                CONTAINER.request,
+                {slot: value for slot, value in edits.items() if slot != of_pod},
+            )
             store.put_container(container_id, ContainerEntry(pod_id, made))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
@@ -151,8 +154,9 @@ class Containers:
 
         return commit
 
-    async def _known(self, service: str, container_id: str,
-                     timeout_s: float) -> hooks.ContainerResourceHookRequest | None:
+    async def _known(
+        self, service: str, container_id: str, timeout_s: float
+    ) -> hooks.ContainerResourceHookRequest | None:
         """The container with its pod; None if nobody knows it or it is left alone. Raises RebuildFailed."""
         store = self._world.store
         entry = store.container(container_id)
@@ -162,8 +166,9 @@ class Containers:
                 store.put_container(container_id, entry)
         return None if entry is None else await self._with_pod(service, entry, timeout_s)
 
-    async def _with_pod(self, service: str, entry: ContainerEntry,
-                        timeout_s: float) -> hooks.ContainerResourceHookRequest | None:
+    async def _with_pod(
+        self, service: str, entry: ContainerEntry, timeout_s: float
+    ) -> hooks.ContainerResourceHookRequest | None:
         container = decode(hooks.ContainerResourceHookRequest, entry.request)
         sandbox = await self._sandboxes.entry(service, entry.pod_id, timeout_s)
         if sandbox is not None:

@@ -23,16 +23,22 @@ def dump_store(store: Store) -> dict[str, object]:
 def _pod(entry: PodEntry) -> dict[str, object]:
     pod = decode(hooks.PodSandboxHookRequest, entry.request)
     return {
-        "namespace": entry.namespace, "name": pod.pod_meta.name, "uid": entry.uid,
-        "fields": _shown(read(entry.request, POD.asked)), "edited": _shown(entry.edits),
+        "namespace": entry.namespace,
+        "name": pod.pod_meta.name,
+        "uid": entry.uid,
+        "fields": _shown(read(entry.request, POD.asked)),
+        "edited": _shown(entry.edits),
         "readFromRuntime": entry.rebuilt,
     }
 
 
 def _container(entry: ContainerEntry) -> dict[str, object]:
     container = decode(hooks.ContainerResourceHookRequest, entry.request)
-    return {"pod": entry.pod_id, "name": container.container_meta.name,
-            "fields": _shown(read(entry.request, CONTAINER.asked))}
+    return {
+        "pod": entry.pod_id,
+        "name": container.container_meta.name,
+        "fields": _shown(read(entry.request, CONTAINER.asked)),
+    }
 
 
 def _shown(state: Edits) -> Mapping[str, str]:

@@ -85,8 +85,11 @@ class Exemptions:
 
 def workload_labels(labels: Mapping[str, str]) -> dict[str, str]:
     """The labels that all pods of one workload share."""
-    return {key: value for key, value in labels.items()
-            if key not in GENERATION_LABELS and not key.startswith(KUBELET_PREFIX)}
+    return {
+        key: value
+        for key, value in labels.items()
+        if key not in GENERATION_LABELS and not key.startswith(KUBELET_PREFIX)
+    }
 
 
 def _same_workload(own: _OwnPod, pod: PodTraits) -> bool:

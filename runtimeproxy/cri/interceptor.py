@@ -39,8 +39,18 @@ class CriInterceptor:
     """``connect`` makes unary callers of socket paths, ``runtime_path`` is the runtime's socket, ``clock`` monotonic
     seconds as in ``Call.started``, ``proc`` the root of procfs; ``later`` takes work that no request waits for."""
 
-    def __init__(self, options: HookOptions, connect: Connect, runtime_path: str, *, audit: Audit, metrics: Metrics,
-                 clock: Callable[[], float] = time.monotonic, proc: str = "/proc", later: Later = _now) -> None:
+    def __init__(
+        self,
+        options: HookOptions,
+        connect: Connect,
+        runtime_path: str,
+        *,
+        audit: Audit,
+        metrics: Metrics,
+        clock: Callable[[], float] = time.monotonic,
+        proc: str = "/proc",
+        later: Later = _now,
+    ) -> None:
         self._connect = connect
         self._runtime_path = runtime_path
         self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock, later)
@@ -109,9 +119,15 @@ class CriInterceptor:
     def dump(self) -> dict[str, object]:
         """Servers and cache as JSON values, without environment values and foreign annotations."""
         servers: list[object] = [
-            {"file": server.spec.file, "endpoint": server.spec.endpoint, "policy": server.spec.policy.value,
-             "stages": sorted(server.spec.stages), "timeoutSeconds": server.timeout_s}
-            for server in self._world.servers]
+            {
+                "file": server.spec.file,
+                "endpoint": server.spec.endpoint,
+                "policy": server.spec.policy.value,
+                "stages": sorted(server.spec.stages),
+                "timeoutSeconds": server.timeout_s,
+            }
+            for server in self._world.servers
+        ]
         cache = {} if self._engine is None else self._engine.dump()
         return {"servers": servers, **cache}
 
@@ -158,8 +174,14 @@ class CriInterceptor:
     def _server(self, loaded: Loaded) -> HookServer:
         spec = loaded.spec
         options = self._world.options
-        return HookServer(spec, self._connect(spec.endpoint), default_timeout_s=options.hook_timeout_s,
-                          version=options.version, metrics=self._world.metrics, clock=self._world.clock)
+        return HookServer(
+            spec,
+            self._connect(spec.endpoint),
+            default_timeout_s=options.hook_timeout_s,
+            version=options.version,
+            metrics=self._world.metrics,
+            clock=self._world.clock,
+        )
 
     def _retire(self, server: HookServer) -> None:
         """Close a server that is no longer used, once those who are asking it have their answer."""

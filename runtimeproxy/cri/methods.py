@@ -37,17 +37,20 @@ class Method:
     answer: bool = False
 
 
-METHODS = {method.name: method for method in (
-    Method(RUN_POD, pre=Stage.PRE_RUN_POD, answer=True),
-    Method(STOP_POD, post=Stage.POST_STOP_POD),
-    Method(REMOVE_POD, pre=Stage.PRE_REMOVE_POD),
-    Method(UPDATE_POD, pre=Stage.PRE_UPDATE_POD),
-    Method(CREATE, pre=Stage.PRE_CREATE, answer=True),
-    Method(START, pre=Stage.PRE_START, post=Stage.POST_START, tapped=False),
-    Method(STOP, post=Stage.POST_STOP),
-    Method(REMOVE, post=Stage.POST_REMOVE),
-    Method(UPDATE, pre=Stage.PRE_UPDATE),
-)}
+METHODS = {
+    method.name: method
+    for method in (
+        Method(RUN_POD, pre=Stage.PRE_RUN_POD, answer=True),
+        Method(STOP_POD, post=Stage.POST_STOP_POD),
+        Method(REMOVE_POD, pre=Stage.PRE_REMOVE_POD),
+        Method(UPDATE_POD, pre=Stage.PRE_UPDATE_POD),
+        Method(CREATE, pre=Stage.PRE_CREATE, answer=True),
+        Method(START, pre=Stage.PRE_START, post=Stage.POST_START, tapped=False),
+        Method(STOP, post=Stage.POST_STOP),
+        Method(REMOVE, post=Stage.POST_REMOVE),
+        Method(UPDATE, pre=Stage.PRE_UPDATE),
+    )
+}
 
 
 def split(path: str) -> tuple[str, Method]:

@@ -49,8 +49,10 @@ class Rebuilder:
     async def sandboxes(self, service: str) -> list[tuple[str, PodEntry]]:
         """Id and entry (without cgroup parent) of every sandbox. Raises RebuildFailed."""
         answer = await self._call(service + "ListPodSandbox", b"", LIST_TIMEOUT_S)
-        return [(item.id, pod_entry(_pod(item), rebuilt=True, complete=False))
-                for item in self._read(cri.ListPodSandboxResponse, answer).items]
+        return [
+            (item.id, pod_entry(_pod(item), rebuilt=True, complete=False))
+            for item in self._read(cri.ListPodSandboxResponse, answer).items
+        ]
 
     async def pod(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
         """The sandbox as the runtime has it; raises RebuildFailed."""
@@ -136,7 +138,8 @@ class Rebuilder:
 
 def _pod(item: cri.PodSandbox | cri.PodSandboxStatus) -> hooks.PodSandboxHookRequest:
     request = hooks.PodSandboxHookRequest(
-        runtime_handler=item.runtime_handler, labels=item.labels, annotations=item.annotations)
+        runtime_handler=item.runtime_handler, labels=item.labels, annotations=item.annotations
+    )
     convert(item.metadata, request.pod_meta)
     return request
 
@@ -145,7 +148,9 @@ def _container(status: cri.ContainerStatus, info: Mapping[str, Any]) -> hooks.Co
     """The runtime's spec is what updates change, so it comes first; then the status; then the configuration."""
     request = hooks.ContainerResourceHookRequest(
         container_meta=hooks.ContainerMetadata(name=status.metadata.name, attempt=status.metadata.attempt),
-        container_annotations=status.annotations, container_envs=dict(_envs(info)))
+        container_annotations=status.annotations,
+        container_envs=dict(_envs(info)),
+    )
     spec = mapping(info, "runtimeSpec")
     if mapping(mapping(spec, "linux"), "resources"):
         oci_resources(spec, request.container_resources)

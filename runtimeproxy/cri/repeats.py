@@ -39,8 +39,11 @@ def repeats(message: bytes, has_config: bool, entry: PodEntry | None) -> tuple[E
 def _differing(runtime: bytes, sent: Edits) -> Edits:
     """What the runtime's copy has that kubelet does not send."""
     held = read(runtime, POD.asked, SANDBOX_OF_CREATE)
-    return {slot: value for slot, value in held.items()
-            if slot.field != ANNOTATIONS or (slot not in sent and not slot.key.startswith(KUBELET_PREFIX))}
+    return {
+        slot: value
+        for slot, value in held.items()
+        if slot.field != ANNOTATIONS or (slot not in sent and not slot.key.startswith(KUBELET_PREFIX))
+    }
 
 
 def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> Pod:

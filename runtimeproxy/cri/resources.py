@@ -28,5 +28,8 @@ def meaningful(edits: Edits, update: Any) -> Edits:
     carries: there "" withdraws what kubelet asked for and leaves what the container has.
     """
     carried = flatten_resources(update)
-    return {slot: value for slot, value in edits.items()
-            if value or slot.field not in RESOURCE_SCALARS or (slot.field in CPUSETS and carried.get(slot))}
+    return {
+        slot: value
+        for slot, value in edits.items()
+        if value or slot.field not in RESOURCE_SCALARS or (slot.field in CPUSETS and carried.get(slot))
+    }

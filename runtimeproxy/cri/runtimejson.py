@@ -13,9 +13,13 @@ from runtimeproxy.hooks.messages import apply_resource
 
 INT64, UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
 _OCI = (
-    ("cpu", "shares", "cpu_shares"), ("cpu", "quota", "cpu_quota"), ("cpu", "period", "cpu_period"),
-    ("cpu", "cpus", "cpuset_cpus"), ("cpu", "mems", "cpuset_mems"),
-    ("memory", "limit", "memory_limit_in_bytes"), ("memory", "swap", "memory_swap_limit_in_bytes"),
+    ("cpu", "shares", "cpu_shares"),
+    ("cpu", "quota", "cpu_quota"),
+    ("cpu", "period", "cpu_period"),
+    ("cpu", "cpus", "cpuset_cpus"),
+    ("cpu", "mems", "cpuset_mems"),
+    ("memory", "limit", "memory_limit_in_bytes"),
+    ("memory", "swap", "memory_swap_limit_in_bytes"),
 )
 
 

@@ -115,8 +115,9 @@ class Sandboxes:
 
     def replace(self, pod_id: str, entry: PodEntry, pod: bytes) -> None:
         """Keep what ``entry`` knows of the sandbox, with a newer request."""
-        self._world.store.put_pod(pod_id, PodEntry(entry.uid, entry.namespace, pod, entry.edits, entry.rebuilt,
-                                                   entry.complete))
+        self._world.store.put_pod(
+            pod_id, PodEntry(entry.uid, entry.namespace, pod, entry.edits, entry.rebuilt, entry.complete)
+        )
 
     async def remove(self, call: Call, message: bytes, service: str) -> Decision:
         """RemovePodSandbox: hooks may only refuse."""

@@ -37,8 +37,17 @@ class Pod:
         """Of a PodSandboxConfig."""
         meta, labels, annotations, linux = payloads(config, 1, 6, 7, 8)
         parent, overhead, resources = payloads(b"".join(linux), 1, 4, 5)
-        return cls({_META: meta, _HANDLER: handler, _LABELS: labels, _ANNOTATIONS: annotations, _PARENT: parent,
-                    _OVERHEAD: overhead, _RESOURCES: resources})
+        return cls(
+            {
+                _META: meta,
+                _HANDLER: handler,
+                _LABELS: labels,
+                _ANNOTATIONS: annotations,
+                _PARENT: parent,
+                _OVERHEAD: overhead,
+                _RESOURCES: resources,
+            }
+        )
 
     @classmethod
     def of_request(cls, request: bytes) -> Pod:

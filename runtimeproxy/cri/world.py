@@ -96,5 +96,10 @@ class World:
         subject = named()
         for slot, value in sent.items():
             self.metrics.edit(method, slot.field)
-            self.audit.edited(subject, name(slot), shown(slot, agreed.before.get(slot)), shown(slot, value),
-                              agreed.who.get(slot, "sandbox"))
+            self.audit.edited(
+                subject,
+                name(slot),
+                shown(slot, agreed.before.get(slot)),
+                shown(slot, value),
+                agreed.who.get(slot, "sandbox"),
+            )

@@ -86,8 +86,14 @@ class Chain:
         refused = server.spec.policy is Policy.FAIL
         outcome = "refused" if refused else "ignored"
         self._metrics.hook_policy(server.spec.file, question.stage, outcome)
-        log.warning("hook server %s: %s for %s: %s; %s", server.spec.file, question.stage.value, question.subject(),
-                    failed, outcome)
+        log.warning(
+            "hook server %s: %s for %s: %s; %s",
+            server.spec.file,
+            question.stage.value,
+            question.subject(),
+            failed,
+            outcome,
+        )
         return refused
 
     def _fold(self, file: str, question: Question, agreed: Agreed, request: bytes, said: Opinion[Said]) -> bytes:
@@ -96,12 +102,16 @@ class Chain:
         named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
         shown = read(request, question.shape.asked, named)
         edits = opinion(shown, set_, removed, presence=said.presence)
-        kept = {slot: new for slot, new in edits.items()
-                if slot.field in question.guard.owned and self._passes(file, question, slot, new)}
+        kept = {
+            slot: new
+            for slot, new in edits.items()
+            if slot.field in question.guard.owned and self._passes(file, question, slot, new)
+        }
         for slot in kept.keys() & agreed.edits.keys():
             self._metrics.hook_conflict(slot.field)
-            log.warning("%s: %s of hook server %s overrides that of %s", question.subject(), name(slot), file,
-                        agreed.who[slot])
+            log.warning(
+                "%s: %s of hook server %s overrides that of %s", question.subject(), name(slot), file, agreed.who[slot]
+            )
         for slot, new in kept.items():
             if slot in shown and slot not in agreed.edits:
                 agreed.before[slot] = shown[slot]

@@ -17,8 +17,14 @@ CGROUP_PARENT = "cgroup_parent"
 HUGEPAGE_LIMITS = "hugepage_limits"
 UNIFIED = "unified"
 
-RESOURCE_INTS = ("cpu_period", "cpu_quota", "cpu_shares", "memory_limit_in_bytes", "oom_score_adj",
-                 "memory_swap_limit_in_bytes")
+RESOURCE_INTS = (
+    "cpu_period",
+    "cpu_quota",
+    "cpu_shares",
+    "memory_limit_in_bytes",
+    "oom_score_adj",
+    "memory_swap_limit_in_bytes",
+)
 CPUSETS = ("cpuset_cpus", "cpuset_mems")
 RESOURCE_SCALARS = (*RESOURCE_INTS, *CPUSETS)
 RESOURCE_FIELDS = (*RESOURCE_SCALARS, HUGEPAGE_LIMITS, UNIFIED)

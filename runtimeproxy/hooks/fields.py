@@ -36,13 +36,22 @@ class Owned:
 Table = Mapping[str, Owned]
 
 _RESOURCE_NUMBERS = {
-    "cpu_period": 1, "cpu_quota": 2, "cpu_shares": 3, "memory_limit_in_bytes": 4, "oom_score_adj": 5,
-    "cpuset_cpus": 6, "cpuset_mems": 7, HUGEPAGE_LIMITS: 8, UNIFIED: 9, "memory_swap_limit_in_bytes": 10,
+    "cpu_period": 1,
+    "cpu_quota": 2,
+    "cpu_shares": 3,
+    "memory_limit_in_bytes": 4,
+    "oom_score_adj": 5,
+    "cpuset_cpus": 6,
+    "cpuset_mems": 7,
+    HUGEPAGE_LIMITS: 8,
+    UNIFIED: 9,
+    "memory_swap_limit_in_bytes": 10,
 }
 _RESOURCE_HOW = {HUGEPAGE_LIMITS: How.INT_LIST, UNIFIED: How.MAP, **dict.fromkeys(CPUSETS, How.STRING)}
 
 
 def resources(*path: int) -> dict[str, Owned]:
     """The fields of the LinuxContainerResources at ``path``, CRI's or the hook protocol's."""
-    return {field: Owned((*path, number), _RESOURCE_HOW.get(field, How.INT))
-            for field, number in _RESOURCE_NUMBERS.items()}
+    return {
+        field: Owned((*path, number), _RESOURCE_HOW.get(field, How.INT)) for field, number in _RESOURCE_NUMBERS.items()
+    }

@@ -64,7 +64,7 @@ def within(parent: str, tree: str) -> bool:
         return False
     if outer[-1].endswith(SLICE) != inner[-1].endswith(SLICE):
         return False
-    return inner[:len(outer)] == outer
+    return inner[: len(outer)] == outer
 
 
 def components(path: str) -> list[str] | None:

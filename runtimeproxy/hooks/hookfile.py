@@ -24,7 +24,7 @@ _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, None: 1.0}
 
 
 class Policy(Enum):
-    FAIL = "Fail"      # a call that cannot be made refuses the CRI request
+    FAIL = "Fail"  # a call that cannot be made refuses the CRI request
     IGNORE = "Ignore"  # the CRI request goes on as if the server had no opinion
 
 

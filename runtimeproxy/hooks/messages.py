@@ -144,8 +144,11 @@ def _last(contents: list[bytes]) -> bytes:
 def removals(answer: bytes, shape: Shape) -> Edits:
     """The keys that ``answer`` asks to delete. Raises MalformedMessage."""
     keys = payloads(answer, *[number for number, _ in shape.removed])
-    return {Slot(field, key.decode("utf-8", "replace")): None
-            for (_, field), found in zip(shape.removed, keys, strict=True) for key in found}
+    return {
+        Slot(field, key.decode("utf-8", "replace")): None
+        for (_, field), found in zip(shape.removed, keys, strict=True)
+        for key in found
+    }
 
 
 def flatten_resources(resources: Any, fields: Container[str] = ALL_FIELDS) -> Edits:

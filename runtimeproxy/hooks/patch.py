@@ -58,8 +58,11 @@ class _Entries:
 
     def missing(self) -> bytes:
         """Entries for the wanted keys that were not there."""
-        return b"".join(_field(self._owned, key, value) for key, value in self.wanted.items()
-                        if value is not None and key not in self._met)
+        return b"".join(
+            _field(self._owned, key, value)
+            for key, value in self.wanted.items()
+            if value is not None and key not in self._met
+        )
 
 
 def _field(owned: Owned, key: str, value: Value) -> bytes:

@@ -44,8 +44,9 @@ class UnaryCaller(Protocol):
 
     @property
     def peer_pid(self) -> int | None: ...
-    def call(self, path: str, message: bytes, timeout_s: float,
-             metadata: Sequence[tuple[str, str]] = ()) -> Awaitable[Reply]: ...
+    def call(
+        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+    ) -> Awaitable[Reply]: ...
     def close(self) -> None: ...
 
 
@@ -72,8 +73,16 @@ class Opinion(Generic[T]):
 class HookServer:
     """``default_timeout_s`` applies where the spec has none; ``version`` is how the proxy introduces itself."""
 
-    def __init__(self, spec: ServerSpec, caller: UnaryCaller, *, default_timeout_s: float, version: str,
-                 metrics: Metrics, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        spec: ServerSpec,
+        caller: UnaryCaller,
+        *,
+        default_timeout_s: float,
+        version: str,
+        metrics: Metrics,
+        clock: Callable[[], float],
+    ) -> None:
         self.spec = spec
         self.default_timeout_s = default_timeout_s
         self._caller = caller
@@ -103,8 +112,9 @@ class HookServer:
         except UnaryError as error:
             log.debug("hook server %s: greeted, %s", self.spec.file, error)
 
-    async def ask(self, stage: Stage, message: bytes, timeout_s: float,
-                  parse: Callable[[bytes], T]) -> Opinion[T] | None:
+    async def ask(
+        self, stage: Stage, message: bytes, timeout_s: float, parse: Callable[[bytes], T]
+    ) -> Opinion[T] | None:
         """The server's opinion; ``parse`` raises MalformedMessage. Raises HookFailed."""
         if timeout_s <= 0:
             self._metrics.hook_call(self.spec.file, stage, "timeout", 0.0)

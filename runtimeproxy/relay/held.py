@@ -51,7 +51,6 @@ if TYPE_CHECKING:
 log = logging.getLogger("koord.relay")
 
 
-
 class HeldStreams:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -252,5 +251,3 @@ def _cannot_be_edited(fields: Mapping[bytes, bytes]) -> str | None:
     if fields.get(b"grpc-encoding", b"identity") != b"identity":
         return "grpc-encoding"
     return None
-
-

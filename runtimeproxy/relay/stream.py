@@ -24,11 +24,11 @@ class Route:
 
 
 class State(Enum):
-    TAPPED = "tapped"        # passes; the request is copied
-    HOLDING = "holding"      # DATA is collected
-    ASKING = "asking"        # the request is complete, the hooks have it
-    RELEASED = "released"    # goes to the runtime as its windows allow; the stream window stays ours
-    REFUSING = "refusing"    # reset towards the runtime, the barrier is out
+    TAPPED = "tapped"  # passes; the request is copied
+    HOLDING = "holding"  # DATA is collected
+    ASKING = "asking"  # the request is complete, the hooks have it
+    RELEASED = "released"  # goes to the runtime as its windows allow; the stream window stays ours
+    REFUSING = "refusing"  # reset towards the runtime, the barrier is out
 
 
 class Stream:

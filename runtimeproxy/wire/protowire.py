@@ -199,7 +199,7 @@ def last_bytes(data: bytes, number: int) -> bytes:
     found = b""
     for span in spans(data):
         if span.number == number and span.wire_type == LENGTH:
-            found = data[span.value:span.end]
+            found = data[span.value : span.end]
     return found
 
 
@@ -211,7 +211,7 @@ def set_last(data: bytes, number: int, field: bytes) -> bytes:
             last = span
     if last is None:
         return data + field
-    return data[:last.start] + field + data[last.end:]
+    return data[: last.start] + field + data[last.end :]
 
 
 Visitor = Callable[[bytes], bytes | None]
@@ -240,7 +240,7 @@ def _edit(data: bytes, start: int, end: int, visitors: Mapping[Path, Visitor]) -
             continue
         replaced = _visit(data, span, deeper)
         if replaced is not None:
-            out += (data[copied:span.start], replaced)
+            out += (data[copied : span.start], replaced)
             copied = span.end
     if not out:
         return None
@@ -254,7 +254,7 @@ def _visit(data: bytes, span: Span, deeper: Mapping[Path, Visitor]) -> bytes | N
     if visitor is None:
         inner = _edit(data, span.value, span.end, deeper)
         return None if inner is None else bytes_field(span.number, inner)
-    entry = data[span.value:span.end]
+    entry = data[span.value : span.end]
     kept = visitor(entry)
     if kept is None:
         return b""

@@ -114,6 +114,48 @@ def test_a_refusal_carries_path_value_errno_and_the_kernels_rule(tmp_path: Path,
     assert str(refused.value) == f"{path} <- '{value}': No space left on device{rule}"
 
 
+STRETCHED = {
+    1: {"cpu.cfs_quota_us": "100000\n", "cpu.cfs_period_us": "200000\n"},
+    2: {"cpu.max": "100000 200000\n"},
+}
+UNLIMITED = {1: {"cpu.cfs_quota_us": "-1\n", "cpu.cfs_period_us": "200000\n"}, 2: {"cpu.max": "max 200000\n"}}
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("held", "made_with_us", "read", "written", "then"),
+    [
+        (STRETCHED, 100_000, (50_000, 100_000), 30_000, "60000"),
+        (STRETCHED, 100_000, (50_000, 100_000), -1, {1: "-1", 2: "max"}),
+        (UNLIMITED, 100_000, (-1, 100_000), 30_000, "60000"),
+        (STRETCHED, 200_000, (100_000, 200_000), 30_000, "30000"),
+        (STRETCHED, 0, (100_000, 200_000), 30_000, "30000"),
+    ],
+)
+def test_a_period_that_the_kernel_has_doubled_changes_no_quota(
+    tmp_path: Path,
+    version: int,
+    held: dict[int, dict[str, str]],
+    made_with_us: int,
+    read: tuple[int, int],
+    written: int,
+    then: str | dict[int, str],
+) -> None:
+    used = writer(tmp_path, version)
+    used.cfs_period_us = made_with_us
+    for name, text in held[version].items():
+        (used.tree.directory(POD, "cpu") / name).write_text(text)
+    quota_us, period_us = read
+    assert used.read(Target(POD, "cpu_quota")) == quota_us
+    assert used.read(Target(POD, "cpu_period")) == (period_us if version == 1 else None)
+    used.write(Target(POD, "cpu_quota"), written)
+    path = used.path(Target(POD, "cpu_quota"))
+    assert path is not None
+    wanted = then if isinstance(then, str) else then[version]
+    assert path.read_text() == wanted + (" 200000" if version == 2 else "")
+    assert used.read(Target(POD, "cpu_quota")) == written
+
+
 def test_what_is_read_is_the_file_that_would_be_written(tmp_path: Path) -> None:
     used = writer(tmp_path, 2)
     path = file(used, "cpuset_cpus", "\n")

@@ -14,6 +14,7 @@ from koord.host.files import Target
 from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from koord.model.cfs import PERIOD_US
 from koord.pb.cri import api_pb2 as cri
 from koordctl import exits
 from koordctl.restoring import Report, restore_node
@@ -94,6 +95,23 @@ async def test_restored(place: Place, more: tuple[str, ...], stdin: str) -> None
     assert (code, out) == (0, "Koord holds no file.\n")
 
 
+async def test_what_the_kernel_doubled_is_ours_and_put_back_doubled(place: Place) -> None:
+    def hold(value: int) -> None:
+        with UndoRecord(place.record, "boot-1") as record:
+            writer = Writer(cgroup.detect(place.root / "sys/fs/cgroup", ""))
+            found = writer.look(QUOTA)
+            assert found is not None
+            record.remember(QUOTA, found, value)
+            writer.write(QUOTA, value)
+
+    (place.group / "cpu.cfs_quota_us").write_text("80000")
+    hold(50_000)
+    (place.group / "cpu.cfs_quota_us").write_text("100000")
+    (place.group / "cpu.cfs_period_us").write_text("200000")
+    assert (await place.restore("--yes"))[0] == 0
+    assert place.held() == ("160000", "2")
+
+
 async def test_what_others_wrote_is_left_alone(place: Place) -> None:
     (place.group / "cpu.shares").write_text("1024")
     code, out, _ = await place.restore("--yes", "-o", "json")
@@ -132,7 +150,7 @@ async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
     (group / "cpu.weight").write_text("59\n")  # 512 shares as newer runtimes map them
     writer = Writer(cgroup.detect(tmp_path / "sys/fs/cgroup", ""), Weights.QUADRATIC)
     with UndoRecord(place.record, "boot-1") as record:
-        record.spell(writer.weights)
+        record.spell(writer.weights, PERIOD_US)
         found = writer.look(SHARES)
         assert found is not None
         record.remember(SHARES, found, 2048)

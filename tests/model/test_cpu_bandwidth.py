@@ -63,3 +63,22 @@ def test_weight(shares: int, weight: int) -> None:
 @given(st.integers(2, 262_143))
 def test_weight_grows_with_shares(shares: int) -> None:
     assert cfs.weight_linear(shares) <= cfs.weight_linear(shares + 1)
+
+
+@pytest.mark.parametrize(
+    ("period_us", "made_with_us", "factor"),
+    [
+        (100_000, 100_000, 1),
+        (200_000, 100_000, 2),
+        (800_000, 100_000, 8),
+        (40_000, 5_000, 8),
+        (640_000, 5_000, 128),
+        (50_000, 100_000, 1),
+        (300_000, 100_000, 1),
+        (250_000, 100_000, 1),
+        (1_000_000, 500_000, 1),
+        (0, 100_000, 1),
+    ],
+)
+def test_stretched_by_the_kernel(period_us: int, made_with_us: int, factor: int) -> None:
+    assert cfs.stretch(period_us, made_with_us) == factor

@@ -12,8 +12,11 @@ from release.tree import PREFIX, PROGRAMS, PYTHON, lay_out
 from release.wheels import Wheel
 
 TAGGED = (
-    "koord-1.0-py3-none-any.whl", "pip-26.0-py3-none-any.whl", "protobuf-7.1-cp310-abi3-manylinux2014_x86_64.whl",
-    "uvloop-0.23-cp311-cp311-manylinux_2_28_x86_64.whl", "uvloop-0.23-cp312-cp312-manylinux_2_28_x86_64.whl",
+    "koord-1.0-py3-none-any.whl",
+    "pip-26.0-py3-none-any.whl",
+    "protobuf-7.1-cp310-abi3-manylinux2014_x86_64.whl",
+    "uvloop-0.23-cp311-cp311-manylinux_2_28_x86_64.whl",
+    "uvloop-0.23-cp312-cp312-manylinux_2_28_x86_64.whl",
 )
 
 
@@ -77,9 +80,18 @@ def test_a_wheel_that_does_not_fit(tmp_path: Path, files: dict[str, str], reason
 @pytest.mark.skipif(shutil.which(f"python{PYTHON}") is None, reason=f"byte code is made by Python {PYTHON}")
 def test_the_tree(tmp_path: Path) -> None:
     """What is for compilers, type checkers and pip stays out; programs are links into the version's directory."""
-    wheel = made(tmp_path, {
-        "a/__init__.py": "", "a/x.pyi": "", "a/x.pyx": "", "a/tests/x.py": "", "a-1.dist-info/RECORD": "",
-        "a-1.dist-info/licenses/LICENSE": "", "a-1.data/data/share/koord/systemd/u.service": ""})
+    wheel = made(
+        tmp_path,
+        {
+            "a/__init__.py": "",
+            "a/x.pyi": "",
+            "a/x.pyx": "",
+            "a/tests/x.py": "",
+            "a-1.dist-info/RECORD": "",
+            "a-1.dist-info/licenses/LICENSE": "",
+            "a-1.data/data/share/koord/systemd/u.service": "",
+        },
+    )
     root = tmp_path / "root"
     lay_out([wheel], "1", root)
     assert sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file() or path.is_symlink()) == [

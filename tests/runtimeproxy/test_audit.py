@@ -29,17 +29,21 @@ def test_what_must_not_be_shown_is_not(lines: list[str], audit: Audit, field: st
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("container a/b/c", "cpu_shares", "1024", "2", "koord-qosd.json"),
-         'edit object="container a/b/c" field=cpu_shares before=1024 after=2 who=koord-qosd.json'),
-        (("pod a/b", "annotations[koordinator.sh/qosClass]", "", "BE", "x.json"),
-         'edit object="pod a/b" field=annotations[koordinator.sh/qosClass] before="" after=BE who=x.json'),
-        (("pod a/b", "cgroup_parent", "/kubepods", "", "x.json"),
-         'edit object="pod a/b" field=cgroup_parent before=/kubepods after="" who=x.json'),
+        (
+            ("container a/b/c", "cpu_shares", "1024", "2", "koord-qosd.json"),
+            'edit object="container a/b/c" field=cpu_shares before=1024 after=2 who=koord-qosd.json',
+        ),
+        (
+            ("pod a/b", "annotations[koordinator.sh/qosClass]", "", "BE", "x.json"),
+            'edit object="pod a/b" field=annotations[koordinator.sh/qosClass] before="" after=BE who=x.json',
+        ),
+        (
+            ("pod a/b", "cgroup_parent", "/kubepods", "", "x.json"),
+            'edit object="pod a/b" field=cgroup_parent before=/kubepods after="" who=x.json',
+        ),
     ],
 )
-def test_lines(
-    lines: list[str], audit: Audit, arguments: tuple[str, str, str, str, str], expected: str
-) -> None:
+def test_lines(lines: list[str], audit: Audit, arguments: tuple[str, str, str, str, str], expected: str) -> None:
     audit.edited(*arguments)
     assert lines == [expected]
 

@@ -68,8 +68,10 @@ def test_a_live_owner_with_a_full_queue_is_not_displaced(path: Path) -> None:
         assert path.exists()
 
 
-@pytest.mark.parametrize("make", [lambda path: path.write_text("precious"), lambda path: path.mkdir(),
-                                  lambda path: path.symlink_to("/etc/passwd")])
+@pytest.mark.parametrize(
+    "make",
+    [lambda path: path.write_text("precious"), lambda path: path.mkdir(), lambda path: path.symlink_to("/etc/passwd")],
+)
 def test_what_is_no_socket_is_never_removed(path: Path, make: object) -> None:
     path.parent.mkdir()
     assert callable(make)
@@ -175,8 +177,13 @@ class Scene:
         self.manager.bind(str(tmp_path / "notify"))
         self.manager.setblocking(False)
         self.host = Host()
-        self.listeners = Listeners(asyncio.get_running_loop(), self.host, Notifier(str(tmp_path / "notify")), served,
-                                   str(tmp_path / "backend.sock"))
+        self.listeners = Listeners(
+            asyncio.get_running_loop(),
+            self.host,
+            Notifier(str(tmp_path / "notify")),
+            served,
+            str(tmp_path / "backend.sock"),
+        )
         self.listeners.serve()
 
     def told(self) -> list[tuple[str, int]]:

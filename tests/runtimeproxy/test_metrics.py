@@ -14,14 +14,16 @@ from runtimeproxy.relay.counters import RelayCounters
 
 
 def figures() -> Figures:
-    return Figures(RelayCounters(), HookCounters(), bypass=lambda: True, backend_up=lambda: False,
-                   hook_servers=lambda: 2)
+    return Figures(
+        RelayCounters(), HookCounters(), bypass=lambda: True, backend_up=lambda: False, hook_servers=lambda: 2
+    )
 
 
 def samples(of: Figures) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(render(of).decode()) for sample in family.samples
+        for family in text_string_to_metric_families(render(of).decode())
+        for sample in family.samples
     }
 
 

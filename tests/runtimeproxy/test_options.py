@@ -72,15 +72,22 @@ def test_a_bad_file_is_named_with_its_key(tmp_path: Path, text: str, named: str)
 def test_upstreams_names_and_defaults() -> None:
     chosen = options()
     assert (chosen.endpoint, chosen.backend, chosen.mode, chosen.skip_key, chosen.skip_value) == (
-        "/var/run/koord-runtimeproxy/runtimeproxy.sock", "/var/run/containerd/containerd.sock", "Containerd",
-        "runtimeproxy.koordinator.sh/skip-hookserver", "true",
+        "/var/run/koord-runtimeproxy/runtimeproxy.sock",
+        "/var/run/containerd/containerd.sock",
+        "Containerd",
+        "runtimeproxy.koordinator.sh/skip-hookserver",
+        "true",
     )
 
 
 def test_our_defaults() -> None:
     chosen = options()
     assert (chosen.hook_directory, chosen.hook_timeout_s, chosen.drain_timeout_s, chosen.backend_wait_s) == (
-        "/etc/runtime/hookserver.d", 3.0, 600.0, 10.0)
+        "/etc/runtime/hookserver.d",
+        3.0,
+        600.0,
+        10.0,
+    )
     assert (chosen.held_budget_bytes, chosen.status_endpoint) == (128 << 20, "/run/koord/runtime-proxy-metrics.sock")
     assert not chosen.bypass
     assert chosen.skip_namespaces == ()
@@ -143,8 +150,17 @@ def test_help_says_what_docker_means(capsys: pytest.CaptureFixture[str]) -> None
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("0", 0.0), ("3s", 3.0), ("300ms", 0.3), ("1.5h", 5400.0), ("1m30s", 90.0), ("2h45m", 9900.0), (".5s", 0.5),
-     ("10us", 1e-5), ("10µs", 1e-5)],
+    [
+        ("0", 0.0),
+        ("3s", 3.0),
+        ("300ms", 0.3),
+        ("1.5h", 5400.0),
+        ("1m30s", 90.0),
+        ("2h45m", 9900.0),
+        (".5s", 0.5),
+        ("10us", 1e-5),
+        ("10µs", 1e-5),
+    ],
 )
 def test_durations(text: str, expected: float) -> None:
     assert duration_s(text) == pytest.approx(expected)
@@ -167,8 +183,14 @@ def test_sizes(text: str, expected: int) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("", ""), ("/run/m.sock", "/run/m.sock"), ("unix:///run/m.sock", "/run/m.sock"),
-     ("127.0.0.1:9100", "127.0.0.1:9100"), ("[::1]:0", "[::1]:0"), ("localhost:1", "localhost:1")],
+    [
+        ("", ""),
+        ("/run/m.sock", "/run/m.sock"),
+        ("unix:///run/m.sock", "/run/m.sock"),
+        ("127.0.0.1:9100", "127.0.0.1:9100"),
+        ("[::1]:0", "[::1]:0"),
+        ("localhost:1", "localhost:1"),
+    ],
 )
 def test_status_endpoints(text: str, expected: str) -> None:
     assert status_endpoint(text) == expected

@@ -60,13 +60,19 @@ class Node:
         self, *arguments: str, program: tuple[str, ...] = (sys.executable, "-m", "runtimeproxy"), **environ: str
     ) -> subprocess.Popen[str]:
         command = [
-            *program, f"--koord-runtimeproxy-endpoint={self.endpoint}",
-            f"--remote-runtime-service-endpoint={self.directory}/backend.sock", f"--metrics-endpoint={self.status}",
-            f"--hookserver-dir={self.directory}/hooks", *arguments,
+            *program,
+            f"--koord-runtimeproxy-endpoint={self.endpoint}",
+            f"--remote-runtime-service-endpoint={self.directory}/backend.sock",
+            f"--metrics-endpoint={self.status}",
+            f"--hookserver-dir={self.directory}/hooks",
+            *arguments,
         ]
         process = subprocess.Popen(
-            command, stderr=subprocess.PIPE, text=True,
-            env={**os.environ, "NOTIFY_SOCKET": str(self.directory / "notify"), **environ})
+            command,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "NOTIFY_SOCKET": str(self.directory / "notify"), **environ},
+        )
         self.processes.append(process)
         return process
 
@@ -407,9 +413,18 @@ def test_a_socket_held_outside_outlives_the_process(node: Node, moment: signal.S
 
 def _start_holding(node: Node, held: socket.socket) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-m", "runtimeproxy", f"--remote-runtime-service-endpoint={node.directory}/backend.sock",
-         "--metrics-endpoint=", f"--hookserver-dir={node.directory}/hooks"],
-        stderr=subprocess.PIPE, text=True, pass_fds=[held.fileno()],
-        env={**os.environ, "KOORD_LISTEN_FDS": f"{held.fileno()}:held"})
+        [
+            sys.executable,
+            "-m",
+            "runtimeproxy",
+            f"--remote-runtime-service-endpoint={node.directory}/backend.sock",
+            "--metrics-endpoint=",
+            f"--hookserver-dir={node.directory}/hooks",
+        ],
+        stderr=subprocess.PIPE,
+        text=True,
+        pass_fds=[held.fileno()],
+        env={**os.environ, "KOORD_LISTEN_FDS": f"{held.fileno()}:held"},
+    )
     node.processes.append(process)
     return process

@@ -79,9 +79,7 @@ async def test_a_successor_that_does_not_serve_is_ended(program: str, reason: st
     ],
     ids=["a program with options of its interpreter", "a program", "a script", "a module", "a removed program"],
 )
-def test_own_command(
-    tmp_path: Path, original: list[str], arguments: list[str], mode: int, expected: list[str]
-) -> None:
+def test_own_command(tmp_path: Path, original: list[str], arguments: list[str], mode: int, expected: list[str]) -> None:
     program = tmp_path / "koord-runtime-proxy"
     program.touch(mode)
     program.chmod(mode)
@@ -161,4 +159,3 @@ def test_a_predecessor_that_is_gone_is_no_error() -> None:
 
 def test_preload_names_what_is_missing() -> None:
     assert preload(["json", "koord.no_such_module"]) == ["koord.no_such_module"]
-

@@ -84,8 +84,11 @@ def test_a_real_process_takes_descriptor_3() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         out = subprocess.run(
             [sys.executable, "-c", program, str(server.fileno())],
-            pass_fds=[server.fileno()], env={**os.environ, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "web"},
-            capture_output=True, text=True, check=True,
+            pass_fds=[server.fileno()],
+            env={**os.environ, "LISTEN_FDS": "1", "LISTEN_FDNAMES": "web"},
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
         assert out == f"3 web {server.getsockname()}\n"
 

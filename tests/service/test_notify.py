@@ -133,8 +133,9 @@ def test_watchdog_interval(environ: dict[str, str], expected: int | None) -> Non
     assert watchdog_interval_us(environ, pid=7) == expected
 
 
-@pytest.mark.parametrize("environ", [{"WATCHDOG_USEC": "-1"}, {"WATCHDOG_USEC": "0"},
-                                     {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "x"}])
+@pytest.mark.parametrize(
+    "environ", [{"WATCHDOG_USEC": "-1"}, {"WATCHDOG_USEC": "0"}, {"WATCHDOG_USEC": "1", "WATCHDOG_PID": "x"}]
+)
 def test_a_malformed_watchdog_names_its_variable(environ: dict[str, str]) -> None:
     with pytest.raises(NotifyEnvironmentError, match="WATCHDOG_"):
         watchdog_interval_us(environ, pid=7)
@@ -144,4 +145,3 @@ def test_strip() -> None:
     environ = {"NOTIFY_SOCKET": "/x", "WATCHDOG_USEC": "1", "WATCHDOG_PID": "1", "PATH": "/bin"}
     strip_notify_environ(environ)
     assert environ == {"PATH": "/bin"}
-

@@ -24,7 +24,10 @@ async def _fails_later() -> Page:
 
 
 PAGES: dict[str, Maker] = {
-    "/ok": lambda: Page(200, b"fine\n"), "/fails": _fails, "/later": _later, "/fails-later": _fails_later,
+    "/ok": lambda: Page(200, b"fine\n"),
+    "/fails": _fails,
+    "/later": _later,
+    "/fails-later": _fails_later,
 }
 
 
@@ -50,11 +53,16 @@ async def exchange(path: Path, request: bytes) -> bytes:
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [
-        (b"nonsense\r\n\r\n", 400), (b"\r\n\r\n", 400), (b"\x16\x03\x01\xff\r\n\r\n", 400),
-        (b"POST /ok HTTP/1.1\r\n\r\n", 405), (b"GET /none HTTP/1.1\r\n\r\n", 404),
-        (b"GET /fails HTTP/1.1\r\n\r\n", 500), (b"GET /fails-later HTTP/1.1\r\n\r\n", 500),
+        (b"nonsense\r\n\r\n", 400),
+        (b"\r\n\r\n", 400),
+        (b"\x16\x03\x01\xff\r\n\r\n", 400),
+        (b"POST /ok HTTP/1.1\r\n\r\n", 405),
+        (b"GET /none HTTP/1.1\r\n\r\n", 404),
+        (b"GET /fails HTTP/1.1\r\n\r\n", 500),
+        (b"GET /fails-later HTTP/1.1\r\n\r\n", 500),
         (b"GET /later HTTP/1.1\r\n\r\n", 200),
-        (b"GET /ok HTTP/1.0\r\n\r\n", 200), (b"GET /ok?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
+        (b"GET /ok HTTP/1.0\r\n\r\n", 200),
+        (b"GET /ok?x=1 HTTP/1.1\r\nHost: x\r\n\r\n", 200),
     ],
 )
 async def test_answers(endpoint: Path, request_bytes: bytes, status: int) -> None:
@@ -65,7 +73,8 @@ async def test_answers(endpoint: Path, request_bytes: bytes, status: int) -> Non
 async def test_a_whole_answer(endpoint: Path) -> None:
     assert await exchange(endpoint, b"GET /ok HTTP/1.0\r\n\r\n") == (
         b"HTTP/1.0 200 OK\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: 5\r\n"
-        b"Connection: close\r\n\r\nfine\n")
+        b"Connection: close\r\n\r\nfine\n"
+    )
 
 
 async def test_an_endless_head_is_cut_off(endpoint: Path) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from koord.host import cgroup
 from koord.host.asked import Given
 from koord.host.files import Target, Value
-from koord.host.weights import Weights
+from koord.host.writer import Writer
 from koord.model.formulas import FORMULA, Inputs
 from qosd.act.composition import Composed, compose
 from qosd.act.holding import Holding
@@ -143,10 +143,8 @@ class FakeNode:
         return self.writes
 
     def sources(self) -> Sources:
-        tree = cgroup.detect(self.root, "")
         return Sources(
-            tree=tree,
-            weights=lambda: Weights.LINEAR,
+            writer=Writer(cgroup.detect(self.root, "")),
             metrics=METRICS,
             store=self.store,
             actuator=self.actuator,

@@ -39,27 +39,39 @@ class Runtime:
         self.asked.append(method)
         if self.failure is not None:
             raise self.failure
-        answer: Any = {"ListPodSandbox": self._list, "PodSandboxStatus": self._pod, "ContainerStatus": self._container,
-                       "ListContainers": self._containers}[method](message)
+        answer: Any = {
+            "ListPodSandbox": self._list,
+            "PodSandboxStatus": self._pod,
+            "ContainerStatus": self._container,
+            "ListContainers": self._containers,
+        }[method](message)
         return answer.SerializeToString(), {}
 
     def _list(self, message: bytes) -> cri.ListPodSandboxResponse:
-        return cri.ListPodSandboxResponse(items=[
-            cri.PodSandbox(id=key, metadata=each.metadata, labels=each.labels, annotations=each.annotations)
-            for key, each in self.pods.items()])
+        return cri.ListPodSandboxResponse(
+            items=[
+                cri.PodSandbox(id=key, metadata=each.metadata, labels=each.labels, annotations=each.annotations)
+                for key, each in self.pods.items()
+            ]
+        )
 
     def _containers(self, message: bytes) -> cri.ListContainersResponse:
         wanted = cri.ListContainersRequest.FromString(message).filter.id
-        return cri.ListContainersResponse(containers=[
-            cri.Container(id=key, pod_sandbox_id=pod) for key, (pod, _) in self.containers.items() if key == wanted])
+        return cri.ListContainersResponse(
+            containers=[
+                cri.Container(id=key, pod_sandbox_id=pod) for key, (pod, _) in self.containers.items() if key == wanted
+            ]
+        )
 
     def _pod(self, message: bytes) -> cri.PodSandboxStatusResponse:
         config = self.pods.get(cri.PodSandboxStatusRequest.FromString(message).pod_sandbox_id)
         if config is None:
             raise UnaryError(5, "no such sandbox")
         info = {"config": {"linux": {"cgroup_parent": config.linux.cgroup_parent}}}
-        return cri.PodSandboxStatusResponse(info={"info": json.dumps(info)}, status=cri.PodSandboxStatus(
-            metadata=config.metadata, labels=config.labels, annotations=config.annotations))
+        return cri.PodSandboxStatusResponse(
+            info={"info": json.dumps(info)},
+            status=cri.PodSandboxStatus(metadata=config.metadata, labels=config.labels, annotations=config.annotations),
+        )
 
     def _container(self, message: bytes) -> cri.ContainerStatusResponse:
         container_id = cri.ContainerStatusRequest.FromString(message).container_id
@@ -68,30 +80,50 @@ class Runtime:
         pod, config = self.containers[container_id]
         envs = [{"key": each.key, "value": "base64 or text"} for each in config.envs]
         info = {"sandboxID": pod, "config": {"envs": envs}, "runtimeSpec": self.specs.get(container_id, {})}
-        status = cri.ContainerStatus(
-            id=container_id, metadata=config.metadata, annotations=config.annotations)
+        status = cri.ContainerStatus(id=container_id, metadata=config.metadata, annotations=config.annotations)
         return cri.ContainerStatusResponse(info={"info": json.dumps(info)}, status=status)
 
 
 class Rig:
     """``servers``: hook server handlers by file name."""
 
-    def __init__(self, servers: Mapping[str, Handler], *, policy: Policy = Policy.IGNORE,
-                 runtime: Runtime | None = None, proc: str = "/nowhere", stages: frozenset[str] = STAGES,
-                 **options: Any) -> None:
+    def __init__(
+        self,
+        servers: Mapping[str, Handler],
+        *,
+        policy: Policy = Policy.IGNORE,
+        runtime: Runtime | None = None,
+        proc: str = "/nowhere",
+        stages: frozenset[str] = STAGES,
+        **options: Any,
+    ) -> None:
         self.recorder = Recorder()
         self.runtime = runtime or Runtime()
         self.callers = {f"/run/{file}": Caller(handler) for file, handler in servers.items()}
         self.callers[RUNTIME] = Caller(self.runtime.handle)
         options.setdefault("hook_timeout_s", 0.2)
-        self.interceptor = CriInterceptor(HookOptions(version="1.0", **options), self.callers.__getitem__, RUNTIME,
-                                          audit=self.recorder, metrics=self.recorder, proc=proc)
+        self.interceptor = CriInterceptor(
+            HookOptions(version="1.0", **options),
+            self.callers.__getitem__,
+            RUNTIME,
+            audit=self.recorder,
+            metrics=self.recorder,
+            proc=proc,
+        )
         self.loaded = tuple(Loaded(ServerSpec(file, f"/run/{file}", policy, stages), (1, 1, 1)) for file in servers)
         self.interceptor.use(self.loaded)
         self.sent: Any = None  # the last request that reached the runtime
 
-    async def call(self, method: str, request: Any, answer: Any = None, *, status: int = 0, service: str = V1,
-                   timeout_s: float | None = 120.0) -> Refuse | None:
+    async def call(
+        self,
+        method: str,
+        request: Any,
+        answer: Any = None,
+        *,
+        status: int = 0,
+        service: str = V1,
+        timeout_s: float | None = 120.0,
+    ) -> Refuse | None:
         """Send ``request`` through the interceptor, as the relay does. ``sent`` is what the runtime got."""
         call = Call(service + method, timeout_s, time.monotonic())
         plan = self.interceptor.plan(call.path)
@@ -110,25 +142,37 @@ class Rig:
         return None
 
     async def run_pod(self, config: cri.PodSandboxConfig | None = None, pod_id: str = "p1") -> Refuse | None:
-        refused = await self.call("RunPodSandbox", cri.RunPodSandboxRequest(config=config or pod()),
-                                  cri.RunPodSandboxResponse(pod_sandbox_id=pod_id))
+        refused = await self.call(
+            "RunPodSandbox",
+            cri.RunPodSandboxRequest(config=config or pod()),
+            cri.RunPodSandboxResponse(pod_sandbox_id=pod_id),
+        )
         if refused is None:
             self.runtime.pods[pod_id] = self.sent.config
         return refused
 
-    async def create(self, config: cri.ContainerConfig | None = None, sandbox: cri.PodSandboxConfig | None = None,
-                     pod_id: str = "p1", container_id: str = "c1", service: str = V1) -> Refuse | None:
-        request = cri.CreateContainerRequest(pod_sandbox_id=pod_id, config=config or container(),
-                                             sandbox_config=sandbox or pod())
-        refused = await self.call("CreateContainer", request, cri.CreateContainerResponse(container_id=container_id),
-                                  service=service)
+    async def create(
+        self,
+        config: cri.ContainerConfig | None = None,
+        sandbox: cri.PodSandboxConfig | None = None,
+        pod_id: str = "p1",
+        container_id: str = "c1",
+        service: str = V1,
+    ) -> Refuse | None:
+        request = cri.CreateContainerRequest(
+            pod_sandbox_id=pod_id, config=config or container(), sandbox_config=sandbox or pod()
+        )
+        refused = await self.call(
+            "CreateContainer", request, cri.CreateContainerResponse(container_id=container_id), service=service
+        )
         if refused is None:
             self.runtime.containers[container_id] = (pod_id, self.sent.config)
         return refused
 
     async def update(self, container_id: str = "c1", **resources: Any) -> Refuse | None:
         request = cri.UpdateContainerResourcesRequest(
-            container_id=container_id, linux=cri.LinuxContainerResources(**resources))
+            container_id=container_id, linux=cri.LinuxContainerResources(**resources)
+        )
         return await self.call("UpdateContainerResources", request)
 
     def server(self, file: str = "a.json") -> Caller:

@@ -77,8 +77,14 @@ def test_creates_are_held_for_an_edited_sandbox_even_if_it_was_forgotten() -> No
     assert not store.hold_creates
 
 
-steps = st.lists(st.tuples(st.sampled_from(["put_pod", "put_container", "remove_pod", "remove_container"]),
-                           st.sampled_from("abcd"), st.integers(0, 500)), max_size=30)
+steps = st.lists(
+    st.tuples(
+        st.sampled_from(["put_pod", "put_container", "remove_pod", "remove_container"]),
+        st.sampled_from("abcd"),
+        st.integers(0, 500),
+    ),
+    max_size=30,
+)
 
 
 @given(steps)

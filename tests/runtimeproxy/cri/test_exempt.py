@@ -24,8 +24,12 @@ class Server:
         return ServerSpec(self.file, "/run/a.sock", Policy.FAIL, frozenset())
 
 
-def traits(uid: str = "other", namespace: str = "ns", labels: dict[str, str] | None = None,
-           annotations: dict[str, str] | None = None) -> PodTraits:
+def traits(
+    uid: str = "other",
+    namespace: str = "ns",
+    labels: dict[str, str] | None = None,
+    annotations: dict[str, str] | None = None,
+) -> PodTraits:
     return PodTraits(uid, namespace, labels or {}, annotations or {})
 
 
@@ -39,26 +43,32 @@ def reason(known: Exemptions, pod: PodTraits, mark: tuple[str, str] = MARK) -> s
     return known.reason(pod, mark, ("kube-system",))
 
 
-@pytest.mark.parametrize(("pod", "mark", "why"), [
-    (traits(), MARK, None),
-    (traits(labels={"skip": "yes"}), MARK, None),
-    (traits(labels={"skip": ""}), ("", ""), None),
-    (traits(labels={"skip": "true"}), MARK, "mark"),
-    (traits(annotations={"skip": "true"}), MARK, "mark"),
-    (traits(namespace="kube-system"), MARK, "namespace"),
-])
+@pytest.mark.parametrize(
+    ("pod", "mark", "why"),
+    [
+        (traits(), MARK, None),
+        (traits(labels={"skip": "yes"}), MARK, None),
+        (traits(labels={"skip": ""}), ("", ""), None),
+        (traits(labels={"skip": "true"}), MARK, "mark"),
+        (traits(annotations={"skip": "true"}), MARK, "mark"),
+        (traits(namespace="kube-system"), MARK, "namespace"),
+    ],
+)
 def test_marks_and_namespaces(tmp_path: Path, pod: PodTraits, mark: tuple[str, str], why: str | None) -> None:
     assert reason(exemptions(tmp_path), pod, mark) == why
 
 
-@pytest.mark.parametrize(("cgroup", "own"), [
-    ("", False),
-    ("0::/system.slice/koord-qosd.service\n", False),
-    ("0::/kubepods/podnotauid/x\n", False),
-    (f"0::/kubepods/burstable/pod{UID}/abc\n", True),
-    (f"0::/kubepods.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-containerd-a.scope\n", True),
-    (f"12:cpu:/system.slice\n1:name=systemd:/kubepods/pod{UID.upper()}/abc\n", True),
-])
+@pytest.mark.parametrize(
+    ("cgroup", "own"),
+    [
+        ("", False),
+        ("0::/system.slice/koord-qosd.service\n", False),
+        ("0::/kubepods/podnotauid/x\n", False),
+        (f"0::/kubepods/burstable/pod{UID}/abc\n", True),
+        (f"0::/kubepods.slice/kubepods-burstable-pod{UID.replace('-', '_')}.slice/cri-containerd-a.scope\n", True),
+        (f"12:cpu:/system.slice\n1:name=systemd:/kubepods/pod{UID.upper()}/abc\n", True),
+    ],
+)
 def test_the_pod_a_server_lives_in(tmp_path: Path, cgroup: str, own: bool) -> None:
     known = exemptions(tmp_path, cgroup)
     known.learn([Server(7)], lambda uid: None)  # type: ignore[list-item]
@@ -79,17 +89,21 @@ def test_a_process_that_vanished_teaches_nothing(tmp_path: Path) -> None:
     assert reason(known, traits()) is None
 
 
-@pytest.mark.parametrize(("own", "other", "same"), [
-    ({"app": "koordlet"}, {"app": "koordlet"}, True),
-    ({"app": "koordlet", "pod-template-hash": "1"}, {"app": "koordlet", "pod-template-hash": "2"}, True),
-    ({"app": "koordlet", "io.kubernetes.pod.uid": "1"}, {"app": "koordlet"}, True),
-    ({"app": "koordlet"}, {"app": "koordlet", "role": "x"}, False),
-    ({"app": "koordlet"}, {}, False),
-    ({}, {}, False),
-    ({"pod-template-hash": "1"}, {"pod-template-hash": "1"}, False),
-])
+@pytest.mark.parametrize(
+    ("own", "other", "same"),
+    [
+        ({"app": "koordlet"}, {"app": "koordlet"}, True),
+        ({"app": "koordlet", "pod-template-hash": "1"}, {"app": "koordlet", "pod-template-hash": "2"}, True),
+        ({"app": "koordlet", "io.kubernetes.pod.uid": "1"}, {"app": "koordlet"}, True),
+        ({"app": "koordlet"}, {"app": "koordlet", "role": "x"}, False),
+        ({"app": "koordlet"}, {}, False),
+        ({}, {}, False),
+        ({"pod-template-hash": "1"}, {"pod-template-hash": "1"}, False),
+    ],
+)
 def test_another_generation_of_the_same_workload(
-        tmp_path: Path, own: dict[str, str], other: dict[str, str], same: bool) -> None:
+    tmp_path: Path, own: dict[str, str], other: dict[str, str], same: bool
+) -> None:
     known = exemptions(tmp_path, f"0::/kubepods/pod{UID}/abc\n")
     known.learn([Server(7)], lambda uid: traits(uid, labels=own))  # type: ignore[list-item]
     assert reason(known, traits(labels=other)) == ("own_pod" if same else None)

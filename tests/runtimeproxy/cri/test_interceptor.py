@@ -63,27 +63,32 @@ async def eventually(condition: Any) -> None:
 
 # plans
 
-@pytest.mark.parametrize(("method", "idle", "asked"), [
-    ("Version", PASS, PASS),
-    ("ListContainers", PASS, PASS),
-    ("RunPodSandbox", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
-    ("CreateContainer", Plan(Treatment.HOLD, True), Plan(Treatment.HOLD, True, True)),
-    ("StartContainer", PASS, Plan(Treatment.HOLD, False, True)),
-    ("UpdateContainerResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
-    ("UpdatePodSandboxResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
-    ("RemovePodSandbox", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
-    ("RemoveContainer", Plan(Treatment.TAP), Plan(Treatment.TAP)),
-    ("StopContainer", Plan(Treatment.TAP), Plan(Treatment.TAP)),
-    ("StopPodSandbox", Plan(Treatment.TAP), Plan(Treatment.TAP)),
-])
+
+@pytest.mark.parametrize(
+    ("method", "idle", "asked"),
+    [
+        ("Version", PASS, PASS),
+        ("ListContainers", PASS, PASS),
+        ("RunPodSandbox", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
+        ("CreateContainer", Plan(Treatment.HOLD, True), Plan(Treatment.HOLD, True, True)),
+        ("StartContainer", PASS, Plan(Treatment.HOLD, False, True)),
+        ("UpdateContainerResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
+        ("UpdatePodSandboxResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
+        ("RemovePodSandbox", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
+        ("RemoveContainer", Plan(Treatment.TAP), Plan(Treatment.TAP)),
+        ("StopContainer", Plan(Treatment.TAP), Plan(Treatment.TAP)),
+        ("StopPodSandbox", Plan(Treatment.TAP), Plan(Treatment.TAP)),
+    ],
+)
 @pytest.mark.parametrize("service", [V1, V1ALPHA2])
 def test_plans(method: str, idle: Plan, asked: Plan, service: str) -> None:
     assert Rig({}).interceptor.plan(service + method) == idle
     assert Rig({"a.json": koordlet()}, policy=Policy.FAIL).interceptor.plan(service + method) == asked
 
 
-@pytest.mark.parametrize("path", ["", "/", "RunPodSandbox", "/other.Service/RunPodSandbox",
-                                  "/runtime.v1.ImageService/PullImage"])
+@pytest.mark.parametrize(
+    "path", ["", "/", "RunPodSandbox", "/other.Service/RunPodSandbox", "/runtime.v1.ImageService/PullImage"]
+)
 def test_other_paths_pass(path: str) -> None:
     assert Rig({"a.json": koordlet()}).interceptor.plan(path) == PASS
 
@@ -118,6 +123,7 @@ async def test_an_edited_sandbox_holds_its_creates_until_it_is_gone() -> None:
 
 
 # what goes wrong
+
 
 @pytest.mark.parametrize("handler", [failing(), failing(13), hanging, garbage])
 async def test_under_ignore_a_failing_server_changes_nothing(handler: Handler) -> None:
@@ -170,8 +176,12 @@ async def test_malformed_answers_are_forgotten() -> None:
 
 async def test_what_the_runtime_refused_is_not_remembered() -> None:
     rig = Rig({"a.json": koordlet(pod=moving)})
-    await rig.call("RunPodSandbox", cri.RunPodSandboxRequest(config=pod()),
-                   cri.RunPodSandboxResponse(pod_sandbox_id="p1"), status=13)
+    await rig.call(
+        "RunPodSandbox",
+        cri.RunPodSandboxRequest(config=pod()),
+        cri.RunPodSandboxResponse(pod_sandbox_id="p1"),
+        status=13,
+    )
     await rig.create()
     assert rig.sent.sandbox_config == pod()
 
@@ -187,8 +197,11 @@ async def test_an_unknown_object_is_forwarded_also_under_fail() -> None:
 
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_a_runtime_that_cannot_say_what_an_object_is(policy: Policy) -> None:
-    rig = Rig({"a.json": koordlet(best_effort)}, policy=policy,
-              runtime=Runtime(failure=UnaryError(14, "server is not initialized yet")))
+    rig = Rig(
+        {"a.json": koordlet(best_effort)},
+        policy=policy,
+        runtime=Runtime(failure=UnaryError(14, "server is not initialized yet")),
+    )
     with pytest.raises(Exception, match="not initialized"):  # the relay fails open or closed, as planned
         await rig.update("c9", cpuset_cpus="1")
     if policy is Policy.FAIL:
@@ -201,6 +214,7 @@ async def test_a_runtime_that_cannot_say_what_an_object_is(policy: Policy) -> No
 
 
 # edits
+
 
 async def test_an_echo_edits_nothing() -> None:
     rig = Rig({"a.json": koordlet()})
@@ -278,6 +292,7 @@ async def test_what_hooks_are_told_of_a_container() -> None:
 
 # sandboxes
 
+
 async def test_an_edited_sandbox_is_repeated_in_each_of_its_containers() -> None:
     rig = Rig({"a.json": koordlet(pod=moving)})
     await rig.run_pod()
@@ -310,7 +325,8 @@ async def test_pod_resources_are_edited_at_run_and_at_update() -> None:
     await rig.run_pod()
     assert rig.sent.config.linux.resources.cpu_shares == 5
     request = cri.UpdatePodSandboxResourcesRequest(
-        pod_sandbox_id="p1", resources=cri.LinuxContainerResources(cpu_quota=7, cpu_shares=9))
+        pod_sandbox_id="p1", resources=cri.LinuxContainerResources(cpu_quota=7, cpu_shares=9)
+    )
     await rig.call("UpdatePodSandboxResources", request)
     assert rig.sent.resources == cri.LinuxContainerResources(cpu_quota=7, cpu_shares=5)
     assert told(rig, "PreUpdatePodSandboxResources")[0].resources.cpu_shares == 9
@@ -330,6 +346,7 @@ async def test_hooks_may_refuse_starts_and_removals_only() -> None:
 
 
 # updates
+
 
 async def test_an_update_of_the_cpu_set_stays_one() -> None:
     rig = Rig({"a.json": koordlet(exclusive)})
@@ -368,8 +385,7 @@ async def test_a_resize_gets_the_hooks_values_again() -> None:
     rig = Rig({"a.json": koordlet(exclusive)})
     await rig.create()
     await rig.update(cpu_quota=300_000, cpu_shares=3072, memory_limit_in_bytes=1 << 31)
-    assert rig.sent.linux == cri.LinuxContainerResources(
-        cpu_quota=-1, cpu_shares=3072, memory_limit_in_bytes=1 << 31)
+    assert rig.sent.linux == cri.LinuxContainerResources(cpu_quota=-1, cpu_shares=3072, memory_limit_in_bytes=1 << 31)
 
 
 async def test_zero_means_leave_alone_in_an_update() -> None:
@@ -382,8 +398,7 @@ async def test_zero_means_leave_alone_in_an_update() -> None:
 async def test_what_the_runtime_did_not_accept_was_not_asserted() -> None:
     rig = Rig({"a.json": koordlet()})
     await rig.create()
-    request = cri.UpdateContainerResourcesRequest(
-        container_id="c1", linux=cri.LinuxContainerResources(cpu_shares=999))
+    request = cri.UpdateContainerResourcesRequest(container_id="c1", linux=cri.LinuxContainerResources(cpu_shares=999))
     await rig.call("UpdateContainerResources", request, status=13)
     await rig.update(cpuset_cpus="1")
     assert told(rig, "PreUpdateContainerResources")[1].container_resources.cpu_shares == 2
@@ -402,12 +417,16 @@ async def test_updates_without_a_server_are_remembered() -> None:
 
 # post hooks
 
-@pytest.mark.parametrize(("method", "request_", "hook"), [
-    ("StartContainer", cri.StartContainerRequest(container_id="c1"), "PostStartContainer"),
-    ("StopContainer", cri.StopContainerRequest(container_id="c1"), "PostStopContainer"),
-    ("RemoveContainer", cri.RemoveContainerRequest(container_id="c1"), "PostRemoveContainer"),
-    ("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="p1"), "PostStopPodSandbox"),
-])
+
+@pytest.mark.parametrize(
+    ("method", "request_", "hook"),
+    [
+        ("StartContainer", cri.StartContainerRequest(container_id="c1"), "PostStartContainer"),
+        ("StopContainer", cri.StopContainerRequest(container_id="c1"), "PostStopContainer"),
+        ("RemoveContainer", cri.RemoveContainerRequest(container_id="c1"), "PostRemoveContainer"),
+        ("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="p1"), "PostStopPodSandbox"),
+    ],
+)
 async def test_post_hooks_hear_of_successes_only(method: str, request_: Any, hook: str) -> None:
     rig = Rig({"a.json": koordlet()})
     await rig.run_pod()
@@ -432,6 +451,7 @@ async def test_a_hanging_post_hook_delays_nothing() -> None:
 
 # exemptions
 
+
 @pytest.mark.parametrize("where", ["labels", "annotations"])
 async def test_marked_pods_are_left_alone(where: str) -> None:
     marked = pod()
@@ -455,7 +475,8 @@ async def test_a_servers_own_pod_can_come_back_without_it(tmp_path: Any) -> None
     own_uid = "aaaaaaaa-1111-2222-3333-444455556666"
     (tmp_path / "77").mkdir()
     (tmp_path / "77" / "cgroup").write_text(
-        f"4:cpu:/kubepods.slice/kubepods-pod{own_uid.replace('-', '_')}.slice/cri-containerd-x.scope\n")
+        f"4:cpu:/kubepods.slice/kubepods-pod{own_uid.replace('-', '_')}.slice/cri-containerd-x.scope\n"
+    )
     own = pod(labels={"k8s-app": "koordlet", "controller-revision-hash": "1"})
     own.metadata.uid = own_uid
     rig = Rig({"a.json": koordlet()}, policy=Policy.FAIL, proc=str(tmp_path))
@@ -475,6 +496,7 @@ async def test_a_servers_own_pod_can_come_back_without_it(tmp_path: Any) -> None
 
 
 # after a restart
+
 
 async def restarted(rig: Rig, handler: Handler, **options: Any) -> Rig:
     return Rig({"a.json": handler}, runtime=rig.runtime, **options)
@@ -516,6 +538,7 @@ async def test_after_a_restart_a_containers_resources_are_read_from_the_runtimes
 
 
 # servers that come and go
+
 
 async def test_an_unchanged_file_keeps_its_server_and_a_changed_one_gets_a_new_one() -> None:
     rig = Rig({"a.json": koordlet(), "b.json": koordlet()})

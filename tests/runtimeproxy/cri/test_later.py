@@ -21,8 +21,15 @@ async def test_an_edit_is_forwarded_before_it_is_reported() -> None:
     postponed: list[Callable[[], None]] = []
     recorder = Recorder()
     said = hooks.PodSandboxHookResponse(annotations={"koordinator.sh/a": "b"})
-    interceptor = CriInterceptor(HookOptions(version="1.0"), lambda path: Caller(saying(said)), "/run/containerd.sock",
-                                 audit=recorder, metrics=recorder, proc="/nowhere", later=postponed.append)
+    interceptor = CriInterceptor(
+        HookOptions(version="1.0"),
+        lambda path: Caller(saying(said)),
+        "/run/containerd.sock",
+        audit=recorder,
+        metrics=recorder,
+        proc="/nowhere",
+        later=postponed.append,
+    )
     interceptor.use((Loaded(ServerSpec("a.json", "/run/a", Policy.IGNORE, STAGES), (1, 1, 1)),))
     message = cri.RunPodSandboxRequest(config=pod()).SerializeToString()
 

@@ -126,7 +126,8 @@ def test_an_edit_reaches_the_last_of_several_sub_messages() -> None:
 def test_what_is_repeated_from_the_sandbox() -> None:
     edits: Edits = {Slot(CGROUP_PARENT): "/elsewhere", Slot(ANNOTATIONS, "x"): "y"}
     edited = cri.CreateContainerRequest.FromString(
-        patch.apply(create().SerializeToString(), SANDBOX_OF_CREATE, edits)).sandbox_config
+        patch.apply(create().SerializeToString(), SANDBOX_OF_CREATE, edits)
+    ).sandbox_config
     assert (edited.linux.cgroup_parent, dict(edited.annotations)) == ("/elsewhere", {"x": "y"})
 
 
@@ -170,11 +171,15 @@ def requests(draw: st.DrawFn) -> cri.CreateContainerRequest:
     return request
 
 
-edit_maps = st.dictionaries(st.one_of(
-    st.tuples(st.sampled_from(RESOURCE_INTS), st.just("")),
-    st.tuples(st.sampled_from(["cpuset_cpus", "cpuset_mems", CGROUP_PARENT]), st.just("")),
-    st.tuples(st.sampled_from([ANNOTATIONS, UNIFIED, ENVS, HUGEPAGE_LIMITS]), names),
-), st.just(0), max_size=6)
+edit_maps = st.dictionaries(
+    st.one_of(
+        st.tuples(st.sampled_from(RESOURCE_INTS), st.just("")),
+        st.tuples(st.sampled_from(["cpuset_cpus", "cpuset_mems", CGROUP_PARENT]), st.just("")),
+        st.tuples(st.sampled_from([ANNOTATIONS, UNIFIED, ENVS, HUGEPAGE_LIMITS]), names),
+    ),
+    st.just(0),
+    max_size=6,
+)
 
 
 def value_for(field: str, draw: st.DrawFn) -> Any:
@@ -226,16 +231,20 @@ def set_entries(request: cri.CreateContainerRequest, slot: Slot, value: Any) -> 
 
 def stripped(request: cri.CreateContainerRequest) -> tuple[bytes, ...]:
     """The parts that exist only if something is set, so that deleting from what is absent compares equal."""
-    return tuple(part.SerializeToString(deterministic=True) for part in (
-        request.config.linux.resources, request.sandbox_config.linux))
+    return tuple(
+        part.SerializeToString(deterministic=True)
+        for part in (request.config.linux.resources, request.sandbox_config.linux)
+    )
 
 
 @settings(max_examples=150)
 @given(requests(), edit_sets())
 def test_edits_decode_as_if_they_had_been_set_and_nothing_else_changes(
-        request: cri.CreateContainerRequest, edits: Edits) -> None:
+    request: cri.CreateContainerRequest, edits: Edits
+) -> None:
     edited = cri.CreateContainerRequest.FromString(
-        patch.apply(request.SerializeToString(), TABLES[methods.CREATE], edits))
+        patch.apply(request.SerializeToString(), TABLES[methods.CREATE], edits)
+    )
     set_fields(request, edits)
     assert stripped(edited) == stripped(request)
     assert edited.SerializeToString(deterministic=True) == request.SerializeToString(deterministic=True)

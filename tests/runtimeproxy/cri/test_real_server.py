@@ -55,15 +55,20 @@ async def service(tmp_path: Path) -> AsyncIterator[HookService]:
 async def test_a_create_through_a_real_server_found_in_a_real_directory(service: HookService, tmp_path: Path) -> None:
     loop = asyncio.get_running_loop()
     recorder = Recorder()
-    interceptor = CriInterceptor(HookOptions(version="9.9"), lambda path: UnaryClient(path, loop),
-                                 f"{tmp_path}/no-runtime.sock", audit=recorder, metrics=recorder)
+    interceptor = CriInterceptor(
+        HookOptions(version="9.9"),
+        lambda path: UnaryClient(path, loop),
+        f"{tmp_path}/no-runtime.sock",
+        audit=recorder,
+        metrics=recorder,
+    )
     hook_directory = tmp_path / "hookserver.d"
     Directory(str(hook_directory), interceptor.use, recorder).rescan()
     (hook_directory / "a.json").write_text(
-        f'{{"remote-endpoint": "{tmp_path}/hooks.sock", "failure-policy": "Fail", "runtime-hooks": ["*"]}}')
+        f'{{"remote-endpoint": "{tmp_path}/hooks.sock", "failure-policy": "Fail", "runtime-hooks": ["*"]}}'
+    )
     Directory(str(hook_directory), interceptor.use, recorder).rescan()
-    request = cri.CreateContainerRequest(
-        pod_sandbox_id="p", config=container(cpu_quota=50_000), sandbox_config=pod())
+    request = cri.CreateContainerRequest(pod_sandbox_id="p", config=container(cpu_quota=50_000), sandbox_config=pod())
     call = Call(V1 + "CreateContainer", 10.0, time.monotonic())
     with pytest.raises(Exception, match=r"no-runtime\.sock"):  # under Fail an unknown sandbox is no reason to guess
         await interceptor.request(call, request.SerializeToString())
@@ -81,6 +86,8 @@ async def test_a_create_through_a_real_server_found_in_a_real_directory(service:
 
 
 def test_the_start_needs_neither_protobuf_nor_json() -> None:
-    code = ("import sys, runtimeproxy.cri.interceptor; "
-            "print([name for name in sys.modules if name.startswith(('google', 'json', 'koord.pb', 'grpc'))])")
+    code = (
+        "import sys, runtimeproxy.cri.interceptor; "
+        "print([name for name in sys.modules if name.startswith(('google', 'json', 'koord.pb', 'grpc'))])"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"

@@ -24,8 +24,9 @@ from tests.runtimeproxy.hooks.doubles import Caller, failing, garbage, hanging
 def verbose(info: str) -> Any:
     async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
         if path.endswith("ListContainers"):
-            return cri.ListContainersResponse(containers=[
-                cri.Container(id="c", pod_sandbox_id="listed")]).SerializeToString(), {}
+            return cri.ListContainersResponse(
+                containers=[cri.Container(id="c", pod_sandbox_id="listed")]
+            ).SerializeToString(), {}
         if path.endswith("PodSandboxStatus"):
             return cri.PodSandboxStatusResponse(info={"info": info}).SerializeToString(), {}
         status = cri.ContainerStatus(metadata=cri.ContainerMetadata(name="main"))
@@ -35,9 +36,14 @@ def verbose(info: str) -> Any:
     return Rebuilder(Caller(handle))
 
 
-@pytest.mark.parametrize(("handler", "says"), [
-    (failing(14, "not initialized"), "not initialized"), (garbage, "PodSandboxStatusResponse"), (hanging, "within"),
-])
+@pytest.mark.parametrize(
+    ("handler", "says"),
+    [
+        (failing(14, "not initialized"), "not initialized"),
+        (garbage, "PodSandboxStatusResponse"),
+        (hanging, "within"),
+    ],
+)
 async def test_what_cannot_be_found_out_is_an_error(handler: Any, says: str) -> None:
     with pytest.raises(RebuildFailed, match=says):
         await Rebuilder(Caller(handler)).pod(V1, "p", 0.02)
@@ -55,8 +61,16 @@ async def test_what_the_runtime_does_not_know_is_none() -> None:
     assert await rebuilder.container(V1, "c", 1) is None
 
 
-@pytest.mark.parametrize("info", ["{}", "[]", "null", '{"config": 5, "runtimeSpec": []}',
-                                  '{"runtimeSpec": {"process": {"env": 7}}, "config": {"envs": [3, {"key": 4}]}}'])
+@pytest.mark.parametrize(
+    "info",
+    [
+        "{}",
+        "[]",
+        "null",
+        '{"config": 5, "runtimeSpec": []}',
+        '{"runtimeSpec": {"process": {"env": 7}}, "config": {"envs": [3, {"key": 4}]}}',
+    ],
+)
 async def test_info_that_says_nothing_leaves_the_status_and_the_list(info: str) -> None:
     entry = await verbose(info).container(V1, "c", 1)
     assert entry is not None
@@ -64,12 +78,15 @@ async def test_info_that_says_nothing_leaves_the_status_and_the_list(info: str) 
     assert hooks.ContainerResourceHookRequest.FromString(entry.request).container_resources.cpu_shares == 5
 
 
-@pytest.mark.parametrize(("info", "parent"), [
-    ({"config": {"linux": {"cgroup_parent": PARENT}}}, PARENT),
-    ({"runtimeSpec": {"annotations": {"io.kubernetes.cri-o.CgroupParent": "x.slice"}}}, "x.slice"),
-    ({"config": {"linux": {"cgroup_parent": 7}}}, ""),
-    ({"config": {"linux": {"cgroup_parent": "\ud800"}}}, ""),
-])
+@pytest.mark.parametrize(
+    ("info", "parent"),
+    [
+        ({"config": {"linux": {"cgroup_parent": PARENT}}}, PARENT),
+        ({"runtimeSpec": {"annotations": {"io.kubernetes.cri-o.CgroupParent": "x.slice"}}}, "x.slice"),
+        ({"config": {"linux": {"cgroup_parent": 7}}}, ""),
+        ({"config": {"linux": {"cgroup_parent": "\ud800"}}}, ""),
+    ],
+)
 async def test_where_runtimes_keep_the_cgroup_parent(info: dict[str, Any], parent: str) -> None:
     entry = await verbose(json.dumps(info)).pod(V1, "p", 1)
     assert hooks.PodSandboxHookRequest.FromString(entry.request).cgroup_parent == parent
@@ -123,30 +140,72 @@ async def test_few_calls_run_at_a_time() -> None:
 
 def test_resources_of_a_runtime_spec() -> None:
     target = hooks.LinuxContainerResources()
-    oci_resources({
-        "process": {"oomScoreAdj": -997},
-        "linux": {"resources": {
-            "cpu": {"shares": 2048, "quota": -1, "period": 100000, "cpus": "0-3", "mems": "0"},
-            "memory": {"limit": 5, "swap": 6}, "unified": {"memory.high": "4", "bad": 3},
-            "hugepageLimits": [{"pageSize": "2MB", "limit": 8}, {"limit": 9}, 3],
-        }},
-    }, target)
+    oci_resources(
+        {
+            "process": {"oomScoreAdj": -997},
+            "linux": {
+                "resources": {
+                    "cpu": {"shares": 2048, "quota": -1, "period": 100000, "cpus": "0-3", "mems": "0"},
+                    "memory": {"limit": 5, "swap": 6},
+                    "unified": {"memory.high": "4", "bad": 3},
+                    "hugepageLimits": [{"pageSize": "2MB", "limit": 8}, {"limit": 9}, 3],
+                }
+            },
+        },
+        target,
+    )
     assert {slot.key or slot.field: value for slot, value in flatten_resources(target).items()} == {
-        "oom_score_adj": -997, "cpu_shares": 2048, "cpu_quota": -1, "cpu_period": 100000, "cpuset_cpus": "0-3",
-        "cpuset_mems": "0", "memory_limit_in_bytes": 5, "memory_swap_limit_in_bytes": 6, "memory.high": "4", "2MB": 8,
+        "oom_score_adj": -997,
+        "cpu_shares": 2048,
+        "cpu_quota": -1,
+        "cpu_period": 100000,
+        "cpuset_cpus": "0-3",
+        "cpuset_mems": "0",
+        "memory_limit_in_bytes": 5,
+        "memory_swap_limit_in_bytes": 6,
+        "memory.high": "4",
+        "2MB": 8,
     }
 
 
 json_values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=4),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(
-        ["linux", "resources", "cpu", "shares", "cpus", "memory", "limit", "unified", "hugepageLimits", "pageSize",
-         "process", "oomScoreAdj", "cpu_quota", "cpuset_cpus", "hugepage_limits", "page_size", "\ud800"]), inner),
-    max_leaves=15)
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                [
+                    "linux",
+                    "resources",
+                    "cpu",
+                    "shares",
+                    "cpus",
+                    "memory",
+                    "limit",
+                    "unified",
+                    "hugepageLimits",
+                    "pageSize",
+                    "process",
+                    "oomScoreAdj",
+                    "cpu_quota",
+                    "cpuset_cpus",
+                    "hugepage_limits",
+                    "page_size",
+                    "\ud800",
+                ]
+            ),
+            inner,
+        )
+    ),
+    max_leaves=15,
+)
 
 
-@given(st.dictionaries(st.sampled_from(["linux", "process", "cpu_quota", "cpuset_cpus", "hugepage_limits", "unified"]),
-                       json_values))
+@given(
+    st.dictionaries(
+        st.sampled_from(["linux", "process", "cpu_quota", "cpuset_cpus", "hugepage_limits", "unified"]), json_values
+    )
+)
 def test_any_json_reads_as_something_or_nothing(document: dict[str, Any]) -> None:
     oci_resources(document, hooks.LinuxContainerResources())
     resources_from_cri(document, hooks.PodSandboxHookRequest(), "resources")

@@ -16,18 +16,32 @@ texts = st.text(max_size=8)
 maps = st.dictionaries(texts, st.text(max_size=200), max_size=4)
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
 resources = st.builds(
-    cri.LinuxContainerResources, cpu_quota=st.none() | numbers, cpu_shares=st.none() | numbers, cpuset_cpus=texts,
-    unified=maps, hugepage_limits=st.lists(st.builds(cri.HugepageLimit, page_size=texts), max_size=2))
+    cri.LinuxContainerResources,
+    cpu_quota=st.none() | numbers,
+    cpu_shares=st.none() | numbers,
+    cpuset_cpus=texts,
+    unified=maps,
+    hugepage_limits=st.lists(st.builds(cri.HugepageLimit, page_size=texts), max_size=2),
+)
 pods = st.builds(
-    cri.PodSandboxConfig, metadata=st.builds(cri.PodSandboxMetadata, name=texts, uid=texts, namespace=texts),
-    hostname=texts, labels=maps, annotations=maps,
-    linux=st.none() | st.builds(cri.LinuxPodSandboxConfig, cgroup_parent=texts, overhead=st.none() | resources,
-                                resources=st.none() | resources))
+    cri.PodSandboxConfig,
+    metadata=st.builds(cri.PodSandboxMetadata, name=texts, uid=texts, namespace=texts),
+    hostname=texts,
+    labels=maps,
+    annotations=maps,
+    linux=st.none()
+    | st.builds(
+        cri.LinuxPodSandboxConfig, cgroup_parent=texts, overhead=st.none() | resources, resources=st.none() | resources
+    ),
+)
 variables = st.lists(st.builds(cri.KeyValue, key=texts, value=st.binary(max_size=300)), max_size=5)
 containers = st.builds(
-    cri.ContainerConfig, metadata=st.builds(cri.ContainerMetadata, name=texts, attempt=st.integers(0, 9)),
-    envs=variables, annotations=maps,
-    linux=st.none() | st.builds(cri.LinuxContainerConfig, resources=st.none() | resources))
+    cri.ContainerConfig,
+    metadata=st.builds(cri.ContainerMetadata, name=texts, attempt=st.integers(0, 9)),
+    envs=variables,
+    annotations=maps,
+    linux=st.none() | st.builds(cri.LinuxContainerConfig, resources=st.none() | resources),
+)
 
 
 def same(resources: cri.LinuxContainerResources) -> hooks.LinuxContainerResources:
@@ -38,10 +52,13 @@ def converted_pod(config: cri.PodSandboxConfig, handler: str) -> hooks.PodSandbo
     linux, meta = config.linux, config.metadata
     return hooks.PodSandboxHookRequest(
         pod_meta=hooks.PodSandboxMetadata.FromString(meta.SerializeToString()) if config.HasField("metadata") else None,
-        runtime_handler=handler, labels=config.labels, annotations=config.annotations,
+        runtime_handler=handler,
+        labels=config.labels,
+        annotations=config.annotations,
         cgroup_parent=linux.cgroup_parent,
         overhead=same(linux.overhead) if linux.HasField("overhead") else None,
-        resources=same(linux.resources) if linux.HasField("resources") else None)
+        resources=same(linux.resources) if linux.HasField("resources") else None,
+    )
 
 
 @given(pods, texts)

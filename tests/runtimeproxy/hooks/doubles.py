@@ -36,8 +36,9 @@ class Caller:
         self.metadata: list[tuple[tuple[str, str], ...]] = []
         self.closed = False
 
-    async def call(self, path: str, message: bytes, timeout_s: float,
-                   metadata: Sequence[tuple[str, str]] = ()) -> Reply:
+    async def call(
+        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+    ) -> Reply:
         self.asked.append((path, message))
         self.metadata.append(tuple(metadata))
         try:
@@ -105,22 +106,30 @@ def without_zeros(resources: hooks.LinuxContainerResources) -> None:
             resources.ClearField(name)
 
 
-def koordlet(container: ContainerRule = lambda request, response: None,
-             pod: PodRule = lambda request, response: None) -> Handler:
+def koordlet(
+    container: ContainerRule = lambda request, response: None, pod: PodRule = lambda request, response: None
+) -> Handler:
     """Answers as koordlet does: an echo of everything, in plain proto3, in which plugins overwrite fields."""
 
     async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
         if "PodSandbox" in path:
             asked = hooks.PodSandboxHookRequest.FromString(message)
-            said = hooks.PodSandboxHookResponse(labels=asked.labels, annotations=asked.annotations,
-                                                cgroup_parent=asked.cgroup_parent, resources=asked.resources)
+            said = hooks.PodSandboxHookResponse(
+                labels=asked.labels,
+                annotations=asked.annotations,
+                cgroup_parent=asked.cgroup_parent,
+                resources=asked.resources,
+            )
             pod(asked, said)
             without_zeros(said.resources)
             return said.SerializeToString(), {}
         request = hooks.ContainerResourceHookRequest.FromString(message)
         response = hooks.ContainerResourceHookResponse(
-            container_annotations=request.container_annotations, container_resources=request.container_resources,
-            pod_cgroup_parent=request.pod_cgroup_parent, container_envs=request.container_envs)
+            container_annotations=request.container_annotations,
+            container_resources=request.container_resources,
+            pod_cgroup_parent=request.pod_cgroup_parent,
+            container_envs=request.container_envs,
+        )
         container(request, response)
         without_zeros(response.container_resources)
         return response.SerializeToString(), {}
@@ -128,8 +137,9 @@ def koordlet(container: ContainerRule = lambda request, response: None,
     return handle
 
 
-def saying(answer: hooks.ContainerResourceHookResponse | hooks.PodSandboxHookResponse,
-           metadata: Mapping[str, str] = PRESENCE) -> Handler:
+def saying(
+    answer: hooks.ContainerResourceHookResponse | hooks.PodSandboxHookResponse, metadata: Mapping[str, str] = PRESENCE
+) -> Handler:
     """Always the same answer, by default with presence declared."""
 
     async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
@@ -154,8 +164,16 @@ async def garbage(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
     return b"\xff\xff\xff", {}
 
 
-def server(handler: Handler, recorder: Recorder, file: str = "a.json", policy: Policy = Policy.IGNORE,
-           *, timeout_s: float = 1.0, clock: Callable[[], float] | None = None) -> HookServer:
+def server(
+    handler: Handler,
+    recorder: Recorder,
+    file: str = "a.json",
+    policy: Policy = Policy.IGNORE,
+    *,
+    timeout_s: float = 1.0,
+    clock: Callable[[], float] | None = None,
+) -> HookServer:
     spec = ServerSpec(file, "/run/hooks.sock", policy, STAGES)
-    return HookServer(spec, Caller(handler), default_timeout_s=timeout_s, version="test", metrics=recorder,
-                      clock=clock or Clock())
+    return HookServer(
+        spec, Caller(handler), default_timeout_s=timeout_s, version="test", metrics=recorder, clock=clock or Clock()
+    )

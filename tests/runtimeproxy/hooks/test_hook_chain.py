@@ -39,7 +39,8 @@ def question(stage: Stage = Stage.PRE_CREATE, owned: frozenset[str] = OWNED) -> 
     request = hooks.ContainerResourceHookRequest(
         container_annotations={"io.kubernetes.container.hash": "1", "note": "x"},
         container_resources=hooks.LinuxContainerResources(cpu_period=100_000, cpu_shares=2, cpuset_cpus="0-7"),
-        container_envs={"A": b"1"})
+        container_envs={"A": b"1"},
+    )
     return Question(stage, request.SerializeToString(), CONTAINER, Guard(owned), lambda: "container ns/pod/main")
 
 
@@ -47,15 +48,26 @@ def resources(**fields: int | str) -> hooks.ContainerResourceHookResponse:
     return hooks.ContainerResourceHookResponse(container_resources=hooks.LinuxContainerResources(**fields))
 
 
-async def asked(*servers: HookServer, recorder: Recorder, ask: Question | None = None, deadline: float | None = None,
-                clock: Callable[[], float] | None = None) -> Agreed | Refuse:
+async def asked(
+    *servers: HookServer,
+    recorder: Recorder,
+    ask: Question | None = None,
+    deadline: float | None = None,
+    clock: Callable[[], float] | None = None,
+) -> Agreed | Refuse:
     return await Chain(servers, recorder, clock or Clock()).ask(ask or question(), deadline)
 
 
-@pytest.mark.parametrize(("handler", "result"), [
-    (failing(14), "error"), (failing(13), "error"), (failing(4), "timeout"), (hanging, "timeout"),
-    (garbage, "undecodable"),
-])
+@pytest.mark.parametrize(
+    ("handler", "result"),
+    [
+        (failing(14), "error"),
+        (failing(13), "error"),
+        (failing(4), "timeout"),
+        (hanging, "timeout"),
+        (garbage, "undecodable"),
+    ],
+)
 @pytest.mark.parametrize("policy", list(Policy))
 async def test_a_failing_server(handler: Handler, result: str, policy: Policy) -> None:
     recorder = Recorder()
@@ -94,8 +106,9 @@ async def test_hanging_servers_together_cost_no_more_than_the_deadline() -> None
 async def test_without_time_left_policy_fail_refuses() -> None:
     recorder = Recorder()
     clock = Clock()
-    outcome = await asked(server(koordlet(), recorder, policy=Policy.FAIL), recorder=recorder, deadline=clock.now - 1,
-                          clock=clock)
+    outcome = await asked(
+        server(koordlet(), recorder, policy=Policy.FAIL), recorder=recorder, deadline=clock.now - 1, clock=clock
+    )
     assert isinstance(outcome, Refuse)
 
 
@@ -128,8 +141,9 @@ async def test_each_server_sees_what_the_one_before_made_of_the_request() -> Non
 
     first = resources(cpu_quota=-1)
     first.container_envs["NEW"] = b"yes"
-    outcome = await asked(server(saying(first), recorder), server(koordlet(second), recorder, "b.json"),
-                          recorder=recorder)
+    outcome = await asked(
+        server(saying(first), recorder), server(koordlet(second), recorder, "b.json"), recorder=recorder
+    )
     assert isinstance(outcome, Agreed)
     assert seen == [(-1, b"yes")]
     assert outcome.edits == {QUOTA: -1, Slot(ENVS, "NEW"): b"yes", SHARES: 512}
@@ -139,8 +153,11 @@ async def test_each_server_sees_what_the_one_before_made_of_the_request() -> Non
 
 async def test_a_later_server_wins_and_the_conflict_is_counted() -> None:
     recorder = Recorder()
-    outcome = await asked(server(saying(resources(cpu_shares=7)), recorder),
-                          server(saying(resources(cpu_shares=8)), recorder, "b.json"), recorder=recorder)
+    outcome = await asked(
+        server(saying(resources(cpu_shares=7)), recorder),
+        server(saying(resources(cpu_shares=8)), recorder, "b.json"),
+        recorder=recorder,
+    )
     assert isinstance(outcome, Agreed)
     assert (outcome.edits, outcome.who) == ({SHARES: 8}, {SHARES: "b.json"})
     assert ("conflict", "cpu_shares") in recorder.counted
@@ -148,16 +165,22 @@ async def test_a_later_server_wins_and_the_conflict_is_counted() -> None:
 
 async def test_a_later_server_may_take_an_edit_back() -> None:
     recorder = Recorder()
-    outcome = await asked(server(saying(resources(cpu_shares=7)), recorder),
-                          server(saying(resources(cpu_shares=2)), recorder, "b.json"), recorder=recorder)
+    outcome = await asked(
+        server(saying(resources(cpu_shares=7)), recorder),
+        server(saying(resources(cpu_shares=2)), recorder, "b.json"),
+        recorder=recorder,
+    )
     assert isinstance(outcome, Agreed)
     assert outcome.edits == {}
 
 
 async def test_agreeing_servers_do_not_conflict() -> None:
     recorder = Recorder()
-    await asked(server(saying(resources(cpu_shares=7)), recorder),
-                server(saying(resources(cpu_shares=7)), recorder, "b.json"), recorder=recorder)
+    await asked(
+        server(saying(resources(cpu_shares=7)), recorder),
+        server(saying(resources(cpu_shares=7)), recorder, "b.json"),
+        recorder=recorder,
+    )
     assert not [entry for entry in recorder.counted if entry[0] == "conflict"]
 
 
@@ -175,8 +198,7 @@ async def test_guarded_edits_are_dropped_and_the_rest_counts() -> None:
 async def test_fields_the_request_does_not_own_are_ignored() -> None:
     recorder = Recorder()
     answer = resources(cpu_shares=7, cpuset_cpus="1")
-    outcome = await asked(server(saying(answer), recorder), recorder=recorder,
-                          ask=question(owned=frozenset(CPUSETS)))
+    outcome = await asked(server(saying(answer), recorder), recorder=recorder, ask=question(owned=frozenset(CPUSETS)))
     assert isinstance(outcome, Agreed)
     assert outcome.edits == {Slot("cpuset_cpus"): "1"}
 
@@ -187,7 +209,8 @@ async def test_the_proxy_says_who_it_is() -> None:
     await asked(one, recorder=recorder)
     assert one._caller.metadata == [(("koord-runtime-proxy", "test"),)]  # type: ignore[attr-defined]
     assert one._caller.asked[0][0] == (  # type: ignore[attr-defined]
-        "/runtime.v1alpha1.RuntimeHookService/PreCreateContainerHook")
+        "/runtime.v1alpha1.RuntimeHookService/PreCreateContainerHook"
+    )
 
 
 async def test_posts_are_delivered_in_order_and_dropped_when_too_many() -> None:

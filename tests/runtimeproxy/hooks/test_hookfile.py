@@ -17,29 +17,32 @@ def content(**changes: object) -> bytes:
     return json.dumps({key: value for key, value in (GOOD | keys).items() if value != "absent"}).encode()
 
 
-@pytest.mark.parametrize(("data", "says"), [
-    (b"", "not JSON"),
-    (b'{"remote-endpoint": "/run/x', "not JSON"),
-    (b"\xff\xfe", "not JSON"),
-    (b"[" * 20_000, "not JSON"),
-    (b"[]", "not a JSON object"),
-    (b" " * (64 * 1024 + 1), "larger than"),
-    (content(remote_endpoint="absent"), "remote-endpoint: None"),
-    (content(remote_endpoint="run/x.sock"), "remote-endpoint: 'run/x.sock': must be an absolute path"),
-    (content(remote_endpoint="/" + "x" * 107), "longer than 107 bytes"),
-    (content(remote_endpoint=7), "remote-endpoint: 7"),
-    (content(failure_policy="fail"), "failure-policy: 'fail'"),
-    (content(failure_policy=""), "failure-policy: ''"),
-    (content(failure_policy=["Fail"]), "failure-policy: ['Fail']"),
-    (content(runtime_hooks="absent"), "runtime-hooks: None"),
-    (content(runtime_hooks="PreCreateContainer"), "runtime-hooks: 'PreCreateContainer'"),
-    (content(runtime_hooks=[1]), "runtime-hooks: [1]"),
-    (content(timeout="soon"), "timeout: 'soon'"),
-    (content(timeout=0), "timeout: 0"),
-    (content(timeout=-1), "timeout: -1"),
-    (content(timeout=True), "timeout: True"),
-    (content(timeout="61s"), "timeout: '61s'"),
-])
+@pytest.mark.parametrize(
+    ("data", "says"),
+    [
+        (b"", "not JSON"),
+        (b'{"remote-endpoint": "/run/x', "not JSON"),
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 20_000, "not JSON"),
+        (b"[]", "not a JSON object"),
+        (b" " * (64 * 1024 + 1), "larger than"),
+        (content(remote_endpoint="absent"), "remote-endpoint: None"),
+        (content(remote_endpoint="run/x.sock"), "remote-endpoint: 'run/x.sock': must be an absolute path"),
+        (content(remote_endpoint="/" + "x" * 107), "longer than 107 bytes"),
+        (content(remote_endpoint=7), "remote-endpoint: 7"),
+        (content(failure_policy="fail"), "failure-policy: 'fail'"),
+        (content(failure_policy=""), "failure-policy: ''"),
+        (content(failure_policy=["Fail"]), "failure-policy: ['Fail']"),
+        (content(runtime_hooks="absent"), "runtime-hooks: None"),
+        (content(runtime_hooks="PreCreateContainer"), "runtime-hooks: 'PreCreateContainer'"),
+        (content(runtime_hooks=[1]), "runtime-hooks: [1]"),
+        (content(timeout="soon"), "timeout: 'soon'"),
+        (content(timeout=0), "timeout: 0"),
+        (content(timeout=-1), "timeout: -1"),
+        (content(timeout=True), "timeout: True"),
+        (content(timeout="61s"), "timeout: '61s'"),
+    ],
+)
 def test_mistakes_name_file_key_and_value(data: bytes, says: str) -> None:
     with pytest.raises(HookFileError) as caught:
         parse("x.json", data)
@@ -47,23 +50,26 @@ def test_mistakes_name_file_key_and_value(data: bytes, says: str) -> None:
     assert says in str(caught.value)
 
 
-@pytest.mark.parametrize(("changes", "attribute", "value"), [
-    ({}, "endpoint", "/run/koordlet.sock"),
-    ({"remote_endpoint": "unix:///run/x.sock"}, "endpoint", "/run/x.sock"),
-    ({}, "policy", Policy.IGNORE),
-    ({"failure_policy": "absent"}, "policy", Policy.IGNORE),
-    ({"failure_policy": "Fail"}, "policy", Policy.FAIL),
-    ({}, "stages", frozenset({"PreCreateContainer"})),
-    ({"runtime_hooks": ["*"]}, "stages", STAGES),
-    ({"runtime_hooks": ["PreBoot", "PreRemoveRunPodSandbox"]}, "stages", frozenset({"PreRemoveRunPodSandbox"})),
-    ({"runtime_hooks": ["PreBoot"]}, "unknown_stages", ("PreBoot",)),
-    ({}, "timeout_s", None),
-    ({"timeout": 2}, "timeout_s", 2.0),
-    ({"timeout": 0.25}, "timeout_s", 0.25),
-    ({"timeout": "1s"}, "timeout_s", 1.0),
-    ({"timeout": "500ms"}, "timeout_s", 0.5),
-    ({"timeout": "1m"}, "timeout_s", 60.0),
-    ({"comment": "unknown keys are upstream's to add"}, "file", "x.json"),
-])
+@pytest.mark.parametrize(
+    ("changes", "attribute", "value"),
+    [
+        ({}, "endpoint", "/run/koordlet.sock"),
+        ({"remote_endpoint": "unix:///run/x.sock"}, "endpoint", "/run/x.sock"),
+        ({}, "policy", Policy.IGNORE),
+        ({"failure_policy": "absent"}, "policy", Policy.IGNORE),
+        ({"failure_policy": "Fail"}, "policy", Policy.FAIL),
+        ({}, "stages", frozenset({"PreCreateContainer"})),
+        ({"runtime_hooks": ["*"]}, "stages", STAGES),
+        ({"runtime_hooks": ["PreBoot", "PreRemoveRunPodSandbox"]}, "stages", frozenset({"PreRemoveRunPodSandbox"})),
+        ({"runtime_hooks": ["PreBoot"]}, "unknown_stages", ("PreBoot",)),
+        ({}, "timeout_s", None),
+        ({"timeout": 2}, "timeout_s", 2.0),
+        ({"timeout": 0.25}, "timeout_s", 0.25),
+        ({"timeout": "1s"}, "timeout_s", 1.0),
+        ({"timeout": "500ms"}, "timeout_s", 0.5),
+        ({"timeout": "1m"}, "timeout_s", 60.0),
+        ({"comment": "unknown keys are upstream's to add"}, "file", "x.json"),
+    ],
+)
 def test_what_a_file_says(changes: dict[str, object], attribute: str, value: object) -> None:
     assert getattr(parse("x.json", content(**changes)), attribute) == value

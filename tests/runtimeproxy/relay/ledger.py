@@ -218,9 +218,7 @@ class Ledger:
         self.near = Link("client link")
         self.far = Link("runtime link")
 
-    def settled(
-        self, *, withheld: float = 0.25, own_window_fixed: bool = True, held: Container[int] = ()
-    ) -> list[str]:
+    def settled(self, *, withheld: float = 0.25, own_window_fixed: bool = True, held: Container[int] = ()) -> list[str]:
         """What is out of balance at quiescence; empty when nothing leaked.
 
         ``withheld`` is the share of a window that the proxy may keep uncredited. Towards the client the proxy
