@@ -23,8 +23,8 @@ from koord.host import kubelet
 from koord.host.doctor import others, settings
 from koord.host.doctor.collect import CGROUP_ROOT, collect
 from koord.host.doctor.facts import Facts
-from koord.host.doctor.node import Node
 from koord.host.doctor.recording import FILE, Recording
+from koord.host.node import Node
 from koord.host.unitfile import DIRECTORIES as UNIT_DIRECTORIES
 from koordctl.nodefacts import ask_kubelet, ask_runtime
 

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _RUNTIME_TIMEOUT_S = 2.0
 _KUBELET_TIMEOUT_S = 30.0
-_VERSION = "/{}.RuntimeService/Version"
 _KUBELET_SAYS = "Kubernetes "
 _THIS_NODE = Path("/")
 
@@ -57,19 +56,18 @@ def gather(
 
 def ask_runtime(socket: str) -> tuple[str, str] | None:
     """Name and version of the runtime that listens on ``socket``; None if it does not answer."""
-    from koord.http2 import blocking  # noqa: PLC0415
     from koord.http2.grpc import UNIMPLEMENTED, UnaryError  # noqa: PLC0415
     from koord.pb.cri import api_pb2 as cri  # noqa: PLC0415
+    from koordctl.cri import call  # noqa: PLC0415
 
-    request = cri.VersionRequest().SerializeToString()
+    asked = cri.VersionRequest()
     for package in ("runtime.v1", "runtime.v1alpha2"):  # the old one only to learn the name of an old runtime
         try:
-            answer = blocking.call(socket, _VERSION.format(package), request, _RUNTIME_TIMEOUT_S)
+            version = call(socket, "Version", asked, cri.VersionResponse, _RUNTIME_TIMEOUT_S, package)
         except UnaryError as error:
             if error.code == UNIMPLEMENTED:
                 continue
             return None
-        version = cri.VersionResponse.FromString(answer)
         return version.runtime_name, version.runtime_version
     return None
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
@@ -20,13 +20,12 @@ from koord.host.asked import Asked, Given, Which
 from koord.host.cgroup import ReadError
 from koord.host.files import Target, Value
 from koord.host.writer import Writer
-from koord.http2 import blocking
-from koord.http2.grpc import INTERNAL, NOT_FOUND, UnaryError
+from koord.http2.grpc import NOT_FOUND, UnaryError
 from koord.model import cpuset
 from koord.pb.cri import api_pb2 as cri
+from koordctl.cri import Answer, call
 
 TIMEOUT_S = 10.0
-_SERVICE = "/runtime.v1.RuntimeService/"
 _LIVE = (cri.CONTAINER_CREATED, cri.CONTAINER_RUNNING)
 _CPUS, _SWAP_V1, _MEMORY = "cpuset_cpus", "memory_swap_limit_in_bytes", "memory_limit_in_bytes"
 _NUMBERS: Mapping[str, tuple[str, str]] = {  # row, which is CRI's name, too: place in the OCI spec's resources
@@ -34,7 +33,6 @@ _NUMBERS: Mapping[str, tuple[str, str]] = {  # row, which is CRI's name, too: pl
     "cpu_quota": ("cpu", "quota"),
     _MEMORY: ("memory", "limit"),
 }
-_Answer = TypeVar("_Answer", bound=Message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,12 +88,8 @@ class Runtime:
         group = paths.from_cgroups_path(path) if isinstance(path, str) else ""
         return Listed(container_id, name, group, spec if isinstance(spec, dict) else None)
 
-    def _call(self, method: str, request: Message, answer: type[_Answer]) -> _Answer:
-        said = blocking.call(self.socket, _SERVICE + method, request.SerializeToString(), self._timeout_s)
-        try:
-            return answer.FromString(said)
-        except ValueError as error:
-            raise UnaryError(INTERNAL, f"{method}: {error}") from error
+    def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
+        return call(self.socket, method, request, answer, self._timeout_s)
 
 
 def as_asked(asked: Asked, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:

@@ -18,10 +18,10 @@ from koord.host import kubelet_unit, unitfile
 from koord.host.claims import flag
 from koord.host.doctor import settings
 from koord.host.doctor.facts import Facts
-from koord.host.doctor.node import Node
 from koord.host.kubelet import Kubelet
 from koord.host.kubelet_unit import PROXY_UNITS
 from koord.host.layout import tiers_of
+from koord.host.node import Node
 from koord.host.unitfile import Unit
 from koord.model.qos import KubeQoS
 from koordctl.install import kubelet
@@ -81,7 +81,7 @@ class NodeFacts:
 
 def gather(node: Node, doctor: Facts, programs: Programs, systemd: Systemd | None) -> NodeFacts:
     """The facts around ``doctor``'s; ``systemd`` None: nobody is asked, so nothing of Koord's is known to run."""
-    process = kubelet.process(node)
+    process = settings.kubelet_process(node)
     drop_in = kubelet_unit.drop_in_path(doctor.kubelet.unit)
     installed = bool(doctor.kubelet.unit) and node.exists(drop_in)
     plain = replace(process, args=tuple(_without_ours(process.args))) if installed else process

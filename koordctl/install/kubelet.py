@@ -8,35 +8,26 @@ since the restart.
 from __future__ import annotations
 
 import http.client
-from dataclasses import replace
-from pathlib import Path
 
-from koord.host import kubelet
+from koord.host import unixsockets
 from koord.host.doctor import settings
 from koord.host.doctor.facts import KubeletFacts
-from koord.host.doctor.node import Node
 from koord.host.kubelet_unit import PROXY_SOCKET
+from koord.host.node import Node
 from koordctl.install.errors import InstallError
 from koordctl.install.host import Host
 
 _POLL_S = 0.25
 _HEALTHZ_TIMEOUT_S = 5.0
-_ACCEPTED = "03"  # SS_CONNECTED; a connection that waits to be accepted is 02
-
-
-def process(node: Node) -> kubelet.Kubelet:
-    """kubelet's process on ``node``; in a recorded tree its files are below the tree itself."""
-    found = kubelet.find(node.at("/proc"), node.root)
-    return found if found.root.exists() else replace(found, root=node.root)
 
 
 def facts(node: Node) -> KubeletFacts:
-    return settings.kubelet(node, process(node), version="")
+    return settings.kubelet(node, settings.kubelet_process(node), version="")
 
 
 def is_proxy(endpoint: str) -> bool:
     """Does this endpoint, as flags and files spell it, mean the proxy's socket?"""
-    return endpoint.removeprefix("unix://").removeprefix("/var") == PROXY_SOCKET
+    return unixsockets.same_path(endpoint.removeprefix("unix://"), PROXY_SOCKET)
 
 
 def on_proxy(node: Node) -> bool:
@@ -45,16 +36,9 @@ def on_proxy(node: Node) -> bool:
     return found.running and is_proxy(found.runtime_endpoint)
 
 
-def connections(root: Path) -> frozenset[str]:
-    """The inodes of the connections that were accepted on the proxy's socket, from /proc/net/unix."""
-    try:
-        lines = (root / "proc/net/unix").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        return frozenset()
-    fields = (line.split(None, 7) for line in lines)
-    return frozenset(
-        each[6] for each in fields if len(each) == 8 and each[5] == _ACCEPTED and is_proxy(each[7].strip())
-    )
+def connections(node: Node) -> frozenset[str]:
+    """The inodes of the connections that were accepted on the proxy's socket."""
+    return frozenset(each.inode for each in unixsockets.sockets(node) if each.accepted and each.is_at(PROXY_SOCKET))
 
 
 def wait(host: Host, unit: str, healthz: str, proxied: bool, older: frozenset[str] = frozenset()) -> None:
@@ -70,12 +54,13 @@ def _problem(host: Host, unit: str, healthz: str, proxied: bool, older: frozense
     state = host.systemd.state(unit)
     if state != "active":
         return f"it is {state}; see journalctl -u {unit}"
-    found = facts(Node(host.disk.root))
+    node = Node(host.disk.root)
+    found = facts(node)
     if not found.running:
         return "it has no process named kubelet"
     if is_proxy(found.runtime_endpoint) != proxied:
         return f"its process uses {found.runtime_endpoint or 'the default endpoint'}"
-    if proxied and not connections(host.disk.root) - older:
+    if proxied and not connections(node) - older:
         return f"it has no connection to {PROXY_SOCKET}"
     return "" if not healthz else _unhealthy(healthz)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koord.host.doctor.finding import Finding
-from koord.host.doctor.node import Node
+from koord.host.node import Node
 from koordctl import nodefacts
 from koordctl.install import facts as node_facts
 from koordctl.install import plan

@@ -10,35 +10,30 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TypeVar
 
 from google.protobuf.message import Message
 
-from koord.http2 import blocking
 from koord.http2.grpc import UnaryError
 from koord.model.slices import SLICE
 from koord.pb.cri import api_pb2 as cri
+from koordctl.cri import Answer, call
 from koordctl.install.errors import InstallError
 from koordctl.install.host import Host
 
 LABEL = "koord.io/install-check"
-_SERVICE = "/runtime.v1.RuntimeService/"
 _CGROUPS = "/sys/fs/cgroup"
 _CALL_TIMEOUT_S = 60.0
 _ATTEMPTS = 3
 _REMOVALS = 20
 _PAUSE_S = 0.1
 
-Answer = TypeVar("Answer", bound=Message)
-
 
 def ask(socket: Path, method: str, request: Message, answer: type[Answer]) -> Answer:
     """One CRI call; raises InstallError."""
     try:
-        got = blocking.call(str(socket), _SERVICE + method, request.SerializeToString(), _CALL_TIMEOUT_S)
+        return call(str(socket), method, request, answer, _CALL_TIMEOUT_S)
     except UnaryError as error:
         raise InstallError(f"{method} on {socket}: {error.message}") from error
-    return answer.FromString(got)
 
 
 def check_runtime(socket: Path) -> str:

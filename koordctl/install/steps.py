@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import msgspec
 
-from koord.host.doctor.node import Node
 from koord.host.kubelet_unit import PROXY_SOCKET
+from koord.host.node import Node
 from koordctl.install import files, kubelet, sandbox
 from koordctl.install.disk import Content
 from koordctl.install.errors import InstallError
@@ -236,7 +236,7 @@ class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
             return
         older: frozenset[str] = frozenset()
         if changed or not kubelet.on_proxy(Node(host.disk.root)):
-            older = kubelet.connections(host.disk.root)
+            older = kubelet.connections(Node(host.disk.root))
             host.systemd.restart(self.unit)
         kubelet.wait(host, self.unit, self.healthz, proxied=True, older=older)
 

@@ -9,15 +9,14 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 from koord.host import cgroup, kubelet, layout, support
 from koord.host.cgroup import Tree
 from koord.host.doctor import others, settings
 from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
-from koord.host.doctor.node import Node
 from koord.host.kubelet import Kubelet
+from koord.host.node import Node
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 STATE_DIRECTORY = "/var/lib/koord"
@@ -58,7 +57,7 @@ def collect(
     that of kubelet's program; its answer is a version (``v1.30.2``), "" = unknown.
     """
     node = Node(root)
-    process = _kubelet(node)
+    process = settings.kubelet_process(node)
     version = ask_kubelet(node.at(f"/proc/{process.pid}/exe")) if process.pid else ""
     said = settings.kubelet(node, process, version)
     others_there = others.look(node, others.processes(node))
@@ -114,12 +113,6 @@ def _number(text: str | None) -> int | None:
         return None if text is None else int(text)
     except ValueError:
         return None
-
-
-def _kubelet(node: Node) -> Kubelet:
-    """The running kubelet. A recorded tree has no /proc/PID/root, so its files are looked for below the tree itself."""
-    found = kubelet.find(node.at("/proc"), node.root)
-    return found if found.root.exists() else replace(found, root=node.root)
 
 
 def _cgroup(node: Node, mountinfo: str, process: Kubelet, runtime_config: str) -> CgroupFacts:

@@ -11,11 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
+from koord.host import unixsockets
 from koord.host.claims import flag
 from koord.host.doctor import settings
 from koord.host.doctor.facts import HookFileFacts, OthersFacts
-from koord.host.doctor.node import Node
 from koord.host.kubelet_unit import PROXY_SOCKET
+from koord.host.node import Node
 
 HOOK_DIRECTORY = PurePosixPath(settings.HOOK_FILE).parent
 AGENTS = frozenset(
@@ -29,7 +30,6 @@ AGENTS = frozenset(
 )
 _OUR_PROXY = "koord-runtime-proxy"
 _WITH_KUBELET_INSIDE = frozenset({"k3s", "k3s-server", "k3s-agent", "kubelite"})
-_LISTENS = "00010000"  # __SO_ACCEPTCON of the flags in /proc/net/unix
 _HOOK_SUFFIX = "json"  # upstream's proxy takes every name that ends so, with or without a dot
 _INIT = 1
 
@@ -85,18 +85,11 @@ def _hook_files(node: Node) -> Iterator[HookFileFacts]:
 
 def _holder(node: Node, running: tuple[Process, ...]) -> str:
     """Who listens on the proxy's socket, unless it is systemd, Koord's proxy or nobody that can be seen."""
-    inodes = frozenset(_listeners(node))
+    inodes = {each.inode for each in unixsockets.sockets(node) if each.listens and each.is_at(PROXY_SOCKET)}
     holders = [process for process in running if inodes and inodes & _sockets(node, process.pid)]
     if any(process.pid == _INIT or process.is_our_proxy for process in holders):
         return ""
     return str(holders[0]) if holders else ""
-
-
-def _listeners(node: Node) -> Iterator[str]:
-    for line in (node.text("/proc/net/unix") or "").splitlines()[1:]:
-        words = line.split(None, 7)
-        if len(words) == 8 and words[3] == _LISTENS and words[7].removeprefix("/var") == PROXY_SOCKET:
-            yield words[6]
 
 
 def _sockets(node: Node, pid: int) -> frozenset[str]:

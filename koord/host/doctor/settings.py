@@ -9,7 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import yaml
@@ -17,8 +17,9 @@ import yaml
 from koord.host import kubelet_unit, unitfile
 from koord.host.claims import DRIVER, flag, of_runtime
 from koord.host.doctor.facts import KubeletFacts, RuntimeFacts
-from koord.host.doctor.node import Node
 from koord.host.kubelet import RUNTIME_CONFIGS, Kubelet
+from koord.host.kubelet import find as find_kubelet
+from koord.host.node import Node
 
 RULES_FILE = "/etc/koord/qosd-rules.yaml"
 HOOK_FILE = "/etc/runtime/hookserver.d/koord-qosd.json"
@@ -33,7 +34,6 @@ _DRIVER_OF_DOCKER = "native.cgroupdriver="
 _KUBELET_UNIT = "kubelet.service"
 _OF_SYSTEMD = re.compile(r"0::|\d+:name=systemd:")  # the hierarchies of /proc/PID/cgroup whose groups are units
 _SERVICE = re.compile(r"/([^/]+\.service)(?=/|$)")
-_UNIT_DIRECTORIES = ("/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system")
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +87,12 @@ def json_file(node: Node, file: str) -> Document:
 
 def toml_file(node: Node, file: str) -> Document:
     return read(node, file, tomllib.loads)
+
+
+def kubelet_process(node: Node) -> Kubelet:
+    """The running kubelet. A recorded tree has no /proc/PID/root, so its files are looked for below the tree itself."""
+    found = find_kubelet(node.at("/proc"), node.root)
+    return found if found.root.exists() else replace(found, root=node.root)
 
 
 def kubelet(node: Node, found: Kubelet, version: str) -> KubeletFacts:
@@ -212,15 +218,9 @@ def _nri_disabled(config: Document, is_crio: bool) -> bool | None:
 
 def unit(node: Node) -> tuple[str, int | None]:
     """(file, LimitNOFILE) of koord-qosd's systemd unit, drop-ins considered; "" = not installed."""
-    file = next((f"{where}/{UNIT}" for where in _UNIT_DIRECTORIES if node.exists(f"{where}/{UNIT}")), "")
-    drop_ins = [
-        f"{where}/{UNIT}.d/{name}" for where in reversed(_UNIT_DIRECTORIES) for name in node.names(f"{where}/{UNIT}.d")
-    ]
-    limit: int | None = None
-    for each in (file, *drop_ins) if file else ():
-        for line in (node.text(each) or "").splitlines():
-            name, _, value = line.partition("=")
-            soft = value.strip().partition(":")[0]
-            if name.strip() == "LimitNOFILE" and soft.isdecimal():
-                limit = int(soft)
-    return file, limit
+    found = unitfile.find(node, UNIT)
+    if found is None:
+        return "", None
+    limits = (said.partition(":")[0] for said in found.values("Service", "LimitNOFILE"))
+    numbers = [int(soft) for soft in limits if soft.isdecimal()]
+    return found.files[0].path, numbers[-1] if numbers else None

@@ -11,9 +11,9 @@ from koord.host.doctor import others, recording, settings
 from koord.host.doctor.checks import CHECKS, examine
 from koord.host.doctor.facts import Facts, KubeletFacts, numbers
 from koord.host.doctor.finding import Status
-from koord.host.doctor.node import Node
 from koord.host.doctor.preflight import DECISIVE, blockers
 from koord.host.doctor.recording import Recording, RecordingError
+from koord.host.node import Node
 from tests.host.doctor.goodnode import GOOD, KUBELET, record
 
 SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from koord.host.doctor.facts import RuntimeFacts
-from koord.host.doctor.node import Node
+from koord.host.node import Node
 from koordctl.install.facts import PROGRAMS, UNITS, Flavour, NodeFacts, Programs, gather, programs
 from koordctl.install.systemd import Systemd
 from tests.koordctl.install.world import KUBELET_PID, PROXY_SOCKET, TIER, World, doctor

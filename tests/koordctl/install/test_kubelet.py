@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
+from koord.host.node import Node
 from koordctl.install import kubelet
 from koordctl.install.errors import InstallError
 from tests.koordctl.install.world import PROXY_SOCKET, World
@@ -97,4 +98,4 @@ def test_accepted_connections_only(world: World) -> None:
         "0: 00000003 00000000 00000000 0001 03 104",
     )
     (world.root / "proc/net/unix").write_text("\n".join(lines))
-    assert kubelet.connections(world.root) == {"102"}
+    assert kubelet.connections(Node(world.root)) == {"102"}

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from koord.host import kubelet_unit, unitfile
 from koord.host.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
-from koord.host.doctor.node import Node
+from koord.host.node import Node
 from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 from koordctl.install.disk import Content, Disk

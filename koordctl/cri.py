@@ -1,0 +1,26 @@
+"""One CRI call on the runtime's socket, for commands that ask it something.
+
+Fails with a UnaryError: what the runtime said, or INTERNAL if its answer is no message of the expected kind.
+"""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from google.protobuf.message import DecodeError, Message
+
+from koord.http2 import blocking
+from koord.http2.grpc import INTERNAL, UnaryError
+
+Answer = TypeVar("Answer", bound=Message)
+
+
+def call(
+    socket: str, method: str, request: Message, answer: type[Answer], timeout_s: float, package: str = "runtime.v1"
+) -> Answer:
+    """``RuntimeService``'s ``method`` of the runtime that listens on ``socket``."""
+    said = blocking.call(socket, f"/{package}.RuntimeService/{method}", request.SerializeToString(), timeout_s)
+    try:
+        return answer.FromString(said)
+    except DecodeError as error:
+        raise UnaryError(INTERNAL, f"{method}: {error}") from error
