@@ -137,6 +137,10 @@ class Guest:
     def exists(self, path: str) -> bool:
         return self.run("test", "-e", path).returncode == 0
 
+    def get(self, port: int, path: str) -> str:
+        """What a server on the guest's loopback answers; "" if it does not, or with an error."""
+        return self.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{port}{path}").stdout
+
     def put(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
         """Make or replace a file; its directory must exist."""
         self.channel.write(path, content.encode() if isinstance(content, str) else content, mode, COMMAND_S)

@@ -32,6 +32,7 @@ After=koord-runtime-proxy.socket koord-runtime-proxy.service
 """
 COMPLAINTS = "container runtime is down|PLEG is not healthy|Container runtime sanity check failed"
 BACK_S = 600.0
+_JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "cat")
 assert BATCH["kubernetes.io/batch-memory"] == "96Mi"
 
 
@@ -79,7 +80,7 @@ class Node:
         took_s = self.newcomer(within_s)
         kept = {name: found for name, found in self._running().items() if name in NAMES}
         assert kept == self.running
-        assert self.get(10248, "/healthz") == "ok"
+        assert self.guest.get(10248, "/healthz") == "ok"
         assert self.complaints() == []
         print(f"  a new pod was edited after {took_s:.1f} s")
 
@@ -106,22 +107,7 @@ class Node:
 
     def complaints(self) -> list[str]:
         """What kubelet has said of the runtime since it was last started, and would make a node NotReady."""
-        invocation = self.guest.do("systemctl", "show", "--property=InvocationID", "--value", KUBELET).strip()
-        said = self.guest.run(
-            *(
-                "journalctl",
-                "--no-pager",
-                "-q",
-                "-o",
-                "cat",
-                f"--grep={COMPLAINTS}",
-                f"_SYSTEMD_INVOCATION_ID={invocation}",
-            )
-        )
-        return said.stdout.splitlines()
-
-    def get(self, port: int, path: str) -> str:
-        return self.guest.do("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{port}{path}")
+        return self.logged(KUBELET, COMPLAINTS)
 
     def answers(self, connect_s: float = 3.0) -> bool:
         """Whether a new connection to the proxy's socket is served (any gRPC call passes, also containerd's own)."""
@@ -144,13 +130,11 @@ class Node:
         for unit in units:
             self.guest.wait(lambda unit=unit: self.guest.active(unit), f"{unit} active", BACK_S)  # type: ignore[misc]
 
-    def said(self, unit: str, words: str) -> bool:
-        """Whether the unit has logged ``words`` since its last start."""
+    def logged(self, unit: str, pattern: str) -> list[str]:
+        """The lines with ``pattern`` that the unit has logged since its last start."""
         invocation = self.guest.do("systemctl", "show", "--property=InvocationID", "--value", unit).strip()
-        done = self.guest.run(
-            *("journalctl", "--no-pager", "-q", "-o", "cat", f"--grep={words}", f"_SYSTEMD_INVOCATION_ID={invocation}")
-        )
-        return bool(done.stdout.strip())
+        of_it = f"_SYSTEMD_INVOCATION_ID={invocation}"
+        return self.guest.run(*_JOURNAL, f"--grep={pattern}", of_it).stdout.splitlines()
 
     @contextmanager
     def full(self, mount: str) -> Iterator[None]:

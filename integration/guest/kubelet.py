@@ -12,14 +12,13 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
-from integration.guest import payload, pods
+from integration.guest import payload, pods, programs
 from integration.guest.guest import Guest, GuestError
 
 CONTAINERD = "/run/containerd/containerd.sock"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
 STATE = "/var/lib/kubelet/cpu_manager_state"
 KUBEPODS = "/sys/fs/cgroup/kubepods.slice"
-PROXY_METRICS = "/run/koord/runtime-proxy-metrics.sock"
 FILES = ("cpu.weight", "cpu.max", "memory.max", "cpuset.cpus", "cpuset.cpus.effective")
 SETTLED_S = 300.0
 CALLS_S = 300.0
@@ -32,13 +31,6 @@ def of(pod):
     said = api.exec("default", pod, "main", "sh", "-c", "echo in $((6 * 7))")
     return [*said, api.exec("default", pod, "main", "false")[1], api.log("default", pod, "main")]
 json.dump({pod: of(pod) for pod in sys.argv[1:]}, sys.stdout)
-"""
-_METRICS = """
-import socket, sys
-asker = socket.socket(socket.AF_UNIX)
-asker.connect(sys.argv[1])
-asker.sendall(b"GET /metrics HTTP/1.1\\r\\nHost: proxy\\r\\nConnection: close\\r\\n\\r\\n")
-sys.stdout.write(asker.makefile(encoding="utf-8").read())
 """
 Found = TypeVar("Found")
 
@@ -141,8 +133,9 @@ def exec_and_log(guest: Guest, names: Collection[str]) -> dict[str, list[str]]:
 
 def updates(guest: Guest) -> int:
     """How many containers kubelet has updated through the proxy."""
-    lines = guest.do("python3", "-c", _METRICS, PROXY_METRICS).splitlines()
-    calls = [line for line in lines if "_calls_total{" in line and "UpdateContainerResources" in line]
+    calls = [
+        line for line in programs.proxy_metrics(guest) if "_calls_total{" in line and "UpdateContainerResources" in line
+    ]
     return sum(int(float(line.rpartition(" ")[2])) for line in calls)
 
 

@@ -157,7 +157,7 @@ def test_proxy_out_of_descriptors(node: Node) -> None:
     pid = guest.main_pid(PROXY)
     with _no_descriptors(node, pid):
         assert not node.answers()
-        assert node.get(10248, "/healthz") == "ok"
+        assert node.guest.get(10248, "/healthz") == "ok"
     node.wait_answer()
     assert guest.main_pid(PROXY) == pid
     node.unharmed()

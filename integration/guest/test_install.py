@@ -14,7 +14,7 @@ import pytest
 from integration.guest import payload, pods, traces
 from integration.guest.channel import Done
 from integration.guest.guest import Guest, GuestError
-from integration.guest.programs import MODULES, SOCKET, UNITS
+from integration.guest.programs import MODULES, SOCKET, UNITS, script
 from integration.guest.traces import Snapshot
 from integration.kubelet.staticpods import StaticPod
 
@@ -28,11 +28,6 @@ CPUSET = "/cpuset.cpus"
 ALL_CPUS = "0-1\n"
 INSTALL_S = 540.0
 SAME_S = 300.0
-_PROGRAM = """#!{environment}/bin/python
-import sys
-from {module}.__main__ import main
-sys.exit(main())
-"""
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +41,7 @@ def node(guest: Guest) -> Guest:
         cp -r {payload.ROOT}/repo/systemd {ENVIRONMENT}/share/koord
     """)
     for program, module in MODULES.items():
-        guest.put(f"{ENVIRONMENT}/bin/{program}", _PROGRAM.format(environment=ENVIRONMENT, module=module), 0o755)
+        guest.put(f"{ENVIRONMENT}/bin/{program}", script([], module, f"{ENVIRONMENT}/bin/python"), 0o755)
     pods.put(guest, [BATCH])
     guest.do("systemctl", "start", "kubelet")
     pods.wait_ready(guest, [BATCH.name])

@@ -21,25 +21,11 @@ pytestmark = pytest.mark.soak
 
 PROGRAM = "/usr/bin/koord-runtime-proxy"
 VERSIONS = "/opt/koord-versions"
-METRICS = "/run/koord/runtime-proxy-metrics.sock"
 DRAIN_S = 25
 PROXY_DROP_IN = f"""\
 [Service]
 ExecStart=
 ExecStart={PROGRAM} --koord-runtimeproxy-endpoint={programs.SOCKET} --drain-timeout={DRAIN_S}s
-"""
-CONTAINERD_DROP_IN = """\
-[Service]
-Environment=PATH=/opt/containerd2/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
-ExecStart=
-ExecStart=/opt/containerd2/bin/containerd
-"""
-PAGE = """
-import socket, sys
-client = socket.socket(socket.AF_UNIX)
-client.connect(sys.argv[1])
-client.sendall(b"GET /metrics HTTP/1.0\\r\\n\\r\\n")
-sys.stdout.write(client.makefile(encoding="utf-8").read())
 """
 SCOPES = "/sys/fs/cgroup/kubepods.slice/*/*/cri-containerd-*.scope"
 STOP, OUTCOME = "/run/koord-load.stop", "/run/koord-load.json"
@@ -50,14 +36,12 @@ BACK_S = 600.0
 def node(guest: Guest) -> Guest:
     """Version 1 runs, on containerd 2."""
     koordnode.set_up_for_load(guest)
-    guest.sh(f"mkdir -p {VERSIONS} /etc/systemd/system/containerd.service.d /etc/systemd/system/{PROXY}.d")
-    guest.put("/etc/systemd/system/containerd.service.d/90-two.conf", CONTAINERD_DROP_IN)
+    guest.sh(f"mkdir -p {VERSIONS} /etc/systemd/system/{PROXY}.d")
     guest.put(f"/etc/systemd/system/{PROXY}.d/90-drain.conf", PROXY_DROP_IN)
     for version in ("1", "2", "3"):
         lay_out(guest, version)
     choose(guest, "1")
-    guest.do("systemctl", "daemon-reload")
-    guest.do("systemctl", "restart", "containerd.service")
+    programs.use_containerd_2(guest)
     programs.start(guest)
     return guest
 
@@ -103,9 +87,7 @@ def lay_out(guest: Guest, version: str) -> None:
         f" && echo '__version__ = \"{version}\"' > {home}/koord/__init__.py"
         f" && rm -f {home}/koord/__pycache__/__init__.*"
     )
-    paths = [home, f"{payload.ROOT}/lib"]
-    lines = ("#!/usr/bin/python3 -BsE", "import sys", f"sys.path[1:1] = {paths!r}")
-    script = "\n".join((*lines, "from runtimeproxy.__main__ import main", "sys.exit(main())", ""))
+    script = programs.script([home, f"{payload.ROOT}/lib"], "runtimeproxy")
     guest.put(f"{home}/{PROGRAM.rpartition('/')[2]}", script, 0o755)
 
 
@@ -120,8 +102,8 @@ def hand_over(guest: Guest) -> None:
 
 def answers(guest: Guest) -> str:
     """The version on the status page; "" while there is none."""
-    done = guest.run("python3", "-c", PAGE, METRICS)
-    lines = [line for line in done.stdout.splitlines() if line.startswith("koord_runtimeproxy_build_info")]
+    page = programs.proxy_metrics(guest)
+    lines = [line for line in page if line.startswith("koord_runtimeproxy_build_info")]
     return lines[0].split('"')[1] if lines else ""
 
 

@@ -24,7 +24,6 @@ READY_S = 300.0
 KUBELET_PORT = "http://127.0.0.1:10255"
 QOSD = "koord-qosd.service"
 ARGUMENTS = "/etc/systemd/system/koord-qosd.service.d/arguments.conf"
-CONTAINERD_2 = "/etc/systemd/system/containerd.service.d/2.conf"
 DROP_INS = "/run/systemd"
 
 
@@ -164,11 +163,7 @@ def test_pods_that_the_proxy_edits_keep_their_values(node: Guest) -> None:
 def test_pods_that_nri_edits_keep_their_values(node: Guest) -> None:
     """On containerd 2.x, which takes the other one's place under the pods that run."""
     node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
-    node.do("mkdir", "-p", CONTAINERD_2.rpartition("/")[0])
-    path = "/opt/containerd2/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-    start = "ExecStart=\nExecStart=/opt/containerd2/bin/containerd\n"
-    node.put(CONTAINERD_2, f"[Service]\n{start}Environment=PATH={path}\n")
-    node.sh("systemctl daemon-reload; systemctl restart containerd")
+    programs.use_containerd_2(node)
     start_qosd(node)
     node.wait(lambda: acting(node) == ["nri"], "qosd to be attached to NRI", READY_S)
     wanted = others(node, CONTAINERD, "-proxied", "-nri")
