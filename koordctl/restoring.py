@@ -28,6 +28,8 @@ RUNTIME = Path("/run/containerd/containerd.sock")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 UNDO_FILE = Path("/run/koord/undo.jsonl")
 _BOOT_ID = "proc/sys/kernel/random/boot_id"
+_SYSTEMD_S = 30.0
+"""More than a tick would wait: on a busy machine systemd takes seconds to answer."""
 
 
 class UnknownBoot(OSError):
@@ -96,7 +98,8 @@ def opened(
     with UndoRecord(undo_file, boot_id) as record:
         writer.weights = weights or record.weights or writer.weights
         writer.cfs_period_us = record.cfs_period_us
-        yield Restoration(writer, record, Runtime(str(runtime)), systemd_units.of_host(writer, record, root))
+        units = systemd_units.of_host(writer, record, root, _SYSTEMD_S)
+        yield Restoration(writer, record, Runtime(str(runtime)), units)
 
 
 class Restoration:

@@ -55,7 +55,7 @@ class SystemBus:
             for first in range(0, len(units), _AT_ONCE):
                 for index, answer in self._connection.set(units[first : first + _AT_ONCE], deadline_s):
                     answers[first + index] = answer
-        except (OSError, ValueError) as error:
+        except (ImportError, OSError, ValueError) as error:
             self.close()
             self.trouble = f"{self._path}: {'timed out' if isinstance(error, TimeoutError) else error}"
         return answers

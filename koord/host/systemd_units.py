@@ -20,7 +20,7 @@ from koord.host import systemd
 from koord.host.cgroup import ReadError, read_text
 from koord.host.files import ParseError, Target, Value, ValueRefused, row
 from koord.host.systemd import Setting
-from koord.host.systemd_bus import SOCKET, Call, SystemBus
+from koord.host.systemd_bus import SOCKET, TIMEOUT_S, Call, SystemBus
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Found, WriteError, Writer
 
@@ -168,14 +168,16 @@ class Units:
         return Told(why, None if why else _kept(part, target), part.answered)
 
 
-def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/")) -> Units | None:
-    """The units of the systemd that runs the node below ``root`` (sd_booted(3)).
+def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/"), timeout_s: float = TIMEOUT_S) -> Units | None:
+    """The units of the systemd that runs the node below ``root`` (sd_booted(3)); a telling may take ``timeout_s``.
 
     None if none does, or if ``writer`` is for some other tree than the node's own.
     """
     run = root / "run/systemd"
     is_its_own = writer.tree.root == root / "sys/fs/cgroup"
-    return Units(writer, record, SystemBus(root / SOCKET), run) if is_its_own and (run / "system").is_dir() else None
+    if not is_its_own or not (run / "system").is_dir():
+        return None
+    return Units(writer, record, SystemBus(root / SOCKET, timeout_s), run)
 
 
 def _kept(part: _Part, target: Target) -> Value | None:

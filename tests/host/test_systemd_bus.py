@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 
@@ -20,6 +21,13 @@ def test_no_bus(tmp_path: Path) -> None:
     assert bus.tell([("a.slice", [WEIGHT]), ("b.slice", [WEIGHT])]) == [None, None]
     assert "No such file" in bus.trouble
     assert bus.tell([]) == []
+
+
+def test_no_client_library(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jeepney", None)
+    bus = SystemBus(tmp_path / "none")
+    assert bus.tell([("a.slice", [WEIGHT])]) == [None]
+    assert "jeepney" in bus.trouble
 
 
 @pytest.mark.parametrize("greeting", [b"", b"REJECTED EXTERNAL\r\n", b"no D-Bus at all\r\n"])
