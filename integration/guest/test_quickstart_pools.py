@@ -108,10 +108,12 @@ def test_ls_and_be_have_left_before_lse_starts(node: Guest) -> None:
     pods.put(node, [LSE])
     assert moved(node, POOLS) == POOLS
     started_s = float(node.do("python3", "-c", STARTED, kubelet.running(node)[LSE.name].group))
+    wanted = {name: POOLS[name] for name in (LS.name, BE.name)}
+    kubelet.settled(node, lambda: {name: after for name, (_, after) in last_moves(node).items()}, wanted)
     moves = last_moves(node)
     said = {name: f"{(started_s - at_s) * 1e3:.0f} ms before" for name, (at_s, _) in moves.items()}
     print(f"\n{LSE.name} starts; {said}")
-    assert {name: after for name, (_, after) in moves.items()} == {name: POOLS[name] for name in (LS.name, BE.name)}
+    assert {name: after for name, (_, after) in moves.items()} == wanted
     assert all(at_s < started_s for at_s, _ in moves.values())
 
 
