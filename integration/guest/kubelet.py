@@ -20,6 +20,7 @@ FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
 STATE = "/var/lib/kubelet/cpu_manager_state"
 KUBEPODS = "/sys/fs/cgroup/kubepods.slice"
 FILES = ("cpu.weight", "cpu.max", "memory.max", "cpuset.cpus", "cpuset.cpus.effective")
+READY_S = 600.0
 SETTLED_S = 300.0
 CALLS_S = 300.0
 _TIERS = {"Guaranteed": "kubepods", "Burstable": "kubepods-burstable", "BestEffort": "kubepods-besteffort"}
@@ -151,3 +152,11 @@ def settled(guest: Guest, read: Callable[[], Found], wanted: Found) -> Found:
     with contextlib.suppress(GuestError):
         guest.wait(lambda: read() == wanted, "", SETTLED_S)
     return read()
+
+
+def restart_cleanly(guest: Guest) -> None:
+    """A new kubelet has looked at every pod, and the containers are those from before."""
+    before = running(guest), scopes(guest)
+    guest.do("systemctl", "restart", "kubelet")
+    pods.wait_ready(guest, before[0], READY_S)  # it says so of no pod before it has synchronized it
+    assert (running(guest), scopes(guest)) == before

@@ -116,7 +116,7 @@ def install(node: Guest) -> str:
     return node.do("dpkg", "-i", DEB, timeout_s=300)
 
 
-def test_the_list_holds_only_what_changes_without_koord(guest: Guest, control: tuple[Snapshot, Snapshot]) -> None:
+def test_the_list_holds_only_what_changes_without_koord(control: tuple[Snapshot, Snapshot], guest: Guest) -> None:
     changed = {**traces.differences(*control), **traces.differences(control[0], traces.take(guest))}
     assert not (unused := list(traces.unused(changed))), unused
 

@@ -160,6 +160,13 @@ def test_pods_that_the_proxy_edits_keep_their_values(node: Guest) -> None:
     assert kubelet.held(node, wanted) == wanted
 
 
+@pytest.mark.parametrize(("unit", "most"), [("koord-runtime-proxy.service", 1.5), (QOSD, 4.0)])
+def test_the_units_that_served_them_are_shut_in(node: Guest, unit: str, most: float) -> None:
+    (line,) = node.sh(f"systemctl start {unit}; systemd-analyze security --no-pager {unit} | grep Overall").splitlines()
+    print(f"\n{line}")
+    assert float(line.split(": ")[1].split()[0]) <= most
+
+
 def test_pods_that_nri_edits_keep_their_values(node: Guest) -> None:
     """On containerd 2.x, which takes the other one's place under the pods that run."""
     node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
