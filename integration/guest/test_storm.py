@@ -35,6 +35,8 @@ def test_storm(guest: Guest) -> None:
     print(f"  SIGSTOP of the proxy to the next answer: {[round(each, 1) for each in found['frozen_s']]} s")
     print(f"  {found['faults']}, put right by the reconciler {found['tally']['late']}")
     assert found["wrong"] == []
+    struck = sum(count for fault, count in found["faults"].items() if "containerd" in fault)
+    assert found["tally"]["wrecks"] <= struck, "the runtime wrecks pods only when it is itself struck"
     assert max(found["frozen_s"], default=0) < NOT_READY_S
     for unit in (*programs.UNITS, "containerd.service"):
         assert guest.active(unit)
