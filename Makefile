@@ -4,8 +4,8 @@
 #   make test            lint, unit tests, integration tests on the host's containerd
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
-#   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, faults, kubelet, kernel files
-#   make test-guest-pods on such nodes: pods' values, the CPU pools of 16 CPUs, kubelet's CPU manager (soak-guest: all)
+#   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
+#   make test-guest-pods and its kubelet: limits, CPU manager, the pools of 16 CPUs (soak-guest: all of both)
 #   make bench-proxy     what the proxy costs, measured side by side with a direct connection
 #   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
@@ -26,7 +26,7 @@ N ?= 1000
 RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
-GUEST_PODS := $(addprefix integration/guest/test_,v2_pods.py quickstart_pools.py static_cpus.py)
+GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py quickstart_pools.py)
 
 .PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
 	wheel deb bundle clean bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent soak-node

@@ -125,6 +125,11 @@ def scopes(guest: Guest) -> set[str]:
     return set(guest.do("find", KUBEPODS, "-name", "cri-containerd-*.scope").split())
 
 
+def pod_groups(guest: Guest) -> set[str]:
+    """The cgroups of all pods that there are."""
+    return set(guest.do("find", KUBEPODS, "-name", "kubepods-*pod*.slice").split())
+
+
 def exec_and_log(guest: Guest, names: Collection[str]) -> dict[str, list[str]]:
     """By pod: output and status of a command, status of one that fails, and the log; through kubelet's API."""
     argv = ("python3", "-c", _CALLS, *(f"{name}-node" for name in names))

@@ -177,14 +177,14 @@ def carried_out(scene: Scene) -> KernelModel:
     return kernel
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(scene=st.sampled_from([1, 2]).flatmap(lambda version: scenes(Machine(version, "0-5", "0-1"))))
 def test_no_legal_change_of_any_tree_is_refused(scene: Scene) -> None:
     kernel = carried_out(scene)
     assert {target: kernel.read(target) for target in scene.desired} == scene.desired
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(scene=st.sampled_from([1, 2]).flatmap(lambda version: scenes(Machine(version, "0-5", "0-1"))))
 def test_each_changed_file_ends_with_its_one_final_step(scene: Scene) -> None:
     steps = order(scene.changes, scene.machine.version)

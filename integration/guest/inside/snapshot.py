@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator, Mapping
 
 TREES = ("/etc", "/run", "/var/lib", "/usr", "/opt", "/srv")
-BY_SIZE = ("/usr/", "/opt/")  # large, and written by packages alone
+BY_SIZE = ("/usr/", "/opt/", "/var/lib/containerd/")  # large; written by packages, and by the runtime, alone
 CGROUPS = "/sys/fs/cgroup"
 RESCTRL = "/sys/fs/resctrl"
 SKIPPED = ("/srv/payload", "/run/udev", "/usr/share", "/usr/lib/modules")

@@ -186,7 +186,7 @@ class Histories(RuleBasedStateMachine):
 
 
 TestHistories = Histories.TestCase
-TestHistories.settings = settings(max_examples=40, stateful_step_count=25, deadline=None)
+TestHistories.settings = settings(max_examples=25, stateful_step_count=25, deadline=None)
 
 
 class ModelledWriter(DyingWriter):
