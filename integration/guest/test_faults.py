@@ -50,6 +50,22 @@ def test_stopped_proxy_is_ended_by_the_watchdog(node: Node) -> None:
     node.unharmed()
 
 
+def test_proxy_stopped_while_it_starts(node: Node) -> None:
+    """No watchdog counts before it is ready."""
+    pid, since = node.guest.main_pid(PROXY), time.monotonic()
+    node.guest.sh(
+        f"systemctl kill -s KILL --kill-whom=main {PROXY}; old={pid}; pid=$old;"
+        f" while [ $pid = $old ] || [ $pid = 0 ]; do pid=$(systemctl show -P MainPID {PROXY}); done; kill -STOP $pid;"
+        f" systemctl show -P SubState {PROXY} | grep -qx start"
+    )
+    node.wait_active(PROXY)
+    node.wait_answer()
+    took_s = time.monotonic() - since
+    print(f"  an answer {took_s:.1f} s after the SIGKILL")
+    assert took_s < NOT_READY_S
+    node.unharmed()
+
+
 def test_stopped_qosd_is_ended_by_the_watchdog(node: Node) -> None:
     """Meanwhile its hooks cost each call their timeout, and then nothing: the proxy stops asking."""
     pid = node.guest.main_pid(QOSD)
