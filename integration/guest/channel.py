@@ -96,6 +96,11 @@ class Channel:
         found = self.ask({"read": list(paths)}, timeout_s)["files"]
         return [each if isinstance(each, int) else base64.b64decode(each) for each in found]
 
+    def get(self, port: int, path: str, timeout_s: float) -> bytes | None:
+        """What a server on the guest's loopback answers with status 200; None if it answers anything else."""
+        body = self.ask({"get": path, "port": port}, timeout_s)["body"]
+        return None if body is None else base64.b64decode(body)
+
     def write(self, path: str, data: bytes, mode: int | None, timeout_s: float) -> None:
         self.ask({"write": path, "data": base64.b64encode(data).decode(), "mode": mode}, timeout_s)
 
@@ -126,4 +131,4 @@ def _named(request: Mapping[str, object]) -> str:
     argv = request.get("argv")
     if isinstance(argv, list):
         return " ".join(map(str, argv))[:200]
-    return str(request.get("read") or request.get("write"))[:200]
+    return str(request.get("read") or request.get("write") or request.get("get"))[:200]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -35,6 +35,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     left = [] if os.environ.get("SOAK") else [item for item in items if item.get_closest_marker("soak")]
     config.hook.pytest_deselected(items=left)
     items[:] = [item for item in items if item not in left]
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The guests of a test that fails keep their journals."""
+    report = yield
+    if report.failed:
+        for value in getattr(item, "funcargs", {}).values():
+            guest = getattr(value, "guest", value)
+            if isinstance(guest, Guest):
+                guest.save_journal()
+                report.sections.append(("the guest", f"its logs are in {guest.directory}"))
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -143,7 +143,7 @@ class Guest:
 
     def get(self, port: int, path: str) -> str:
         """What a server on the guest's loopback answers; "" if it does not, or with an error."""
-        return self.run("busybox", "wget", "-q", "-O", "-", f"http://127.0.0.1:{port}{path}").stdout
+        return (self.channel.get(port, path, COMMAND_S) or b"").decode()
 
     def put(self, path: str, content: str | bytes, mode: int = 0o644) -> None:
         """Make or replace a file; its directory must exist."""

@@ -1,7 +1,7 @@
 """Runs commands for the host: JSON lines over the virtio port ``koord.agent``. Part of the guest's disk.
 
-A request is ``{"id", "argv", "input", "env"}`` (run a program), ``{"id", "read": [path…]}`` or ``{"id", "write": path,
-"data", "mode"}``; bytes travel as base64. The answer repeats the id. Requests run in threads, so a long one holds up
+A request is ``{"id", "argv", "input", "env"}`` (run a program), ``{"id", "read": [path…]}``, ``{"id", "write": path,
+"data", "mode"}`` or ``{"id", "get": path, "port"}`` (from a server on this machine); bytes travel as base64. The answer repeats the id. Requests run in threads, so a long one holds up
 no other. On start the agent says ``{"hello": boot id}``, from which the host knows of a reboot.
 
 Invariant: it outlives everything that a test does to the machine but the kernel: it needs the standard library only,
@@ -13,6 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 PORT = "/dev/virtio-ports/koord.agent"
+GET_S = 30.0
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 Message = dict[str, Any]
 
@@ -53,6 +55,8 @@ def serve(request: Message, send: Callable[[Message], None]) -> None:
     try:
         if "argv" in request:
             answer.update(run(request))
+        elif "get" in request:
+            answer["body"] = get(request["port"], request["get"])
         elif "read" in request:
             answer["files"] = [read(path) for path in request["read"]]
         else:
@@ -67,6 +71,18 @@ def run(request: Message) -> Message:
     data = base64.b64decode(request["input"])
     done = subprocess.run(request["argv"], input=data, env=environment, cwd="/", capture_output=True, check=False)
     return {"returncode": done.returncode, "stdout": encoded(done.stdout), "stderr": encoded(done.stderr)}
+
+
+def get(port: int, path: str) -> str | None:
+    """The body of an answer 200; None for any other, or if there is none in time."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), GET_S) as asker:
+            asker.sendall(f"GET {path} HTTP/1.0\r\n\r\n".encode())
+            with asker.makefile("rb") as answer:
+                head, _, body = answer.read().partition(b"\r\n\r\n")
+    except OSError:
+        return None
+    return encoded(body) if head.split()[1:2] == [b"200"] else None
 
 
 def read(path: str) -> str | int | None:

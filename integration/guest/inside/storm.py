@@ -24,7 +24,7 @@ from integration.storm.mix import Outcome
 from integration.storm.worker import Setting
 from koord.pb.cri import api_pb2 as pb
 
-HURRIED = 0.25  # of the faults follow the one before without waiting for its end
+HURRIED = 0.4  # of the faults follow the one before without waiting for its end
 LONGEST_PEACE_S = 1.5
 FROZEN_S = 3.0
 
