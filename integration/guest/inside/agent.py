@@ -1,8 +1,9 @@
 """Runs commands for the host: JSON lines over the virtio port ``koord.agent``. Part of the guest's disk.
 
 A request is ``{"id", "argv", "input", "env"}`` (run a program), ``{"id", "read": [path…]}``, ``{"id", "write": path,
-"data", "mode"}`` or ``{"id", "get": path, "port"}`` (from a server on this machine); bytes travel as base64. The answer repeats the id. Requests run in threads, so a long one holds up
-no other. On start the agent says ``{"hello": boot id}``, from which the host knows of a reboot.
+"data", "mode"}`` or ``{"id", "get": path, "port"}`` (from a server on this machine); bytes travel as base64. The answer
+repeats the id. Requests run in threads, so a long one holds up no other. On start the agent says ``{"hello": boot
+id}``, from which the host knows of a reboot.
 
 Invariant: it outlives everything that a test does to the machine but the kernel: it needs the standard library only,
 imports nothing late, and an error is an answer.
