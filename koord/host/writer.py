@@ -26,6 +26,7 @@ from koord.model import cfs
 
 _READ_BYTES = 1 << 16
 _BANDWIDTH = ("cpu_quota", "cpu_period")
+_V1_QUOTA, _V1_PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 _CPUSET_RULES = {
     errno.EACCES: "v1: must lie within the parent's set",
     errno.EBUSY: "v1: must hold every child's set",
@@ -154,15 +155,17 @@ class Writer:
 
     def as_made(self, target: Target, path: Path, text: str) -> str:
         """``text`` of the file ``path``, as it would be if the kernel had not stretched the group's CFS period."""
-        factor = self._stretch(path) if target.name in _BANDWIDTH else 1
+        factor = self._stretch(path, text) if target.name in _BANDWIDTH else 1
         return text if factor == 1 else " ".join(_shortened(word, factor) for word in text.split())
 
-    def _stretch(self, path: Path) -> int:
-        """By how much the kernel has stretched period and quota of the group of ``path``."""
+    def _stretch(self, path: Path, text: str = "") -> int:
+        """By how much the kernel has stretched period and quota of the group of ``path``, which held ``text``."""
         if not self.cfs_period_us:
             return 1
-        content = _read(path if path.name == "cpu.max" else path.with_name("cpu.cfs_period_us"))
-        words = [] if content is None else content[0].split()
+        if not text or path.name == _V1_QUOTA:
+            content = _read(path.with_name(_V1_PERIOD) if path.name == _V1_QUOTA else path)
+            text = "" if content is None else content[0]
+        words = text.split()
         return cfs.stretch(int(words[-1]), self.cfs_period_us) if words and words[-1].isdigit() else 1
 
     def move_task(self, group: str, task: int) -> bool:
