@@ -31,6 +31,8 @@ Wants=koord-runtime-proxy.socket koord-runtime-proxy.service
 After=koord-runtime-proxy.socket koord-runtime-proxy.service
 """
 COMPLAINTS = "container runtime is down|PLEG is not healthy|Container runtime sanity check failed"
+STARTING = "pleg has yet to be successful"
+"""What every kubelet says of itself once."""
 BACK_S = 600.0
 _JOURNAL = ("journalctl", "--no-pager", "-q", "-o", "cat")
 assert BATCH["kubernetes.io/batch-memory"] == "96Mi"
@@ -67,6 +69,7 @@ class Node:
     def __init__(self, guest: Guest) -> None:
         self.guest = guest
         self.running: dict[str, tuple[str, int]] = {}
+        self._complained: frozenset[str] = frozenset()
         self._numbers = itertools.count()
         self._newcomer = ""
 
@@ -74,6 +77,7 @@ class Node:
         """Wait for the pods, and take them as what must stay."""
         self.guest.wait(lambda: set(self._running()) >= set(NAMES), "the static pods", BACK_S)
         self.running = self._running()
+        self._complained = frozenset(self.complaints())
 
     def unharmed(self, within_s: float = BACK_S) -> None:
         """The invariant; at most ``within_s`` for a new pod. The newcomer is removed again, without waiting for it."""
@@ -106,8 +110,9 @@ class Node:
         return set(self.guest.do("sh", "-c", loop).split())
 
     def complaints(self) -> list[str]:
-        """What kubelet has said of the runtime since it was last started, and would make a node NotReady."""
-        return self.logged(KUBELET, COMPLAINTS)
+        """What kubelet has said of the runtime since the node was settled, and would make it NotReady."""
+        said = self.logged(KUBELET, COMPLAINTS)
+        return [line for line in said if line not in self._complained and STARTING not in line]
 
     def answers(self, connect_s: float = 3.0) -> bool:
         """Whether a new connection to the proxy's socket is served (any gRPC call passes, also containerd's own)."""
