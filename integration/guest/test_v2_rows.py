@@ -261,10 +261,11 @@ IN_PERCENTS = 34_000
 """What systemd keeps of that quota."""
 UNKNOWN_TO_IT: tuple[tuple[str, Value], ...] = (
     ("cpu.max.burst", 1000),
-    ("memory.oom.group", 0),
     (f"io.max.rbps@{DEVICE}", MIB),
 )
-NOT_TOLD: tuple[tuple[str, Value], ...] = (("memory.high", 32 * MIB), ("cpu.idle", 1), ("io.weight", 300))
+NOT_TOLD: tuple[tuple[str, Value], ...] = (
+    *(("memory.high", 32 * MIB), ("cpu.idle", 1), ("io.weight", 300), ("memory.oom.group", 1)),
+)
 Held = dict[str, Value]
 
 
@@ -299,7 +300,9 @@ def reloaded(request: pytest.FixtureRequest, node: Node) -> Reloaded:
     steps: list[Step] = [*reading, ("read", idle, "cpu.idle"), *(("read", pod, name) for name in others)]
     after = node.do(steps)
     found = dict(zip(mine, after, strict=False))
-    return Reloaded(told, before, found, {"cpu.idle": after[len(mine)]}, dict(zip(others, after[-3:], strict=True)))
+    return Reloaded(
+        told, before, found, {"cpu.idle": after[len(mine)]}, dict(zip(others, after[-len(others) :], strict=True))
+    )
 
 
 def test_what_systemd_was_told_outlasts_a_reload(reloaded: Reloaded) -> None:
@@ -316,12 +319,19 @@ def test_a_quota_is_kept_in_whole_percents_and_written_exactly(reloaded: Reloade
 
 def test_what_it_was_not_told_does_not(reloaded: Reloaded) -> None:
     """The reason for all this."""
-    assert reloaded.untold == {"memory.high": -1, "cpu.idle": 0, "io.weight": 100}
+    assert reloaded.untold == {"memory.high": -1, "cpu.idle": 0, "io.weight": 100, "memory.oom.group": 0}
 
 
 def test_telling_one_thing_rewrites_the_whole_unit(node: Node) -> None:
     steps: list[Step] = [("write", node.group, "memory.high", 32 * MIB), ("tell", [node.group, "pids.max"])]
     assert node.do([*steps, ("read", node.group, "memory.high")])[-1] == 48 * MIB
+
+
+def test_telling_keeps_what_systemd_resets_without_being_told(node: Node) -> None:
+    """kubelet has the runtime set it, and no property stands for it."""
+    of_kubelet = (node.group, "memory.oom.group")
+    steps: list[Step] = [("write", *of_kubelet, 1), ("tell", [node.group, "pids.max"]), ("read", *of_kubelet)]
+    assert node.do(steps)[-1] == 1
 
 
 # --- the order of writes ---------------------------------------------------------------------------------------------

@@ -66,6 +66,7 @@ async def storm(runtime: Containerd, proxies: Proxies, socket: Path, kills: int,
     async with calling(socket) as proxied, calling(runtime.socket) as direct:
 
         async def torment(found: Outcome) -> None:
+            pods = 0
             for number in range(kills):
                 await asyncio.sleep(chance.uniform(0, LONGEST_LIFE_S))
                 proxies.kill()
@@ -74,6 +75,9 @@ async def storm(runtime: Containerd, proxies: Proxies, socket: Path, kills: int,
                 proxies.start()
                 if (number + 1) % 100 == 0:
                     print(f"{number + 1} kills, {proxied.calls} calls, {found.tally.pods} pods", flush=True)
+                    if found.tally.pods == pods:
+                        found.tally.findings.append(f"no pod came through in 100 kills, up to number {number + 1}")
+                    pods = found.tally.pods
 
         setting = Setting(proxied, direct, Runtime(direct), Cgroupfs(), Terms(), f"{ROOT}/kubepods")
         return await under_load(setting, chance, torment)

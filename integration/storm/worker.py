@@ -132,12 +132,19 @@ class Worker:
         self._tally.pods += 1
         await self._check(living, "after start")
         if self._chance.random() < EXECS:
-            probe = ["sleep", self._chance.choice("001")]
-            await self._again("ExecSync", pb.ExecSyncRequest(container_id=container_id, cmd=probe, timeout=60))
+            await self._probe(container_id)
         if pod.containers[0].cpu_limit_milli:
             await self._update(living, QUOTAS_US[1])
         if len(self.living) > self._keep:
             await self._remove(self.living.pop(0))
+
+    async def _probe(self, container_id: str) -> None:
+        """As kubelet probes: what is interrupted is not made again, for a proxy may live shorter than it takes."""
+        request = pb.ExecSyncRequest(container_id=container_id, cmd=["sleep", self._chance.choice("001")], timeout=60)
+        try:
+            await self._call("ExecSync", request, IGNORED)
+        except Interrupted:
+            self._interrupted("ExecSync")
 
     async def _check(self, living: Living, when: str) -> None:
         groups, patience_s = self._setting.groups, self._setting.terms.edited_within_s

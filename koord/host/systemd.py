@@ -2,8 +2,10 @@
 
 systemd writes all that it knows of a unit to the unit's cgroup again whenever one property of the unit is set (by
 kubelet, the runtime, an operator), and for every unit on ``daemon-reload`` and ``daemon-reexec``. What was written past
-it is lost then, so it is told as well. Three kinds of files outlast all that untold, because systemd does not know
-them (``cpu.max.burst``, ``memory.oom.group``) or touches single devices only if it was told of one (``io.max``).
+it is lost then, so it is told as well. Two kinds of files outlast all that untold: systemd does not know
+``cpu.max.burst``, and touches single devices in ``io.max`` only if it was told of one. ``memory.oom.group`` does not,
+and nobody can tell: systemd makes it 0 for whatever has no ``OOMPolicy=kill``, and slices (with systemd 252 scopes,
+too) cannot have that.
 
 Pure. Invariant: of a cgroup that systemd does not own (below a container's own, say) nothing is told. Source of the
 properties: org.freedesktop.systemd1(5) and systemd.resource-control(5).
@@ -22,6 +24,8 @@ from koord.model import cpuset
 from koord.model.slices import SLICE
 
 INFINITY = (1 << 64) - 1
+RESET = "memory.oom.group"
+"""The row that systemd writes along with any property of a unit, though no property stands for it."""
 IDLE_WEIGHT = 0
 """``CPUWeight=idle``, of systemd 252 and newer: it clears ``cpu.idle`` where it was not told so."""
 _LEAVES = (".scope", ".service")

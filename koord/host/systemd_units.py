@@ -77,7 +77,10 @@ class Units:
         wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
         together = dict.fromkeys((target.group, systemd.rows_with(target.name, version)) for target in wanted)
         parts = [part for group, rows in together if (part := self._part(group, rows)) is not None]
+        beside = self._beside(parts)
         self._send([part for part in parts if self._note(part)])
+        for target, found in beside.items():
+            self._rewrite(target, found)
         return {
             target: self._settled(part, target, found)
             for part in parts
@@ -118,6 +121,15 @@ class Units:
         text = self._writer.as_made(target, path, text)
         return Found(str(path), 0, row(target.name).parse(text, self._writer.version))
 
+    def _beside(self, parts: Iterable[_Part]) -> dict[Target, Found]:
+        """What systemd writes along with the properties although none stands for it, as it is now."""
+        found: dict[Target, Found] = {}
+        for target in {Target(each.group, systemd.RESET) for part in parts for each in part.found}:
+            with contextlib.suppress(ReadError, ParseError):
+                if (one := self._writer.look(target)) is not None:
+                    found[target] = one
+        return found
+
     def _note(self, part: _Part) -> bool:
         """Note what is about to be made of it; False, with the reason in ``part``, if that cannot be noted."""
         try:
@@ -157,15 +169,20 @@ class Units:
                 part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
 
     def _settled(self, part: _Part, target: Target, before: Found) -> Told:
-        """Write what the file held once more if it holds something else by now."""
-        why = part.why
+        """What became of it, with its own value in the file again."""
+        why = self._rewrite(target, before)
+        why = part.why or why
+        return Told(why, None if why else _kept(part, target), part.answered)
+
+    def _rewrite(self, target: Target, before: Found) -> str:
+        """Write what the file held once more if it holds something else by now; why that fails, or ""."""
         try:
             now = self._writer.look(target)
             if now is not None and now.inode == before.inode and now.value != before.value:
                 self._writer.write(target, before.value)
         except (ReadError, ParseError, ValueRefused, WriteError) as error:
-            why = why or str(error)
-        return Told(why, None if why else _kept(part, target), part.answered)
+            return str(error)
+        return ""
 
 
 def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/"), timeout_s: float = TIMEOUT_S) -> Units | None:

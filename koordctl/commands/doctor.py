@@ -69,7 +69,7 @@ def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
         attached_front_ends=tuple(each.name for each in node.front_ends if each.attached),
         failing_loops=tuple(f"{each.name} ({each.last_error})" for each in node.loops if each.failures),
         contested=tuple(f"{each.path} ({each.why})" for each in node.contested),
-        rules_warnings=tuple(node.warnings),
+        warnings=tuple(node.warnings),
         journal_dropped=node.daemon.journal_dropped,
     )
     return facts, ""

@@ -79,6 +79,7 @@ class FakeSystemd:
         texts = {
             "cpu.idle": str(int(weight == 0)),
             "cpu.max": f"{quota} {period}",
+            "memory.oom.group": "0",
         }
         if weight:
             texts["cpu.weight"] = "100" if weight == INFINITY else str(weight)

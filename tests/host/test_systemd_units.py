@@ -30,6 +30,7 @@ NEW_GROUP = {
     "memory.low": "0",
     "memory.high": "max",
     "memory.max": "max",
+    "memory.oom.group": "0",
 }
 ALREADY_KNOWN = "50-MemoryMax.conf"
 
@@ -140,6 +141,13 @@ def test_what_was_told_outlasts_a_reload(rig: Rig) -> None:
     assert len(rig.systemd.calls) == 2, "one call a unit"
     rig.systemd.reload()
     assert rig.texts() == before
+
+
+def test_telling_leaves_alone_what_no_property_stands_for(rig: Rig) -> None:
+    """kubelet has the runtime set it for every container; systemd would make it 0."""
+    kubelets, held = rig.write("memory.oom.group", 1), rig.write("memory.high", 8192)
+    assert rig.units.tell([held]) == {held: Told()}
+    assert rig.writer.read(kubelets) == 1
 
 
 def test_without_being_told_a_reload_takes_all_of_it_back(rig: Rig) -> None:

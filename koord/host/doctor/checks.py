@@ -40,6 +40,7 @@ CHECKS: tuple[Check, ...] = (
     koord.kubelet_drop_in,
     koord.open_files,
     koord.rules,
+    koord.warnings,
     koord.hook_file,
     koord.front_end,
     koord.loops,

@@ -142,7 +142,7 @@ class DaemonFacts:
     attached_front_ends: tuple[str, ...]
     failing_loops: tuple[str, ...] = ()
     contested: tuple[str, ...] = ()
-    rules_warnings: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
     journal_dropped: int = 0
 
 

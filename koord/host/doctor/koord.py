@@ -52,12 +52,19 @@ def open_files(facts: Facts) -> Finding:
 
 
 def rules(facts: Facts) -> Finding:
-    said = facts.daemon.rules_warnings if facts.daemon else ()
-    problem = facts.koord.rules_problem
-    if said or problem:
-        return Finding("rules", _WARN, _some(said) or problem, "correct the rules file; it is read again at once")
+    if problem := facts.koord.rules_problem:
+        return Finding("rules", _WARN, problem, "correct the rules file; it is read again at once")
     where = facts.koord.rules_file
     return Finding("rules", _OK, where) if where else Finding("rules", _INFO, "no rules file: built-in defaults")
+
+
+def warnings(facts: Facts) -> Finding:
+    if facts.daemon is None:
+        return Finding("warnings", _INFO, "koord-qosd is not there to warn of anything")
+    said = facts.daemon.warnings
+    if said:
+        return Finding("warnings", _WARN, _some(said), "koordctl node lists them; each names what to correct")
+    return Finding("warnings", _OK, "none")
 
 
 def hook_file(facts: Facts) -> Finding:
