@@ -170,8 +170,8 @@ class Units:
 
     def _settled(self, part: _Part, target: Target, before: Found) -> Told:
         """What became of it, with its own value in the file again."""
-        why = self._rewrite(target, before)
-        why = part.why or why
+        failed = self._rewrite(target, before)
+        why = part.why or failed
         return Told(why, None if why else _kept(part, target), part.answered)
 
     def _rewrite(self, target: Target, before: Found) -> str:

@@ -141,12 +141,13 @@ class Writer:
     def write(self, target: Target, value: Value) -> None:
         """Write ``value`` in the kernel's spelling. Raises ValueRefused before, or WriteError from, the one write."""
         row = files.row(target.name)
+        text = row.format(value, self.version, self.weights)
         path = self.path(target)
-        stretched = value * self._stretch(path) if path is not None and _is_limit(target, value) else value
-        text = row.format(stretched, self.version, self.weights)
         if path is None:
             raise Unsupported(errno.ENOENT, f"{target.group}/{target.name}", text, f"no such file on v{self.version}")
         try:
+            if _is_limit(target, value):
+                text = row.format(value * self._stretch(path), self.version, self.weights)
             _put(path, _with_period(path, text) if path.name == "cpu.max" else text)
         except OSError as error:
             number = error.errno or errno.EIO

@@ -156,6 +156,14 @@ def test_a_period_that_the_kernel_has_doubled_changes_no_quota(
     assert used.read(Target(POD, "cpu_quota")) == written
 
 
+def test_a_period_that_cannot_be_read_is_a_failed_write(tmp_path: Path) -> None:
+    used = writer(tmp_path, 1)
+    used.cfs_period_us = 100_000
+    file(used, "cpu_quota", "-1\n").with_name("cpu.cfs_period_us").mkdir()
+    with pytest.raises(WriteError):
+        used.write(Target(POD, "cpu_quota"), 5000)
+
+
 def test_what_is_read_is_the_file_that_would_be_written(tmp_path: Path) -> None:
     used = writer(tmp_path, 2)
     path = file(used, "cpuset_cpus", "\n")
