@@ -122,7 +122,7 @@ def last_moves(node: Guest) -> dict[str, tuple[float, str]]:
     argv = ("koordctl", "journal", "--file", "cpuset_cpus", "--limit", "1000", "-o", "json")
     scopes = {each.group: name for name, each in kubelet.running(node).items() if name in (LS.name, BE.name)}
     found: dict[str, tuple[float, str]] = {}
-    for entry in json.loads(node.do(*argv))["entries"]:
+    for entry in sorted(json.loads(node.do(*argv))["entries"], key=lambda entry: int(entry["unix_ns"])):
         name = scopes.get(entry["path"].rpartition("/")[0])
         if name is not None and entry["result"] == "done":
             found[name] = (int(entry["unix_ns"]) / 1e9, entry["after"])

@@ -68,11 +68,15 @@ def reload_without_qosd(node: Guest) -> None:
 
 def others(node: Guest, runtime: str, ended: str, made: str) -> dict[str, Held]:
     """kubelet works on the CRI socket ``runtime`` from now on; the pods with suffix ``ended`` end, and the same ones
-    begin with ``made`` (two CPUs have no room for both). What is wanted of them."""
+    begin with ``made`` (two CPUs have no room for both). What is wanted of them.
+
+    kubelet does not run meanwhile: one that ends between making a pod's cgroup and limiting it leaves it unlimited.
+    """
+    node.do("systemctl", "stop", "kubelet")
     kubelet.configure(node, runtime)
     pods.remove(node, [f"{name}{ended}" for name in NAMES])
     pods.put(node, PODS, made)
-    node.do("systemctl", "restart", "kubelet")
+    node.do("systemctl", "start", "kubelet")
     wanted = {f"{name}{made}": each for name, each in EDITED.items()}
     pods.wait_ready(node, wanted, READY_S)
     return wanted
@@ -169,7 +173,7 @@ def test_the_units_that_served_them_are_shut_in(node: Guest, unit: str, most: fl
 
 def test_pods_that_nri_edits_keep_their_values(node: Guest) -> None:
     """On containerd 2.x, which takes the other one's place under the pods that run."""
-    node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
+    node.do("systemctl", "stop", "kubelet", QOSD, "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
     programs.use_containerd_2(node)
     start_qosd(node)
     node.wait(lambda: acting(node) == ["nri"], "qosd to be attached to NRI", READY_S)
