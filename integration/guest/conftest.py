@@ -19,6 +19,7 @@ from release.run import run
 from release.tree import PYTHON
 from release.wheels import Wheel, fetch
 
+pytest.register_assert_rewrite("integration.guest.koordnode", "integration.guest.kubelet")
 NEXT_VERSION = "99.0"
 
 

@@ -30,7 +30,7 @@ KUBELET_DROP_IN = """\
 Wants=koord-runtime-proxy.socket koord-runtime-proxy.service
 After=koord-runtime-proxy.socket koord-runtime-proxy.service
 """
-COMPLAINTS = "container runtime is down|PLEG is not healthy|Container runtime sanity check failed"
+COMPLAINTS = "container runtime is down|PLEG is not healthy"
 STARTING = "pleg has yet to be successful"
 """What every kubelet says of itself once."""
 BACK_S = 600.0
