@@ -61,45 +61,31 @@ def fetch(ours: Path, pythons: Iterable[str], directory: Path) -> list[Wheel]:
     # pip expands only the old names by itself.
     chosen = [word for platform in [*platforms, "manylinux2014_x86_64"] for word in ("--platform", platform)]
     for version in pythons:
-        run(
-            [
-                sys.executable,
-                "-m",
-                "pip",
-                "download",
-                "--quiet",
-                "--dest",
-                directory,
-                "--only-binary",
-                ":all:",
-                "--implementation",
-                "cp",
-                "--python-version",
-                version,
-                *chosen,
-                f"{ours.resolve()}[{EXTRA}]",
-            ]
+        _download(
+            directory, "--implementation", "cp", "--python-version", version, *chosen, f"{ours.resolve()}[{EXTRA}]"
         )
     return in_directory(directory)
 
 
 def fetch_pip(directory: Path) -> None:
     """pip's own wheel, which installs the others where a Python comes without it. Raises BuildError."""
-    run(
-        [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--dest",
-            directory,
-            "--only-binary",
-            ":all:",
-            "--no-deps",
-            "pip",
-        ]
-    )
+    _download(directory, "--no-deps", "pip")
+
+
+def _download(directory: Path, *arguments: str) -> None:
+    """Wheels only. Raises BuildError."""
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "download",
+        "--quiet",
+        "--dest",
+        directory,
+        "--only-binary",
+        ":all:",
+    ]
+    run([*pip, *arguments])
 
 
 def in_directory(directory: Path) -> list[Wheel]:

@@ -78,7 +78,7 @@ def optional_path(text: str) -> str:
 
 
 def status_endpoint(text: str) -> str:
-    """ "" (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
+    """Empty (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
     if text == "" or text.startswith(("/", "unix://")):
         return text and socket_path(text)
     host, _, port = text.rpartition(":")

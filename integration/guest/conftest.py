@@ -79,5 +79,4 @@ def guest_payload(packages: Packages, tmp_path_factory: pytest.TempPathFactory) 
 def guest(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """A booted node with the payload unpacked, and Koord not installed."""
     with booted(guest_image, tmp_path_factory.mktemp("guest"), guest_payload) as running:
-        running.unpack_payload()
         yield running

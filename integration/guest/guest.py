@@ -234,11 +234,13 @@ class Guest:
 def booted(
     image: Image, directory: Path, payload: Path | None = None, size: Size = Size(), kernel_arguments: str = ""
 ) -> Iterator[Guest]:
-    """A started guest for the time of the block; its journal is kept if the block fails."""
+    """A started guest, with its payload unpacked, for the time of the block; its journal is kept if the block fails."""
     directory.mkdir(parents=True, exist_ok=True)
     guest = Guest(image, directory, payload, size, kernel_arguments)
     try:
         guest.start()
+        if payload is not None:
+            guest.unpack_payload()
         yield guest
     except BaseException:
         guest.save_journal()

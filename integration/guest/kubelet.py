@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from integration.guest import payload, pods, programs
 from integration.guest.guest import Guest, GuestError
+from integration.kubelet.staticpods import Limits, StaticPod
 
 CONTAINERD = "/run/containerd/containerd.sock"
 FLAGS = "/var/lib/kubelet/kubeadm-flags.env"
@@ -78,6 +79,31 @@ def configure(guest: Guest, runtime: str, *flags: str) -> None:
     """From its next start kubelet works on the CRI socket ``runtime``, with ``flags``."""
     argv = (f"--container-runtime-endpoint=unix://{runtime}", "--hostname-override=node", *flags)
     guest.put(FLAGS, f'KUBELET_KUBEADM_ARGS="{" ".join(argv)}"\n')
+
+
+def start_behind_the_proxy(guest: Guest, static_pods: Sequence[StaticPod], *flags: str) -> None:
+    """On all CPUs of the machine, with Koord's programs and these pods, all of them Ready when this returns."""
+    bring_up_cpus(guest)
+    programs.put(guest)
+    programs.start(guest)
+    configure(guest, programs.SOCKET, *flags)
+    pods.put(guest, static_pods)
+    guest.do("systemctl", "start", "kubelet")
+    pods.wait_ready(guest, {pod.name for pod in static_pods}, READY_S)
+
+
+def expected(limits: Limits | None, all_cpus: str, cpus: str = "") -> Held:
+    """``limits`` as the files hold them: of the pod, which has no CPU set of its own, and of its container."""
+    assert limits is not None
+    quota = "max" if limits.cfs_quota_us < 0 else str(limits.cfs_quota_us)
+    memory = "max" if limits.memory_limit_bytes is None else str(limits.memory_limit_bytes)
+    of_pod = Values(_weight(limits.cpu_shares), f"{quota} 100000", memory, "", all_cpus)
+    return Held(of_pod, replace(of_pod, cpus=cpus, effective=cpus or all_cpus))
+
+
+def _weight(shares: int) -> str:
+    """The cpu.weight that runc 1.1 and kubelet 1.34 make of shares; pods without Koord show that they do."""
+    return str(1 + (shares - 2) * 9999 // 262142)
 
 
 def running(guest: Guest) -> dict[str, Running]:

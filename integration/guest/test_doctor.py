@@ -58,7 +58,6 @@ def booted_as(
     hierarchy: str = request.param
     directory = tmp_path_factory.mktemp(hierarchy)
     with booted(guest_image, directory, guest_payload, kernel_arguments=KERNEL_ARGUMENTS[hierarchy]) as guest:
-        guest.unpack_payload()
         yield hierarchy, guest
 
 

@@ -5,16 +5,15 @@ The same pods live without Koord and with it, through a restart of kubelet.
 
 from __future__ import annotations
 
-import dataclasses
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
 from integration.guest import kubelet, pods, programs
 from integration.guest.guest import Guest
-from integration.guest.kubelet import Held, Values
+from integration.guest.kubelet import Held
 from integration.harness import klog
-from integration.kubelet.staticpods import PODS, Limits
+from integration.kubelet.staticpods import PODS
 
 ALL = "0-1"
 LIVES = 3
@@ -42,9 +41,11 @@ def test_the_same_pods_without_and_with_koord(guest: Guest, tmp_path: Path) -> N
     for number in range(LIVES):
         for unit in programs.UNITS:
             guest.do("systemctl", "stop", unit)
-        direct = life(guest, kubelet.CONTAINERD, {pod.name: expected(pod.direct) for pod in PODS}, tmp_path / "log")
+        direct = life(
+            guest, kubelet.CONTAINERD, {pod.name: kubelet.expected(pod.direct, ALL) for pod in PODS}, tmp_path / "log"
+        )
         programs.start(guest)
-        edited = {pod.name: expected(pod.edited, CPUS_WITH_KOORD[pod.name]) for pod in PODS}
+        edited = {pod.name: kubelet.expected(pod.edited, ALL, CPUS_WITH_KOORD[pod.name]) for pod in PODS}
         proxied = life(guest, programs.SOCKET, edited, tmp_path / "log")
         show("directly on containerd", direct)
         show("behind the proxy, with koord-qosd", proxied)
@@ -53,20 +54,6 @@ def test_the_same_pods_without_and_with_koord(guest: Guest, tmp_path: Path) -> N
             return
         print(f"  only with Koord, in life {number + 1}: {sorted(extra)}")
     assert sorted(extra or ()) == []
-
-
-def expected(limits: Limits | None, cpus: str = "") -> Held:
-    """``limits`` as the v2 files hold them, of the pod too, which has no CPU set of its own."""
-    assert limits is not None
-    quota = "max" if limits.cfs_quota_us < 0 else str(limits.cfs_quota_us)
-    memory = "max" if limits.memory_limit_bytes is None else str(limits.memory_limit_bytes)
-    of_pod = Values(weight(limits.cpu_shares), f"{quota} 100000", memory, "", ALL)
-    return Held(of_pod, dataclasses.replace(of_pod, cpus=cpus, effective=cpus or ALL))
-
-
-def weight(shares: int) -> str:
-    """The cpu.weight that runc 1.1 and kubelet 1.34 make of shares; the life without Koord shows that they do."""
-    return str(1 + (shares - 2) * 9999 // 262142)
 
 
 def life(guest: Guest, runtime: str, wanted: dict[str, Held], log: Path) -> Life:

@@ -40,7 +40,6 @@ def control(
 ) -> tuple[Snapshot, Snapshot]:
     """A node that never saw Koord: before its first pod, and after all."""
     with booted(guest_image, tmp_path_factory.mktemp("control"), guest_payload) as node:
-        node.unpack_payload()
         first = traces.take(node)
         start_pods(node)
         another_package(node)

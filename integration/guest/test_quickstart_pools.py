@@ -12,13 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from integration.guest import kubelet, payload, pods, programs
+from integration.guest import kubelet, payload, pods
 from integration.guest.guest import Guest, Size, booted
 from integration.guest.image import Image
 from integration.kubelet.staticpods import StaticPod
 
 SIZE = Size(cpus=16, memory_mib=4096, online=2)
-READY_S = 600.0
 HERE = f"{payload.ROOT}/repo/integration/guest/quickstart"
 TWO_CPUS = {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}
 BATCH = {"kubernetes.io/batch-cpu": "2k"}
@@ -31,7 +30,6 @@ LSR = StaticPod("nginx-lsr", "LSR", TWO_CPUS, {**SPREAD, STATUS: {"cpuset": "2-3
 LS = StaticPod("nginx-ls", "LS", TWO_CPUS, SPREAD)
 BE = StaticPod("nginx-be", "BE", {}, {**SPREAD, "node.koordinator.sh/extended-resource-spec": EXTENDED})
 ALL = (LSE, LSR, LS, BE)
-NAMES = {pod.name for pod in ALL}
 
 DOCUMENT = [
     "CPU set for Pod nginx-lse-node (Burstable QoS): 0-1",
@@ -59,15 +57,8 @@ print(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + min(ticks) / 100)
 def node(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """16 CPUs, kubelet behind the proxy, and the document's four pods, all of them Ready."""
     with booted(guest_image, tmp_path_factory.mktemp("pools"), guest_payload, SIZE) as guest:
-        guest.unpack_payload()
-        kubelet.bring_up_cpus(guest)
-        programs.put(guest)
-        programs.start(guest)
         guest.do("install", "-t", "/usr/local/bin", f"{HERE}/kubectl", f"{HERE}/get_cpuset.sh")
-        kubelet.configure(guest, programs.SOCKET)
-        pods.put(guest, ALL)
-        guest.do("systemctl", "start", "kubelet")
-        pods.wait_ready(guest, NAMES, READY_S)
+        kubelet.start_behind_the_proxy(guest, ALL)
         yield guest
 
 

@@ -34,14 +34,8 @@ def pod(name: str, qos: str, native: dict[str, Any], cpus: str = "") -> StaticPo
 def node(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """kubelet is ``static`` and behind the proxy; an LSR pod on CPU 3, which kubelet would have put on 1, LS and BE."""
     with booted(guest_image, tmp_path_factory.mktemp("static"), guest_payload, SIZE) as guest:
-        guest.unpack_payload()
-        kubelet.bring_up_cpus(guest)
-        programs.put(guest)
-        programs.start(guest)
-        kubelet.configure(guest, programs.SOCKET, *STATIC)
-        pods.put(guest, [dataclasses.replace(LSR, annotations={STATUS: {"cpuset": "3"}}), LS, BE])
-        guest.do("systemctl", "start", "kubelet")
-        pods.wait_ready(guest, {pod.name for pod in PODS}, kubelet.READY_S)
+        lsr = dataclasses.replace(LSR, annotations={STATUS: {"cpuset": "3"}})
+        kubelet.start_behind_the_proxy(guest, [lsr, LS, BE], *STATIC)
         yield guest
 
 

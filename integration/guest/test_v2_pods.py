@@ -13,9 +13,8 @@ import pytest
 
 from integration.guest import kubelet, pods, programs
 from integration.guest.guest import Guest
-from integration.guest.kubelet import CONTAINERD, KUBEPODS, Held, Values
-from integration.kubelet.staticpods import PODS, Limits
-from koord.host.weights import Weights
+from integration.guest.kubelet import CONTAINERD, KUBEPODS, Held
+from integration.kubelet.staticpods import PODS
 
 ALL = "0-1"
 CPUS = {"lsr": "0", "ls": "1", "be": ALL}
@@ -27,19 +26,9 @@ ARGUMENTS = "/etc/systemd/system/koord-qosd.service.d/arguments.conf"
 DROP_INS = "/run/systemd"
 
 
-def held(limits: Limits | None, cpus: str = "") -> Held:
-    """``limits`` as v2 holds them, of a pod with one container; the CPUs are the container's own."""
-    assert limits is not None
-    quota = "max" if limits.cfs_quota_us < 0 else str(limits.cfs_quota_us)
-    memory = "max" if limits.memory_limit_bytes is None else str(limits.memory_limit_bytes)
-    weight = str(Weights.LINEAR.weight(limits.cpu_shares))
-    of_pod = Values(weight, f"{quota} 100000", memory, "", ALL)
-    return Held(of_pod, Values(weight, f"{quota} 100000", memory, cpus, cpus or ALL))
-
-
-DIRECT = {pod.name: held(pod.direct) for pod in PODS}
-EDITED = {pod.name: held(pod.edited, CPUS[pod.name]) for pod in PODS}
-RESTORED = {pod.name: held(pod.direct, ALL) for pod in PODS}
+DIRECT = {pod.name: kubelet.expected(pod.direct, ALL) for pod in PODS}
+EDITED = {pod.name: kubelet.expected(pod.edited, ALL, CPUS[pod.name]) for pod in PODS}
+RESTORED = {pod.name: kubelet.expected(pod.direct, ALL, ALL) for pod in PODS}
 """A populated CPU set cannot be emptied again."""
 
 

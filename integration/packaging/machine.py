@@ -144,20 +144,15 @@ class Machine:
     def dpkg(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         """Run the host's dpkg on this machine; its scripts run inside."""
         script = f'echo $$ >"{self.root}/state/dpkg-pid"; exec dpkg "$@"'
-        return subprocess.run(
-            ["sh", "-c", script, "sh", f"--root={self.root}", "--force-unsafe-io", *map(str, arguments)],
-            env=self.environ(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=60,
-        )
+        return self._run("sh", "-c", script, "sh", f"--root={self.root}", "--force-unsafe-io", *map(str, arguments))
 
     def run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a program inside."""
+        return self._run("chroot", str(self.root), *argv)
+
+    def _run(self, *argv: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            ["chroot", str(self.root), *argv],
+            argv,
             env=self.environ(),
             stdin=subprocess.DEVNULL,
             capture_output=True,

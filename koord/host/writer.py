@@ -16,11 +16,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeGuard
 
 from koord.host import files, resctrl
 from koord.host.cgroup import GONE, ReadError, Tree
-from koord.host.files import Target, Value, ValueRefused
+from koord.host.files import KernelFile, Target, Value, ValueRefused
 from koord.host.weights import Weights
 from koord.model import cfs
 
@@ -146,13 +145,19 @@ class Writer:
         if path is None:
             raise Unsupported(errno.ENOENT, f"{target.group}/{target.name}", text, f"no such file on v{self.version}")
         try:
-            if _is_limit(target, value):
-                text = row.format(value * self._stretch(path), self.version, self.weights)
-            _put(path, _with_period(path, text) if path.name == "cpu.max" else text)
+            _put(path, self._quota(row, path, value) if row.name == "cpu_quota" else text)
         except OSError as error:
             number = error.errno or errno.EIO
             rule = RULES.get(row.name, {}).get(number, "")
             raise _kind(number, path)(number, str(path), text, rule) from error
+
+    def _quota(self, row: KernelFile, path: Path, value: Value) -> str:
+        """What to write for a quota of the period with which the group was made; ``cpu.max`` keeps its period."""
+        content = _read(path) if path.name == "cpu.max" else None
+        line = "" if content is None else content[0]
+        stretched = value * self._stretch(path, line) if isinstance(value, int) and value > 0 else value
+        quota, words = row.format(stretched, self.version, self.weights), line.split()
+        return f"{quota} {words[1]}" if len(words) == 2 else quota
 
     def as_made(self, target: Target, path: Path, text: str) -> str:
         """``text`` of the file ``path``, as it would be if the kernel had not stretched the group's CFS period."""
@@ -203,11 +208,6 @@ class Writer:
         return value if content is None else files.row(target.name).parse(content[0], self.version)
 
 
-def _is_limit(target: Target, value: Value) -> TypeGuard[int]:
-    """Is it a quota that says how much?"""
-    return target.name == "cpu_quota" and isinstance(value, int) and value > 0
-
-
 def _shortened(word: str, factor: int) -> str:
     """A number of cpu.max or one of v1's files; no limit stays none."""
     return str(int(word) // factor) if word.isdigit() else word
@@ -225,13 +225,6 @@ def _last_status(root: Path) -> str:
         return resctrl.last_status(root)
     except ReadError:
         return ""
-
-
-def _with_period(path: Path, quota: str) -> str:
-    """The whole line of ``cpu.max``, the period as it is."""
-    content = _read(path)
-    words = [] if content is None else content[0].split()
-    return f"{quota} {words[1]}" if len(words) == 2 else quota
 
 
 def _put(path: Path, text: str) -> None:

@@ -82,11 +82,9 @@ def _of_node(view: _View) -> inspect.ExplainResponse:
 
 def _of_file(view: _View, asked: str) -> inspect.ExplainResponse:
     target = next((target for target in view.targets if asked in view.names(target)), None)
-    target = target or target_of(view.sources.writer.tree, asked)
+    target = target or target_of(view.sources.tree, asked)
     if target is None:
-        raise Refusal(
-            NOT_FOUND, f"{asked}: Koord knows no such kernel file on cgroup v{view.sources.writer.tree.version}"
-        )
+        raise Refusal(NOT_FOUND, f"{asked}: Koord knows no such kernel file on cgroup v{view.sources.tree.version}")
     return view.explained([target], view.history_of(target))
 
 
@@ -122,11 +120,11 @@ class _View:
 
     def names(self, target: Target) -> set[str]:
         """What people may call the file."""
-        paths = (self.sources.writer.tree.path(target, for_write) for for_write in (True, False))
+        paths = (self.sources.tree.path(target, for_write) for for_write in (True, False))
         return {f"{target.group}/{target.name}", *(str(path) for path in paths if path is not None)}
 
     def history_of(self, target: Target) -> Sequence[Entry]:
-        path = self.sources.writer.tree.path(target, for_write=True)
+        path = self.sources.tree.path(target, for_write=True)
         return () if path is None else self.sources.journal.query(file=str(path), limit=_HISTORY)
 
     def explained(self, targets: Iterable[Target], history: Sequence[Entry]) -> inspect.ExplainResponse:
@@ -146,7 +144,7 @@ class _View:
         )
 
     def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:
-        path = self.sources.writer.tree.path(target, for_write=True)
+        path = self.sources.tree.path(target, for_write=True)
         holding = self.decided.owned.get(target)
         composed = self.sources.actuator.composed(target)
         name, text = convert.formula(composed.inputs) if composed else ("", "")
@@ -190,13 +188,12 @@ class _View:
         if text is None:
             return None
         page_bytes = self.snapshot.rules.host.page_bytes
-        return normalise(
-            row(target.name), self.sources.writer.tree.version, text, desired, page_bytes, self.sources.writer.weights
-        )
+        writer = self.sources.writer
+        return normalise(row(target.name), writer.version, text, desired, page_bytes, writer.weights)
 
     def _text(self, target: Target) -> str | None:
         try:
-            path = self.sources.writer.tree.path(target)
+            path = self.sources.tree.path(target)
             text = None if path is None else cgroup.read_text(path)
             return text if path is None or text is None else self.sources.writer.as_made(target, path, text)
         except (ReadError, UnknownRow):

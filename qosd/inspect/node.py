@@ -100,5 +100,5 @@ def _pools(name: str, pools: Iterable[Pool]) -> list[inspect.Pool]:
 
 
 def _contested(sources: Sources, target: Target, why: str) -> inspect.Contested:
-    path = sources.writer.tree.path(target, for_write=True)
+    path = sources.tree.path(target, for_write=True)
     return inspect.Contested(path=str(path or f"{target.group}/{target.name}"), why=why)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from koord.host.asked import Given
+from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.host.writer import Writer
 from qosd.act.composition import Composed
@@ -142,3 +143,7 @@ class Sources:
     about: Callable[[], About]
     warnings: Callable[[], Sequence[str]]
     """What is wrong with rules, pools and pods' sources, one sentence each."""
+
+    @property
+    def tree(self) -> Tree:
+        return self.writer.tree
