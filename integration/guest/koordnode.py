@@ -77,13 +77,12 @@ class Node:
         """Wait for the pods, and take them as what must stay."""
         self.guest.wait(lambda: set(self._running()) >= set(NAMES), "the static pods", BACK_S)
         self.running = self._running()
-        self._complained = frozenset(self.complaints())
+        self.forget_complaints()
 
     def unharmed(self, within_s: float = BACK_S) -> None:
         """The invariant; at most ``within_s`` for a new pod. The newcomer is removed again, without waiting for it."""
         took_s = self.newcomer(within_s)
-        kept = {name: found for name, found in self._running().items() if name in NAMES}
-        assert kept == self.running
+        assert self._running() == self.running
         assert self.guest.get(10248, "/healthz") == "ok"
         assert self.complaints() == []
         print(f"  a new pod was edited after {took_s:.1f} s")
@@ -110,9 +109,13 @@ class Node:
         return set(self.guest.do("sh", "-c", loop).split())
 
     def complaints(self) -> list[str]:
-        """What kubelet has said of the runtime since the node was settled, and would make it NotReady."""
+        """What kubelet has said of the runtime since ``forget_complaints``, and would make it NotReady."""
         said = self.logged(KUBELET, COMPLAINTS)
         return [line for line in said if line not in self._complained and STARTING not in line]
+
+    def forget_complaints(self) -> None:
+        """What kubelet has said so far is not this test's doing."""
+        self._complained |= set(self.complaints())
 
     def answers(self, connect_s: float = 3.0) -> bool:
         """Whether a new connection to the proxy's socket is served (any gRPC call passes, also containerd's own)."""
@@ -152,10 +155,12 @@ class Node:
             self.guest.do("rm", "-f", file)
 
     def _running(self) -> dict[str, tuple[str, int]]:
+        """Of the pods that stay: newcomers come and go."""
         try:
-            return {name: (found.container_id, found.restarts) for name, found in kubelet.running(self.guest).items()}
+            running = kubelet.running(self.guest)
         except (HarnessError, ValueError):
             return {}
+        return {name: (each.container_id, each.restarts) for name, each in running.items() if name in NAMES}
 
 
 _FILL = """

@@ -27,6 +27,11 @@ def node(guest: Guest) -> Node:
     return koordnode.set_up(guest)
 
 
+@pytest.fixture(autouse=True)
+def _complaints_of_this_test(node: Node) -> None:
+    node.forget_complaints()
+
+
 # --- killed and stopped ----------------------------------------------------------------------------------------------
 
 

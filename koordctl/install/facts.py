@@ -32,7 +32,7 @@ PROGRAMS = ("koord-runtime-proxy", "koord-qosd", "koordctl")
 UNITS = (QOSD, *PROXY_UNITS)
 VENV_UNITS = "/etc/systemd/system"
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
-"""What units with ProtectHome= and PrivateTmp= cannot see."""
+"""What units with ProtectHome= and a /tmp of their own cannot see."""
 _HEALTHZ_PORT = "10248"
 
 
