@@ -1,8 +1,34 @@
-"""Settings of all unit tests."""
+"""Settings of all unit tests, and the end of what they opened."""
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+
+import pytest
 from hypothesis import settings
+
+from tests.opened import close_all
 
 settings.register_profile("koord", deadline=None)  # a slow machine is no failure
 settings.load_profile("koord")
+
+MAX_DESCRIPTORS = 128  # that a worker may hold after its last test; pytest itself has about 15
+
+
+@pytest.fixture(autouse=True)
+def _closed_at_the_end() -> Iterator[None]:
+    yield
+    close_all()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_descriptors_left() -> Iterator[None]:
+    yield
+    left = [os.readlink(path) for path in _descriptors()]
+    assert len(left) < MAX_DESCRIPTORS, f"tests left {len(left)} descriptors open (tests.opened): {sorted(left)}"
+
+
+def _descriptors() -> list[str]:
+    paths = [entry.path for entry in os.scandir("/proc/self/fd")]
+    return [path for path in paths if os.path.lexists(path)]

@@ -16,6 +16,7 @@ from koord.host.restoring import Outcome, Restored, planned, restore
 from koord.host.undo import TASKS, UndoRecord
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
 from tests.host.resctrltree import ResctrlNode, write
+from tests.opened import opened
 
 BOX = "/kubepods/besteffort/pod1/box"
 CLASSES = frozenset({"LSR", "LS", "BE"})
@@ -156,7 +157,7 @@ class Recorded:
     def __init__(self, root: Path) -> None:
         self.node = ResctrlNode(root)
         self.file = root / "undo"
-        self.record = UndoRecord(self.file, BOOT)
+        self.record = opened(UndoRecord(self.file, BOOT))
         self.tasks = self.node.start(BOX, 3)
         self.placed = _placed(self.node.tree, "BE")
         self.record.place(self.placed)
@@ -164,7 +165,7 @@ class Recorded:
 
     def reopen(self, boot_id: str = BOOT) -> UndoRecord:
         self.record.close()
-        self.record = UndoRecord(self.file, boot_id)
+        self.record = opened(UndoRecord(self.file, boot_id))
         return self.record
 
     def restored(self) -> Restored:

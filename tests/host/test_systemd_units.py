@@ -16,6 +16,7 @@ from koord.host.systemd_units import Told, Units, of_host
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
 from tests.host.fakesystemd import FakeSystemd
+from tests.opened import opened
 
 SLICE, SCOPE = "kubepods-pod1.slice", "cri-containerd-01.scope"
 POD = f"/kubepods.slice/{SLICE}"
@@ -51,7 +52,7 @@ class Rig:
         known.write_text("MemoryMax=infinity\n")
         self.writer = Writer(self.tree)
         self.record_file = root / "undo"
-        self.record = UndoRecord(self.record_file, "boot")
+        self.record = opened(UndoRecord(self.record_file, "boot"))
         self.units = Units(self.writer, self.record, self.systemd, root / "run/systemd")
 
     def write(self, name: str, value: Value, group: str = BOX) -> Target:
@@ -66,7 +67,7 @@ class Rig:
     def reopen(self) -> None:
         """A crash: only the record is left."""
         self.record.close()
-        self.record = UndoRecord(self.record_file, "boot")
+        self.record = opened(UndoRecord(self.record_file, "boot"))
         self.units = Units(self.writer, self.record, self.systemd, self.systemd.run)
 
     def texts(self) -> dict[str, str]:

@@ -18,6 +18,7 @@ from koord.host.files import Target, Value
 from koord.host.restoring import Outcome, Restored, claim, expect, planned, restore
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Found, Writer
+from tests.opened import opened
 
 BOOT = "6f1d"
 QUOTA = Target("/kubepods/pod1", "cpu_quota")
@@ -30,7 +31,7 @@ class Rig:
         self.root = root / "cgroup"
         self.writer = Writer(Tree(version, self.root, {}))
         self.file = root / "undo"
-        self.record = UndoRecord(self.file, BOOT)
+        self.record = opened(UndoRecord(self.file, BOOT))
 
     def put(self, target: Target, text: str) -> Path:
         """What someone else writes."""
@@ -53,7 +54,7 @@ class Rig:
 
     def reopen(self, boot_id: str = BOOT) -> UndoRecord:
         self.record.close()
-        self.record = UndoRecord(self.file, boot_id)
+        self.record = opened(UndoRecord(self.file, boot_id))
         return self.record
 
 

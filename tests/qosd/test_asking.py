@@ -24,6 +24,7 @@ from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.nri.service import SERVICE as NRI
 from qosd.nri.service import Hooks, Session
+from tests.opened import opened
 from tests.qosd.nri import containers as nris
 from tests.qosd.pods import V2, rules
 from tests.qosd.test_hookserver import BE_POD
@@ -111,7 +112,7 @@ class Noted:
     """The record as both front ends write it."""
 
     def __init__(self, root: Path, version: int = 2) -> None:
-        self.undo = UndoRecord(root / "undo", "boot")
+        self.undo = opened(UndoRecord(root / "undo", "boot"))
         self.metrics = Metrics()
         writer = Writer(Tree(version, root / "cgroup", {}))
         self.asking = Asking(self.undo, writer, self.metrics.unrecorded_edits.labels().inc)

@@ -33,6 +33,7 @@ from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.snapshot import NodeSnapshot, PodView
+from tests.opened import opened
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
@@ -123,7 +124,7 @@ class Rig:
         store = Store(PANELS)
         sampler = Sampler(self.meters, store, self.clock)
         self.sense = Sense(sampler, store, System(self.tree, None, 4096))  # type: ignore[arg-type]
-        self.undo = UndoRecord(self.root / "undo", "6f1d")
+        self.undo = opened(UndoRecord(self.root / "undo", "6f1d"))
         owners = {one.name: Line(one.stage, frozenset({"cpu_quota"})) for one in (self.wanting, *self.strategies)}
         self.actuator = Actuator(Writer(self.tree), self.undo, self, owners)
         self.predictor = Predictor(self.kept.append)

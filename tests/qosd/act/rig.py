@@ -18,6 +18,7 @@ from qosd.act.plan import Plan, Result
 from qosd.act.telling import Units
 from qosd.decide.decision import Opinion, Set, Stage
 from qosd.decide.frame import Decisions, Opinions, State, Turn
+from tests.opened import opened
 
 BOOT = "6f1d"
 S = 1_000_000_000
@@ -95,7 +96,7 @@ class Rig:
         self._start()
 
     def _start(self) -> None:
-        self.undo = UndoRecord(self.root / "undo", BOOT)
+        self.undo = opened(UndoRecord(self.root / "undo", BOOT))
         self.actuator = Actuator(self.writer, self.undo, self.journal, OWNERS, units=self.units)
 
     def crash(self) -> None:

@@ -26,6 +26,7 @@ from qosd.decide.decision import Cap, Opinion, Release, Scale, Stage
 from qosd.decide.frame import Decisions, State, Turn
 from tests.host.cgrouptrees import Machine, Scene, scenes
 from tests.host.kernelmodel import PAGE_BYTES
+from tests.opened import opened
 from tests.qosd.act.rig import BOOT, OWNERS, CountingWriter, Recorded, Rig, S, journalled_writes, wants
 
 GROUPS = ("/kubepods/pod1", "/kubepods/pod1/box", "/kubepods/pod2")
@@ -235,7 +236,7 @@ class Life:
         self.start()
 
     def start(self) -> None:
-        self.undo = UndoRecord(self.root / "undo", BOOT, PAGE_BYTES)
+        self.undo = opened(UndoRecord(self.root / "undo", BOOT, PAGE_BYTES))
         self.actuator = Actuator(self.writer, self.undo, self.journal, self.owners, PAGE_BYTES)
 
     def crash(self) -> None:

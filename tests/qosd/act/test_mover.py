@@ -21,6 +21,7 @@ from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.decide.frame import NO_MEMBERSHIPS, Decisions, Memberships, State, Turn
 from tests.host.resctrltree import ResctrlNode
+from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded, S
 
 BOX, CAR = "/kubepods/besteffort/pod1/box", "/kubepods/burstable/pod2/car"
@@ -38,7 +39,7 @@ class Rig:
         self._start()
 
     def _start(self) -> None:
-        self.undo = UndoRecord(self.root / "undo", BOOT)
+        self.undo = opened(UndoRecord(self.root / "undo", BOOT))
         self.actuator = Actuator(self.node.writer, self.undo, self.journal)
 
     def crash(self) -> None:

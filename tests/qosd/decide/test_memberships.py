@@ -15,6 +15,7 @@ from qosd.decide.frame import NO_MEMBERSHIPS, Memories, State, Turn, decide_all
 from qosd.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.host.resctrltree import ResctrlNode
+from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded, S
 from tests.qosd.pods import V2, rules
 from tests.qosd.podviews import snapshot, view
@@ -39,7 +40,7 @@ class Node:
     def __init__(self, root: Path) -> None:
         self.world = ResctrlNode(root)
         self.strategy, self.memories = Breakable(), dict[str, Any]()
-        self.actuator = Actuator(self.world.writer, UndoRecord(root / "undo", BOOT), Recorded())
+        self.actuator = Actuator(self.world.writer, opened(UndoRecord(root / "undo", BOOT)), Recorded())
         self.pod = view("p", "BE", "BestEffort", containers=[("a", "CONTAINER_RUNNING"), ("b", "CONTAINER_CREATED")])
         self.tasks = {task for one in self.pod.containers for task in self.world.start(one.group, 2)}
         self.picture = snapshot(rules(V2, SPEC), self.pod)

@@ -15,6 +15,7 @@ from qosd.sense.metric import Panel, Scope
 from qosd.sense.sampler import Sampler
 from qosd.sense.scene import Tiers
 from qosd.sense.tick import Batch, NotApplicable, Tick
+from tests.opened import opened
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
 
 
@@ -152,7 +153,7 @@ def test_a_sample_that_cannot_be_renewed_is_withdrawn_in_the_end(world: World) -
 
 def sense_of(world: World, limit: int = 10_000) -> tuple[Sense, KeptFiles, list[str]]:
     said: list[str] = []
-    files = KeptFiles(limit, said.append)
+    files = opened(KeptFiles(limit, said.append))
     return build(Host(world.tree, tuple, 100, 4096), files, world.clock), files, said
 
 

@@ -18,6 +18,7 @@ from qosd.sense.store import Row, Store
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
+from tests.opened import opened
 
 S = 1_000_000_000
 TIERS = Tiers("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
@@ -65,7 +66,7 @@ class World:
             resctrl=root / "resctrl",
         )
         self.clock, self.store = Clock(), Store(PANELS)
-        self.files = KeptFiles(10_000, lambda text: None)
+        self.files = opened(KeptFiles(10_000, lambda text: None))
         self.roster = Roster()
 
     def write(self, group: str, **texts: str) -> None:
