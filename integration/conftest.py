@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,12 +13,30 @@ from integration.harness import cgroups, containerd, machine
 from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
 
+_FIGURES = pytest.StashKey[list[str]]()
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--stay", type=float, default=15.0, help="seconds that the kubelet test keeps its pods; 70 covers kubelet's GC"
     )
     parser.addoption("--rounds", type=int, default=12, help="how often the lossless test calls each method of CRI")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.stash[_FIGURES] = []
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    """Figures are the last lines of all."""
+    for line in config.stash[_FIGURES]:
+        print(line)
+
+
+@pytest.fixture
+def figure(request: pytest.FixtureRequest) -> Callable[[str], None]:
+    """Takes a line that says what the test measured."""
+    return request.config.stash[_FIGURES].append
 
 
 @pytest.fixture(scope="session", autouse=True)

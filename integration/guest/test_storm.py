@@ -6,6 +6,7 @@ import json
 import os
 import random
 import time
+from collections.abc import Callable
 
 from integration.guest import koordnode, payload, programs
 from integration.guest.guest import Guest
@@ -15,7 +16,7 @@ CYCLES = int(os.environ.get("CYCLES") or (300 if os.environ.get("SOAK") else 30)
 CYCLE_S = 60.0  # at most, on a busy machine
 
 
-def test_storm(guest: Guest) -> None:
+def test_storm(guest: Guest, figure: Callable[[str], None]) -> None:
     koordnode.set_up_for_load(guest)
     programs.start(guest)
     seed = int(os.environ.get("SEED") or random.randrange(1 << 31))
@@ -31,7 +32,8 @@ def test_storm(guest: Guest) -> None:
     print("\n".join(said))
     assert last.startswith("{"), done.stderr
     found = json.loads(last)
-    print(f"storm in the guest: seed {seed}: {CYCLES} cycles in {time.monotonic() - began_s:.0f} s: {found['summary']}")
+    took_s = time.monotonic() - began_s
+    figure(f"storm in the guest: seed {seed}: {CYCLES} cycles in {took_s:.0f} s: {found['summary']}")
     print(f"  SIGSTOP of the proxy to the next answer: {[round(each, 1) for each in found['frozen_s']]} s")
     print(f"  {found['faults']}, put right by the reconciler {found['tally']['late']}")
     assert found["wrong"] == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from integration.harness.pods import Pod
@@ -20,7 +20,12 @@ _GONE = ("ENOENT", "ENODEV")
 
 
 def test_the_journal_is_what_was_written(
-    make_daemon: MakeDaemon, anchor: Pod, runtime: Path, kubepods: str, tmp_path: Path
+    make_daemon: MakeDaemon,
+    anchor: Pod,
+    runtime: Path,
+    kubepods: str,
+    tmp_path: Path,
+    figure: Callable[[str], None],
 ) -> None:
     daemon = make_daemon(kinds.RULES, ("--tick-interval", "0.1"))
     traces = tmp_path / "traces"
@@ -33,8 +38,8 @@ def test_the_journal_is_what_was_written(
     assert daemon.stop() == 0
     rows, seen = daemon.journal(), straced.attempts(traces)
     results = Counter(row.result for row in rows)
-    print(
-        f"\n{node.tally.text()} (SEED={settings.SEED}); {len(seen)} writes seen by strace, {len(rows)} journal rows:"
+    figure(
+        f"{node.tally.text()} (SEED={settings.SEED}); {len(seen)} writes seen by strace, {len(rows)} journal rows:"
         f" {', '.join(f'{count} {result}' for result, count in results.most_common())}"
     )
     assert dropped == 0

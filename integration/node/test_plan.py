@@ -11,7 +11,7 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,7 +62,7 @@ class Seen:
 
 
 async def test_the_plan_is_the_tick_and_the_tick_is_done(
-    anchor: Pod, cri: Cri, runtime: Path, kubepods: str, tmp_path: Path
+    anchor: Pod, cri: Cri, runtime: Path, kubepods: str, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:
     world = Node(runtime, kubepods, settings.SEED, HARMLESS)
     seen = Seen()
@@ -76,8 +76,8 @@ async def test_the_plan_is_the_tick_and_the_tick_is_done(
             hz = (seen.still + seen.moving) / (time.monotonic() - began_s)
         left = await leftovers(qosd, seen)
     differences = journal_differences(seen, read_journal(tmp_path / "state" / JOURNAL))
-    print(
-        f"\n{seen.still} ticks with plan = decision, {seen.moving} more during which kernel files changed, {hz:.1f} Hz;"
+    figure(
+        f"{seen.still} ticks with plan = decision, {seen.moving} more during which kernel files changed, {hz:.1f} Hz;"
         f" {world.tally.text()} (SEED={settings.SEED}); {seen.writes} writes decided:"
         f" {', '.join(f'{count} {result}' for result, count in seen.results.most_common())}"
     )
