@@ -26,7 +26,7 @@ TUNING = Tuning(initial_window=1 << 20, connection_window=1 << 22, credit_batch=
 CALL_S = 30.0
 RETRY_S = 0.001
 IGNORED = pb.StopContainerResponse  # it has no fields, so every answer parses as one
-UNAVAILABLE, UNKNOWN, DEADLINE_EXCEEDED, CANCELLED, INTERNAL = 14, 2, 4, 1, 13
+UNAVAILABLE, UNKNOWN, DEADLINE_EXCEEDED, CANCELLED, INTERNAL, ALREADY_EXISTS = 14, 2, 4, 1, 13, 6
 REFUSED_STREAM = 7
 
 Answer = TypeVar("Answer", bound=Message)

@@ -6,7 +6,9 @@ edited. Anything else is a finding. A call that the runtime itself refused while
 
 A runtime whose caller vanishes in the middle of a start sometimes leaves a wreck: containerd 1.6 shows a container as
 exited and keeps its task. A call that such a pod is refused afterwards is made again on the direct connection; only if
-the runtime refuses that too, with the same code, the pod counts as wrecked by the runtime and not as a failure.
+the runtime refuses that too, with the same code, the pod counts as wrecked by the runtime and not as a failure. One
+that is killed in the middle of a start leaves a task that it does not know: it says ALREADY_EXISTS to the next start,
+and that counts as such a wreck too, if the first start was under way when the runtime was struck.
 
 Names carry an attempt number, as kubelet's do, because the runtime keeps a name
 reserved for as long as it undoes a cancelled creation.
@@ -26,7 +28,7 @@ from google.protobuf.message import Message
 
 from integration.harness.cri import RUNTIME
 from integration.harness.pods import Pod, container_config, container_resources, sandbox_config
-from integration.storm.client import IGNORED, UNKNOWN, Caller, Failed, Interrupted
+from integration.storm.client import ALREADY_EXISTS, IGNORED, UNKNOWN, Caller, Failed, Interrupted
 from integration.storm.groups import Groups
 from integration.storm.ledger import POD_UID, QUOTAS_US, Living, Tally, best_effort, latency_sensitive, settled_wrong
 from integration.storm.runtime import Runtime
@@ -86,6 +88,7 @@ class Worker:
         self._number = 0
         self._current = ""  # uid of the pod that is worked on
         self._touched: set[str] = set()  # uids of pods of which a call was interrupted
+        self._half_started: set[str] = set()  # and of those that the runtime was starting when it was struck
 
     async def work(self, until: asyncio.Event) -> None:
         """Until told to stop; leaves ``keep`` pods or fewer."""
@@ -108,6 +111,9 @@ class Worker:
         collected its garbage. What it answers then are its own words: the proxy never says UNKNOWN.
         """
         if self._setting.runtime.moment and error.code == UNKNOWN:
+            self._wrecked()
+            return
+        if self._current in self._half_started and error.code == ALREADY_EXISTS:
             self._wrecked()
             return
         if self._current in self._touched or self._setting.runtime.moment:
@@ -200,7 +206,9 @@ class Worker:
 
     async def _start(self, pod: Pod, container_id: str) -> bool:
         """Whether it runs; a start that was cancelled halfway leaves an exited container."""
+        runtime = self._setting.runtime
         while True:
+            moment = runtime.moment
             try:
                 request = pb.StartContainerRequest(container_id=container_id)
                 await self._call("StartContainer", request, pb.StartContainerResponse)
@@ -208,6 +216,8 @@ class Worker:
             except Interrupted:
                 self._interrupted("StartContainer")
                 state = await self._settled_state(pod, container_id)
+                if runtime.moment != moment:
+                    self._half_started.add(pod.uid)
             if state != pb.CONTAINER_CREATED:
                 return state == pb.CONTAINER_RUNNING
 
