@@ -73,3 +73,6 @@ class Interceptor(Protocol):
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         """The runtime has answered; ``message`` only where the plan wants it and ``status`` is 0."""
+
+    def forget(self) -> None:
+        """Requests have passed unseen: what is remembered of objects may be wrong by now."""

@@ -29,6 +29,7 @@ from runtimeproxy.upgrade import LATE_MODULES, READY_TIMEOUT_S, Predecessor, Upg
 log = logging.getLogger("runtimeproxy.life")
 
 LOGGED = ("runtimeproxy", "koord")  # the packages whose messages --log-level governs
+ANNOUNCE_AGAIN_S = 0.5  # systemd reads no messages while it reloads, and its queue is short
 SETTLE_S = 0.25  # from readiness to the late imports
 BETWEEN_IMPORTS_S = 0.02
 HANG_GRACE_S = 5.0  # over the drain's own limit, before the kernel ends the process
@@ -97,6 +98,7 @@ class Life:
         self._stop = asyncio.Event()
         self._handed_over = asyncio.Event()
         self._watchdog: asyncio.TimerHandle | None = None
+        self._announcement: asyncio.TimerHandle | None = None
         self._upgrade: asyncio.Task[None] | None = None
 
     async def run(self) -> Ending:
@@ -113,6 +115,8 @@ class Life:
         settling = self._loop.create_task(self._settle())
         ending = await self._ended()
         settling.cancel()
+        if self._announcement is not None:
+            self._announcement.cancel()
         await asyncio.wait({settling})
         self._listeners.unwatch()
         self._bypass.close()
@@ -131,9 +135,14 @@ class Life:
             self._loop.add_signal_handler(number, handler)
 
     def _announce(self) -> None:
+        """Tell systemd, until it has taken the message, and only then the predecessor, which leaves."""
         process = self._process
         successor = process.predecessor is not None
-        process.notifier.ready(status="serving", main_pid=os.getpid() if successor else None)
+        told = process.notifier.ready(status="serving", main_pid=os.getpid() if successor else None)
+        if process.notifier.enabled and not told:
+            self._announcement = self._loop.call_later(ANNOUNCE_AGAIN_S, self._announce)
+            return
+        self._announcement = None
         self._listeners.store_own()
         if process.predecessor is not None:
             process.predecessor.announce(os.getpid())

@@ -157,6 +157,21 @@ def _sole_binder(directory: str) -> Iterator[None]:
         os.close(fd)
 
 
+def _trouble(path: str) -> str:
+    """Why no client can come by the path, if it is to be put back: a socket's file outlives its listener."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            if stat.S_ISSOCK(os.lstat(path).st_mode):
+                probe.connect(path)
+        except FileNotFoundError:
+            return "was removed"
+        except ConnectionRefusedError:
+            return "had no listener"
+        except OSError:
+            return ""
+    return ""
+
+
 def _is_listening(sock: socket.socket) -> bool:
     return bool(sock.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
 
@@ -223,19 +238,20 @@ class Listeners:
 
     def _look(self) -> None:
         self._retry = None
-        if os.path.lexists(self._path):
+        trouble = _trouble(self._path)
+        if not trouble:
             return
         try:
             fresh = bind(self._path, self._access or access_like(self._backend))
         except ListenError as error:
-            log.error("socket file is gone and cannot be put back, next attempt in %g s: %s", RETRY_S, error)
+            log.error("socket file %s and cannot be put back, next attempt in %g s: %s", trouble, RETRY_S, error)
             self._retry = self._loop.call_later(RETRY_S, self._look)
             return
         self._host.add_listener(fresh.sock)
         self._retire_own()
         self._served.append(fresh)
         self.store_own()
-        log.warning("%s was removed; listening on a new one", self._path)
+        log.warning("%s %s; listening on a new one", self._path, trouble)
 
     def _retire_own(self) -> None:
         """Give up an earlier socket of our own making, once those who queued on it have been accepted."""

@@ -47,6 +47,7 @@ from koord.http2.grpc import (
     UnaryError,
     grpc_body,
     grpc_message,
+    plain_text,
 )
 from koord.http2.hpack import HeaderDecoder, HpackError, literal
 
@@ -137,19 +138,8 @@ class _Answer:
         if status != b"0":
             code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
             http = b"HTTP " + self._fields.get(b":status", b"without a status")
-            raise UnaryError(code, _plain(self._fields.get(b"grpc-message", http)))
+            raise UnaryError(code, plain_text(self._fields.get(b"grpc-message", http)))
         message = grpc_message(bytes(self._body))
         if message is None:
             raise UnaryError(INTERNAL, "the answer is not one uncompressed message")
         return message
-
-
-def _plain(text: bytes) -> str:
-    """A ``grpc-message`` as it was before it was percent-encoded."""
-    first, *parts = text.split(b"%")
-    plain = [bytes.fromhex(part[:2].decode("ascii")) + part[2:] if _is_hex(part[:2]) else b"%" + part for part in parts]
-    return (first + b"".join(plain)).decode("utf-8", "replace")
-
-
-def _is_hex(text: bytes) -> bool:
-    return len(text) == 2 and all(octet in b"0123456789abcdefABCDEF" for octet in text)

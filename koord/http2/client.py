@@ -40,6 +40,7 @@ from koord.http2.grpc import (
     UnaryError,
     grpc_body,
     grpc_message,
+    plain_text,
 )
 from koord.http2.hpack import literal
 from koord.http2.link import Link, Sending
@@ -299,4 +300,5 @@ def refusal_in(metadata: Mapping[str, str]) -> tuple[int, str] | None:
     if status == "0":
         return None
     code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
-    return code, metadata.get("grpc-message", f"HTTP {metadata.get(':status')}")
+    text = metadata.get("grpc-message")
+    return code, f"HTTP {metadata.get(':status')}" if text is None else plain_text(text.encode("latin-1"))

@@ -6,11 +6,14 @@ from koord.http2.hpack import literal
 
 PREFIX_BYTES = 5  # a compression flag and a 32-bit length
 MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
+MAX_TEXT_BYTES = 8 << 10  # of a status message: a header block is one frame, and grpc-go reads none over 16 KiB
 
-OK, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 0, 3, 4, 5, 8, 9
+OK, CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 0, 1, 3, 4, 5
+RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 8, 9
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 
 ANSWER_HEAD = b"\x88" + literal(b"content-type", b"application/grpc")  # with :status 200, a static entry
+_ENCODED = [bytes((octet,)) if 0x20 <= octet <= 0x7E and octet != 0x25 else b"%%%02X" % octet for octet in range(256)]
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 
 
@@ -48,7 +51,23 @@ def status_fields(code: int, message: str) -> bytes:
 
 
 def grpc_text(text: str) -> bytes:
-    """A status message as ``grpc-message`` carries it: UTF-8, percent-encoded outside of printable ASCII."""
-    return b"".join(
-        bytes((octet,)) if 0x20 <= octet <= 0x7E and octet != 0x25 else b"%%%02X" % octet for octet in text.encode()
-    )
+    """A status message as ``grpc-message`` carries it: UTF-8, percent-encoded outside of printable ASCII.
+
+    What is beyond ``MAX_TEXT_BYTES`` is left out.
+    """
+    encoded = b"".join(_ENCODED[octet] for octet in text[:MAX_TEXT_BYTES].encode())
+    if len(encoded) <= MAX_TEXT_BYTES:
+        return encoded
+    cut = encoded[:MAX_TEXT_BYTES]
+    return cut[: cut.rindex(b"%")] if b"%" in cut[-2:] else cut
+
+
+def plain_text(encoded: bytes) -> str:
+    """A ``grpc-message`` as it was before it was percent-encoded."""
+    first, *parts = encoded.split(b"%")
+    plain = [bytes.fromhex(part[:2].decode("ascii")) + part[2:] if _is_hex(part[:2]) else b"%" + part for part in parts]
+    return (first + b"".join(plain)).decode("utf-8", "replace")
+
+
+def _is_hex(text: bytes) -> bool:
+    return len(text) == 2 and all(octet in b"0123456789abcdefABCDEF" for octet in text)

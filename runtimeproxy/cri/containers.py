@@ -30,6 +30,9 @@ from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
 from runtimeproxy.wire.protowire import payloads
 
+Telling = Callable[[], Awaitable[hooks.ContainerResourceHookRequest | None]]
+"""What is told after the event; None if nothing is known of the object or it is left alone."""
+
 
 class Containers:
     def __init__(self, world: World, rebuilder: Rebuilder, sandboxes: Sandboxes) -> None:
@@ -134,23 +137,21 @@ class Containers:
 
     def started(self, message: bytes, service: str) -> Commit:
         container_id = decode(cri.StartContainerRequest, message).container_id
-        return lambda answer: self._tell(Stage.POST_START, partial(self._known, service, container_id, TIMEOUT_S))
+        return partial(self._tell_of, Stage.POST_START, service, container_id)
 
     def stopped(self, message: bytes, service: str) -> Commit:
         container_id = decode(cri.StopContainerRequest, message).container_id
-        return lambda answer: self._tell(Stage.POST_STOP, partial(self._known, service, container_id, TIMEOUT_S))
+        return partial(self._tell_of, Stage.POST_STOP, service, container_id)
 
     def removed(self, message: bytes, service: str) -> Commit:
         """The container is gone with the answer, so what post hooks are told is what the cache has now."""
         container_id = decode(cri.RemoveContainerRequest, message).container_id
         entry = self._world.store.container(container_id)
 
-        async def last_known() -> hooks.ContainerResourceHookRequest | None:
-            return None if entry is None else await self._with_pod(service, entry, TIMEOUT_S)
-
         def commit(answer: bytes | None) -> None:
             self._world.store.remove_container(container_id)
-            self._tell(Stage.POST_REMOVE, last_known)
+            if entry is not None:
+                self._tell(Stage.POST_REMOVE, self._as_it_is(service, entry))
 
         return commit
 
@@ -166,18 +167,29 @@ class Containers:
                 store.put_container(container_id, entry)
         return None if entry is None else await self._with_pod(service, entry, timeout_s)
 
+    def _as_it_is(self, service: str, entry: ContainerEntry) -> Telling:
+        """The container and its pod as they are known now: both may be gone when a slow server is told of them."""
+        return partial(self._with_pod, service, entry, TIMEOUT_S, self._sandboxes.known(entry.pod_id))
+
     async def _with_pod(
-        self, service: str, entry: ContainerEntry, timeout_s: float
+        self, service: str, entry: ContainerEntry, timeout_s: float, sandbox: PodEntry | None = None
     ) -> hooks.ContainerResourceHookRequest | None:
         container = decode(hooks.ContainerResourceHookRequest, entry.request)
-        sandbox = await self._sandboxes.entry(service, entry.pod_id, timeout_s)
+        if sandbox is None:
+            sandbox = await self._sandboxes.entry(service, entry.pod_id, timeout_s)
         if sandbox is not None:
             if self._sandboxes.is_exempt(sandbox.request):
                 return None
             add_pod(container, decode(hooks.PodSandboxHookRequest, sandbox.request))
         return container
 
-    def _tell(self, stage: Stage, known: Callable[[], Awaitable[hooks.ContainerResourceHookRequest | None]]) -> None:
+    def _tell_of(self, stage: Stage, service: str, container_id: str, answer: bytes | None) -> None:
+        """The runtime is asked for a container only if the cache has none."""
+        entry = self._world.store.container(container_id)
+        from_runtime = partial(self._known, service, container_id, TIMEOUT_S)
+        self._tell(stage, from_runtime if entry is None else self._as_it_is(service, entry))
+
+    def _tell(self, stage: Stage, known: Telling) -> None:
         async def make() -> bytes | None:
             container = await known()
             return None if container is None else container.SerializeToString()

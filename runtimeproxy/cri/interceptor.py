@@ -116,6 +116,13 @@ class CriInterceptor:
         if store.hold_creates != self._held_creates:
             self._replan()
 
+    def forget(self) -> None:
+        """As after a start: everything is read from the runtime again."""
+        self._world.store = Store()
+        self._replan()
+        if self._engine is not None:
+            self._begin(self._learn(self._engine))
+
     def dump(self) -> dict[str, object]:
         """Servers and cache as JSON values, without environment values and foreign annotations."""
         servers: list[object] = [

@@ -2,7 +2,8 @@
 
 Post hooks go through a bounded queue per server, in order, so that a server that hangs delays nobody but itself; what
 does not fit is dropped and counted. Invariant: ``ask`` ends within its timeout with an answer, None (UNIMPLEMENTED:
-no opinion) or ``HookFailed``.
+no opinion) or ``HookFailed``. A server that answers, whatever it says of an object, is up: only one that cannot be
+reached, is late, or cannot be understood opens its breaker, for then the pods of others would pay too.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar
 
 from koord.http2.client import UnaryError
-from koord.http2.grpc import DEADLINE_EXCEEDED, UNIMPLEMENTED
+from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED
 from runtimeproxy.hooks.breaker import Breaker
 from runtimeproxy.hooks.hookfile import ServerSpec
 from runtimeproxy.hooks.observe import Metrics
@@ -23,6 +24,7 @@ from runtimeproxy.wire.protowire import MalformedMessage
 
 POST_QUEUE = 256
 PRESENCE = "koord-presence"
+MAX_REASON = 1000  # characters of a server's own words, which end up in kubelet's events and in the log
 GREETING = "/grpc.health.v1.Health/Check"
 log = logging.getLogger("runtimeproxy.hooks.server")
 
@@ -127,18 +129,28 @@ class HookServer:
         try:
             reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
             opinion = Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == "1")
+            self._breaker.succeeded()
         except (MalformedMessage, UnaryError) as error:
             failed = _failure(error)
+            self._judge(error, timeout_s)
         except BaseException:
             self._breaker.abandoned()
             raise
         result = failed.result if failed else "ok" if opinion else "unimplemented"
         self._metrics.hook_call(self.spec.file, stage, result, self._clock() - started)
         if failed is not None:
-            self._breaker.failed()
             raise failed
-        self._breaker.succeeded()
         return opinion
+
+    def _judge(self, error: MalformedMessage | UnaryError, timeout_s: float) -> None:
+        """What a failed call says of the server itself; one that was given less than its time, nothing."""
+        late = isinstance(error, UnaryError) and error.code == DEADLINE_EXCEEDED
+        if late and timeout_s < self.timeout_s:
+            self._breaker.abandoned()
+        elif late or isinstance(error, MalformedMessage) or error.code == UNAVAILABLE:
+            self._breaker.failed()
+        else:
+            self._breaker.succeeded()
 
     def post(self, stage: Stage, make: Callable[[], Awaitable[bytes | None]]) -> None:
         """Tell the server later; ``make`` yields the request then, None if nothing is known of the object."""
@@ -178,6 +190,7 @@ def _failure(error: MalformedMessage | UnaryError) -> HookFailed | None:
         return None
     else:
         result = "timeout" if error.code == DEADLINE_EXCEEDED else "error"
-        failed = HookFailed(result, f"{error.message} (code {error.code})")
+        words = error.message if len(error.message) <= MAX_REASON else f"{error.message[:MAX_REASON]}…"
+        failed = HookFailed(result, f"{words} (code {error.code})")
     failed.__cause__ = error
     return failed

@@ -163,9 +163,8 @@ class AnswerHalf(Half):
     def _goaway(self, data: bytes, frame: Frame) -> bytes | None:
         """The runtime will not answer streams above ``last``: the client repeats those elsewhere."""
         last = last_stream_of(data, frame)
-        for stream_id, stream in list(self.connection.streams.items()):
-            if stream_id > last and isinstance(stream, Stream):
-                self.connection.finish(stream_id, UNAVAILABLE)
+        for stream_id in [each for each in self.connection.streams if each > last]:
+            self.connection.finish(stream_id, UNAVAILABLE)
         return None
 
 

@@ -25,7 +25,7 @@ from koord.http2.frames import (
     goaway,
     window_update,
 )
-from koord.http2.grpc import grpc_message
+from koord.http2.grpc import CANCELLED, UNAVAILABLE, grpc_message
 from runtimeproxy.intercept import PASS, Interceptor, Treatment
 from runtimeproxy.relay.answers import AnswerHalf
 from runtimeproxy.relay.counters import RelayCounters
@@ -225,8 +225,11 @@ class Connection:
     def lost(self, half: Half) -> None:
         self._lost.add(half)
         self.close()
+        cut_off = CANCELLED if half is self.requests else UNAVAILABLE  # by the client, or by the runtime
         for stream_id in list(self.streams):
             stream = self.streams.pop(stream_id)
+            route = stream if isinstance(stream, Route) else stream.route
+            self.counters.calls[route.label, cut_off] += 1
             if isinstance(stream, Stream):
                 self.forget(stream)
         expected = {each for each in (self.requests, self.answers) if each.transport is not None}

@@ -176,6 +176,7 @@ class HeldStreams:
         log.error("%s: the edit failed (%s)", stream.route.path, reason, exc_info=error)
         if stream.route.plan.fail_closed:
             return Refuse(INTERNAL, f"koord-runtime-proxy: the edit failed ({reason})")
+        self._connection.policy.interceptor.tapped(stream.call, message)
         return Forward(message)
 
     # releasing

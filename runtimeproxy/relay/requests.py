@@ -28,6 +28,7 @@ from koord.http2.frames import (
     header_block,
     settings_of,
 )
+from koord.http2.grpc import CANCELLED
 from koord.http2.hpack import HeaderDecoder, HpackError
 from runtimeproxy.relay.half import Half
 from runtimeproxy.relay.held import HeldStreams
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
 
 _WANTED = (b":path", b"grpc-timeout", b"content-length", b"grpc-encoding")
 _MAX_ABANDONED = 1024
-_CANCELLED = 1
 
 
 class RequestHalf(Half):
@@ -150,7 +150,7 @@ class RequestHalf(Half):
         self._abandoned.pop(frame[2], None)
         refusing = isinstance(stream, Stream) and stream.state is State.REFUSING
         self.outbox.forget(frame[2])
-        connection.finish(frame[2], _CANCELLED)
+        connection.finish(frame[2], CANCELLED)
         if refusing:
             return b""  # the runtime has had our reset
         return self._of_a_stream(data, frame)

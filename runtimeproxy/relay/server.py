@@ -63,7 +63,9 @@ class RelayServer:
 
     def set_bypass(self, bypass: bool) -> None:
         """Pure relay: new streams pass, held ones go on as they came. Windows and header tables are kept in step."""
-        self.policy.bypass = bypass
+        was, self.policy.bypass = self.policy.bypass, bypass
+        if was and not bypass:
+            self.policy.interceptor.forget()
         self.policy.forget_routes()
         if bypass:
             for connection in list(self._connections):

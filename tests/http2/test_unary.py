@@ -57,7 +57,7 @@ async def served(path: Path) -> AsyncIterator[UnaryServer]:
 
 async def _answer(message: bytes, context: grpc.aio.ServicerContext[bytes, bytes]) -> bytes:
     if message == b"refuse":
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now")
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not now: 100 %\nof ü")
     if message == b"hang":
         await asyncio.sleep(30)
     await context.send_initial_metadata((("x-first", "1"),))
@@ -95,7 +95,11 @@ async def test_nobody_listens(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("message", "timeout_s", "code", "says"),
-    [(b"refuse", 5.0, 9, "not now"), (b"hang", 0.05, 4, "no answer"), (b"x" * (16 * MIB + 1), 10.0, 8, "answer over")],
+    [
+        (b"refuse", 5.0, 9, "^gRPC status 9: not now: 100 %\nof ü$"),
+        (b"hang", 0.05, 4, "no answer"),
+        (b"x" * (16 * MIB + 1), 10.0, 8, "answer over"),
+    ],
 )
 async def test_calls_that_fail(tmp_path: Path, message: bytes, timeout_s: float, code: int, says: str) -> None:
     async with grpcio_server(tmp_path / "s"):

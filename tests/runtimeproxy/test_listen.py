@@ -238,6 +238,28 @@ async def test_removed_before_the_watch_began(tmp_path: Path, path: Path) -> Non
     scene.close()
 
 
+async def test_a_file_whose_listener_is_gone_is_replaced(tmp_path: Path, path: Path) -> None:
+    """systemd's own socket serves no path any more once its file was replaced, and ours went with its store."""
+    systemds = bind(str(path), PRIVATE)
+    os.unlink(path)
+    bind(str(path), PRIVATE).sock.close()
+    scene = Scene(tmp_path, [Listener(systemds.sock, "unit.socket", str(path))])
+    assert not connects(path)
+    scene.listeners.watch()
+    assert connects(path)
+    assert [entry.name for entry in scene.listeners.inherited()] == ["unit.socket", OWN_NAME]
+    scene.close()
+
+
+async def test_a_live_file_is_left_as_it_is(tmp_path: Path, path: Path) -> None:
+    served = bind(str(path), PRIVATE)
+    scene = Scene(tmp_path, [served])
+    scene.listeners.watch()
+    assert [entry.name for entry in scene.listeners.inherited()] == [served.name]
+    assert len(scene.host.served) == 1
+    scene.close()
+
+
 async def test_a_path_that_somebody_else_took_is_left_to_them(tmp_path: Path, path: Path) -> None:
     scene = Scene(tmp_path, [bind(str(path), PRIVATE)])
     scene.listeners.watch()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import resource
@@ -208,6 +209,21 @@ def test_the_watchdog_is_fed_at_half_its_interval(node: Node) -> None:
         node.told("WATCHDOG=1", timeout_s=0.4)
     process.send_signal(signal.SIGSTOP)
     until(lambda: node.silent_about("WATCHDOG=1", 0.3))
+
+
+def test_a_manager_that_is_busy_is_told_later(node: Node) -> None:
+    """systemd reads nothing while it reloads, and its queue is short."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as other:
+        other.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                other.sendto(b"busy", str(node.directory / "notify"))
+    process = node.start(WATCHDOG_USEC="200000")
+    assert process.stderr is not None
+    assert "not notified of READY=1" in "".join(itertools.takewhile(lambda line: "serving" not in line, process.stderr))
+    assert node.say() == b"hello"
+    node.told("READY=1")
+    node.told("WATCHDOG=1")
 
 
 def test_reload(node: Node, tmp_path: Path) -> None:

@@ -449,6 +449,49 @@ async def test_a_hanging_post_hook_delays_nothing() -> None:
     rig.interceptor.close()
 
 
+async def test_a_slow_server_hears_of_what_is_gone_by_then() -> None:
+    may_go = asyncio.Event()
+
+    async def slow(path: str, message: bytes) -> tuple[bytes, dict[str, str]]:
+        await may_go.wait()
+        return b"", {}
+
+    rig = Rig({"a.json": slow}, stages=frozenset({"PostStopContainer", "PostStopPodSandbox"}), hook_timeout_s=10.0)
+    await rig.run_pod()
+    for name in ("c1", "c2"):
+        await rig.create(container_id=name)
+    for name in ("c1", "c2"):
+        await rig.call("StopContainer", cri.StopContainerRequest(container_id=name))
+        await rig.call("RemoveContainer", cri.RemoveContainerRequest(container_id=name))
+    await rig.call("StopPodSandbox", cri.StopPodSandboxRequest(pod_sandbox_id="p1"))
+    await rig.call("RemovePodSandbox", cri.RemovePodSandboxRequest(pod_sandbox_id="p1"))
+    rig.runtime.pods.clear()
+    rig.runtime.containers.clear()
+    may_go.set()
+    await eventually(lambda: told(rig, "PostStopPodSandbox"))
+    assert [(each.container_meta.id, each.pod_meta.name) for each in told(rig, "PostStopContainer")] == [
+        ("c1", "pod"),
+        ("c2", "pod"),
+    ]
+    rig.interceptor.close()
+
+
+# what passed unseen
+
+
+async def test_what_is_remembered_is_read_again_after_a_bypass() -> None:
+    """kubelet set a quota meanwhile: a hook that is shown its own old answer instead would seem to change nothing."""
+    rig = Rig({"a.json": koordlet(exclusive)})
+    await rig.run_pod()
+    await rig.create(container(cpu_quota=50_000))
+    rig.runtime.specs["c1"] = {"linux": {"resources": {"cpu": {"quota": 200_000, "period": 100_000}}}}
+    rig.interceptor.forget()
+    await rig.update(cpuset_cpus="0-7")
+    assert told(rig, "PreUpdateContainerResources")[-1].container_resources.cpu_quota == 200_000
+    assert rig.sent.linux.cpu_quota == -1
+    rig.interceptor.close()
+
+
 # exemptions
 
 

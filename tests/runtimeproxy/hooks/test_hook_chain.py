@@ -16,7 +16,7 @@ from runtimeproxy.hooks.edits import ANNOTATIONS, CPUSETS, ENVS, RESOURCE_FIELDS
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.messages import CONTAINER
-from runtimeproxy.hooks.server import POST_QUEUE, HookServer
+from runtimeproxy.hooks.server import MAX_REASON, POST_QUEUE, HookServer
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
 from tests.runtimeproxy.hooks.doubles import (
@@ -119,6 +119,40 @@ async def test_a_server_that_keeps_failing_is_not_waited_for() -> None:
         await asked(bad, recorder=recorder)
     assert len(bad._caller.asked) == FAILURES  # type: ignore[attr-defined]
     assert ("call", "a.json", "PreCreateContainer", "open") in recorder.counted
+
+
+@pytest.mark.parametrize(
+    ("handler", "is_down"),
+    [
+        *((failing(code), False) for code in (2, 3, 5, 9, 12, 13)),
+        (failing(14), True),
+        (failing(4), True),
+        (hanging, True),
+        (garbage, True),
+    ],
+)
+async def test_only_a_server_that_is_down_is_left_unasked(handler: Handler, is_down: bool) -> None:
+    """One that refuses a pod is up, and the pods of others must not pay for that one."""
+    recorder = Recorder()
+    one = server(handler, recorder, timeout_s=0.005)
+    for _ in range(FAILURES + 3):
+        await asked(one, recorder=recorder)
+    assert (("call", "a.json", "PreCreateContainer", "open") in recorder.counted) == is_down
+
+
+async def test_a_server_that_was_given_less_than_its_time_is_not_down() -> None:
+    recorder, clock = Recorder(), Clock()
+    slow = server(hanging, recorder, timeout_s=1.0, clock=clock)
+    for _ in range(FAILURES + 3):
+        await asked(slow, recorder=recorder, deadline=clock.now + 0.005, clock=clock)
+    assert [entry[3] for entry in recorder.counted if entry[0] == "call"] == ["timeout"] * (FAILURES + 3)
+
+
+async def test_a_server_s_words_are_cut(caplog: pytest.LogCaptureFixture) -> None:
+    outcome = await asked(server(failing(2, "x" * 20_000), Recorder(), policy=Policy.FAIL), recorder=Recorder())
+    assert isinstance(outcome, Refuse)
+    assert outcome.message == f"hook server a.json: {'x' * MAX_REASON}… (code 2)"
+    assert len(caplog.text) < 2 * MAX_REASON
 
 
 async def test_a_cancelled_question_is_no_failure() -> None:

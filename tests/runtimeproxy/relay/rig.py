@@ -40,6 +40,7 @@ class Scripted:
     tapped_messages: list[bytes] = field(default_factory=list)
     answers: list[tuple[str, int, bytes | None]] = field(default_factory=list)
     cancelled: int = 0
+    forgotten: int = 0
     version: int = 0
 
     def plan(self, path: str) -> Plan:
@@ -60,6 +61,9 @@ class Scripted:
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         self.answers.append((call.path, status, message))
+
+    def forget(self) -> None:
+        self.forgotten += 1
 
 
 def passing() -> Scripted:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.http2.grpc import MAX_TEXT_BYTES
 from runtimeproxy.intercept import Refuse
 from tests.runtimeproxy.relay.endpoint import ACK, RST_STREAM, SETTINGS, Endpoint, Stream, Tuning
 from tests.runtimeproxy.relay.ledger import End
@@ -29,6 +30,8 @@ def refusing(code: int = 8, text: str = "no room") -> Scripted:
         (14, "", b""),
         (13, "hook server err: 100 %\nof ü", b"hook server err: 100 %25%0Aof %C3%BC"),
         (2, "x" * 5_000, b"x" * 5_000),
+        (14, "x" * 20_000, b"x" * MAX_TEXT_BYTES),
+        (14, "ü" * 20_000, b"%C3%BC" * (MAX_TEXT_BYTES // 6)),
     ],
 )
 async def test_the_client_gets_status_and_message(tmp_path: Path, code: int, text: str, encoded: bytes) -> None:
