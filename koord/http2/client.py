@@ -10,6 +10,7 @@ import asyncio
 import math
 import socket
 import struct
+from collections import deque
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -20,6 +21,7 @@ from koord.http2.frames import (
     END_HEADERS,
     END_STREAM,
     HEADERS,
+    MAX_CONCURRENT_STREAMS,
     MAX_STREAM_ID,
     PREFACE,
     Frame,
@@ -48,6 +50,7 @@ from koord.http2.prompt import PromptFuture
 
 __all__ = ["Answer", "UnaryClient", "UnaryError"]
 
+PRESUMED_STREAMS = 100  # that a server allows before it has said so; grpc-go presumes the same
 _PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
 _TIMER_STEP_S = 0.001  # the loop's timers may go off so much early
 _GRACE_MS = 20  # a server that watches the deadline too must not give up just before we do
@@ -178,7 +181,10 @@ class _Unary(Pending):
 
 
 class ClientLink(Link[Pending]):
-    """One connection; when it is lost every pending call fails with UNAVAILABLE."""
+    """One connection; when it is lost every pending call fails with UNAVAILABLE.
+
+    A call above the number of streams that the server allows waits for its turn, within its own time.
+    """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
@@ -187,6 +193,9 @@ class ClientLink(Link[Pending]):
         self._next_stream = 1
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at = math.inf
+        self._max_streams: float = PRESUMED_STREAMS
+        self._greeted = False
+        self._turns: deque[asyncio.Future[None]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -198,6 +207,9 @@ class ClientLink(Link[Pending]):
 
     async def call(self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]) -> Answer:
         deadline = self._loop.time() + timeout_s
+        if len(self.streams) >= self._max_streams:
+            await self._turn(deadline)
+            timeout_s = max(deadline - self._loop.time(), 0.0)
         pending = _Unary(self.initial_window_bytes, deadline, PromptFuture(loop=self._loop))
         timeout = literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
         stream = self.open(pending, head(path, tuple(metadata)) + timeout, message)
@@ -207,6 +219,27 @@ class ClientLink(Link[Pending]):
             return await pending.result
         finally:
             self.release(stream, pending)
+
+    async def _turn(self, deadline: float) -> None:
+        """Wait until the server allows one more stream."""
+        while len(self.streams) >= self._max_streams:
+            turn = self._loop.create_future()
+            self._turns.append(turn)
+            late = self._loop.call_at(deadline, _fail, turn, DEADLINE_EXCEEDED, "no free stream in time")
+            try:
+                await turn
+            except asyncio.CancelledError:
+                self._next_turn()  # it may have been ours already
+                raise
+            finally:
+                late.cancel()
+
+    def _next_turn(self) -> None:
+        while self._turns and len(self.streams) < self._max_streams:
+            turn = self._turns.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
 
     def _set_alarm(self, at: float) -> None:
         """One timer for all calls; it stays set when its call ends, so that a call seldom has to set it."""
@@ -242,6 +275,7 @@ class ClientLink(Link[Pending]):
         del self.streams[stream]
         if not pending.ended:
             self.write(rst_stream(stream, CANCEL))
+        self._next_turn()
 
     # Link
 
@@ -249,6 +283,14 @@ class ClientLink(Link[Pending]):
         self._stop_alarm()
         for pending in list(self.streams.values()):
             pending.fail(UNAVAILABLE, why)
+        while self._turns:
+            _fail(self._turns.popleft(), UNAVAILABLE, why)
+
+    def on_settings(self, settings: Mapping[int, int]) -> None:
+        presumed = self._max_streams if self._greeted else math.inf
+        self._max_streams, self._greeted = settings.get(MAX_CONCURRENT_STREAMS, presumed), True
+        for _ in range(len(self._turns)):
+            self._next_turn()
 
     def on_headers(self, data: bytes, frame: Frame) -> None:
         fields = self.decoder.decode(header_block(data, frame))
@@ -281,6 +323,11 @@ class ClientLink(Link[Pending]):
         for stream, pending in list(self.streams.items()):
             if stream > last:
                 pending.fail(UNAVAILABLE, "the server is going away")
+
+
+def _fail(turn: asyncio.Future[None], code: int, message: str) -> None:
+    if not turn.done():
+        turn.set_exception(UnaryError(code, message))
 
 
 @lru_cache(maxsize=64)

@@ -9,6 +9,7 @@ one.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from typing import Generic, TypeVar, cast
 
 from koord.http2.frames import (
@@ -134,6 +135,9 @@ class Link(asyncio.Protocol, Generic[Stream]):
         """Where frames begin in ``data``, None if that cannot be told yet; FrameError if it is no HTTP/2."""
         return 0
 
+    def on_settings(self, settings: Mapping[int, int]) -> None:
+        """The peer's settings, as far as it told them."""
+
     def on_headers(self, data: bytes, frame: Frame) -> None:
         raise NotImplementedError
 
@@ -198,13 +202,13 @@ class Link(asyncio.Protocol, Generic[Stream]):
     def _on_settings(self, data: bytes, frame: Frame) -> None:
         if frame[1] & ACK:
             return
-        for identifier, value in settings_of(data, frame):
-            if identifier == INITIAL_WINDOW_SIZE:
-                for stream in self.streams.values():
-                    stream.window_bytes += value - self.initial_window_bytes
-                self.initial_window_bytes = value
-            elif identifier == MAX_FRAME_SIZE:
-                self._max_frame_bytes = value
+        told = dict(settings_of(data, frame))
+        if (window_bytes := told.get(INITIAL_WINDOW_SIZE)) is not None:
+            for stream in self.streams.values():
+                stream.window_bytes += window_bytes - self.initial_window_bytes
+            self.initial_window_bytes = window_bytes
+        self._max_frame_bytes = told.get(MAX_FRAME_SIZE, self._max_frame_bytes)
+        self.on_settings(told)
         self.pump(frame_header(0, SETTINGS, ACK, 0))
 
     def _on_ping(self, data: bytes, frame: Frame) -> None:

@@ -24,12 +24,14 @@ from koord.http2.frames import (
     NO_ERROR,
     PREFACE,
     PROTOCOL_ERROR,
+    REFUSED_STREAM,
     Frame,
     FrameError,
     data_payload,
     frame,
     goaway,
     header_block,
+    rst_stream,
 )
 from koord.http2.grpc import (
     ANSWER_HEAD,
@@ -146,9 +148,10 @@ class _ServerLink(Link[_Call]):
         fields = self.decoder.decode(header_block(data, frame))
         if stream <= self._last_stream:
             return  # trailers: no gRPC client sends them
-        if len(self.streams) >= MAX_STREAMS:
-            raise FrameError(PROTOCOL_ERROR, f"more than {MAX_STREAMS} streams")
         self._last_stream = stream
+        if len(self.streams) >= MAX_STREAMS:
+            self.write(rst_stream(stream, REFUSED_STREAM))
+            return
         self.streams[stream] = call = _Call(self.initial_window_bytes, fields)
         if flags & END_STREAM:
             self._answer(stream, call)

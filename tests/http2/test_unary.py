@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -71,8 +71,8 @@ class _Everything(grpc.GenericRpcHandler):
 
 
 @asynccontextmanager
-async def grpcio_server(path: Path) -> AsyncIterator[grpc.aio.Server]:
-    server = grpc.aio.server(options=OPTIONS)
+async def grpcio_server(path: Path, options: Sequence[tuple[str, int]] = OPTIONS) -> AsyncIterator[grpc.aio.Server]:
+    server = grpc.aio.server(options=options)
     server.add_generic_rpc_handlers((_Everything(),))
     server.add_insecure_port(f"unix:{path}")
     await server.start()
@@ -211,6 +211,37 @@ async def test_only_large_answers_are_credited(tmp_path: Path, size: int, credit
     assert len([each for each in frames if (each[0], each[2]) == (WINDOW_UPDATE, 1)]) == credits
 
 
+@pytest.mark.parametrize(("allowed", "calls"), [(1, 20), (4, 40), (100, 150)])
+async def test_calls_above_the_server_s_streams_wait_for_their_turn(tmp_path: Path, allowed: int, calls: int) -> None:
+    limited = (*OPTIONS, ("grpc.max_concurrent_streams", allowed))
+    async with grpcio_server(tmp_path / "s", limited):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        await client.call("/a.B/C", b"", 5)  # now the server has said how many
+        answers = await asyncio.gather(*(client.call("/a.B/C", b"%03d" % number, 5) for number in range(calls)))
+        assert [answer.message[::-1] for answer in answers] == [b"%03d" % number for number in range(calls)]
+        client.close()
+
+
+async def test_who_waits_for_a_turn_is_told_in_time(tmp_path: Path) -> None:
+    async with grpcio_server(tmp_path / "s", (*OPTIONS, ("grpc.max_concurrent_streams", 1))):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        await client.call("/a.B/C", b"", 5)
+        hanging = asyncio.ensure_future(client.call("/a.B/C", b"hang", 0.3))
+        await asyncio.sleep(0)
+        given_up = asyncio.ensure_future(client.call("/a.B/C", b"c", 5))
+        in_time = asyncio.ensure_future(client.call("/a.B/C", b"b", 5))
+        with pytest.raises(UnaryError, match="no free stream in time"):
+            await client.call("/a.B/C", b"a", 0.05)
+        given_up.cancel()
+        with pytest.raises(UnaryError, match="no answer in time"):
+            await hanging
+        assert (await in_time).message == b"b"
+        lost = [asyncio.ensure_future(client.call("/a.B/C", b"hang", 5)) for _ in range(3)]
+        await asyncio.sleep(0.01)
+        client.close()
+        assert [error.code for error in await asyncio.gather(*lost, return_exceptions=True)] == [14] * 3  # type: ignore[union-attr]
+
+
 # --- our server ------------------------------------------------------------------------------------------------------
 
 
@@ -264,7 +295,6 @@ async def test_leaving_tells_the_client(tmp_path: Path) -> None:
         (b"GET /metrics HTTP/1.1\r\n\r\n", "another protocol"),
         (PREFACE + frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff\xff"), "a bad header block"),
         (PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", "an oversized frame"),
-        (PREFACE + b"".join(frame(HEADERS, END_HEADERS, 1 + 2 * n, b"\x83") for n in range(MAX_STREAMS + 1)), "129"),
     ],
 )
 async def test_a_client_that_does_not_keep_to_the_protocol_costs_its_connection_only(
@@ -277,6 +307,20 @@ async def test_a_client_that_does_not_keep_to_the_protocol_costs_its_connection_
         client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
         assert (await client.call("/a.B/Echo", b"well", 5)).message == b"well"
         client.close()
+
+
+async def test_one_stream_too_many_is_refused_alone(tmp_path: Path) -> None:
+    block = b"\x83\x86" + literal(b":path", b"/a.B/Echo")
+    async with served(tmp_path / "s"):
+        peer = _Raw(tmp_path / "s")
+        peer.send(PREFACE + settings())
+        for number in range(MAX_STREAMS + 1):
+            peer.send(frame(HEADERS, END_HEADERS, 1 + 2 * number, block))
+        await asyncio.sleep(0.05)
+        assert peer.kinds().count(RST_STREAM) == 1
+        peer.send(frame(DATA, 1, 1, grpc_body(b"first")))
+        await asyncio.sleep(0.05)
+        assert peer.kinds().count(DATA) == 1
 
 
 async def test_a_preface_in_pieces_and_a_call_that_is_given_up(tmp_path: Path) -> None:
