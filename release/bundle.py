@@ -53,6 +53,7 @@ def finish(ours: Wheel, directory: Path) -> None:
         "@DEBIAN_VERSION@": deb.debian_version(ours.version),
         "@PYTHONS@": " ".join(PYTHONS),
         "@GLIBC@": ".".join(map(str, GLIBC)),
+        "@HAND_OVER@": deb.HAND_OVER.read_text(),
     }
     for template in sorted(TEMPLATES.iterdir()):
         text = template.read_text()

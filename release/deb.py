@@ -24,6 +24,7 @@ from release.wheels import GLIBC, Wheel, fetch
 
 TEMPLATES = Path(__file__).parent / "debian"
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
+HAND_OVER = Path(__file__).parent / "hand_over.sh"
 NAME = "koord"
 _PEP440_PRE_RELEASE = re.compile(r"(?<=\d)\.?(a|b|rc|dev)(?=\d)")
 
@@ -95,7 +96,8 @@ def _control(ours: Wheel, root: Path) -> None:
     }
     _write(directory / "control", Template((TEMPLATES / "control").read_text()).substitute(values), 0o644)
     for script in SCRIPTS:
-        _write(directory / script, (TEMPLATES / script).read_text(), 0o755)
+        text = (TEMPLATES / script).read_text().replace("@HAND_OVER@", HAND_OVER.read_text())
+        _write(directory / script, text, 0o755)
 
 
 def _copyright(wheels: Sequence[Wheel], path: Path) -> None:

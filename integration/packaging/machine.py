@@ -1,8 +1,9 @@
 """A directory that dpkg and scripts take for a machine: a shell, a package database, and commands that only tell.
 
 ``systemctl`` and ``koordctl`` write their arguments to a log and obey files in /state: ``refuse`` and ``stay`` make
-koordctl's install and uninstall fail, ``kill-dpkg`` makes koordctl kill dpkg, as an operator in a hurry would, and
-``stuck`` a proxy whose successor never serves.
+koordctl's install and uninstall fail, ``not-undone`` leaves a part of an installation, ``killed`` does so once,
+``kill-dpkg`` makes koordctl kill dpkg, as an operator in a hurry would, and ``stuck`` a proxy whose successor never
+serves.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ APPLETS = (
     "rmdir",
     "sha256sum",
     "sort",
+    "tail",
     "touch",
 )
 RECORD = "var/lib/koord/install/record.jsonl"
@@ -38,7 +40,8 @@ RECORD = "var/lib/koord/install/record.jsonl"
 _SYSTEMCTL = """\
 #!/bin/sh
 case "$1" in
-    show) cat /state/main-pid; exit ;;
+    --version) echo "systemd 252 (252.38-1~deb12u1)"; exit ;;
+    show) if [ -e "/state/active-$4" ]; then cat /state/main-pid; else echo 0; fi; exit ;;
     --quiet) [ -e "/state/active-$3" ]; exit ;;
 esac
 echo "systemctl $*" >>/state/log
@@ -49,16 +52,22 @@ esac
 
 _KOORDCTL = """\
 #!/bin/sh
+if [ "$1" = --version ]; then exit; fi
 with=without; for file in /usr/lib/koord/*/bin/koordctl; do if [ -e "$file" ]; then with=with; fi; done
 echo "koordctl $* ($with files)" >>/state/log
 active=/state/active-koord-runtime-proxy.service
+record=/var/lib/koord/install/record.jsonl
 if [ -e /state/kill-dpkg ]; then kill -9 "$(cat /state/dpkg-pid)"; exit 1; fi
 case "$1" in
     install)
         if [ -e /state/refuse ]; then echo "no kubelet here" >&2; exit 4; fi
-        mkdir -p /var/lib/koord/install && touch /var/lib/koord/install/record.jsonl "$active" ;;
+        mkdir -p /var/lib/koord/install && touch "$active"
+        echo '{"type":"begun","step":{"type":"kubelet"}}' >"$record"
+        if [ -e /state/not-undone ]; then echo "kubelet does not start" >&2; exit 4; fi
+        if [ -e /state/killed ]; then rm /state/killed; kill -9 $$; fi
+        echo '{"type":"complete"}' >>"$record" ;;
     uninstall)
-        if [ ! -e /var/lib/koord/install/record.jsonl ] && ls /state/active-* >/dev/null 2>&1; then
+        if [ ! -e "$record" ] && ls /state/active-* >/dev/null 2>&1; then
             echo "no record, but units are active" >&2; exit 3
         fi
         if [ -e /state/stay ]; then echo "kubelet does not start" >&2; exit 4; fi

@@ -14,10 +14,15 @@ import pytest
 
 from integration.packaging import made
 from integration.packaging.machine import INSTALLED, RECORD, Machine
+from koordctl.install import record as records
+from koordctl.install.disk import Disk
+from koordctl.install.files import Before, File
+from koordctl.install.steps import Kubelet
 from release import apt, bundle, deb
 from release.run import run
 
 PYTHON_PACKAGES = ("libpython3.11-minimal", "python3.11")
+RULES = "etc/koord/qosd-rules.yaml"
 DEBIAN, FEDORA = 'ID=debian\nVERSION_ID="12"\n', "ID=fedora\nVERSION_ID=43\n"
 
 PYTHON_3_12 = """\
@@ -106,8 +111,26 @@ def install(machine: Machine, *arguments: str) -> subprocess.CompletedProcess[st
     return machine.run("/bundle/install.sh", *arguments)
 
 
+def bring(machine: Machine, bundle: Path) -> None:
+    shutil.rmtree(machine.root / "bundle")
+    shutil.copytree(bundle, machine.root / "bundle")
+
+
+def versions(machine: Machine) -> list[str]:
+    return sorted(path.name for path in (machine.root / "opt/koord").iterdir())
+
+
+def write_rules(machine: Machine) -> None:
+    (machine.root / RULES).parent.mkdir(parents=True)
+    (machine.root / RULES).write_text("node: {limitsInCRI: false}\n")
+
+
 def no_systemd(machine: Machine) -> None:
     (machine.root / "run/systemd/system").rmdir()
+
+
+def old_systemd(machine: Machine) -> None:
+    machine.command("systemctl", "#!/bin/sh\necho 'systemd 249 (249.11-0ubuntu3)'\n")
 
 
 def no_root(machine: Machine) -> None:
@@ -130,6 +153,11 @@ def incomplete(machine: Machine) -> None:
     (machine.root / "bundle/README").unlink()
 
 
+def a_virtual_environments_unit(machine: Machine) -> None:
+    (machine.root / "etc/systemd/system").mkdir(parents=True)
+    (machine.root / "etc/systemd/system/koord-qosd.service").touch()
+
+
 def no_python(machine: Machine) -> None:
     (machine.root / "etc/os-release").write_text(FEDORA)
 
@@ -150,10 +178,12 @@ def parts_of_a_newer_python(machine: Machine) -> None:
     [
         (no_systemd, "not started by systemd"),
         (no_root, "only root"),
+        (old_systemd, "systemd 249 is older than 252"),
         (another_processor, "for x86_64, and this machine is aarch64"),
         (old_glibc, "glibc 2.9 is older than 2.28"),
         (damaged, "a file of the bundle is damaged or missing"),
         (incomplete, "a file of the bundle is damaged or missing"),
+        (a_virtual_environments_unit, "/etc/systemd/system/koord-qosd.service is there"),
         (no_python, "needs one of Python 3.11 3.12 3.13 3.14 with venv, ssl and sqlite3, and none is here"),
         (old_python, "needs one of Python 3.11 3.12 3.13 3.14"),
         (parts_of_a_newer_python, "parts of a newer Python 3.11 are here"),
@@ -193,29 +223,75 @@ def test_dry_run_on_debian_says_what_it_would_do(bare: Machine) -> None:
 def test_a_bare_debian_gets_python_and_koord(bare: Machine) -> None:
     done = install(bare)
     assert done.returncode == 0, done.stderr
-    assert bare.log() == ["koordctl install --yes --package (with files)"]
+    assert bare.log() == ["koordctl install --yes --package (with files)"] * 2  # the second asks what came of the first
     assert bare.status() == "installed"
     assert bare.has("usr/bin/python3.11")
     done = install(bare, "--remove")
-    assert (done.returncode, bare.status()) == (0, "")
+    assert (done.returncode, bare.status()) == (0, "config-files")
     assert "koordctl uninstall --yes --package (with files)" in bare.log()
     assert bare.has("usr/bin/python3.11")
+    assert install(bare, "--remove").returncode == 3
 
 
-def test_a_debian_that_does_not_suit_is_left_as_it_was(bare: Machine) -> None:
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [(["--remove"], True), (["--purge"], False), (["--remove", "--purge"], False)],
+    ids=["removed", "purged", "both"],
+)
+def test_only_purge_removes_configuration(bare: Machine, options: list[str], kept: bool) -> None:
+    install(bare)
+    write_rules(bare)
+    for option in options:
+        assert install(bare, option).returncode == 0
+    assert (bare.has(RULES), bare.has("usr/bin/koordctl"), bare.has(RECORD)) == (kept, False, False)
+
+
+@pytest.mark.parametrize(
+    ("obstacle", "said"), [("refuse", "no kubelet here"), ("not-undone", "kubelet does not start")]
+)
+def test_a_debian_that_does_not_suit_is_left_as_it_was(bare: Machine, obstacle: str, said: str) -> None:
     before = bare.files()
-    bare.on("refuse")
+    bare.on(obstacle)
     done = install(bare)
     assert done.returncode == 1
-    assert "no kubelet here" in done.stderr
+    assert said in done.stderr
     assert bare.files() == before
     assert bare.status() == ""
 
 
+def test_a_debian_that_does_not_suit_keeps_what_its_operator_wrote(bare: Machine) -> None:
+    """The second time the package's traces of the first are there as well."""
+    write_rules(bare)
+    before = bare.files()
+    bare.on("refuse")
+    for _ in range(2):
+        assert install(bare).returncode == 1
+        assert (bare.files(), bare.status()) == (before, "config-files")
+    bare.off("refuse")
+    assert install(bare).returncode == 0
+
+
+def test_a_debian_whose_wiring_was_killed_is_wired_all_the_same(bare: Machine) -> None:
+    bare.on("killed")
+    done = install(bare)
+    assert done.returncode == 0, done.stderr
+    assert bare.log() == ["koordctl install --yes --package (with files)"] * 2
+
+
+def test_a_debian_that_cannot_be_undone_keeps_the_package(bare: Machine) -> None:
+    bare.on("not-undone", "stay")
+    done = install(bare)
+    assert done.returncode == 1
+    assert "koord could not be removed" in done.stderr
+    assert "is active" not in done.stdout
+    assert (bare.status(), bare.has(RECORD), bare.has("usr/bin/python3.11")) == ("installed", True, True)
+    bare.off("not-undone", "stay")
+    assert install(bare).returncode == 0
+
+
 def test_a_failed_upgrade_undoes_nothing(bare: Machine, made_bundle: Callable[[str], Path]) -> None:
     install(bare)
-    shutil.rmtree(bare.root / "bundle")
-    shutil.copytree(made_bundle("2.0"), bare.root / "bundle")
+    bring(bare, made_bundle("2.0"))
     status = bare.root / "var/lib/dpkg/status"
     status.write_text(status.read_text().replace("Package: systemd", "Package: other"))
     done = install(bare)
@@ -239,14 +315,33 @@ def test_a_debian_whose_package_was_never_wired_is_wired(bare: Machine) -> None:
 def test_a_newer_bundle_upgrades_a_debian(bare: Machine, made_bundle: Callable[[str], Path]) -> None:
     install(bare)
     bare.log()
-    shutil.rmtree(bare.root / "bundle")
-    shutil.copytree(made_bundle("2.0"), bare.root / "bundle")
+    bring(bare, made_bundle("2.0"))
     assert install(bare).returncode == 0
     assert bare.log() == [
         "systemctl daemon-reload",
         "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service",
         "systemctl try-restart koord-qosd.service",
+        "koordctl install --yes --package (with files)",
     ]
+
+
+@pytest.mark.parametrize("kubelet", [True, False], ids=["wired", "left alone"])
+@pytest.mark.parametrize("system", [DEBIAN, FEDORA], ids=["debian", "elsewhere"])
+def test_an_upgrade_leaves_kubelet_as_it_was_meant_to_be(
+    elsewhere: Machine, made_bundle: Callable[[str], Path], system: str, kubelet: bool
+) -> None:
+    """By a record of koordctl's own."""
+    (elsewhere.root / "etc/os-release").write_text(system)
+    install(elsewhere)
+    shutil.rmtree((elsewhere.root / RECORD).parent)
+    record = records.create(Disk(elsewhere.root), "1.0")
+    if kubelet:
+        record.begin(Kubelet("kubelet.service", File("/etc/drop-in.conf", ""), ""), Before())
+    record.finish()
+    bring(elsewhere, made_bundle("2.0"))
+    elsewhere.log()
+    assert install(elsewhere).returncode == 0
+    assert ("--no-kubelet" in elsewhere.log()[-1]) == (not kubelet)
 
 
 def test_elsewhere_it_makes_an_environment(elsewhere: Machine) -> None:
@@ -270,6 +365,39 @@ def test_elsewhere_a_failure_leaves_nothing(elsewhere: Machine, obstacle: str) -
     assert elsewhere.files() == before
 
 
+@pytest.mark.parametrize("obstacle", ["not-undone", "killed"])
+def test_elsewhere_the_programs_stay_while_there_is_something_to_undo(elsewhere: Machine, obstacle: str) -> None:
+    elsewhere.on(obstacle)
+    done = install(elsewhere)
+    assert done.returncode == 1
+    assert "the programs stay: run this again, or with --remove" in done.stderr
+    assert (elsewhere.has(RECORD), elsewhere.has("opt/koord/current/bin/python")) == (True, True)
+    (elsewhere.root / "state" / obstacle).unlink(missing_ok=True)
+    assert install(elsewhere).returncode == 0
+    assert install(elsewhere, "--remove").returncode == 0
+    assert (elsewhere.has(RECORD), elsewhere.has("opt/koord")) == (False, False)
+
+
+@pytest.mark.parametrize("gone", ["opt/koord/1.0", "opt/koord"])
+def test_elsewhere_a_node_whose_programs_are_gone_is_repaired_and_not_forgotten(elsewhere: Machine, gone: str) -> None:
+    install(elsewhere)
+    shutil.rmtree(elsewhere.root / gone)
+    elsewhere.log()
+    done = install(elsewhere, "--remove")
+    assert (done.returncode, elsewhere.log(), elsewhere.has(RECORD)) == (1, [], True)
+    assert "this node is wired, and no koordctl in /opt/koord works" in done.stderr
+    assert install(elsewhere).returncode == 0
+    assert install(elsewhere, "--remove").returncode == 0
+    assert not elsewhere.has(RECORD)
+
+
+def test_elsewhere_purge_is_told_koordctl(elsewhere: Machine) -> None:
+    install(elsewhere)
+    elsewhere.log()
+    assert install(elsewhere, "--purge").returncode == 0
+    assert elsewhere.log() == ["koordctl uninstall --yes --purge (without files)"]
+
+
 def test_elsewhere_what_a_killed_run_left_is_made_anew(elsewhere: Machine) -> None:
     (elsewhere.root / "opt/koord/1.0/bin").mkdir(parents=True)
     (elsewhere.root / "opt/koord/1.0/bin/python").write_text("#!/bin/sh\nexit 1\n")
@@ -287,8 +415,7 @@ def test_elsewhere_what_a_killed_run_left_can_be_removed(elsewhere: Machine) -> 
 def test_elsewhere_a_newer_bundle_upgrades(elsewhere: Machine, made_bundle: Callable[[str], Path]) -> None:
     install(elsewhere)
     elsewhere.log()
-    shutil.rmtree(elsewhere.root / "bundle")
-    shutil.copytree(made_bundle("2.0"), elsewhere.root / "bundle")
+    bring(elsewhere, made_bundle("2.0"))
     done = install(elsewhere)
     assert done.returncode == 0, done.stderr
     assert elsewhere.log() == [
@@ -296,7 +423,36 @@ def test_elsewhere_a_newer_bundle_upgrades(elsewhere: Machine, made_bundle: Call
         "systemctl try-restart koord-qosd.service",
         "koordctl install --yes (without files)",
     ]
-    assert sorted(path.name for path in (elsewhere.root / "opt/koord").iterdir()) == ["2.0", "current"]
+    assert versions(elsewhere) == ["2.0", "current"]
+
+
+def test_elsewhere_the_version_that_the_proxy_runs_from_stays(
+    elsewhere: Machine, made_bundle: Callable[[str], Path]
+) -> None:
+    install(elsewhere)
+    bring(elsewhere, made_bundle("2.0"))
+    elsewhere.on("stuck")
+    done = install(elsewhere)
+    assert done.returncode == 1
+    assert "koord-runtime-proxy.service goes on with the former version, which stays" in done.stderr
+    assert "is active" not in done.stdout
+    assert versions(elsewhere) == ["1.0", "2.0", "current"]
+    elsewhere.off("stuck")
+    assert install(elsewhere).returncode == 0
+    assert versions(elsewhere) == ["2.0", "current"]
+
+
+def test_elsewhere_a_proxy_that_is_down_gets_no_signal(elsewhere: Machine, made_bundle: Callable[[str], Path]) -> None:
+    install(elsewhere)
+    bring(elsewhere, made_bundle("2.0"))
+    elsewhere.off("active-koord-runtime-proxy.service")
+    elsewhere.log()
+    assert install(elsewhere).returncode == 0
+    assert elsewhere.log() == [
+        "systemctl try-restart koord-qosd.service",
+        "koordctl install --yes (without files)",
+    ]
+    assert versions(elsewhere) == ["2.0", "current"]
 
 
 def test_the_archive_is_the_same_every_time_and_what_its_sums_say(directory: Path, tmp_path: Path) -> None:

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from integration.packaging.machine import RECORD, Machine
+from koordctl.install import record as records
+from koordctl.install.disk import Disk
+from koordctl.install.files import Before
+from koordctl.install.steps import Leavings
 
 WIRE = "koordctl install --yes --package (with files)"
 UNWIRE = "koordctl uninstall --yes --package (with files)"
 RELOAD = "systemctl daemon-reload"
 HAND_OVER = "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service"
 RESTART_QOSD = "systemctl try-restart koord-qosd.service"
+ENVIRONMENTS_UNIT = "etc/systemd/system/koord-qosd.service"
+STEP = Leavings((), ())
 RESCUE = [
     RELOAD,
     "systemctl try-restart kubelet.service",
@@ -53,6 +60,39 @@ def test_another_version_takes_over_and_stops_nothing(wired: Machine, tiny_packa
     assert [path.name for path in (wired.root / "usr/lib/koord").iterdir()] == [version]
     assert (wired.root / "usr/bin/koordctl").resolve() == wired.root / f"usr/lib/koord/{version}/bin/koordctl"
     assert (wired.root / "usr/lib/systemd/system/koord-qosd.service").read_text() == f"# of {version}\n"
+
+
+@pytest.mark.parametrize(
+    ("lines", "cut_off"),
+    [("", True), ("b", True), ("bc", False), ("bcb", True), ("bbc", False), ("bc{", True)],
+    ids=["no step", "begun", "complete", "changed", "two steps", "torn"],
+)
+def test_an_upgrade_settles_what_was_cut_off_and_leaves_the_rest(
+    wired: Machine, tiny_package: Package, lines: str, cut_off: bool
+) -> None:
+    """On koordctl's own record of begun and complete lines."""
+    shutil.rmtree((wired.root / RECORD).parent)
+    record = records.create(Disk(wired.root), "1.0")
+    for line in lines.removesuffix("{"):
+        if line == "b":
+            record.begin(STEP, Before())
+        else:
+            record.finish()
+    if lines.endswith("{"):
+        with (wired.root / RECORD).open("a") as file:
+            file.write('{"type":"beg')
+    done = wired.dpkg("--install", tiny_package("2.0"))
+    assert (done.returncode, wired.status()) == (0, "installed")
+    assert wired.log() == [RELOAD, *([WIRE] if cut_off else []), HAND_OVER, RESTART_QOSD]
+
+
+def test_an_upgrade_that_cannot_settle_says_so_and_hands_over(wired: Machine, tiny_package: Package) -> None:
+    (wired.root / RECORD).write_text('{"type":"begun"}\n')
+    wired.on("not-undone")
+    done = wired.dpkg("--install", tiny_package("2.0"))
+    assert (done.returncode, wired.status()) == (0, "installed")
+    assert "kubelet does not start\nkoord: unpacked but not active, for the reason above" in done.stderr
+    assert wired.log() == [RELOAD, WIRE, HAND_OVER, RESTART_QOSD]
 
 
 def test_a_proxy_that_is_down_gets_no_signal(wired: Machine, tiny_package: Package) -> None:
@@ -129,6 +169,38 @@ def test_purge_leaves_what_others_put_beside_ours(wired: Machine) -> None:
     assert other.exists()
 
 
+def test_a_virtual_environments_node_refuses_the_package(machine: Machine, tiny_package: Package) -> None:
+    unit = machine.root / ENVIRONMENTS_UNIT
+    unit.parent.mkdir(parents=True)
+    unit.touch()
+    before = machine.files()
+    done = machine.dpkg("--install", tiny_package("1.0"))
+    assert (done.returncode, machine.log(), machine.status()) == (1, [], "not-installed")
+    assert f"/{ENVIRONMENTS_UNIT} is there" in done.stderr
+    assert "run koordctl uninstall first" in done.stderr
+    assert machine.files() == before
+
+
+def test_a_masked_unit_is_no_virtual_environment(machine: Machine, tiny_package: Package) -> None:
+    unit = machine.root / ENVIRONMENTS_UNIT
+    unit.parent.mkdir(parents=True)
+    unit.symlink_to("/dev/null")
+    assert machine.dpkg("--install", tiny_package("1.0")).returncode == 0
+    assert machine.log() == [WIRE]
+
+
+def test_purge_leaves_a_virtual_environments_files(wired: Machine) -> None:
+    assert wired.dpkg("--remove", "koord").returncode == 0
+    theirs = {ENVIRONMENTS_UNIT, RECORD, "etc/koord/rules.yaml", "run/koord/qosd.sock", "run/koord-runtimeproxy/p.sock"}
+    for path in theirs:
+        (wired.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (wired.root / path).touch()
+    done = wired.dpkg("--purge", "koord")
+    assert (done.returncode, wired.status()) == (0, "")
+    assert "its configuration and history stay" in done.stderr
+    assert theirs <= wired.files()
+
+
 def test_where_no_systemd_runs_nothing_is_wired(machine: Machine, tiny_package: Package) -> None:
     (machine.root / "run/systemd/system").rmdir()
     (machine.root / "run/systemd").rmdir()
@@ -188,6 +260,8 @@ def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
         "sockets.target.wants/koord-runtime-proxy.socket",
         "sockets.target.wants/other.socket",
         "koord-qosd.service.d/50-koord-node.conf",
+        "koord-runtime-proxy.service.d/50-koord-node.conf",
+        "koord-runtime-proxy.service.d/override.conf",
     ):
         (etc / path).parent.mkdir(parents=True, exist_ok=True)
         (etc / path).touch()
@@ -196,7 +270,10 @@ def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
     assert done.returncode == 0
     assert "removed in the middle of an upgrade" in done.stderr
     assert wired.log() == [*RESCUE, RELOAD]
-    assert [str(path.relative_to(etc)) for path in etc.rglob("*") if path.is_file()] == [
-        "sockets.target.wants/other.socket"
-    ]
+    assert {str(path.relative_to(etc)) for path in etc.rglob("*")} == {
+        "koord-runtime-proxy.service.d",
+        "koord-runtime-proxy.service.d/override.conf",
+        "sockets.target.wants",
+        "sockets.target.wants/other.socket",
+    }
     assert not wired.has(RECORD)

@@ -1,13 +1,16 @@
 #!/bin/sh
 # Installs Koord @VERSION@ on a node without a network, from the directory that this file is in; see README.
-# Everything is checked before anything is changed. Ends with 0 done, 1 failed and undone, 2 wrong usage, 3 refused.
+# Everything is checked before anything is changed. Ends with 0 done, 1 failed, 2 wrong usage, 3 refused. What failed is
+# undone; what cannot be undone, koordctl's record tells of, and while it is there the programs stay.
 set -eu
 
 VERSION=@VERSION@
 PYTHONS='@PYTHONS@'
 GLIBC=@GLIBC@
+SYSTEMD=252
 RECORD=/var/lib/koord/install/record.jsonl
 HOME_OF_ALL=/opt/koord
+ENVIRONMENTS_UNIT=/etc/systemd/system/koord-qosd.service
 PROXY=koord-runtime-proxy.service
 QOSD=koord-qosd.service
 NOT_WIRED='this node could not be wired, see above'
@@ -21,9 +24,10 @@ refuse() { echo "install.sh: refused, nothing was changed: $*" >&2; exit 3; }
 fail() { echo "install.sh: failed: $*" >&2; exit 1; }
 
 usage() {
-    echo "usage: install.sh [--dry-run | --remove]"
+    echo "usage: install.sh [--dry-run | --remove | --purge]"
     echo "  --dry-run  check this machine and say what would be done"
-    echo "  --remove   point kubelet back at its runtime and remove Koord"
+    echo "  --remove   point kubelet back at its runtime and remove Koord; edited configuration stays"
+    echo "  --purge    the same, and remove configuration"
 }
 
 # Is dotted version $1 at least $2?
@@ -32,6 +36,8 @@ at_least() { [ "$(printf '%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; }
 check_machine() {
     [ "$(id -u)" = 0 ] || refuse "only root can install a node's services"
     [ -d /run/systemd/system ] || refuse "this machine was not started by systemd"
+    systemd=$(systemctl --version | { read -r _ number _ && echo "$number"; }) || refuse "systemd says no version"
+    at_least "$systemd" "$SYSTEMD" || refuse "systemd $systemd is older than $SYSTEMD"
     [ "$(uname -m)" = x86_64 ] || refuse "these files are for x86_64, and this machine is $(uname -m)"
     libc=$(getconf GNU_LIBC_VERSION 2>/dev/null) || refuse "the C library is not glibc"
     at_least "${libc#glibc }" "$GLIBC" || refuse "$libc is older than $GLIBC"
@@ -43,6 +49,14 @@ debian_12() {
     (. /etc/os-release && [ "${ID:-}-${VERSION_ID:-}" = debian-12 ])
 }
 
+@HAND_OVER@
+# koordctl does not remember that kubelet was to be left alone, but its record of a whole installation tells.
+about_kubelet() {
+    if grep -qx '{"type":"complete"}' "$RECORD" 2>/dev/null && ! grep -qF '"step":{"type":"kubelet"' "$RECORD"; then
+        echo --no-kubelet
+    fi
+}
+
 # --- Debian 12: packages ---------------------------------------------------------------------------------------------
 
 state_of() { dpkg-query --show --showformat='${db:Status-Status}' "$1" 2>/dev/null || true; }
@@ -51,6 +65,8 @@ installed_version() { [ "$(state_of "$1")" = installed ] && dpkg-query --show --
 
 # Whatever state an interrupted dpkg left it in.
 known() { case $(state_of "$1") in '' | not-installed) return 1 ;; esac; }
+
+present() { known "$1" && [ "$(state_of "$1")" != config-files ]; }
 
 # The bundle's packages that Python needs and this node lacks, one path a line.
 lacking() {
@@ -74,14 +90,24 @@ names_of() { for file in "$@"; do dpkg-deb --field "$file" Package; done; }
 undo_packages() {
     if [ -n "$there" ]; then return; fi
     say "undoing"
-    if known koord; then dpkg --purge koord || fail "koord could not be removed, see above"; fi
+    if known koord; then dpkg "$undo" koord || fail "koord could not be removed, see above"; fi
     # shellcheck disable=SC2086 # package names, one word each
     if [ -n "$brought" ]; then dpkg --purge $brought || fail "left installed:" $brought; fi
 }
 
+# What the operator wrote before, stays.
+way_to_undo() {
+    if known koord || [ -e /etc/koord ] || [ -e /var/lib/koord ]; then echo --remove; else echo --purge; fi
+}
+
 install_packages() {
+    if [ -f "$ENVIRONMENTS_UNIT" ] && [ ! -L "$ENVIRONMENTS_UNIT" ]; then
+        refuse "$ENVIRONMENTS_UNIT is there and not of a package. If Koord was installed from a" \
+            "virtual environment, run koordctl uninstall first, else remove that file"
+    fi
     files=$(lacking) || refuse "parts of a newer Python 3.11 are here: install python3.11 from where they came"
-    there=$(if known koord; then echo yes; fi)
+    there=$(if present koord; then echo yes; fi)
+    undo=$(way_to_undo)
     brought=
     IFS='
 '
@@ -99,10 +125,16 @@ install_packages() {
         dpkg --install "$@" || { undo_packages; fail "Python could not be installed"; }
     fi
     dpkg --install "$deb" || { undo_packages; fail "the package could not be installed"; }
-    if [ -n "$there" ] && [ ! -e "$RECORD" ]; then koordctl install --yes --package || fail "$NOT_WIRED"; fi
-    [ -e "$RECORD" ] || { undo_packages; fail "$NOT_WIRED"; }
+    wire || { undo_packages; fail "$NOT_WIRED"; }
     # shellcheck disable=SC2086
     if [ -n "$brought" ] && command -v apt-mark >/dev/null; then apt-mark auto $brought >/dev/null; fi
+}
+
+# The package has tried, and ends well whatever came of it. Where it left a record, koordctl brings that to its end.
+wire() {
+    if [ -z "$there" ] && [ ! -e "$RECORD" ]; then return 1; fi
+    # shellcheck disable=SC2046 # an option or none
+    koordctl install --yes --package $(about_kubelet)
 }
 
 # --- elsewhere: a virtual environment --------------------------------------------------------------------------------
@@ -128,6 +160,8 @@ switch_to() {
 # koordctl takes the directory that its Python was called in for its environment.
 koordctl_of() { directory=$1; shift; "$HOME_OF_ALL/$directory/bin/python" -I -m koordctl "$@"; }
 
+works() { koordctl_of "$1" --version >/dev/null 2>&1; }
+
 undo_environment() {
     say "undoing"
     rm -rf "$environment"
@@ -143,13 +177,21 @@ install_environment() {
         say "would make $environment with $python, without a network, and run: koordctl install"
         return
     fi
-    if [ ! -e "$RECORD" ] || ! is_current; then make_environment; fi
+    if [ ! -e "$RECORD" ] || ! is_current || ! works "$VERSION"; then make_environment; fi
     if [ -e "$RECORD" ]; then
-        hand_over
+        upgrade_environment
     else
         switch_to "$VERSION"
-        koordctl_of current install --yes || { undo_environment; fail "$NOT_WIRED"; }
+        koordctl_of current install --yes || not_wired
     fi
+}
+
+not_wired() {
+    if [ -e "$RECORD" ]; then
+        fail "$NOT_WIRED. Not all of it was undone, so the programs stay: run this again, or with --remove"
+    fi
+    undo_environment
+    fail "$NOT_WIRED"
 }
 
 # Whatever an earlier run left there is made anew.
@@ -163,11 +205,16 @@ make_environment() {
 }
 
 # The running proxy hands over and ends by itself, as with the Debian package. What else is new, koordctl finds out.
-hand_over() {
+upgrade_environment() {
+    before=$(main_pid "$PROXY")
     switch_to "$VERSION"
-    systemctl kill --signal=USR2 --kill-whom=main "$PROXY" || say "$PROXY did not take the signal"
+    if systemctl --quiet is-active "$PROXY"; then hand_over "$PROXY" || say "$PROXY did not hand over"; fi
     systemctl try-restart "$QOSD" || say "$QOSD did not start, see: journalctl -u $QOSD"
-    koordctl_of current install --yes || fail "the new version runs, but not all of it is in place, see above"
+    # shellcheck disable=SC2046
+    koordctl_of current install --yes $(about_kubelet) || fail "not all of the new version is in place, see above"
+    if [ "$before" != 0 ] && [ "$(main_pid "$PROXY")" = "$before" ]; then
+        fail "$PROXY goes on with the former version, which stays, see: journalctl -u $PROXY. Then run this again"
+    fi
     for former in "$HOME_OF_ALL"/*; do
         case ${former##*/} in "$VERSION" | current) ;; *) rm -rf "$former" ;; esac
     done
@@ -177,21 +224,29 @@ hand_over() {
 
 remove() {
     [ "$(id -u)" = 0 ] || refuse "only root can remove a node's services"
-    if command -v dpkg >/dev/null && known koord; then
-        dpkg --purge koord || fail "see above"
+    if command -v dpkg >/dev/null && { present koord || { [ "$1" = purge ] && known koord; }; }; then
+        dpkg "--$1" koord || fail "see above"
         say "Python's packages stay; those that nothing else needs go with: apt-get autoremove"
-    elif [ -d "$HOME_OF_ALL" ]; then
-        if [ -e "$HOME_OF_ALL/current" ]; then koordctl_of current uninstall --yes || fail "see above"; fi
-        rm -rf "$HOME_OF_ALL"
+    elif [ -d "$HOME_OF_ALL" ] || [ -e "$RECORD" ]; then
+        remove_environment "$1"
     else
         refuse "Koord is not installed"
     fi
 }
 
+remove_environment() {
+    if [ -e "$RECORD" ] && ! works current; then
+        fail "this node is wired, and no koordctl in $HOME_OF_ALL works. Run install.sh first, which makes one"
+    fi
+    if [ "$1" = purge ]; then set -- --purge; else set --; fi
+    if [ -e "$HOME_OF_ALL/current" ]; then koordctl_of current uninstall --yes "$@" || fail "see above"; fi
+    rm -rf "$HOME_OF_ALL"
+}
+
 dry_run=
 case ${1:-} in
     --help | -h) usage; exit 0 ;;
-    --remove) remove; say "removed"; exit 0 ;;
+    --remove | --purge) remove "${1#--}"; say "removed"; exit 0 ;;
     --dry-run) dry_run=yes ;;
     '') ;;
     *) usage >&2; exit 2 ;;
