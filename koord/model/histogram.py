@@ -4,6 +4,9 @@ The node predicts peaks with it and the cluster recommends requests; both read a
 buckets are upstream's to the last digit: bucket n begins at ``first * (1.05**n - 1) / 0.05``. Invariant: weights are
 never negative and their sum is ``total``; a percentile is the end of a bucket, so it is at most 5 % (or the first
 bucket) too high and never too low. Bad checkpoints raise CheckpointError and change nothing.
+
+Clocks are set back (a node boots with a date of next year until NTP answers), and samples from a future would outweigh
+all that come for as long. So no sample is weighed more than a half-life before the newest: see ``follow``.
 """
 
 from __future__ import annotations
@@ -59,11 +62,15 @@ MEMORY_HALF_LIFE_S = 24 * 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """What of a histogram is kept: whole weights, the heaviest 10,000; times are Unix seconds."""
+    """What of a histogram is kept: whole weights, the heaviest 10,000; times are Unix seconds.
+
+    ``newest_s``, the newest sample's, is no part of upstream's; 0 = not known.
+    """
 
     reference_s: float
     weights: Mapping[int, int]
     total: float
+    newest_s: float = 0.0
 
 
 class DecayingHistogram:
@@ -74,20 +81,32 @@ class DecayingHistogram:
         self.half_life_s = half_life_s
         self._weights: dict[int, float] = {}
         self._total = 0.0
-        self._reference_s = 0.0
+        self._reference_s = 0.0  # at most half a half-life after the newest
+        self.newest_s = 0.0
 
     @property
     def is_empty(self) -> bool:
         return not self._filled()
 
     def add(self, value: float, at_s: float, weight: float = 1.0) -> None:
-        """Count ``value``, seen at ``at_s``. A sample from before the last ones is as welcome as any."""
+        """Count ``value``, seen at ``at_s``. A sample from a little before the last ones is as welcome as any."""
+        self.follow(at_s)
         if at_s - self._reference_s > _LARGEST_EXPONENT * self.half_life_s:
             self._move_reference(at_s)
         decayed = weight * math.exp2((at_s - self._reference_s) / self.half_life_s)
         bucket = self.scale.index(value)
         self._weights[bucket] = self._weights.get(bucket, 0.0) + decayed
         self._total += decayed
+        self.newest_s = max(self.newest_s, at_s)
+
+    def follow(self, clock_s: float) -> None:
+        """If the clock, which shows ``clock_s``, was set back: what was seen before counts as seen until now.
+
+        "Set back" is more than a half-life before the newest sample; less than that does no harm.
+        """
+        if self.newest_s - clock_s > self.half_life_s:
+            self._weigh_against(self.newest_s)
+            self._reference_s = self.newest_s = clock_s
 
     def percentile(self, fraction: float) -> float:
         """The end of the bucket in which ``fraction`` (0 to 1) of the weight is reached; 0 when empty."""
@@ -102,17 +121,19 @@ class DecayingHistogram:
         return self.scale.end(filled[-1])
 
     def weight_at(self, at_s: float) -> float:
-        """How many samples of ``at_s`` would weigh as much as all there are: the evidence that is left by then."""
-        return self._total * math.exp2(min((self._reference_s - at_s) / self.half_life_s, _LARGEST_EXPONENT))
+        """How many samples of ``at_s`` would weigh as much as all there are: the evidence that is left by then.
+
+        Never more than there was at the newest sample: no evidence comes of a clock that was set back.
+        """
+        return self._total * math.exp2((self._reference_s - max(at_s, self.newest_s)) / self.half_life_s)
 
     def checkpoint(self) -> Checkpoint:
         heaviest = max(self._weights.values(), default=0.0)
         if heaviest <= 0:
-            return Checkpoint(self._reference_s, {}, 0.0)
+            return Checkpoint(self._reference_s, {}, 0.0, self.newest_s)
         scaled = {b: round(w / heaviest * _CHECKPOINT_WEIGHT) for b, w in sorted(self._weights.items())}
-        return Checkpoint(
-            self._reference_s, {bucket: weight for bucket, weight in scaled.items() if weight}, self._total
-        )
+        kept = {bucket: weight for bucket, weight in scaled.items() if weight}
+        return Checkpoint(self._reference_s, kept, self._total, self.newest_s)
 
     def restore(self, saved: Checkpoint) -> None:
         """Become what was saved. Raises CheckpointError."""
@@ -123,12 +144,15 @@ class DecayingHistogram:
                 raise CheckpointError(f"weight {weight} of bucket {bucket}: not 1 to {_CHECKPOINT_WEIGHT}")
         if not (math.isfinite(saved.total) and saved.total >= 0 and math.isfinite(saved.reference_s)):
             raise CheckpointError(f"total {saved.total}, reference {saved.reference_s}: not finite and positive")
+        if not math.isfinite(saved.newest_s):
+            raise CheckpointError(f"newest sample at {saved.newest_s}: not finite")
         whole = sum(saved.weights.values())
         if bool(whole) != bool(saved.total):
             raise CheckpointError(f"total {saved.total} for weights that sum up to {whole}")
         self._weights = {bucket: weight * saved.total / whole for bucket, weight in saved.weights.items()}
         self._total = saved.total
         self._reference_s = saved.reference_s
+        self.newest_s = max(saved.newest_s, saved.reference_s - self.half_life_s / 2)
 
     def _filled(self) -> list[int]:
         """The buckets from the first to the last that weighs something, in order."""
@@ -141,7 +165,9 @@ class DecayingHistogram:
 
     def _move_reference(self, at_s: float) -> None:
         """Weigh everything against a multiple of the half-life near ``at_s``, so that weights stay finite."""
-        reference_s = math.floor(at_s / self.half_life_s + 0.5) * self.half_life_s
+        self._weigh_against(math.floor(at_s / self.half_life_s + 0.5) * self.half_life_s)
+
+    def _weigh_against(self, reference_s: float) -> None:
         factor = math.exp2((self._reference_s - reference_s) / self.half_life_s)
         self._weights = {b: w * factor for b, w in self._weights.items() if w * factor > 0}
         self._total = sum(self._weights.values())

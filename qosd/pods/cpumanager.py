@@ -1,13 +1,15 @@
 """kubelet's CPU manager, as its state file tells: which policy runs, and which CPUs containers have to themselves.
 
-The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched, not polled.
-Invariant: ``current`` is the last state that could be read whole; an absent file is the policy "none" without
-exclusive CPUs, and ``problem`` says why the file of now could not be taken. The checksum is kubelet's business.
+The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched; only where the
+kernel refuses the watch is it polled (``look_again``). Invariant: ``current`` is the last state that could be read
+whole; an absent file is the policy "none" without exclusive CPUs. ``problem`` says why the file of now could not be
+taken, and why it is not watched. The checksum is kubelet's business.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -22,6 +24,10 @@ from koord.model.cpuset import EMPTY, CPUSetError
 from koord.service.inotify import FileWatch
 
 STATIC = "static"
+_HINTS = {
+    errno.EMFILE: " (raise fs.inotify.max_user_instances)",
+    errno.ENOSPC: " (raise fs.inotify.max_user_watches)",
+}
 log = logging.getLogger(__name__)
 
 
@@ -51,16 +57,23 @@ class CPUManagerFile:
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, changed: Callable[[], None]) -> None:
         self._loop, self._path, self._changed = loop, path, changed
         self._watch: FileWatch | None = None
+        self._unread = self._unwatched = ""
         self.current = CPUManagerState()
-        self.problem = ""
 
     def start(self) -> None:
-        """Watch, then read. Where it cannot be watched, ``load`` must be called from time to time."""
-        try:
-            self._watch = FileWatch(self._loop, str(self._path), self.load)
-        except OSError as error:
-            log.warning("%s is not watched: %s", self._path, error)
+        """Watch, then read. Never raises: see ``problem``."""
+        self._unwatched = _said(self._unwatched, self._refused())
         self.load()
+
+    def look_again(self) -> None:
+        """To be called from time to time: without a watch, which is tried again, nothing tells of a change."""
+        if not self.watched:
+            self.start()
+
+    @property
+    def problem(self) -> str:
+        """ "" if all is well."""
+        return "; ".join(filter(None, (self._unread, self._unwatched)))
 
     @property
     def watched(self) -> bool:
@@ -79,14 +92,28 @@ class CPUManagerFile:
             found = CPUManagerState()
         except (OSError, ValueError) as error:
             problem = f"{self._path}: {error}; kubelet's CPU manager counts as {self.current.policy}, as before"
-            if problem != self.problem:
-                log.warning("%s", problem)
-            self.problem = problem
+            self._unread = _said(self._unread, problem)
             return
-        self.problem = ""
+        self._unread = ""
         if found != self.current:
             self.current = found
             self._changed()
+
+    def _refused(self) -> str:
+        """Watch the file; why the kernel refused, "" if it did not."""
+        try:
+            self._watch = FileWatch(self._loop, str(self._path), self.load)
+        except OSError as error:
+            why = f"{error.strerror}{_HINTS.get(error.errno or 0, '')}"
+            return f"{self._path} cannot be watched and is read from time to time: {why}"
+        return ""
+
+
+def _said(before: str, problem: str) -> str:
+    """``problem``, logged when it is new: it may be found again every ten seconds."""
+    if problem and problem != before:
+        log.warning("%s", problem)
+    return problem
 
 
 def read_state(text: bytes) -> CPUManagerState:

@@ -105,13 +105,15 @@ class Container:
 class Detail:
     """What a verbose status adds; "" and empty where the runtime is silent.
 
-    ``cgroup_parent`` and ``pod_asked`` (for the pod as a whole) are told of sandboxes only.
+    ``cgroup_parent`` and ``pod_asked`` (for the pod as a whole) are told of sandboxes only, ``marks`` (Koord's own
+    annotations) of containers only.
     """
 
     group: str = ""
     cgroup_parent: str = ""
     asked: Resources = field(default_factory=Resources)
     pod_asked: Resources = field(default_factory=Resources)
+    marks: Mapping[str, str] = field(default_factory=dict)
 
 
 class Runtime:
@@ -165,7 +167,7 @@ class Runtime:
         if answer is None:
             return None
         info = verbose.document(answer.info)
-        return Detail(verbose.group(info), "", verbose.resources(info))
+        return Detail(verbose.group(info), "", verbose.resources(info), marks=verbose.marks(info))
 
     async def events(self) -> AsyncGenerator[str, None]:
         """Ids of containers and sandboxes to which something happened; ends, or raises, when the runtime ends it.

@@ -11,8 +11,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from koord.host import paths
+from qosd.hooks import normalization
 from qosd.hooks.edits import Resources
 
+_MARKS = (normalization.ANNOTATION,)
 _SPEC = ("runtimeSpec", "linux")
 
 
@@ -49,6 +51,12 @@ def pod_resources(info: Mapping[str, Any]) -> Resources:
         cpu_quota_us=_number(info, (*path, "cpu_quota")) or None,
         memory_limit_bytes=_number(info, (*path, "memory_limit_in_bytes")) or None,
     )
+
+
+def marks(info: Mapping[str, Any]) -> Mapping[str, str]:
+    """Koord's own annotations of the OCI spec: what an NRI plugin adds stands there and in no list of the runtime's."""
+    found = {key: _text(info, ("runtimeSpec", "annotations", key)) for key in _MARKS}
+    return {key: text for key, text in found.items() if text}
 
 
 def cgroup_parent(info: Mapping[str, Any]) -> str:

@@ -1,9 +1,11 @@
 """From what the runtime, kubelet and the cgroup tree tell of one pod to its PodView; pure.
 
 kubelet's labels and annotations win over the sandbox's, because they follow ``kubectl annotate``; the runtime's
-cgroup paths win over names found in the tree. A cgroup parent that is not named as kubelet names a pod's (a sandbox
-made by hand) may be shared, so it is nobody's own. Invariant: equal inputs give the very same view, container view and
-decoded context as before, so that identity means "nothing changed"; what is wrong with a pod is a problem of its view.
+cgroup paths win over names found in the tree. A container's annotations are those that kubelet asked for, and below
+them Koord's marks in the spec, without which a quota of our own would count as asked. A cgroup parent that is not named
+as kubelet names a pod's (a sandbox made by hand) may be shared, so it is nobody's own. Invariant: equal inputs give the
+very same view, container view and decoded context as before, so that identity means "nothing changed"; what is wrong
+with a pod is a problem of its view.
 """
 
 from __future__ import annotations
@@ -122,8 +124,8 @@ def _view(
     attempt: int = 0,
 ) -> ContainerView:
     likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
-    group = detail.group or likely
-    return ContainerView(id_, name, group, state, detail.asked, annotations, is_sandbox=not name, attempt=attempt)
+    group, said = detail.group or likely, {**detail.marks, **annotations}
+    return ContainerView(id_, name, group, state, detail.asked, said, is_sandbox=not name, attempt=attempt)
 
 
 def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:

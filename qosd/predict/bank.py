@@ -2,8 +2,9 @@
 
 Keys say what a model is of: ``pod/<uid>``, ``workload/<namespace>/<name>`` (so that a rollout does not start from
 nothing), ``class/<priority class>``, ``system`` and ``node``. Invariant: a model is trusted by the evidence in it,
-never by the age of its pod. ``confidence`` is the evidence that is left, as a part of what a model that was fed
-without end would hold: 1/2 after one half-life of samples, 3/4 after two, and fading when samples stay away.
+never by the age of its pod, and never by samples of a date that the clock was set back from. ``confidence`` is the
+evidence that is left, as a part of what a model that was fed without end would hold: 1/2 after one half-life of
+samples, 3/4 after two, and fading when samples stay away.
 """
 
 from __future__ import annotations
@@ -43,16 +44,24 @@ def workload_key(namespace: str, name: str) -> str:
 
 @dataclass(slots=True)
 class Model:
-    """Peak CPU (cores) and memory (bytes, without page cache) of one key; ``updated_s`` is Unix time."""
+    """Peak CPU (cores) and memory (bytes, without page cache) of one key."""
 
     cpu: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(CPU_CORES, CPU_HALF_LIFE_S))
     memory: DecayingHistogram = field(default_factory=lambda: DecayingHistogram(MEMORY_BYTES, MEMORY_HALF_LIFE_S))
-    updated_s: float = 0.0
+
+    @property
+    def updated_s(self) -> float:
+        """The Unix time of the newest sample."""
+        return self.cpu.newest_s
 
     def add(self, cpu_cores: float, memory_bytes: float, at_s: float) -> None:
         self.cpu.add(cpu_cores, at_s)
         self.memory.add(memory_bytes, at_s)
-        self.updated_s = max(self.updated_s, at_s)
+
+    def follow(self, clock_s: float) -> None:
+        """Keep up with a clock that was set back."""
+        self.cpu.follow(clock_s)
+        self.memory.follow(clock_s)
 
     def confidence(self, at_s: float) -> float:
         """0 to 1, by CPU's half-life; see the module."""
@@ -100,8 +109,9 @@ class Bank:
         model.add(cpu_cores, memory_bytes, at_s)
 
     def expire(self, at_s: float) -> None:
-        """Forget what has not been updated for its time. A clock that was set back expires nothing."""
+        """Forget what has not been updated for its time; after a clock was set back, that time begins anew."""
         for key, model in list(self._models.items()):
+            model.follow(at_s)
             life_s = _LONG_LIVED_S if key.startswith(_WORKLOAD) else _SHORT_LIVED_S
             if at_s - model.updated_s > life_s:
                 del self._models[key]

@@ -88,15 +88,15 @@ def _dump_one(histogram: DecayingHistogram) -> Mapping[str, Any]:
 
 
 def _read(saved: Mapping[str, Any]) -> Model:
-    model = Model(updated_s=float(saved["updated"]))
-    _restore(model.cpu, saved["cpu"])
-    _restore(model.memory, saved["memory"])
+    model, updated_s = Model(), float(saved["updated"])
+    _restore(model.cpu, saved["cpu"], updated_s)
+    _restore(model.memory, saved["memory"], updated_s)
     return model
 
 
-def _restore(histogram: DecayingHistogram, saved: Mapping[str, Any]) -> None:
+def _restore(histogram: DecayingHistogram, saved: Mapping[str, Any], newest_s: float) -> None:
     weights = {int(bucket): int(weight) for bucket, weight in saved["weights"].items()}
-    histogram.restore(Checkpoint(float(saved["reference"]), weights, float(saved["total"])))
+    histogram.restore(Checkpoint(float(saved["reference"]), weights, float(saved["total"]), newest_s))
 
 
 def _sync_directory(directory: Path) -> None:

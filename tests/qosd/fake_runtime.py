@@ -30,6 +30,8 @@ class FakeRuntime:
     containers: dict[str, cri.Container] = field(default_factory=dict)
     parents: dict[str, str] = field(default_factory=dict)
     quotas_us: dict[str, int] = field(default_factory=dict)
+    adjusted: dict[str, dict[str, str]] = field(default_factory=dict)
+    """By container id, annotations that an NRI plugin added: the spec has them, the list has not."""
     calls: Counter[str] = field(default_factory=Counter)
     vanishing: set[str] = field(default_factory=set)
     driver: int | None = None
@@ -144,7 +146,8 @@ class FakeRuntime:
         self._gone(id_, self.containers)
         cpu = {"quota": self.quotas_us[id_], "period": 100_000, "shares": self.cpu_shares}
         resources = {"cpu": cpu, "memory": {"limit": 1 << 30}}
-        spec = {"linux": {"cgroupsPath": f"{self.parents[id_]}/{id_}", "resources": resources}}
+        linux = {"cgroupsPath": f"{self.parents[id_]}/{id_}", "resources": resources}
+        spec = {"annotations": {**self.containers[id_].annotations, **self.adjusted.get(id_, {})}, "linux": linux}
         return cri.ContainerStatusResponse(info={} if self.silent else {"info": json.dumps({"runtimeSpec": spec})})
 
     def _update(self, request: cri.UpdateContainerResourcesRequest) -> cri.UpdateContainerResourcesResponse:

@@ -13,6 +13,7 @@ import pytest
 
 from koord.pb.cri import api_pb2 as cri
 from qosd.hooks.edits import Resources
+from qosd.hooks.normalization import ANNOTATION
 from qosd.pods import verbose
 from qosd.pods.cri import Detail, Runtime, RuntimeUnreachable, RuntimeVersion
 from tests.qosd.fake_runtime import FakeRuntime
@@ -125,6 +126,21 @@ def test_what_verbose_says(document: dict[str, Any], group: str, parent: str) ->
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"', "[" * 100_000])
 def test_verbose_text_that_is_no_object(text: str) -> None:
     assert verbose.document({"info": text}) == {}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "marks"),
+    [
+        ({ANNOTATION: "50000/41667", "io.kubernetes.cri.container-type": "container"}, {ANNOTATION: "50000/41667"}),
+        ({"io.kubernetes.cri.container-type": "container"}, {}),
+        ({ANNOTATION: 3}, {}),
+        ({ANNOTATION: ""}, {}),
+        (None, {}),
+        ([], {}),
+    ],
+)
+def test_of_the_specs_annotations_only_our_own_are_taken(annotations: Any, marks: dict[str, str]) -> None:
+    assert verbose.marks({"runtimeSpec": {"annotations": annotations}}) == marks
 
 
 def test_resources_that_are_no_numbers_are_absent() -> None:

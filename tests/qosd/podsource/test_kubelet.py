@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import datetime
+import errno
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -14,7 +16,9 @@ from typing import Any
 import pytest
 
 from koord.model.qos import KubeQoS
+from koord.service.inotify import FileWatch
 from qosd.hooks.edits import Resources
+from qosd.pods import cpumanager
 from qosd.pods.cpumanager import CPUManagerFile, CPUManagerState, read_state
 from qosd.pods.http import Access, FetchError
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
@@ -225,6 +229,57 @@ def test_the_state_file() -> None:
 def test_state_files_that_are_none(text: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says):
         read_state(text)
+
+
+@pytest.mark.parametrize(
+    ("number", "why"),
+    [
+        (errno.EMFILE, "Too many open files (raise fs.inotify.max_user_instances)"),
+        (errno.ENOSPC, "No space left on device (raise fs.inotify.max_user_watches)"),
+        (errno.EACCES, "Permission denied"),
+    ],
+)
+async def test_a_file_that_cannot_be_watched_is_read_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, number: int, why: str
+) -> None:
+    path = tmp_path / "cpu_manager_state"
+    refusals = [OSError(number, os.strerror(number), "inotify") for _ in range(4)]
+
+    def watch(*arguments: Any) -> FileWatch:
+        if refusals:
+            raise refusals.pop()
+        return FileWatch(*arguments)
+
+    monkeypatch.setattr(cpumanager, "FileWatch", watch)
+    changes: list[CPUManagerState] = []
+    file = CPUManagerFile(asyncio.get_running_loop(), path, lambda: changes.append(file.current))
+    unwatched = f"{path} cannot be watched and is read from time to time: {why}"
+    file.start()
+    assert (file.watched, file.problem, file.current.policy) == (False, unwatched, "none")
+    unread = f"{path}: Input data was truncated; kubelet's CPU manager counts as static, as before"
+    for text, problem in ((STATE, unwatched), (b"{", f"{unread}; {unwatched}"), (STATE, unwatched)):
+        path.write_bytes(text)
+        file.look_again()
+        assert (file.watched, file.current.policy, file.problem) == (False, "static", problem)
+    assert [record.message for record in caplog.records] == [unwatched, unread]
+    path.write_bytes(STATE.replace(b'"a":"1"', b'"a":"6"'))
+    file.look_again()
+    assert (file.watched, file.problem, file.current.exclusive["u1"]) == (True, "", "2,4-6")
+    path.unlink()
+    await asyncio.sleep(0.02)
+    assert [state.policy for state in changes] == ["static", "static", "none"]
+    file.close()
+
+
+async def test_a_watched_file_is_not_read_again(tmp_path: Path) -> None:
+    file = CPUManagerFile(asyncio.get_running_loop(), tmp_path / "cpu_manager_state", lambda: None)
+    file.start()
+    (tmp_path / "cpu_manager_state").write_bytes(STATE)
+    file.look_again()
+    assert file.current == CPUManagerState(), "its event has not been read yet"
+    file.load()
+    assert file.current.static
+    file.close()
 
 
 async def test_the_file_is_watched_and_a_bad_one_keeps_the_last(tmp_path: Path) -> None:

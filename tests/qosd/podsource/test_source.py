@@ -12,9 +12,12 @@ from typing import Any
 
 import pytest
 
+from koord.host.files import Target
 from koord.model.priority import PriorityClass
 from koord.model.qos import DerivationRules, KubeQoS, QoSClass
 from koord.pb.cri import api_pb2 as cri
+from qosd.decide.decision import Set
+from qosd.hooks import normalization
 from qosd.hooks.edits import Resources
 from qosd.pods import source as timing
 from qosd.pods.cri import Runtime
@@ -22,7 +25,9 @@ from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import KUBELET_GAP_S, PodSource
 from qosd.snapshot import ContainerView, PodView
+from qosd.strategies.reconciler import of_pod
 from tests.qosd.fake_runtime import TIERS, FakeRuntime
+from tests.qosd.pods import rules
 
 QOS = "koordinator.sh/qosClass"
 
@@ -226,6 +231,33 @@ async def test_a_pod_as_the_runtime_tells_it(tmp_path: Path) -> None:
         sandbox, only = view.containers
         assert (sandbox.is_sandbox, sandbox.name, sandbox.group) == (True, "", f"{view.group}/{pod}")
         assert (only.id, only.is_sandbox, only.asked.cpu_quota_us) == (main, False, 70_000)
+
+
+MARKED = {normalization.ANNOTATION: "50000/41667"}
+
+
+@pytest.mark.parametrize(
+    ("listed", "adjusted", "spec_us", "ratio", "quota_us"),
+    [
+        pytest.param({}, MARKED, 41_667, 1.2, 41_667, id="adjusted by NRI: the mark is in the spec only"),
+        pytest.param({}, MARKED, 41_667, 1.5, 33_334, id="so a new ratio begins at kubelet's value"),
+        pytest.param({}, MARKED, 100_000, 1.2, 83_334, id="and a resize at the new one"),
+        pytest.param(MARKED, {}, 41_667, 1.2, 41_667, id="through the proxy: the list has it too"),
+        pytest.param({}, {}, 50_000, 1.2, 41_667, id="from before qosd"),
+    ],
+)
+async def test_a_quota_that_was_scaled_at_creation_is_not_scaled_again(
+    tmp_path: Path, listed: dict[str, str], adjusted: dict[str, str], spec_us: int, ratio: float, quota_us: int
+) -> None:
+    async with node(tmp_path, start=False) as n:
+        main = n.runtime.container(n.runtime.pod("web", labels={QOS: "LS"}), "main", quota_us=spec_us)
+        n.runtime.containers[main].annotations.update(listed)
+        n.runtime.adjusted[main] = adjusted
+        n.runtime.start(main)
+        await n.source.refresh()
+        opinions = of_pod(n.pod("web"), rules(cpuNormalizationRatio=ratio)).opinions
+        found = opinions[Target(n.container("web", "main").group, "cpu_quota")]
+        assert isinstance(found, Set) and found.value == quota_us
 
 
 @pytest.mark.parametrize(

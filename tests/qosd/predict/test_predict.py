@@ -15,7 +15,7 @@ from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
 from qosd.predict import checkpoint
 from qosd.predict.bank import NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
-from qosd.predict.reclaimable import Amount, Settings, predict
+from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, Settings, predict
 from qosd.predict.trainer import Trainer
 from qosd.predict.workload import workload_name
 from qosd.snapshot import NodeSnapshot, PodView
@@ -24,6 +24,7 @@ GIB = float(2**30)
 START_S = 1_790_000_000.0
 DAY_S = 24 * 3600.0
 SETTINGS = Settings()
+MODELS = "models.json"
 
 
 def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int = 4000, gib: int = 8) -> PodView:
@@ -105,6 +106,44 @@ def test_a_model_without_samples_goes_and_its_workload_stays() -> None:
     assert set(bank) == {workload_key("shop", "web")}
     bank.expire(now_s + 15 * DAY_S)
     assert len(bank) == 0
+
+
+# a clock that was ahead
+
+
+@pytest.mark.parametrize("ahead_s", [DAY_S, 7 * DAY_S, 365 * DAY_S])
+def test_models_from_a_date_that_the_clock_was_set_back_from_go_like_any(ahead_s: float) -> None:
+    bank, web = Bank(), workload_key("shop", "web")
+    for key in (pod_key("web"), web):
+        bank.add(key, 1.0, GIB, START_S + ahead_s)
+    bank.expire(START_S)
+    assert set(bank) == {pod_key("web"), web}, "a clock that was set back expires nothing"
+    bank.expire(START_S + 31 * 60)
+    assert set(bank) == {web}
+    bank.expire(START_S + 15 * DAY_S)
+    assert len(bank) == 0
+
+
+@pytest.mark.parametrize("ahead_s", [7 * DAY_S, 365 * DAY_S])
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_five_minutes_ahead_are_forgotten_in_a_day(tmp_path: Path, ahead_s: float, is_restarted: bool) -> None:
+    bank, key = Bank(), class_key(PriorityClass.PROD)
+    for minute in range(5):
+        bank.add(key, 100.0, 100 * GIB, START_S + ahead_s + minute * 60)
+    if is_restarted:
+        checkpoint.write(checkpoint.encode(bank), tmp_path / MODELS)
+        bank = Bank()
+        assert checkpoint.load(bank, tmp_path / MODELS) == ()
+    model = bank.get(key)
+    assert model is not None
+    assert model.confidence(START_S) < 0.01, "five samples are no evidence of a day"
+    for minute in range(1440):
+        bank.add(key, 1.0, GIB, START_S + minute * 60)
+    now_s = START_S + DAY_S
+    assert model.cpu.percentile(CPU_QUANTILE) == pytest.approx(1.035762, rel=1e-5)
+    assert model.memory.percentile(MEMORY_QUANTILE) == pytest.approx(1046.740 * 2**20, rel=1e-5)
+    assert model.confidence(now_s) == pytest.approx(0.75, abs=0.01)
+    assert model.updated_s == now_s - 60
 
 
 @pytest.mark.parametrize(
@@ -229,11 +268,12 @@ def test_one_bad_model_costs_itself_only(tmp_path: Path) -> None:
     fed(bank, [], {"": 1.0}, hours=0.2)
     checkpoint.write(checkpoint.encode(bank), file)
     document = json.loads(file.read_text())
-    document["models"] |= {"pod/x": {"cpu": 1}, "pod/y": None}
+    undated = {**document["models"][NODE], "updated": float("inf")}
+    document["models"] |= {"pod/x": {"cpu": 1}, "pod/y": None, "pod/z": undated}
     document["models"][SYSTEM]["cpu"]["weights"] = {"999": 1}
     file.write_text(json.dumps(document))
     problems = checkpoint.load(again, file)
-    assert len(problems) == 3
+    assert len(problems) == 4
     assert set(again) == set(bank) - {SYSTEM}
 
 
