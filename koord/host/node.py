@@ -30,7 +30,7 @@ class Node:
             return None
 
     def exists(self, path: str) -> bool:
-        return self.at(path).exists()
+        return os.path.exists(self.at(path))  # Path.exists raises where it may not look
 
     def names(self, directory: str) -> list[str]:
         """What is in ``directory``, sorted."""

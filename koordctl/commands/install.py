@@ -76,8 +76,7 @@ def _dry_run(host: Host, root: Path, wishes: Wishes) -> int:
         raise Refused(str(error)) from error
     if record is not None and not record.complete:
         click.echo("An earlier run was cut off; what it began would be undone first.\n")
-    installed = record is not None and record.installed
-    _show(prepare(root, wishes, host.systemd, installed), host, wishes, full=True)
+    _show(prepare(root, wishes, host.systemd, record), host, wishes, full=True)
     return OK
 
 
@@ -94,7 +93,7 @@ def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
         with records.alone(host.disk):
             records.sweep(host.disk)
             record = _settled(host, records.load(host.disk), yes)
-            prepared = prepare(root, wishes, host.systemd, record is not None)
+            prepared = prepare(root, wishes, host.systemd, record)
             _show(prepared, host, wishes, full=False)
             if not prepared.steps:
                 return OK

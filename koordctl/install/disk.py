@@ -2,7 +2,9 @@
 
 Content is written to a neighbour with a name known in advance (``temporary``), flushed, and renamed. Each method that
 changes something is one such small act, so that a test can stop between any two. Paths given are the node's own.
-Invariant: nothing here follows a symbolic link at the end of a path.
+Invariants: nothing here follows a symbolic link at the end of a path; what was renamed or removed is so on the disk,
+or a power failure could bring back files that the record has forgotten. (Each directory is flushed by itself: a flush
+of all file systems would wait for a network volume whose server is gone.)
 """
 
 from __future__ import annotations
@@ -136,6 +138,7 @@ class Disk:
     def unlink(self, path: str) -> None:
         with contextlib.suppress(FileNotFoundError, NotADirectoryError):
             self.at(path).unlink()
+            self._sync_directory(path)
 
     def remove_directory(self, path: str) -> bool:
         """Remove an empty directory; False if it is not empty (or in use), True if it is gone."""
@@ -147,6 +150,7 @@ class Disk:
             if error.errno not in _NOT_EMPTY:
                 raise
             return False
+        self._sync_directory(path)
         return True
 
     def remove_tree(self, path: str) -> None:
@@ -154,6 +158,7 @@ class Disk:
         here = self.at(path)
         if here.is_dir() and not here.is_symlink():
             shutil.rmtree(here)
+            self._sync_directory(path)
         else:
             self.unlink(path)
 

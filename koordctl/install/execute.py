@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from koordctl.install import record as records
 from koordctl.install.errors import InstallError
 from koordctl.install.host import Host
 from koordctl.install.record import Begun, Record
-from koordctl.install.steps import Sandbox, Step
+from koordctl.install.steps import Kernel, Sandbox, Step
 
 _EXPECTED = (InstallError, OSError)
 
@@ -68,12 +70,21 @@ def uninstall(host: Host, record: Record, purge: bool) -> tuple[str, ...]:
 
 def _undo(host: Host, begun: Sequence[Begun], purge: bool) -> tuple[str, ...]:
     notes: list[str] = []
-    for each in reversed(begun):
+    for number, each in reversed([*enumerate(begun)]):
         if isinstance(each.step, Sandbox) and each is not begun[-1]:
             continue  # a later step was begun, so the check came to its end and removed its sandbox
-        host.say(each.step.undoing)
+        step = _of_today(each.step, begun)
+        host.say(step.undoing)
         try:
-            notes += each.step.undo(host, each.before, purge)
+            notes += step.undo(host, each.before, purge, tuple(older.step for older in begun[:number]))
         except _EXPECTED as error:
             raise NotUndone(str(error)) from error
     return tuple(dict.fromkeys(notes))
+
+
+def _of_today(step: Step, begun: Sequence[Begun]) -> Step:
+    """``step`` with the runtime that the node has by now: the one before may answer no more."""
+    if not isinstance(step, Kernel):
+        return step
+    *_, newest = (each.step.runtime for each in begun if isinstance(each.step, Kernel))
+    return msgspec.structs.replace(step, runtime=newest)

@@ -59,7 +59,8 @@ class NodeFacts:
     """``endpoint``: kubelet's runtime endpoint as if our drop-in were not there; ``root_dir``: its flag, "" = default.
 
     ``tier``: the cgroup of BestEffort pods, "" if there is none yet. ``socket_group``: "" = root's. ``running``:
-    Koord's active units. ``uid``: of the pod that the installation verifies with. ``user``: who runs this.
+    Koord's active units. ``ours``: paths that the record says we made. ``uid``: of the pod that the installation
+    verifies with. ``user``: who runs this.
     """
 
     doctor: Facts
@@ -71,6 +72,7 @@ class NodeFacts:
     tier: str = ""
     socket_group: str = ""
     running: frozenset[str] = frozenset()
+    ours: frozenset[str] = frozenset()
     uid: str = ""
     user: int = 0
 

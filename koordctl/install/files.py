@@ -44,7 +44,20 @@ class Link(msgspec.Struct, frozen=True, tag="link"):
         return was == Symlink(self.target)
 
 
-Place = File | Link
+class Gone(msgspec.Struct, frozen=True, tag="gone"):
+    """A file that an installation before made, and that is not wanted any more."""
+
+    path: str
+    keep: bool = False
+
+    def new(self) -> Was:
+        return Absent()
+
+    def holds(self, was: Was) -> bool:
+        return isinstance(was, Absent)
+
+
+Place = File | Link | Gone
 
 
 class Before(msgspec.Struct, frozen=True, omit_defaults=True):

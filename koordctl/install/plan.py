@@ -19,8 +19,8 @@ from koord.host.unitfile import Unit, UnitFile
 from koord.model.slices import SLICE
 from koordctl.install import kubelet
 from koordctl.install.facts import PROGRAMS, UNITS, VENV_UNITS, Flavour, NodeFacts
-from koordctl.install.files import File, Link, Place
-from koordctl.install.steps import QOSD, Files, Kernel, Kubelet, Leavings, Sandbox, Start, Step
+from koordctl.install.files import File, Gone, Link, Place
+from koordctl.install.steps import QOSD, Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
 
 _SOCKET_UNIT, _PROXY = PROXY_UNITS
 _DROP_IN = "50-koord-node.conf"
@@ -68,11 +68,13 @@ def steps(facts: NodeFacts, with_kubelet: bool) -> tuple[Step, ...]:
 def changes(all_steps: Sequence[Step], differing: Set[str], facts: NodeFacts) -> tuple[Step, ...]:
     """What of ``all_steps`` is left to do where Koord is installed; ``differing``: places that are not as they should.
 
-    If anything is, a sandbox verifies it.
+    If anything is, a sandbox verifies it. What is started or restarted with other files goes back with them.
     """
     left = [(step, _left(step, differing, facts)) for step in all_steps]
-    some = any(each for _, each in left)
-    return tuple(each or step for step, each in left if each or (some and isinstance(step, Sandbox)))
+    found = [each for _, each in left if each]
+    touched = tuple(unit for step in found if isinstance(step, Start) for unit in _touched(step, facts))
+    resume = (Resume(touched),) if touched and any(isinstance(step, Files) for step in found) else ()
+    return (*resume, *(each or step for step, each in left if each or (found and isinstance(step, Sandbox))))
 
 
 def _left(step: Step, differing: Set[str], facts: NodeFacts) -> Step | None:
@@ -82,12 +84,18 @@ def _left(step: Step, differing: Set[str], facts: NodeFacts) -> Step | None:
         case Start():
             older = tuple(unit for unit in step.units if unit in facts.running and _has_changed(unit, differing))
             stopped = any(unit not in facts.running for unit in step.units)
-            return msgspec.structs.replace(step, restart=older) if older or stopped else None
+            return msgspec.structs.replace(step, restart=older, repair=True) if older or stopped else None
+        case Kernel():  # the runtime is said in this drop-in, or in none
+            return msgspec.structs.replace(step, moved=True) if _drop_in_path(QOSD) in differing else None
         case Kubelet():
             off = facts.doctor.kubelet.running and not kubelet.is_proxy(facts.doctor.kubelet.runtime_endpoint)
             return step if off or step.place.path in differing else None
         case _:
             return None
+
+
+def _touched(step: Start, facts: NodeFacts) -> Iterator[str]:
+    return (unit for unit in step.units if unit in step.restart or unit not in facts.running)
 
 
 def _has_changed(unit: str, differing: Set[str]) -> bool:
@@ -109,7 +117,7 @@ def _units(facts: NodeFacts) -> tuple[Place, ...]:
         for name in UNITS
         for target in " ".join(_unit(facts, name).values("Install", "WantedBy")).split()
     ]
-    return (*written, *_drop_ins(facts), *enabled)
+    return (*written, *_drop_ins(facts), *_former_drop_ins(facts), *enabled)
 
 
 def _drop_ins(facts: NodeFacts) -> Iterator[File]:
@@ -132,8 +140,18 @@ def _drop_ins(facts: NodeFacts) -> Iterator[File]:
         yield _drop_in(_SOCKET_UNIT, f"[Socket]\nSocketGroup={facts.socket_group}\n")
 
 
+def _former_drop_ins(facts: NodeFacts) -> Iterator[Gone]:
+    """Those that we made when the node was another: they would still say what it was."""
+    wanted = {file.path for file in _drop_ins(facts)}
+    return (Gone(path) for path in map(_drop_in_path, UNITS) if path in facts.ours and path not in wanted)
+
+
+def _drop_in_path(unit: str) -> str:
+    return f"{VENV_UNITS}/{unit}.d/{_DROP_IN}"
+
+
 def _drop_in(unit: str, text: str) -> File:
-    return File(f"{VENV_UNITS}/{unit}.d/{_DROP_IN}", f"# Written by koordctl install for this node.\n{text}")
+    return File(_drop_in_path(unit), f"# Written by koordctl install for this node.\n{text}")
 
 
 def _configuration(facts: NodeFacts) -> tuple[Place, ...]:

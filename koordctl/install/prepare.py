@@ -13,6 +13,7 @@ from koordctl.install import plan
 from koordctl.install.disk import Content, Disk, Other
 from koordctl.install.facts import Flavour, NodeFacts
 from koordctl.install.files import Link
+from koordctl.install.record import Record
 from koordctl.install.steps import Step
 from koordctl.install.systemd import Systemd
 
@@ -37,8 +38,8 @@ class Prepared:
     steps: tuple[Step, ...]
 
 
-def prepare(root: Path, wishes: Wishes, systemd: Systemd, installed: bool) -> Prepared:
-    """The plan for the node at ``root``; ``installed``: a complete record says that Koord is there."""
+def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None) -> Prepared:
+    """The plan for the node at ``root``; ``record``: of the installation that is there, or that was begun."""
     node = Node(root)
     doctor = nodefacts.gather(root, wishes.offline, wishes.runtime)
     if wishes.kubelet_unit:
@@ -48,6 +49,8 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, installed: bool) -> Pr
     if wishes.offline:  # the node is another; of this machine only the units' texts are needed
         complete = len(found.programs.units) == len(node_facts.UNITS)
         found = replace(found, user=0, programs=replace(found.programs, problem="" if complete else "no unit files"))
+    installed = record is not None and record.installed
+    found = replace(found, ours=record.made if record is not None else frozenset())
     return decide(Disk(root), found, wishes.with_kubelet, installed)
 
 

@@ -16,8 +16,8 @@ import msgspec
 
 from koordctl.install.disk import Content, Disk
 from koordctl.install.errors import InstallError
-from koordctl.install.files import Before
-from koordctl.install.steps import Step
+from koordctl.install.files import Before, Gone
+from koordctl.install.steps import Files, Kubelet, Step
 
 STATE = "/var/lib/koord"
 FORMAT = 1
@@ -74,6 +74,15 @@ class Record:
     def installed(self) -> bool:
         """Was it complete once, whatever was begun since?"""
         return any(isinstance(line, _Complete) for line in self._lines)
+
+    @property
+    def made(self) -> frozenset[str]:
+        """Paths of the files and links that are there by what was completed."""
+        found: set[str] = set()
+        for begun in self.steps[: len(self.steps) - len(self.unfinished)]:
+            for place in begun.step.places if isinstance(begun.step, Files | Kubelet) else ():
+                (found.discard if isinstance(place, Gone) else found.add)(place.path)
+        return frozenset(found)
 
     def begin(self, step: Step, before: Before) -> None:
         """Note that ``step`` is about to be done."""

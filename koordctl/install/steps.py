@@ -3,7 +3,8 @@
 ``look`` says what is there before, ``apply`` does the step, ``undo`` takes it back with nothing but that knowledge, and
 ``lines`` tells people what ``apply`` changes. ``apply`` and ``undo`` may be repeated, and ``undo`` copes with an
 ``apply`` that was cut off anywhere. They are undone in reverse order, so a step that only undoes stands before those
-whose traces it removes. ``undo`` returns a sentence for each thing that stays.
+whose traces it removes. ``undo`` is told the ``rest``, the steps that are undone after it: what one of those does for
+the same unit is not done twice. It returns a sentence for each thing that stays.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Leavings(msgspec.Struct, frozen=True, tag="leavings"):
     def apply(self, host: Host, before: Before) -> None:
         """Nothing: systemd makes them."""
 
-    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         there = [path for path in self.trees if path not in before.missing and host.disk.exists(path)]
         for path in (*self.trees, *(self.own if purge else ())):
             if path in before.missing:
@@ -81,7 +82,7 @@ class Files(msgspec.Struct, frozen=True, tag="files"):
         if self.units:
             host.systemd.reload()
 
-    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         notes = files.put_back(host.disk, self.places, before, purge)
         if self.units:
             host.systemd.reload()
@@ -91,9 +92,13 @@ class Files(msgspec.Struct, frozen=True, tag="files"):
 
 
 class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
-    """Undone after koord-qosd has stopped; ``runtime`` is the runtime's own socket."""
+    """Undone after koord-qosd has stopped; ``runtime`` is the runtime's own socket.
+
+    ``moved``: the node may have another runtime since the installation, whose own step is to undo it with that one.
+    """
 
     runtime: str
+    moved: bool = False
 
     @property
     def sentence(self) -> str:
@@ -101,7 +106,7 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
 
     @property
     def undoing(self) -> str:
-        return "Put back every kernel file that Koord holds"
+        return "Leave the kernel files as they are" if self.moved else "Put back every kernel file that Koord holds"
 
     def lines(self) -> tuple[str, ...]:
         return ()
@@ -112,7 +117,9 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
     def apply(self, host: Host, before: Before) -> None:
         """Nothing: koord-qosd keeps a record of what it writes."""
 
-    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        if self.moved:
+            return ()
         failed: tuple[str, ...] = ()
         for pause_s in () if before.active else _RESTORE_PAUSES_S:
             host.sleep(pause_s)
@@ -124,17 +131,58 @@ class Kernel(msgspec.Struct, frozen=True, tag="kernel"):
         return ()
 
 
+class Resume(msgspec.Struct, frozen=True, tag="resume"):
+    """Units that a change of an installation starts or restarts: undone after its files, so they run the former ones.
+
+    Those that ran before run again, whatever the change made of them; the others only if they run by now.
+    """
+
+    units: tuple[str, ...]
+
+    @property
+    def sentence(self) -> str:
+        return f"Note that {', '.join(self.units)} must run with what is there now, should this change fail"
+
+    @property
+    def undoing(self) -> str:
+        return f"Let {', '.join(self.units)} run with what was put back"
+
+    def lines(self) -> tuple[str, ...]:
+        return ()
+
+    def look(self, host: Host) -> Before:
+        return Before(active=_active(host, self.units))
+
+    def apply(self, host: Host, before: Before) -> None:
+        """Nothing: it is later steps that restart them."""
+
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        notes = []
+        for unit in self.units:
+            runs = unit in before.active or host.systemd.state(unit) == "active"
+            if runs and not _stopped_by(rest, unit):
+                try:
+                    host.systemd.restart(unit)
+                except InstallError as error:
+                    notes.append(f"{unit} does not run with its former files: {error}")
+        return tuple(notes)
+
+
 class Start(msgspec.Struct, frozen=True, tag="start"):
-    """Units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet must be off first."""
+    """Units, in order. ``restart``: those that run with older files. ``serves_kubelet``: kubelet must be off first.
+
+    ``repair``: of an installation that is there already, so it is not for this step to stop them.
+    """
 
     sentence: str
     units: tuple[str, ...]
     restart: tuple[str, ...] = ()
     serves_kubelet: bool = False
+    repair: bool = False
 
     @property
     def undoing(self) -> str:
-        return f"Stop {', '.join(self.units)}"
+        return f"{'Leave' if self.repair else 'Stop'} {', '.join(self.units)}"
 
     def lines(self) -> tuple[str, ...]:
         return tuple(f"systemctl {'restart' if unit in self.restart else 'start'} {unit}" for unit in self.units)
@@ -149,8 +197,10 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
             else:
                 host.systemd.start(unit)
 
-    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
-        ours = [unit for unit in self.units if unit not in before.active]
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
+        if self.repair:
+            return ()
+        ours = [unit for unit in self.units if unit not in before.active and not _stopped_by(rest, unit)]
         if ours and self.serves_kubelet and kubelet.on_proxy(Node(host.disk.root)):
             raise InstallError(
                 f"kubelet still reaches the runtime by {PROXY_SOCKET}: set its endpoint back and restart it"
@@ -192,7 +242,7 @@ class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
         host.say(f"  {sandbox.check_runtime(socket)} answers through the proxy")
         sandbox.check_sandbox(host, socket, self.uid, self.parent, self.group)
 
-    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         try:
             sandbox.remove_all(host, host.disk.at(self.runtime), self.uid, self.group)
         except InstallError as error:
@@ -203,7 +253,9 @@ class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
 class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
     """kubelet's drop-in. A kubelet that runs is restarted and must be well again; one that does not, is left so.
 
-    ``healthz``: where it says that it is well (``host:port``), "" if it does not.
+    ``healthz``: where it says that it is well (``host:port``), "" if it does not. Where the rest has an older step of
+    the same unit, undoing puts back the older drop-in and no more: its command may work no longer, and the older step
+    restarts kubelet without any.
     """
 
     unit: str
@@ -240,9 +292,11 @@ class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
             host.systemd.restart(self.unit)
         kubelet.wait(host, self.unit, self.healthz, proxied=True, older=older)
 
-    def undo(self, host: Host, before: Before, purge: bool) -> tuple[str, ...]:
+    def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         held = host.disk.look(self.place.path)
         notes = files.put_back(host.disk, self.places, before, purge)
+        if any(isinstance(step, Kubelet) and step.unit == self.unit for step in rest):
+            return notes
         host.systemd.reload()
         now = host.disk.look(self.place.path)
         proxied = isinstance(now, Content) and PROXY_SOCKET.encode() in now.content  # an older one of ours
@@ -268,7 +322,13 @@ class Kubelet(msgspec.Struct, frozen=True, tag="kubelet"):
         return state != "inactive" and bool(before.active)
 
 
-Step = Leavings | Files | Kernel | Start | Sandbox | Kubelet
+Step = Leavings | Files | Kernel | Resume | Start | Sandbox | Kubelet
+Steps = tuple[Step, ...]
+
+
+def _stopped_by(steps: Steps, unit: str) -> bool:
+    """Is it one of ``steps`` that stops ``unit`` when it is undone?"""
+    return any(isinstance(step, Start) and not step.repair and unit in step.units for step in steps)
 
 
 def _active(host: Host, units: tuple[str, ...]) -> tuple[str, ...]:

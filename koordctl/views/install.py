@@ -10,9 +10,9 @@ from koord.host.kubelet_unit import PROXY_SOCKET
 from koord.host.support import Support
 from koordctl.install.disk import Absent, Content, Symlink, Was
 from koordctl.install.facts import NodeFacts
-from koordctl.install.files import File, Place
+from koordctl.install.files import File, Gone, Link, Place
 from koordctl.install.record import Begun
-from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Sandbox, Start, Step
+from koordctl.install.steps import Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
 from koordctl.table import align
 
 Look = Callable[[str], Was]
@@ -86,7 +86,8 @@ def _places(step: Step) -> tuple[Place, ...]:
 
 def _shown(place: Place, was: Was, full: bool) -> Iterator[str]:
     verb = "keep" if place.holds(was) else "make" if isinstance(was, Absent) else "replace"
-    target = "" if isinstance(place, File) else f" -> {place.target}"
+    verb = "remove" if isinstance(place, Gone) else verb
+    target = f" -> {place.target}" if isinstance(place, Link) else ""
     yield f"   {verb} {place.path}{target}"
     if full and isinstance(place, File) and verb != "keep":
         old = was.content.decode("utf-8", "replace") if isinstance(was, Content) else ""
@@ -103,13 +104,14 @@ def _undo(each: Begun, look: Look) -> Iterator[str]:
             changed = [place for place in step.places if look(place.path) != before.was[place.path]]
             lines = [_back(place, before.was[place.path]) for place in changed]
         case Start():
-            lines = [f"$ systemctl stop {unit}" for unit in step.units if unit not in before.active]
+            ours = [] if step.repair else [unit for unit in step.units if unit not in before.active]
+            lines = [f"$ systemctl stop {unit}" for unit in ours]
         case Kernel():
-            lines = [] if before.active else ["as koordctl restore does"]
+            lines = [] if before.active or step.moved else ["as koordctl restore does"]
         case Leavings():
             lines = [f"remove {path}" for path in step.trees if path in before.missing]
             lines += [f"remove {path}, if it is empty" for path in step.directories if path in before.missing]
-        case Sandbox():
+        case Sandbox() | Resume():
             lines = []
     yield from (step.undoing, *lines) if lines else ()
 

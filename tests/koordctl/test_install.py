@@ -10,10 +10,16 @@ from click.testing import CliRunner, Result
 from koordctl.commands.install import install
 from koordctl.commands.uninstall import uninstall
 from koordctl.exits import EPILOG, OK, Refused
+from koordctl.install import files
+from koordctl.install import record as records
+from koordctl.install.disk import Disk
+from koordctl.install.files import File
+from koordctl.install.steps import Files
 from tests.koordctl.test_matrix import everything
 from tests.nodes.build import lay_out
 from tests.nodes.cells import CELLS, INSTALLS, REFUSED
 
+DROP_IN = "/etc/systemd/system/koord-qosd.service.d/50-koord-node.conf"
 WRAPPER = "etc/systemd/system/kubelet.service.d/20-wrapper.conf"
 FLAGS = (
     " --container-runtime-endpoint=unix:///run/koord-runtimeproxy/runtimeproxy.sock"
@@ -63,6 +69,21 @@ def test_a_wrapper_is_refused_unless_kubelet_is_left_alone(tmp_path: Path) -> No
     assert result.exception is None
     assert "kubelet is left alone (--no-kubelet). To put it on the proxy, set both" in result.stdout
     assert "90-koord.conf" not in result.stdout
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_what_the_record_calls_ours_and_nobody_wants_is_removed(tmp_path: Path, complete: bool) -> None:
+    root = lay_out(tmp_path, INSTALLS["v2 systemd"].node)
+    disk, step = Disk(root), Files("The units", (File(DROP_IN, "[Service]\n"),))
+    (root / "var/lib").mkdir(parents=True, exist_ok=True)
+    record = records.create(disk, "1")
+    record.begin(step, files.look(disk, step.places))
+    files.put(disk, step.places)
+    if complete:
+        record.finish()
+    result = dry_run(root)
+    assert result.exception is None
+    assert (f"   remove {DROP_IN}" in result.stdout) == complete
 
 
 @pytest.mark.parametrize("arguments", [["--offline"], ["--root", "/proc"]])

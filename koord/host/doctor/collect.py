@@ -143,7 +143,7 @@ def _holds_container(node: Node, tree: Tree, tier: str) -> bool:
     """Is there any cgroup in any pod's below ``tier``?"""
     top = node.own(tree.directory(tier))
     pods = (name for name in node.names(top) if layout.kubepods_above(f"{tier}/{name}"))
-    return any(node.at(f"{top}/{pod}/{name}").is_dir() for pod in pods for name in node.names(f"{top}/{pod}"))
+    return any(os.path.isdir(node.at(f"{top}/{pod}/{name}")) for pod in pods for name in node.names(f"{top}/{pod}"))
 
 
 def _v1_controllers(tree: Tree) -> list[str]:

@@ -12,6 +12,7 @@ from koord.model.cgroup_parent import CgroupStyle
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 _STYLES = frozenset(style.value for style in CgroupStyle)
 _DEFAULT_DRIVER = "cgroupfs"  # kubelet's, where neither flag nor file says
+_HAVE_RUNTIME_CONFIG = {CONTAINERD: (2, 0), CRIO: (1, 28)}  # CRI's RuntimeConfig, and from which version on
 _KNOWN_RUNTIMES = frozenset((CONTAINERD, CRIO, DOCKER))
 _BESIDES = {
     CRIO: "; behind the proxy kubelet takes statistics from CRI instead of its own cAdvisor",
@@ -56,6 +57,8 @@ def cgroup_driver(facts: Facts) -> Finding:
     mine, runtimes = said.cgroup_driver or _DEFAULT_DRIVER, facts.runtime.cgroup_driver
     if said.running and runtimes and mine != runtimes:
         return _drivers_differ(facts, mine)
+    if not runtimes and _asks_runtime_for_driver(facts):
+        mine = cgroup.driver or mine  # what the runtime said is seen in the tree that kubelet made
     expected = kubepods_path(said.cgroup_root, CgroupStyle(mine)) if mine in _STYLES else ""
     if said.running and cgroup.kube_root != expected:
         remedy = "restart kubelet, so that it makes its cgroups by its configuration; drain the node first"
@@ -79,10 +82,11 @@ def _drivers_differ(facts: Facts, kubelets: str) -> Finding:
 
 
 def _asks_runtime_for_driver(facts: Facts) -> bool:
-    """Does kubelet take the driver from CRI's RuntimeConfig (on by default from 1.31, containerd from 2.0)?"""
+    """Does kubelet take the driver from CRI's RuntimeConfig (on by default from 1.31), whatever its own file says?"""
     gate = facts.kubelet.feature_gates.get("KubeletCgroupDriverFromCRI", True)
     asks = gate and facts.kubelet.minor is not None and facts.kubelet.minor >= (1, 31)
-    return asks and facts.runtime.name == CONTAINERD and facts.runtime.minor >= (2, 0)
+    since = _HAVE_RUNTIME_CONFIG.get(facts.runtime.name)
+    return asks and since is not None and facts.runtime.minor >= since
 
 
 def cpu_manager(facts: Facts) -> Finding:

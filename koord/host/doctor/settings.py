@@ -6,6 +6,7 @@ Invariant: a file that is no YAML, TOML or JSON is a problem said in one line, a
 from __future__ import annotations
 
 import json
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
@@ -90,9 +91,12 @@ def toml_file(node: Node, file: str) -> Document:
 
 
 def kubelet_process(node: Node) -> Kubelet:
-    """The running kubelet. A recorded tree has no /proc/PID/root, so its files are looked for below the tree itself."""
+    """The running kubelet.
+
+    A recorded tree has no /proc/PID/root, and only root may look there: then its files are looked for below the tree.
+    """
     found = find_kubelet(node.at("/proc"), node.root)
-    return found if found.root.exists() else replace(found, root=node.root)
+    return found if os.path.exists(found.root) else replace(found, root=node.root)
 
 
 def kubelet(node: Node, found: Kubelet, version: str) -> KubeletFacts:

@@ -22,10 +22,19 @@ from koord.host.doctor.facts import (
     RuntimeFacts,
 )
 from koord.host.doctor.finding import Finding, Status
+from koord.host.node import Node
 from tests.host.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 
 OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 RESIZE = {"InPlacePodVerticalScaling": True}
+DRIVERLESS = replace(KUBELET, cgroup_driver="")
+
+
+def of_runtime(name: str, version: str) -> RuntimeFacts:
+    """Its cgroup driver is in files that are not read."""
+    return RuntimeFacts(name, version, "/run/r.sock", True)
+
+
 CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kernel.kernel, {"kernel_release": ""}, WARN, "'unknown' is not understood"),
     (kernel.kernel, {"kernel_release": "4.9.0"}, FAIL, "older than 4.18"),
@@ -94,6 +103,35 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
         {"kubelet": replace(KUBELET, cgroup_driver="cgroupfs", feature_gates={"KubeletCgroupDriverFromCRI": False})},
         FAIL,
         "kubelet's cgroup driver is cgroupfs",
+    ),
+    (
+        kubernetes.cgroup_driver,
+        {"cgroup": replace(V2, kube_root="/kubepods", driver="cgroupfs")},
+        FAIL,
+        "kubelet means /kubepods.slice, and pods are below /kubepods",
+    ),
+    (kubernetes.cgroup_driver, {"kubelet": DRIVERLESS, "runtime": of_runtime("cri-o", "1.31.3")}, OK, "systemd"),
+    (kubernetes.cgroup_driver, {"kubelet": DRIVERLESS, "runtime": of_runtime("cri-o", "1.28.0")}, OK, "systemd"),
+    (kubernetes.cgroup_driver, {"kubelet": DRIVERLESS, "runtime": of_runtime("containerd", "2.0.1")}, OK, "systemd"),
+    (kubernetes.cgroup_driver, {"kubelet": DRIVERLESS, "runtime": of_runtime("cri-o", "1.27.9")}, FAIL, "/kubepods, "),
+    (
+        kubernetes.cgroup_driver,
+        {"kubelet": DRIVERLESS, "runtime": of_runtime("containerd", "1.7.1")},
+        FAIL,
+        "/kubepods, ",
+    ),
+    (kubernetes.cgroup_driver, {"kubelet": DRIVERLESS, "runtime": of_runtime("", "")}, FAIL, "/kubepods, "),
+    (
+        kubernetes.cgroup_driver,
+        {"kubelet": replace(DRIVERLESS, version="v1.30.2"), "runtime": of_runtime("cri-o", "1.31.3")},
+        FAIL,
+        "kubelet means /kubepods, and pods are below /kubepods.slice",
+    ),
+    (
+        kubernetes.cgroup_driver,
+        {"kubelet": replace(DRIVERLESS, cgroup_root="/k"), "runtime": of_runtime("cri-o", "1.31.3")},
+        FAIL,
+        "kubelet means /k.slice/k-kubepods.slice",
     ),
     (kubernetes.cgroup_driver, {"kubelet": replace(KUBELET, cgroup_root="/k")}, FAIL, "kubelet means /k.slice/k-kube"),
     (kubernetes.cgroup_driver, {"cgroup": replace(V2, layout_problems=("they differ",))}, WARN, "they differ"),
@@ -274,6 +312,34 @@ def judged(root: Path, told: tuple[str, str] | None) -> dict[str, tuple[Status, 
     findings = examine(collect(root, ask, free=lambda path: 1 << 30))
     assert asked == [f"{root}/run/containerd/containerd.sock"] * len(asked)
     return {finding.check: (finding.status, finding.sentence) for finding in findings}
+
+
+CRIO_TREE = {
+    "/proc/1/comm": "systemd\n",
+    "/proc/812/comm": "kubelet\n",
+    "/proc/812/cmdline": "/usr/bin/kubelet\0--container-runtime-endpoint=unix:///run/crio/crio.sock\0",
+    "/etc/crio/crio.conf.d/10-crio.conf": '[crio.runtime]\ndefault_runtime = "crun"\n',
+    "/run/crio/crio.sock": "",
+    "/sys/fs/cgroup/cgroup.controllers": "cpuset cpu io memory pids\n",
+    "/sys/fs/cgroup/kubepods.slice/kubepods-besteffort.slice/cpu.idle": "0\n",
+}
+
+
+@pytest.mark.parametrize(("version", "status"), [("v1.31.0", OK), ("v1.30.2", FAIL)])
+def test_a_kubelet_that_asks_cri_o_for_its_driver(tmp_path: Path, version: str, status: Status) -> None:
+    record(tmp_path, CRIO_TREE)
+    facts = collect(tmp_path, lambda socket: ("cri-o", "1.31.3"), ask_kubelet=lambda program: version)
+    assert facts.runtime.cgroup_driver == ""
+    assert kubernetes.cgroup_driver(facts).status is status
+
+
+def test_a_kubelet_whose_root_only_root_may_see(tmp_path: Path) -> None:
+    """Its files are taken for this node's own; root may see all, so a link that nobody can follow stands for it."""
+    record(tmp_path, V2_TREE)
+    (tmp_path / "proc/812/root").symlink_to("x" * 300)
+    assert not Node(tmp_path).exists("/proc/812/root")
+    assert not Node(tmp_path).exists("/proc/812/root/etc/kubelet.yaml")
+    assert judged(tmp_path, None)["kubelet"][1] == "running, configured by /etc/kubelet.yaml"
 
 
 def test_a_recorded_v2_node(tmp_path: Path) -> None:

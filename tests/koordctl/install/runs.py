@@ -1,13 +1,18 @@
-"""Installing and uninstalling as the commands do, in whatever state an earlier run left the node."""
+"""Installing, changing and uninstalling as the commands do, in whatever state an earlier run left the node."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from koord.host.doctor.facts import Facts
 from koordctl.install import execute
 from koordctl.install import record as records
+from koordctl.install.facts import UNITS
 from koordctl.install.host import Host
+from koordctl.install.prepare import Prepared, decide
 from koordctl.install.steps import Step
+from tests.koordctl.install.world import PROXY_SOCKET, World, doctor, facts
 
 
 def install(host: Host, steps: Sequence[Step]) -> None:
@@ -23,3 +28,17 @@ def uninstall(host: Host, purge: bool = False) -> tuple[str, ...]:
     record = records.load(host.disk)
     records.sweep(host.disk)
     return execute.uninstall(host, record, purge) if record is not None else ()
+
+
+def changes(world: World, node: Facts | None = None, **changed: object) -> Prepared:
+    """What a second look finds to do on an installed node, of which ``node`` and ``changed`` are known by now."""
+    node = node or doctor()
+    on_proxy = replace(node, kubelet=replace(node.kubelet, runtime_endpoint=f"unix://{PROXY_SOCKET}"))
+    record = records.load(world.host().disk)
+    known: dict[str, object] = {
+        "doctor": on_proxy,
+        "running": frozenset(UNITS) & world.active,
+        "ours": record.made if record is not None else frozenset(),
+    }
+    found = facts(world.root, **{**known, **changed})  # type: ignore[arg-type]
+    return decide(world.host().disk, found, with_kubelet=True, installed=record is not None)

@@ -15,7 +15,7 @@ from koordctl.install.execute import NotUndone, RolledBack
 from koordctl.install.facts import UNITS, Flavour
 from koordctl.install.prepare import decide
 from tests.koordctl.install.runs import install, uninstall
-from tests.koordctl.install.world import PROXY_SOCKET, Killed, Runtime, World, facts
+from tests.koordctl.install.world import PROXY_SOCKET, RUNTIME_SOCKET, Killed, Runtime, World, facts
 
 DROP_IN = "etc/systemd/system/kubelet.service.d/90-koord.conf"
 QOSD_UNIT = "etc/systemd/system/koord-qosd.service"
@@ -50,7 +50,7 @@ def test_the_order_of_things(world: World, runtime: Runtime) -> None:
     uninstall(world.host())
     assert world.commands[:2] == ["daemon-reload", "restart kubelet.service"]
     assert world.commands.index("stop koord-runtime-proxy.socket") < world.commands.index("stop koord-qosd.service")
-    assert world.kernel_restored == 1
+    assert world.kernel_restored == [RUNTIME_SOCKET]
 
 
 @pytest.mark.parametrize("command", ORDER)

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from koordctl.install import plan
+from koordctl.install import execute, plan
 from koordctl.install import record as records
+from koordctl.install.facts import UNITS
 from koordctl.install.sandbox import LABEL
-from koordctl.install.steps import Sandbox
-from tests.koordctl.install.runs import install, uninstall
+from koordctl.install.steps import Sandbox, Step
+from tests.koordctl.install.runs import changes, install, uninstall
 from tests.koordctl.install.world import Hand, Killed, Runtime, World, facts
 
 Worlds = Callable[[], World]
+VENDOR = "etc/systemd/system/kubelet.service.d/10-kubeadm.conf"
 
 
 def test_killed_while_installing(new_world: Worlds) -> None:
@@ -50,6 +53,57 @@ def test_killed_while_uninstalling(new_world: Worlds) -> None:
             break
         moments += 1
     assert moments > 30
+
+
+def changed_twice(world: World) -> Sequence[Step]:
+    """A node that was installed for another kubelet and another directory of its; what is left to do."""
+    install(world.host(), plan.steps(facts(world.root, root_dir="/srv/kubelet"), with_kubelet=True))
+    vendor = world.root / VENDOR
+    vendor.write_text(f"{vendor.read_text()}# newer\nExecStart=\nExecStart=/usr/bin/kubelet --v=4\n")
+    return changes(world).steps
+
+
+def without_vendors(world: World) -> dict[str, tuple[object, ...]]:
+    return {path: found for path, found in world.snapshot().items() if path != VENDOR}
+
+
+def test_killed_while_changing(new_world: Worlds) -> None:
+    """What was begun goes back to the installation before, and that one can be undone."""
+    moment, hand = 1, Hand()
+    while hand.moments >= hand.at:
+        world = new_world()
+        before = without_vendors(world)
+        steps = changed_twice(world)
+        ran = dict(world.runs)
+        hand = Hand(moment)
+        with suppress(Killed):
+            install(world.host(hand), steps)
+        record = records.load(world.host().disk)
+        if record is not None and record.unfinished:
+            assert execute.roll_back(world.host(), record) == ()
+            assert (moment, world.runs) == (moment, ran)
+            assert world.active == {"kubelet.service", "containerd.service", *UNITS}
+        assert uninstall(world.host()) == ()
+        assert (moment, without_vendors(world)) == (moment, before)
+        assert world.active == {"kubelet.service", "containerd.service"}
+        moment += 1
+    assert moment > 20
+
+
+def test_killed_while_uninstalling_what_was_changed(new_world: Worlds) -> None:
+    moment, hand = 1, Hand()
+    while hand.moments >= hand.at:
+        world = new_world()
+        before = without_vendors(world)
+        install(world.host(), changed_twice(world))
+        hand = Hand(moment)
+        with suppress(Killed):
+            uninstall(world.host(hand))
+        uninstall(world.host())
+        assert (moment, without_vendors(world)) == (moment, before)
+        assert world.active == {"kubelet.service", "containerd.service"}
+        moment += 1
+    assert moment > 40
 
 
 def test_installing_again_after_a_kill(new_world: Worlds) -> None:

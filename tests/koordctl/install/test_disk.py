@@ -1,0 +1,54 @@
+"""What was changed is on the disk before anything is built on it: after a power failure the record tells the truth."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from koordctl.install.disk import Absent, Content, Disk, Symlink
+
+
+class Flushed(Disk):
+    """Notes what is flushed."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.flushed: list[str] = []
+
+    def sync(self, descriptor: int) -> None:
+        super().sync(descriptor)
+        name = os.readlink(f"/proc/self/fd/{descriptor}")
+        self.flushed.append(f"/{Path(name).relative_to(self.root.resolve())}")
+
+
+@pytest.fixture
+def disk(tmp_path: Path) -> Flushed:
+    (tmp_path / "etc/tree/below").mkdir(parents=True)
+    (tmp_path / "etc/empty").mkdir()
+    (tmp_path / "etc/file").write_text("text")
+    return Flushed(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("change", "flushed"),
+    [
+        (lambda disk: disk.put("/etc/new", Content(b"", 0o644, 0, 0)), ["/etc/.new.koord-new", "/etc"]),
+        (lambda disk: disk.put("/etc/new", Symlink("file")), ["/etc"]),
+        (lambda disk: disk.put("/etc/file", Absent()), ["/etc"]),
+        (lambda disk: disk.rename("/etc/file", "/etc/aside"), ["/etc"]),
+        (lambda disk: disk.append("/etc/file", b"more"), ["/etc/file"]),
+        (lambda disk: disk.unlink("/etc/file"), ["/etc"]),
+        (lambda disk: disk.unlink("/etc/none"), []),
+        (lambda disk: disk.remove_directory("/etc/empty"), ["/etc"]),
+        (lambda disk: disk.remove_directory("/etc/tree"), []),
+        (lambda disk: disk.remove_directory("/none/at/all"), []),
+        (lambda disk: disk.remove_tree("/etc/tree"), ["/etc"]),
+        (lambda disk: disk.remove_tree("/etc/file"), ["/etc"]),
+    ],
+)
+def test_what_is_flushed(disk: Flushed, change: Callable[[Disk], object], flushed: list[str]) -> None:
+    change(disk)
+    assert disk.flushed == flushed
