@@ -146,8 +146,9 @@ def _successor_environ(environ: Mapping[str, str], inherited: tuple[Inherited, .
 
 def _spawn_orphan(command: Sequence[str], environ: Mapping[str, str], kept_fds: Sequence[int]) -> int:
     """Fork twice and execute ``command`` in the grandchild; returns its pid. UpgradeError if it cannot be forked."""
-    read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
+    read_fd = write_fd = -1
     try:
+        read_fd, write_fd = os.pipe2(os.O_CLOEXEC)
         middle = os.fork()
         if middle == 0:
             _between(command, environ, kept_fds, write_fd)

@@ -3,8 +3,8 @@
 kubelet computes that configuration anew for every container, without our edits, and the runtime takes the container's
 cgroup and class from it. Of a sandbox that was made under a predecessor only the runtime's copy is known: its cgroup
 parent, which kubelet never changes, and annotations that kubelet does not send at all are taken for edits; where both
-have an annotation, kubelet's is newer and wins. Invariant: a request without ``sandbox_config`` gets one only if this
-proxy moved the sandbox itself.
+have an annotation, kubelet's is newer and wins. cri-o shows a systemd parent in its short form, which is no edit.
+Invariant: a request without ``sandbox_config`` gets one only if this proxy moved the sandbox itself.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from __future__ import annotations
 from runtimeproxy.cri.fields import SANDBOX_OF_CREATE
 from runtimeproxy.cri.store import PodEntry
 from runtimeproxy.cri.transcribe import Pod
-from runtimeproxy.hooks.edits import ANNOTATIONS, Edits, changes
-from runtimeproxy.hooks.guards import KUBELET_PREFIX
+from runtimeproxy.hooks.edits import ANNOTATIONS, Edits, Slot, Value, changes
+from runtimeproxy.hooks.guards import KUBELET_PREFIX, components
 from runtimeproxy.hooks.messages import POD, layout, read
 
 _NOTHING: tuple[Edits, Edits] = {}, {}
@@ -42,8 +42,16 @@ def _differing(runtime: bytes, sent: Edits) -> Edits:
     return {
         slot: value
         for slot, value in held.items()
-        if slot.field != ANNOTATIONS or (slot not in sent and not slot.key.startswith(KUBELET_PREFIX))
+        if (_is_added(slot, sent) if slot.field == ANNOTATIONS else not _same_parent(value, sent.get(slot)))
     }
+
+
+def _is_added(slot: Slot, sent: Edits) -> bool:
+    return slot not in sent and not slot.key.startswith(KUBELET_PREFIX)
+
+
+def _same_parent(held: Value, sent: Value | None) -> bool:
+    return held == sent or (sent is not None and components(str(held)) == components(str(sent)) is not None)
 
 
 def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> Pod:

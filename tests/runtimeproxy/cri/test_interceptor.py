@@ -305,6 +305,27 @@ async def test_an_edited_sandbox_is_repeated_in_each_of_its_containers() -> None
     assert ("pod ns/pod", "cgroup_parent", PARENT, MOVED, "sandbox") in rig.recorder.audit
 
 
+SLICES = "/kubepods.slice/kubepods-besteffort.slice"
+SLICE, OTHER = "kubepods-besteffort-podx.slice", "kubepods-besteffort-pody.slice"
+
+
+@pytest.mark.parametrize(
+    ("runtimes", "kubelets", "sent"),
+    [
+        (f"{SLICES}/{SLICE}", f"{SLICES}/{SLICE}", None),
+        (SLICE, f"{SLICES}/{SLICE}", None),
+        (OTHER, f"{SLICES}/{SLICE}", OTHER),
+        (MOVED, PARENT, MOVED),
+    ],
+    ids=["the same", "its short form", "another slice", "another path"],
+)
+async def test_a_parent_that_a_predecessor_edited_is_repeated(runtimes: str, kubelets: str, sent: str | None) -> None:
+    rig = Rig({"a.json": koordlet()}, runtime=Runtime(pods={"p1": pod(runtimes)}))
+    await rig.create(sandbox=pod(kubelets))
+    assert rig.sent.sandbox_config.linux.cgroup_parent == (sent or kubelets)
+    assert ([line[1] for line in rig.recorder.audit] == ["cgroup_parent"]) == (sent is not None)
+
+
 async def test_a_parent_outside_the_pods_tree_is_refused() -> None:
     def away(request: hooks.PodSandboxHookRequest, said: hooks.PodSandboxHookResponse) -> None:
         said.cgroup_parent = "/elsewhere"
