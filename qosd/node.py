@@ -120,6 +120,8 @@ class Node:
         except UndoError as error:
             if error.errno == errno.EAGAIN:
                 raise  # a second koord-qosd: the two would put right each other's values for ever
+            if error.errno in (errno.ENOSPC, errno.EDQUOT):
+                raise  # not even an empty file can be made: the next start may find room, and this one would not look
             self.read_only = f"what to put back cannot be noted: {error}"
             _log.error("no kernel file is written: %s", self.read_only)
             self.undo = _unused_record(_boot_id(options.proc_root))
@@ -206,8 +208,9 @@ class Node:
         self.journal.close()
 
     def reload(self) -> None:
-        """Read the rules file again."""
+        """Read the rules file and kubelet's CPU manager's again."""
         self.rules_file.load()
+        self.cpu_manager.load()
         self.pods.hint()
         self.pace.wake()
 
@@ -263,11 +266,16 @@ class Node:
             self.undo.spell(weights or self.undo.weights, self.writer.cfs_period_us)
         except UndoError as error:
             _log.warning("koordctl restore must be told --weights %s: %s", self.writer.weights.value, error)
+        self.actuator.respelled()
 
     def _count_cpus(self) -> None:
-        """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds."""
+        """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds.
+
+        kubelet's CPU manager's is looked at with it, which costs nothing where that is watched.
+        """
         if time.monotonic() - self._counted_s >= _LOOK_AGAIN_S:
             self._counted_s = time.monotonic()
+            self.cpu_manager.look_again()
             if self.place.count_cpus():
                 _log.info("the node's CPUs are %s now", self.place.topology.online)
 

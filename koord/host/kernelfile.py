@@ -99,6 +99,10 @@ class KernelFile:
             return None if self.v1 is None else self.v1[1]
         return self.v2 if for_write or self.v2_read is None else self.v2_read
 
+    def version_of(self, path: str) -> int:
+        """The cgroup version of the file at ``path``, told by its name; of a name that both have either will do."""
+        return 1 if self.v1 is not None and path.rpartition("/")[2] == self.v1[1] else 2
+
     def parse(self, text: str, version: int, weights: Weights = Weights.LINEAR) -> Value:
         """The canonical value of the file's ``text``; raises ParseError."""
         try:
@@ -122,7 +126,7 @@ class KernelFile:
         if why:
             raise ValueRefused(self.name, value, why)
 
-    def same(self, desired: Value, actual: Value, page_bytes: int, version: int = 2) -> bool:
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
         """Does the file, parsed as ``actual``, already say ``desired``?
 
         Kernels round sizes to pages, and v2 keeps weights for shares; unless ``version`` is 1 either mapping will do.

@@ -69,7 +69,8 @@ def _claim(writer: Writer, record: UndoRecord, which: Which, target: Target) -> 
     except (ReadError, files.ParseError):
         return
     if found is None or not any(
-        record.same(target, value, found.value) for value in (given.given, _attainable(writer, target, given.given))
+        record.same(target, found.path, value, found.value)
+        for value in (given.given, _attainable(writer, target, given.given))
     ):
         return
     entry = record.entry_for(target, found)

@@ -2,7 +2,8 @@
 
 The kernel's file comes first and counts: what cannot be told stays written, and a reload of systemd may take it back.
 Being told, systemd writes the whole unit again, each file with what it knows; so all that Koord holds of a unit is told
-together, and what the file holds otherwise afterwards (systemd keeps quotas in whole percents) is written once more.
+together, and what a file of the unit holds otherwise afterwards is written once more, whoever wrote it before: systemd
+keeps quotas in whole percents, and runtimes therefore write the exact one past it, as Koord does.
 Invariants: whatever systemd makes of a value is noted in the undo record as one of ours before it is told; so is each
 drop-in file that this makes where none was, for whoever puts things back to remove. Nothing here raises but ``clear``.
 """
@@ -18,7 +19,7 @@ from typing import Protocol
 
 from koord.host import systemd
 from koord.host.cgroup import ReadError, read_text
-from koord.host.files import ParseError, Target, Value, ValueRefused, row
+from koord.host.files import ROWS, ParseError, Target, Value, ValueRefused, row
 from koord.host.systemd import Setting
 from koord.host.systemd_bus import SOCKET, TIMEOUT_S, Call, SystemBus
 from koord.host.undo import UndoError, UndoRecord
@@ -122,9 +123,14 @@ class Units:
         return Found(str(path), 0, row(target.name).parse(text, self._writer.version))
 
     def _beside(self, parts: Iterable[_Part]) -> dict[Target, Found]:
-        """What systemd writes along with the properties although none stands for it, as it is now."""
+        """What else systemd writes in the cgroups of these units when it is told, as it is now."""
+        told = dict.fromkeys(target for part in parts for target in part.found)
+        groups = dict.fromkeys(target.group for target in told)
+        rows = [systemd.RESET, *(name for name in ROWS if systemd.keeps(name, self._writer.version))]
         found: dict[Target, Found] = {}
-        for target in {Target(each.group, systemd.RESET) for part in parts for each in part.found}:
+        for target in (Target(group, name) for group in groups for name in rows):
+            if target in told:
+                continue
             with contextlib.suppress(ReadError, ParseError):
                 if (one := self._writer.look(target)) is not None:
                     found[target] = one

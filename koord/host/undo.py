@@ -9,7 +9,8 @@ goes through a rename. Any thread may use it: hooks note what was asked while th
 
 Invariants: an entry speaks only for the file with the same path and inode, in the same boot. If a line was not written
 whole, no kernel write followed it, so a torn last line is dropped. The file stays within a few times the live entries.
-Fails with an UndoError (path, errno); then the kernel must not be written.
+Fails with an UndoError (path, errno); then the kernel must not be written. A file system that is full at the opening
+fails no more than the notes that are to be made while it is: the old file is whole until a new one takes its place.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.host import files
 from koord.host.asked import Asked, Given, Which
 from koord.host.files import Target, Value
+from koord.host.order import SHARES
 from koord.host.placement import Placed
 from koord.host.weights import Weights
 from koord.host.writer import Found
@@ -38,6 +41,7 @@ FORMAT = 1
 TASKS = "resctrl.tasks"
 """Stands for a row's name where it is told about a cgroup's tasks: they are no value of a file."""
 _SPARE_LINES = 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UndoError(OSError):
@@ -123,6 +127,7 @@ class UndoRecord:
         self._lines = 0
         self._size = 0
         self._append_fd = -1
+        self._is_outdated = True  # the file, as it begins: nothing can be appended to it
         self.problems: list[str] = []
         with _errors(file):
             self._lock_fd = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
@@ -130,7 +135,7 @@ class UndoRecord:
             with _errors(file):
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 self._load()
-                self._rewrite()
+                self._compact()
         except UndoError:
             self.close()
             raise
@@ -171,11 +176,11 @@ class UndoRecord:
 
     def is_ours(self, entry: Entry, value: Value) -> bool:
         """Does ``value`` come from us, rounding by the kernel considered?"""
-        return any(mine is None or self.same(entry.target, mine, value) for mine in entry.ours)
+        return any(mine is None or self.same(entry.target, entry.path, mine, value) for mine in entry.ours)
 
     def is_base(self, entry: Entry, value: Value) -> bool:
         """Is ``value`` the entry's base?"""
-        return self.same(entry.target, entry.base, value)
+        return self.same(entry.target, entry.path, entry.base, value)
 
     def remember(self, target: Target, found: Found, ours: Value | None) -> Value:
         """Note, before writing ``ours``, what to put back one day; returns that base.
@@ -250,11 +255,27 @@ class UndoRecord:
             self._note(_Removed(path))
 
     def spell(self, weights: Weights | None, cfs_period_us: int) -> None:
-        """Note how shares and quotas are read and written from now on, for whoever puts them back."""
+        """Note how shares and quotas are read and written from now on, for whoever puts them back.
+
+        The shares that were read from a weight by another mapping are told anew, so that the same weight is put back.
+        """
         if (weights, cfs_period_us) != (self.weights, self.cfs_period_us):
             with self._lock, _errors(self._file):
+                self._respell(self.weights or Weights.LINEAR, weights or Weights.LINEAR)
                 self.weights, self.cfs_period_us = weights, cfs_period_us
+                self._is_outdated = True
                 self._rewrite()
+
+    def _respell(self, was: Weights, now: Weights) -> None:
+        """Give each base the shares that stand for its weight now; one that was asked for, not read, is what it was.
+
+        What is ours needs no other words: it is compared by either mapping.
+        """
+        asked = {(one.group, one.values[SHARES].asked) for one in self.asked if SHARES in one.values}
+        for target, entry in self._entries.items() if was is not now else ():
+            is_read = target.name == SHARES and (entry.group, entry.base) not in asked
+            if is_read and files.row(SHARES).version_of(entry.path) == 2:
+                self._entries[target] = replace(entry, base=now.shares(was.weight(int(entry.base))))
 
     def close(self) -> None:
         """Give the record free; what it says stays."""
@@ -269,9 +290,10 @@ class UndoRecord:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def same(self, target: Target, desired: Value, actual: Value) -> bool:
-        """Does ``actual`` come of ``desired``, rounding by the kernel considered?"""
-        return files.row(target.name).same(desired, actual, self._page_bytes)
+    def same(self, target: Target, path: str, desired: Value, actual: Value) -> bool:
+        """Does ``actual``, read from the file at ``path``, come of ``desired``, rounding by the kernel considered?"""
+        row = files.row(target.name)
+        return row.same(desired, actual, self._page_bytes, row.version_of(path))
 
     def _load(self) -> None:
         try:
@@ -334,12 +356,14 @@ class UndoRecord:
         """Append the events, all or none of them, and know them from then on."""
         lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
         with self._lock, _errors(self._file):
+            if self._is_outdated:
+                self._rewrite()
             self._append(lines)
             self._lines += len(events)
             for event in events:
                 self._take(event)
             if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
-                self._rewrite()
+                self._compact()
 
     def _append(self, lines: bytes) -> None:
         try:
@@ -354,23 +378,42 @@ class UndoRecord:
         """All that is still to be known."""
         return self._entries, self._placed, self._asked, self._drop_ins
 
+    def _compact(self) -> None:
+        """Rewrite the file, if there is room for the new one beside it: the old one says the same in more lines."""
+        try:
+            self._rewrite()
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+
     def _rewrite(self) -> None:
         """Put a file of only the live entries in the place of the old one."""
         header = _Header(FORMAT, self._boot_id, self.weights, self.cfs_period_us)
         live = (event for known in self._known() for event in known.values())
         lines = [msgspec.json.encode(one) for one in (header, *live)]
         content = b"".join(line + b"\n" for line in lines)
-        new = Path(f"{self._file}.new")
-        new.write_bytes(content)
-        descriptor = os.open(new, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
-        try:
-            new.rename(self._file)
-        except OSError:
-            os.close(descriptor)
-            raise
+        descriptor = _replaced(self._file, content)
         if self._append_fd >= 0:
             os.close(self._append_fd)
         self._append_fd, self._lines, self._size = descriptor, len(lines), len(content)
+        self._is_outdated = False
+
+
+def _replaced(file: Path, content: bytes) -> int:
+    """Put a new file in the place of ``file``, and open it for appending; what fails leaves nothing of it behind."""
+    new = Path(f"{file}.new")
+    descriptor = -1
+    try:
+        new.write_bytes(content)
+        descriptor = os.open(new, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        new.rename(file)
+    except OSError:
+        if descriptor >= 0:
+            os.close(descriptor)
+        with contextlib.suppress(OSError):
+            new.unlink()
+        raise
+    return descriptor
 
 
 def _existing(drop_ins: Mapping[str, _DropIn]) -> dict[str, _DropIn]:

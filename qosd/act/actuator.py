@@ -22,7 +22,7 @@ from koord.host import files
 from koord.host.asked import Given
 from koord.host.cgroup import ReadError
 from koord.host.files import ParseError, Target, Value, ValueRefused
-from koord.host.order import disturbed_by
+from koord.host.order import SHARES, disturbed_by
 from koord.host.systemd_units import Told
 from koord.host.undo import Entry as UndoEntry
 from koord.host.undo import UndoError, UndoRecord
@@ -156,6 +156,16 @@ class Actuator:
     def owns(self, path: str) -> bool:
         """Is the file at ``path`` held, or left to another writer for now? From any thread."""
         return self._agenda.follows(path)
+
+    def respelled(self) -> None:
+        """Shares stand for other weights from now on: those that are held are looked at, and written, once more."""
+        for entry in self._undo.entries:
+            holding = self._held.holdings.get(entry.target)
+            if holding is None or entry.name != SHARES:
+                continue
+            self._held.holdings[entry.target] = replace(holding, base=entry.base)
+            self._unchanged.replace({entry.target: None})
+            self._agenda.touched(holding.path)
 
     def plan(self, decisions: Decisions) -> Plan:
         """What ``execute`` would write now. Reads kernel files; changes nothing."""
@@ -308,7 +318,7 @@ class Actuator:
         if found is None:
             self._drop(target)
             return DONE, "gone right after it was written"
-        as_written = files.row(target.name).same(write.after, found.value, self._planner.page_bytes)
+        as_written = self._planner.same(files.row(target.name), write.after, found.value)
         if as_written and write.final and verdict.claim is None:
             self._drop(target)
             return DONE, ""

@@ -72,6 +72,7 @@ class Contested(msgspec.Struct, frozen=True):
 class Case(msgspec.Struct, frozen=True):
     """All that is known of one file. ``compose`` gives the wanted value from a base, ``same`` compares (wanted, found).
 
+    ``comes_of``: may (written, found) be one? It is laxer: shares may have been spelled as a weight by another mapping.
     ``attainable``: what comes nearest to a base that the kernel no longer takes.
     """
 
@@ -80,6 +81,7 @@ class Case(msgspec.Struct, frozen=True):
     contested: Contested | None
     compose: Callable[[Value | None], Composed]
     same: Callable[[Value, Value], bool]
+    comes_of: Callable[[Value, Value], bool]
     attainable: Callable[[Value], Value]
     heard: Heard
     monotonic_ns: int
@@ -118,7 +120,7 @@ def judge(case: Case) -> Verdict:
 
 
 def _is_ours(case: Case, holding: Holding, found: Found) -> bool:
-    return case.same(holding.ours, found.value) or found.value == holding.kept
+    return case.comes_of(holding.ours, found.value) or found.value == holding.kept
 
 
 def _of_ours(case: Case, found: Found, holding: Holding | None) -> Verdict:

@@ -102,7 +102,15 @@ class Planner:
             return base
 
     def same(self, row: KernelFile, wanted: Value, found: Value) -> bool:
-        return row.same(wanted, found, self.page_bytes)
+        """Does the file say what is wanted? Shares by the node's own mapping once that is known: siblings have it."""
+        known = self.undo.weights if row.name == SHARES and self.writer.version == 2 else None
+        if known is None:
+            return self.comes_of(row, wanted, found)
+        return found in (wanted, known.shares(known.weight(int(wanted))))
+
+    def comes_of(self, row: KernelFile, written: Value, found: Value) -> bool:
+        """May what is in the file have become of what was written, by whoever and however it was spelled then?"""
+        return row.same(written, found, self.page_bytes, self.writer.version)
 
 
 class _Draft:
@@ -158,11 +166,11 @@ class _Draft:
         which, given = known
         if holding is not None and not holding.is_of(found):
             holding = None
-        if not planner.same(row, given.given, found.value):
+        if not planner.comes_of(row, given.given, found.value):
             if given.news is News.CREATED:
                 self.taken[target] = Taken(which, given, found, None)
             return holding
-        if holding is not None and not given.news and planner.same(row, holding.ours, found.value):
+        if holding is not None and not given.news and planner.comes_of(row, holding.ours, found.value):
             return holding
         base = base_of(given, None if holding is None else holding.base)
         self.taken[target] = Taken(which, given, found, base)
@@ -184,6 +192,7 @@ class _Draft:
             planner.held.contested.get(target),
             composed_from,
             lambda wanted, actual: planner.same(row, wanted, actual),
+            lambda written, actual: planner.comes_of(row, written, actual),
             lambda base: planner.attainable(target, base),
             hearing.heard,
             self._now_ns,

@@ -1,9 +1,10 @@
 """When systemd is told of the values of its units: after each tick's writes, and again while it could not be told.
 
-Invariant: whatever is held of a unit is told together, because systemd writes all that it knows of a unit whenever it
-is told something. A unit that is held from an earlier run is told with the first tick: that run may have ended before
-it told. A bus that does not answer is left alone for ``AGAIN_AFTER_NS``, so that it costs few ticks its time limit.
-Without a systemd nothing is done here. Nothing raises.
+Invariants: whatever is held of a unit, and whatever it does not know yet, is told together, because systemd writes all
+that it knows of a unit whenever it is told something. What could not be told is told later even if it was given back
+meanwhile: systemd may still know the value of ours. A unit that is held from an earlier run is told with the first
+tick: that run may have ended before it told. A bus that does not answer is left alone for ``AGAIN_AFTER_NS``, so that
+it costs few ticks its time limit. Without a systemd nothing is done here. Nothing raises.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ class Telling:
 
     def __init__(self, units: Units | None, held: Iterable[Target]) -> None:
         self._units = units
-        self._untold = {target.group for target in held} if units is not None else set()
+        self._untold = set(held) if units is not None else set()
         self._again_ns = self._silent_until_ns = 0
         self._said = ""
         self.problem = ""
@@ -38,19 +39,17 @@ class Telling:
 
     def after(self, changed: Collection[Target], held: Collection[Target], monotonic_ns: int) -> Mapping[Target, Told]:
         """Tell of the files that were ``changed`` or given back, with what is ``held`` of the same units."""
-        groups = {target.group for target in changed}
-        if self._units is None or not (groups or self._untold):
+        if self._units is None:
             return {}
-        if monotonic_ns < self._silent_until_ns:
-            self._untold |= groups
+        self._untold |= set(changed)
+        due = self._untold if monotonic_ns >= self._again_ns else changed
+        groups = {target.group for target in due}
+        if monotonic_ns < self._silent_until_ns or not groups:
             return {}
-        if monotonic_ns >= self._again_ns:
-            groups |= self._untold
-        if not groups:
-            return {}
-        told = self._units.tell((*changed, *(target for target in held if target.group in groups)))
+        about = {target for target in (*held, *self._untold) if target.group in groups}
+        told = self._units.tell(about)
         refused = {target: one.why for target, one in told.items() if one.why}
-        self._untold = (self._untold - groups) | {target.group for target in refused}
+        self._untold = (self._untold - about) | refused.keys()  # what is gone is not among the answers
         self._again_ns = monotonic_ns + AGAIN_AFTER_NS
         if any(not one.answered for one in told.values()):
             self._silent_until_ns = self._again_ns

@@ -163,7 +163,16 @@ def test_cpu_time_is_in_nanoseconds_on_both_versions(version: int, text: str, ns
     ],
 )
 def test_what_counts_as_the_same(name: str, desired: Value, actual: Value, same: bool) -> None:
-    assert row(name).same(desired, actual, PAGE) is same
+    assert row(name).same(desired, actual, PAGE, version=2) is same
+
+
+@pytest.mark.parametrize("name", ["cpu_shares", "memory_limit_in_bytes", "cpu_quota", "cpuset_mems"])
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_files_name_tells_its_cgroup_version(name: str, version: int) -> None:
+    file_name = row(name).file_name(version, for_write=True)
+    told = row(name).version_of(f"/sys/fs/cgroup/kubepods/pod1/{file_name}")
+    same_on_both = row(name).file_name(1) == row(name).file_name(2, for_write=True)
+    assert told == version or same_on_both
 
 
 def test_v1_keeps_shares_exactly() -> None:

@@ -151,6 +151,31 @@ def test_telling_leaves_alone_what_no_property_stands_for(rig: Rig) -> None:
     assert rig.writer.read(kubelets) == 1
 
 
+@pytest.mark.parametrize(("limit", "per_second_us"), [("1500 100000", 20_000), ("12500 100000", 130_000)])
+def test_the_exact_quota_that_the_runtime_wrote_past_systemd_stays(rig: Rig, limit: str, per_second_us: int) -> None:
+    file = rig.tree.directory(BOX) / "cpu.max"
+    file.write_text(f"{limit}\n")
+    rig.systemd.known[SCOPE]["CPUQuotaPerSecUSec"] = per_second_us
+    held = rig.write("cpuset_cpus", "0-1")
+    assert rig.units.tell([held]) == {held: Told()}
+    assert file.read_text().strip() == limit
+    assert [entry.target for entry in rig.record.entries] == [held], "it is nothing that Koord holds"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("cpu_shares", 204), ("cpu_quota", 33_333), ("cpuset_cpus", "0-1"), ("memory.min", 4096), ("memory.high", 8192)],
+)
+def test_telling_of_one_file_changes_no_other(rig: Rig, name: str, value: Value) -> None:
+    texts = {"cpu.weight": "39", "cpu.max": "1500 100000", "cpuset.cpus": "2-3", "memory.max": "1048576"}
+    for file, text in {**texts, "memory.min": "8192", "memory.low": "4096", "memory.oom.group": "1"}.items():
+        (rig.tree.directory(BOX) / file).write_text(f"{text}\n")
+    held = rig.write(name, value)
+    before = rig.texts()
+    rig.units.tell([held])
+    assert rig.texts() == before
+
+
 def test_without_being_told_a_reload_takes_all_of_it_back(rig: Rig) -> None:
     target = rig.write("cpu_shares", 204)
     rig.systemd.reload()
@@ -225,7 +250,8 @@ def test_after_any_values_nothing_is_left(
     for name, value in written:
         target = rig.write(name, value)
         rig.units.tell([target, *(entry.target for entry in rig.record.entries)])
-        assert rig.record.same(target, value, rig.writer.read(target) or 0)
+        found = rig.writer.look(target)
+        assert found is not None and rig.record.same(target, found.path, value, found.value)
     rig.systemd.reload()
     rig.reopen()
     restore(rig.writer, rig.record, rig.units)

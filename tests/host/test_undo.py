@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
+import os
+import re
 import resource
 import tempfile
 import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
@@ -17,8 +21,12 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.restoring import Outcome, Restored, claim, expect, planned, restore
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.weights import Weights
 from koord.host.writer import Found, Writer
 from tests.opened import opened
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer as Buffer
 
 BOOT = "6f1d"
 QUOTA = Target("/kubepods/pod1", "cpu_quota")
@@ -30,7 +38,7 @@ class Rig:
     def __init__(self, root: Path, version: int = 1) -> None:
         self.root = root / "cgroup"
         self.writer = Writer(Tree(version, self.root, {}))
-        self.file = root / "undo"
+        self.file, self.lock = root / "undo", root / "undo.lock"
         self.record = opened(UndoRecord(self.file, BOOT))
 
     def put(self, target: Target, text: str) -> Path:
@@ -84,6 +92,19 @@ def test_a_size_that_the_kernel_rounded_is_still_ours(rig: Rig) -> None:
     rig.take(limit, 5_000_000)
     rig.put(limit, "4997120\n")
     assert rig.reopen().base_of(limit, rig.found(limit)) == -1
+
+
+@pytest.mark.parametrize(
+    ("version", "made", "outcome"), [(1, "2", Outcome.RESTORED), (2, "1", Outcome.ALREADY_BASE)], ids=["v1", "v2"]
+)
+def test_shares_of_one_weight_differ_where_the_kernel_keeps_shares(
+    tmp_path: Path, version: int, made: str, outcome: Outcome
+) -> None:
+    rig, shares = Rig(tmp_path, version), Target("/kubepods/pod1", "cpu_shares")
+    path = rig.put(shares, made)
+    rig.take(shares, 20)
+    (line,) = restore(rig.writer, rig.record)
+    assert (line.outcome, path.read_text().strip()) == (outcome, made)
 
 
 def test_a_file_that_changes_along_with_another_is_ours_whatever_it_holds(rig: Rig) -> None:
@@ -174,6 +195,120 @@ def test_a_full_disk_keeps_the_record_as_it_was(rig: Rig, room: int) -> None:
     assert rig.take(QUOTA, 30_000) == 100_000
     assert len(rig.reopen().entries) == 1
     assert not rig.record.problems
+
+
+class Disk:
+    """A file system on which no new file has room while it ``is_full``; what is begun of one is left lying there."""
+
+    def __init__(self, patch: pytest.MonkeyPatch, number: int = errno.ENOSPC) -> None:
+        self.is_full = True
+        write = Path.write_bytes
+
+        def write_bytes(path: Path, data: Buffer) -> int:
+            if not self.is_full:
+                return write(path, data)
+            write(path, bytes(data)[:9])
+            raise OSError(number, os.strerror(number), str(path))
+
+        patch.setattr(Path, "write_bytes", write_bytes)
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+@pytest.mark.parametrize("boot_id", [BOOT, "another boot"])
+@pytest.mark.parametrize("torn", ["", '{"type":"for'])
+def test_a_disk_that_is_full_at_the_opening_fails_the_notes_of_that_time_only(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, torn: str, boot_id: str, number: int
+) -> None:
+    rig.put(QUOTA, "100000\n")
+    rig.take(QUOTA, 50_000)
+    with rig.file.open("a") as file:
+        file.write(torn)
+    before, base = rig.file.read_bytes(), 100_000 if boot_id == BOOT else 50_000
+    disk = Disk(monkeypatch, number)
+    for _ in range(2):
+        record = rig.reopen(boot_id)
+        assert (record.base_of(QUOTA, rig.found(QUOTA)), record.problems) == (base, [])
+        with pytest.raises(UndoError, match=f"{re.escape(os.strerror(number))}.*{rig.file}"):
+            rig.take(QUOTA, 40_000)
+        assert (rig.file.read_bytes(), sorted(rig.file.parent.glob("undo*"))) == (before, [rig.file, rig.lock])
+        assert rig.found(QUOTA).value == 50_000
+    disk.is_full = False
+    assert rig.take(QUOTA, 30_000) == base
+    assert rig.reopen(boot_id).base_of(QUOTA, rig.found(QUOTA)) == base
+
+
+def test_the_first_record_of_a_boot_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    disk = Disk(monkeypatch)
+    rig = Rig(tmp_path)
+    rig.put(QUOTA, "100000\n")
+    for _ in range(2):
+        with pytest.raises(UndoError):
+            rig.take(QUOTA, 50_000)
+    assert not rig.file.exists()
+    disk.is_full = False
+    assert rig.take(QUOTA, 50_000) == rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+
+
+def test_what_was_appended_counts_although_there_is_no_room_for_fewer_lines(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.put(QUOTA, "100000\n")
+    disk = Disk(monkeypatch)
+    for quota in range(5_000, 6_100):
+        rig.record.remember(QUOTA, rig.found(QUOTA), quota)
+    longest = rig.file.stat().st_size
+    disk.is_full = False
+    rig.record.remember(QUOTA, rig.found(QUOTA), 7_000)
+    assert rig.file.stat().st_size < longest / 100
+
+
+def test_another_spelling_is_told_before_anything_is_noted_in_it(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.put(QUOTA, "100000\n")
+    disk = Disk(monkeypatch)
+    with pytest.raises(UndoError):
+        rig.record.spell(Weights.QUADRATIC, 50_000)
+    with pytest.raises(UndoError):
+        rig.take(QUOTA, 50_000)
+    disk.is_full = False
+    rig.take(QUOTA, 50_000)
+    record = rig.reopen()
+    assert (record.weights, record.cfs_period_us, len(record.entries)) == (Weights.QUADRATIC, 50_000, 1)
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(1, 10_000), st.integers(2, 262_144), st.booleans())
+def test_learning_the_mapping_changes_no_weight_that_is_put_back(
+    weight: int, ours: int, is_written_again: bool
+) -> None:
+    shares = Target("/kubepods/pod1", "cpu_shares")
+    with tempfile.TemporaryDirectory() as directory:
+        rig = Rig(Path(directory), version=2)
+        path = rig.put(shares, f"{weight}\n")
+        rig.take(shares, ours)
+        rig.writer.weights = Weights.QUADRATIC
+        rig.record.spell(Weights.QUADRATIC, 100_000)
+        if is_written_again:
+            rig.take(shares, ours)
+        rig.reopen()
+        (line,) = restore(rig.writer, rig.record)
+        rig.record.close()
+        put_back = int(path.read_text())
+    assert line.outcome in (Outcome.RESTORED, Outcome.ALREADY_BASE)
+    assert put_back == weight or line.outcome is Outcome.ALREADY_BASE
+
+
+@pytest.mark.parametrize(("version", "base"), [(1, 1024), (2, Weights.QUADRATIC.shares(Weights.LINEAR.weight(1024)))])
+def test_only_a_base_that_was_read_from_a_weight_is_told_anew(tmp_path: Path, version: int, base: int) -> None:
+    rig, box = Rig(tmp_path, version), Target("/kubepods/pod1/box", "cpu_shares")
+    read = Target("/kubepods/pod1", "cpu_shares")
+    for target in (read, box):
+        rig.put(target, {1: "1024\n", 2: f"{Weights.LINEAR.weight(1024)}\n"}[version])
+    rig.take(read, 2)
+    asked = Asked(Which("uid", "main", 1), {"cpu_shares": Given(1024, 512, News.CREATED)})
+    rig.record.ask(asked)
+    rig.record.take_over(box, rig.found(box), 1024, asked.which, asked.values["cpu_shares"])
+    rig.record.spell(Weights.QUADRATIC, 100_000)
+    assert {entry.group: entry.base for entry in rig.reopen().entries} == {read.group: base, box.group: 1024}
 
 
 def test_the_file_stays_bounded(rig: Rig) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
+import os
 import socket
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -25,9 +27,11 @@ from qosd.hookserver.server import PROXY_METADATA, SERVICE
 from qosd.inspect.sources import Sources
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, UNDO, Node
+from qosd.pods import cpumanager
 from tests.qosd.machine import Machine
 from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
 
+EXCLUSIVE = '{"policyName": "static", "defaultCpuSet": "0-1", "entries": {"uid-db": {"main": "2-3"}}}'
 BATCH = {EXTENDED: json.dumps(extended("main", request="500", limit="500", memory="64Mi"))}
 WITHIN_S = 5.0
 
@@ -185,6 +189,38 @@ class TestDirectoriesThatFail:
             assert await alive.node.tick(True) is None
             assert alive.quota(pod) == -1
 
+    async def test_what_a_full_disk_keeps_from_being_noted_is_written_once_there_is_room(
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> int:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+        with monkeypatch.context() as disk:
+            disk.setattr("koord.host.undo._replaced", full)
+            async with on_runtime(machine) as alive:
+                pod, container = await alive.batch_pod()
+                await alive.until(lambda: alive.node.actuator.retries, "a write that is refused")
+                assert (alive.quota(pod), alive.quota(container), alive.node.read_only) == (-1, -1, "")
+                disk.undo()
+                await alive.until_decided(container)
+                assert alive.node.journal.flush()
+                said = {
+                    entry.why for entry in alive.sources.journal.query(file="cpu_quota") if entry.result == "refused"
+                }
+                assert any("not written, because what to put back cannot be noted" in why for why in said)
+        with UndoRecord(machine.root / "run" / UNDO, "6f1d") as record:
+            assert {entry.base for entry in record.entries if entry.target.name == "cpu_quota"} == {-1}
+
+    async def test_without_room_for_even_an_empty_file_the_start_is_tried_again(
+        self, v1: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(*_: object) -> UndoRecord:
+            raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/koord/undo.jsonl")
+
+        monkeypatch.setattr("qosd.node.UndoRecord", full)
+        with pytest.raises(UndoError, match="No space left on device"):
+            Node(v1.options(), Metrics(), v1.place())
+
     async def test_a_record_that_a_running_daemon_holds_ends_the_start(self, v1: Machine) -> None:
         async with living(v1):
             with pytest.raises(UndoError, match="in use by a running koord-qosd"):
@@ -265,6 +301,33 @@ async def test_an_announced_pods_cpus_are_left_before_it_starts(v1: Machine) -> 
         await alive.until(lambda: v1.holds(group, "cpuset_cpus") == "0-1", "a smaller LS pool")
 
 
+class TestKubeletsCPUManagerThatCannotBeWatched:
+    @pytest.fixture(autouse=True)
+    def refused(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def refuse(*arguments: Any) -> None:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), "inotify_init1")
+
+        monkeypatch.setattr(cpumanager, "FileWatch", refuse)
+
+    async def test_its_exclusive_cpus_are_left_alone_after_the_next_look(
+        self, v1: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        async with on_runtime(v1) as alive:
+            v1.runtime.pod("web", labels={QOS: "LS"})
+            await alive.until(lambda: alive.node.rules.pools.ls, "the LS pool")
+            assert any("cpu_manager_state cannot be watched" in one for one in alive.sources.warnings())
+            v1.put("kubelet/cpu_manager_state", EXCLUSIVE)
+            monkeypatch.setattr("qosd.node._LOOK_AGAIN_S", 0.0)
+            await alive.until(lambda: alive.node.rules.current.node.cpu_manager_policy == "static", "kubelet's policy")
+            await alive.until(lambda: str(alive.node.rules.pools.kubelet) == "2-3", "them set aside")
+
+    async def test_a_reload_reads_it(self, v1: Machine) -> None:
+        async with living(v1) as alive:
+            v1.put("kubelet/cpu_manager_state", EXCLUSIVE)
+            alive.node.reload()
+            assert alive.node.cpu_manager.current.exclusive == {"uid-db": "2-3"}
+
+
 async def test_values_are_written_and_explained(machine: Machine) -> None:
     async with on_runtime(machine) as alive:
         pod, container = await alive.batch_pod()
@@ -333,6 +396,23 @@ async def test_what_koordctl_is_told_of_the_daemon(v1: Machine) -> None:
         }
         features = {feature.name: (feature.supported, feature.detail) for feature in sources.features()}
         assert features["cpu.bvt_warp_ns"][0] is False
+
+
+async def test_what_was_written_before_the_runtimes_mapping_is_known_is_written_again(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 2)
+    machine.kubepods()
+    machine.runtime.cpu_shares = 1024
+    async with on_runtime(machine) as alive:
+        pod, container = await alive.batch_pod()
+        weight = tmp_path / f"cgroup{pod}/cpu.weight"
+        machine.put(f"cgroup{container}/cpu.weight", "77\n")  # no mapping's, so it tells nothing
+        await alive.until(lambda: weight.read_text().strip() == "20", "512 shares by the older mapping")
+        sandbox = machine.runtime.pod("web", labels={QOS: "LS"})
+        other = machine.runtime.container(sandbox, "main")
+        machine.runtime.start(other)
+        machine.put(f"cgroup{machine.runtime.group(other)}/cpu.weight", "100\n")
+        await alive.until(lambda: weight.read_text().strip() == "59", "512 shares by the newer mapping")
+        assert not alive.node.actuator.contested
 
 
 async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import pytest
 from koord.host.files import Target, Value
 from koord.host.restoring import restore
 from koord.host.undo import UndoError
+from koord.host.weights import Weights
 from koord.host.writer import Found, WriteError
 from qosd.act.actuator import StalePlan
 from qosd.act.holding import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS
@@ -189,6 +190,48 @@ class TestWriting:
         rig.say("hooks")
         rig.tick()
         assert (rig.writer.tried, rig.journal.entries) == ([], [])
+
+    @pytest.mark.parametrize(("made", "wanted"), [(2, 20), (20, 2), (1024, 1010), (262_144, 262_143)])
+    def test_v1_shares_of_one_weight_are_still_different_shares(self, rig: Rig, made: int, wanted: int) -> None:
+        rig.put(SHARES, f"{made}\n")
+        rig.say("hooks", (SHARES, wants(wanted)))
+        rig.tick()
+        assert (rig.holds(SHARES), rig.actuator.owned[SHARES].base) == (wanted, made)
+        rig.crash()
+        rig.tick()
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.holds(SHARES), rig.undo.entries, set(rig.journal.results())) == (made, (), {"done"})
+
+    def test_shares_are_written_again_when_the_nodes_mapping_is_learnt(self, tmp_path: Path) -> None:
+        rig = Rig(tmp_path, version=2)
+        rig.put(SHARES, "79\n")
+        rig.say("hooks", (SHARES, wants(512)))
+        rig.tick()
+        assert rig.path(SHARES).read_text().strip() == "20"
+        rig.writer.weights = Weights.QUADRATIC
+        rig.undo.spell(Weights.QUADRATIC, 100_000)
+        rig.actuator.respelled()
+        for _ in range(3):
+            rig.tick()
+        assert rig.path(SHARES).read_text().strip() == "59"
+        assert (rig.journal.results(), rig.actuator.contested) == (["done", "done"], {})
+        rig.say("hooks")
+        rig.tick()
+        assert (rig.path(SHARES).read_text().strip(), rig.undo.entries) == ("79", ())
+
+    @pytest.mark.parametrize(("known", "weight"), [(None, "20"), (Weights.LINEAR, "20"), (Weights.QUADRATIC, "59")])
+    def test_either_mapping_will_do_until_the_nodes_is_known(
+        self, tmp_path: Path, known: Weights | None, weight: str
+    ) -> None:
+        rig = Rig(tmp_path, version=2)
+        rig.writer.weights = known or rig.writer.weights
+        rig.undo.spell(known, 100_000)
+        rig.put(SHARES, "20\n")
+        rig.say("hooks", (SHARES, wants(512)))
+        for _ in range(2):
+            rig.tick()
+        assert rig.path(SHARES).read_text().strip() == weight
 
     def test_parents_grow_first_and_shrink_last(self, rig: Rig) -> None:
         rig.make(BOX.group)

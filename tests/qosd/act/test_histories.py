@@ -258,7 +258,7 @@ class Life:
         return {
             target: (value, self.writer.model.read(target))
             for target, value in wanted.items()
-            if not files.row(target.name).same(value, self.writer.model.read(target), PAGE_BYTES)
+            if not files.row(target.name).same(value, self.writer.model.read(target), PAGE_BYTES, self.writer.version)
         }
 
 

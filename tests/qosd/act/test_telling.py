@@ -17,16 +17,17 @@ DOWN = Told("no bus", answered=False)
 
 
 class Units:
-    """``answers``: by file, else ``answer``; ``told``: the files of each telling."""
+    """``answers``: by file, else ``answer``, but nothing on what is ``gone``; ``told``: the files of each telling."""
 
     def __init__(self) -> None:
         self.told: list[set[Target]] = []
         self.answer = Told()
         self.answers: dict[Target, Told] = {}
+        self.gone: set[Target] = set()
 
     def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
         self.told.append(set(targets))
-        return {target: self.answers.get(target, self.answer) for target in self.told[-1]}
+        return {target: self.answers.get(target, self.answer) for target in self.told[-1] - self.gone}
 
 
 @pytest.fixture
@@ -102,6 +103,49 @@ def test_what_is_given_back_or_lost_to_someone_else_is_told_too(rig: Rig, units:
     rig.say("hooks")
     rig.tick()
     assert (rig.holds(QUOTA), rig.holds(SHARES), units.told[-1]) == (-1, 512, {QUOTA, SHARES})
+
+
+@pytest.mark.parametrize("answer", [DOWN, Told("NoSuchUnit: no")], ids=["silent", "refused"])
+@pytest.mark.parametrize("told_first", [True, False])
+def test_what_is_given_back_while_systemd_does_not_listen_is_told_later(
+    rig: Rig, units: Units, told_first: bool, answer: Told
+) -> None:
+    units.answer = Told() if told_first else answer
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    units.answer = answer
+    rig.say("hooks")
+    rig.tick()
+    assert (rig.holds(QUOTA), rig.actuator.owned) == (-1, {})
+    units.told.clear()
+    units.answer = Told()
+    for _ in range(3):
+        rig.tick(seconds=10)
+    assert (units.told, rig.actuator.untold) == ([{QUOTA}], "")
+
+
+def test_what_a_unit_does_not_know_yet_is_told_with_whatever_changes_in_it(rig: Rig, units: Units) -> None:
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    units.answers = {QUOTA: Told("NoSuchUnit: no")}
+    rig.say("hooks")
+    rig.tick()
+    rig.say("hooks", (SHARES, wants(2)))
+    rig.tick()
+    assert units.told[1:] == [{QUOTA}, {QUOTA, SHARES}], "systemd would write the old quota with the shares"
+
+
+def test_a_group_that_ends_while_the_bus_is_silent_is_forgotten(rig: Rig, units: Units) -> None:
+    units.answer = DOWN
+    rig.say("hooks", (OTHER, wants(5000)))
+    rig.tick()
+    rig.say("hooks")
+    rig.remove(OTHER.group)
+    rig.tick()
+    units.gone = {OTHER}
+    for _ in range(3):
+        rig.tick(seconds=10)
+    assert (units.told[1:], rig.actuator.untold) == ([{OTHER}], "")
 
 
 def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, units: Units) -> None:
