@@ -24,6 +24,7 @@ from koord.http2.frames import (
     MAX_CONCURRENT_STREAMS,
     MAX_STREAM_ID,
     PREFACE,
+    REFUSED_STREAM,
     Frame,
     data_payload,
     frame,
@@ -51,6 +52,8 @@ from koord.http2.prompt import PromptFuture
 __all__ = ["Answer", "UnaryClient", "UnaryError"]
 
 PRESUMED_STREAMS = 100  # that a server allows before it has said so; grpc-go presumes the same
+# Pauses before a refused call is made again: a server may count a stream that it has ended a moment longer than we do.
+_AGAIN_S = (0.001, 0.004, 0.016, 0.064, math.inf)
 _PSEUDO = b"\x83\x86" + literal(b":authority", b"localhost")  # with :method POST and :scheme http, static entries
 _TIMER_STEP_S = 0.001  # the loop's timers may go off so much early
 _GRACE_MS = 20  # a server that watches the deadline too must not give up just before we do
@@ -122,15 +125,18 @@ class UnaryClient:
 
 
 class Pending(Sending):
-    """A call on its way. ``ended``: by the server, so that there is nothing to reset; ``deadline``: loop time."""
+    """A call on its way. ``ended``: by the server, so that there is nothing to reset; ``deadline``: loop time.
 
-    __slots__ = ("deadline", "ended", "fields")
+    ``refused``: the server has not looked at it, and it can be made again.
+    """
+
+    __slots__ = ("deadline", "ended", "fields", "refused")
 
     def __init__(self, window_bytes: int, deadline: float = math.inf) -> None:
         super().__init__(window_bytes)
         self.deadline = deadline
         self.fields: dict[bytes, bytes] = {}
-        self.ended = False
+        self.ended = self.refused = False
 
     def take(self, payload: bytes) -> None:
         """Some bytes of the answer."""
@@ -183,7 +189,8 @@ class _Unary(Pending):
 class ClientLink(Link[Pending]):
     """One connection; when it is lost every pending call fails with UNAVAILABLE.
 
-    A call above the number of streams that the server allows waits for its turn, within its own time.
+    A call above the number of streams that the server allows waits for its turn, and one that was refused unseen is
+    made again, within its own time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -207,18 +214,25 @@ class ClientLink(Link[Pending]):
 
     async def call(self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]) -> Answer:
         deadline = self._loop.time() + timeout_s
-        if len(self.streams) >= self._max_streams:
-            await self._turn(deadline)
-            timeout_s = max(deadline - self._loop.time(), 0.0)
-        pending = _Unary(self.initial_window_bytes, deadline, PromptFuture(loop=self._loop))
-        timeout = literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
-        stream = self.open(pending, head(path, tuple(metadata)) + timeout, message)
-        if deadline < self._alarm_at:
-            self._set_alarm(deadline)
-        try:
-            return await pending.result
-        finally:
-            self.release(stream, pending)
+        for pause_s in _AGAIN_S:
+            if len(self.streams) >= self._max_streams:
+                await self._turn(deadline)
+                timeout_s = max(deadline - self._loop.time(), 0.0)
+            pending = _Unary(self.initial_window_bytes, deadline, PromptFuture(loop=self._loop))
+            timeout = literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
+            stream = self.open(pending, head(path, tuple(metadata)) + timeout, message)
+            if deadline < self._alarm_at:
+                self._set_alarm(deadline)
+            try:
+                return await pending.result
+            except UnaryError:
+                timeout_s = deadline - self._loop.time() - pause_s
+                if not pending.refused or timeout_s <= 0 or not self.usable:
+                    raise
+            finally:
+                self.release(stream, pending)
+            await asyncio.sleep(pause_s)
+        raise AssertionError  # the last pause is longer than any call
 
     async def _turn(self, deadline: float) -> None:
         """Wait until the server allows one more stream."""
@@ -313,8 +327,9 @@ class ClientLink(Link[Pending]):
     def on_rst_stream(self, data: bytes, frame: Frame) -> None:
         pending = self.streams.get(frame[2])
         if pending is not None:
-            pending.ended = True
-            pending.fail(UNAVAILABLE, f"the server reset the stream (error code {uint32(data, frame)})")
+            code = uint32(data, frame)
+            pending.ended, pending.refused = True, code == REFUSED_STREAM
+            pending.fail(UNAVAILABLE, f"the server reset the stream (error code {code})")
 
     def on_goaway(self, data: bytes, frame: Frame) -> None:
         """No new call on this connection; those the server has taken may still end well."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, nullcontext, suppress
 from pathlib import Path
 
 import grpc
@@ -20,6 +20,7 @@ from koord.http2.frames import (
     GOAWAY,
     HEADERS,
     PREFACE,
+    REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
@@ -137,7 +138,7 @@ async def test_many_calls_share_one_connection_and_it_is_made_again(tmp_path: Pa
     [
         (b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4, "broke HTTP/2"),
         (frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff"), "broke HTTP/2"),
-        (rst_stream(1, 7), "reset the stream"),
+        (rst_stream(1, 2), "reset the stream"),
         (goaway(0, 0), "going away"),
         (frame(HEADERS, END_HEADERS | 1, 1, b"\x88"), "HTTP 200"),
         (frame(HEADERS, END_HEADERS, 1, b"\x88") + frame(DATA, 0, 1, grpc_body(b"x")[:-1]), "connection was lost"),
@@ -220,6 +221,28 @@ async def test_calls_above_the_server_s_streams_wait_for_their_turn(tmp_path: Pa
         answers = await asyncio.gather(*(client.call("/a.B/C", b"%03d" % number, 5) for number in range(calls)))
         assert [answer.message[::-1] for answer in answers] == [b"%03d" % number for number in range(calls)]
         client.close()
+
+
+@pytest.mark.parametrize(("refusals", "answered"), [(0, True), (1, True), (4, True), (5, False)])
+async def test_a_refused_stream_is_tried_again(tmp_path: Path, refusals: int, answered: bool) -> None:
+    async def converse(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(settings())
+        for number in range(refusals):
+            await reader.readuntil(b"/a.B/C")
+            writer.write(rst_stream(1 + 2 * number, REFUSED_STREAM))
+        with suppress(asyncio.IncompleteReadError):
+            await reader.readuntil(b"/a.B/C")
+            writer.write(frame(HEADERS, END_HEADERS, 1 + 2 * refusals, b"\x88"))
+            writer.write(frame(DATA, 0, 1 + 2 * refusals, grpc_body(b"well")))
+            writer.write(frame(HEADERS, END_HEADERS | END_STREAM, 1 + 2 * refusals, literal(b"grpc-status", b"0")))
+        writer.close()
+
+    server = await asyncio.start_unix_server(converse, str(tmp_path / "s"))
+    client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+    with nullcontext() if answered else pytest.raises(UnaryError, match=r"reset the stream \(error code 7\)"):
+        assert (await client.call("/a.B/C", b"", 2)).message == b"well"
+    client.close()
+    server.close()
 
 
 async def test_who_waits_for_a_turn_is_told_in_time(tmp_path: Path) -> None:
