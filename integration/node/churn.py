@@ -17,6 +17,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import grpc
+
 from integration.harness import cgroups
 from integration.harness.cri import Cri
 from integration.harness.pods import Pod, container_resources
@@ -77,13 +79,22 @@ class Node:
             self.tally.add("removed")
 
     def resize(self, cri: Cri, key: str, chance: random.Random) -> None:
-        """Kubelet resizes a container in place; the runtime writes its values anew."""
+        """Kubelet resizes a container in place; the runtime writes its values anew.
+
+        runc reads shares back (v1), and fails if somebody else wrote in between; then kubelet makes the call again.
+        """
         pod, _ = self.living[key]
         found = cri.containers({"io.kubernetes.pod.uid": pod.uid})
         if found:
             resources = container_resources(pod, pod.containers[0])
             resources.cpu_shares = chance.randint(2, 2048)
-            cri.update_container(found[0].id, resources)
+            for last in (False, False, True):
+                try:
+                    cri.update_container(found[0].id, resources)
+                    break
+                except grpc.RpcError as error:
+                    if last or "allowed cpu-shares" not in str(error):
+                        raise
             self.tally.add("resized")
 
     def clear(self, cri: Cri) -> None:
