@@ -323,9 +323,14 @@ def test_what_it_was_not_told_does_not(reloaded: Reloaded) -> None:
     assert reloaded.untold == {"memory.high": -1, "cpu.idle": 0, "io.weight": 100, "memory.oom.group": 0}
 
 
-def test_telling_one_thing_rewrites_the_whole_unit(node: Node) -> None:
-    steps: list[Step] = [("write", node.group, "memory.high", 32 * MIB), ("tell", [node.group, "pids.max"])]
-    assert node.do([*steps, ("read", node.group, "memory.high")])[-1] == 48 * MIB
+def test_systemd_rewrites_the_whole_unit_and_telling_it_puts_back_what_was_there(node: Node) -> None:
+    limit = (node.group, "memory.high")
+    steps: list[Step] = [("write", *limit, 32 * MIB), ("tell", [node.group, "pids.max"]), ("read", *limit)]
+    assert node.do(steps)[-1] == 32 * MIB
+    unit = node.group.rpartition("/")[2]
+    tasks = node.guest.do("systemctl", "show", "--property=TasksMax", unit).strip()
+    node.guest.do("systemctl", "set-property", "--runtime", unit, tasks)
+    assert node.do([("read", *limit)])[-1] == 48 * MIB
 
 
 def test_telling_keeps_what_systemd_resets_without_being_told(node: Node) -> None:
