@@ -31,7 +31,10 @@ FROZEN_S = 3.0
 
 @dataclass(slots=True)
 class Tormentor:
-    """``frozen_s``: from each SIGSTOP of the proxy to the next answer."""
+    """``cycles``: faults, or twice as many if no pod has come through by then: a storm without pods shows little.
+
+    ``frozen_s``: from each SIGSTOP of the proxy to the next answer.
+    """
 
     chance: random.Random
     cycles: int
@@ -39,15 +42,17 @@ class Tormentor:
     frozen_s: list[float] = field(default_factory=list)
 
     async def __call__(self, found: Outcome, setting: Setting) -> None:
-        cards = faults.dealt(self.chance)
-        for number in range(self.cycles):
+        cards, number = faults.dealt(self.chance), 0
+        while number < self.cycles or (number < 2 * self.cycles and not found.tally.pods):
+            number += 1
             await asyncio.sleep(self.chance.uniform(0, LONGEST_PEACE_S))
             fault = next(cards)
             self.counts[str(fault)] += 1
-            print(f"{number + 1}: {fault}; {setting.proxied.calls} calls, {found.tally.pods} pods", flush=True)
+            print(f"{number}: {fault}; {setting.proxied.calls} calls, {found.tally.pods} pods", flush=True)
             await self._strike(fault, setting)
-            if self.chance.random() >= HURRIED or number == self.cycles - 1:
+            if self.chance.random() >= HURRIED:
                 await _all_back(setting)
+        await _all_back(setting)
 
     async def _strike(self, fault: Fault, setting: Setting) -> None:
         if CONTAINERD in fault.units:
