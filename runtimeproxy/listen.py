@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from koord.service.listen_fds import Inherited
 from koord.service.notify import Notifier
-from koord.service.unixsocket import permissions, prepare
+from koord.service.unixsocket import answers, permissions, prepare
 
 if TYPE_CHECKING:
     from koord.service.inotify import FileWatch
@@ -159,17 +159,13 @@ def _sole_binder(directory: str) -> Iterator[None]:
 
 def _trouble(path: str) -> str:
     """Why no client can come by the path, if it is to be put back: a socket's file outlives its listener."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-        try:
-            if stat.S_ISSOCK(os.lstat(path).st_mode):
-                probe.connect(path)
-        except FileNotFoundError:
-            return "was removed"
-        except ConnectionRefusedError:
-            return "had no listener"
-        except OSError:
-            return ""
-    return ""
+    try:
+        abandoned = stat.S_ISSOCK(os.lstat(path).st_mode) and not answers(path)
+    except FileNotFoundError:
+        return "was removed"
+    except OSError:
+        return ""
+    return "had no listener" if abandoned else ""
 
 
 def _is_listening(sock: socket.socket) -> bool:

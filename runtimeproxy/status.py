@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import socket
 from collections.abc import Callable, Mapping
 
 from koord.service.statusserver import Page, StatusServer
+from koord.service.unixsocket import answers
 from runtimeproxy.metrics import Figures, render
 
 log = logging.getLogger("runtimeproxy.status")
@@ -39,14 +39,10 @@ def pages(figures: Figures, dump: Callable[[], Mapping[str, object]]) -> Mapping
 
 def backend_up(path: str) -> bool:
     """Whether somebody listens on the unix socket; a full queue counts as yes."""
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
-        try:
-            probe.connect(path)
-        except BlockingIOError:
-            return True
-        except OSError:
-            return False
-    return True
+    try:
+        return answers(path)
+    except OSError:
+        return False
 
 
 class StatusPages:

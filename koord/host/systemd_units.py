@@ -71,6 +71,8 @@ class Units:
 
     def __init__(self, writer: Writer, record: UndoRecord, bus: Bus, run: Path) -> None:
         self._writer, self._record, self._bus, self._run = writer, record, bus, run
+        kept = (name for name in ROWS if systemd.keeps(name, writer.version))
+        self._written = (systemd.RESET, *kept)  # the rows that systemd writes whenever it is told something
 
     def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
         """Tell systemd what these files hold now; what is not systemd's, or gone, is left out of the answer."""
@@ -126,9 +128,8 @@ class Units:
         """What else systemd writes in the cgroups of these units when it is told, as it is now."""
         told = dict.fromkeys(target for part in parts for target in part.found)
         groups = dict.fromkeys(target.group for target in told)
-        rows = [systemd.RESET, *(name for name in ROWS if systemd.keeps(name, self._writer.version))]
         found: dict[Target, Found] = {}
-        for target in (Target(group, name) for group in groups for name in rows):
+        for target in (Target(group, name) for group in groups for name in self._written):
             if target in told:
                 continue
             with contextlib.suppress(ReadError, ParseError):

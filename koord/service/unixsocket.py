@@ -30,6 +30,18 @@ def without_scheme(endpoint: str) -> str:
     return endpoint.removeprefix(UNIX_SCHEME).removeprefix("unix:")
 
 
+def answers(path: str) -> bool:
+    """Does somebody listen on the socket file? A full queue counts as yes. Raises OSError for what is no such file."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK) as probe:
+        try:
+            probe.connect(path)
+        except BlockingIOError:
+            return True
+        except ConnectionRefusedError:
+            return False
+    return True
+
+
 def clear_abandoned(path: Path) -> None:
     """Remove the socket file at ``path`` if its owner is gone; does nothing when there is no such file."""
     try:

@@ -129,12 +129,15 @@ class Connection:
         stream = self.streams.pop(stream_id, None)
         if stream is None:
             return
-        route = stream if isinstance(stream, Route) else stream.route
-        self.counters.calls[route.label, status] += 1
+        self._count(stream, status)
         if isinstance(stream, Stream):
             self._finish_held(stream, status)
         if self.draining and not self.streams:
             self.loop.call_soon(self._close_if_drained)  # the frame that ended it goes out first
+
+    def _count(self, stream: Route | Stream, status: int) -> None:
+        route = stream if isinstance(stream, Route) else stream.route
+        self.counters.calls[route.label, status] += 1
 
     def _finish_held(self, stream: Stream, status: int) -> None:
         self.forget(stream)
@@ -228,8 +231,7 @@ class Connection:
         cut_off = CANCELLED if half is self.requests else UNAVAILABLE  # by the client, or by the runtime
         for stream_id in list(self.streams):
             stream = self.streams.pop(stream_id)
-            route = stream if isinstance(stream, Route) else stream.route
-            self.counters.calls[route.label, cut_off] += 1
+            self._count(stream, cut_off)
             if isinstance(stream, Stream):
                 self.forget(stream)
         expected = {each for each in (self.requests, self.answers) if each.transport is not None}
