@@ -7,7 +7,9 @@ an answer takes a fraction of a second from the start of the process. Exit codes
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from importlib import import_module
+from typing import NoReturn
 
 import click
 
@@ -55,10 +57,10 @@ def cli() -> None:
     """Show what Koord does on this node, and why."""
 
 
-def main() -> None:
-    """The console script; turns click's and our own errors into the documented exit codes."""
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """The console script, by default with the process's arguments; its end is SystemExit with a documented code."""
     try:
-        code = cli.main(prog_name="koordctl", standalone_mode=False)
+        code = cli.main(arguments, prog_name="koordctl", standalone_mode=False)
     except click.UsageError as error:
         error.show()
         sys.exit(USAGE)

@@ -1,24 +1,27 @@
-"""koordctl as its own process, as people and programs run it."""
+"""koordctl's command line with streams of its own, in a thread, so that the test may be who answers it.
+
+A process of its own would mostly be imports; that it starts as one, and what it imports then, have tests of their own.
+"""
 
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
+from collections.abc import Mapping, Sequence
+
+import pytest
+from click.testing import CliRunner
+
+from koordctl.__main__ import main
 
 
 async def koordctl(*arguments: str, stdin: str = "", **environment: str) -> tuple[int, str, str]:
     """(exit code, standard output, standard error) of a run."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "koordctl",
-        *arguments,
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        env={**os.environ, **environment},
-    )
-    out, err = await asyncio.wait_for(process.communicate(stdin.encode()), 30)
-    return process.returncode or 0, out.decode(), err.decode()
+    return await asyncio.wait_for(asyncio.to_thread(_run, arguments, stdin, environment), 30)
+
+
+def _run(arguments: Sequence[str], stdin: str, environment: Mapping[str, str]) -> tuple[int, str, str]:
+    with CliRunner().isolation(stdin, environment) as (out, err, _):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        code = ended.value.code
+        return code if isinstance(code, int) else 1, out.getvalue().decode(), err.getvalue().decode()

@@ -15,7 +15,7 @@ from koordctl.install import record as records
 from koordctl.install.disk import Disk
 from koordctl.install.files import File
 from koordctl.install.steps import Files
-from tests.koordctl.test_matrix import everything
+from tests.koordctl.conftest import Trees, everything
 from tests.nodes.build import lay_out
 from tests.nodes.cells import CELLS, INSTALLS, REFUSED
 
@@ -33,8 +33,8 @@ def dry_run(root: Path, *arguments: str) -> Result:
 
 
 @pytest.mark.parametrize("name", INSTALLS)
-def test_a_plan_for_every_kind_of_node_that_installs(tmp_path: Path, name: str) -> None:
-    root = lay_out(tmp_path, INSTALLS[name].node)
+def test_a_plan_for_every_kind_of_node_that_installs(trees: Trees, name: str) -> None:
+    root = trees(name)
     before = everything(root)
     result = dry_run(root)
     assert (result.exception, result.return_value) == (None, OK)
@@ -48,8 +48,8 @@ def test_a_plan_for_every_kind_of_node_that_installs(tmp_path: Path, name: str) 
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_every_reason_is_said_and_nothing_is_changed(tmp_path: Path, name: str) -> None:
-    root = lay_out(tmp_path, CELLS[name].node)
+def test_every_reason_is_said_and_nothing_is_changed(trees: Trees, name: str) -> None:
+    root = trees(name)
     before = everything(root)
     result = dry_run(root)
     assert isinstance(result.exception, Refused)

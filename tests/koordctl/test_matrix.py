@@ -7,7 +7,6 @@ real ones, in ``integration/guest``.
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from koord.model.qos import KubeQoS
 from koordctl.commands.doctor import doctor
 from koordctl.commands.install import install
 from koordctl.exits import FAILED, OK, Refused
+from tests.koordctl.conftest import Trees, everything
 from tests.nodes.build import kubepods, lay_out
 from tests.nodes.cells import CELLS, INSTALLS, REFUSED
 from tests.nodes.parameters import (
@@ -33,24 +33,14 @@ from tests.nodes.parameters import (
     V2,
 )
 
-SOURCES = Path(__file__).parents[2] / "systemd"
-UNITS = {f"/usr/lib/systemd/system/{file.name}": file.read_text() for file in SOURCES.iterdir()}
-
 
 def run(command: Command, root: Path, *arguments: str) -> Result:
     return CliRunner().invoke(command, ["--root", str(root), "--offline", *arguments], standalone_mode=False)
 
 
-def everything(root: Path) -> dict[str, tuple[int, ...]]:
-    """What any change below ``root`` would change."""
-    found = {str(path): path.lstat() for path in root.rglob("*")}
-    return {path: (stat.st_ino, stat.st_mode, stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}
-
-
 @pytest.mark.parametrize("name", CELLS)
-def test_doctor(tmp_path: Path, name: str) -> None:
-    asked = CELLS[name]
-    root = lay_out(tmp_path, asked.node)
+def test_doctor(trees: Trees, name: str) -> None:
+    asked, root = CELLS[name], trees(name)
     before = everything(root)
     report = json.loads(run(doctor, root, "-o", "json").stdout)
     assert everything(root) == before
@@ -64,10 +54,9 @@ def test_doctor(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CELLS)
-def test_install(tmp_path: Path, name: str) -> None:
+def test_install(trees: Trees, name: str) -> None:
     """The plan names this node's own socket and cgroups; a refusal says the same as doctor's."""
-    asked = CELLS[name]
-    root = lay_out(tmp_path, replace(asked.node, extra={**UNITS, **asked.node.extra}))
+    asked, root = CELLS[name], trees(name)
     before = everything(root)
     result = run(install, root, "--dry-run", "--package")
     assert everything(root) == before

@@ -24,6 +24,7 @@ GIB = float(2**30)
 START_S = 1_790_000_000.0
 DAY_S = 24 * 3600.0
 SETTINGS = Settings()
+RULES = Rules()
 MODELS = "models.json"
 
 
@@ -50,7 +51,7 @@ def snapshot(
     values |= {f"{scope}_memory_usage_bytes": {k: v * GIB for k, v in cores.items()} for scope, cores in used.items()}
     ns = int(at_s * 1e9)
     return NodeSnapshot(
-        tick=0, wall_ns=ns, monotonic_ns=ns, rules=Rules(), topology=None, pods=tuple(pods), values=values, ages_s={},  # type: ignore[arg-type]
+        tick=0, wall_ns=ns, monotonic_ns=ns, rules=RULES, topology=None, pods=tuple(pods), values=values, ages_s={},  # type: ignore[arg-type]
     )  # fmt: skip
 
 

@@ -6,6 +6,7 @@ Header blocks here use the static table only, so that any number of streams can 
 from __future__ import annotations
 
 import asyncio
+from functools import lru_cache
 from typing import cast
 
 from tests.runtimeproxy.relay.ledger import FRAME_HEADER_BYTES, PREFACE, FrameCutter
@@ -23,6 +24,7 @@ def frame(kind: int, flags: int = 0, stream: int = 0, payload: bytes = b"", *, l
     return size.to_bytes(3, "big") + bytes([kind, flags]) + stream.to_bytes(4, "big") + payload
 
 
+@lru_cache
 def request_block(path: str) -> bytes:
     """HPACK for a gRPC request, all literals without indexing."""
     return (
