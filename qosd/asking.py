@@ -12,8 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from koord.host.asked import Asked, Which
+from koord.host.asked import Asked, Given, Which
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.weights import Weights
 from koord.host.writer import Writer
 from qosd.hooks import asked as values
 from qosd.hooks.asked import Request
@@ -27,17 +28,23 @@ class Asking:
     def __init__(self, undo: UndoRecord, writer: Writer, lost: Callable[[], object]) -> None:
         self._undo, self._writer, self._lost = undo, writer, lost
 
-    def created(self, which: Which, asked: Request, given: Request) -> None:
-        """The runtime is about to make this container by ``given``."""
-        found = values.of_creation(asked, given, self._writer.version, self._writer.weights)
-        self._note(Asked(which, found))
+    @property
+    def spelling(self) -> tuple[int, Weights]:
+        """What ``replaced`` depends on besides its arguments."""
+        return self._writer.version, self._writer.weights
+
+    def replaced(self, asked: Request, given: Request) -> dict[str, Given]:
+        """By row, what a container that is made by ``given`` would hold by ``asked``."""
+        return values.of_creation(asked, given, *self.spelling)
+
+    def created(self, which: Which, replaced: dict[str, Given]) -> None:
+        """The runtime is about to make this container, with something else in the place of these values."""
+        self._note(Asked(which, replaced))
 
     def updated(self, which: Which, asked: Request, given: Request) -> None:
         """The runtime is about to update it to ``given``; ``asked`` is laid over what the container has."""
         known = self._undo.asked_for(which)
-        found = values.of_update(
-            {} if known is None else known.values, asked, given, self._writer.version, self._writer.weights
-        )
+        found = values.of_update({} if known is None else known.values, asked, given, *self.spelling)
         self._note(Asked(which, found, "" if known is None else known.group))
 
     def _note(self, asked: Asked) -> None:

@@ -62,10 +62,10 @@ _FIXED = literal(b"content-type", b"application/grpc") + literal(b"te", b"traile
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """``metadata``: initial metadata and trailers together, lower-case names."""
+    """``metadata``: initial metadata and trailers together, as they came; names are in lower case."""
 
     message: bytes
-    metadata: Mapping[str, str]
+    metadata: Mapping[bytes, bytes]
 
 
 class UnaryClient:
@@ -169,15 +169,14 @@ class _Unary(Pending):
         self.ended = True
         if self.result.done():
             return
-        text = texts_of(self.fields)
-        refusal = refusal_in(text)
+        refusal = refusal_in(self.fields)
         message = grpc_message(self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks))
         if refusal is not None:
             self.fail(*refusal)
         elif message is None:
             self.fail(INTERNAL, "the answer is not one uncompressed message")
         else:
-            self.result.set_result(Answer(message, text))
+            self.result.set_result(Answer(message, self.fields))
             self.result.settled()
 
     def fail(self, code: int, message: str) -> None:
@@ -352,15 +351,11 @@ def head(path: str, metadata: tuple[tuple[str, str], ...]) -> bytes:
     return _PSEUDO + literal(b":path", path.encode()) + _FIXED + fields
 
 
-def texts_of(fields: Mapping[bytes, bytes]) -> dict[str, str]:
-    return {name.decode("latin-1"): value.decode("latin-1") for name, value in fields.items()}
-
-
-def refusal_in(metadata: Mapping[str, str]) -> tuple[int, str] | None:
+def refusal_in(metadata: Mapping[bytes, bytes]) -> tuple[int, str] | None:
     """Status and message of a call that ended with ``metadata``; None = OK."""
-    status = metadata.get("grpc-status", "")
-    if status == "0":
+    status = metadata.get(b"grpc-status", b"")
+    if status == b"0":
         return None
     code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
-    text = metadata.get("grpc-message")
-    return code, f"HTTP {metadata.get(':status')}" if text is None else plain_text(text.encode("latin-1"))
+    text = metadata.get(b"grpc-message")
+    return code, f"HTTP {metadata.get(b':status', b'').decode('latin-1')}" if text is None else plain_text(text)

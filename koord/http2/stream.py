@@ -11,7 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
-from koord.http2.client import Pending, UnaryClient, head, refusal_in, texts_of
+from koord.http2.client import Pending, UnaryClient, head, refusal_in
 from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, PREFIX_BYTES, RESOURCE_EXHAUSTED, UnaryError
 
 MAX_UNREAD = 4096  # messages
@@ -77,7 +77,7 @@ class _Stream(Pending):
 
     def settle(self) -> None:
         self.ended = True
-        refusal = refusal_in(texts_of(self.fields))
+        refusal = refusal_in(self.fields)
         if refusal is not None:
             self.fail(*refusal)
         elif self._rest:

@@ -11,10 +11,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from koord.model.qos import KubeQoS
 
 MAX_PATH = 4096
+_KEPT_PATHS = 256
 _TIERS = {None: KubeQoS.GUARANTEED, "burstable": KubeQoS.BURSTABLE, "besteffort": KubeQoS.BEST_EFFORT}
 _UID = r"[0-9A-Za-z][0-9A-Za-z_-]{0,127}"
 _UID_SYSTEMD = r"[0-9A-Za-z][0-9A-Za-z_]{0,127}"
@@ -52,6 +54,7 @@ def parse(path: str) -> PodCgroup | None:
     return None
 
 
+@lru_cache(_KEPT_PATHS)
 def kube_qos(path: str) -> KubeQoS | None:
     """The Kubernetes QoS class of the pod at ``path``; None when it is no pod of kubelet's."""
     pod = parse(path)

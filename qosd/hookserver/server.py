@@ -18,7 +18,9 @@ from pathlib import Path
 from typing import Any
 
 from google.protobuf.message import Message
+from msgspec.structs import replace
 
+from koord.host.asked import Given
 from koord.http2.server import Method, Reply, UnaryServer
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import serving
@@ -29,6 +31,8 @@ from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
 from qosd.hooks.rules import Rules
 from qosd.hookserver import translate
+from qosd.hookserver.remembered import NOTHING, Decision, Remembered
+from qosd.hookserver.translate import Traits
 from qosd.metrics import Metrics
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
@@ -36,6 +40,7 @@ SOCKET_MODE = 0o660
 PROXY_METADATA = b"koord-runtime-proxy"  # request metadata of our proxy; the value is its version
 PRESENCE = (("koord-presence", "1"),)  # initial metadata of a sparse answer
 _KOORD, _ECHO = "koord", "other"
+MAX_REMEMBERED_CHARS = 4096  # of what a pod says
 
 SANDBOX_STAGES = {
     "PreRunPodSandboxHook": Stage.RUN_SANDBOX,
@@ -63,19 +68,22 @@ class _Form:
     """How one of the two request kinds is read and answered."""
 
     parse: Callable[[bytes], Any]
-    read: Callable[[Any, Stage], Request]
+    traits: Callable[[Any], Traits]
+    read: Callable[[Any, Stage, Traits], Request]
     sparse: Callable[[Edits], Message]
     echo: Callable[[Any, Edits], Message]
 
 
 _SANDBOX = _Form(
     hooks.PodSandboxHookRequest.FromString,
+    translate.sandbox_traits,
     translate.sandbox_request,
     translate.sparse_sandbox,
     translate.echo_sandbox,
 )
 _CONTAINER = _Form(
     hooks.ContainerResourceHookRequest.FromString,
+    translate.container_traits,
     translate.container_request,
     translate.sparse_container,
     translate.echo_container,
@@ -103,7 +111,7 @@ class HookServer:
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
         asking: Asking | None = None,
     ) -> None:
-        self._asking = asking
+        self._asking, self._remembered = asking, Remembered()
         self._rules, self._metrics, self._clock, self._later = rules, metrics, clock, later
         self._acts, self._seen, self._room_for = acts, seen, room_for
         self.server = UnaryServer(self.methods())
@@ -131,42 +139,69 @@ class HookServer:
 
         def answer(request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
             ours = PROXY_METADATA in fields
-            edits = Edits() if stage is None else self._decide(form, request, stage, _KOORD if ours else _ECHO)
-            message = form.sparse(edits) if ours else form.echo(request, edits)
-            seconds.observe(self._clock() - started)
-            return Reply(message.SerializeToString(), PRESENCE if ours else ())
+            decision = NOTHING if stage is None else self._decide(form, request, stage, _KOORD if ours else _ECHO)
+            message = decision.sparse if ours else form.echo(request, decision.edits).SerializeToString()
+            self._later(seconds.observe, self._clock() - started)
+            return Reply(message, PRESENCE if ours else ())
 
         return handle
 
-    def _decide(self, form: _Form, request: Any, stage: Stage, caller: str) -> Edits:
+    def _decide(self, form: _Form, request: Any, stage: Stage, caller: str) -> Decision:
         try:
-            pod = PodContext.read(form.read(request, stage))
-            acts = self._acts()
-            edits = engine.decide_call(pod, self._rules()) if acts else Edits(problems=pod.problems)
-            if stage is Stage.UPDATE:
-                edits = edits.without_annotating
+            traits, acts = form.traits(request), self._acts()
+            decision = self._decision(form, request, stage, traits, acts)
             if acts and self._asking is not None:
-                self._note(self._asking, request, stage, edits)
+                self._note(self._asking, request, stage, decision)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             _log.exception(
                 "%s of %s/%s: answered without edits", stage.value, request.pod_meta.namespace, request.pod_meta.name
             )
             self._metrics.hook_calls.labels(stage.value, caller, "error").inc()
-            return Edits()
-        self._later(self._account, pod, edits, caller, acts)
-        return edits
+            return NOTHING
+        self._later(self._account, form.read, request, stage, traits, decision, caller, acts)
+        return decision
+
+    def _decision(self, form: _Form, request: Any, stage: Stage, traits: Traits, acts: bool) -> Decision:
+        """The decision of a call with these traits, from memory or made now."""
+        rules, asking = self._rules(), self._asking
+        key = (stage, traits, acts, None if asking is None else asking.spelling)
+        found = self._remembered.get(key, rules)
+        if found is None:
+            pod = PodContext.read(form.read(request, stage, traits))
+            edits = engine.decide_call(pod, rules) if acts else Edits(problems=pod.problems)
+            if stage is Stage.UPDATE:
+                edits = edits.without_annotating
+            replaced: dict[str, Given] = {}
+            if asking is not None and stage is Stage.CREATE:
+                asked = translate.requested(request.container_resources)
+                replaced = asking.replaced(asked, asked.edited(edits))
+            found = Decision(pod, edits, form.sparse(edits).SerializeToString(), replaced)
+            if traits.size_chars <= MAX_REMEMBERED_CHARS:
+                self._remembered.put(key, found)
+        return found
 
     @staticmethod
-    def _note(asking: Asking, request: Any, stage: Stage, edits: Edits) -> None:
-        note = {Stage.CREATE: asking.created, Stage.UPDATE: asking.updated}.get(stage)
-        if note is not None:
+    def _note(asking: Asking, request: Any, stage: Stage, decision: Decision) -> None:
+        if stage is Stage.CREATE:
+            asking.created(translate.which(request), decision.replaced)
+        elif stage is Stage.UPDATE:
             asked = translate.requested(request.container_resources)
-            note(translate.which(request), asked, asked.edited(edits))
+            asking.updated(translate.which(request), asked, asked.edited(decision.edits))
 
-    def _account(self, pod: PodContext, edits: Edits, caller: str, acts: bool) -> None:
-        if pod.stage is Stage.RUN_SANDBOX:
+    def _account(
+        self,
+        read: Callable[[Any, Stage, Traits], Request],
+        request: Any,
+        stage: Stage,
+        traits: Traits,
+        decision: Decision,
+        caller: str,
+        acts: bool,
+    ) -> None:
+        pod = replace(decision.pod, request=read(request, stage, traits))
+        if stage is Stage.RUN_SANDBOX:
             self._seen(pod)
-        account(self._metrics, pod, edits, caller, acts=acts)
+        account(self._metrics, pod, decision.edits, caller, acts=acts)
 
 
 def listening(path: Path, hooks: HookServer) -> AbstractAsyncContextManager[None]:

@@ -103,7 +103,8 @@ class Hooks:
         if self._asking is not None:
             asked = translate.Held.of(container)
             given = nri.LinuxResources() if adjust is None else adjust.linux.resources
-            self._asking.created(translate.which(pod, container), asked.request, asked.changed(given))
+            replaced = self._asking.replaced(asked.request, asked.changed(given))
+            self._asking.created(translate.which(pod, container), replaced)
         return adjust
 
     def updated(

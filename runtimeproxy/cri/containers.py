@@ -19,7 +19,7 @@ from runtimeproxy.cri.repeats import pod_as_sent, repeats
 from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
-from runtimeproxy.cri.transcribe import container_name, container_of, pod_name, text, with_handler_of, with_id
+from runtimeproxy.cri.transcribe import Pod, container_name, container_of, text, with_handler_of, with_id
 from runtimeproxy.cri.world import Commit, World, log
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.chain import Agreed, Question
@@ -52,7 +52,7 @@ class Containers:
         own, hidden = container_of(b"".join(configs))
         question = own + pod.in_container
         agreed: Agreed | Refuse = Agreed()
-        if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod.request):
+        if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = pod.given_parent or pod.cgroup_parent
             guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
             agreed = await self._ask(Stage.PRE_CREATE, question, guard, call)
@@ -60,9 +60,9 @@ class Containers:
             return agreed, None
         edited = patch.apply(message, SANDBOX_OF_CREATE, again)
         edited = patch.apply(edited, TABLES[CREATE], agreed.edits)
-        self._world.report(CREATE, partial(pod_name, pod.request), Agreed(before=sent), again)
+        self._world.report(CREATE, pod.name, Agreed(before=sent), again)
         self._world.report(CREATE, partial(container_name, question), agreed, agreed.edits)
-        return Forward(edited), partial(self._created, pod_id, own, agreed.edits, pod.request)
+        return Forward(edited), partial(self._created, pod_id, own, agreed.edits, pod)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
         """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
@@ -79,14 +79,14 @@ class Containers:
         ids, configs, sandboxes = payloads(message, 1, 2, 3)
         pod_id = text(ids)
         pod = pod_as_sent(sandboxes, self._world.store.pod(pod_id), {})
-        return partial(self._created, pod_id, container_of(b"".join(configs))[0], {}, pod.request)
+        return partial(self._created, pod_id, container_of(b"".join(configs))[0], {}, pod)
 
-    def _created(self, pod_id: str, container: bytes, edits: Edits, pod: bytes, answer: bytes | None) -> None:
+    def _created(self, pod_id: str, container: bytes, edits: Edits, pod: Pod, answer: bytes | None) -> None:
         container_id = text(payloads(answer or b"", 1)[0])
         store = self._world.store
         sandbox = store.pod(pod_id)
         if sandbox is not None:  # kubelet sends the pod's current annotations with each container
-            self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod, sandbox.request))
+            self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod.request, sandbox.request))
         if container_id:
             of_pod = Slot(CGROUP_PARENT)
             made = patch.apply(

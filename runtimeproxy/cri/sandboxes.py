@@ -17,7 +17,7 @@ from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
 from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.store import PodEntry
-from runtimeproxy.cri.transcribe import identity, pod_name, pod_to_run, text
+from runtimeproxy.cri.transcribe import Pod, identity, pod_name, pod_to_run, text
 from runtimeproxy.cri.world import Commit, World
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.chain import Agreed, Question
@@ -50,10 +50,12 @@ class Sandboxes:
                 self._world.store.put_pod(pod_id, found)
         return found
 
-    def is_exempt(self, pod: bytes) -> bool:
-        """Is the pod of this PodSandboxHookRequest left alone?"""
+    def is_exempt(self, pod: Pod | bytes) -> bool:
+        """Is the pod, or that of this PodSandboxHookRequest, left alone?"""
         self.learn_own_pods()
-        return self._world.may_exempt(pod) and self._world.is_exempt(traits(pod))
+        if isinstance(pod, bytes):
+            return self._world.may_exempt(pod.__contains__) and self._world.is_exempt(traits(pod))
+        return self._world.may_exempt(pod.mentions) and self._world.is_exempt(traits(pod.request))
 
     def learn_own_pods(self) -> None:
         """See which pods the hook servers live in, as far as they are connected."""
@@ -62,25 +64,25 @@ class Sandboxes:
     async def run(self, call: Call, message: bytes, service: str) -> Decision:
         """RunPodSandbox."""
         pod = pod_to_run(message)
-        if self.is_exempt(pod.request):
-            return Forward(message), partial(self._created, pod.request, {})
+        if self.is_exempt(pod):
+            return Forward(message), partial(self._created, pod, {})
         guard = self._guard(RUN_POD, pod.cgroup_parent)
         agreed = await self._ask(Stage.PRE_RUN_POD, pod.request, guard, call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edited = patch.apply(message, TABLES[RUN_POD], agreed.edits)
-        self._world.report(RUN_POD, partial(pod_name, pod.request), agreed, agreed.edits)
-        return Forward(edited), partial(self._created, pod.request, agreed.edits)
+        self._world.report(RUN_POD, pod.name, agreed, agreed.edits)
+        return Forward(edited), partial(self._created, pod, agreed.edits)
 
     def ran(self, message: bytes) -> Commit:
         """A RunPodSandbox that nobody wanted to edit."""
-        return partial(self._created, pod_to_run(message).request, {})
+        return partial(self._created, pod_to_run(message), {})
 
-    def _created(self, pod: bytes, edits: Edits, answer: bytes | None) -> None:
+    def _created(self, pod: Pod, edits: Edits, answer: bytes | None) -> None:
         pod_id = text(payloads(answer or b"", 1)[0])
         if pod_id:
-            made = patch.apply(pod, POD.request, edits)
-            self._world.store.put_pod(pod_id, PodEntry(*identity(pod), made, edits))
+            made = patch.apply(pod.request, POD.request, edits)
+            self._world.store.put_pod(pod_id, PodEntry(*identity(pod.request), made, edits))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdatePodSandboxResources."""

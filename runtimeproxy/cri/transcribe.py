@@ -22,15 +22,19 @@ _CONTAINER_ID = 3
 
 
 class Pod:
-    """A pod as hook servers are told of it. ``request``: its PodSandboxHookRequest; ``given_parent``: the cgroup
-    parent that kubelet gave it; ``parts``: payloads by field number of the request."""
+    """A pod as hook servers are told of it. ``given_parent``: the cgroup parent that kubelet gave it; ``parts``:
+    payloads by field number of its PodSandboxHookRequest."""
 
-    __slots__ = ("_parts", "given_parent", "request")
+    __slots__ = ("_parts", "_request", "given_parent")
 
-    def __init__(self, parts: dict[int, list[bytes]]) -> None:
+    def __init__(self, parts: dict[int, list[bytes]], given_parent: str = "") -> None:
         self._parts = parts
-        self.request = fields(parts)
-        self.given_parent = self.cgroup_parent
+        self._request: bytes | None = None
+        self.given_parent = given_parent or self.cgroup_parent
+
+    def mentions(self, text: bytes) -> bool:
+        """Is this in a label or an annotation?"""
+        return any(text in each for number in (_LABELS, _ANNOTATIONS) for each in self._parts[number])
 
     @classmethod
     def of_config(cls, config: bytes, handler: list[bytes]) -> Pod:
@@ -50,10 +54,17 @@ class Pod:
         )
 
     @classmethod
-    def of_request(cls, request: bytes) -> Pod:
+    def of_request(cls, request: bytes, given_parent: str = "") -> Pod:
         """Of a PodSandboxHookRequest."""
         numbers = range(_META, _RESOURCES + 1)
-        return cls(dict(zip(numbers, payloads(request, *numbers), strict=True)))
+        return cls(dict(zip(numbers, payloads(request, *numbers), strict=True)), given_parent)
+
+    @property
+    def request(self) -> bytes:
+        """Its PodSandboxHookRequest."""
+        if self._request is None:
+            self._request = fields(self._parts)
+        return self._request
 
     @property
     def cgroup_parent(self) -> str:
@@ -68,9 +79,11 @@ class Pod:
         """The same pod after ``edits`` of ours."""
         if not edits:
             return self
-        edited = Pod.of_request(patch.apply(self.request, POD.request, edits))
-        edited.given_parent = self.given_parent
-        return edited
+        return Pod.of_request(patch.apply(self.request, POD.request, edits), self.given_parent)
+
+    def name(self) -> str:
+        """How logs name it."""
+        return pod_name(self.request)
 
 
 def pod_to_run(message: bytes) -> Pod:

@@ -73,10 +73,11 @@ class World:
         deadline = self.deadline(call)
         return limit_s if deadline is None else min(limit_s, deadline - self.clock())
 
-    def may_exempt(self, pod: bytes) -> bool:
-        """Could `is_exempt` say yes of the pod of this PodSandboxHookRequest? Seldom, so it need not be decoded."""
+    def may_exempt(self, mentions: Callable[[bytes], bool]) -> bool:
+        """Could `is_exempt` say yes of a pod whose labels or annotations ``mention`` a text? Seldom, so it need not be
+        decoded."""
         options = self.options
-        marked = bool(options.skip_key) and options.skip_key.encode() in pod
+        marked = bool(options.skip_key) and mentions(options.skip_key.encode())
         return marked or bool(options.skip_namespaces) or self.exemptions.knows_own_pods
 
     def is_exempt(self, pod: PodTraits) -> bool:

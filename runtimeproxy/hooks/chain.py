@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import lru_cache, partial
 
 from koord.http2.grpc import UNAVAILABLE
 from runtimeproxy.hooks import patch
@@ -26,6 +26,8 @@ from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
 
 log = logging.getLogger("runtimeproxy.hooks.chain")
+
+_SHORT_BYTES = 512
 
 Said = tuple[Edits, Edits]
 """What an answer sets, and the keys that it asks to delete."""
@@ -66,9 +68,8 @@ class Chain:
         """
         agreed = Agreed()
         request = question.request
-        for server in self._servers:
-            if not server.wants(question.stage):
-                continue
+        asked = [server for server in self._servers if server.wants(question.stage)]
+        for server in asked:
             left_s = server.timeout_s if deadline is None else min(server.timeout_s, deadline - self._clock())
             try:
                 said = await server.ask(question.stage, request, left_s, partial(_parse, question.shape))
@@ -77,8 +78,11 @@ class Chain:
                     return Refuse(UNAVAILABLE, f"hook server {server.spec.file}: {failed}")
                 continue
             if said is not None and any(said.answer):
-                request = self._fold(server.spec.file, question, agreed, request, said)
-        agreed.edits = changes(agreed.edits, agreed.before)
+                kept = self._fold(server.spec.file, question, agreed, request, said)
+                if server is not asked[-1]:
+                    request = patch.apply(request, question.shape.request, kept)
+        if len(asked) > 1:
+            agreed.edits = changes(agreed.edits, agreed.before)
         return agreed
 
     def _ends(self, server: HookServer, question: Question, failed: HookFailed) -> bool:
@@ -96,8 +100,8 @@ class Chain:
         )
         return refused
 
-    def _fold(self, file: str, question: Question, agreed: Agreed, request: bytes, said: Opinion[Said]) -> bytes:
-        """Take one server's edits over into what was agreed; the request as the next server will be shown it."""
+    def _fold(self, file: str, question: Question, agreed: Agreed, request: bytes, said: Opinion[Said]) -> Edits:
+        """Take one server's edits of ``request`` over into what was agreed; those that count."""
         set_, removed = said.answer
         named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
         shown = read(request, question.shape.asked, named)
@@ -116,7 +120,7 @@ class Chain:
             if slot in shown and slot not in agreed.edits:
                 agreed.before[slot] = shown[slot]
             agreed.edits[slot], agreed.who[slot] = new, file
-        return patch.apply(request, question.shape.request, kept)
+        return kept
 
     def _passes(self, file: str, question: Question, slot: Slot, new: Value) -> bool:
         reason = question.guard.refusal(slot, new)
@@ -128,4 +132,12 @@ class Chain:
 
 
 def _parse(shape: Shape, answer: bytes) -> Said:
+    return _parse_short(shape, answer) if len(answer) <= _SHORT_BYTES else _read(shape, answer)
+
+
+def _read(shape: Shape, answer: bytes) -> Said:
     return (read(answer, shape.said), removals(answer, shape)) if answer else ({}, {})
+
+
+_parse_short = lru_cache(64)(_read)
+"""A server says the same of many pods."""

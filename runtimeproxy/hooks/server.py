@@ -23,7 +23,7 @@ from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.wire.protowire import MalformedMessage
 
 POST_QUEUE = 256
-PRESENCE = "koord-presence"
+PRESENCE = b"koord-presence"
 MAX_REASON = 1000  # characters of a server's own words, which end up in kubelet's events and in the log
 GREETING = "/grpc.health.v1.Health/Check"
 log = logging.getLogger("runtimeproxy.hooks.server")
@@ -32,12 +32,12 @@ T = TypeVar("T")
 
 
 class Reply(Protocol):
-    """``metadata``: initial metadata and trailers, names in lower case."""
+    """``metadata``: initial metadata and trailers as they came, names in lower case."""
 
     @property
     def message(self) -> bytes: ...
     @property
-    def metadata(self) -> Mapping[str, str]: ...
+    def metadata(self) -> Mapping[bytes, bytes]: ...
 
 
 class UnaryCaller(Protocol):
@@ -128,7 +128,7 @@ class HookServer:
         opinion, failed = None, None
         try:
             reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
-            opinion = Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == "1")
+            opinion = Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == b"1")
             self._breaker.succeeded()
         except (MalformedMessage, UnaryError) as error:
             failed = _failure(error)

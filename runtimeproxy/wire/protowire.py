@@ -184,7 +184,16 @@ def bytes_field(number: int, content: bytes) -> bytes:
 
 def fields(content: Mapping[int, Sequence[bytes]]) -> bytes:
     """String, bytes or message fields: the payloads of each number, in that order."""
-    return b"".join([bytes_field(number, each) for number, payloads in content.items() for each in payloads])
+    out: list[bytes] = []
+    for number, payloads in content.items():
+        for each in payloads:
+            size = len(each)
+            if number < 16 and size < 0x80:  # as bytes_field, without a call for each label
+                out.append(bytes((number << 3 | LENGTH, size)))
+                out.append(each)
+            else:
+                out.append(bytes_field(number, each))
+    return b"".join(out)
 
 
 def nested(path: Path, content: bytes) -> bytes:

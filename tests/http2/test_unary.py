@@ -119,7 +119,7 @@ async def test_a_library_answers_our_client(tmp_path: Path, size: int) -> None:
         message = bytes(range(256)) * (size // 256) + b"z" * (size % 256)
         answer = await client.call("/a.B/C", message, 20)
         assert answer.message == message[::-1]
-        assert (answer.metadata["x-first"], answer.metadata["x-last"]) == ("1", "2")
+        assert (answer.metadata[b"x-first"], answer.metadata[b"x-last"]) == (b"1", b"2")
         client.close()
 
 

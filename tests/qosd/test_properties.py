@@ -15,6 +15,8 @@ from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import KUBELET_PREFIX
 from qosd.hooks.rules import Rules
 from qosd.hookserver import translate
+from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
+from qosd.metrics import Metrics
 from tests.qosd import merges
 from tests.qosd.pods import EXTENDED, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
 
@@ -108,12 +110,49 @@ RULES = st.sampled_from(
 )
 
 
+METRICS = Metrics()
+OURS, THEIRS = {PROXY_METADATA: b"1"}, {b":path": b"/"}
+
+
+def context(request: hooks.ContainerResourceHookRequest, stage: Stage) -> PodContext:
+    return PodContext.read(translate.container_request(request, stage, translate.container_traits(request)))
+
+
+def answers(server: HookServer, requests: list[hooks.ContainerResourceHookRequest]) -> list[object]:
+    """To a creation and an update of each, as both kinds of proxy ask."""
+    methods, stages = server.methods(), ("PreCreateContainerHook", "PreUpdateContainerResourcesHook")
+    return [
+        methods[f"/{SERVICE}/{stage}"](request.SerializeToString(deterministic=True), caller)
+        for request in requests
+        for stage in stages
+        for caller in (OURS, THEIRS)
+    ]
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(REQUESTS, min_size=1, max_size=4), RULES, RULES)
+def test_what_was_decided_before_changes_no_answer(
+    requests: list[hooks.ContainerResourceHookRequest], by: Rules, before: Rules
+) -> None:
+    twins = [hooks.ContainerResourceHookRequest.FromString(each.SerializeToString()) for each in requests]
+    for number, twin in enumerate(twins):
+        twin.pod_meta.uid = twin.pod_meta.name = f"p{number}"
+        twin.pod_annotations["example.com/seen"] = str(number)
+    in_force = [before]
+    used = HookServer(lambda: in_force[0], METRICS)
+    answers(used, twins)
+    in_force[0] = by
+    answers(used, twins)
+    fresh = [answer for each in requests for answer in answers(HookServer(lambda: by, METRICS), [each])]
+    assert answers(used, requests) == fresh
+
+
 @settings(max_examples=200, deadline=None)
 @given(REQUESTS, RULES, st.sampled_from([Stage.CREATE, Stage.UPDATE]))
 def test_both_proxies_reach_the_same_cgroup_values(
     request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
 ) -> None:
-    edits = engine.decide(PodContext.read(translate.container_request(request, stage)), by)
+    edits = engine.decide(context(request, stage), by)
     base = request.container_resources
     through_go = merges.go(base, translate.echo_container(request, edits).container_resources)
     through_ours = merges.presence(base, translate.sparse_container(edits).container_resources)
@@ -129,7 +168,7 @@ def test_both_proxies_reach_the_same_cgroup_values(
 def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
     request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
 ) -> None:
-    edits = engine.decide(PodContext.read(translate.container_request(request, stage)), by)
+    edits = engine.decide(context(request, stage), by)
     assert not [edit for edit in edits.items if edit.key.startswith(KUBELET_PREFIX)]
     echo = translate.echo_container(request, edits)
     assert echo.container_annotations["io.kubernetes.container.hash"] == "abc"
@@ -144,7 +183,7 @@ def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
 def test_what_was_computed_can_be_computed_again(
     request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
 ) -> None:
-    edits = engine.decide(PodContext.read(translate.container_request(request, stage)), by)
+    edits = engine.decide(context(request, stage), by)
     computed = [edit for edit in edits.items if edit.computed]
     assert [str(formulas.recompute(edit.computed)) for edit in computed] == [str(edit.value) for edit in computed]
 
@@ -157,5 +196,6 @@ def test_what_was_computed_can_be_computed_again(
 )
 def test_no_text_stops_a_pod(labels: dict[str, str], annotations: dict[str, str], by: Rules) -> None:
     request = hooks.PodSandboxHookRequest(annotations=annotations, labels=labels, cgroup_parent="/kubepods/pod1")
-    edits = engine.decide(PodContext.read(translate.sandbox_request(request, Stage.RUN_SANDBOX)), by)
+    traits = translate.sandbox_traits(request)
+    edits = engine.decide(PodContext.read(translate.sandbox_request(request, Stage.RUN_SANDBOX, traits)), by)
     assert translate.echo_sandbox(request, edits).labels == request.labels

@@ -34,7 +34,7 @@ class Runtime:
     failure: UnaryError | None = None
     asked: list[str] = field(default_factory=list)
 
-    async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         method = path.rpartition("/")[2]
         self.asked.append(method)
         if self.failure is not None:

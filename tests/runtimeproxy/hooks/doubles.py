@@ -14,8 +14,8 @@ from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import STAGES
 
-PRESENCE = {"koord-presence": "1"}
-Handler = Callable[[str, bytes], Awaitable[tuple[bytes, Mapping[str, str]]]]
+PRESENCE = {b"koord-presence": b"1"}
+Handler = Callable[[str, bytes], Awaitable[tuple[bytes, Mapping[bytes, bytes]]]]
 ContainerRule = Callable[[hooks.ContainerResourceHookRequest, hooks.ContainerResourceHookResponse], None]
 PodRule = Callable[[hooks.PodSandboxHookRequest, hooks.PodSandboxHookResponse], None]
 
@@ -23,7 +23,7 @@ PodRule = Callable[[hooks.PodSandboxHookRequest, hooks.PodSandboxHookResponse], 
 @dataclass(frozen=True)
 class Reply:
     message: bytes
-    metadata: Mapping[str, str]
+    metadata: Mapping[bytes, bytes]
 
 
 class Caller:
@@ -111,7 +111,7 @@ def koordlet(
 ) -> Handler:
     """Answers as koordlet does: an echo of everything, in plain proto3, in which plugins overwrite fields."""
 
-    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         if "PodSandbox" in path:
             asked = hooks.PodSandboxHookRequest.FromString(message)
             said = hooks.PodSandboxHookResponse(
@@ -138,29 +138,30 @@ def koordlet(
 
 
 def saying(
-    answer: hooks.ContainerResourceHookResponse | hooks.PodSandboxHookResponse, metadata: Mapping[str, str] = PRESENCE
+    answer: hooks.ContainerResourceHookResponse | hooks.PodSandboxHookResponse,
+    metadata: Mapping[bytes, bytes] = PRESENCE,
 ) -> Handler:
     """Always the same answer, by default with presence declared."""
 
-    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         return answer.SerializeToString(), metadata
 
     return handle
 
 
 def failing(code: int = 14, message: str = "not there") -> Handler:
-    async def handle(path: str, _: bytes) -> tuple[bytes, Mapping[str, str]]:
+    async def handle(path: str, _: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
         raise UnaryError(code, message)
 
     return handle
 
 
-async def hanging(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+async def hanging(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
     await asyncio.Event().wait()
     return b"", {}
 
 
-async def garbage(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+async def garbage(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
     return b"\xff\xff\xff", {}
 
 
