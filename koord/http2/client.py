@@ -11,7 +11,7 @@ import math
 import socket
 import struct
 from collections import deque
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -83,20 +83,30 @@ class UnaryClient:
         return self._link.peer_pid if self._link is not None and self._link.usable else None
 
     def call(
-        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+        self,
+        path: str,
+        message: bytes,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+        sent: Callable[[], None] | None = None,
     ) -> Coroutine[Any, Any, Answer]:
-        """One unary call. Raises UnaryError."""
+        """One unary call; ``sent`` is called once the message is on its way, and must not raise. Raises UnaryError."""
         link = self._link
         if link is not None and link.usable:
-            return link.call(path, message, timeout_s, metadata)
-        return self._call_once_connected(path, message, timeout_s, metadata)
+            return link.call(path, message, timeout_s, metadata, sent)
+        return self._call_once_connected(path, message, timeout_s, metadata, sent)
 
     async def _call_once_connected(
-        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]
+        self,
+        path: str,
+        message: bytes,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]],
+        sent: Callable[[], None] | None,
     ) -> Answer:
         deadline = self._loop.time() + timeout_s
         link = await self.link_within(timeout_s)
-        return await link.call(path, message, deadline - self._loop.time(), metadata)
+        return await link.call(path, message, deadline - self._loop.time(), metadata, sent)
 
     def close(self) -> None:
         if self._link is not None:
@@ -211,17 +221,28 @@ class ClientLink(Link[Pending]):
     def opening(self) -> bytes:
         return PREFACE + super().opening()
 
-    async def call(self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]]) -> Answer:
+    async def call(
+        self,
+        path: str,
+        message: bytes,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]],
+        sent: Callable[[], None] | None = None,
+    ) -> Answer:
         deadline = self._loop.time() + timeout_s
         for pause_s in _AGAIN_S:
             if len(self.streams) >= self._max_streams:
                 await self._turn(deadline)
                 timeout_s = max(deadline - self._loop.time(), 0.0)
             pending = _Unary(self.initial_window_bytes, deadline, PromptFuture(loop=self._loop))
-            timeout = literal(b"grpc-timeout", b"%dm" % (timeout_s * 1000 + _GRACE_MS))
-            stream = self.open(pending, head(path, tuple(metadata)) + timeout, message)
+            stream = self.open(
+                pending, head(path, tuple(metadata)) + _timeout(int(timeout_s * 1000) + _GRACE_MS), message
+            )
             if deadline < self._alarm_at:
                 self._set_alarm(deadline)
+            if sent is not None:
+                sent()
+                sent = None
             try:
                 return await pending.result
             except UnaryError:
@@ -280,7 +301,7 @@ class ClientLink(Link[Pending]):
             self.usable = False
         pending.body = grpc_body(message)
         self.streams[stream] = pending
-        self.pump(frame(HEADERS, END_HEADERS, stream, block))
+        self.begin(stream, pending, frame(HEADERS, END_HEADERS, stream, block))
         return stream
 
     def release(self, stream: int, pending: Pending) -> None:
@@ -342,6 +363,12 @@ class ClientLink(Link[Pending]):
 def _fail(turn: asyncio.Future[None], code: int, message: str) -> None:
     if not turn.done():
         turn.set_exception(UnaryError(code, message))
+
+
+@lru_cache(maxsize=64)
+def _timeout(timeout_ms: int) -> bytes:
+    """The field that says so; most calls are given the same time."""
+    return literal(b"grpc-timeout", b"%dm" % timeout_ms)
 
 
 @lru_cache(maxsize=64)

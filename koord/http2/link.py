@@ -169,6 +169,19 @@ class Link(asyncio.Protocol, Generic[Stream]):
             self.write(window_update(0, self._uncredited_bytes))
             self._uncredited_bytes = 0
 
+    def begin(self, stream_id: int, stream: Stream, first: bytes) -> None:
+        """Send ``first`` and then the stream's body, in one write; what the peer's windows do not allow now, later."""
+        size = len(stream.body)
+        if not 0 < size <= min(stream.window_bytes, self._window_bytes, self._max_frame_bytes):
+            self.pump(first)
+            return
+        stream.window_bytes -= size
+        self._window_bytes -= size
+        flags = 0 if stream.trailers else END_STREAM
+        self.write(b"".join((first, frame_header(size, DATA, flags, stream_id), stream.body, stream.trailers)))
+        stream.body = b""
+        self.sent(stream_id)
+
     def pump(self, first: bytes = b"") -> None:
         """Send ``first`` and then what the peer's windows allow, in one write."""
         out = [first] if first else []

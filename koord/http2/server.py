@@ -222,7 +222,7 @@ class _ServerLink(Link[_Call]):
     def _reply(self, stream: int, call: _Call, reply: Reply) -> None:
         call.body = grpc_body(reply.message)
         call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
-        self.pump(frame(HEADERS, END_HEADERS, stream, _head(reply.metadata)))
+        self.begin(stream, call, frame(HEADERS, END_HEADERS, stream, _head(reply.metadata)))
 
     def _failed(self, stream: int, call: _Call, error: BaseException) -> None:
         if isinstance(error, Refusal):

@@ -22,7 +22,7 @@ from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.cri.transcribe import Pod, container_name, container_of, text, with_handler_of, with_id
 from runtimeproxy.cri.world import Commit, World, log
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.chain import Agreed, Question
+from runtimeproxy.hooks.chain import Agreed, Meanwhile, Question
 from runtimeproxy.hooks.edits import CGROUP_PARENT, Edits, Slot
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.messages import CONTAINER
@@ -51,15 +51,15 @@ class Containers:
         pod = pod_as_sent(sandboxes, entry, again)
         own, hidden = container_of(b"".join(configs))
         question = own + pod.in_container
+        made = _Made(message, again)
         agreed: Agreed | Refuse = Agreed()
         if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = pod.given_parent or pod.cgroup_parent
             guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
-            agreed = await self._ask(Stage.PRE_CREATE, question, guard, call)
+            agreed = await self._ask(Stage.PRE_CREATE, question, guard, call, made)
         if isinstance(agreed, Refuse):
             return agreed, None
-        edited = patch.apply(message, SANDBOX_OF_CREATE, again)
-        edited = patch.apply(edited, TABLES[CREATE], agreed.edits)
+        edited = made.by(agreed)
         self._world.report(CREATE, pod.name, Agreed(before=sent), again)
         self._world.report(CREATE, partial(container_name, question), agreed, agreed.edits)
         return Forward(edited), partial(self._created, pod_id, own, agreed.edits, pod)
@@ -198,9 +198,35 @@ class Containers:
             if server.wants(stage):
                 server.post(stage, make)
 
-    async def _ask(self, stage: Stage, container: bytes, guard: Guard, call: Call) -> Agreed | Refuse:
+    async def _ask(
+        self, stage: Stage, container: bytes, guard: Guard, call: Call, meanwhile: Meanwhile | None = None
+    ) -> Agreed | Refuse:
         question = Question(stage, container, CONTAINER, guard, partial(container_name, container))
-        return await self._world.chain().ask(question, self._world.deadline(call))
+        return await self._world.chain().ask(question, self._world.deadline(call), meanwhile)
+
+
+class _Made:
+    """A CreateContainerRequest with the edits of its sandbox (``again``) and what servers agreed on.
+
+    As a ``Meanwhile`` it makes the request of what may be agreed, and keeps that in case it is.
+    """
+
+    def __init__(self, message: bytes, again: Edits) -> None:
+        self._message, self._again = message, again
+        self._ready: tuple[Agreed, bytes] | None = None
+
+    def __call__(self, agreed: Agreed) -> None:
+        self._ready = agreed, self._edited(agreed)
+
+    def by(self, agreed: Agreed) -> bytes:
+        """Raises MalformedMessage or EditTooLarge."""
+        if self._ready is not None and self._ready[0] is agreed:
+            return self._ready[1]
+        return self._edited(agreed)
+
+    def _edited(self, agreed: Agreed) -> bytes:
+        edited = patch.apply(self._message, SANDBOX_OF_CREATE, self._again)
+        return patch.apply(edited, TABLES[CREATE], agreed.edits)
 
 
 def _merge(container: hooks.ContainerResourceHookRequest, request: cri.UpdateContainerResourcesRequest) -> None:

@@ -25,11 +25,12 @@ class Pod:
     """A pod as hook servers are told of it. ``given_parent``: the cgroup parent that kubelet gave it; ``parts``:
     payloads by field number of its PodSandboxHookRequest."""
 
-    __slots__ = ("_parts", "_request", "given_parent")
+    __slots__ = ("_parts", "_request", "cgroup_parent", "given_parent")
 
     def __init__(self, parts: dict[int, list[bytes]], given_parent: str = "") -> None:
         self._parts = parts
         self._request: bytes | None = None
+        self.cgroup_parent = text(parts[_PARENT])
         self.given_parent = given_parent or self.cgroup_parent
 
     def mentions(self, text: bytes) -> bool:
@@ -65,10 +66,6 @@ class Pod:
         if self._request is None:
             self._request = fields(self._parts)
         return self._request
-
-    @property
-    def cgroup_parent(self) -> str:
-        return text(self._parts[_PARENT])
 
     @property
     def in_container(self) -> bytes:

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 
 from koord.http2.grpc import UNAVAILABLE
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.edits import Edits, Slot, Value, changes, name
+from runtimeproxy.hooks.edits import Edits, Slot, changes, name
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.merge import opinion
@@ -26,8 +27,6 @@ from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
 
 log = logging.getLogger("runtimeproxy.hooks.chain")
-
-_SHORT_BYTES = 512
 
 Said = tuple[Edits, Edits]
 """What an answer sets, and the keys that it asks to delete."""
@@ -53,6 +52,48 @@ class Agreed:
     who: dict[Slot, str] = field(default_factory=dict)
 
 
+Meanwhile = Callable[[Agreed], None]
+"""Told, while a server is asked, what will have been agreed if it says what it said last; then that very object is what
+`Chain.ask` returns. What it works out is thrown away otherwise; it may raise ValueError."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Heard:
+    """What one server's answer means: the edits that count, and those that the guard refuses, with its reason.
+
+    ``shown``: the fields in question as the request had them.
+    """
+
+    shown: Edits
+    kept: Edits
+    refused: tuple[tuple[Slot, str], ...]
+
+
+class _Guess:
+    """What will have been agreed if the one server to ask says what it said last, worked out while it thinks.
+
+    The answers to the pods of a workload are alike, and there is nothing else to do in that time. ``said``: the answer
+    that was taken for granted, None if there was none to take. Nothing is logged or counted of a guess.
+    """
+
+    def __init__(self, server: HookServer, question: Question, meanwhile: Meanwhile) -> None:
+        self._server, self._question, self._meanwhile = server, question, meanwhile
+        self.said: Opinion[Said] | None = None
+        self.agreed = Agreed()
+        self.refused: tuple[tuple[Slot, str], ...] = ()
+
+    def work_out(self) -> None:
+        """Raises nothing: what cannot be read will be read again, by whoever says so."""
+        said: Opinion[Said] | None = self._server.last(self._question.stage)
+        if said is None or not any(said.answer):
+            return
+        with suppress(ValueError):
+            heard = _hear(self._question, self._question.request, said)
+            _take_over(self.agreed, heard, self._server.spec.file)
+            self._meanwhile(self.agreed)
+            self.said, self.refused = said, heard.refused
+
+
 class Chain:
     """Asks ``servers`` in their order; ``clock`` is monotonic seconds."""
 
@@ -61,26 +102,35 @@ class Chain:
         self._metrics = metrics
         self._clock = clock
 
-    async def ask(self, question: Question, deadline: float | None) -> Agreed | Refuse:
+    async def ask(
+        self, question: Question, deadline: float | None, meanwhile: Meanwhile | None = None
+    ) -> Agreed | Refuse:
         """What the servers of the question's stage make of the request, or the refusal that a policy calls for.
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
-        agreed = Agreed()
-        request = question.request
         asked = [server for server in self._servers if server.wants(question.stage)]
+        guess = _Guess(asked[0], question, meanwhile) if meanwhile is not None and len(asked) == 1 else None
+        agreed, request, parse = Agreed(), question.request, partial(_read, question.shape)
         for server in asked:
             left_s = server.timeout_s if deadline is None else min(server.timeout_s, deadline - self._clock())
             try:
-                said = await server.ask(question.stage, request, left_s, partial(_parse, question.shape))
+                said = await server.ask(question.stage, request, left_s, parse, guess.work_out if guess else None)
             except HookFailed as failed:
                 if self._ends(server, question, failed):
                     return Refuse(UNAVAILABLE, f"hook server {server.spec.file}: {failed}")
                 continue
-            if said is not None and any(said.answer):
-                kept = self._fold(server.spec.file, question, agreed, request, said)
-                if server is not asked[-1]:
-                    request = patch.apply(request, question.shape.request, kept)
+            if said is None or not any(said.answer):
+                continue
+            if guess is not None and said is guess.said:
+                self._tell_refused(server.spec.file, question, guess.refused)
+                return guess.agreed
+            heard = _hear(question, request, said)
+            self._tell_refused(server.spec.file, question, heard.refused)
+            self._tell_overridden(server.spec.file, question, agreed, heard)
+            _take_over(agreed, heard, server.spec.file)
+            if server is not asked[-1]:
+                request = patch.apply(request, question.shape.request, heard.kept)
         if len(asked) > 1:
             agreed.edits = changes(agreed.edits, agreed.before)
         return agreed
@@ -100,44 +150,41 @@ class Chain:
         )
         return refused
 
-    def _fold(self, file: str, question: Question, agreed: Agreed, request: bytes, said: Opinion[Said]) -> Edits:
-        """Take one server's edits of ``request`` over into what was agreed; those that count."""
-        set_, removed = said.answer
-        named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
-        shown = read(request, question.shape.asked, named)
-        edits = opinion(shown, set_, removed, presence=said.presence)
-        kept = {
-            slot: new
-            for slot, new in edits.items()
-            if slot.field in question.guard.owned and self._passes(file, question, slot, new)
-        }
-        for slot in kept.keys() & agreed.edits.keys():
+    def _tell_overridden(self, file: str, question: Question, agreed: Agreed, heard: _Heard) -> None:
+        for slot in heard.kept.keys() & agreed.edits.keys():
             self._metrics.hook_conflict(slot.field)
             log.warning(
                 "%s: %s of hook server %s overrides that of %s", question.subject(), name(slot), file, agreed.who[slot]
             )
-        for slot, new in kept.items():
-            if slot in shown and slot not in agreed.edits:
-                agreed.before[slot] = shown[slot]
-            agreed.edits[slot], agreed.who[slot] = new, file
-        return kept
 
-    def _passes(self, file: str, question: Question, slot: Slot, new: Value) -> bool:
-        reason = question.guard.refusal(slot, new)
-        if reason is None:
-            return True
-        self._metrics.hook_guard(reason)
-        log.warning("%s: hook server %s may not set %s (%s); dropped", question.subject(), file, name(slot), reason)
-        return False
+    def _tell_refused(self, file: str, question: Question, refused: Sequence[tuple[Slot, str]]) -> None:
+        for slot, reason in refused:
+            self._metrics.hook_guard(reason)
+            log.warning("%s: hook server %s may not set %s (%s); dropped", question.subject(), file, name(slot), reason)
 
 
-def _parse(shape: Shape, answer: bytes) -> Said:
-    return _parse_short(shape, answer) if len(answer) <= _SHORT_BYTES else _read(shape, answer)
+def _hear(question: Question, request: bytes, said: Opinion[Said]) -> _Heard:
+    """``request`` as the server was shown it."""
+    set_, removed = said.answer
+    named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
+    shown = read(request, question.shape.asked, named)
+    owned = {
+        slot: new
+        for slot, new in opinion(shown, set_, removed, presence=said.presence).items()
+        if slot.field in question.guard.owned
+    }
+    refused = tuple([(slot, why) for slot, new in owned.items() if (why := question.guard.refusal(slot, new))])
+    for slot, _ in refused:
+        del owned[slot]
+    return _Heard(shown, owned, refused)
+
+
+def _take_over(agreed: Agreed, heard: _Heard, file: str) -> None:
+    for slot, new in heard.kept.items():
+        if slot in heard.shown and slot not in agreed.edits:
+            agreed.before[slot] = heard.shown[slot]
+        agreed.edits[slot], agreed.who[slot] = new, file
 
 
 def _read(shape: Shape, answer: bytes) -> Said:
     return (read(answer, shape.said), removals(answer, shape)) if answer else ({}, {})
-
-
-_parse_short = lru_cache(64)(_read)
-"""A server says the same of many pods."""

@@ -12,7 +12,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from koord.http2.client import UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED
@@ -23,6 +23,7 @@ from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.wire.protowire import MalformedMessage
 
 POST_QUEUE = 256
+KEPT_BYTES = 1024  # of an answer that may come again
 PRESENCE = b"koord-presence"
 MAX_REASON = 1000  # characters of a server's own words, which end up in kubelet's events and in the log
 GREETING = "/grpc.health.v1.Health/Check"
@@ -42,12 +43,17 @@ class Reply(Protocol):
 
 class UnaryCaller(Protocol):
     """``koord.http2.client.UnaryClient`` as the hooks use it; failures raise its UnaryError, no answer within
-    ``timeout_s`` one with DEADLINE_EXCEEDED."""
+    ``timeout_s`` one with DEADLINE_EXCEEDED. ``sent`` is called when the message is on its way, and must not raise."""
 
     @property
     def peer_pid(self) -> int | None: ...
     def call(
-        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+        self,
+        path: str,
+        message: bytes,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+        sent: Callable[[], None] | None = None,
     ) -> Awaitable[Reply]: ...
     def close(self) -> None: ...
 
@@ -92,6 +98,7 @@ class HookServer:
         self._metrics = metrics
         self._clock = clock
         self._breaker = Breaker(clock)
+        self._last: dict[Stage, tuple[bytes, Opinion[Any]]] = {}
         self._posts: asyncio.Queue[tuple[Stage, Callable[[], Awaitable[bytes | None]]]] = asyncio.Queue(POST_QUEUE)
         self._worker: asyncio.Task[None] | None = None
 
@@ -114,10 +121,21 @@ class HookServer:
         except UnaryError as error:
             log.debug("hook server %s: greeted, %s", self.spec.file, error)
 
+    def last(self, stage: Stage) -> Opinion[Any] | None:
+        """What the server said last at this stage; what is too long to be said often is not kept."""
+        known = self._last.get(stage)
+        return None if known is None else known[1]
+
     async def ask(
-        self, stage: Stage, message: bytes, timeout_s: float, parse: Callable[[bytes], T]
+        self,
+        stage: Stage,
+        message: bytes,
+        timeout_s: float,
+        parse: Callable[[bytes], T],
+        sent: Callable[[], None] | None = None,
     ) -> Opinion[T] | None:
-        """The server's opinion; ``parse`` raises MalformedMessage. Raises HookFailed."""
+        """The server's opinion, the same object as `last` if it says the same; ``parse`` raises MalformedMessage and is
+        one for a stage. ``sent`` is called when the question is on its way, and must not raise. Raises HookFailed."""
         if timeout_s <= 0:
             self._metrics.hook_call(self.spec.file, stage, "timeout", 0.0)
             raise HookFailed("timeout", "no time left of the caller's deadline")
@@ -127,8 +145,8 @@ class HookServer:
         started = self._clock()
         opinion, failed = None, None
         try:
-            reply = await self._caller.call(stage.path, message, timeout_s, self._metadata)
-            opinion = Opinion(parse(reply.message), reply.metadata.get(PRESENCE) == b"1")
+            reply = await self._caller.call(stage.path, message, timeout_s, self._metadata, sent)
+            opinion = self._opinion(stage, reply.message, reply.metadata.get(PRESENCE) == b"1", parse)
             self._breaker.succeeded()
         except (MalformedMessage, UnaryError) as error:
             failed = _failure(error)
@@ -140,6 +158,15 @@ class HookServer:
         self._metrics.hook_call(self.spec.file, stage, result, self._clock() - started)
         if failed is not None:
             raise failed
+        return opinion
+
+    def _opinion(self, stage: Stage, answer: bytes, presence: bool, parse: Callable[[bytes], T]) -> Opinion[T]:
+        known = self._last.get(stage)
+        if known is not None and known[0] == answer and known[1].presence is presence:
+            return known[1]
+        opinion = Opinion(parse(answer), presence)
+        if len(answer) <= KEPT_BYTES:
+            self._last[stage] = answer, opinion
         return opinion
 
     def _judge(self, error: MalformedMessage | UnaryError, timeout_s: float) -> None:

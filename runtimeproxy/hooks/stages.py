@@ -22,10 +22,11 @@ class Stage(StrEnum):
     PRE_UPDATE_POD = "PreUpdatePodSandboxResources"
     POST_REMOVE = "PostRemoveContainer"
 
-    @property
-    def path(self) -> str:
-        """The gRPC path of the stage's call."""
-        return f"{SERVICE}{self}Hook"
+    path: str
+    """The gRPC path of the stage's call."""
+
+    def __init__(self, name: str) -> None:
+        self.path = f"{SERVICE}{name}Hook"
 
 
 STAGES = frozenset(stage.value for stage in Stage)

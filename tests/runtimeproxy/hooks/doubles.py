@@ -37,10 +37,17 @@ class Caller:
         self.closed = False
 
     async def call(
-        self, path: str, message: bytes, timeout_s: float, metadata: Sequence[tuple[str, str]] = ()
+        self,
+        path: str,
+        message: bytes,
+        timeout_s: float,
+        metadata: Sequence[tuple[str, str]] = (),
+        sent: Callable[[], None] | None = None,
     ) -> Reply:
         self.asked.append((path, message))
         self.metadata.append(tuple(metadata))
+        if sent is not None:
+            sent()
         try:
             async with asyncio.timeout(timeout_s):
                 return Reply(*await self.handler(path, message))
