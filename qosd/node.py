@@ -25,6 +25,7 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.model.qos import DerivationRules
+from koord.service.leisure import Leisure
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
@@ -164,6 +165,7 @@ class Node:
 
     def _make_front_ends(self) -> None:
         options, later = self.options, self.event_loop.call_soon
+        self.leisure = Leisure(self.event_loop)
         self.arrivals = Arrivals()
         self.front_ends = FrontEnds(
             lambda: self.hooks.server.connections,
@@ -171,7 +173,7 @@ class Node:
             enabled=lambda: HookReconciler.name not in self.loop.switched_off,
         )
         self.hooks = HookServer(
-            lambda: self.rules.current, self.metrics, later=later, acts=self.front_ends.proxy_acts,
+            lambda: self.rules.current, self.metrics, soon=later, later=self.leisure, acts=self.front_ends.proxy_acts,
             seen=self._expect, room_for=self.arrivals.room_for, asking=self.asking,
         )  # fmt: skip
         self.plugin: Plugin | None = None
@@ -196,6 +198,7 @@ class Node:
 
     async def close(self) -> None:
         """Stop looking; every value stays as it is."""
+        self.leisure.flush()
         await self.pods.close()
         for watch in self._watches:
             watch.close()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import koord
 from koord.http2.client import UnaryClient
+from koord.service.leisure import Leisure
 from koord.service.log import InfoLines
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.interceptor import CriInterceptor
@@ -32,12 +33,12 @@ log = logging.getLogger("runtimeproxy")
 
 def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelayServer, Attachments]:
     """A relay that is ready to serve, with its hooks in force, and what has to be opened later."""
-    counters = HookCounters()
+    counters, leisure = HookCounters(), Leisure(loop)
     audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ)  # --log-level does not silence it
     interceptor = CriInterceptor(
         hook_options(options), lambda path: UnaryClient(path, loop), options.backend,
         audit=AuditLog(audit.write), metrics=counters,
-        later=loop.call_soon,
+        later=leisure,
     )  # fmt: skip
     directory = Directory(options.hook_directory, interceptor.use, counters)
     directory.rescan()
@@ -46,7 +47,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelaySe
         backend_wait_s=options.backend_wait_s, held_budget_bytes=options.held_budget_bytes,
     )  # fmt: skip
     late = _Late(loop, options, relay, interceptor, directory, counters)
-    return relay, Attachments(open=late.open, close=late.close, reload=late.reload)
+    return relay, Attachments(open=late.open, close=late.close, reload=late.reload, ended=leisure.flush)
 
 
 def hook_options(options: Options) -> HookOptions:

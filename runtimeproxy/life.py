@@ -63,12 +63,14 @@ class Process:
 class Attachments:
     """What is opened a moment after serving began, closed when it ends, and told of new options.
 
-    Nothing that decides on a call may wait for ``open``: kubelet's first call comes before it.
+    Nothing that decides on a call may wait for ``open``: kubelet's first call comes before it. ``ended``: the last call
+    has ended.
     """
 
     open: Callable[[], None]
     close: Callable[[], None]
     reload: Callable[[Options], None]
+    ended: Callable[[], None] = lambda: None
 
 
 class Life:
@@ -122,6 +124,7 @@ class Life:
         self._bypass.close()
         self._attachments.close()
         await self._drain(ending)
+        self._attachments.ended()
         return ending
 
     def _handle_signals(self) -> None:

@@ -90,14 +90,19 @@ _CONTAINER = _Form(
 )
 
 
+def _now(function: Callable[..., object], *arguments: object) -> None:
+    function(*arguments)
+
+
 class HookServer:
     """Answers hook calls by the rules that ``rules()`` returns at that moment; ``clock`` is monotonic seconds.
 
-    ``later`` runs what no pod has to wait for (counting, logging): the loop's ``call_soon``, or at once. Where
-    ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, later, of each pod
-    whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a container is about to be
-    made, gives what that container alone has to wait for (see ``qosd.arrivals``). ``asking`` notes what a container's
-    edits replace, before they are answered; None = nobody will want to know.
+    ``soon`` runs what follows an answer (the loop's ``call_soon``), ``later`` what nobody waits for at all (counting,
+    logging); by default both are done at once. Where ``acts()`` is false, another front end edits, and every answer is
+    "no edits". ``seen`` is told, soon, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID
+    of each pod of which a container is about to be made, gives what that container alone has to wait for (see
+    ``qosd.arrivals``). ``asking`` notes what a container's edits replace, before they are answered; None = nobody will
+    want to know.
     """
 
     def __init__(
@@ -105,7 +110,8 @@ class HookServer:
         rules: Callable[[], Rules],
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
-        later: Callable[..., object] = lambda function, *arguments: function(*arguments),
+        soon: Callable[..., object] = _now,
+        later: Callable[..., object] = _now,
         acts: Callable[[], bool] = lambda: True,
         seen: Callable[[PodContext], None] = lambda pod: None,
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
@@ -113,7 +119,7 @@ class HookServer:
     ) -> None:
         self._asking, self._remembered = asking, Remembered()
         self._rules, self._metrics, self._clock, self._later = rules, metrics, clock, later
-        self._acts, self._seen, self._room_for = acts, seen, room_for
+        self._acts, self._seen, self._room_for, self._soon = acts, seen, room_for, soon
         self.server = UnaryServer(self.methods())
 
     def methods(self) -> dict[str, Method]:
@@ -158,7 +164,13 @@ class HookServer:
             )
             self._metrics.hook_calls.labels(stage.value, caller, "error").inc()
             return NOTHING
-        self._later(self._account, form.read, request, stage, traits, decision, caller, acts)
+
+        def pod() -> PodContext:
+            return replace(decision.pod, request=form.read(request, stage, traits))
+
+        if stage is Stage.RUN_SANDBOX:
+            self._soon(lambda: self._seen(pod()))
+        self._later(lambda: account(self._metrics, pod(), decision.edits, caller, acts=acts))
         return decision
 
     def _decision(self, form: _Form, request: Any, stage: Stage, traits: Traits, acts: bool) -> Decision:
@@ -187,21 +199,6 @@ class HookServer:
         elif stage is Stage.UPDATE:
             asked = translate.requested(request.container_resources)
             asking.updated(translate.which(request), asked, asked.edited(decision.edits))
-
-    def _account(
-        self,
-        read: Callable[[Any, Stage, Traits], Request],
-        request: Any,
-        stage: Stage,
-        traits: Traits,
-        decision: Decision,
-        caller: str,
-        acts: bool,
-    ) -> None:
-        pod = replace(decision.pod, request=read(request, stage, traits))
-        if stage is Stage.RUN_SANDBOX:
-            self._seen(pod)
-        account(self._metrics, pod, decision.edits, caller, acts=acts)
 
 
 def listening(path: Path, hooks: HookServer) -> AbstractAsyncContextManager[None]:

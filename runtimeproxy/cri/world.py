@@ -26,7 +26,7 @@ Commit = Callable[[bytes | None], None]
 """Called when the runtime has answered a request with success; the answer's message where the plan wants it."""
 
 Later = Callable[[Callable[[], None]], object]
-"""Runs what it is given, at the latest when the event loop is next free."""
+"""Runs what it is given a moment later."""
 
 
 @dataclass(frozen=True, slots=True)
