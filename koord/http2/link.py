@@ -67,6 +67,7 @@ class Link(asyncio.Protocol, Generic[Stream]):
 
     def __init__(self) -> None:
         self.usable = False
+        self.expects_preface = False
         self.transport: asyncio.Transport | None = None
         self.streams: dict[int, Stream] = {}
         self.decoder = HeaderDecoder()
@@ -95,7 +96,7 @@ class Link(asyncio.Protocol, Generic[Stream]):
     def data_received(self, data: bytes) -> None:
         data = self._rest + data
         try:
-            position = self.skip_preface(data)
+            position = self.skip_preface(data) if self.expects_preface else 0
             if position is None:
                 self._rest = data
                 return
@@ -132,8 +133,11 @@ class Link(asyncio.Protocol, Generic[Stream]):
         return ((INITIAL_WINDOW_SIZE, WINDOW_BYTES),)
 
     def skip_preface(self, data: bytes) -> int | None:
-        """Where frames begin in ``data``, None if that cannot be told yet; FrameError if it is no HTTP/2."""
-        return 0
+        """Where frames begin in ``data``, None if that cannot be told yet; FrameError if it is no HTTP/2.
+
+        Asked while `expects_preface`.
+        """
+        raise NotImplementedError
 
     def on_settings(self, settings: Mapping[int, int]) -> None:
         """The peer's settings, as far as it told them."""

@@ -111,7 +111,7 @@ class _ServerLink(Link[_Call]):
         super().__init__()
         self._methods = methods
         self._links = links
-        self._greeted = False
+        self.expects_preface = True
         self._last_stream = 0
 
     # Link
@@ -124,13 +124,11 @@ class _ServerLink(Link[_Call]):
         return (MAX_CONCURRENT_STREAMS, MAX_STREAMS), (INITIAL_WINDOW_SIZE, WINDOW_BYTES)
 
     def skip_preface(self, data: bytes) -> int | None:
-        if self._greeted:
-            return 0
         if not PREFACE.startswith(data[: len(PREFACE)]):
             raise FrameError(PROTOCOL_ERROR, "this is not an HTTP/2 client")
         if len(data) < len(PREFACE):
             return None
-        self._greeted = True
+        self.expects_preface = False
         return len(PREFACE)
 
     def ended(self, why: str) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Plan, Treatment
@@ -53,6 +54,7 @@ METHODS = {
 }
 
 
+@lru_cache(64)
 def split(path: str) -> tuple[str, Method]:
     """The service prefix (with both slashes) and the method of an intercepted path; KeyError for any other."""
     slash = path.rindex("/") + 1

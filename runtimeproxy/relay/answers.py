@@ -64,10 +64,8 @@ class AnswerHalf(Half):
                 connection.announce_drain()
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        if self.connection.raw:
-            self.forward(data)
-            return len(data), 0
-        return super().consume(data)
+        self.forward(data)
+        return len(data), 0
 
     def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
         """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.

@@ -164,6 +164,10 @@ class Connection:
         self.requests.write(goaway(self.last_stream, error.code, str(error).encode()))
         self.close()
 
+    def go_raw(self) -> None:
+        """The client does not speak HTTP/2: bytes pass as they are, both ways."""
+        self.raw = self.answers.unusual = True
+
     def go_blind(self, where: str, error: Exception) -> None:
         """Header blocks cannot be followed any more: nothing is intercepted from here on, and the client leaves."""
         if self.blind:

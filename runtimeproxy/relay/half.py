@@ -35,6 +35,7 @@ class Half(asyncio.Protocol):
         self._need_bytes = 0
         self._pauses: set[str] = set()
         self._relaying = False
+        self.unusual = False  # what comes is not, or not only, frames
         self._injected: list[bytes] = []
         self._early: list[bytes] = []  # what the other side sent before this one was there
 
@@ -56,7 +57,12 @@ class Half(asyncio.Protocol):
             data = b"".join(self._parts)
             self._parts.clear()
         try:
-            used, self._need_bytes = self.consume(data)
+            if self.unusual:
+                used, self._need_bytes = self.consume(data)
+            else:
+                frames, used, self._need_bytes = split(data, 0, self.max_frame_bytes)
+                if used:
+                    self.relay(data, frames, used)
         except FrameError as error:
             self._need_bytes = 0
             self._relaying = False
@@ -79,15 +85,8 @@ class Half(asyncio.Protocol):
     # relaying
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        """Relay the whole frames of ``data``: (bytes used, bytes needed for the next frame). Raises FrameError."""
-        return self.cut(data, 0)
-
-    def cut(self, data: bytes, position: int) -> tuple[int, int]:
-        """Relay what is before ``position`` as it is, and the whole frames from there on."""
-        frames, used, need = split(data, position, self.max_frame_bytes)
-        if used:
-            self.relay(data, frames, used)
-        return used, need
+        """Relay what is no frames, while `unusual`: (bytes used, bytes needed to go on). Raises FrameError."""
+        raise NotImplementedError
 
     def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
         """Pass ``data[:used]`` on."""

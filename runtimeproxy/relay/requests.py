@@ -27,6 +27,7 @@ from koord.http2.frames import (
     frame_payload,
     header_block,
     settings_of,
+    split,
 )
 from koord.http2.grpc import CANCELLED
 from koord.http2.hpack import HeaderDecoder, HpackError
@@ -51,6 +52,7 @@ class RequestHalf(Half):
         self.outbox = Outbox(connection)
         self.held = HeldStreams(connection)
         self.started = False  # the preface has been seen
+        self.unusual = True
         self._pumping = False
         self._abandoned: dict[int, None] = {}  # refused before the client had ended them: their DATA is dropped
         self._handlers = {
@@ -67,16 +69,17 @@ class RequestHalf(Half):
         self.connection.answers.write(data)
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        if self.started:
-            return self.cut(data, 0)
+        """The preface, or all that comes from whoever does not begin with it."""
         if self.connection.raw or not PREFACE.startswith(data[: len(PREFACE)]):
-            self.connection.raw = True
+            self.connection.go_raw()
             self.forward(data)
             return len(data), 0
         if len(data) < len(PREFACE):
             return 0, len(PREFACE)
-        self.started = True
-        return self.cut(data, len(PREFACE))
+        self.started, self.unusual = True, False
+        frames, used, need = split(data, len(PREFACE), self.max_frame_bytes)
+        self.relay(data, frames, used)
+        return used, need
 
     # frames
 
@@ -159,7 +162,7 @@ class RequestHalf(Half):
         """A frame that must not overtake its stream's HEADERS, nor reach the runtime after our GOAWAY."""
         if frame[2] > self.connection.last_allowed:
             return b""
-        if self.outbox.waits(frame[2]):
+        if self.outbox.passing and self.outbox.waits(frame[2]):
             self.outbox.queue_frame(frame[2], data[frame[3] : frame[4]])
             return b""
         return None

@@ -104,7 +104,9 @@ def gather(data: bytes, payloads: Mapping[int, list[bytes]], varints: Mapping[in
 
 def payloads(data: bytes, *numbers: int) -> list[list[bytes]]:
     """The payloads of the length-delimited fields of each of ``numbers``, in wire order."""
-    found: dict[int, list[bytes]] = {number: [] for number in numbers}
+    found: dict[int, list[bytes]] = {}
+    for number in numbers:  # not a comprehension: that is a call more, on every creation's way
+        found[number] = []
     gather(data, found)
     return list(found.values())
 
