@@ -46,7 +46,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelaySe
         loop, options.backend, interceptor,
         backend_wait_s=options.backend_wait_s, held_budget_bytes=options.held_budget_bytes,
     )  # fmt: skip
-    late = _Late(loop, options, relay, interceptor, directory, counters)
+    late = _Late(loop, options, relay, interceptor, directory, counters, leisure)
     return relay, Attachments(open=late.open, close=late.close, reload=late.reload, ended=leisure.flush)
 
 
@@ -66,14 +66,14 @@ class _Late:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, options: Options, relay: RelayServer, interceptor: CriInterceptor,
-        directory: Directory, counters: HookCounters,
+        directory: Directory, counters: HookCounters, leisure: Leisure,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._options = options
         self._relay = relay
         self._interceptor = interceptor
         self._directory = directory
-        self._counters = counters
+        self._counters, self._leisure = counters, leisure
         self._watch: DirectoryWatch | None = None
         self._warming: asyncio.Task[None] | None = None
         self._close_pages: Callable[[], None] | None = None
@@ -97,7 +97,8 @@ class _Late:
             backend_up=lambda: backend_up(self._options.backend),
             hook_servers=lambda: len(self._interceptor.servers),
         )
-        opened = StatusPages(self._loop, self._options.status_endpoint, pages(figures, self._interceptor.dump))
+        served = pages(figures, self._interceptor.dump, self._leisure.flush)
+        opened = StatusPages(self._loop, self._options.status_endpoint, served)
         opened.open()
         self._close_pages = opened.close
 

@@ -21,8 +21,15 @@ RETRY_S = 1.0
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
-def pages(figures: Figures, dump: Callable[[], Mapping[str, object]]) -> Mapping[str, Callable[[], Page]]:
-    """``dump`` returns what the cache holds, as JSON values and without environment values."""
+def pages(
+    figures: Figures, dump: Callable[[], Mapping[str, object]], settle: Callable[[], None]
+) -> Mapping[str, Callable[[], Page]]:
+    """``dump`` returns what the cache holds, as JSON values and without environment values; ``settle`` counts what is
+    not counted yet."""
+
+    def metrics() -> Page:
+        settle()
+        return Page(200, render(figures), METRICS_TYPE)
 
     def ready() -> Page:
         if not figures.backend_up():
@@ -30,7 +37,7 @@ def pages(figures: Figures, dump: Callable[[], Mapping[str, object]]) -> Mapping
         return Page(200, b"bypass\n" if figures.bypass() else b"ok\n")
 
     return {
-        "/metrics": lambda: Page(200, render(figures), METRICS_TYPE),
+        "/metrics": metrics,
         "/healthz": lambda: Page(200, b"ok\n"),
         "/readyz": ready,
         "/dump": lambda: Page(200, json.dumps(dump(), indent=1, sort_keys=True).encode() + b"\n", "application/json"),
