@@ -46,7 +46,9 @@ class FrontEnds:
 
     def proxy_acts(self) -> bool:
         """Whether a hook call is to be answered with edits."""
-        return self.enabled() and self.acting() is FrontEnd.PROXY
+        if not self.enabled() or not self.hook_connections():
+            return False
+        return self.preferred is FrontEnd.PROXY or not self.nri_runtime()
 
     def nri_acts(self) -> bool:
         """Whether an NRI request is to be answered with edits."""

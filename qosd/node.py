@@ -173,7 +173,7 @@ class Node:
             enabled=lambda: HookReconciler.name not in self.loop.switched_off,
         )
         self.hooks = HookServer(
-            lambda: self.rules.current, self.metrics, soon=later, later=self.leisure, acts=self.front_ends.proxy_acts,
+            lambda: self.rules.current, self.metrics, later=self.leisure, acts=self.front_ends.proxy_acts,
             seen=self._expect, room_for=self.arrivals.room_for, asking=self.asking,
         )  # fmt: skip
         self.plugin: Plugin | None = None

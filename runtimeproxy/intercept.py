@@ -7,6 +7,7 @@ what it raises never reaches kubelet (the relay forwards the original bytes, or 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Protocol
@@ -46,9 +47,11 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Forward:
-    """Send this message on. The very object that was asked about means "unedited"."""
+    """Send this message on; ``then`` is called once it has gone. The very object that was asked about means
+    "unedited"."""
 
     message: bytes
+    then: Callable[[], None] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -354,16 +354,19 @@ class UndoRecord:
 
     def _note(self, *events: _Event) -> None:
         """Append the events, all or none of them, and know them from then on."""
-        lines = b"".join(msgspec.json.encode(event) + b"\n" for event in events)
-        with self._lock, _errors(self._file):
-            if self._is_outdated:
-                self._rewrite()
-            self._append(lines)
-            self._lines += len(events)
-            for event in events:
-                self._take(event)
-            if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
-                self._compact()
+        lines = b"\n".join([*map(msgspec.json.encode, events), b""])
+        try:
+            with self._lock:
+                if self._is_outdated:
+                    self._rewrite()
+                self._append(lines)
+                self._lines += len(events)
+                for event in events:
+                    self._take(event)
+                if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
+                    self._compact()
+        except OSError as error:
+            raise _undo_error(error, self._file) from error
 
     def _append(self, lines: bytes) -> None:
         try:
@@ -425,7 +428,11 @@ def _errors(file: Path) -> Iterator[None]:
     """Any OSError within, as an UndoError about ``file``."""
     try:
         yield
-    except BlockingIOError as error:
-        raise UndoError(error.errno, "the undo record is in use by a running koord-qosd", str(file)) from error
     except OSError as error:
-        raise UndoError(error.errno, f"undo record: {error.strerror}", str(file)) from error
+        raise _undo_error(error, file) from error
+
+
+def _undo_error(error: OSError, file: Path) -> UndoError:
+    in_use = isinstance(error, BlockingIOError)
+    why = "the undo record is in use by a running koord-qosd" if in_use else f"undo record: {error.strerror}"
+    return UndoError(error.errno, why, str(file))

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache, partial
 
 from koord.http2.frames import (
@@ -55,10 +55,11 @@ _OK = literal(b"grpc-status", b"0")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """``metadata``: initial metadata of the answer, lower-case names."""
+    """``metadata``: initial metadata of the answer, lower-case names; ``after``: what is done once it is on its way."""
 
     message: bytes
     metadata: tuple[tuple[str, str], ...] = ()
+    after: Callable[[], None] | None = field(default=None, compare=False)
 
 
 class Refusal(Exception):
@@ -221,6 +222,11 @@ class _ServerLink(Link[_Call]):
         call.body = grpc_body(reply.message)
         call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
         self.begin(stream, call, frame(HEADERS, END_HEADERS, stream, _head(reply.metadata)))
+        if reply.after is not None:
+            try:
+                reply.after()
+            except Exception:
+                log.exception("what follows an answer failed")
 
     def _failed(self, stream: int, call: _Call, error: BaseException) -> None:
         if isinstance(error, Refusal):

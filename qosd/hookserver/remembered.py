@@ -24,12 +24,13 @@ MAX_DECISIONS = 256
 @dataclass(frozen=True, slots=True)
 class Decision:
     """``pod``: as it was read of whoever asked first; ``sparse``: the encoded answer to our own proxy; ``replaced``: of
-    a creation, what the container would hold if nothing were edited."""
+    a creation, what the container would hold if nothing were edited; ``acts``: False where another front end edits."""
 
     pod: PodContext
     edits: Edits
     sparse: bytes
     replaced: dict[str, Given]
+    acts: bool = True
 
 
 class Remembered:

@@ -14,6 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -97,12 +98,11 @@ def _now(function: Callable[..., object], *arguments: object) -> None:
 class HookServer:
     """Answers hook calls by the rules that ``rules()`` returns at that moment; ``clock`` is monotonic seconds.
 
-    ``soon`` runs what follows an answer (the loop's ``call_soon``), ``later`` what nobody waits for at all (counting,
-    logging); by default both are done at once. Where ``acts()`` is false, another front end edits, and every answer is
-    "no edits". ``seen`` is told, soon, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID
-    of each pod of which a container is about to be made, gives what that container alone has to wait for (see
-    ``qosd.arrivals``). ``asking`` notes what a container's edits replace, before they are answered; None = nobody will
-    want to know.
+    ``later`` runs what nobody waits for (counting, logging), by default at once. Where ``acts()`` is false, another
+    front end edits, and every answer is "no edits". ``seen`` is told, once it is answered, of each pod whose sandbox is
+    about to be made; ``room_for``, asked with the UID of each pod of which a container is about to be made, gives what
+    that container alone has to wait for (see ``qosd.arrivals``). ``asking`` notes what a container's edits replace,
+    before they are answered; None = nobody will want to know.
     """
 
     def __init__(
@@ -110,7 +110,6 @@ class HookServer:
         rules: Callable[[], Rules],
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
-        soon: Callable[..., object] = _now,
         later: Callable[..., object] = _now,
         acts: Callable[[], bool] = lambda: True,
         seen: Callable[[PodContext], None] = lambda pod: None,
@@ -119,7 +118,7 @@ class HookServer:
     ) -> None:
         self._asking, self._remembered = asking, Remembered()
         self._rules, self._metrics, self._clock, self._later = rules, metrics, clock, later
-        self._acts, self._seen, self._room_for, self._soon = acts, seen, room_for, soon
+        self._acts, self._seen, self._room_for = acts, seen, room_for
         self.server = UnaryServer(self.methods())
 
     def methods(self) -> dict[str, Method]:
@@ -136,27 +135,32 @@ class HookServer:
             request = form.parse(message)
             room = self._room_for(request.pod_meta.uid) if stage is Stage.CREATE else None
             if room is not None:
-                return after(room, request, fields, started)
+                return once_there_is(room, request, fields, started)
             return answer(request, fields, started)
 
-        async def after(room: Awaitable[object], request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
+        async def once_there_is(
+            room: Awaitable[object], request: Any, fields: Mapping[bytes, bytes], started: float
+        ) -> Reply:
             await room
             return answer(request, fields, started)
 
         def answer(request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
             ours = PROXY_METADATA in fields
-            decision = NOTHING if stage is None else self._decide(form, request, stage, _KOORD if ours else _ECHO)
+            caller = _KOORD if ours else _ECHO
+            decision = NOTHING if stage is None else self._decide(form, request, stage, caller)
             message = decision.sparse if ours else form.echo(request, decision.edits).SerializeToString()
             self._later(seconds.observe, self._clock() - started)
-            return Reply(message, PRESENCE if ours else ())
+            after = None
+            if stage is not None and decision is not NOTHING:
+                after = partial(self._follow, form, request, stage, decision, caller)
+            return Reply(message, PRESENCE if ours else (), after)
 
         return handle
 
     def _decide(self, form: _Form, request: Any, stage: Stage, caller: str) -> Decision:
         try:
-            traits, acts = form.traits(request), self._acts()
-            decision = self._decision(form, request, stage, traits, acts)
-            if acts and self._asking is not None:
+            decision = self._decision(form, request, stage)
+            if decision.acts and self._asking is not None:
                 self._note(self._asking, request, stage, decision)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             _log.exception(
@@ -164,18 +168,21 @@ class HookServer:
             )
             self._metrics.hook_calls.labels(stage.value, caller, "error").inc()
             return NOTHING
-
-        def pod() -> PodContext:
-            return replace(decision.pod, request=form.read(request, stage, traits))
-
-        if stage is Stage.RUN_SANDBOX:
-            self._soon(lambda: self._seen(pod()))
-        self._later(lambda: account(self._metrics, pod(), decision.edits, caller, acts=acts))
         return decision
 
-    def _decision(self, form: _Form, request: Any, stage: Stage, traits: Traits, acts: bool) -> Decision:
-        """The decision of a call with these traits, from memory or made now."""
-        rules, asking = self._rules(), self._asking
+    def _follow(self, form: _Form, request: Any, stage: Stage, decision: Decision, caller: str) -> None:
+        """Once the answer is on its way."""
+        if stage is Stage.RUN_SANDBOX:
+            self._seen(_pod_of(form, request, stage, decision))
+        self._later(self._account, form, request, stage, decision, caller)
+
+    def _account(self, form: _Form, request: Any, stage: Stage, decision: Decision, caller: str) -> None:
+        pod = _pod_of(form, request, stage, decision)
+        account(self._metrics, pod, decision.edits, caller, acts=decision.acts)
+
+    def _decision(self, form: _Form, request: Any, stage: Stage) -> Decision:
+        """The decision on such a call, from memory or made now."""
+        traits, acts, rules, asking = form.traits(request), self._acts(), self._rules(), self._asking
         key = (stage, traits, acts, None if asking is None else asking.spelling)
         found = self._remembered.get(key, rules)
         if found is None:
@@ -187,7 +194,7 @@ class HookServer:
             if asking is not None and stage is Stage.CREATE:
                 asked = translate.requested(request.container_resources)
                 replaced = asking.replaced(asked, asked.edited(edits))
-            found = Decision(pod, edits, form.sparse(edits).SerializeToString(), replaced)
+            found = Decision(pod, edits, form.sparse(edits).SerializeToString(), replaced, acts)
             if traits.size_chars <= MAX_REMEMBERED_CHARS:
                 self._remembered.put(key, found)
         return found
@@ -199,6 +206,11 @@ class HookServer:
         elif stage is Stage.UPDATE:
             asked = translate.requested(request.container_resources)
             asking.updated(translate.which(request), asked, asked.edited(decision.edits))
+
+
+def _pod_of(form: _Form, request: Any, stage: Stage, decision: Decision) -> PodContext:
+    """The pod that the decision is about now."""
+    return replace(decision.pod, request=form.read(request, stage, form.traits(request)))
 
 
 def listening(path: Path, hooks: HookServer) -> AbstractAsyncContextManager[None]:

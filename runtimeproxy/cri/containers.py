@@ -60,9 +60,13 @@ class Containers:
         if isinstance(agreed, Refuse):
             return agreed, None
         edited = made.by(agreed)
+        then = partial(self._report, pod, question, agreed, again, sent)
+        return Forward(edited, then), partial(self._created, pod_id, own, agreed.edits, pod)
+
+    def _report(self, pod: Pod, question: bytes, agreed: Agreed, again: Edits, sent: Edits) -> None:
+        """Of a creation that goes on: the edits of its sandbox that are repeated, and its own."""
         self._world.report(CREATE, pod.name, Agreed(before=sent), again)
         self._world.report(CREATE, partial(container_name, question), agreed, agreed.edits)
-        return Forward(edited), partial(self._created, pod_id, own, agreed.edits, pod)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
         """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
@@ -110,8 +114,8 @@ class Containers:
             return agreed, None
         edits = meaningful(agreed.edits, request.linux)
         edited = patch.apply(message, TABLES[UPDATE], edits)
-        self._world.report(UPDATE, partial(container_name, question), agreed, edits)
-        return Forward(edited), self.passed_update(edited)
+        then = partial(self._world.report, UPDATE, partial(container_name, question), agreed, edits)
+        return Forward(edited, then), self.passed_update(edited)
 
     def passed_update(self, message: bytes) -> Commit:
         """An UpdateContainerResources as the runtime gets it."""

@@ -71,8 +71,8 @@ class Sandboxes:
         if isinstance(agreed, Refuse):
             return agreed, None
         edited = patch.apply(message, TABLES[RUN_POD], agreed.edits)
-        self._world.report(RUN_POD, pod.name, agreed, agreed.edits)
-        return Forward(edited), partial(self._created, pod, agreed.edits)
+        then = partial(self._world.report, RUN_POD, pod.name, agreed, agreed.edits)
+        return Forward(edited, then), partial(self._created, pod, agreed.edits)
 
     def ran(self, message: bytes) -> Commit:
         """A RunPodSandbox that nobody wanted to edit."""
@@ -100,8 +100,8 @@ class Sandboxes:
             return agreed, None
         edits = meaningful(agreed.edits, request.resources)
         edited = patch.apply(message, TABLES[UPDATE_POD], edits)
-        self._world.report(UPDATE_POD, partial(pod_name, merged), agreed, edits)
-        return Forward(edited), self.updated(edited)
+        then = partial(self._world.report, UPDATE_POD, partial(pod_name, merged), agreed, edits)
+        return Forward(edited, then), self.updated(edited)
 
     def updated(self, message: bytes) -> Commit:
         """An UpdatePodSandboxResources as the runtime got it."""

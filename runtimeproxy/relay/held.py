@@ -170,6 +170,11 @@ class HeldStreams:
         else:
             self._counters.edited += 1
             self._release_whole(stream, grpc_body(verdict.message))
+        if isinstance(verdict, Forward) and verdict.then is not None:
+            try:
+                verdict.then()
+            except Exception:
+                log.exception("%s went on, but not all that follows was done", stream.route.path)
 
     def _fault(self, stream: Stream, message: bytes, reason: str, error: Exception | None) -> Forward | Refuse:
         self._counters.fail_open[reason] += 1

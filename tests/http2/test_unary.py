@@ -41,7 +41,11 @@ OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_leng
 def _echo(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
     if message == b"raise":
         raise ValueError("never shown")
-    return Reply(message, (("x-said", fields.get(b"x-say", b"").decode()),))
+    return Reply(message, (("x-said", fields.get(b"x-say", b"").decode()),), _fail if message == b"after" else None)
+
+
+def _fail() -> None:
+    raise ValueError("after the answer")
 
 
 @asynccontextmanager
@@ -292,6 +296,15 @@ async def test_our_server_answers_a_library(tmp_path: Path, size: int) -> None:
         call = channel.unary_unary("/a.B/Echo")(b"y" * size, timeout=20, metadata=(("x-say", "héllo".encode().hex()),))
         assert await call == b"y" * size
         assert dict(await call.initial_metadata())["x-said"] == "héllo".encode().hex()
+
+
+async def test_what_follows_an_answer_costs_nobody_anything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(tmp_path / "s"), asyncio.timeout(5):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        for message in (b"after", b"next"):
+            assert (await client.call("/a.B/Echo", message, 5.0)).message == message
+        client.close()
+    assert "what follows an answer failed" in caplog.text
 
 
 async def test_our_client_and_our_server(tmp_path: Path) -> None:

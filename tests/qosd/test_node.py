@@ -19,6 +19,7 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from koord.http2.server import Reply
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import inspection
@@ -286,7 +287,9 @@ def announce(node: Node, parent: str, labels: dict[str, str] | None = None, **an
         annotations=annotations,
     )
     handle = node.hooks.methods()[f"/{SERVICE}/PreRunPodSandboxHook"]
-    handle(request.SerializeToString(), {PROXY_METADATA: b"1"})
+    reply = handle(request.SerializeToString(), {PROXY_METADATA: b"1"})
+    assert isinstance(reply, Reply) and reply.after is not None
+    reply.after()
 
 
 async def test_an_announced_pods_cpus_are_left_before_it_starts(v1: Machine) -> None:

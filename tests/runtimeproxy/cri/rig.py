@@ -134,6 +134,8 @@ class Rig:
                 return decision
             assert isinstance(decision, Forward)
             message = decision.message
+            if decision.then is not None:
+                decision.then()
         elif plan.treatment is Treatment.TAP:
             self.interceptor.tapped(call, message)
         self.sent = type(request).FromString(message)

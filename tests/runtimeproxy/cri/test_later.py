@@ -37,6 +37,8 @@ async def test_an_edit_is_forwarded_before_it_is_reported() -> None:
 
     assert isinstance(decision, Forward)
     assert decision.message != message
+    assert decision.then is not None
+    decision.then()
     assert recorder.audit == []
     for work in postponed:
         work()

@@ -35,6 +35,7 @@ class Scripted:
 
     plans: dict[str, Plan] = field(default_factory=dict)
     decide: Callable[[bytes], bytes | Refuse] = bytes
+    then: Callable[[], None] | None = None
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[bytes] = field(default_factory=list)
     tapped_messages: list[bytes] = field(default_factory=list)
@@ -54,7 +55,7 @@ class Scripted:
             self.cancelled += 1
             raise
         decided = self.decide(message)
-        return decided if isinstance(decided, Refuse) else Forward(decided)
+        return decided if isinstance(decided, Refuse) else Forward(decided, self.then)
 
     def tapped(self, call: Call, message: bytes) -> None:
         self.tapped_messages.append(message)

@@ -47,6 +47,21 @@ async def test_the_runtime_gets_the_edited_message(
         assert rig.server.streams[0].messages == reply.messages == [text(after, b"e")]
 
 
+async def test_what_follows_is_done_once_the_request_has_gone_on_and_may_fail(tmp_path: Path) -> None:
+    done: list[int] = []
+
+    def follow() -> None:
+        done.append(len(scripted.asked))
+        raise ValueError("what follows")
+
+    scripted = holding(lambda message: text(5, b"e"), opened=True)
+    scripted.then = follow
+    async with asyncio.timeout(10), rigged(tmp_path, scripted) as rig:
+        for _ in range(2):
+            assert (await rig.client.call(CREATE, text(3))).messages == [text(5, b"e")]
+    assert done == [1, 2]
+
+
 @pytest.mark.parametrize("chunk", [1, 7, 300])
 @pytest.mark.parametrize("pad", [None, 0, 255])
 async def test_however_the_client_cuts_and_pads(tmp_path: Path, chunk: int, pad: int | None) -> None:
