@@ -14,7 +14,6 @@ import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -149,10 +148,13 @@ class HookServer:
             caller = _KOORD if ours else _ECHO
             decision = NOTHING if stage is None else self._decide(form, request, stage, caller)
             message = decision.sparse if ours else form.echo(request, decision.edits).SerializeToString()
-            self._later(seconds.observe, self._clock() - started)
-            after = None
-            if stage is not None and decision is not NOTHING:
-                after = partial(self._follow, form, request, stage, decision, caller)
+            took_s = self._clock() - started
+
+            def after() -> None:
+                self._later(seconds.observe, took_s)
+                if stage is not None and decision is not NOTHING:
+                    self._follow(form, request, stage, decision, caller)
+
             return Reply(message, PRESENCE if ours else (), after)
 
         return handle
