@@ -50,7 +50,7 @@ lint: $(READY)
 	$(VENV)/bin/lint-imports --no-cache
 
 test-unit: $(READY)
-	$(PYTHON) -m pytest tests -n $$(($$(nproc) + 1)) --dist loadfile
+	$(PYTHON) -m pytest tests -n $$(($$(nproc) + 2)) --dist loadfile
 
 test-integration: $(READY)
 	./integration/setup-host
