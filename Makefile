@@ -23,6 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
+COLLECTED := $(VENV)/.collected# all bytecode is there: made once, not by each of the workers
 
 N ?= 1000
 RESTARTS ?= 20
@@ -49,7 +50,11 @@ lint: $(READY)
 	$(VENV)/bin/mypy
 	$(VENV)/bin/lint-imports --no-cache
 
-test-unit: $(READY)
+$(COLLECTED): $(READY)
+	$(PYTHON) -m pytest tests --collect-only -q | tail -1
+	touch $@
+
+test-unit: $(COLLECTED)
 	$(PYTHON) -m pytest tests -n $$(($$(nproc) + 2)) --dist loadfile
 
 test-integration: $(READY)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 
@@ -16,6 +17,12 @@ settings.load_profile("koord")
 MAX_DESCRIPTORS = 128  # that a worker may hold after its last test; pytest itself has about 15
 
 
+def pytest_collection_finish() -> None:
+    """What collection made lives to the end: no garbage collection need look at it."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _closed_at_the_end() -> Iterator[None]:
     yield
@@ -25,6 +32,7 @@ def _closed_at_the_end() -> Iterator[None]:
 @pytest.fixture(scope="session", autouse=True)
 def _no_descriptors_left() -> Iterator[None]:
     yield
+    gc.collect()
     left = [os.readlink(path) for path in _descriptors()]
     assert len(left) < MAX_DESCRIPTORS, f"tests left {len(left)} descriptors open (tests.opened): {sorted(left)}"
 
