@@ -23,7 +23,8 @@ unexport PYTHONDONTWRITEBYTECODE
 VENV := .venv
 PYTHON := $(VENV)/bin/python
 READY := $(VENV)/.ready
-COLLECTED := $(VENV)/.collected# all bytecode is there: made once, not by each of the workers
+# All bytecode of the tests is there: made once, not by each of the workers.
+COLLECTED := $(VENV)/.collected
 
 N ?= 1000
 RESTARTS ?= 20
