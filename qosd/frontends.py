@@ -39,16 +39,15 @@ class FrontEnds:
 
     def acting(self) -> FrontEnd:
         """The one that edits now."""
-        attached = self._attached()
-        if self.preferred in attached:
-            return self.preferred
-        return attached[0] if attached else FrontEnd.RECONCILER
+        if self.preferred is FrontEnd.NRI and self.nri_runtime():
+            return FrontEnd.NRI
+        if self.hook_connections():
+            return FrontEnd.PROXY
+        return FrontEnd.NRI if self.nri_runtime() else FrontEnd.RECONCILER
 
     def proxy_acts(self) -> bool:
         """Whether a hook call is to be answered with edits."""
-        if not self.enabled() or not self.hook_connections():
-            return False
-        return self.preferred is FrontEnd.PROXY or not self.nri_runtime()
+        return self.enabled() and self.acting() is FrontEnd.PROXY
 
     def nri_acts(self) -> bool:
         """Whether an NRI request is to be answered with edits."""
