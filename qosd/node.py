@@ -82,8 +82,7 @@ class Node:
         self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics)
         state_file = options.kubelet_state_dir / "cpu_manager_state"
         self.cpu_manager = CPUManagerFile(self.event_loop, state_file, self._kubelet_policy_changed)
-        policy = PolicyRules(lambda: self.rules_file.current, lambda: self.cpu_manager.current.static)
-        self.rules = PooledRules(lambda: policy.current)
+        self.rules = PooledRules(PolicyRules(self.rules_file, self.cpu_manager))
         self._make_acting()
         self._make_loop()
         self._make_pods()

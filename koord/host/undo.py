@@ -124,7 +124,7 @@ class UndoRecord:
         """How often what is asked for changed since the opening: who saw it at the same number saw all."""
         self.weights: Weights | None = None
         self.cfs_period_us = PERIOD_US
-        self._lines = 0
+        self._lines, self._most_lines = 0, _SPARE_LINES
         self._size = 0
         self._append_fd = -1
         self._is_outdated = True  # the file, as it begins: nothing can be appended to it
@@ -320,7 +320,9 @@ class UndoRecord:
     def _replay(self, lines: list[bytes]) -> None:
         for number, line in enumerate(lines, start=2):
             try:
-                self._take(_EVENTS.decode(line))
+                event = _EVENTS.decode(line)
+                _check(event)
+                self._take(event)
             except (msgspec.DecodeError, files.UnknownRow) as error:
                 self.problems.append(f"{self._file}:{number}: {error}")
         self._entries = {target: entry for target, entry in self._entries.items() if os.path.exists(entry.path)}
@@ -330,8 +332,6 @@ class UndoRecord:
     def _take(self, event: _Event) -> None:
         match event:
             case Asked():
-                for name in event.values:
-                    files.row(name)
                 self._asked[event.which] = event
                 self.asked_changes += 1
             case _Gone():
@@ -346,10 +346,8 @@ class UndoRecord:
             case _Displaced():
                 self._placed.pop(event.group, None)
             case Entry():
-                files.row(event.name)
                 self._entries[event.target] = event
             case _Forgotten():
-                files.row(event.name)
                 self._entries.pop(Target(event.group, event.name), None)
 
     def _note(self, *events: _Event) -> None:
@@ -363,7 +361,7 @@ class UndoRecord:
                 self._lines += len(events)
                 for event in events:
                     self._take(event)
-                if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
+                if self._lines > self._most_lines:
                     self._compact()
         except OSError as error:
             raise _undo_error(error, self._file) from error
@@ -399,6 +397,7 @@ class UndoRecord:
         if self._append_fd >= 0:
             os.close(self._append_fd)
         self._append_fd, self._lines, self._size = descriptor, len(lines), len(content)
+        self._most_lines = 2 * len(lines) + _SPARE_LINES
         self._is_outdated = False
 
 
@@ -417,6 +416,16 @@ def _replaced(file: Path, content: bytes) -> int:
             new.unlink()
         raise
     return descriptor
+
+
+def _check(event: _Event) -> None:
+    """Does this Koord know the rows that the event is about? Raises UnknownRow."""
+    match event:
+        case Asked():
+            for name in event.values:
+                files.row(name)
+        case Entry() | _Forgotten():
+            files.row(event.name)
 
 
 def _existing(drop_ins: Mapping[str, _DropIn]) -> dict[str, _DropIn]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
-from enum import Enum
+from enum import StrEnum
 
 from koord.model.cfs import MAX_SHARES, MAX_WEIGHT, MIN_SHARES, weight_linear
 
 
-class Weights(Enum):
+class Weights(StrEnum):
     LINEAR = "linear"
     QUADRATIC = "quadratic"
 

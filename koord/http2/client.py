@@ -140,13 +140,11 @@ class Pending(Sending):
     ``refused``: the server has not looked at it, and it can be made again.
     """
 
-    __slots__ = ("deadline", "ended", "fields", "refused")
+    ended = refused = False
 
     def __init__(self, window_bytes: int, deadline: float = math.inf) -> None:
-        super().__init__(window_bytes)
-        self.deadline = deadline
+        self.window_bytes, self.deadline = window_bytes, deadline
         self.fields: dict[bytes, bytes] = {}
-        self.ended = self.refused = False
 
     def take(self, payload: bytes) -> None:
         """Some bytes of the answer."""
@@ -161,13 +159,12 @@ class Pending(Sending):
 
 
 class _Unary(Pending):
-    __slots__ = ("chunks", "result", "size_bytes")
+    size_bytes = 0
 
     def __init__(self, window_bytes: int, deadline: float, result: PromptFuture[Answer]) -> None:
         super().__init__(window_bytes, deadline)
         self.result = result
         self.chunks: list[bytes] = []
-        self.size_bytes = 0
 
     def take(self, payload: bytes) -> None:
         self.chunks.append(payload)
@@ -309,7 +306,8 @@ class ClientLink(Link[Pending]):
         del self.streams[stream]
         if not pending.ended:
             self.write(rst_stream(stream, CANCEL))
-        self._next_turn()
+        if self._turns:
+            self._next_turn()
 
     # Link
 

@@ -46,17 +46,12 @@ _CREDIT_BYTES = WINDOW_BYTES // 4
 class Sending:
     """One stream as its sender sees it: ``body`` goes out in DATA, then ``trailers`` (or END_STREAM on the last).
 
-    ``uncredited_bytes``: received and not given back yet.
+    ``window_bytes``: what the peer allows; ``uncredited_bytes``: received and not given back yet.
     """
 
-    __slots__ = ("body", "sent", "trailers", "uncredited_bytes", "window_bytes")
-
-    def __init__(self, window_bytes: int) -> None:
-        self.body = b""
-        self.sent = 0
-        self.trailers = b""
-        self.window_bytes = window_bytes
-        self.uncredited_bytes = 0
+    window_bytes: int
+    body = trailers = b""
+    sent = uncredited_bytes = 0
 
 
 Stream = TypeVar("Stream", bound=Sending)

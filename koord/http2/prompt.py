@@ -36,9 +36,6 @@ class PromptTask:
         self._work = work
         self._awaits: asyncio.Future[Any] | None = None
 
-    def start(self) -> None:
-        self._step()
-
     def cancel(self) -> None:
         """Raise CancelledError where ``work`` waits; nothing if it has ended, or is what calls this."""
         awaits, self._awaits = self._awaits, None
@@ -64,3 +61,5 @@ class PromptTask:
             awaits.resume = self._step
         else:
             awaits.add_done_callback(self._wake)
+
+    start = _step

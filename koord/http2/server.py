@@ -97,14 +97,12 @@ class UnaryServer:
 
 
 class _Call(Sending):
-    __slots__ = ("chunks", "fields", "size_bytes", "task")
+    task: asyncio.Future[Reply] | None = None
+    size_bytes = 0
 
     def __init__(self, window_bytes: int, fields: Mapping[bytes, bytes]) -> None:
-        super().__init__(window_bytes)
-        self.fields = fields
-        self.task: asyncio.Future[Reply] | None = None
+        self.window_bytes, self.fields = window_bytes, fields
         self.chunks: list[bytes] = []
-        self.size_bytes = 0
 
 
 class _ServerLink(Link[_Call]):

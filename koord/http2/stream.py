@@ -37,8 +37,6 @@ class StreamingClient(UnaryClient):
 class _Stream(Pending):
     """A streaming call: ``_rest`` is the begin of a message, ``_ending`` is set once nothing more will come."""
 
-    __slots__ = ("_ending", "_error", "_rest", "_unread", "_wake")
-
     def __init__(self, window_bytes: int) -> None:
         super().__init__(window_bytes)
         self._rest = bytearray()

@@ -40,10 +40,6 @@ class CPUManagerState:
     by_container: Mapping[tuple[str, str], str] = field(default_factory=dict)
     exclusive: Mapping[str, str] = field(default_factory=dict)
 
-    @property
-    def static(self) -> bool:
-        return self.policy == STATIC
-
 
 class _Document(msgspec.Struct, rename="camel"):
     policy_name: str

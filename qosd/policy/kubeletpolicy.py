@@ -6,23 +6,31 @@ gave them. Invariant: the same object as long as neither the file's rules nor th
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from qosd.hooks.rules import CPUManagerPolicy, Rules
+from qosd.pods.cpumanager import STATIC, CPUManagerState
+from qosd.policy.rulesfile import InForce
+
+
+class Kubelet(Protocol):
+    """``CPUManagerFile``: what kubelet's state file says now."""
+
+    current: CPUManagerState
 
 
 class PolicyRules:
-    """``file_rules`` and ``is_static`` (kubelet's state file) are asked at each call."""
+    """``file`` (``RulesSource``) and ``kubelet`` are looked at for each call: attributes, since a pod waits."""
 
-    def __init__(self, file_rules: Callable[[], Rules], is_static: Callable[[], bool]) -> None:
-        self._file_rules, self._is_static = file_rules, is_static
-        self._from = self._made = file_rules()
+    def __init__(self, file: InForce, kubelet: Kubelet) -> None:
+        self._file, self._kubelet = file, kubelet
+        self._from = self._made = file.current
 
     @property
     def current(self) -> Rules:
-        rules = self._file_rules()
-        if not self._is_static() or rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC:
+        rules = self._file.current
+        if self._kubelet.current.policy != STATIC or rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC:
             return rules
         if rules is not self._from or self._made is rules:
             self._from = rules

@@ -8,13 +8,14 @@ are unknown, and so are the pools: no opinion, unless the file gives them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from koord.host.topology import Topology
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import Rules
 from qosd.policy.pools import Pools, compute_pools
+from qosd.policy.rulesfile import InForce
 from qosd.snapshot import PodView
 
 EXPECTED_NS = 60 * 10**9
@@ -35,11 +36,11 @@ class _Seen:
 
 
 class PooledRules:
-    """``file_rules`` is asked for the rules as the file has them (``RulesSource.current``)."""
+    """``given``: the rules that know nothing of the pods."""
 
-    def __init__(self, file_rules: Callable[[], Rules]) -> None:
-        self._file_rules = file_rules
-        self._from = self._current = file_rules()
+    def __init__(self, given: InForce) -> None:
+        self._given = given
+        self._from = self._current = given.current
         self._pools = Pools(self._from.node.ls_pools, self._from.node.be_pools)
         self._seen: _Seen | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
@@ -47,7 +48,7 @@ class PooledRules:
     @property
     def current(self) -> Rules:
         """The rules to decide by, now."""
-        if self._file_rules() is not self._from:
+        if self._given.current is not self._from:
             self._make()
         return self._current
 
@@ -87,7 +88,7 @@ class PooledRules:
         return gone
 
     def _make(self) -> None:
-        rules = self._file_rules()
+        rules = self._given.current
         pools = Pools(rules.node.ls_pools, rules.node.be_pools)
         if self._seen is not None:
             expected = [pod for pod, _ in self._expected.values()]

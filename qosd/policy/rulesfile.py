@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from koord.model import slo, slo_defaults
 from koord.model.schema import SchemaError
@@ -24,17 +24,20 @@ _IGNORED = ("apiVersion", "kind", "metadata", "status")  # of a pasted NodeSLO o
 _log = logging.getLogger(__name__)
 
 
+class InForce(Protocol):
+    """Whoever knows the rules in force; the same object as long as they are the same."""
+
+    @property
+    def current(self) -> Rules: ...
+
+
 class RulesSource:
     """The rules in force; ``load`` reads the file again. ``host_facts`` is asked at each load."""
 
     def __init__(self, file: Path, host_facts: Callable[[], HostFacts], metrics: Metrics) -> None:
         self._file, self._host_facts, self._metrics = file, host_facts, metrics
-        self._rules = Rules(slo_defaults.in_force(slo.NodeSLOSpec()), NodeRules(), host_facts())
+        self.current = Rules(slo_defaults.in_force(slo.NodeSLOSpec()), NodeRules(), host_facts())
         self._warnings: tuple[str, ...] = ()
-
-    @property
-    def current(self) -> Rules:
-        return self._rules
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -53,7 +56,7 @@ class RulesSource:
             self._keep(error)
             return
         try:
-            self._rules = read(self._file, document, self._host_facts(), unknown.append)
+            self.current = read(self._file, document, self._host_facts(), unknown.append)
         except ConfigError as error:
             self._keep(error)
             return

@@ -53,7 +53,7 @@ class Containers:
         question = own + pod.in_container
         made = _Made(message, again)
         agreed: Agreed | Refuse = Agreed()
-        if self._world.wants(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
+        if self._world.chain.of(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = pod.given_parent or pod.cgroup_parent
             guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
             agreed = await self._ask(Stage.PRE_CREATE, question, guard, call, made)
@@ -198,15 +198,14 @@ class Containers:
             container = await known()
             return None if container is None else container.SerializeToString()
 
-        for server in self._world.servers:
-            if server.wants(stage):
-                server.post(stage, make)
+        for server in self._world.chain.of(stage):
+            server.post(stage, make)
 
-    async def _ask(
+    def _ask(
         self, stage: Stage, container: bytes, guard: Guard, call: Call, meanwhile: Meanwhile | None = None
-    ) -> Agreed | Refuse:
+    ) -> Awaitable[Agreed | Refuse]:
         question = Question(stage, container, CONTAINER, guard, partial(container_name, container))
-        return await self._world.chain().ask(question, self._world.deadline(call), meanwhile)
+        return self._world.chain.ask(question, self._world.deadline(call), meanwhile)
 
 
 class _Made:

@@ -66,14 +66,14 @@ class CriInterceptor:
     @property
     def servers(self) -> tuple[HookServer, ...]:
         """The hook servers in the order in which they are asked."""
-        return self._world.servers
+        return self._world.chain.servers
 
     def use(self, loaded: tuple[Loaded, ...]) -> None:
         """Take these hook servers from now on; one whose file did not change keeps its connection and its breaker."""
         before, self._servers = self._servers, {}
         for each in loaded:
             self._servers[each] = before.pop(each) if each in before else self._server(each)
-        self._world.servers = tuple(self._servers.values())
+        self._world.use(tuple(self._servers.values()))
         for server in before.values():
             self._retire(server)
         self._replan()
@@ -83,7 +83,7 @@ class CriInterceptor:
     def configure(self, options: HookOptions) -> None:
         """Take these settings from now on."""
         self._world.options = options
-        for server in self._world.servers:
+        for server in self.servers:
             server.default_timeout_s = options.hook_timeout_s
 
     async def warm_up(self) -> None:
@@ -105,8 +105,12 @@ class CriInterceptor:
             log.warning("%s passed, but cannot be remembered: %s", call.path, error)
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
-        if status != OK or call.note is None:
-            return
+        if status == OK and call.note is not None:
+            self._commit(call, message)
+        if self._engine is not None:  # who was asked may be another process than the time before
+            self._engine.learn_own_pods()
+
+    def _commit(self, call: Call, message: bytes | None) -> None:
         try:
             cast(Commit, call.note)(message)
         except MalformedMessage as error:
@@ -133,14 +137,14 @@ class CriInterceptor:
                 "stages": sorted(server.spec.stages),
                 "timeoutSeconds": server.timeout_s,
             }
-            for server in self._world.servers
+            for server in self.servers
         ]
         cache = {} if self._engine is None else self._engine.dump()
         return {"servers": servers, **cache}
 
     def close(self) -> None:
         """Close every connection and drop what post hooks have not heard yet."""
-        for server in (*self._world.servers, *self._retired):
+        for server in (*self.servers, *self._retired):
             server.close()
         for task in self._tasks:
             task.cancel()
@@ -169,7 +173,7 @@ class CriInterceptor:
 
     async def _acquaint(self, engine: Engine) -> None:
         """Connect to the hook servers, so that their own pods are known before the first of them restarts."""
-        await asyncio.gather(*(server.greet() for server in self._world.servers))
+        await asyncio.gather(*(server.greet() for server in self.servers))
         engine.learn_own_pods()
 
     def _replan(self) -> None:

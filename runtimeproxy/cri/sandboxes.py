@@ -6,6 +6,7 @@ in commits, so a request that the runtime refused leaves no trace.
 
 from __future__ import annotations
 
+from collections.abc import Awaitable
 from functools import partial
 
 from koord.pb.cri import api_pb2 as cri
@@ -52,14 +53,13 @@ class Sandboxes:
 
     def is_exempt(self, pod: Pod | bytes) -> bool:
         """Is the pod, or that of this PodSandboxHookRequest, left alone?"""
-        self.learn_own_pods()
         if isinstance(pod, bytes):
             return self._world.may_exempt(pod.__contains__) and self._world.is_exempt(traits(pod))
         return self._world.may_exempt(pod.mentions) and self._world.is_exempt(traits(pod.request))
 
     def learn_own_pods(self) -> None:
         """See which pods the hook servers live in, as far as they are connected."""
-        self._world.exemptions.learn(self._world.servers, self._find)
+        self._world.exemptions.learn(self._world.chain.servers, self._find)
 
     async def run(self, call: Call, message: bytes, service: str) -> Decision:
         """RunPodSandbox."""
@@ -150,16 +150,15 @@ class Sandboxes:
                 return None
             return entry.request
 
-        for server in self._world.servers:
-            if server.wants(stage):
-                server.post(stage, make)
+        for server in self._world.chain.of(stage):
+            server.post(stage, make)
 
     def _guard(self, method: str, cgroup_parent: str) -> Guard:
         return Guard(OWNED[method], cgroup_parent, self._world.options.foreign_parents)
 
-    async def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call) -> Agreed | Refuse:
+    def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call) -> Awaitable[Agreed | Refuse]:
         question = Question(stage, pod, POD, guard, partial(pod_name, pod))
-        return await self._world.chain().ask(question, self._world.deadline(call))
+        return self._world.chain.ask(question, self._world.deadline(call))
 
     def _find(self, uid: str) -> PodTraits | None:
         for _, entry in self._world.store.pods():

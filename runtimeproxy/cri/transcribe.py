@@ -15,10 +15,10 @@ from runtimeproxy.hooks.messages import POD
 from runtimeproxy.wire.protowire import fields, last_bytes, payloads
 
 _META, _HANDLER, _LABELS, _ANNOTATIONS, _PARENT, _OVERHEAD, _RESOURCES = range(1, 8)  # of PodSandboxHookRequest
-_IN_CONTAINER = {_META: 1, _RESOURCES: 5, _ANNOTATIONS: 6, _LABELS: 7, _PARENT: 8}  # of ContainerResourceHookRequest
 _NAME, _UID, _NAMESPACE = 1, 2, 3  # of PodSandboxMetadata; a container's name is field 1 as well
-_CONTAINER_META = 2
+_POD_OF_CONTAINER, _CONTAINER_META = 1, 2  # of ContainerResourceHookRequest
 _CONTAINER_ID = 3
+_NOTHING_HIDDEN: frozenset[str] = frozenset()
 
 
 class Pod:
@@ -35,7 +35,7 @@ class Pod:
 
     def mentions(self, text: bytes) -> bool:
         """Is this in a label or an annotation?"""
-        return any(text in each for number in (_LABELS, _ANNOTATIONS) for each in self._parts[number])
+        return text in b"\0".join(self._parts[_LABELS] + self._parts[_ANNOTATIONS])
 
     @classmethod
     def of_config(cls, config: bytes, handler: list[bytes]) -> Pod:
@@ -70,7 +70,16 @@ class Pod:
     @property
     def in_container(self) -> bytes:
         """The pod's fields of its containers' ContainerResourceHookRequests."""
-        return fields({number: self._parts[own] for own, number in _IN_CONTAINER.items()})
+        parts = self._parts
+        return fields(
+            {
+                _POD_OF_CONTAINER: parts[_META],
+                5: parts[_RESOURCES],
+                6: parts[_ANNOTATIONS],
+                7: parts[_LABELS],
+                8: parts[_PARENT],
+            }
+        )
 
     def edited(self, edits: Edits) -> Pod:
         """The same pod after ``edits`` of ours."""
@@ -98,17 +107,17 @@ def with_handler_of(request: bytes, older: bytes) -> bytes:
 def container_of(config: bytes) -> tuple[bytes, frozenset[str]]:
     """A ContainerConfig as ContainerResourceHookRequest without its pod; and the variables that are kept from it."""
     meta, variables, annotations, linux = payloads(config, 1, 6, 10, 15)
-    hidden = frozenset([last_bytes(each, patch.KEY) for each in variables if not _is_text(each)])
-    if hidden:
-        variables = [each for each in variables if last_bytes(each, patch.KEY) not in hidden]
+    hidden = _NOTHING_HIDDEN
+    if not b"".join(variables).isascii():  # else they are text
+        names = {last_bytes(each, patch.KEY) for each in variables if not _is_text(each)}
+        variables = [each for each in variables if last_bytes(each, patch.KEY) not in names]
+        hidden = frozenset([name.decode("utf-8", "surrogateescape") for name in names])
     request = fields({_CONTAINER_META: meta, 3: annotations, 4: payloads(b"".join(linux), 1)[0], 9: variables})
-    return request, frozenset([name.decode("utf-8", "surrogateescape") for name in hidden])
+    return request, hidden
 
 
 def _is_text(variable: bytes) -> bool:
-    """Are key and value UTF-8? Where all is ASCII there is nothing to look at."""
-    if variable.isascii():
-        return True
+    """Are key and value UTF-8?"""
     try:
         last_bytes(variable, patch.KEY).decode()
         last_bytes(variable, patch.VALUE).decode()
@@ -135,7 +144,7 @@ def pod_name(request: bytes) -> str:
 
 def container_name(request: bytes) -> str:
     """How logs name the container of a ContainerResourceHookRequest."""
-    pod, container = payloads(request, _IN_CONTAINER[_META], _CONTAINER_META)
+    pod, container = payloads(request, _POD_OF_CONTAINER, _CONTAINER_META)
     name = last_bytes(b"".join(container), _NAME).decode("utf-8", "replace")
     return f"container {_namespace_and_name(b''.join(pod))}/{name}"
 

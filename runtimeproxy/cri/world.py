@@ -6,7 +6,7 @@ No protobuf here: the interceptor makes it at start-up.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -43,7 +43,7 @@ class HookOptions:
 
 @dataclass(slots=True)
 class World:
-    """``servers`` are replaced as a whole when the hook directory changes; ``later`` runs what no request waits for."""
+    """``chain`` is replaced as a whole when the hook directory changes; ``later`` runs what no request waits for."""
 
     options: HookOptions
     store: Store
@@ -52,17 +52,21 @@ class World:
     metrics: Metrics
     clock: Callable[[], float]
     later: Later
-    servers: tuple[HookServer, ...] = field(default=())
+    chain: Chain = field(init=False)
 
-    def chain(self) -> Chain:
-        return Chain(self.servers, self.metrics, self.clock)
+    def __post_init__(self) -> None:
+        self.use(())
+
+    def use(self, servers: Sequence[HookServer]) -> None:
+        """Ask these from now on, in this order."""
+        self.chain = Chain(servers, self.metrics, self.clock)
 
     def wants(self, stage: Stage) -> bool:
-        return any(server.wants(stage) for server in self.servers)
+        return bool(self.chain.of(stage))
 
     def fails_closed(self, stage: Stage) -> bool:
         """Is a server of the stage under policy Fail?"""
-        return any(server.wants(stage) and server.spec.policy is Policy.FAIL for server in self.servers)
+        return any(server.spec.policy is Policy.FAIL for server in self.chain.of(stage))
 
     def deadline(self, call: Call) -> float | None:
         """When hooks must be done with ``call``: half of the time that its caller gives it."""

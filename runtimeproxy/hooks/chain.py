@@ -98,9 +98,14 @@ class Chain:
     """Asks ``servers`` in their order; ``clock`` is monotonic seconds."""
 
     def __init__(self, servers: Sequence[HookServer], metrics: Metrics, clock: Callable[[], float]) -> None:
-        self._servers = servers
+        self.servers = tuple(servers)
+        self._of = {stage: tuple(server for server in servers if server.wants(stage)) for stage in Stage}
         self._metrics = metrics
         self._clock = clock
+
+    def of(self, stage: Stage) -> tuple[HookServer, ...]:
+        """The servers that are asked at this stage."""
+        return self._of[stage]
 
     async def ask(
         self, question: Question, deadline: float | None, meanwhile: Meanwhile | None = None
@@ -109,7 +114,7 @@ class Chain:
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
-        asked = [server for server in self._servers if server.wants(question.stage)]
+        asked = self._of[question.stage]
         guess = _Guess(asked[0], question, meanwhile) if meanwhile is not None and len(asked) == 1 else None
         agreed, request, parse = Agreed(), question.request, partial(_read, question.shape)
         for server in asked:
@@ -123,7 +128,8 @@ class Chain:
             if said is None or not any(said.answer):
                 continue
             if guess is not None and said is guess.said:
-                self._tell_refused(server.spec.file, question, guess.refused)
+                if guess.refused:
+                    self._tell_refused(server.spec.file, question, guess.refused)
                 return guess.agreed
             heard = _hear(question, request, said)
             self._tell_refused(server.spec.file, question, heard.refused)

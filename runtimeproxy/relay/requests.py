@@ -162,7 +162,7 @@ class RequestHalf(Half):
         """A frame that must not overtake its stream's HEADERS, nor reach the runtime after our GOAWAY."""
         if frame[2] > self.connection.last_allowed:
             return b""
-        if self.outbox.waits(frame[2]):
+        if self.outbox.passing and self.outbox.waits(frame[2]):
             self.outbox.queue_frame(frame[2], data[frame[3] : frame[4]])
             return b""
         return None

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
@@ -24,6 +24,14 @@ TIERS = {
 }
 V2_VENDOR = HostFacts(cgroup_version=2, has_group_identity=True, resctrl_groups=frozenset({"LSR", "LS", "BE"}))
 V2 = replace(V2_VENDOR, has_group_identity=False)
+T = TypeVar("T")
+
+
+@dataclass
+class Now(Generic[T]):
+    """What stands in a file that can change."""
+
+    current: T
 
 
 def rules(host: HostFacts = V2_VENDOR, spec: Mapping[str, Any] | None = None, **node: Any) -> Rules:

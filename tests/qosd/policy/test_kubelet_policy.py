@@ -5,7 +5,9 @@ from dataclasses import replace
 import pytest
 
 from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Rules
+from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.kubeletpolicy import PolicyRules
+from tests.qosd.pods import Now
 
 NONE = Rules()
 STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC))
@@ -16,17 +18,18 @@ STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC
     [(NONE, False, "none"), (NONE, True, "static"), (STATIC, False, "static"), (STATIC, True, "static")],
 )
 def test_static_wins(file: Rules, kubelet_is_static: bool, policy: str) -> None:
-    assert PolicyRules(lambda: file, lambda: kubelet_is_static).current.node.cpu_manager_policy == policy
+    kubelet = Now(CPUManagerState("static" if kubelet_is_static else "none"))
+    assert PolicyRules(Now(file), kubelet).current.node.cpu_manager_policy == policy
 
 
 def test_the_same_rules_are_the_same_object() -> None:
-    file, is_static = NONE, False
-    rules = PolicyRules(lambda: file, lambda: is_static)
+    file, kubelet = Now(NONE), Now(CPUManagerState())
+    rules = PolicyRules(file, kubelet)
     assert rules.current is NONE
-    is_static = True
+    kubelet.current = CPUManagerState("static")
     made = rules.current
     assert rules.current is made
-    file = replace(NONE)
+    file.current = replace(NONE)
     assert rules.current is not made
-    is_static = False
-    assert rules.current is file
+    kubelet.current = CPUManagerState()
+    assert rules.current is file.current

@@ -7,7 +7,7 @@ from qosd.hooks.rules import Pool, Rules, join
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
 from qosd.snapshot import PodView
-from tests.qosd.pods import rules
+from tests.qosd.pods import Now, rules
 from tests.qosd.podviews import machine, view
 
 MACHINE, NOBODY = machine(), dict[str, str]()
@@ -18,9 +18,9 @@ class Node:
     """A rules file that can be swapped, and a clock."""
 
     def __init__(self, **node: object) -> None:
-        self.file = rules(**node)
+        self.file = Now(rules(**node))
         self.now_ns = 0
-        self.pooled = PooledRules(lambda: self.file)
+        self.pooled = PooledRules(self.file)
 
     def sees(self, *pods: PodView, topology: Topology = MACHINE) -> Rules:
         return self.pooled.update(topology, pods, NOBODY, self.now_ns)
@@ -28,7 +28,7 @@ class Node:
 
 def test_before_anything_was_seen_there_are_no_pools() -> None:
     node = Node()
-    assert node.pooled.current is node.file
+    assert node.pooled.current is node.file.current
     assert not node.pooled.expect(LSE.context, 0)
     assert node.pooled.current.node.ls_pools == ()
 
@@ -50,10 +50,10 @@ def test_the_same_object_until_pools_change() -> None:
 def test_a_new_file_counts_at_once_with_what_was_last_seen() -> None:
     node = Node()
     node.sees(LSE)
-    node.file = rules(reservation={"reservedCPUs": "15"})
+    node.file.current = rules(reservation={"reservedCPUs": "15"})
     assert join(node.pooled.current.node.ls_pools) == "2-14"
     assert node.pooled.current is node.pooled.current
-    node.file = rules(sharedPools={"ls": [{"cpuset": "8"}]})
+    node.file.current = rules(sharedPools={"ls": [{"cpuset": "8"}]})
     assert (join(node.pooled.current.node.ls_pools), join(node.pooled.current.node.be_pools)) == ("8", "2-15")
 
 

@@ -23,7 +23,7 @@ from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
 from qosd.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.pods import V2, V2_VENDOR, extended, rules
+from tests.qosd.pods import V2, V2_VENDOR, Now, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)
@@ -284,7 +284,7 @@ class TestAnLSEPodThatArrivesLast:
 
     def test_even_before_its_sandbox_is_there(self) -> None:
         file, pods = rules(V1), (self.LS, self.BE)
-        pooled = PooledRules(lambda: file)
+        pooled = PooledRules(Now(file))
         before = HookReconciler().decide(snapshot(pooled.update(machine(), pods, {}, 0), *pods), None)[0]
         assert pooled.expect(self.LSE.context, 0)
         after = HookReconciler().decide(snapshot(pooled.current, *pods), None)[0]
