@@ -52,11 +52,12 @@ class Containers:
         own, hidden = container_of(b"".join(configs))
         question = own + pod.in_container
         made = _Made(message, again)
-        agreed: Agreed | Refuse = Agreed()
         if self._world.chain.of(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = pod.given_parent or pod.cgroup_parent
             guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
             agreed = await self._ask(Stage.PRE_CREATE, question, guard, call, made)
+        else:
+            agreed = Agreed()
         if isinstance(agreed, Refuse):
             return agreed, None
         edited = made.by(agreed)

@@ -84,7 +84,7 @@ class CriInterceptor:
         """Take these settings from now on."""
         self._world.options = options
         for server in self.servers:
-            server.default_timeout_s = options.hook_timeout_s
+            server.use_default(options.hook_timeout_s)
 
     async def warm_up(self) -> None:
         """After the first accept: load what reads messages, off the loop, and begin to learn which sandboxes exist."""
@@ -105,16 +105,16 @@ class CriInterceptor:
             log.warning("%s passed, but cannot be remembered: %s", call.path, error)
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
-        if status == OK and call.note is not None:
-            self._commit(call, message)
-        if self._engine is not None:  # who was asked may be another process than the time before
-            self._engine.learn_own_pods()
-
-    def _commit(self, call: Call, message: bytes | None) -> None:
         try:
-            cast(Commit, call.note)(message)
+            if status == OK and call.note is not None:
+                self._commit(cast(Commit, call.note), message)
+            if self._engine is not None:  # who was asked may be another process than the time before
+                self._engine.learn_own_pods()
         except MalformedMessage as error:
             log.warning("the answer to %s cannot be remembered: %s", call.path, error)
+
+    def _commit(self, commit: Commit, message: bytes | None) -> None:
+        commit(message)
         store = self._world.store
         self._world.metrics.cache_size(*store.sizes)
         if store.hold_creates != self._held_creates:

@@ -73,14 +73,16 @@ class _Guess:
     """What will have been agreed if the one server to ask says what it said last, worked out while it thinks.
 
     The answers to the pods of a workload are alike, and there is nothing else to do in that time. ``said``: the answer
-    that was taken for granted, None if there was none to take. Nothing is logged or counted of a guess.
+    that was taken for granted, None if there was none to take; only then is there more. Nothing is logged or counted of
+    a guess.
     """
+
+    agreed: Agreed
+    refused: tuple[tuple[Slot, str], ...]
 
     def __init__(self, server: HookServer, question: Question, meanwhile: Meanwhile) -> None:
         self._server, self._question, self._meanwhile = server, question, meanwhile
         self.said: Opinion[Said] | None = None
-        self.agreed = Agreed()
-        self.refused: tuple[tuple[Slot, str], ...] = ()
 
     def work_out(self) -> None:
         """Raises nothing: what cannot be read will be read again, by whoever says so."""
@@ -88,7 +90,7 @@ class _Guess:
         if said is None or not any(said.answer):
             return
         with suppress(ValueError):
-            heard = _hear(self._question, self._question.request, said)
+            heard, self.agreed = _hear(self._question, self._question.request, said), Agreed()
             _take_over(self.agreed, heard, self._server.spec.file)
             self._meanwhile(self.agreed)
             self.said, self.refused = said, heard.refused
