@@ -113,8 +113,7 @@ class Outbox:
         """
         self._released.pop(stream.id, None)
         if stream.out_left_bytes:
-            rest = b"".join(stream.take_out(len(stream.out[0])) for _ in range(len(stream.out)))
-            self._queue(_Waiting(stream.id, rest, owner=stream))
+            self._queue(_Waiting(stream.id, stream.take_rest(), owner=stream))
         self.queue_block(stream.id, trailers)
 
     def queue_frame(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
