@@ -47,7 +47,7 @@ from koord.http2.grpc import (
     UnaryError,
     grpc_body,
     grpc_message,
-    plain_text,
+    refusal_in,
 )
 from koord.http2.hpack import HeaderDecoder, HpackError, literal
 
@@ -134,11 +134,9 @@ class _Answer:
         return stream == _STREAM and kind in (HEADERS, DATA) and bool(flags & END_STREAM)
 
     def _result(self) -> bytes:
-        status = self._fields.get(b"grpc-status", b"")
-        if status != b"0":
-            code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
-            http = b"HTTP " + self._fields.get(b":status", b"without a status")
-            raise UnaryError(code, plain_text(self._fields.get(b"grpc-message", http)))
+        refusal = refusal_in(self._fields)
+        if refusal is not None:
+            raise UnaryError(*refusal)
         message = grpc_message(bytes(self._body))
         if message is None:
             raise UnaryError(INTERNAL, "the answer is not one uncompressed message")

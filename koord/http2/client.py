@@ -43,7 +43,7 @@ from koord.http2.grpc import (
     UnaryError,
     grpc_body,
     grpc_message,
-    plain_text,
+    refusal_in,
 )
 from koord.http2.hpack import literal
 from koord.http2.link import Link, Sending
@@ -374,13 +374,3 @@ def head(path: str, metadata: tuple[tuple[str, str], ...]) -> bytes:
     """The header block of a call but for its timeout. Pseudo-header fields come first: grpc-go insists."""
     fields = b"".join(literal(name.encode(), value.encode()) for name, value in metadata)
     return _PSEUDO + literal(b":path", path.encode()) + _FIXED + fields
-
-
-def refusal_in(metadata: Mapping[bytes, bytes]) -> tuple[int, str] | None:
-    """Status and message of a call that ended with ``metadata``; None = OK."""
-    status = metadata.get(b"grpc-status", b"")
-    if status == b"0":
-        return None
-    code = int(status) if status.isdigit() and len(status) < 4 else INTERNAL
-    text = metadata.get(b"grpc-message")
-    return code, f"HTTP {metadata.get(b':status', b'').decode('latin-1')}" if text is None else plain_text(text)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from koord.http2.hpack import literal
 
 PREFIX_BYTES = 5  # a compression flag and a 32-bit length
 MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
 MAX_TEXT_BYTES = 8 << 10  # of a status message: a header block is one frame, and grpc-go reads none over 16 KiB
 
-OK, CANCELLED, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = 0, 1, 3, 4, 5
+OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = range(6)
 RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 8, 9
 UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
 
@@ -43,6 +45,24 @@ def grpc_timeout_s(value: bytes | None) -> float | None:
         return None
     unit = _UNITS.get(chr(value[-1]))
     return None if unit is None else int(value[:-1]) * unit
+
+
+def status_in(fields: Mapping[bytes, bytes], otherwise: int) -> int:
+    """The status of a call that ended with these header fields; ``otherwise`` where they hold none."""
+    value = fields.get(b"grpc-status", b"")
+    if value == b"0":
+        return OK
+    return int(value) if value.isdigit() and len(value) < 4 else otherwise
+
+
+def refusal_in(fields: Mapping[bytes, bytes]) -> tuple[int, str] | None:
+    """Status and message of a call that ended with these header fields; None = OK."""
+    code = status_in(fields, INTERNAL)
+    if code == OK:
+        return None
+    text = fields.get(b"grpc-message")
+    http = fields.get(b":status", b"without a status").decode("latin-1")
+    return code, f"HTTP {http}" if text is None else plain_text(text)
 
 
 def status_fields(code: int, message: str) -> bytes:

@@ -11,8 +11,8 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Sequence
 
-from koord.http2.client import Pending, UnaryClient, head, refusal_in
-from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, PREFIX_BYTES, RESOURCE_EXHAUSTED, UnaryError
+from koord.http2.client import Pending, UnaryClient, head
+from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, PREFIX_BYTES, RESOURCE_EXHAUSTED, UnaryError, refusal_in
 
 MAX_UNREAD = 4096  # messages
 

@@ -12,7 +12,7 @@ import os
 import socket
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 UNIX_SCHEME = "unix://"
@@ -50,16 +50,10 @@ def clear_abandoned(path: Path) -> None:
         return
     if not stat.S_ISSOCK(mode):
         raise SocketTaken(path, "exists and is not a socket")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        probe.settimeout(1.0)
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            path.unlink(missing_ok=True)
-            return
-        except FileNotFoundError:
-            return
-    raise SocketTaken(path, "another process listens on it")
+    with suppress(FileNotFoundError):
+        if answers(str(path)):
+            raise SocketTaken(path, "another process listens on it")
+        path.unlink()
 
 
 def prepare(path: Path) -> None:

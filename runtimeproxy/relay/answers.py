@@ -25,7 +25,7 @@ from koord.http2.frames import (
     settings_of,
     uint32,
 )
-from koord.http2.grpc import UNAVAILABLE
+from koord.http2.grpc import UNAVAILABLE, UNKNOWN, status_in
 from koord.http2.hpack import HeaderDecoder, HpackError
 from runtimeproxy.relay.half import Half, Handler
 from runtimeproxy.relay.stream import State, Stream
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from runtimeproxy.relay.connection import Connection
 
 _WANTED = (b"grpc-status",)
-_UNKNOWN = 2
 
 
 class AnswerHalf(Half):
@@ -96,7 +95,7 @@ class AnswerHalf(Half):
             except HpackError as error:
                 connection.go_blind("answer headers", error)
         if flags & END_STREAM:
-            connection.finish(stream_id, _status(fields))
+            connection.finish(stream_id, status_in(fields, UNKNOWN))
             return None
         stream = connection.streams.get(stream_id)
         if isinstance(stream, Stream):
@@ -109,7 +108,7 @@ class AnswerHalf(Half):
         if isinstance(stream, Stream) and stream.answer is not None:
             stream.answer.append(data_payload(data, frame))
         if flags & END_STREAM:
-            self.connection.finish(stream_id, _UNKNOWN)
+            self.connection.finish(stream_id, UNKNOWN)
         return None
 
     def _rst_stream(self, data: bytes, frame: Frame) -> bytes | None:
@@ -166,10 +165,3 @@ class AnswerHalf(Half):
         for stream_id in [each for each in self.connection.streams if each > last]:
             self.connection.finish(stream_id, UNAVAILABLE)
         return None
-
-
-def _status(fields: Mapping[bytes, bytes]) -> int:
-    value = fields.get(b"grpc-status", b"")
-    if value == b"0":
-        return 0
-    return int(value) if value.isdigit() and len(value) < 4 else _UNKNOWN
