@@ -16,7 +16,8 @@ from runtimeproxy.wire.protowire import fields, last_bytes, payloads
 
 _META, _HANDLER, _LABELS, _ANNOTATIONS, _PARENT, _OVERHEAD, _RESOURCES = range(1, 8)  # of PodSandboxHookRequest
 _NAME, _UID, _NAMESPACE = 1, 2, 3  # of PodSandboxMetadata; a container's name is field 1 as well
-_POD_OF_CONTAINER, _CONTAINER_META = 1, 2  # of ContainerResourceHookRequest
+_POD_META, _CONTAINER_META = 1, 2  # of ContainerResourceHookRequest
+_POD_RESOURCES, _POD_ANNOTATIONS, _POD_LABELS, _POD_PARENT = range(5, 9)
 _CONTAINER_ID = 3
 _NOTHING_HIDDEN: frozenset[str] = frozenset()
 
@@ -73,11 +74,11 @@ class Pod:
         parts = self._parts
         return fields(
             {
-                _POD_OF_CONTAINER: parts[_META],
-                5: parts[_RESOURCES],
-                6: parts[_ANNOTATIONS],
-                7: parts[_LABELS],
-                8: parts[_PARENT],
+                _POD_META: parts[_META],
+                _POD_RESOURCES: parts[_RESOURCES],
+                _POD_ANNOTATIONS: parts[_ANNOTATIONS],
+                _POD_LABELS: parts[_LABELS],
+                _POD_PARENT: parts[_PARENT],
             }
         )
 
@@ -144,7 +145,7 @@ def pod_name(request: bytes) -> str:
 
 def container_name(request: bytes) -> str:
     """How logs name the container of a ContainerResourceHookRequest."""
-    pod, container = payloads(request, _POD_OF_CONTAINER, _CONTAINER_META)
+    pod, container = payloads(request, _POD_META, _CONTAINER_META)
     name = last_bytes(b"".join(container), _NAME).decode("utf-8", "replace")
     return f"container {_namespace_and_name(b''.join(pod))}/{name}"
 
