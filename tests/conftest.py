@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import tempfile
 from collections.abc import Iterator
 
 import pytest
@@ -15,6 +16,20 @@ settings.register_profile("koord", deadline=None)  # a slow machine is no failur
 settings.load_profile("koord")
 
 MAX_DESCRIPTORS = 128  # that a worker may hold after its last test; pytest itself has about 15
+
+MEMORY, ROOM = "/dev/shm", 1 << 30  # where trees are made and removed in a fraction of a disk's time
+
+
+def _is_roomy(directory: str) -> bool:
+    try:
+        room = os.statvfs(directory)
+    except OSError:
+        return False
+    return os.access(directory, os.W_OK) and room.f_bavail * room.f_frsize >= ROOM
+
+
+if "TMPDIR" not in os.environ and _is_roomy(MEMORY):
+    tempfile.tempdir = MEMORY
 
 
 def pytest_collection_finish() -> None:

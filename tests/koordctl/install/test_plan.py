@@ -16,7 +16,7 @@ from koordctl.install.files import File, Link
 from koordctl.install.steps import Sandbox
 from koordctl.views import install as view
 from tests.koordctl.install.runs import install
-from tests.koordctl.install.world import PROXY_SOCKET, Runtime, World, doctor, facts
+from tests.koordctl.install.world import PROXY_SOCKET, World, doctor, facts
 
 PROXY_EXEC = "/usr/bin/koord-runtime-proxy --koord-runtimeproxy-endpoint=/run/koord-runtimeproxy/runtimeproxy.sock"
 
@@ -217,11 +217,8 @@ def test_the_plan_in_words(found: NodeFacts, tmp_path: Path) -> None:
     assert [line for line in full if "| +ExecStart=/usr/bin/kubelet $KUBELET_CONFIG_ARGS --node-ip=%i" in line]
 
 
-def test_undoing_in_words(tmp_path: Path, runtime: Runtime) -> None:
-    world = World(tmp_path / "n")
-    (tmp_path / "n/run/containerd/containerd.sock").symlink_to(runtime.socket)
-    (tmp_path / "n/usr/bin/koordctl").symlink_to("/srv/bin/koordctl")
-    runtime.root = world.root
+def test_undoing_in_words(world: World) -> None:
+    (world.root / "usr/bin/koordctl").symlink_to("/srv/bin/koordctl")
     host = world.host()
     install(host, plan.steps(facts(world.root, Flavour.VENV), with_kubelet=True))
     record = records.load(host.disk)
