@@ -11,7 +11,7 @@ import socket
 import stat
 import sys
 from asyncio.subprocess import Process
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,11 +22,13 @@ import pytest
 from koord.http2 import blocking
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
+from tests.forked import Forked, run_module
 from tests.koordctl.runs import koordctl
 from tests.qosd.machine import Machine
 from tests.qosd.pods import EXTENDED, QOS, extended
 
 Found = TypeVar("Found")
+Start = Callable[[Sequence[str], Mapping[str, str], Path], Awaitable[Process | Forked]]
 PATIENCE_S = 10.0  # of the test, not a promise
 READY, RELOADING, STOPPING, WATCHDOG = b"READY=1", b"RELOADING=1", b"STOPPING=1", b"WATCHDOG=1"
 
@@ -36,7 +38,7 @@ class Daemon:
     """A koord-qosd that runs, and the service manager that it notifies."""
 
     machine: Machine
-    process: Process
+    process: Process | Forked
     manager: socket.socket
     log: Path
 
@@ -93,14 +95,23 @@ class Daemon:
         return self.machine.holds(group, "cpu_quota") == 50_000
 
 
-async def spawn(machine: Machine, log: Path, *flags: str, **environ: str) -> Process:
-    command = [sys.executable, "-m", "qosd", *machine.flags(), *flags]
+async def execute(flags: Sequence[str], environ: Mapping[str, str], log: Path) -> Process:
     with log.open("ab") as out:
-        return await asyncio.create_subprocess_exec(*command, stderr=out, env={"PATH": "/usr/bin:/bin", **environ})
+        return await asyncio.create_subprocess_exec(sys.executable, "-m", "qosd", *flags, stderr=out, env=environ)
+
+
+async def fork(flags: Sequence[str], environ: Mapping[str, str], log: Path) -> Forked:
+    return await asyncio.to_thread(Forked, run_module, "qosd", flags, environ, log)
+
+
+async def spawn(
+    machine: Machine, log: Path, flags: Sequence[str], environ: Mapping[str, str], start: Start = fork
+) -> Process | Forked:
+    return await start([*machine.flags(), *flags], {"PATH": "/usr/bin:/bin", **environ}, log)
 
 
 @asynccontextmanager
-async def running(machine: Machine, *flags: str, **environ: str) -> AsyncIterator[Daemon]:
+async def running(machine: Machine, *flags: str, start: Start = fork, **environ: str) -> AsyncIterator[Daemon]:
     """qosd after its READY=1."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         address = machine.root / "notify.sock"
@@ -108,7 +119,7 @@ async def running(machine: Machine, *flags: str, **environ: str) -> AsyncIterato
         manager.bind(str(address))
         manager.setblocking(False)
         log = machine.root / "qosd.log"
-        process = await spawn(machine, log, *flags, NOTIFY_SOCKET=str(address), **environ)
+        process = await spawn(machine, log, flags, {"NOTIFY_SOCKET": str(address), **environ}, start)
         try:
             daemon = Daemon(machine, process, manager, log)
             assert (await daemon.notified()).startswith(READY), log.read_text()
@@ -122,7 +133,7 @@ async def running(machine: Machine, *flags: str, **environ: str) -> AsyncIterato
 async def ends(machine: Machine, *flags: str, **environ: str) -> tuple[int | None, str]:
     """(exit code, log) of a qosd that ends by itself."""
     log = machine.root / "ended.log"
-    process = await spawn(machine, log, *flags, **environ)
+    process = await spawn(machine, log, flags, environ)
     try:
         await asyncio.wait_for(process.wait(), PATIENCE_S)
     except TimeoutError:
@@ -279,7 +290,7 @@ class TestRules:
 
 
 async def test_life(machine: Machine) -> None:
-    async with running(machine) as daemon:
+    async with running(machine, start=execute) as daemon:
         registered = json.loads((machine.root / "hookserver.d" / "koord-qosd.json").read_text())
         assert (registered["remote-endpoint"], registered["failure-policy"]) == (f"{machine.root}/h.sock", "Ignore")
         modes = {name: stat.S_IMODE((machine.root / name).stat().st_mode) for name in ("h.sock", "i.sock", "m.sock")}

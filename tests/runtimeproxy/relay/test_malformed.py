@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import sys
+import multiprocessing
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from tests.forked import Forked
+from tests.runtimeproxy.relay import serve
 from tests.runtimeproxy.relay.endpoint import Tuning
 from tests.runtimeproxy.relay.peers import Client, Server
 from tests.runtimeproxy.relay.raw import (
@@ -49,7 +51,7 @@ BLOCK = request_block(VERSION)
 class Victim:
     """A relay process with one good connection through it; those that ``attack`` opens reach a ``Sink``."""
 
-    process: asyncio.subprocess.Process
+    process: Forked
     path: Path
     new_sink: Callable[[], Sink]
     runtime: Server
@@ -96,15 +98,16 @@ async def victim(directory: Path, new_sink: Callable[[], Sink] = Sink) -> AsyncI
     """Relay process, runtime and good client for the time of the block."""
     near, far = directory / "proxy.sock", directory / "runtime.sock"
     async with asyncio.timeout(ATTACK_S), contextlib.AsyncExitStack() as stack:
-        command = [sys.executable, "-m", "tests.runtimeproxy.relay.serve", str(near), str(far)]
-        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        hears, says = multiprocessing.Pipe(duplex=False)
+        process = await asyncio.to_thread(Forked, serve.run, near, far, says)
         stack.push_async_callback(process.wait)
         stack.callback(process.kill)
         found = Victim(process, near, new_sink, Server({}, Tuning(), None))
         listener = await asyncio.get_running_loop().create_unix_server(found.accept, str(far))
         stack.callback(listener.close)
-        assert process.stdout is not None
-        assert await process.stdout.readline() == b"serving\n"
+        says.close()
+        with hears:
+            await asyncio.to_thread(hears.recv)
         found.good = await stack.enter_async_context(Client.connected(near))
         assert (await found.good.call(VERSION, b"x")).messages == [b"x"]
         found.start_kib = found.rss_kib()
