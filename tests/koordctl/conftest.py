@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -33,5 +34,6 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
 
 def everything(root: Path) -> dict[str, tuple[int, ...]]:
     """What any change below ``root`` would change."""
-    found = {str(path): path.lstat() for path in root.rglob("*")}
+    paths = (os.path.join(here, name) for here, inner, names in os.walk(root) for name in (*inner, *names))
+    found = {path: os.lstat(path) for path in paths}
     return {path: (stat.st_ino, stat.st_mode, stat.st_size, stat.st_mtime_ns) for path, stat in found.items()}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,13 +30,16 @@ _LINK = "-> "
 def lay_out(root: Path, node: Parameters) -> Path:
     """Write the node's tree below ``root``, which is made, and return it."""
     files = {path: text for path, text in _files(node) if not path.startswith(node.absent or "\0")}
-    for path, text in {**files, **node.extra}.items():
-        place = root / path.lstrip("/")
-        place.parent.mkdir(parents=True, exist_ok=True)
+    files.update(node.extra)
+    for directory in {os.path.dirname(path) for path in files}:
+        os.makedirs(f"{root}{directory}", exist_ok=True)
+    for path, text in files.items():
+        place = f"{root}{path}"
         if text.startswith(_LINK):
-            place.symlink_to(text.removeprefix(_LINK))
+            os.symlink(text.removeprefix(_LINK), place)
         else:
-            place.write_text(text)
+            with open(place, "x") as file:
+                file.write(text)
     return root
 
 

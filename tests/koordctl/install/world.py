@@ -208,8 +208,8 @@ class World:
         for top in CHANGING:
             for here, directories, names in os.walk(self.root / top):
                 for name in (*directories, *names):
-                    path = Path(here, name)
-                    found[str(path.relative_to(self.root))] = _described(path)
+                    path = f"{here}/{name}"
+                    found[path.removeprefix(f"{self.root}/")] = _described(path)
         return found
 
     def _restore_kernel(self, runtime: str) -> tuple[str, ...]:
@@ -250,12 +250,15 @@ class World:
             self.active.add("kubelet.service")
 
 
-def _described(path: Path) -> tuple[object, ...]:
-    found = path.lstat()
+def _described(path: str) -> tuple[object, ...]:
+    found = os.lstat(path)
     kind = stat.S_IFMT(found.st_mode)
     if stat.S_ISLNK(kind):
         return kind, os.readlink(path)
-    content = path.read_bytes() if stat.S_ISREG(kind) else b""
+    content = b""
+    if stat.S_ISREG(kind):
+        with open(path, "rb") as file:
+            content = file.read()
     return kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content
 
 
