@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 
 from koord.model.qos import KubeQoS
+from koord.model.slices import SLICE
 
 MAX_PATH = 4096
 _KEPT_PATHS = 256
@@ -40,22 +41,26 @@ class PodCgroup:
 
 def parse(path: str) -> PodCgroup | None:
     """Read ``path``, the cgroup parent CRI carries for a pod; a trailing slash or ``:prefix:id`` is fine."""
-    if len(path) > MAX_PATH:
+    found = _match(path)
+    if found is None:
         return None
-    pod = path.split(":", 1)[0].rstrip("/")
-    if ".." in pod.split("/"):
-        return None
-    systemd = _SYSTEMD.fullmatch(pod.rsplit("/", 1)[-1])
-    if systemd is not None:
-        return PodCgroup(_TIERS[systemd.group(1)], systemd.group(2).replace("_", "-"), CgroupStyle.SYSTEMD)
-    cgroupfs = _CGROUPFS.fullmatch(pod)
-    if cgroupfs is not None:
-        return PodCgroup(_TIERS[cgroupfs.group(1)], cgroupfs.group(2), CgroupStyle.CGROUPFS)
-    return None
+    kube_qos, uid = _TIERS[found.group(1)], found.group(2)
+    if found.re is _SYSTEMD:
+        return PodCgroup(kube_qos, uid.replace("_", "-"), CgroupStyle.SYSTEMD)
+    return PodCgroup(kube_qos, uid, CgroupStyle.CGROUPFS)
 
 
 @lru_cache(_KEPT_PATHS)
 def kube_qos(path: str) -> KubeQoS | None:
     """The Kubernetes QoS class of the pod at ``path``; None when it is no pod of kubelet's."""
-    pod = parse(path)
-    return None if pod is None else pod.kube_qos
+    found = _match(path)
+    return None if found is None else _TIERS[found.group(1)]
+
+
+def _match(path: str) -> re.Match[str] | None:
+    if len(path) > MAX_PATH:
+        return None
+    pod = path.partition(":")[0].rstrip("/")
+    if ".." in pod and ".." in pod.split("/"):
+        return None
+    return _SYSTEMD.fullmatch(pod.rpartition("/")[2]) if pod.endswith(SLICE) else _CGROUPFS.fullmatch(pod)
