@@ -154,7 +154,7 @@ def summary(lines: Sequence[Line]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.proxy", description="Measure the runtime proxy.")
-    parser.add_argument("--pairs", type=int, default=500, help="interleaved pod creations on each side (default 500)")
+    parser.add_argument("--pairs", type=int, default=1000, help="interleaved pod creations on each side (default 1000)")
     parser.add_argument("--seconds", type=float, default=10, help="length of each latency and throughput measurement")
     parser.add_argument("--starts", type=int, default=20, help="starts of the proxy")
     chosen = parser.parse_args()
