@@ -20,15 +20,17 @@ MAX_DESCRIPTORS = 128  # that a worker may hold after its last test; pytest itse
 MEMORY, ROOM = "/dev/shm", 1 << 30  # where trees are made and removed in a fraction of a disk's time
 
 
-def _is_roomy(directory: str) -> bool:
+def _will_do(directory: str) -> bool:
+    """There is room, and programs that a test writes can be run."""
     try:
-        room = os.statvfs(directory)
+        found = os.statvfs(directory)
     except OSError:
         return False
-    return os.access(directory, os.W_OK) and room.f_bavail * room.f_frsize >= ROOM
+    is_free = os.access(directory, os.W_OK) and not found.f_flag & os.ST_NOEXEC
+    return is_free and found.f_bavail * found.f_frsize >= ROOM
 
 
-if "TMPDIR" not in os.environ and _is_roomy(MEMORY):
+if "TMPDIR" not in os.environ and _will_do(MEMORY):
     tempfile.tempdir = MEMORY
 
 
