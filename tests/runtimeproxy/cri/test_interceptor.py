@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -535,27 +536,48 @@ async def test_namespaces_are_left_alone() -> None:
     assert rig.counted("exempt", "namespace") == 1
 
 
-async def test_a_servers_own_pod_can_come_back_without_it(tmp_path: Any) -> None:
+async def served_from_a_pod(proc: Path, peer_pid: int | None) -> Rig:
+    """A proxy that has greeted its hook server, which runs in a pod as process 77."""
     own_uid = "aaaaaaaa-1111-2222-3333-444455556666"
-    (tmp_path / "77").mkdir()
-    (tmp_path / "77" / "cgroup").write_text(
+    (proc / "77").mkdir()
+    (proc / "77" / "cgroup").write_text(
         f"4:cpu:/kubepods.slice/kubepods-pod{own_uid.replace('-', '_')}.slice/cri-containerd-x.scope\n"
     )
     own = pod(labels={"k8s-app": "koordlet", "controller-revision-hash": "1"})
     own.metadata.uid = own_uid
-    rig = Rig({"a.json": koordlet()}, policy=Policy.FAIL, proc=str(tmp_path))
-    rig.server().peer_pid = 77
+    rig = Rig({"a.json": koordlet()}, policy=Policy.FAIL, proc=str(proc))
+    rig.server().peer_pid = peer_pid
     rig.runtime.pods["p0"] = own
     await rig.interceptor.warm_up()
     await eventually(lambda: rig.server().asked)  # greeted
     await asyncio.sleep(0.01)
+    return rig
+
+
+async def comes_back(rig: Rig) -> bool:
+    """The server is gone; is its pod's next generation let through, and no other?"""
     rig.server().peer_pid = None
     rig.server().handler = failing()
     reborn = pod(labels={"k8s-app": "koordlet", "controller-revision-hash": "2"})
     reborn.metadata.uid = "bbbbbbbb-1111-2222-3333-444455556666"
-    assert await rig.run_pod(reborn, "p2") is None
+    let_through = await rig.run_pod(reborn, "p2") is None
     assert await rig.run_pod(pod(), "p3") is not None
-    assert rig.counted("exempt", "own_pod") == 1
+    assert rig.counted("exempt", "own_pod") == let_through
+    return let_through
+
+
+async def test_a_servers_own_pod_can_come_back_without_it(tmp_path: Path) -> None:
+    rig = await served_from_a_pod(tmp_path, 77)
+    assert await comes_back(rig)
+    rig.interceptor.close()
+
+
+@pytest.mark.parametrize("status", [0, 13])
+async def test_a_server_that_came_later_is_known_once_a_call_was_answered(tmp_path: Path, status: int) -> None:
+    rig = await served_from_a_pod(tmp_path, None)
+    rig.server().peer_pid = 77
+    await rig.call("RunPodSandbox", cri.RunPodSandboxRequest(config=pod()), status=status)
+    assert await comes_back(rig)
     rig.interceptor.close()
 
 
