@@ -10,6 +10,7 @@ from integration.guest.guest import Guest
 from integration.kubelet.staticpods import StaticPod
 
 MANIFESTS = "/etc/kubernetes/manifests"
+_SLICES = "find /sys/fs/cgroup/kubepods.slice -maxdepth 2 -name '*-pod*.slice' -printf '%f\n'"
 
 
 def put(guest: Guest, pods: Iterable[StaticPod], suffix: str = "") -> None:
@@ -42,3 +43,13 @@ def wait_ready(guest: Guest, names: Iterable[str], timeout_s: float = 400.0) -> 
     guest.wait(
         lambda: {pod["metadata"]["name"] for pod in listed(guest) if ready(pod)} == wanted, f"{wanted} Ready", timeout_s
     )
+
+
+def wait_ended(guest: Guest, timeout_s: float = 400.0) -> None:
+    """Until pods that kubelet no longer lists have no cgroups any more (v2)."""
+
+    def over() -> bool:
+        uids = {name.removesuffix(".slice").rpartition("-pod")[2] for name in guest.sh(_SLICES).split()}
+        return uids == {pod["metadata"]["uid"].replace("-", "_") for pod in listed(guest)}
+
+    guest.wait(over, "the cgroups of ended pods to go", timeout_s)

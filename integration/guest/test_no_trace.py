@@ -56,6 +56,7 @@ def control(
         node.do("systemctl", "daemon-reload")  # which sets memory.oom.group of every container to 0, whoever asks
         node.do("systemctl", "restart", "kubelet")
         pods.wait_ready(node, BEFORE | LATER - {ENDED})
+        pods.wait_ended(node)
         return first, traces.take(node)
 
 
