@@ -46,8 +46,8 @@ class FrontEnds:
         return FrontEnd.NRI if self.nri_runtime() else FrontEnd.RECONCILER
 
     def proxy_acts(self) -> bool:
-        """Whether a hook call, which shows that the proxy is connected, is to be answered with edits."""
-        return self.enabled() and not (self.preferred is FrontEnd.NRI and self.nri_runtime())
+        """Whether a hook call is to be answered with edits."""
+        return self.enabled() and self.acting() is FrontEnd.PROXY
 
     def nri_acts(self) -> bool:
         """Whether an NRI request is to be answered with edits."""

@@ -124,7 +124,7 @@ class UndoRecord:
         """How often what is asked for changed since the opening: who saw it at the same number saw all."""
         self.weights: Weights | None = None
         self.cfs_period_us = PERIOD_US
-        self._lines, self._most_lines = 0, _SPARE_LINES
+        self._lines = 0
         self._size = 0
         self._append_fd = -1
         self._is_outdated = True  # the file, as it begins: nothing can be appended to it
@@ -361,7 +361,7 @@ class UndoRecord:
                 self._lines += len(events)
                 for event in events:
                     self._take(event)
-                if self._lines > self._most_lines:
+                if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
                     self._compact()
         except OSError as error:
             raise _undo_error(error, self._file) from error
@@ -397,7 +397,6 @@ class UndoRecord:
         if self._append_fd >= 0:
             os.close(self._append_fd)
         self._append_fd, self._lines, self._size = descriptor, len(lines), len(content)
-        self._most_lines = 2 * len(lines) + _SPARE_LINES
         self._is_outdated = False
 
 
