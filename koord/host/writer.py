@@ -103,8 +103,11 @@ class Writer:
 
     def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR, cfs_period_us: int = 0) -> None:
         self.tree, self.weights, self.cfs_period_us = tree, weights, cfs_period_us
-        self.version = tree.version
+
+    @property
+    def version(self) -> int:
         """Of the cgroup tree: 1 or 2."""
+        return self.tree.version
 
     def path(self, target: Target) -> Path | None:
         """The file that ``write`` would write; None where this cgroup version has none."""

@@ -61,6 +61,6 @@ def _match(path: str) -> re.Match[str] | None:
     if len(path) > MAX_PATH:
         return None
     pod = path.partition(":")[0].rstrip("/")
-    if ".." in pod and ".." in pod.split("/"):
+    if ".." in pod.split("/"):
         return None
     return _SYSTEMD.fullmatch(pod.rpartition("/")[2]) if pod.endswith(SLICE) else _CGROUPFS.fullmatch(pod)

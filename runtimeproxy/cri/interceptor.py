@@ -84,7 +84,7 @@ class CriInterceptor:
         """Take these settings from now on."""
         self._world.options = options
         for server in self.servers:
-            server.use_default(options.hook_timeout_s)
+            server.default_timeout_s = options.hook_timeout_s
 
     async def warm_up(self) -> None:
         """After the first accept: load what reads messages, off the loop, and begin to learn which sandboxes exist."""

@@ -92,8 +92,7 @@ class HookServer:
         clock: Callable[[], float],
     ) -> None:
         self.spec = spec
-        self.timeout_s = 0.0
-        self.use_default(default_timeout_s)
+        self.default_timeout_s = default_timeout_s
         self._caller = caller
         self._metadata = (("koord-runtime-proxy", version),)
         self._metrics = metrics
@@ -108,9 +107,9 @@ class HookServer:
         """The process that listens on the server's socket, as far as it is connected."""
         return self._caller.peer_pid
 
-    def use_default(self, timeout_s: float) -> None:
-        """Of this default, or the time that the hook file gives."""
-        self.timeout_s = timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
+    @property
+    def timeout_s(self) -> float:
+        return self.default_timeout_s if self.spec.timeout_s is None else self.spec.timeout_s
 
     def wants(self, stage: Stage) -> bool:
         return stage in self.spec.stages

@@ -43,7 +43,7 @@ class AnswerHalf(Half):
         super().__init__(connection)
         self.decoder = HeaderDecoder(_WANTED)
         self.settled = False  # the runtime's first frames have gone to the client
-        self._replacing: dict[int, Handler] = {SETTINGS: self._settings, WINDOW_UPDATE: self._window_update}
+        self._handlers = {SETTINGS: self._settings, WINDOW_UPDATE: self._window_update}
         self._notes: dict[int, Handler] = {
             DATA: self._data,
             HEADERS: self._headers,
@@ -51,7 +51,7 @@ class AnswerHalf(Half):
             PUSH_PROMISE: self._push_promise,
             GOAWAY: self._goaway,
         }
-        self._in_order = {**self._replacing, **self._notes}
+        self._in_order = {**self._handlers, **self._notes}
 
     def forward(self, data: bytes) -> None:
         connection = self.connection
@@ -67,16 +67,14 @@ class AnswerHalf(Half):
         return len(data), 0
 
     def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
-        """Answers go out before they are looked at: only the frames of `_replacing` can be replaced.
+        """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
 
         While a barrier is out, its acknowledgement has to find what came before it accounted for.
         """
         if self.connection.barriers:
-            self._handlers = self._in_order
-            super().relay(data, frames, used)
+            self.relay_with(self._in_order, data, frames, used)
             return
-        self._handlers = self._replacing
-        super().relay(data, frames, used)
+        self.relay_with(self._handlers, data, frames, used)
         notes = self._notes
         for frame in frames:
             note = notes.get(frame[0])

@@ -89,8 +89,11 @@ class Half(asyncio.Protocol):
         raise NotImplementedError
 
     def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
+        """Pass ``data[:used]`` on."""
+        self.relay_with(self._handlers, data, frames, used)
+
+    def relay_with(self, handlers: dict[int, Handler], data: bytes, frames: list[Frame], used: int) -> None:
         """Pass ``data[:used]`` on, with what the handlers put in the place of frames or inject behind them."""
-        handlers = self._handlers
         out: list[bytes] | None = None
         run = 0
         self._relaying = True
