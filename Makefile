@@ -6,12 +6,15 @@
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
 #   make test-guest-pods and its kubelet: limits, CPU manager, the pools of 16 CPUs (soak-guest: all of both)
-#   make bench-proxy     what the proxy costs, measured side by side with a direct connection
+#   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
+#   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
 #   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
-#   make fuzz-proxy      malformed input for SECONDS=60 with SEED=
+#   make fuzz-proxy      malformed input and sieges of its memory for SECONDS=60 with SEED= (SIEGE=: one siege alone)
+#   make simulate-proxy  STEPS=1e6 of the proxy's relay between model ends, from SEED= on; LIFE=n runs one life again
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
-#   make soak-proxy      the full counts of fuzz and storm
+#   make handover        N=1000 hand-overs of the proxy to a successor at random moments, with held calls in flight
+#   make soak-proxy      the full counts of simulation (1e7), fuzz, storm and hand-overs
 #   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
 
 SHELL := /bin/bash
@@ -30,12 +33,15 @@ N ?= 1000
 RESTARTS ?= 20
 SECONDS ?= 60
 SEED ?= 1
+STEPS ?= 1e6
+COMMIT ?= HEAD~1
 GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py quickstart_pools.py)
 
 .PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
-	wheel deb bundle clean bench-proxy bench-agent bench-idle fuzz-proxy storm soak-proxy soak-agent soak-node
+	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-idle fuzz-proxy simulate-proxy storm \
+	handover soak-proxy soak-agent soak-node
 
-$(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto)
+$(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
 	$(PYTHON) -m pip install --quiet --editable '.[dev]'
 	touch $@
@@ -92,6 +98,10 @@ bench-proxy: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m bench.proxy
 
+bench-proxy-against: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m bench.proxy --against $(COMMIT)
+
 bench-agent: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m bench.agent
@@ -111,11 +121,18 @@ bench-idle: $(READY)
 fuzz-proxy: $(READY)
 	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz
 
+simulate-proxy: $(READY)
+	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.runtimeproxy.simulation
+
 storm: $(READY)
 	./integration/setup-host
 	env N=$(N) RESTARTS=$(RESTARTS) SEED=$(SEED) $(PYTHON) -m integration.storm
 
-soak-proxy: fuzz-proxy storm
+handover: $(READY)
+	env N=$(N) SEED=$(SEED) $(PYTHON) -m integration.handover
+
+soak-proxy: fuzz-proxy storm handover
+	$(MAKE) simulate-proxy STEPS=1e7
 
 wheel: $(READY)
 	rm -rf dist

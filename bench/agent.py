@@ -17,9 +17,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
+from bench.table import Line, summary
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod
@@ -31,19 +31,6 @@ LABELS = ("LS", "LSR", "BE")
 SETTLE_S = 15.0
 EXPLAINS = 20
 SOAK_S, SLOPE_FROM_S, SLOPE_EVERY_S = 16 * 60.0, 6 * 60.0, 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the table."""
-
-    what: str
-    figure: str
-    target: str
-    met: bool
-
-    def text(self) -> str:
-        return f"{self.what:<44} {self.figure:<44} {self.target:<16} {'met' if self.met else 'MISSED'}"
 
 
 @contextlib.contextmanager
@@ -178,9 +165,7 @@ def main() -> int:
                 daemon.stop()
     for line in lines:
         print(line.text())
-    missed = [line.what for line in lines if not line.met]
-    figures = "; ".join(f"{line.what}: {line.figure}" for line in lines)
-    print(f"bench-agent: {figures} | " + (f"MISSED: {', '.join(missed)}" if missed else "all targets met"))
+    print(summary("bench-agent", lines))
     return 0
 
 

@@ -60,18 +60,12 @@ class Turns:
 
     def add(self, latencies_us: Sequence[float], seconds: float) -> None:
         self.latencies_us += latencies_us
-        self.p99_us.append(percentile(latencies_us, 99))
+        self.p99_us.append(stats.percentile(latencies_us, 99))
         self.rounds_per_s.append(len(latencies_us) / seconds)
 
     def text(self, name: str) -> str:
-        percentiles = "".join(f"{percentile(self.latencies_us, q):>10.0f}" for q in (50, 99, 99.9))
+        percentiles = "".join(f"{stats.percentile(self.latencies_us, q):>10.0f}" for q in (50, 99, 99.9))
         return f"{name:<12}{percentiles}{statistics.median(self.rounds_per_s):>12.0f}{len(self.latencies_us):>10}"
-
-
-def percentile(values: Sequence[float], q: float) -> float:
-    """Nearest rank."""
-    ordered = sorted(values)
-    return ordered[max(0, -int(-len(ordered) * q // 100) - 1)]
 
 
 def probe(commands: Connection, cpus: Sequence[int]) -> None:
@@ -170,9 +164,9 @@ def staged(tree: Tree, cpus: Sequence[int]) -> Iterator[Stage]:
 def compared(turns: Mapping[str, Turns], name: str) -> str:
     """``name`` against weights: paired by round, medians with 95 % intervals."""
     base, other = turns["weights"], turns[name]
-    late = stats.paired(base.p99_us, other.p99_us, stats.added)
-    done = stats.paired(base.rounds_per_s, other.rounds_per_s, stats.added_percent)
-    tail = percentile(other.latencies_us, 99.9) - percentile(base.latencies_us, 99.9)
+    late = stats.paired(stats.added, base.p99_us, other.p99_us)
+    done = stats.paired(stats.added_percent, base.rounds_per_s, other.rounds_per_s)
+    tail = stats.percentile(other.latencies_us, 99.9) - stats.percentile(base.latencies_us, 99.9)
     return (
         f"{name}: p99 {late.value:+.0f} µs [{late.low:+.0f}, {late.high:+.0f}], p99.9 {tail:+.0f} µs,"
         f" throughput {done.value:+.1f} % [{done.low:+.1f}, {done.high:+.1f}]"

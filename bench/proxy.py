@@ -1,101 +1,81 @@
-"""What the runtime proxy costs: calls, throughput, pod creation, memory, start. ``python -m bench.proxy``.
+"""What the runtime proxy costs: calls, throughput, pod creation, memory, start; then calls on a saturated node.
 
-Everything is measured side by side on one private containerd, in alternation, because the machine's speed varies by
-the minute; a figure without its direct twin would mean nothing. Exits with 0 only if it ran to the end; a missed
-target is printed, not an error. Needs root.
+``python -m bench.proxy``; with ``--against COMMIT``, what this version costs beside an older one. Everything is
+measured side by side on one private containerd, in turns, because the machine's speed varies by the minute; a figure
+without its direct twin would mean nothing. Exits with 0 only if it ran to the end; a missed target is printed, not an
+error. Needs root.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import contextlib
 import os
+import signal
 import socket
 import statistics
 import struct
-import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from types import FrameType
 
-from bench import creates, stats
+from bench import calls, creates, saturation, stats, versions
+from bench.held import refused_creation
 from bench.starts import exec_to_serving_ms
-from integration import build
+from bench.table import Line, meets, summary
 from integration.harness import cgroups, containerd
+from integration.harness.containerd import Containerd
 from integration.harness.proxy import proxy
 
-CREATE_RESOLUTION_PERCENT = 3.0
-# What the relay may add to a call that takes 100 µs directly. On a machine that is slower just now both are longer.
-ADDED_US, ADDED_AT_DIRECT_US = 80, 100
-CALLERS = 8
+OPEN_LOOP, HELD_LOOP = 5, 2  # times as long as a closed loop: p99.9 needs 10,000 calls, p99 2,000
+HELD_RATE_PER_S = 100
+HELD_PERCENTILES = (50.0, 99.0)
+ADDED_P99_US = 1_000  # on the saturated node, with the units' settings
+SETTLE_S = 1.0
+BOUND_S = 120  # that the saturated node may last beyond its measurement
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
-    """One row of the table; ``met`` is None where there is no target."""
+class Options:
+    pairs: int
+    seconds: float
+    starts: int
+    rate_per_s: float
 
-    what: str
-    figure: str
-    target: str = ""
-    met: bool | None = None
+    @property
+    def open_s(self) -> float:
+        """Length of the open loop, for each socket."""
+        return OPEN_LOOP * self.seconds
 
-    def text(self) -> str:
-        verdict = {None: "", True: "met", False: "MISSED"}[self.met]
-        return f"{self.what:<52} {self.figure:<56} {self.target:<26} {verdict}".rstrip()
-
-
-def go_lines(report: dict[str, Any]) -> list[Line]:
-    """Rows of ``cri-bench``: kubelet's gRPC library."""
-    latency = report["latency"]
-    added_us, direct_us = latency["paired_median_us"], latency["direct"]["p50_us"]
-    interval = f"[{latency['paired_low_us']:.0f}, {latency['paired_high_us']:.0f}]"
-    figure = f"+{added_us:.0f} µs {interval} = {added_us / direct_us:.2f} of direct; direct {direct_us:.0f} µs"
-    met = added_us <= ADDED_US * max(1, direct_us / ADDED_AT_DIRECT_US)
-    lines = [Line("Go client: added p50 of Version", figure, "<= 80 µs at direct 100 µs", met)]
-    for row in report["throughput"]:
-        target = 0.6 if row["connections"] == 1 else None
-        lines.append(_throughput("Go", row["connections"], row["ratio"], row["direct_per_s"], target))
-    return lines
+    @property
+    def held_s(self) -> float:
+        """Length of the open loop of calls that are held."""
+        return HELD_LOOP * self.seconds
 
 
-def raw_lines(report: dict[str, Any]) -> list[Line]:
-    """Rows of ``raw-bench``: encoded frames, answers counted."""
-    latency = report["latency_us"]
-    added = stats.paired(latency["direct"], latency["proxied"], stats.added)
-    direct = statistics.median(latency["direct"])
-    figure = f"+{added.value:.0f} µs [{added.low:.0f}, {added.high:.0f}]; direct {direct:.0f} µs"
-    lines = [Line("raw client: added p50 of Version", figure)]
-    for row in report["throughput"]:
-        rates = row["per_s"]
-        target = 0.45 if row["connections"] == 1 else None
-        value = stats.ratio(rates["direct"], rates["proxied"])
-        lines.append(_throughput("raw", row["connections"], value, statistics.median(rates["direct"]), target))
-    return lines
+@dataclass(slots=True)
+class Table:
+    """Rows, each printed as soon as it is known."""
+
+    lines: list[Line] = field(default_factory=list)
+
+    def add(self, *lines: Line) -> None:
+        self.lines.extend(lines)
+        for line in lines:
+            print(line.text(), flush=True)
+
+    def title(self, text: str) -> None:
+        print(f"\n{text}" if self.lines else text, flush=True)
 
 
-def _throughput(client: str, connections: int, ratio: float, direct_per_s: float, target: float | None) -> Line:
-    what = f"{client} client: {CALLERS} callers on {connections} connection{'s' * (connections > 1)}"
-    figure = f"{ratio:.2f} of direct; direct {direct_per_s:,.0f}/s"
-    return Line(what, figure, f">= {target} " if target else "", ratio >= target if target else None)
-
-
-def create_line(found: creates.Creates) -> Line:
-    """Pod and container through the hooks, in % of a direct creation."""
-    added = stats.paired(found.direct_ms, found.proxied_ms, stats.added_percent)
-    pairs, direct_ms = len(found.direct_ms), statistics.median(found.direct_ms)
-    figure = f"{added.value:+.1f} % [{added.low:+.1f}, {added.high:+.1f}]; direct {direct_ms:.1f} ms"
-    if added.half_width > CREATE_RESOLUTION_PERCENT:
-        return Line(f"pod + container with hooks, {pairs} pairs", figure + " not resolved", "<= 3 %")
-    return Line(f"pod + container with hooks, {pairs} pairs", figure, "<= 3 %", added.value <= 3)
-
-
-def memory_line(pid: int) -> Line:
+def memory_line(pid: int, whose: str = "the proxy") -> Line:
     status = Path(f"/proc/{pid}/status").read_text()
     mib = int(status.partition("VmRSS:")[2].split()[0]) / 1024
-    return Line("resident memory of the proxy after all this", f"{mib:.1f} MiB", "<= 40 MiB", mib <= 40)
+    return Line(f"resident memory of {whose} after all this", f"{mib:.1f} MiB", "<= 40 MiB", mib <= 40)
 
 
 def start_line(times_ms: Sequence[float]) -> Line:
@@ -112,55 +92,148 @@ def behind(path: Path) -> int:
         return pid
 
 
-def run_program(name: str, direct: Path, proxied: Path, seconds: float) -> dict[str, Any]:
-    program = build.build("cri") / name
-    argv = [str(program), "-direct", str(direct), "-proxied", str(proxied)]
-    argv += ["-latency", f"{seconds}s", "-throughput", f"{seconds}s", "-callers", str(CALLERS)]
-    done = subprocess.run(argv, check=True, stdout=subprocess.PIPE, text=True)
-    report: dict[str, Any] = json.loads(done.stdout)
-    return report
+def measure(directory: Path, options: Options, table: Table, *, idle_too: bool) -> list[Line]:
+    """An idle node, then a saturated one; returns all rows."""
+    with containerd.private(containerd.installed(), directory / "c") as runtime:
+        if idle_too:
+            table.title("idle node")
+            idle(directory, runtime, options, table)
+        saturated(directory, runtime, options, table)
+    return table.lines
 
 
-def measure(directory: Path, pairs: int, seconds: float, starts: int) -> list[Line]:
-    """All rows, in the order of the table; each is printed as soon as it is known."""
-    lines: list[Line] = []
+def idle(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
+    with (
+        cgroups.root(f"/koord-bench-{os.getpid()}") as root,
+        proxy(runtime.socket, directory / "p") as relayed,
+    ):
+        sockets = {"direct": runtime.socket, "proxied": relayed}
+        table.add(*calls.closed_lines("Go", calls.closed_loop("cri-bench", sockets, options.seconds)))
+        table.add(*calls.closed_lines("raw", calls.closed_loop("raw-bench", sockets, options.seconds)))
+        opened = calls.open_loop(sockets, options.open_s, options.rate_per_s)
+        direct, proxied = opened.latency_us["direct"], opened.latency_us["proxied"]
+        table.add(*calls.percentile_lines(f"open loop, {options.rate_per_s:g}/s", direct, proxied))
+        table.add(calls.late_line(opened))
+        with refused_creation(runtime.socket, f"{root}/kubepods") as call:
+            table.add(calls.held_line(calls.held_loop(sockets, options.held_s, call), "proxied"))
+            held = calls.open_loop(sockets, options.held_s, HELD_RATE_PER_S, call).latency_us
+        who = f"open loop, {HELD_RATE_PER_S}/s"
+        table.add(*calls.percentile_lines(who, held["direct"], held["proxied"], HELD_PERCENTILES, call.name))
+        made = creates.measure(sockets, options.pairs, f"{root}/kubepods")
+        table.add(*creates.lines(made["direct"], made["proxied"]), memory_line(behind(relayed)))
+    argv = [sys.executable, "-m", "runtimeproxy", "--remote-runtime-service-endpoint", str(runtime.socket)]
+    argv += ["--koord-runtimeproxy-endpoint", str(directory / "s.sock"), "--metrics-endpoint", ""]
+    argv += ["--hookserver-dir", str(directory / "p" / "hookserver.d")]
+    log = directory / "starts.log"
+    table.add(start_line([exec_to_serving_ms(argv, directory / "s.sock", log) for _ in range(options.starts)]))
 
-    def add(*new: Line) -> None:
-        lines.extend(new)
-        for line in new:
-            print(line.text(), flush=True)
 
-    release, group = containerd.installed(), f"/koord-bench-{os.getpid()}"
-    with containerd.private(release, directory / "c") as runtime, cgroups.root(group) as root:
-        with proxy(runtime.socket, directory / "p") as relayed:
-            add(*go_lines(run_program("cri-bench", runtime.socket, relayed, seconds)))
-            add(*raw_lines(run_program("raw-bench", runtime.socket, relayed, seconds)))
-            add(create_line(creates.measure(runtime.socket, relayed, pairs, f"{root}/kubepods")))
-            add(memory_line(behind(relayed)))
-        argv = [sys.executable, "-m", "runtimeproxy", "--remote-runtime-service-endpoint", str(runtime.socket)]
-        argv += ["--koord-runtimeproxy-endpoint", str(directory / "s.sock"), "--metrics-endpoint", ""]
-        argv += ["--hookserver-dir", str(directory / "p" / "hookserver.d")]
-        log = directory / "starts.log"
-        add(start_line([exec_to_serving_ms(argv, directory / "s.sock", log) for _ in range(starts)]))
+def saturated(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
+    """The open loop beside best-effort work: without the units' settings, and with them."""
+    weight = saturation.koord_weight()
+    shares = saturation.shares_of_weight(weight)
+    bound_s = int(3 * (options.open_s + options.held_s)) + BOUND_S
+    with (
+        cgroups.root(f"/koord-bench-{os.getpid()}") as root,
+        refused_creation(runtime.socket, f"{root}/kubepods") as call,
+        proxy(runtime.socket, directory / "without") as without,
+        proxy(runtime.socket, directory / "with") as with_settings,
+        saturation.saturated(f"koord-bench-{os.getpid()}", shares, bound_s, directory / "spin.log") as node,
+    ):
+        node.system.join(runtime.pid, behind(without), behind(directory / "without" / "hooks.sock"))
+        node.koord.join(behind(with_settings), behind(directory / "with" / "hooks.sock"))
+        table.title(f"every CPU saturated by best-effort work; koord.slice: CPUWeight={weight}, {shares} shares")
+        time.sleep(SETTLE_S)
+        sockets = {"direct": runtime.socket, "without": without, "with": with_settings}
+        opened = calls.open_loop(sockets, options.open_s, options.rate_per_s)
+        table.add(*saturated_lines(opened, calls.VERSION, stats.PERCENTILES, ADDED_P99_US), calls.late_line(opened))
+        held = calls.open_loop(sockets, options.held_s, HELD_RATE_PER_S, call)
+        table.add(*saturated_lines(held, call, HELD_PERCENTILES))
+
+
+def saturated_lines(
+    opened: calls.Calls, call: calls.Call, percents: Sequence[float], at_most_p99_us: float | None = None
+) -> list[Line]:
+    """Each percentile in system.slice, which is what the units would have by default, and in koord.slice."""
+    direct, sides = opened.latency_us["direct"], ("without", "with")
+    without, with_settings = (stats.added_percentiles(direct, opened.latency_us[side], percents) for side in sides)
+    lines = []
+    for percent, default, chosen in zip(percents, without, with_settings, strict=True):
+        direct_us = stats.percentile(stats.all_of(direct), percent)
+        at_most_us = at_most_p99_us if percent == 99 else None
+        lines.append(
+            Line(
+                f"saturated, koord.slice: added p{percent:g} of {call.name}",
+                f"{calls.microseconds(chosen)} (system.slice: {calls.microseconds(default)});"
+                f" direct {direct_us:,.0f} µs, {sum(map(len, direct)):,} calls",
+                f"<= {at_most_us / 1000:g} ms" if at_most_us else "",
+                meets(chosen, at_most_us, at_most_us) if at_most_us else None,
+            )
+        )
     return lines
 
 
-def summary(lines: Sequence[Line]) -> str:
-    """The last line: every figure that has a target."""
-    parts = [f"{line.what}: {line.figure.partition(';')[0]}" for line in lines if line.target]
-    missed = [line.what for line in lines if line.met is False]
-    return f"bench-proxy: {'; '.join(parts)} | " + (f"MISSED: {', '.join(missed)}" if missed else "all targets met")
+def against(directory: Path, commit: str, options: Options, table: Table) -> list[Line]:
+    """This version and that of ``commit``, both with their koord-qosd, beside a direct connection.
+
+    Returns the rows that compare the two.
+    """
+    trees = {"old": versions.checked_out(commit, directory / "trees"), "new": versions.REPOSITORY}
+    with contextlib.ExitStack() as stack:
+        runtime = stack.enter_context(containerd.private(containerd.installed(), directory / "c"))
+        root = stack.enter_context(cgroups.root(f"/koord-bench-{os.getpid()}"))
+        sockets = {"direct": runtime.socket}
+        for name, tree in trees.items():
+            sockets[name] = stack.enter_context(versions.serving(tree, runtime.socket, directory / name))
+        table.title(f"old: {commit}; new: this tree")
+        go, raw = (calls.closed_loop(name, sockets, options.open_s / 2, throughput=False) for name in calls.BLOCK)
+        opened = calls.open_loop(sockets, options.open_s, options.rate_per_s)
+        with refused_creation(runtime.socket, f"{root}/kubepods") as call:
+            held = calls.held_loop(sockets, options.open_s, call)
+        made = creates.measure(sockets, options.pairs, f"{root}/kubepods")
+        for name in trees:
+            who, direct, proxied = f"{name}, open loop", opened.latency_us["direct"], opened.latency_us[name]
+            table.add(*calls.closed_lines(f"{name}, Go", go, name), *calls.closed_lines(f"{name}, raw", raw, name))
+            table.add(*calls.percentile_lines(who, direct, proxied))
+            table.add(replace(calls.held_line(held, name), what=f"{name}, raw client: added p50 of {call.name}, held"))
+            table.add(*creates.lines(made["direct"], made[name], f", {name}"))
+            table.add(memory_line(behind(sockets[name]), f"the {name} proxy"))
+        compared = [*calls.compared_lines("Go", go), *calls.compared_lines("raw", raw)]
+        compared += [calls.held_line(held, "new", "old"), creates.compared_line(made)]
+        table.add(*compared)
+        return compared
+
+
+def _interrupted(_number: int, _frame: FrameType | None) -> None:
+    """What was started is ended once, and a second signal does not interrupt that."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    raise KeyboardInterrupt
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.proxy", description="Measure the runtime proxy.")
-    parser.add_argument("--pairs", type=int, default=1000, help="interleaved pod creations on each side (default 1000)")
-    parser.add_argument("--seconds", type=float, default=10, help="length of each latency and throughput measurement")
-    parser.add_argument("--starts", type=int, default=20, help="starts of the proxy")
+    parser.add_argument("--pairs", type=int, default=1000, help="pod creations on each socket (default 1000)")
+    parser.add_argument("--seconds", type=float, default=10, help="length of a throughput row; all in proportion (10)")
+    parser.add_argument("--rate", type=float, default=200, help="calls per second in the open loop (default 200)")
+    parser.add_argument("--starts", type=int, default=20, help="starts of the proxy (default 20)")
+    parser.add_argument("--against", metavar="COMMIT", help="measure this version beside an older one")
+    parser.add_argument("--only-saturated", action="store_true", help="leave out the idle node")
     chosen = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="koord-bench-") as directory:
-        lines = measure(Path(directory), chosen.pairs, chosen.seconds, chosen.starts)
-    print(summary(lines))
+    options = Options(chosen.pairs, chosen.seconds, chosen.starts, chosen.rate)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _interrupted)
+    table = Table()
+    try:
+        with tempfile.TemporaryDirectory(prefix="koord-bench-") as name:
+            if chosen.against:
+                last = against(Path(name), chosen.against, options, table)
+            else:
+                last = measure(Path(name), options, table, idle_too=not chosen.only_saturated)
+    except KeyboardInterrupt:
+        print("interrupted; everything that was started is gone", file=sys.stderr)
+        return 1
+    print(summary("bench-proxy", last))
     return 0
 
 

@@ -1,19 +1,28 @@
-"""Medians, and how sure we are of them.
+"""Percentiles, and how sure we are of them.
 
-Intervals are 95 % percentile-bootstrap intervals of the median (Efron 1979): resample with replacement, take the
-median of each resample, report the 2.5th and 97.5th percentile. Pairs that were measured next to each other are
-resampled as pairs, so that drift of the machine does not count.
+Intervals are 95 % percentile-bootstrap intervals (Efron 1979): resample with replacement, take the figure of each
+resample, report the 2.5th and 97.5th percentile of those. What was measured next to each other is resampled together,
+so that drift of the machine does not count: pairs, and for percentiles of single calls whole turns (a block bootstrap),
+because slow calls come in groups.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 RESAMPLES = 2_000
+TURN_RESAMPLES = 1_000
 SEED = 1
+PERCENTILES = (50.0, 99.0, 99.9)
+
+Turns = Sequence[Sequence[float]]
+"""Samples by turn; equal indices of two sides were measured next to each other."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,14 +38,15 @@ class Estimate:
         return (self.high - self.low) / 2
 
 
-def paired(
-    direct: Sequence[float], proxied: Sequence[float], figure: Callable[[Sequence[float], Sequence[float]], float]
-) -> Estimate:
-    """``figure`` of the pairs at equal indices, with its interval; raises ``ValueError`` on lists of unequal length."""
-    pairs = list(zip(direct, proxied, strict=True))
+def paired(figure: Callable[..., float], *sides: Sequence[float]) -> Estimate:
+    """``figure`` of the lists ``sides``, with its interval; what has the same index in all of them stays together.
+
+    Raises ``ValueError`` on lists of unequal length.
+    """
+    rows = list(zip(*sides, strict=True))
     chance = random.Random(SEED)
-    resampled = sorted(figure(*zip(*chance.choices(pairs, k=len(pairs)), strict=True)) for _ in range(RESAMPLES))
-    return Estimate(figure(direct, proxied), resampled[RESAMPLES * 25 // 1000], resampled[RESAMPLES * 975 // 1000])
+    resampled = [figure(*zip(*chance.choices(rows, k=len(rows)), strict=True)) for _ in range(RESAMPLES)]
+    return _estimate(figure(*sides), resampled)
 
 
 def added(direct: Sequence[float], proxied: Sequence[float]) -> float:
@@ -52,3 +62,76 @@ def added_percent(direct: Sequence[float], proxied: Sequence[float]) -> float:
 def ratio(direct: Sequence[float], proxied: Sequence[float]) -> float:
     """Median of proxied / direct."""
     return statistics.median(theirs / ours for ours, theirs in zip(direct, proxied, strict=True))
+
+
+def ratio_of_added(direct: Sequence[float], old: Sequence[float], new: Sequence[float]) -> float:
+    """What ``new`` adds to ``direct``, by what ``old`` adds; infinite where that is nothing."""
+    before = added(direct, old)
+    return added(direct, new) / before if before else math.inf
+
+
+def rank(percent: float, count: int) -> int:
+    """The nearest rank, from 1: the smallest whose share of ``count`` reaches ``percent`` (ten-thousandths of it)."""
+    return max(1, -(-count * round(percent * 10_000) // 1_000_000))
+
+
+def percentile(values: Iterable[float], percent: float) -> float:
+    """Nearest rank."""
+    ordered = sorted(values)
+    return ordered[rank(percent, len(ordered)) - 1]
+
+
+def all_of(turns: Turns) -> list[float]:
+    return [sample for turn in turns for sample in turn]
+
+
+def merged(turns: Turns, count: int) -> list[list[float]]:
+    """``count`` turns that follow each other as one; what is left at the end is a shorter one."""
+    return [all_of(turns[start : start + count]) for start in range(0, len(turns), count)]
+
+
+def added_percentiles(
+    direct: Turns, proxied: Turns, percents: Sequence[float] = PERCENTILES, resamples: int = TURN_RESAMPLES
+) -> list[Estimate]:
+    """For each percentile of single calls, proxied − direct; turns at equal indices are resampled together.
+
+    Raises ``ValueError`` if one side has more turns, or none, or a turn without a sample.
+    """
+    if len(direct) != len(proxied) or not direct or not all((*direct, *proxied)):
+        raise ValueError(f"{len(direct)} turns against {len(proxied)}, or an empty one")
+    sides = _Side(direct), _Side(proxied)
+
+    def differences(weights: Sequence[int]) -> list[float]:
+        ours, theirs = (side.percentiles(percents, weights) for side in sides)
+        return [after - before for before, after in zip(ours, theirs, strict=True)]
+
+    chance, count = random.Random(SEED), len(direct)
+    resampled = [differences(_weights(chance, count)) for _ in range(resamples)]
+    values = differences([1] * count)
+    return [_estimate(value, each) for value, each in zip(values, zip(*resampled, strict=True), strict=True)]
+
+
+def _weights(chance: random.Random, count: int) -> list[int]:
+    """How often each of ``count`` turns is in a resample."""
+    weights = [0] * count
+    for index in chance.choices(range(count), k=count):
+        weights[index] += 1
+    return weights
+
+
+class _Side:
+    """One side's samples in rising order, each with its turn: a resample needs no sorting, only its weights."""
+
+    def __init__(self, turns: Turns) -> None:
+        rising = sorted((sample, index) for index, turn in enumerate(turns) for sample in turn)
+        self._samples, self._turns = zip(*rising, strict=True)
+
+    def percentiles(self, percents: Sequence[float], weights: Sequence[int]) -> list[float]:
+        """Nearest ranks in the samples of turn i taken ``weights[i]`` times; at least one weight is not 0."""
+        passed = list(accumulate(map(weights.__getitem__, self._turns)))
+        return [self._samples[bisect_left(passed, rank(percent, passed[-1]))] for percent in percents]
+
+
+def _estimate(value: float, resampled: Iterable[float]) -> Estimate:
+    ordered = sorted(resampled)
+    return Estimate(value, ordered[len(ordered) * 25 // 1000], ordered[len(ordered) * 975 // 1000])

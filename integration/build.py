@@ -1,6 +1,6 @@
 """Builds the Go programs that the tests need, once, into a cache outside of the repository.
 
-``python -m integration.build kubelet containerd2 cri cri-gogo`` prints the directory of each target's programs.
+``python -m integration.build kubelet containerd2 cri cri-gogo h2spec`` prints the directory of each target's programs.
 The cache is ``$KOORD_CACHE``, by default ``$XDG_CACHE_HOME/koord`` or ``~/.cache/koord``; a build is found again by the
 hash of everything that made it. ``$KUBEBUILDER_ASSETS`` comes first where a target allows it, as with envtest.
 
@@ -67,6 +67,7 @@ TARGETS: Mapping[str, Target] = {
     ),
     "cri": Target("cri", ("./cmd/...",), ("cri-bench", "cri-decode", "cri-descriptors", "raw-bench")),
     "cri-gogo": Target("cri-gogo", ("./cmd/...",), ("cri-decode-gogo",)),
+    "h2spec": Target("h2spec", ("./cmd/...", "github.com/summerwind/h2spec/cmd/h2spec"), ("h2spec", "http2-backend")),
 }
 
 

@@ -18,8 +18,9 @@ _FIGURES = pytest.StashKey[list[str]]()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--stay", type=float, default=15.0, help="seconds that the kubelet test keeps its pods; 70 covers kubelet's GC"
+        "--stay", type=float, default=5.0, help="seconds that the kubelet test keeps its last pods; 70 covers its GC"
     )
+    parser.addoption("--lives", type=int, default=4, help="how often the kubelet test's pods come and go, on each side")
     parser.addoption("--rounds", type=int, default=12, help="how often the lossless test calls each method of CRI")
 
 

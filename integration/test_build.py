@@ -54,7 +54,8 @@ def test_both_decoders_merge_an_appended_patch_alike() -> None:
 def test_descriptors_name_every_message_of_our_subset() -> None:
     (file,) = decoders.descriptors().file
     assert file.package == "runtime.v1"
-    assert set(pb.DESCRIPTOR.message_types_by_name) <= {message.name for message in file.message_type}
+    newer = {"RestorePodRequest", "RestoredContainer", "RestorePodResponse"}  # of cri-api 0.37, which is not built here
+    assert set(pb.DESCRIPTOR.message_types_by_name) - {message.name for message in file.message_type} == newer
 
 
 def test_assets_come_first_if_they_are_complete(tmp_path: Path) -> None:

@@ -1,39 +1,16 @@
-"""koord-qosd's entry point: options, logging, exit codes (0 ended by a signal, 1 could not start or died, 2 usage)."""
+"""``koord-qosd``: the first instructions. Signals wait before anything that takes time is imported."""
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import sys
-
-import uvloop
-
-from koord.service import log
-from koord.service.config import ConfigError
-from koord.service.notify import NotifyEnvironmentError
-from qosd import options
-
-_log = logging.getLogger("qosd")
+from koord.service import startsignals
 
 
 def main() -> None:
     """The console script."""
-    try:
-        chosen = options.parse(sys.argv[1:])
-    except ConfigError as error:
-        print(f"koord-qosd: {error}", file=sys.stderr)
-        sys.exit(2)
-    log.set_up(chosen.log_level, ("qosd", "koord"), os.environ)
-    from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
+    startsignals.hold_back()
+    from qosd import program  # noqa: PLC0415
 
-    try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(daemon.run(chosen, os.environ))
-    except* (OSError, ConfigError, NotifyEnvironmentError) as group:
-        for reason in group.exceptions:
-            _log.error("%s", reason)
-        sys.exit(1)
+    program.main()
 
 
 if __name__ == "__main__":

@@ -29,13 +29,13 @@ class Asking:
         self._undo, self._writer, self._lost = undo, writer, lost
 
     @property
-    def spelling(self) -> tuple[int, Weights]:
-        """What ``replaced`` depends on besides its arguments."""
+    def _spelling(self) -> tuple[int, Weights]:
+        """How the values of this node are spelled."""
         return self._writer.version, self._writer.weights
 
     def replaced(self, asked: Request, given: Request) -> dict[str, Given]:
         """By row, what a container that is made by ``given`` would hold by ``asked``."""
-        return values.of_creation(asked, given, *self.spelling)
+        return values.of_creation(asked, given, *self._spelling)
 
     def created(self, which: Which, replaced: dict[str, Given]) -> None:
         """The runtime is about to make this container, with something else in the place of these values."""
@@ -44,7 +44,7 @@ class Asking:
     def updated(self, which: Which, asked: Request, given: Request) -> None:
         """The runtime is about to update it to ``given``; ``asked`` is laid over what the container has."""
         known = self._undo.asked_for(which)
-        found = values.of_update({} if known is None else known.values, asked, given, *self.spelling)
+        found = values.of_update({} if known is None else known.values, asked, given, *self._spelling)
         self._note(Asked(which, found, "" if known is None else known.group))
 
     def _note(self, asked: Asked) -> None:

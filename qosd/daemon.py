@@ -18,8 +18,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 
-from koord.service import process
-from koord.service.inotify import FileWatch
+from koord.service import process, timeslice
+from koord.service.lines import LineWriter
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statusserver import Maker, Page
 from qosd import inspection, status
@@ -30,6 +30,7 @@ from qosd.inspect import service as inspect
 from qosd.metrics import CONTENT_TYPE, Metrics
 from qosd.node import Node
 from qosd.options import Options
+from qosd.policy.watching import PolicyWatch
 from qosd.sense.exposition import Exposition
 
 _SWITCH_S = 0.001  # how long the node's thread may keep a hook call from Python's interpreter
@@ -37,21 +38,25 @@ _NANOSECONDS = 1e9
 _log = logging.getLogger(__name__)
 
 
-async def run(options: Options, environ: Mapping[str, str]) -> None:
+async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -> None:
     """Serve until SIGTERM or SIGINT. Raises SocketTaken, OSError or ConfigError when it cannot start."""
     sys.setswitchinterval(_SWITCH_S)
-    metrics = Metrics()
+    try:
+        timeslice.shorten()
+    except OSError as error:
+        _log.info("turns on the CPU keep their length: %s", error)
+    metrics = Metrics(lambda: lines.dropped)
     notifier = Notifier(environ.get("NOTIFY_SOCKET"))
     node = Node(options, metrics)
     health = _health(node)
     with process.signals(lambda: _reload(node, notifier)) as stop:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(node.close)
-            await _serve(node, health, environ, stack)
+            ticked = await _serve(node, health, environ, stack)
             gc.collect()
             gc.freeze()  # what start-up made never becomes garbage: no pod waits for a collection of it
             async with asyncio.TaskGroup() as tasks:
-                running = _tasks(node, health, notifier, environ, tasks)
+                running = _tasks(node, health, notifier, environ, tasks, ticked)
                 notifier.ready(f"serving hooks on {options.hook_socket}")
                 _log.info("serving hooks on %s, koordctl on %s", options.hook_socket, options.inspect_socket)
                 await stop.wait()
@@ -60,8 +65,8 @@ async def run(options: Options, environ: Mapping[str, str]) -> None:
                     task.cancel()
 
 
-async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> None:
-    """Start everything; ``stack`` ends it in the opposite order."""
+async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> Callable[[], None]:
+    """Start everything; ``stack`` ends it in the opposite order. What is returned is to be called after each tick."""
     options = node.options
     _watch(node, stack)
     node.start()
@@ -70,14 +75,14 @@ async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: 
     await stack.enter_async_context(inspect.listening(options.inspect_socket, inspector))
     if options.metrics_endpoint:
         await _open_pages(node, health, environ, stack)
-    if options.hookserver_dir:
-        _register(options, Path(options.hookserver_dir), stack)
+    return _register(node, stack)
 
 
 def _tasks(
-    node: Node, health: Health, notifier: Notifier, environ: Mapping[str, str], group: asyncio.TaskGroup
-) -> list[asyncio.Task[None]]:
-    tasks = [group.create_task(node.pace.run(_tick_of(node)), name="ticks")]
+    node: Node, health: Health, notifier: Notifier, environ: Mapping[str, str], group: asyncio.TaskGroup,
+    ticked: Callable[[], None],
+) -> list[asyncio.Task[None]]:  # fmt: skip
+    tasks = [group.create_task(node.pace.run(_tick_of(node, ticked)), name="ticks")]
     if node.plugin is not None:
         tasks.append(group.create_task(node.plugin.run(), name="nri"))
     interval_us = watchdog_interval_us(environ, os.getpid())
@@ -86,11 +91,12 @@ def _tasks(
     return tasks
 
 
-def _tick_of(node: Node) -> Callable[[bool], Awaitable[None]]:
+def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[bool], Awaitable[None]]:
     async def tick(is_beat: bool) -> None:
         began_s = time.monotonic()
         try:
             await node.tick(is_beat)
+            ticked()
         except Exception:  # noqa: BLE001 - the root of a tick: the next one starts anew
             _log.exception("a tick failed")
             node.metrics.failed_ticks.labels().inc()
@@ -116,7 +122,6 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
     async def metrics() -> Page:
         """Samples are tens of milliseconds of work, in a thread: hook calls go on meanwhile."""
         samples = await asyncio.to_thread(exposition.render, node.sense.sampler.roster)
-        node.leisure.flush()
         return Page(200, node.metrics.render() + samples, CONTENT_TYPE)
 
     served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
@@ -129,28 +134,28 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
 
 
 def _watch(node: Node, stack: AsyncExitStack) -> None:
-    """Reload the rules when the file changes; where the kernel has no watches left, only SIGHUP does."""
+    """Reload the rules when the file has changed; where the kernel has no watches left, only SIGHUP does."""
     file = node.options.rules_file
     try:
-        watch = FileWatch(asyncio.get_running_loop(), str(file), node.reload)
+        watch = PolicyWatch(asyncio.get_running_loop(), file, node.reload_policy)
     except OSError as error:
         _log.warning("%s is not watched, SIGHUP reloads it: %s", file, error)
         return
     stack.callback(watch.close)
 
 
-def _register(options: Options, directory: Path, stack: AsyncExitStack) -> None:
-    """Write the hook-server file; a directory that refuses it is said and leaves the hooks served."""
-    try:
-        file = registration.write(
-            directory, registration.content(options.hook_socket, options.failure_policy, hookserver.REGISTERED)
-        )
-    except OSError as error:
-        _log.error("%s: no runtime proxy will find the hooks: %s", error.filename, error.strerror)
-        return
-    _log.info("wrote %s (failure policy %s)", file, options.failure_policy)
+def _register(node: Node, stack: AsyncExitStack) -> Callable[[], None]:
+    """Write the hook-server file; what is returned brings it in step with the rules."""
+    options = node.options
+    if not options.hookserver_dir:
+        return lambda: None
+    file = registration.Registration(
+        Path(options.hookserver_dir), options.hook_socket, options.failure_policy, hookserver.REGISTERED
+    )
+    file.keep(node.rules.current)
     if options.remove_hookserver_file:
-        stack.callback(registration.remove, directory)
+        stack.callback(file.remove)
+    return lambda: file.keep(node.rules.current)
 
 
 def _reload(node: Node, notifier: Notifier) -> None:

@@ -12,7 +12,7 @@ from koord.host import support
 from koord.host.support import Support
 from qosd.act.plan import PlannedWrite
 from qosd.frontends import FrontEnd
-from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, Sources
+from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.sense.sampler import Health
 from qosd.sense.table import METRICS
@@ -44,6 +44,7 @@ def sources(node: Node) -> Sources:
         front_ends=view.front_ends,
         features=view.features,
         about=view.about,
+        policy=view.policy,
         warnings=view.warnings,
     )
 
@@ -118,6 +119,10 @@ class _View:
             journal_file=str(options.state_dir / JOURNAL),
             undo_file=str(options.run_dir / UNDO),
         )
+
+    def policy(self) -> PolicyState:
+        found = self._node.rules_file.provenance
+        return PolicyState(found.origin, found.source, found.age_s(time.time()), found.problem)
 
     def warnings(self) -> Sequence[str]:
         node = self._node

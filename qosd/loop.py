@@ -72,7 +72,12 @@ class NodeLoop:
     def look(self, scene: Scene, *, sample: bool = True) -> NodeSnapshot:
         """Sense: the new snapshot."""
         if sample:
-            self._sense.sampler.sample(scene.pods, scene.tiers, scene.rules.slo.host_applications or ())
+            self._sense.sampler.sample(
+                scene.pods,
+                scene.tiers,
+                scene.rules.slo.host_applications or (),
+                suppresses=scene.rules.suppresses_cpu,
+            )
         now_ns = self._monotonic()
         self._ticks += 1
         self.snapshot = snapshot = NodeSnapshot(

@@ -64,11 +64,28 @@ class Gauges:
             yield GaugeMetricFamily(name, help_text, value=ask())
 
 
+class Total:
+    """A number that grows and that somebody else keeps."""
+
+    def __init__(self, name: str, help_text: str, ask: Callable[[], float], registry: CollectorRegistry) -> None:
+        self._name, self._help, self._ask = name, help_text, ask
+        registry.register(self)
+
+    def collect(self) -> Iterable[Metric]:
+        yield CounterMetricFamily(self._name, self._help, value=self._ask())
+
+
 class Metrics:
     """Every metric of the process; ``render`` is the Prometheus text."""
 
-    def __init__(self) -> None:
+    def __init__(self, log_lines_dropped: Callable[[], int] = lambda: 0) -> None:
         self.registry = CollectorRegistry()
+        Total(
+            "koord_qosd_log_lines_dropped",
+            "Lines of the log that nobody read in time.",
+            log_lines_dropped,
+            self.registry,
+        )
         self.hook_calls = Counts(
             "koord_qosd_hook_calls",
             "Hook calls answered, by stage, caller and result (edited, unchanged, yielded, error).",
@@ -110,7 +127,7 @@ class Metrics:
         )
         self.rules_loads = Counts(
             "koord_qosd_rules_loads",
-            "Attempts to load the rules file, by result (loaded, defaults, kept_last_good).",
+            "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).",
             ["result"],
             self.registry,
         )

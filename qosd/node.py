@@ -25,7 +25,8 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.model.qos import DerivationRules
-from koord.service.leisure import Leisure
+from koord.service import wholefile
+from qosd import figures
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
@@ -50,10 +51,13 @@ from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
 from qosd.policy import hostfacts
+from qosd.policy.kept import Keeper
 from qosd.policy.kubeletpolicy import PolicyRules
 from qosd.policy.pooledrules import PooledRules
+from qosd.policy.resctrlwatch import ResctrlWatch
 from qosd.policy.rulesfile import RulesSource
 from qosd.predict import checkpoint
+from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Host, build
 from qosd.snapshot import PodView
@@ -63,7 +67,7 @@ from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
 
 KUBELET_TIMEOUT_S = 3.0
-JOURNAL, MODELS, UNDO = "journal.db", "models.json", "undo.jsonl"
+JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"
 _SPARE_DESCRIPTORS = 256
 _LOOK_AGAIN_S = 10.0
 _NEVER_S = float("-inf")
@@ -79,7 +83,9 @@ class Node:
         self.event_loop = asyncio.get_running_loop()
         self.pace = Pace(options.tick_interval)
         self.place = place or Place(options)
-        self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics)
+        self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
+        self.kept_policy = Keeper(options.state_dir / POLICY, self._disk, self.event_loop)
+        self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics, self.kept_policy)
         state_file = options.kubelet_state_dir / "cpu_manager_state"
         self.cpu_manager = CPUManagerFile(self.event_loop, state_file, self._kubelet_policy_changed)
         self.rules = PooledRules(PolicyRules(self.rules_file, self.cpu_manager))
@@ -87,23 +93,9 @@ class Node:
         self._make_loop()
         self._make_pods()
         self._make_front_ends()
-        metrics.follow(
-            (
-                ("koord_qosd_held_files", "Kernel files that Koord holds now.", lambda: len(self.actuator.owned)),
-                (
-                    "koord_qosd_contested_files",
-                    "Kernel files left to another writer for now.",
-                    lambda: len(self.actuator.contested),
-                ),
-                (
-                    "koord_qosd_journal_dropped_entries",
-                    "Journal entries lost since the start.",
-                    lambda: self.journal.dropped,
-                ),
-                ("koord_qosd_kept_files", "Descriptors kept open for sensing.", lambda: len(self.files)),
-            )
-        )
+        metrics.follow(figures.of(self))
         self._looked_s = self._counted_s = _NEVER_S
+        self._resctrl: ResctrlWatch | None = None
         self._weights: Weights | None = None
         self._cfs_period_us: int | None = None
         self._learnt_of: tuple[PodView, ...] = ()
@@ -163,8 +155,7 @@ class Node:
         self._watches: list[CgroupWatch] = []
 
     def _make_front_ends(self) -> None:
-        options, later = self.options, self.event_loop.call_soon
-        self.leisure = Leisure(self.event_loop)
+        options = self.options
         self.arrivals = Arrivals()
         self.front_ends = FrontEnds(
             lambda: self.hooks.server.connections,
@@ -172,14 +163,15 @@ class Node:
             enabled=lambda: HookReconciler.name not in self.loop.switched_off,
         )
         self.hooks = HookServer(
-            lambda: self.rules.current, self.metrics, later=self.leisure, acts=self.front_ends.proxy_acts,
-            seen=self._expect, room_for=self.arrivals.room_for, asking=self.asking,
+            lambda: self.rules.current, self.metrics, acts=self.front_ends.proxy_acts, seen=self._expect,
+            room_for=self.arrivals.room_for, asking=self.asking,
         )  # fmt: skip
         self.plugin: Plugin | None = None
         if options.nri_socket:
             served = Hooks(
                 lambda: self.rules.current, self.metrics, self.front_ends.nri_acts, self._parent_cpus,
-                announced=self._expect, pods_changed=self.pods.hint, later=later, asking=self.asking,
+                announced=self._expect, pods_changed=self.pods.hint, later=self.event_loop.call_soon,
+                asking=self.asking, has_resctrl_group=lambda name: hostfacts.has_resctrl_group(self.place.tree, name),
             )  # fmt: skip
             socket = Path(options.nri_socket)
             self.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
@@ -190,6 +182,7 @@ class Node:
         """Read what is there and begin to follow it."""
         self.rules_file.load()
         self.cpu_manager.start()
+        self._resctrl = ResctrlWatch(self.event_loop, self.place.tree.resctrl, self._host_changed)
         for lost in self.predictor.load(self.options.state_dir / MODELS):
             _log.warning("%s", lost)
         self._follow()
@@ -197,23 +190,30 @@ class Node:
 
     async def close(self) -> None:
         """Stop looking; every value stays as it is."""
-        self.leisure.flush()
         await self.pods.close()
         for watch in self._watches:
             watch.close()
         self.cpu_manager.close()
+        if self._resctrl is not None:
+            self._resctrl.close()
         self._thread.shutdown(wait=True)
+        self._disk.shutdown(wait=True)
+        self.kept_policy.close()
         self.sense.sampler.close()
         self.files.close()
-        self._write_models(checkpoint.encode(self.predictor.bank))
+        self._write_models(self.predictor.bank)
         self.undo.close()
         self.journal.close()
 
     def reload(self) -> None:
         """Read the rules file and kubelet's CPU manager's again."""
-        self.rules_file.load()
         self.cpu_manager.load()
         self.pods.hint()
+        self.reload_policy()
+
+    def reload_policy(self) -> None:
+        """Read the rules file again."""
+        self.rules_file.load()
         self.pace.wake()
 
     async def tick(self, is_beat: bool) -> Result | None:
@@ -273,11 +273,13 @@ class Node:
     def _count_cpus(self) -> None:
         """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds.
 
-        kubelet's CPU manager's is looked at with it, which costs nothing where that is watched.
+        kubelet's CPU manager's is looked at with it, and resctrl's mount, which costs nothing where those are watched.
         """
         if time.monotonic() - self._counted_s >= _LOOK_AGAIN_S:
             self._counted_s = time.monotonic()
             self.cpu_manager.look_again()
+            if self._resctrl is not None:
+                self._resctrl.look_again()
             if self.place.count_cpus():
                 _log.info("the node's CPUs are %s now", self.place.topology.online)
 
@@ -293,7 +295,11 @@ class Node:
         self._looked_s = time.monotonic()
         if self.place.find((*announced, *(pod.group for pod in self.pods.current))):
             self._follow()
-            self.rules_file.load()  # what the host supports shows below kubelet's cgroups
+            self.rules_file.look_at_host()  # what the host supports shows below kubelet's cgroups
+
+    def _host_changed(self) -> None:
+        if self.rules_file.look_at_host():
+            self.pace.wake()
 
     def _look_soon(self) -> None:
         self._looked_s = _NEVER_S
@@ -366,12 +372,12 @@ class Node:
     def _parent_cpus(self, group: str) -> str:
         return hostfacts.cpus_of(self.place.tree, group)
 
-    def _keep_models(self, content: bytes) -> None:
-        self.event_loop.call_soon_threadsafe(self.event_loop.run_in_executor, None, self._write_models, content)
+    def _keep_models(self, bank: Bank) -> None:
+        self.event_loop.call_soon_threadsafe(self.event_loop.run_in_executor, self._disk, self._write_models, bank)
 
-    def _write_models(self, content: bytes) -> None:
+    def _write_models(self, bank: Bank) -> None:
         try:
-            checkpoint.write(content, self.options.state_dir / MODELS)
+            wholefile.write(checkpoint.encode(bank), self.options.state_dir / MODELS)
         except OSError as error:
             _log.warning("the models are not kept: %s: %s", error.filename, error.strerror)
 

@@ -54,7 +54,7 @@ class Options:
 
 
 _HELP = {
-    "rules_file": "YAML rules (see manifests/qosd-rules.yaml); reloaded on change; absent = built-in defaults",
+    "rules_file": "YAML rules (see manifests/qosd-rules.yaml); reloaded on change; never one = built-in defaults",
     "hook_socket": "unix socket (0660) of RuntimeHookService",
     "inspect_socket": "unix socket (0600) of NodeInspect, which koordctl asks",
     "hookserver_dir": "where koord-qosd.json is written for the runtime proxy; '' = write none",
@@ -74,7 +74,7 @@ _HELP = {
     "proc_root": "where procfs is mounted",
     "sys_root": "where sysfs is mounted",
     "run_dir": "the undo record; must be on a tmpfs",
-    "state_dir": "the journal and the prediction's checkpoint",
+    "state_dir": "the journal, the last good policy and the prediction's checkpoint",
     "tick_interval": "seconds between two ticks",
     "dry_run": "decide and say what would be written, but write no kernel file",
     "journal_rows": "how many writes the journal remembers",

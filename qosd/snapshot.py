@@ -15,10 +15,15 @@ import msgspec
 from koord.host.topology import Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext
+from qosd.hooks.context import PodContext, SpecContainer
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
 
+PODS_MAX_AGE_S = 90.0
+"""A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
+_FINISHED = frozenset({"SANDBOX_NOTREADY"})
+_RUNNING = "CONTAINER_RUNNING"
+_WITH_CGROUP = frozenset({"CONTAINER_CREATED", _RUNNING})
 _NOTHING: Mapping[str, float] = MappingProxyType({})
 
 
@@ -57,6 +62,8 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     cpu_request_milli: int | None = None
     """From kubelet's pod list; None where only the runtime tells."""
     memory_request_bytes: int | None = None
+    spec_containers: tuple[SpecContainer, ...] | None = None
+    """Every container of the spec with its native amounts; None where only the runtime tells."""
 
     @property
     def key(self) -> str:
@@ -82,6 +89,27 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     kubelet_cpus: Mapping[str, str] = MappingProxyType({})
     """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
 
+    @property
+    def knows_pods(self) -> bool:
+        """Do ``pods`` say who runs now? Else nobody has told yet, or not for long."""
+        age_s = self.ages_s.get("pods")
+        return age_s is not None and age_s <= PODS_MAX_AGE_S
+
     def value(self, metric: str, subject: str = "") -> float | None:
         """The newest sample of ``metric`` for ``subject``; None if there is none."""
         return self.values.get(metric, _NOTHING).get(subject)
+
+
+def live(pod: PodView) -> bool:
+    """Has the pod, or has any container of it, cgroups to speak of?"""
+    return pod.state not in _FINISHED or any(has_cgroup(one.state) for one in pod.containers if not one.is_sandbox)
+
+
+def has_cgroup(container_state: str) -> bool:
+    """A created container has a cgroup before it runs."""
+    return container_state in _WITH_CGROUP
+
+
+def runs(container_state: str) -> bool:
+    """Is its cgroup the runtime's no more? While a container is being made, the runtime itself writes there."""
+    return container_state == _RUNNING

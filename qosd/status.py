@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Mapping
-from pathlib import Path
 
 from koord.service import unixsocket
 from koord.service.config import ConfigError
-from koord.service.statusserver import Guard, Maker, StatusServer
+from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, StatusServer, read_token
 from qosd.options import Options
 
-HEALTH_PAGES = frozenset({"/healthz", "/readyz"})
 _LAST_PORT = 65535
 _LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
@@ -50,12 +48,11 @@ def _guard(file: str) -> Guard | None:
     if not file:
         return None
     try:
-        token = Path(file).read_text(encoding="utf-8").strip()
+        return Guard(read_token(file), HEALTH_PAGES)
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError("options", "metrics-token-file", file, f"cannot be read: {error}") from error
-    if not token:
-        raise ConfigError("options", "metrics-token-file", file, "is empty")
-    return Guard(token, HEALTH_PAGES)
+    except ValueError as error:
+        raise ConfigError("options", "metrics-token-file", file, str(error)) from error
 
 
 def _tls(cert_file: str, key_file: str) -> ssl.SSLContext | None:

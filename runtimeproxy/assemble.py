@@ -9,18 +9,20 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import koord
 from koord.http2.client import UnaryClient
-from koord.service.leisure import Leisure
+from koord.service.lines import LineWriter
 from koord.service.log import InfoLines
 from runtimeproxy.audit import AuditLog
+from runtimeproxy.cri.exempt import SkipRules
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Directory
+from runtimeproxy.hooks.trust import distrust
 from runtimeproxy.life import Attachments
 from runtimeproxy.options import Options
 from runtimeproxy.relay.server import RelayServer
@@ -30,15 +32,16 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("runtimeproxy")
 
+POSTS_S = 2.0  # for after hooks that wait when the last call has ended; well within what life grants a hung process
 
-def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelayServer, Attachments]:
+
+def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWriter) -> tuple[RelayServer, Attachments]:
     """A relay that is ready to serve, with its hooks in force, and what has to be opened later."""
-    counters, leisure = HookCounters(), Leisure(loop)
-    audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ)  # --log-level does not silence it
+    counters = HookCounters()
+    audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ, lines.put)  # --log-level does not silence it
     interceptor = CriInterceptor(
-        hook_options(options), lambda path: UnaryClient(path, loop), options.backend,
+        hook_options(options), lambda path: _caller(path, loop, options.backend), options.backend,
         audit=AuditLog(audit.write), metrics=counters,
-        later=leisure,
     )  # fmt: skip
     directory = Directory(options.hook_directory, interceptor.use, counters)
     directory.rescan()
@@ -46,19 +49,38 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options) -> tuple[RelaySe
         loop, options.backend, interceptor,
         backend_wait_s=options.backend_wait_s, held_budget_bytes=options.held_budget_bytes,
     )  # fmt: skip
-    late = _Late(loop, options, relay, interceptor, directory, counters, leisure)
-    return relay, Attachments(open=late.open, close=late.close, reload=late.reload, ended=leisure.flush)
+    late = _Late(loop, options, relay, interceptor, directory, counters, lines)
+    return relay, Attachments(open=late.open, close=late.close, reload=late.reload, ended=late.ended)
+
+
+def _caller(path: str, loop: asyncio.AbstractEventLoop, backend: str) -> UnaryClient:
+    """The runtime is whatever the operator named; hook servers have to be trusted."""
+    return UnaryClient(path, loop) if path == backend else UnaryClient(path, loop, distrust)
 
 
 def hook_options(options: Options) -> HookOptions:
     return HookOptions(
         version=koord.__version__,
         hook_timeout_s=options.hook_timeout_s,
-        skip_key=options.skip_key,
-        skip_value=options.skip_value,
-        skip_namespaces=options.skip_namespaces,
+        skip=SkipRules(
+            options.skip_key,
+            options.skip_value,
+            options.privileged_namespaces,
+            options.skip_namespaces,
+            options.skip_static_pods,
+            options.skip_critical_pods,
+        ),
         foreign_parents=options.foreign_parents,
     )
+
+
+def _shorten_turns() -> None:
+    try:
+        from koord.service import timeslice  # noqa: PLC0415 - after serving has begun
+
+        timeslice.shorten()
+    except (OSError, ImportError) as error:
+        log.info("turns on the CPU keep their length: %s", error)
 
 
 class _Late:
@@ -66,45 +88,75 @@ class _Late:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, options: Options, relay: RelayServer, interceptor: CriInterceptor,
-        directory: Directory, counters: HookCounters, leisure: Leisure,
+        directory: Directory, counters: HookCounters, lines: LineWriter,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._options = options
         self._relay = relay
         self._interceptor = interceptor
         self._directory = directory
-        self._counters, self._leisure = counters, leisure
+        self._counters, self._lines = counters, lines
         self._watch: DirectoryWatch | None = None
         self._warming: asyncio.Task[None] | None = None
-        self._close_pages: Callable[[], None] | None = None
+        self._close_pages: list[Callable[[], None]] = []
 
     def open(self) -> None:
-        self._warming = self._loop.create_task(self._interceptor.warm_up())
+        _shorten_turns()
+        self._warm_up()
+        self._open_the_rest()
+
+    def _open_the_rest(self) -> None:
+        """What could not be opened or loaded before is tried again at a reload."""
+        if self._watch is None and self._options.hook_directory:
+            self._watch_hook_files()
+        if not self._close_pages:
+            self._open_pages()
+
+    def _watch_hook_files(self) -> None:
         try:
             self._watch = self._directory.watch(self._loop)
-        except OSError as error:
+        except (OSError, ImportError) as error:
             log.error("%s is not watched, SIGHUP reads it again: %s", self._options.hook_directory, error)
-        self._open_pages()
+
+    def _warm_up(self) -> None:
+        """Begin, or begin anew: what could not be loaded is tried at once."""
+        if self._warming is not None:
+            self._warming.cancel()
+        self._warming = self._loop.create_task(self._interceptor.warm_up())
 
     def _open_pages(self) -> None:
         from runtimeproxy.metrics import Figures  # noqa: PLC0415 - after serving has begun
-        from runtimeproxy.status import StatusPages, backend_up, pages  # noqa: PLC0415
+        from runtimeproxy.status import Pages, StatusPages, backend_up, guard_of  # noqa: PLC0415
 
         figures = Figures(
             relay=self._relay.counters,
+            lag=self._relay.lag,
             hooks=self._counters,
             bypass=lambda: self._relay.bypass,
             backend_up=lambda: backend_up(self._options.backend),
             hook_servers=lambda: len(self._interceptor.servers),
+            log_lines_dropped=lambda: self._lines.dropped,
         )
-        served = pages(figures, self._interceptor.dump, self._leisure.flush)
-        opened = StatusPages(self._loop, self._options.status_endpoint, served)
+        pages = Pages(figures, self._dump, self._relay.lag.arm)
+        endpoint = self._options.status_endpoint
+        guard = guard_of(endpoint, self._options.metrics_token_file)
+        opened = StatusPages(self._loop, endpoint, pages.by_path, guard)
         opened.open()
-        self._close_pages = opened.close
+        self._close_pages = [opened.close, pages.close]
+
+    def _dump(self) -> Callable[[], Mapping[str, object]]:
+        errors, shown = dict(self._directory.errors), self._interceptor.dump()
+        return lambda: {"hookFileErrors": errors, **shown()}
 
     def reload(self, fresh: Options) -> None:
         self._interceptor.configure(hook_options(fresh))
         self._directory.rescan()
+        self._warm_up()
+        self._open_the_rest()
+
+    async def ended(self) -> None:
+        """Before the process ends: what hook servers have not heard yet."""
+        await self._interceptor.finish(POSTS_S)
 
     def close(self) -> None:
         """Stop looking at files and answering status pages. Hooks stay in force for the calls that still arrive."""
@@ -112,5 +164,5 @@ class _Late:
             self._watch.close()
         if self._warming is not None:
             self._warming.cancel()
-        if self._close_pages is not None:
-            self._close_pages()
+        for close in self._close_pages:
+            close()

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from koord.service.log import printable
 from runtimeproxy.hooks.edits import ANNOTATIONS, ENVS, LABELS
-from runtimeproxy.hooks.observe import HIDDEN, KNOWN_KEY_PARTS
+from runtimeproxy.hooks.observe import HIDDEN, is_known
 
 MAX_VALUE_CHARS = 512
 _BARE = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:,[]()@+*")
@@ -36,7 +37,7 @@ def _may_show(field: str) -> bool:
     kind, _, key = field.partition("[")
     if kind == ENVS:
         return False
-    return kind not in (ANNOTATIONS, LABELS) or any(part in key for part in KNOWN_KEY_PARTS)
+    return kind not in (ANNOTATIONS, LABELS) or is_known(key.removesuffix("]"))
 
 
 def _quoted(text: str) -> str:
@@ -45,7 +46,5 @@ def _quoted(text: str) -> str:
         text = text[:MAX_VALUE_CHARS] + "…"
     if text and _BARE.issuperset(text):
         return text
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"')
-    if not escaped.isprintable():
-        escaped = "".join(char if char.isprintable() else repr(char)[1:-1] for char in escaped)
+    escaped = printable(text.replace("\\", "\\\\").replace('"', '\\"'))
     return f'"{escaped}"'

@@ -1,7 +1,8 @@
-"""The operator's switch for "edit nothing": a flag, a signal, and a file.
+"""The operator's switch for "edit nothing": a file, the signal that makes and removes it, and a flag.
 
-On while the switch is on (``--bypass`` sets it, SIGUSR1 turns it over) or the file exists. Invariant: ``apply`` is
-told the state at construction, before anything is served, and then every change once.
+On while the file exists or the flag is set. The file outlives the process, so an upgrade or a crash does not turn off
+what an operator turned on in an emergency; only a boot does, since /run is empty then. Invariant: ``apply`` is told the
+state at construction, before anything is served, and then every change once.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from koord.service.directories import make_directories
+
 if TYPE_CHECKING:
     from koord.service.inotify import FileWatch
 
@@ -19,7 +22,7 @@ log = logging.getLogger("runtimeproxy.bypass")
 
 
 class Bypass:
-    """``file`` is "" if there is none; ``apply`` gets the new state."""
+    """``switch``: the flag's value. ``file`` is "" if there is none. ``apply`` gets the new state."""
 
     def __init__(self, apply: Callable[[bool], None], switch: bool, file: str) -> None:
         self._apply = apply
@@ -34,7 +37,34 @@ class Bypass:
         return self._on
 
     def toggle(self) -> None:
-        self.set_switch(not self._switch)
+        """Make the file or, while bypass is on, remove it and forget the flag.
+
+        Where no file can be made, this process keeps the switch by itself.
+        """
+        if self._on:
+            self._remove_file()
+            self.set_switch(False)
+        else:
+            self.set_switch(not self._make_file())
+
+    def _make_file(self) -> bool:
+        if not self._file:
+            return False
+        try:
+            make_directories(os.path.dirname(self._file))
+            os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644))
+        except OSError as error:
+            log.error("bypass ends with this process, %s cannot be made: %s", self._file, error.strerror)
+            return False
+        return True
+
+    def _remove_file(self) -> None:
+        try:
+            os.unlink(self._file)
+        except FileNotFoundError:
+            return  # it was the flag, or there is no file
+        except OSError as error:
+            log.error("%s cannot be removed: %s", self._file, error.strerror)
 
     def set_switch(self, switch: bool) -> None:
         self._switch = switch

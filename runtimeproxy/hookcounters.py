@@ -6,36 +6,16 @@ Invariant: the number of label values is bounded (``CAP`` per counter, then "oth
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from runtimeproxy.histogram import Histogram
+
 CAP = 256
 OTHER = "other"
-LATENCY_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 3.0, 10.0)
 
 Labels = tuple[str, ...]
-
-
-@dataclass(slots=True)
-class Histogram:
-    """``counts[i]``: observations up to ``LATENCY_BOUNDS_S[i]`` and over the bound before; the last has no bound."""
-
-    counts: list[int] = field(default_factory=lambda: [0] * (len(LATENCY_BOUNDS_S) + 1))
-    sum_s: float = 0.0
-
-    def observe(self, seconds: float) -> None:
-        self.counts[bisect_left(LATENCY_BOUNDS_S, seconds)] += 1
-        self.sum_s += seconds
-
-    def cumulative(self) -> list[tuple[str, float]]:
-        """Prometheus' buckets: upper bound as text, and how many were at or below it."""
-        total, buckets = 0, []
-        for bound, count in zip((*map(str, LATENCY_BOUNDS_S), "+Inf"), self.counts, strict=True):
-            total += count
-            buckets.append((bound, float(total)))
-        return buckets
 
 
 @dataclass(slots=True)
@@ -50,6 +30,7 @@ class HookCounters:
     guards: Counter[Labels] = field(default_factory=Counter)
     posts_dropped: Counter[Labels] = field(default_factory=Counter)
     exemptions: Counter[Labels] = field(default_factory=Counter)
+    faults: Counter[Labels] = field(default_factory=Counter)
     file_errors: int = 0  # now
     cached_pods: int = 0  # now
     cached_containers: int = 0  # now
@@ -83,6 +64,9 @@ class HookCounters:
 
     def exempt(self, reason: str) -> None:
         _add(self.exemptions, (reason,))
+
+    def fault(self, doing: str) -> None:
+        _add(self.faults, (doing,))
 
     def cache_size(self, pods: int, containers: int) -> None:
         self.cached_pods, self.cached_containers = pods, containers

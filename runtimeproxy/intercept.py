@@ -62,6 +62,17 @@ class Refuse:
     message: str
 
 
+class CannotBeEdited(Exception):
+    """What ``request`` raises of a request that is not for editing.
+
+    ``reason``: the metric's label; ``code``: the status under policy Fail.
+    """
+
+    def __init__(self, reason: str, code: int) -> None:
+        super().__init__(reason)
+        self.reason, self.code = reason, code
+
+
 class Interceptor(Protocol):
     version: int  # another number = plans have changed
 

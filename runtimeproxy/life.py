@@ -1,7 +1,8 @@
 """From the first served connection to the exit: readiness, watchdog, signals, reload, hand-over and drain.
 
 SIGTERM and SIGINT: stop accepting, GOAWAY, wait for the calls in flight up to ``--stop-timeout``, end. SIGHUP: reload.
-SIGUSR1: bypass on or off. SIGUSR2: a successor takes over, then this process drains up to ``--drain-timeout``.
+SIGUSR1: bypass on or off (``runtimeproxy.bypass``). SIGUSR2: a successor takes over, then this process drains up to
+``--drain-timeout``.
 
 Invariants: sockets are served before anything else is done. The watchdog is fed from the event loop itself, so a
 stuck loop is noticed. Once a successor has taken over, this process tells the service manager nothing more, and a
@@ -15,11 +16,12 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
+from koord.service import startsignals
 from koord.service.notify import Notifier
 from runtimeproxy.bypass import Bypass
 from runtimeproxy.listen import ListenerHost, Listeners
@@ -70,7 +72,7 @@ class Attachments:
     open: Callable[[], None]
     close: Callable[[], None]
     reload: Callable[[Options], None]
-    ended: Callable[[], None] = lambda: None
+    ended: Callable[[], Awaitable[None]]
 
 
 class Life:
@@ -124,7 +126,7 @@ class Life:
         self._bypass.close()
         self._attachments.close()
         await self._drain(ending)
-        self._attachments.ended()
+        await self._attachments.ended()
         return ending
 
     def _handle_signals(self) -> None:
@@ -136,20 +138,31 @@ class Life:
             (signal.SIGUSR2, self._start_upgrade),
         ):
             self._loop.add_signal_handler(number, handler)
+        startsignals.let_through()
 
     def _announce(self) -> None:
-        """Tell systemd, until it has taken the message, and only then the predecessor, which leaves."""
-        process = self._process
-        successor = process.predecessor is not None
-        told = process.notifier.ready(status="serving", main_pid=os.getpid() if successor else None)
+        """Tell systemd, until it has taken the message, and only then the predecessor, which leaves.
+
+        A predecessor that died before it could leave was systemd's main process, and systemd starts another: of the two
+        of us this one goes, silently. Without a service manager nobody else would come, and it stays.
+        """
+        process, predecessor, self._announcement = self._process, self._process.predecessor, None
+        if process.notifier.enabled and predecessor is not None and predecessor.is_gone:
+            self._stand_down()
+            return
+        told = process.notifier.ready(status="serving", main_pid=None if predecessor is None else os.getpid())
         if process.notifier.enabled and not told:
             self._announcement = self._loop.call_later(ANNOUNCE_AGAIN_S, self._announce)
             return
-        self._announcement = None
         self._listeners.store_own()
-        if process.predecessor is not None:
-            process.predecessor.announce(os.getpid())
+        if predecessor is not None and not predecessor.announce(os.getpid()) and process.notifier.enabled:
+            self._stand_down()
+            return
         self._feed_watchdog()
+
+    def _stand_down(self) -> None:
+        log.warning("the old process died before this one could take over; the service manager starts another")
+        self._handed_over.set()
 
     def _feed_watchdog(self) -> None:
         if self._process.watchdog_us is not None:

@@ -8,17 +8,18 @@ Start-up fails with ``ListenError`` (path and reason). A listener that cannot be
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import logging
 import os
 import socket
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from koord.service import lockfile
+from koord.service.directories import make_directories
 from koord.service.listen_fds import Inherited
 from koord.service.notify import Notifier
 from koord.service.unixsocket import answers, permissions, prepare
@@ -29,13 +30,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("runtimeproxy.listen")
 
 BACKLOG = 4096
-OWN_NAME = "listener"  # FDNAME= in systemd's store of the socket that we made; one descriptor at most
+OWN_NAME = "listener"  # FDNAME= in systemd's store of the socket that we made; a later one has a number behind it
 RETRY_S = 5.0
 RETIRE_S = 1.0
 
 
 class ListenError(Exception):
     """There is no socket to serve on; the text names the path and the reason."""
+
+
+def is_own(name: str) -> bool:
+    """Is it the name of a socket that we made?"""
+    return name.rstrip("0123456789") == OWN_NAME
+
+
+def own_name(taken: Iterable[str]) -> str:
+    """A name for a socket that we make, other than the ``taken`` ones."""
+    names = set(taken)
+    return next(name for number in count() if (name := f"{OWN_NAME}{number or ''}") not in names)
 
 
 class ListenerHost(Protocol):
@@ -91,7 +103,7 @@ def usable(listeners: Sequence[Listener], endpoint: str) -> list[Listener]:
     for listener in listeners:
         if os.path.realpath(listener.path) == os.path.realpath(endpoint):
             kept.append(listener)
-        elif listener.name == OWN_NAME:
+        elif is_own(listener.name):
             listener.sock.close()
         else:
             log.warning("serving %s, which was handed over, and not %s", listener.path or "an abstract name", endpoint)
@@ -108,20 +120,22 @@ def access_like(backend: str) -> Access:
     return Access(stat.S_IMODE(entry.st_mode) & 0o777, entry.st_uid, entry.st_gid)
 
 
-def bind(path: str, access: Access) -> Listener:
+def bind(path: str, access: Access, name: str = OWN_NAME) -> Listener:
     """Make the directory (0755) and the socket. ListenError if the path is taken, or cannot be bound."""
     try:
-        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        with _sole_binder(os.path.dirname(path)):
+        directory, file = os.path.split(path)
+        make_directories(directory)
+        with lockfile.held(Path(directory, f".{file}.lock")):  # no other between the look at a file and the bind
             prepare(Path(path))
-            return _bind(path, access)
+            return _bind(path, access, name)
     except BlockingIOError as error:
         raise ListenError(f"{path}: another process listens on it, or is about to") from error
     except OSError as error:
-        raise ListenError(f"{path}: {error.strerror or error}") from error
+        what = error.filename if error.filename not in (None, path) else ""
+        raise ListenError(f"{path}: {what and f'{what} '}{error.strerror or error}") from error
 
 
-def _bind(path: str, access: Access) -> Listener:
+def _bind(path: str, access: Access, name: str) -> Listener:
     sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK | socket.SOCK_CLOEXEC)
     try:
         with permissions(0o600):
@@ -131,7 +145,7 @@ def _bind(path: str, access: Access) -> Listener:
     except OSError:
         sock.close()
         raise
-    return Listener(sock, OWN_NAME, path)
+    return Listener(sock, name, path)
 
 
 def _set_access(path: str, access: Access) -> None:
@@ -144,17 +158,6 @@ def _set_access(path: str, access: Access) -> None:
             mode &= 0o700
             log.warning("%s: may not be given to %d:%d; open to our own user only", path, access.uid, access.gid)
     os.chmod(path, mode)
-
-
-@contextmanager
-def _sole_binder(directory: str) -> Iterator[None]:
-    """Keeps two starting proxies apart between the look at a socket file and the bind. Raises BlockingIOError."""
-    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(fd)
 
 
 def _trouble(path: str) -> str:
@@ -186,6 +189,7 @@ class Listeners:
         notifier: Notifier,
         served: Sequence[Listener],
         backend: str,
+        stale: Iterable[str] = (),
     ) -> None:
         self._loop = loop
         self._host = host
@@ -194,6 +198,7 @@ class Listeners:
         self._backend = backend
         self._path = next((listener.path for listener in served if listener.path), "")
         self._access = _access_of(self._path)
+        self._stale = set(stale)  # names in systemd's store of sockets of ours that are served no more
         self._watch: FileWatch | None = None
         self._retry: asyncio.TimerHandle | None = None
 
@@ -202,11 +207,20 @@ class Listeners:
             self._host.add_listener(listener.sock)
 
     def store_own(self) -> None:
-        """Give the socket that we made, if there is one, to systemd's descriptor store, in place of an earlier one."""
-        own = [listener.sock.fileno() for listener in self._served if listener.name == OWN_NAME]
-        if own and self._notifier.enabled:
-            self._notifier.remove_fds(OWN_NAME)
-            self._notifier.store_fds(OWN_NAME, own)
+        """Give the socket that we made, if there is one, to systemd's descriptor store, and then drop earlier ones.
+
+        In this order a kill, whenever it comes, leaves one of them in the store; or both, and the next process serves
+        both.
+        """
+        own = [listener for listener in self._served if is_own(listener.name)]
+        if not own or not self._notifier.enabled:
+            return
+        for listener in own:
+            if not self._notifier.store_fds(listener.name, [listener.sock.fileno()]):
+                return  # what is stored already stays
+        for name in self._stale - {listener.name for listener in own}:
+            self._notifier.remove_fds(name)
+        self._stale.clear()
 
     def inherited(self) -> tuple[Inherited, ...]:
         """What a successor is to get."""
@@ -238,7 +252,8 @@ class Listeners:
         if not trouble:
             return
         try:
-            fresh = bind(self._path, self._access or access_like(self._backend))
+            name = own_name(self._stale | {listener.name for listener in self._served})
+            fresh = bind(self._path, self._access or access_like(self._backend), name)
         except ListenError as error:
             log.error("socket file %s and cannot be put back, next attempt in %g s: %s", trouble, RETRY_S, error)
             self._retry = self._loop.call_later(RETRY_S, self._look)
@@ -251,8 +266,9 @@ class Listeners:
 
     def _retire_own(self) -> None:
         """Give up an earlier socket of our own making, once those who queued on it have been accepted."""
-        for listener in [listener for listener in self._served if listener.name == OWN_NAME]:
+        for listener in [listener for listener in self._served if is_own(listener.name)]:
             self._served.remove(listener)
+            self._stale.add(listener.name)
             self._loop.call_later(RETIRE_S, self._give_up, listener.sock)
 
     def _give_up(self, sock: socket.socket) -> None:

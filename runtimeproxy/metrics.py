@@ -13,7 +13,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 import koord
-from runtimeproxy.hookcounters import Histogram, HookCounters, Labels
+from runtimeproxy.histogram import Histogram
+from runtimeproxy.hookcounters import HookCounters, Labels
+from runtimeproxy.looplag import LoopLag
 from runtimeproxy.relay.counters import RelayCounters
 
 if TYPE_CHECKING:
@@ -31,10 +33,12 @@ class Figures:
     """Everything that is exported. The callables are asked when somebody looks; they do not fail."""
 
     relay: RelayCounters
+    lag: LoopLag
     hooks: HookCounters
     bypass: Callable[[], bool]
     backend_up: Callable[[], bool]
     hook_servers: Callable[[], int]
+    log_lines_dropped: Callable[[], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +72,12 @@ def _calls(figures: Figures) -> list[tuple[Labels, float | Histogram]]:
     return [((label, str(status)), float(count)) for (label, status), count in figures.relay.calls.items()]
 
 
+def _by_method(
+    histograms: Callable[[Figures], dict[str, Histogram]],
+) -> Callable[[Figures], list[tuple[Labels, float | Histogram]]]:
+    return lambda figures: [((method,), histogram) for method, histogram in histograms(figures).items()]
+
+
 def _bytes(figures: Figures) -> list[tuple[Labels, float | Histogram]]:
     relay = figures.relay
     return [(("to_runtime",), float(relay.bytes_to_runtime)), (("to_client",), float(relay.bytes_to_client))]
@@ -76,6 +86,34 @@ def _bytes(figures: Figures) -> list[tuple[Labels, float | Histogram]]:
 PREFIX = "koord_runtimeproxy_"
 METRICS = (
     Declared("calls", Kind.COUNTER, "Calls that ended, by path and gRPC status.", ("method", "code"), _calls),
+    Declared(
+        "call_duration_seconds",
+        Kind.HISTOGRAM,
+        "Time from a call's first frame to the end of its answer, holding and the runtime's work included.",
+        ("method",),
+        _by_method(lambda f: f.relay.latency),
+    ),
+    Declared(
+        "hold_duration_seconds",
+        Kind.HISTOGRAM,
+        "Time from a held call's first frame to the decision on it.",
+        ("method",),
+        _by_method(lambda f: f.relay.hold),
+    ),
+    Declared(
+        "loop_lag_seconds",
+        Kind.HISTOGRAM,
+        "How late a timer was that runs while there is work: what the process, or a full CPU, kept calls waiting.",
+        (),
+        lambda f: [((), f.lag.lateness)],
+    ),
+    Declared(
+        "loop_lag_longest_seconds",
+        Kind.GAUGE,
+        "The longest of these since the start.",
+        (),
+        _one(lambda f: f.lag.longest_s),
+    ),
     Declared("edits", Kind.COUNTER, "Fields rewritten in requests.", ("method", "field"), _by(lambda f: f.hooks.edits)),
     Declared("edited_requests", Kind.COUNTER, "Requests that went on rewritten.", (), _one(lambda f: f.relay.edited)),
     Declared(
@@ -89,11 +127,25 @@ METRICS = (
         _by_reason(lambda f: f.relay.fail_open),
     ),
     Declared(
+        "faults",
+        Kind.COUNTER,
+        "Errors of the proxy's own outside of a held request.",
+        ("doing",),
+        _by(lambda f: f.hooks.faults),
+    ),
+    Declared(
         "not_held",
         Kind.COUNTER,
         "Requests that could not be kept back for editing.",
         ("reason",),
         _by_reason(lambda f: f.relay.not_held),
+    ),
+    Declared(
+        "not_copied",
+        Kind.COUNTER,
+        "Requests that passed without a copy for what is remembered of pods and containers.",
+        ("reason",),
+        _by_reason(lambda f: f.relay.not_copied),
     ),
     Declared(
         "blind_connections",
@@ -188,6 +240,13 @@ METRICS = (
         "backend_up", Kind.GAUGE, "1 if the runtime's socket takes connections now.", (), _one(lambda f: f.backend_up())
     ),
     Declared(
+        "log_lines_dropped",
+        Kind.COUNTER,
+        "Lines of the log and the audit log that nobody read in time.",
+        (),
+        _one(lambda f: f.log_lines_dropped()),
+    ),
+    Declared(
         "build_info",
         Kind.GAUGE,
         "1, with the version that answers.",
@@ -197,26 +256,40 @@ METRICS = (
 )
 
 
+Values = list[tuple[Labels, float | Histogram]]
+Taken = list[tuple[Declared, Values]]
+"""Every metric with its values at one moment: safe to be rendered while the figures go on."""
+
+
+def take(figures: Figures) -> Taken:
+    """Copy the figures: a millisecond at most, where rendering them takes tens."""
+    return [(declared, [(labels, _copied(value)) for labels, value in declared.read(figures)]) for declared in METRICS]
+
+
+def _copied(value: float | Histogram) -> float | Histogram:
+    return value.copy() if isinstance(value, Histogram) else value
+
+
 class Exposition:
     """The collector that Prometheus' registry asks."""
 
-    def __init__(self, figures: Figures) -> None:
-        self._figures = figures
+    def __init__(self, taken: Taken) -> None:
+        self._taken = taken
 
     def collect(self) -> Iterable[Metric]:
-        return [_metric(declared, self._figures) for declared in METRICS]
+        return [_metric(declared, values) for declared, values in self._taken]
 
 
-def render(figures: Figures) -> bytes:
-    """The text exposition of every metric of the table."""
+def render(taken: Taken) -> bytes:
+    """The text exposition of every metric of the table, in any thread."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - imported after serving began
 
     registry = CollectorRegistry()
-    registry.register(Exposition(figures))
+    registry.register(Exposition(taken))
     return generate_latest(registry)
 
 
-def _metric(declared: Declared, figures: Figures) -> Metric:
+def _metric(declared: Declared, values: Values) -> Metric:
     from prometheus_client.core import (  # noqa: PLC0415
         CounterMetricFamily,
         GaugeMetricFamily,
@@ -225,7 +298,7 @@ def _metric(declared: Declared, figures: Figures) -> Metric:
 
     families = {Kind.COUNTER: CounterMetricFamily, Kind.GAUGE: GaugeMetricFamily, Kind.HISTOGRAM: HistogramMetricFamily}
     metric: Metric = families[declared.kind](PREFIX + declared.name, declared.help, labels=declared.labels)
-    for labels, value in declared.read(figures):
+    for labels, value in values:
         if isinstance(metric, HistogramMetricFamily) and isinstance(value, Histogram):
             metric.add_metric(labels, buckets=value.cumulative(), sum_value=value.sum_s)
         elif isinstance(metric, CounterMetricFamily | GaugeMetricFamily) and isinstance(value, float):

@@ -151,6 +151,21 @@ class Options:
     skip_namespaces: tuple[str, ...] = flag(
         "skip-namespaces", "", names, "namespaces whose pods are exempt, separated by commas", live=True
     )
+    privileged_namespaces: tuple[str, ...] = flag(
+        "privileged-namespaces",
+        "kube-system,koordinator-system",
+        names,
+        "namespaces whose pods may exempt themselves from hook servers under policy Fail; *: all namespaces",
+        live=True,
+    )
+    skip_static_pods: bool = flag("skip-static-pods", "false", boolean, "exempt kubelet's static pods", live=True)
+    skip_critical_pods: bool = flag(
+        "skip-critical-pods",
+        "false",
+        boolean,
+        "exempt pods of privileged namespaces that say in a label or annotation that they are critical",
+        live=True,
+    )
     foreign_parents: bool = flag(
         "allow-foreign-cgroup-parents",
         "false",
@@ -159,11 +174,16 @@ class Options:
         live=True,
     )
     bypass: bool = flag(
-        "bypass", "false", boolean, "relay everything and edit nothing; SIGUSR1 switches it over", live=True
+        "bypass", "false", boolean, "relay everything and edit nothing; SIGUSR1 switches it off too", live=True
     )
-    bypass_file: str = flag("bypass-file", "", optional_path, "edit nothing for as long as this file exists")
+    bypass_file: str = flag(
+        "bypass-file",
+        "/run/koord/bypass",
+        optional_path,
+        "edit nothing for as long as this file exists; SIGUSR1 makes or removes it",
+    )
     held_budget_bytes: int = flag(
-        "held-bytes-budget", "128MiB", size_bytes, "most bytes of requests kept back; the rest goes on unedited"
+        "held-bytes-budget", "64MiB", size_bytes, "most bytes of requests kept back; the rest goes on unedited"
     )
     backend_wait_s: float = flag(
         "backend-wait", "10s", duration_s, "how long a new connection is held while the backend is missing"
@@ -179,6 +199,12 @@ class Options:
         "/run/koord/runtime-proxy-metrics.sock",
         status_endpoint,
         "unix socket or loopback host:port of /metrics, /healthz, /readyz and /dump; empty: off",
+    )
+    metrics_token_file: str = flag(
+        "metrics-token-file",
+        "",
+        optional_path,
+        "file of the bearer token that /metrics and /dump want on a port; without it a port has the health pages only",
     )
     log_level: str = flag("log-level", "info", one_of(LOG_LEVELS), "debug, info, warning or error", live=True)
 

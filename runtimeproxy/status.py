@@ -1,6 +1,7 @@
 """The proxy's own pages: ``/metrics``, ``/healthz``, ``/readyz`` and ``/dump``.
 
-Opened after serving has begun. Invariant: an address that is taken (by a predecessor that still serves it, or by
+Opened after serving has begun. Invariants: rendering a page, however large, keeps no call waiting; a port shows figures
+only for a token; an address that is taken (by a predecessor that still serves it, or by
 somebody else) delays the pages and nothing else; it is tried again every ``RETRY_S``.
 """
 
@@ -10,10 +11,12 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
-from koord.service.statusserver import Page, StatusServer
+from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
 from koord.service.unixsocket import answers
-from runtimeproxy.metrics import Figures, render
+from runtimeproxy.metrics import Figures, render, take
 
 log = logging.getLogger("runtimeproxy.status")
 
@@ -21,27 +24,73 @@ RETRY_S = 1.0
 METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
-def pages(
-    figures: Figures, dump: Callable[[], Mapping[str, object]], settle: Callable[[], None]
-) -> Mapping[str, Callable[[], Page]]:
-    """``dump`` returns what the cache holds, as JSON values and without environment values; ``settle`` counts what is
-    not counted yet."""
+Dump = Callable[[], Callable[[], Mapping[str, object]]]
+"""Copies, cheaply, what is to be shown; what it returns makes JSON values of the copy, in any thread."""
+T = TypeVar("T")
 
-    def metrics() -> Page:
-        settle()
-        return Page(200, render(figures), METRICS_TYPE)
 
-    def ready() -> Page:
-        if not figures.backend_up():
+class Pages:
+    """The pages by path. What takes long to render is rendered beside the loop, one page at a time.
+
+    ``worked`` is called when the loop does something.
+    """
+
+    def __init__(self, figures: Figures, dump: Dump, worked: Callable[[], None] = lambda: None) -> None:
+        self._figures, self._dump, self._worked = figures, dump, worked
+        self._renderer = ThreadPoolExecutor(1, "pages")
+
+    @property
+    def by_path(self) -> Mapping[str, Maker]:
+        return {
+            "/metrics": self._metrics,
+            "/healthz": lambda: Page(200, b"ok\n"),
+            "/readyz": self._ready,
+            "/dump": self._cache,
+        }
+
+    def close(self) -> None:
+        self._renderer.shutdown(wait=False, cancel_futures=True)
+
+    async def _metrics(self) -> Page:
+        self._worked()
+        taken = take(self._figures)
+        return Page(200, await self._beside(lambda: render(taken)), METRICS_TYPE)
+
+    async def _cache(self) -> Page:
+        self._worked()
+        shown = self._dump()
+        return Page(200, await self._beside(lambda: _json(shown())), "application/json")
+
+    async def _beside(self, make: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._renderer, make)
+
+    def _ready(self) -> Page:
+        if not self._figures.backend_up():
             return Page(503, b"the runtime takes no connections\n")
-        return Page(200, b"bypass\n" if figures.bypass() else b"ok\n")
+        return Page(200, b"bypass\n" if self._figures.bypass() else b"ok\n")
 
-    return {
-        "/metrics": metrics,
-        "/healthz": lambda: Page(200, b"ok\n"),
-        "/readyz": ready,
-        "/dump": lambda: Page(200, json.dumps(dump(), indent=1, sort_keys=True).encode() + b"\n", "application/json"),
-    }
+
+def _json(value: Mapping[str, object]) -> bytes:
+    """With an indent the encoder is Python's own: unlike the fast one, it lets the loop's thread in between."""
+    return json.dumps(value, indent=1, sort_keys=True).encode() + b"\n"
+
+
+def guard_of(endpoint: str, token_file: str) -> Guard | None:
+    """None for a unix socket (or none at all), whose mode says who may ask.
+
+    A port can be reached by every user and every pod of the host's network: without a token that can be read, it shows
+    nothing but its health pages, and the log says why.
+    """
+    if not endpoint or endpoint.startswith("/"):
+        return None
+    if not token_file:
+        log.warning("no /metrics and no /dump at %s: they want a token there, see --metrics-token-file", endpoint)
+        return Guard("", HEALTH_PAGES)
+    try:
+        return Guard(read_token(token_file), HEALTH_PAGES)
+    except (OSError, ValueError) as error:
+        log.error("no /metrics and no /dump at %s: --metrics-token-file=%s: %s", endpoint, token_file, error)
+        return Guard("", HEALTH_PAGES)
 
 
 def backend_up(path: str) -> bool:
@@ -56,11 +105,11 @@ class StatusPages:
     """Opens ``endpoint`` ("" = never) and keeps trying until ``close``."""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, endpoint: str, served: Mapping[str, Callable[[], Page]]
+        self, loop: asyncio.AbstractEventLoop, endpoint: str, served: Mapping[str, Maker], guard: Guard | None = None
     ) -> None:
         self._loop = loop
         self._endpoint = endpoint
-        self._server = StatusServer(served)
+        self._server = StatusServer(served, guard)
         self._opening: asyncio.Task[None] | None = None
 
     def open(self) -> None:

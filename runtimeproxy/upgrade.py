@@ -6,7 +6,8 @@ it writes its pid there; end of file means that it died. It is started through a
 once, so its parent is the service manager, which thus learns of its death even while the old process still drains.
 
 Invariant: until the successor has said that it serves, nothing changes for the old process; on any failure the
-successor is killed and ``UpgradeError`` says why.
+successor is killed and ``UpgradeError`` says why. A successor whose predecessor dies before that leaves: the service
+manager starts another main process, and there must not be two.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import socket
 from collections.abc import Iterable, Mapping, MutableMapping, Sequence
 from typing import NoReturn
 
+from koord.service import startsignals
 from koord.service.listen_fds import Inherited, ListenFdsError, format_named_fds, take_named_fds
 
 log = logging.getLogger("runtimeproxy.upgrade")
@@ -54,13 +56,26 @@ class Predecessor:
     def __init__(self, ready: socket.socket) -> None:
         self._ready = ready
 
-    def announce(self, pid: int) -> None:
-        """We serve and the service manager knows; a predecessor that is gone meanwhile is no error."""
+    @property
+    def is_gone(self) -> bool:
+        """It has died, or given us up: of it comes nothing but the end of file."""
+        try:
+            return self._ready.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
+        except BlockingIOError:
+            return False
+        except OSError:
+            return True
+
+    def announce(self, pid: int) -> bool:
+        """We serve and the service manager knows. False if it is gone meanwhile, which is no error."""
         try:
             self._ready.sendall(b"%d\n" % pid)
         except OSError as error:
             log.warning("the old process is gone: %s", error)
-        self._ready.close()
+            return False
+        finally:
+            self._ready.close()
+        return True
 
 
 def own_command(executable: str, original: Sequence[str], arguments: Sequence[str]) -> list[str]:
@@ -97,7 +112,7 @@ def preload(modules: Iterable[str] = LATE_MODULES) -> list[str]:
     for name in modules:
         try:
             importlib.import_module(name)
-        except ImportError as error:
+        except Exception as error:  # noqa: BLE001 - a file that is being replaced may raise anything
             log.warning("%s cannot be imported: %s", name, error)
             missing.append(name)
     return missing
@@ -174,6 +189,7 @@ def _between(command: Sequence[str], environ: Mapping[str, str], kept_fds: Seque
         if pid == 0:
             for fd in kept_fds:
                 os.set_inheritable(fd, True)
+            startsignals.ignore()
             os.execve(command[0], list(command), dict(environ))
         os.write(write_fd, b"%d" % pid)
     finally:

@@ -6,6 +6,7 @@ They are forks of a process that has only imported. What an interpreter of its o
 from __future__ import annotations
 
 import asyncio
+import logging
 import multiprocessing
 import os
 import runpy
@@ -53,4 +54,7 @@ def run_module(module: str, arguments: Sequence[str], environ: Mapping[str, str]
     with log.open("ab") as said:
         os.dup2(said.fileno(), 2)
     sys.argv[1:] = arguments
-    runpy.run_module(module, run_name="__main__", alter_sys=True)
+    try:
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    finally:
+        logging.shutdown()  # as an interpreter does at its exit

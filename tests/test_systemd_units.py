@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from koordctl.install.facts import UNIT_FILES
 from runtimeproxy.options import load, parse_command_line
 
 UNITS = Path(__file__).parent.parent / "systemd"
@@ -52,6 +53,16 @@ def read(unit: str) -> Mapping[str, Mapping[str, list[str]]]:
         ("koord-qosd.service", "Service", "LimitNOFILE", "65536"),
         ("koord-qosd.service", "Service", "StateDirectory", "koord"),
         ("koord-qosd.service", "Unit", "Before", "kubelet.service"),
+        ("koord-qosd.service", "Service", "Slice", "koord.slice"),
+        ("koord-runtime-proxy.service", "Service", "Slice", "koord.slice"),
+        (
+            "koord-runtime-proxy.service",
+            "Service",
+            "Environment",
+            "MALLOC_MMAP_THRESHOLD_=131072 MALLOC_ARENA_MAX=1",
+        ),
+        ("koord.slice", "Slice", "CPUWeight", "1000"),
+        ("koord.slice", "Unit", "StopWhenUnneeded", "yes"),
     ],
 )
 def test_promised_lines(unit: str, section: str, key: str, value: str) -> None:
@@ -70,9 +81,34 @@ def test_the_proxys_command_line_is_valid_and_names_the_units_socket() -> None:
     options = load(parse_command_line(arguments))
     assert program == "/usr/bin/koord-runtime-proxy"
     assert [options.endpoint] == read("koord-runtime-proxy.socket")["Socket"]["ListenStream"]
-    assert f"-{Path(options.endpoint).parent}" in read("koord-runtime-proxy.service")["Service"]["ReadWritePaths"]
+
+
+def test_the_proxy_can_make_the_directory_of_its_socket_again_but_no_units_and_rules() -> None:
+    """A bind mount of the directory itself would go with it."""
+    service = read("koord-runtime-proxy.service")["Service"]
+    (socket,) = read("koord-runtime-proxy.socket")["Socket"]["ListenStream"]
+    assert service["ReadWritePaths"] == [str(Path(socket).parent.parent)]
+    assert service["ReadOnlyPaths"] == ["-/run/systemd -/run/udev"]
+    assert service["ProtectSystem"] == ["strict"]
 
 
 def test_systemd_waits_longer_than_the_proxy_drains() -> None:
     stop_s = float(read("koord-runtime-proxy.service")["Service"]["TimeoutStopSec"][0])
     assert stop_s > load(parse_command_line([])).stop_timeout_s + 5
+
+
+def mebibytes(value: list[str]) -> int:
+    (text,) = value
+    return int(text.removesuffix("M")) if text.endswith("M") else 1024 * int(text.removesuffix("G"))
+
+
+def test_the_slice_protects_as_much_memory_as_its_services_claim_and_they_claim_less_than_they_may_use() -> None:
+    """On a mount without memory_recursiveprot each cgroup on the way must say its own."""
+    services = [read(unit)["Service"] for unit in ("koord-runtime-proxy.service", "koord-qosd.service")]
+    claimed = [mebibytes(service["MemoryMin"]) for service in services]
+    assert mebibytes(read("koord.slice")["Slice"]["MemoryMin"]) == sum(claimed)
+    assert all(least < mebibytes(service["MemoryMax"]) for least, service in zip(claimed, services, strict=True))
+
+
+def test_every_unit_is_installed_by_koordctl() -> None:
+    assert {path.name for path in UNITS.iterdir()} == set(UNIT_FILES)

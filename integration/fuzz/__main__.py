@@ -1,8 +1,11 @@
-"""The proxy under malformed input: ``python -m integration.fuzz`` (environment: SECONDS=60, SEED=random).
+"""The proxy under malformed input: ``python -m integration.fuzz`` (environment: SECONDS=60, SEED=random, SIEGE=all).
 
-Attackers, a lying hook server and a scribbler of hook-server files work on one proxy process at once. All along it must
-stay the same process, stay small, and answer a well-behaved client rightly. A violation prints what happened just
-before it and the seed; the seed repeats the attacks, though not their timing. The last line is the summary. No root.
+Attackers, sieges and flooding hook servers in shifts, a lying hook server and a scribbler of hook-server files work on
+one proxy process at once. All along it must stay the same process, stay within its idle memory, the budget of held
+bytes and 32 MiB, and answer a well-behaved client rightly and edited; afterwards its memory must come back.
+``SIEGE=part of a name`` lays that siege for the whole time, without any other attack. A violation prints what happened
+just before it and the seed; the seed repeats the attacks, though not their timing. The last line is the summary. No
+root.
 """
 
 from __future__ import annotations
@@ -15,8 +18,8 @@ import random
 import sys
 import tempfile
 import time
-from collections import deque
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -26,41 +29,57 @@ import grpc.aio
 import uvloop
 
 from integration.fuzz.attacks import SERVICE, Attack, attack
-from integration.fuzz.peers import digest, lying_hook_server, runtime
-from integration.harness.processes import Process
+from integration.fuzz.calls import create_request
+from integration.fuzz.hookfiles import good, scribble
+from integration.fuzz.hookservers import hook_servers
+from integration.fuzz.memory import Memory, Violation
+from integration.fuzz.peers import EDITED_MARK, digest, runtime
+from integration.fuzz.shifts import in_shifts, works
 from integration.harness.proxy import socket_of, start_proxy
 from koord.pb.cri import api_pb2 as pb
 
 ATTACKERS = 3
-ATTACK_S = 0.5  # longest that one attack may last
-ANSWER_S = 5.0  # a good call must be answered within
-HOOK_TIMEOUT = "200ms"
+ATTACK_S = 0.5  # longest that one attack may last, which a siege goes on after
+ANSWER_S = 20.0  # a good call must be answered within, whoever else keeps the proxy busy
+HOOK_TIMEOUT = "1s"
 HELD_BUDGET_MIB = 16
-RSS_LIMIT_MIB = 120  # 40 of its own, held bytes, and each attacker's buffers
-STAGES = ["PreRunPodSandbox", "PreCreateContainer", "PreUpdateContainerResources", "*"]
-
-
-class Violation(Exception):
-    """The proxy did what it must not."""
+QUIET_CALLS = 20
+EDITED_SHARE = 0.95  # of good creations; a few may meet a hook timeout where everybody is busy
 
 
 @dataclass(slots=True)
 class Tally:
-    """What happened so far; ``recent`` are the last attacks, newest last."""
+    """What happened so far; ``recent`` are the last attacks, newest last; ``edited`` are creations of good calls."""
 
     attacks: int = 0
     sent_bytes: int = 0
+    sieges: Counter[str] = field(default_factory=Counter)  # bytes sent
     good_calls: int = 0
+    edited: int = 0
     slowest_ms: float = 0.0
     hook_files: int = 0
-    rss_mib: float = 0.0
     recent: deque[str] = field(default_factory=lambda: deque(maxlen=12))
 
-    def summary(self, seed: int, seconds: float) -> str:
+    def lay(self, siege: str) -> None:
+        self.sieges[siege] += 0
+        self.recent.append(f"siege: {siege}")
+
+    def count_file(self) -> None:
+        self.hook_files += 1
+
+    @property
+    def edited_share(self) -> float:
+        return 2 * self.edited / max(1, self.good_calls)
+
+    def summary(self, seed: int, seconds: float, memory: Memory) -> str:
+        sieges = ", ".join(f"{name} {size / 1e6:,.0f}" for name, size in self.sieges.items())
         return (
-            f"fuzz-proxy: seed {seed}, {seconds:.0f} s: {self.attacks:,} attacks, {self.sent_bytes / 1e6:,.0f} MB "
-            f"sent, {self.hook_files:,} hook files; {self.good_calls:,} good calls right, "
-            f"slowest {self.slowest_ms:.0f} ms; proxy alive, at most {self.rss_mib:.0f} MiB"
+            f"MB sent by sieges: {sieges}\n"
+            f"fuzz-proxy: seed {seed}, {seconds:.0f} s: {self.attacks:,} attacks, {self.sent_bytes / 1e6:,.0f} MB, "
+            f"{len(self.sieges)} sieges, {self.sieges.total() / 1e6:,.0f} MB sent, {self.hook_files:,} hook "
+            f"files; {self.good_calls:,} good calls right, {100 * self.edited_share:.0f} % of creations edited, "
+            f"slowest {self.slowest_ms:.0f} ms; proxy alive, {memory.idle_mib:.0f} MiB at rest, at most "
+            f"{memory.peak_mib:.0f} of {memory.limit_mib:.0f}, {memory.after_mib:.0f} afterwards"
         )
 
 
@@ -97,8 +116,8 @@ async def _discard(reader: asyncio.StreamReader) -> None:
             pass
 
 
-async def good_client(path: Path, chance: Random, tally: Tally) -> None:
-    """Version and CreateContainer over one connection, for ever; raises ``Violation`` on a wrong or late answer."""
+async def good_client(path: Path, chance: Random, tally: Tally, calls: int | None = None) -> None:
+    """Version and CreateContainer over one connection; raises ``Violation`` on a wrong or late answer."""
     async with grpc.aio.insecure_channel(f"unix:{path}", options=[("grpc.default_authority", "localhost")]) as channel:
         version: grpc.aio.UnaryUnaryMultiCallable[pb.VersionRequest, pb.VersionResponse] = channel.unary_unary(
             SERVICE + "Version", pb.VersionRequest.SerializeToString, pb.VersionResponse.FromString
@@ -110,114 +129,59 @@ async def good_client(path: Path, chance: Random, tally: Tally) -> None:
                 pb.CreateContainerResponse.FromString,
             )
         )
-        while True:
-            request = _create_request(chance)
+        while calls is None or tally.good_calls < calls:
+            request = create_request(chance)
             started = time.perf_counter()
             try:
                 name = (await version(pb.VersionRequest(version="0.1.0"), timeout=ANSWER_S)).runtime_name
                 container_id = (await create(request, timeout=ANSWER_S)).container_id
             except grpc.aio.AioRpcError as error:
                 raise Violation(f"a good call failed: {error.code().name}: {error.debug_error_string()}") from error
-            if (name, container_id) != ("fuzz", digest(request)):
+            if (name, container_id.removesuffix(EDITED_MARK)) != ("fuzz", digest(request)):
                 raise Violation(f"wrong answers: {name!r}, {container_id!r} for a request of {digest(request)}")
             tally.good_calls += 2
+            tally.edited += container_id.endswith(EDITED_MARK)
             tally.slowest_ms = max(tally.slowest_ms, (time.perf_counter() - started) * 1e3)
             await asyncio.sleep(0.005)
 
 
-def _create_request(chance: Random) -> pb.CreateContainerRequest:
-    resources = pb.LinuxContainerResources(cpu_shares=2, oom_score_adj=1000)
-    return pb.CreateContainerRequest(
-        pod_sandbox_id=f"{chance.getrandbits(256):064x}",
-        config=pb.ContainerConfig(
-            metadata=pb.ContainerMetadata(name=f"container-{chance.randrange(1000)}"),
-            image=pb.ImageSpec(image="localhost/busybox:1"),
-            command=["sh", "-c", "x" * chance.choice([0, 10, 100_000])],
-            linux=pb.LinuxContainerConfig(resources=resources),
-        ),
-        sandbox_config=pb.PodSandboxConfig(
-            metadata=pb.PodSandboxMetadata(name="pod", uid="uid", namespace="default"),
-            labels={"koordinator.sh/qosClass": "BE"},
-            linux=pb.LinuxPodSandboxConfig(cgroup_parent="/kubepods/besteffort/poduid"),
-        ),
-    )
-
-
-async def scribble(directory: Path, hook_socket: Path, chance: Random, tally: Tally) -> None:
-    """Write, replace and delete hook-server files, of which few are good."""
-    while True:
-        target = directory / f"{chance.randrange(4)}{chance.choice(['.json', 'json', '.yaml', '.json'])}"
-        _scribble_once(target, hook_socket, chance)
-        tally.hook_files += 1
-        await asyncio.sleep(chance.random() * 0.1)
-
-
-def _scribble_once(target: Path, hook_socket: Path, chance: Random) -> None:
-    good = {
-        "remote-endpoint": str(hook_socket),
-        "failure-policy": "Ignore",  # Fail would make refusals the right answer
-        "runtime-hooks": chance.sample(STAGES, chance.randrange(1, 4)),
-    }
-    values = ["", 5, None, [], {}, "Fial", ["NoSuchHook"], "/nowhere", "x" * 5_000, True, [None]]
-    text = json.dumps(good)
-    if target.is_dir() and not target.is_symlink():
-        target.rmdir()
-    elif not target.is_file() or chance.random() < 0.5:
-        target.unlink(missing_ok=True)
-    match chance.randrange(8):
-        case 0 | 1 | 2:
-            target.write_text(text)
-        case 3:
-            target.write_text(json.dumps({**good, chance.choice([*good, "other"]): chance.choice(values)}))
-        case 4:
-            target.write_bytes(text.encode()[: chance.randrange(len(text))] + chance.randbytes(chance.randrange(20)))
-        case 5:
-            target.write_text("[" * chance.choice([10, 100_000]))
-        case 6:
-            target.unlink(missing_ok=True)
-            make: Callable[[], None] = chance.choice(
-                [target.mkdir, lambda: target.symlink_to(target.name), lambda: os.mkfifo(target)]
-            )
-            make()
-        case _:
-            target.unlink(missing_ok=True)
-
-
-def rss_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
-async def watch(process: Process, tally: Tally) -> None:
-    """Raises ``Violation`` when the proxy dies or grows."""
-    while True:
-        if not process.running:
-            raise Violation("the proxy died")
-        tally.rss_mib = max(tally.rss_mib, rss_mib(process.pid))
-        if tally.rss_mib > RSS_LIMIT_MIB:
-            raise Violation(f"the proxy has grown to {tally.rss_mib:.0f} MiB, {RSS_LIMIT_MIB} are allowed")
-        await asyncio.sleep(0.05)
-
-
-async def fuzz(directory: Path, seed: int, seconds: float, tally: Tally) -> None:
-    """Everything at once for so many seconds; raises ``Violation``."""
-    hook_files, backend, hooks = directory / "hookserver.d", directory / "runtime.sock", directory / "hooks.sock"
+async def fuzz(directory: Path, seed: int, seconds: float, siege: str, tally: Tally) -> Memory:
+    """Everything for so many seconds, or only the sieges whose name contains ``siege``; raises ``Violation``."""
+    hook_files, backend = directory / "hookserver.d", directory / "runtime.sock"
     hook_files.mkdir()
-    async with runtime(backend), lying_hook_server(hooks, Random(f"{seed}/hooks")):
+    async with runtime(backend), hook_servers(directory, Random(f"{seed}/hooks")) as hooks:
+        (hook_files / "editor.json").write_text(json.dumps(good(hooks.pop("editor"), ["PreCreateContainer"])))
+        liar = hooks.pop("liar")
         flags = ["--hook-timeout", HOOK_TIMEOUT, "--held-bytes-budget", f"{HELD_BUDGET_MIB}MiB"]
         process = await asyncio.to_thread(start_proxy, backend, directory, hook_files, flags)
-        proxy = socket_of(directory)
+        proxy, memory = socket_of(directory), Memory(process, HELD_BUDGET_MIB)
+        sieges = works(proxy, hook_files, hooks, tally.sieges)
+        chosen = {name: work for name, work in sieges.items() if siege in name}
         try:
-            async with asyncio.timeout(seconds), asyncio.TaskGroup() as group:
-                group.create_task(watch(process, tally))
-                group.create_task(good_client(proxy, Random(f"{seed}/good"), tally))
-                group.create_task(scribble(hook_files, hooks, Random(f"{seed}/files"), tally))
-                for number in range(ATTACKERS):
-                    group.create_task(attack_on(proxy, Random(f"{seed}/{number}"), tally))
-        except TimeoutError:
-            pass  # the time is up: that is the good end
+            await good_client(proxy, Random(f"{seed}/quiet"), tally, QUIET_CALLS)
+            await memory.settle()
+            async with asyncio.TaskGroup() as group:
+                beside = [memory.watch(), good_client(proxy, Random(f"{seed}/good"), tally)]
+                if not siege:
+                    beside.append(scribble(hook_files, liar, Random(f"{seed}/files"), tally.count_file))
+                    beside += [attack_on(proxy, Random(f"{seed}/{number}"), tally) for number in range(ATTACKERS)]
+                tasks = [group.create_task(work) for work in beside]
+                await in_shifts(chosen, Random(f"{seed}/sieges"), seconds, tally.lay)
+                for task in tasks:
+                    task.cancel()
+            await memory.come_back()
         finally:
             process.stop()
+    return memory
+
+
+def _violations(errors: BaseExceptionGroup[Violation]) -> Iterator[str]:
+    """What they say, however deep they lie in groups."""
+    for error in errors.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _violations(error)
+        else:
+            yield str(error)
 
 
 def main() -> int:
@@ -229,17 +193,19 @@ def main() -> int:
         reasons: list[str] = []
         try:
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-                runner.run(fuzz(Path(name), seed, seconds, tally))
+                memory = runner.run(fuzz(Path(name), seed, seconds, os.environ.get("SIEGE", ""), tally))
         except* Violation as violations:
-            reasons += [str(violation) for violation in violations.exceptions]
+            reasons += _violations(violations)
         if not tally.good_calls:
             reasons.append("not one good call")
+        elif tally.edited_share < EDITED_SHARE:
+            reasons.append(f"only {100 * tally.edited_share:.0f} % of good creations were edited")
         if reasons:
             log = Path(name, "proxy.log").read_text(errors="replace").splitlines()
             print("\n".join([*log[-20:], "attacks, newest last:", *tally.recent]))
             print(f"fuzz-proxy: seed {seed}: VIOLATION after {tally.attacks:,} attacks: {'; '.join(reasons)}")
             return 1
-    print(tally.summary(seed, seconds))
+    print(tally.summary(seed, seconds, memory))
     return 0
 
 

@@ -16,6 +16,7 @@ from tests.runtimeproxy.relay import raw
 
 SERVICE = "/runtime.v1.RuntimeService/"
 BIG = "/fuzz.Service/Big"  # the backend answers it with megabytes
+GONE = "/fuzz.Service/Gone"  # the same, and soon after ends the connection
 LARGEST_WINDOW = 2**31 - 1
 HELD = ("RunPodSandbox", "CreateContainer", "UpdateContainerResources", "StopContainer", "RemovePodSandbox")
 COUNTS = (1, 10, 10, 100, 100, 100, 1_000, 1_000, 10_000)  # of streams

@@ -1,7 +1,7 @@
-"""The others around a proxy under attack: an honest runtime, and a hook server that lies.
+"""The honest runtime behind a proxy under attack.
 
-The runtime answers with a digest of what it received, so that a client can tell whether its request arrived whole.
-The hook server speaks just enough HTTP/2 to be believed at first; each answer is wrong in another way.
+It answers with a digest of what it received, so that a client can tell whether its request arrived whole, and whether
+it was edited on its way.
 """
 
 from __future__ import annotations
@@ -11,13 +11,12 @@ import contextlib
 import hashlib
 from collections.abc import AsyncIterator
 from pathlib import Path
-from random import Random
 from typing import cast
 
 import hpack
 from google.protobuf.message import DecodeError
 
-from integration.fuzz.attacks import BIG, SERVICE
+from integration.fuzz.attacks import BIG, GONE, SERVICE
 from koord.pb.cri import api_pb2 as pb
 from tests.runtimeproxy.relay import raw
 from tests.runtimeproxy.relay.ledger import PREFACE, FrameCutter
@@ -26,6 +25,11 @@ BIG_ANSWER = bytes(4 << 20)
 STATUS_OK = b"\0\x0bgrpc-status\x010"
 PRIORITY_FLAG = 0x20
 ENDING = raw.END_HEADERS | raw.END_STREAM
+EDITED = ("fuzz.koordinator.sh/edited", "yes")  # the annotation by which the hook servers mark a container
+EDITED_MARK = "-edited"
+GONE_AFTER_S = 0.3
+MOST_HEADERS_BYTES = 4 << 20
+MOST_UNFINISHED_BYTES = 96 << 20
 
 
 def digest(request: pb.CreateContainerRequest) -> str:
@@ -37,11 +41,12 @@ def digest(request: pb.CreateContainerRequest) -> str:
 def answer(path: str, body: bytes) -> bytes:
     """The message that answers ``body``, which is a gRPC body; raises ``DecodeError``."""
     message = body[5:]
-    if path == BIG:
+    if path in (BIG, GONE):
         return BIG_ANSWER
     if path == f"{SERVICE}CreateContainer":
         request = pb.CreateContainerRequest.FromString(message)
-        return pb.CreateContainerResponse(container_id=digest(request)).SerializeToString()
+        mark = EDITED_MARK if request.config.annotations.get(EDITED[0]) == EDITED[1] else ""
+        return pb.CreateContainerResponse(container_id=digest(request) + mark).SerializeToString()
     if path == f"{SERVICE}RunPodSandbox":
         return pb.RunPodSandboxResponse(pod_sandbox_id=hashlib.sha256(message).hexdigest()).SerializeToString()
     if path == f"{SERVICE}Version":
@@ -57,8 +62,9 @@ class Runtime(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._cutter = FrameCutter(preface=True)
-        self._decoder = hpack.Decoder()
+        self._decoder = hpack.Decoder(max_header_list_size=MOST_HEADERS_BYTES)
         self._requests: dict[int, tuple[str, bytearray]] = {}
+        self._unfinished_bytes = 0
         self._answers: dict[int, memoryview] = {}  # DATA still to be sent
         self._windows: dict[int, int] = {}
         self._connection_window = self._initial_window = 65_535
@@ -70,11 +76,20 @@ class Runtime(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         transport.write(raw.frame(raw.SETTINGS))
 
+    def abort(self) -> None:
+        """End the connection at once."""
+        if self._transport is not None:
+            self._transport.abort()
+
     def pause_writing(self) -> None:
+        assert self._transport is not None
         self._blocked = True
+        self._transport.pause_reading()
 
     def resume_writing(self) -> None:
+        assert self._transport is not None
         self._blocked = False
+        self._transport.resume_reading()
         self._pump()
 
     def data_received(self, data: bytes) -> None:
@@ -104,7 +119,8 @@ class Runtime(asyncio.Protocol):
             case raw.PING if not flags & raw.ACK:
                 self._transport.write(raw.frame(raw.PING, raw.ACK, 0, payload))
             case raw.RST_STREAM:
-                self._requests.pop(stream, None)
+                _, body = self._requests.pop(stream, ("", b""))
+                self._unfinished_bytes -= len(body)
                 self._answers.pop(stream, None)
 
     def _headers(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
@@ -127,13 +143,20 @@ class Runtime(asyncio.Protocol):
         if payload:
             self._transport.write(raw.window_update(0, len(payload)) + raw.window_update(stream, len(payload)))
         if stream in self._requests:
-            self._requests[stream][1].extend(_unpadded(flags, payload))
+            payload = _unpadded(flags, payload)
+            self._requests[stream][1].extend(payload)
+            self._unfinished_bytes += len(payload)
+            if self._unfinished_bytes > MOST_UNFINISHED_BYTES:
+                raise ValueError("requests without end")
             if flags & raw.END_STREAM:
                 self._answer(stream)
 
     def _answer(self, stream: int) -> None:
         assert self._transport is not None
         path, body = self._requests.pop(stream)
+        self._unfinished_bytes -= len(body)
+        if path == GONE:
+            asyncio.get_running_loop().call_later(GONE_AFTER_S, self._transport.abort)
         message = answer(path, bytes(body))
         self._windows.setdefault(stream, self._initial_window)
         self._answers[stream] = memoryview(message)
@@ -182,88 +205,6 @@ def _unpadded(flags: int, payload: bytes) -> bytes:
 async def runtime(path: Path) -> AsyncIterator[None]:
     """The runtime on ``path`` for the time of the block."""
     listener = await asyncio.get_running_loop().create_unix_server(Runtime, str(path))
-    try:
-        yield
-    finally:
-        listener.close()
-
-
-class LyingHookServer(asyncio.Protocol):
-    """One connection of the proxy's to its hook server; each request gets the next lie of ``chance``."""
-
-    def __init__(self, chance: Random) -> None:
-        self._chance = chance
-        self._cutter = FrameCutter(preface=True)
-        self._transport: asyncio.Transport | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport = cast(asyncio.Transport, transport)
-        transport.write(raw.frame(raw.SETTINGS))
-
-    def data_received(self, data: bytes) -> None:
-        assert self._transport is not None
-        for whole in self._cutter.feed(data):
-            if whole == PREFACE:
-                continue
-            kind, flags, stream = whole[3], whole[4], int.from_bytes(whole[5:9], "big")
-            if kind == raw.SETTINGS and not flags & raw.ACK:
-                self._transport.write(raw.frame(raw.SETTINGS, raw.ACK))
-            elif kind == raw.DATA and flags & raw.END_STREAM:
-                self._transport.write(lie(self._chance, stream))
-                if self._chance.random() < 0.1:
-                    self._transport.close()
-
-
-def lie(chance: Random, stream: int) -> bytes:
-    """An answer to one hook call: honest and empty once in a while, wrong in one way otherwise."""
-    opening = raw.frame(raw.HEADERS, raw.END_HEADERS, stream, raw.ANSWER_BLOCK)
-    ending = raw.frame(raw.HEADERS, ENDING, stream, STATUS_OK)
-    if chance.random() < 0.5:
-        return opening + _lying_body(chance, stream) + ending
-    return chance.choice([
-        opening + ending,                                                    # no message
-        ending + opening,                                                    # the wrong way round
-        raw.frame(raw.HEADERS, raw.END_HEADERS, stream, chance.randbytes(50)) + ending,  # bad HPACK
-        raw.frame(raw.HEADERS, 0, stream) + raw.frame(raw.CONTINUATION, 0, stream) * 1_000,
-        raw.frame(raw.HEADERS, ENDING, stream, b"\x88"),                     # no status
-        raw.frame(raw.HEADERS, ENDING, stream, b"\x8d"),                     # HTTP 404
-        raw.rst_stream(stream), raw.frame(raw.GOAWAY, 0, 0, bytes(8)), raw.window_update(0, 2**31 - 1) * 3,
-        chance.randbytes(200), b"",
-    ])  # fmt: skip
-
-
-def _lying_body(chance: Random, stream: int) -> bytes:
-    body = chance.randbytes(chance.randrange(60))
-
-    def data(length: int, payload: bytes, *, claimed: int | None = None, compressed: bool = False) -> bytes:
-        prefix = bytes([compressed]) + length.to_bytes(4, "big")
-        return raw.frame(raw.DATA, 0, stream, prefix + payload, length=claimed)
-
-    match chance.randrange(10):
-        case 0 | 1:
-            return data(0, b"")  # honest
-        case 2:
-            return data(len(body), body)  # random protobuf
-        case 3:
-            return data(len(body) + 1, body)  # message longer than the body
-        case 4:
-            return data(2**32 - 1, body)  # message of 4 GiB
-        case 5:
-            return data(0, body + b"x")  # message shorter than the body
-        case 6:
-            return data(0, b"", claimed=(1 << 24) - 1)  # frame of 16 MiB that never comes
-        case 7:
-            return data(5, b"", claimed=2)  # frame shorter than its payload
-        case 8:
-            return data(40 << 20, b"") + raw.frame(raw.DATA, 0, stream, bytes(16_384)) * 2_600  # 40 MiB
-        case _:
-            return data(0, b"", compressed=True) + data(0, b"")  # compressed, it says; two messages
-
-
-@contextlib.asynccontextmanager
-async def lying_hook_server(path: Path, chance: Random) -> AsyncIterator[None]:
-    """The hook server on ``path`` for the time of the block."""
-    listener = await asyncio.get_running_loop().create_unix_server(lambda: LyingHookServer(chance), str(path))
     try:
         yield
     finally:

@@ -29,6 +29,7 @@ from integration.harness.processes import HarnessError, Process, tail
 Result = TypeVar("Result")
 BOOT_S = 400.0
 COMMAND_S = 400.0
+JOURNAL_S = 60.0  # of a guest that may hang
 EMULATED = "tcg,thread=multi"
 CPU = {
     "kvm": "host",
@@ -187,7 +188,8 @@ class Guest:
     def save_journal(self) -> None:
         """For a failed test: the whole journal, beside the console's log."""
         with contextlib.suppress(HarnessError, TimeoutError):
-            (self.directory / "journal.log").write_text(self.journal())
+            said = self.do("journalctl", "--no-pager", "-o", "short-monotonic", timeout_s=JOURNAL_S)
+            (self.directory / "journal.log").write_text(said)
 
     def _wait_boot(self, number: int) -> None:
         try:

@@ -33,7 +33,7 @@ def put(guest: Guest) -> None:
     """Make the programs and units; nothing is started."""
     for program, module in MODULES.items():
         guest.put(f"/usr/bin/{program}", script(payload.PYTHONPATH.split(":"), module), 0o755)
-    units = " ".join(f"{payload.ROOT}/repo/systemd/{unit}" for unit in UNITS)
+    units = " ".join(f"{payload.ROOT}/repo/systemd/{unit}" for unit in (*UNITS, "koord.slice"))
     guest.sh(f"cp {units} /etc/systemd/system/ && systemctl daemon-reload")
 
 

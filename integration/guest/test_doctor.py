@@ -50,7 +50,10 @@ class Settings:
         return kubepods_path(self.root, CgroupStyle(self.driver))
 
 
-@pytest.fixture(scope="module", params=KERNEL_ARGUMENTS)
+HIERARCHIES = [pytest.param(each, marks=[] if each == V2 else [pytest.mark.whole]) for each in KERNEL_ARGUMENTS]
+
+
+@pytest.fixture(scope="module", params=HIERARCHIES)
 def booted_as(
     request: pytest.FixtureRequest, guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Guest]]:
@@ -110,12 +113,13 @@ def said(report: dict[str, Any]) -> dict[str, str]:
 
 
 CELLS = (
-    Settings("systemd"),
+    pytest.param(Settings("systemd"), marks=pytest.mark.whole),
     Settings("cgroupfs", "static"),
-    Settings("cgroupfs", root="/kubelet"),
+    pytest.param(Settings("cgroupfs", root="/kubelet"), marks=pytest.mark.whole),
 )
 
 
+@pytest.mark.slice
 @pytest.mark.parametrize("settings", CELLS, ids=lambda each: f"{each.driver} {each.policy} {each.root}")
 def test_a_node_where_koord_can_be_installed(booted_as: tuple[str, Guest], settings: Settings) -> None:
     hierarchy, guest = booted_as
@@ -144,6 +148,7 @@ def recorded_equals(guest: Guest, findings: dict[str, str]) -> None:
     assert {**again, "daemon": "", "journal-space": ""} == {**findings, "daemon": "", "journal-space": ""}
 
 
+@pytest.mark.slice
 def test_drivers_that_differ_are_refused(booted_as: tuple[str, Guest]) -> None:
     hierarchy, guest = booted_as
     set_up(guest, hierarchy, Settings("systemd", runtimes="cgroupfs"))

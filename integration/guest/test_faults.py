@@ -35,7 +35,11 @@ def _complaints_of_this_test(node: Node) -> None:
 # --- killed and stopped ----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("units", [[PROXY], [QOSD], [CONTAINERD], UNITS], ids=["proxy", "qosd", "containerd", "all"])
+@pytest.mark.parametrize(
+    "units",
+    [[PROXY], [QOSD], [CONTAINERD], pytest.param(UNITS, marks=pytest.mark.slice)],
+    ids=["proxy", "qosd", "containerd", "all"],
+)
 def test_killed(node: Node, units: Sequence[str]) -> None:
     pids = {unit: node.guest.main_pid(unit) for unit in units}
     node.signal("KILL", *units)
@@ -44,6 +48,7 @@ def test_killed(node: Node, units: Sequence[str]) -> None:
     node.unharmed()
 
 
+@pytest.mark.slice
 def test_stopped_proxy_is_ended_by_the_watchdog(node: Node) -> None:
     pid, since = node.guest.main_pid(PROXY), time.monotonic()
     node.signal("STOP", PROXY)
@@ -90,9 +95,9 @@ def test_stopped_for_a_moment(node: Node, unit: str) -> None:
 @pytest.mark.parametrize("unit", [PROXY, QOSD])
 def test_out_of_memory(node: Node, unit: str) -> None:
     pid = node.guest.main_pid(unit)
-    node.guest.write(f"/sys/fs/cgroup/system.slice/{unit}/memory.max", "4M")
+    node.guest.write(f"/sys/fs/cgroup/koord.slice/{unit}/memory.max", "4M")
     node.wait_replaced(unit, pid)
-    assert node.guest.text(f"/sys/fs/cgroup/system.slice/{unit}/memory.max") != str(4 << 20)
+    assert node.guest.text(f"/sys/fs/cgroup/koord.slice/{unit}/memory.max") != str(4 << 20)
     node.unharmed()
 
 
@@ -107,6 +112,19 @@ def test_restarted(node: Node, unit: str) -> None:
 
 
 # --- the socket file -------------------------------------------------------------------------------------------------
+
+
+def test_deleted_directory_of_the_socket_comes_back_without_a_restart(node: Node) -> None:
+    """With all that the unit's sandbox forbids; kubelet's new connections are served again."""
+    guest = node.guest
+    pid, directory = guest.main_pid(PROXY), programs.SOCKET.rpartition("/")[0]
+    for _ in range(2):
+        guest.do("rm", "-r", directory)
+        guest.wait(lambda: guest.exists(programs.SOCKET), "a new socket file")
+        node.wait_answer()
+        assert guest.do("stat", "-c", "%a %U", directory).strip() == "755 root"
+        assert guest.main_pid(PROXY) == pid
+    node.unharmed()
 
 
 def test_deleted_socket_file_comes_back_and_outlives_the_proxy(node: Node) -> None:

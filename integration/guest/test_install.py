@@ -107,11 +107,14 @@ def test_a_proxy_that_cannot_start_is_rolled_back_before_kubelet_is_touched(node
     assert node.main_pid("kubelet") == kubelet
 
 
+@pytest.mark.slice
 def test_install_again_and_uninstall(node: Guest) -> None:
     assert koordctl(node, "install", "--yes").returncode == 0
     assert endpoint(node) == f"unix://{SOCKET}"
     assert [node.active(unit) for unit in UNITS] == [True] * len(UNITS)
     assert node.do("systemctl", "is-enabled", *UNITS).split() == ["enabled"] * len(UNITS)
+    for unit in UNITS:
+        assert "turns on the CPU keep their length" not in node.journal(unit), "the unit's sandbox forbids the call"
     assert "nothing to change" in koordctl(node, "install", "--yes").stdout
     assert koordctl(node, "uninstall", "--yes").returncode == 0
     assert endpoint(node) == "unix:///run/containerd/containerd.sock"

@@ -32,8 +32,8 @@ RECORD = "/var/lib/koord/install/record.jsonl"
 LAST_LINE = 9  # of the record, while koordctl is sure to go on
 REMOVED = (
     "/etc/systemd/system/kubelet.service.d/90-koord.conf",
-    "/sys/fs/cgroup/system.slice/koord-runtime-proxy.service",
-    "/sys/fs/cgroup/system.slice/koord-qosd.service",
+    "/sys/fs/cgroup/koord.slice/koord-runtime-proxy.service",
+    "/sys/fs/cgroup/koord.slice/koord-qosd.service",
     "/etc/systemd/system/multi-user.target.wants/koord-runtime-proxy.service",
 )
 """What goes away in the course of a removal, in this order."""
@@ -46,8 +46,19 @@ COMPARED_S = 400.0
 def control(
     guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Snapshot, Snapshot]:
-    """A node that never saw Koord: before its first pod, and after all."""
-    with booted(guest_image, tmp_path_factory.mktemp("control"), guest_payload) as node:
+    """A node that never saw Koord: before its first pod, and after all.
+
+    An emulated machine seldom hangs, with both of its CPUs busy. One without Koord is then made once more.
+    """
+    try:
+        return _without_koord(guest_image, tmp_path_factory.mktemp("control"), guest_payload)
+    except TimeoutError as error:
+        print(f"the control hangs and is made once more: {error}")
+        return _without_koord(guest_image, tmp_path_factory.mktemp("control"), guest_payload)
+
+
+def _without_koord(image: Image, directory: Path, files: Path) -> tuple[Snapshot, Snapshot]:
+    with booted(image, directory, files) as node:
         first = traces.take(node)
         start_pods(node)
         another_package(node)

@@ -75,8 +75,8 @@ WRITTEN: tuple[tuple[str, Value, str], ...] = (
     (f"io.max.wbps@{DEVICE}", -1, ""),
     (f"io.max.riops@{DEVICE}", 50, f"{DEVICE} rbps=max wbps=max riops=50 wiops=max"),
     (f"io.max.riops@{DEVICE}", -1, ""),
-    ("io.weight", 200, f"default 200\n{DEVICE} 300"),
-    ("io.weight", 100, f"default 100\n{DEVICE} 300"),
+    ("io.weight", 200, "default 200"),
+    ("io.weight", 100, "default 100"),
     ("pids.max", 1000, "1000"),
     ("pids.max", -1, "max"),
     ("cgroup.freeze", 1, "1"),
@@ -168,10 +168,13 @@ def _is_shown(value: Any) -> bool:
 def test_a_device_has_a_weight_where_io_cost_is_on(node: Node) -> None:
     weigh: Step = ("write", node.group, f"io.weight@{DEVICE}", 300)
     qos = f"io.cost.qos@{DEVICE}"
-    off, _, on, _ = node.do([weigh, ("write", "/", qos, "enable=1"), weigh, ("write", "/", qos, "enable=0")])
+    release: Step = ("write", node.group, f"io.weight@{DEVICE}", "default")
+    steps = [weigh, ("write", "/", qos, "enable=1"), weigh, release, ("write", "/", qos, "enable=0")]
+    off, _, on, released, _ = node.do(steps)
     assert off["errno"] == errno.EOPNOTSUPP
     assert "io.cost.qos" in off["error"]
     assert on == {"text": node.here(f"default 100\n{DEVICE} 300"), "value": 300}
+    assert released == {"text": node.here("default 100"), "value": "default"}, "the line goes"
 
 
 def test_values_are_spelled_as_the_kernel_does(node: Node) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -39,11 +39,19 @@ class SocketHolder:
         self._socket.close()
         self.path.unlink(missing_ok=True)
 
-    def spawn(self, argv: Sequence[str | Path], log: Path) -> Process:
+    def spawn(self, argv: Sequence[str | Path], log: Path, environment: Mapping[str, str] | None = None) -> Process:
         descriptor = self._socket.fileno()
-        return Process(["/bin/sh", "-c", _ACTIVATE, "sh", str(descriptor), *argv], log, pass_fds=(descriptor,))
+        activated = ["/bin/sh", "-c", _ACTIVATE, "sh", str(descriptor), *argv]
+        return Process(activated, log, environment, pass_fds=(descriptor,))
 
-    def spawn_proxy(self, backend: Path, hook_files: Path, log: Path, flags: Sequence[str] = ()) -> Process:
+    def spawn_proxy(
+        self,
+        backend: Path,
+        hook_files: Path,
+        log: Path,
+        flags: Sequence[str] = (),
+        environment: Mapping[str, str] | None = None,
+    ) -> Process:
         """koord-runtime-proxy of this checkout; it serves as soon as it runs, so there is nothing to wait for."""
         argv = [
             *(sys.executable, "-m", "runtimeproxy"),
@@ -52,4 +60,4 @@ class SocketHolder:
             *("--hookserver-dir", str(hook_files)),
             *flags,
         ]
-        return self.spawn(argv, log)
+        return self.spawn(argv, log, environment)

@@ -16,10 +16,11 @@ _STRUCTURED = re.compile(r'^"(?P<message>(?:[^"\\]|\\.)*)"')
 _VOLATILE = re.compile(r'"(?:[^"\\]|\\.)*"|/[\w./@:-]+|\b[0-9a-f-]{8,}\b|\d+')
 
 
-def error_kinds(log: Path) -> Counter[str]:
-    """Kinds of error lines with their counts; each kind reads ``file.go:123 message``."""
+def error_kinds(log: Path, since_bytes: int = 0) -> Counter[str]:
+    """Kinds of error lines with their counts, from that place in the file; each kind reads ``file.go:123 message``."""
     kinds: Counter[str] = Counter()
     with log.open(errors="replace") as file:
+        file.seek(since_bytes)
         for line in file:
             if found := _LINE.match(line):
                 kinds[f"{found['source']} {_message(found['text'])}"] += 1

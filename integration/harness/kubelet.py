@@ -57,8 +57,7 @@ class Kubelet:
     def start(self, manifests: Mapping[str, Manifest]) -> None:
         """Start with static pods by name and wait until its API answers."""
         self._manifests.mkdir(parents=True)
-        for name, manifest in manifests.items():
-            (self._manifests / f"{name}.json").write_text(json.dumps(manifest))
+        self.add_pods(manifests)
         config = self._directory / "config.json"
         config.write_text(json.dumps(self._configuration()))
         root = self._directory / "root"
@@ -72,6 +71,13 @@ class Kubelet:
         ]
         self._process = Process(argv, self.log)
         self._process.wait_for(self.api.healthy, BOOT_S, "kubelet to be healthy")
+
+    def add_pods(self, manifests: Mapping[str, Manifest]) -> None:
+        """Write the manifests of static pods, by name; each appears whole."""
+        for name, manifest in manifests.items():
+            draft = self._manifests / f".{name}"
+            draft.write_text(json.dumps(manifest))
+            draft.rename(self._manifests / f"{name}.json")
 
     def wait_ready(self, names: set[str]) -> None:
         """Wait until exactly the static pods ``names`` are Ready."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from integration.harness.processes import Process
 
 START_S = 15.0
+UNIT = Path(__file__).parents[2] / "systemd" / "koord-runtime-proxy.service"
 
 # LS pods get CPU 1, so that on two CPUs an LSR pod bound to CPU 0 has it for itself and BE.
 RULES = """\
@@ -43,6 +44,13 @@ def socket_of(directory: Path) -> Path:
     return directory / "proxy.sock"
 
 
+def unit_environment() -> dict[str, str]:
+    """The variables that the proxy's unit sets."""
+    lines = [line for line in UNIT.read_text().splitlines() if line.startswith("Environment=")]
+    words = " ".join(line.partition("=")[2] for line in lines).split()
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
 def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequence[str] = ()) -> Process:
     """Start only the proxy and wait until it listens."""
     socket = socket_of(directory)
@@ -54,7 +62,7 @@ def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequenc
         *("--metrics-endpoint", str(directory / "metrics.sock")),
         *flags,
     ]
-    process = Process(argv, directory / "proxy.log")
+    process = Process(argv, directory / "proxy.log", environment=unit_environment())
     process.wait_for(lambda: _is_socket(socket), START_S, f"{socket} to appear")
     return process
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -17,6 +18,7 @@ from integration.lossless.compare import Path
 from integration.lossless.conversation import CREATE, RUN_POD
 from integration.lossless.editor import MOVED, Wanted
 from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.cri.record import RECORD
 from runtimeproxy.hooks.fields import How, Owned
 
 
@@ -67,7 +69,17 @@ def after_edits(
             entries = {key: _json(value, values_are_text) for key, value in wanted.entries[field].items()}
             key_name, value_name = ("page_size", "limit") if field == "hugepage_limits" else ("key", "value")
             _merge_list(_descend(result, above), last, entries, (key_name, value_name))
+    if method == RUN_POD:
+        _record(decoded.get("config", {}).get("annotations", {}), _descend(result, ["config"]))
     return result
+
+
+def _record(before: Mapping[str, str], config: Any) -> None:
+    """The proxy's own note of the sandbox's annotations that were edited."""
+    after = config.get("annotations", {})
+    edited = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
+    if edited:
+        config.setdefault("annotations", {})[RECORD] = json.dumps(edited)
 
 
 def _descend(document: Any, path: list[str]) -> Any:

@@ -5,7 +5,9 @@ That it goes on is seen at the CPU sets of an LS pod, which follow the rules fil
 
 from __future__ import annotations
 
+import os
 import resource
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -102,17 +104,20 @@ BAD_RULES = {
 
 
 def test_a_bad_rules_file_changes_nothing(make_daemon: MakeDaemon, cri: Cri, groups: list[str], kubepods: str) -> None:
-    batch = run(cri, pods.best_effort(kubepods))[0]
     daemon = started(make_daemon("node: ["))
     file = daemon.directory / "rules.yaml"
-    assert f"{file}: is not YAML" in says(daemon, "the last good rules stay")
-    wait_for(lambda: cgroups.read(batch).cfs_quota_us == 50_000, SOON_S, "the default rules")
+    assert f"{file}: is not YAML" in says(daemon, "no policy is known: every strategy is frozen")
+    batch = run(cri, pods.best_effort(kubepods))[0]
+    quota_us = cgroups.read(batch).cfs_quota_us
+    wait_for(lambda: daemon.koordctl("pods"), SOON_S, "the pods to be known")
+    assert quota_us != 50_000 and cgroups.read(batch).cfs_quota_us == quota_us
     follows(daemon, groups, "1")
-    warns_no_more(daemon, "the last good rules stay")
+    wait_for(lambda: cgroups.read(batch).cfs_quota_us == 50_000, SOON_S, "the first good rules")
+    warns_no_more(daemon, "no policy is known")
     for content, why in BAD_RULES.values():
         rule(daemon, content)
-        assert str(file) in warns(daemon, why)
-        assert "the last good rules stay" in says(daemon, why)
+        warning = warns(daemon, why)
+        assert str(file) in warning and "the last good rules stay" in warning
         assert cpusets.of(groups) == {"1"}
     file.unlink()
     file.mkdir()
@@ -289,7 +294,7 @@ def test_the_runtime_restarts(
     containerd1.stop()
     try:
         daemon.run_koordctl("node", "--socket", str(daemon.socket))
-        rule(daemon, pool("0"))  # which also asks the runtime
+        os.kill(daemon.pid, signal.SIGHUP)  # which also asks the runtime
         assert str(containerd1.socket) in says(daemon, "pods stay as they are: ")
         assert warns(daemon, str(containerd1.socket))
         follows(daemon, groups, "0")

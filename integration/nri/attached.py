@@ -65,7 +65,7 @@ def proxied(backend: Path, directory: Path, rules_file: Path) -> Iterator[Path]:
 
     async def serve() -> None:
         async with listening(hook_socket, HookServer(lambda: source.current, metrics)):
-            registration.write(hook_files, registration.content(hook_socket, "Fail", REGISTERED))
+            registration.Registration(hook_files, hook_socket, "Fail", REGISTERED).keep(source.current)
             await asyncio.get_running_loop().create_future()
 
     with _beside(serve()):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from release.wheels import Wheel
 
-UNITS = ("koord-runtime-proxy.socket", "koord-runtime-proxy.service", "koord-qosd.service")
+UNITS = ("koord-runtime-proxy.socket", "koord-runtime-proxy.service", "koord-qosd.service", "koord.slice")
 
 
 def tiny(version: str, directory: Path) -> Wheel:

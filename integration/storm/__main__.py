@@ -7,7 +7,9 @@ systemd's ``RestartSec=50ms``. Then containerd is restarted under the proxy. Wha
 * a call not in flight when its connection ended succeeds at its first attempt;
 * what a call in flight was to make is absent, or present with edited values;
 * at the end containers and cgroups equal the ledger;
-* a restart of the runtime shows no kind of failure that a direct client does not see.
+* no connection ends, and none is accepted and cut off, but those that a killed proxy had;
+* the runtime, which sees its client vanish in mid-call, wrecks no more than a pod in ``KILLS_PER_WRECK`` kills;
+* calls fail at restarts of the runtime no more often than a direct client's.
 
 The last line holds the figures. Exits with 1 when something did not hold. Needs root.
 """
@@ -19,6 +21,7 @@ import os
 import random
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -27,7 +30,8 @@ from integration.harness.containerd import Containerd
 from integration.harness.holder import SocketHolder
 from integration.harness.processes import Process
 from integration.harness.proxy import start_qosd
-from integration.storm.client import calling
+from integration.harness.rates import compare_counts
+from integration.storm.client import Caller, calling
 from integration.storm.groups import Cgroupfs
 from integration.storm.ledger import RULES
 from integration.storm.mix import Outcome, under_load
@@ -36,6 +40,8 @@ from integration.storm.runtime import Runtime
 from integration.storm.worker import Setting, Terms
 
 RESTART_S = 0.05  # the unit's RestartSec
+NOTICED_S = 2.0  # within which a client has seen that a killed proxy's connection has ended
+KILLS_PER_WRECK, FEW_WRECKS = 50, 3
 LONGEST_LIFE_S = 0.6  # of a proxy; some die while they start
 ROOT = f"/koord-storm-{os.getpid()}"
 
@@ -44,10 +50,12 @@ class Proxies:
     """One proxy after the other on the same held socket."""
 
     def __init__(self, holder: SocketHolder, backend: Path, directory: Path) -> None:
+        self.kills: list[float] = []  # by time.monotonic
         self._holder, self._backend, self._directory = holder, backend, directory
         self._process = self._spawn()
 
     def kill(self) -> None:
+        self.kills.append(time.monotonic())
         self._process.kill()
 
     def start(self) -> None:
@@ -80,14 +88,34 @@ async def storm(runtime: Containerd, proxies: Proxies, socket: Path, kills: int,
                     pods = found.tally.pods
 
         setting = Setting(proxied, direct, Runtime(direct), Cgroupfs(), Terms(), f"{ROOT}/kubepods")
-        return await under_load(setting, chance, torment)
+        found = await under_load(setting, chance, torment)
+        found.tally.findings += unexplained(proxied, proxies.kills) + too_many_wrecks(found.tally.wrecks, kills)
+        return found
 
 
 def restart_findings(direct: Side, proxied: Side) -> list[str]:
     """What the proxy added to the failures of a restart."""
-    own = {code: count for code, count in proxied.codes.items() if code not in direct.codes}
+    compared = compare_counts(direct.failed, proxied.failed)
+    alarms = [each for each in compared if each.alarm]
+    more = [f"{each.kind}: {each.direct} direct, {each.proxied} proxied, p={each.p:.2g}" for each in alarms]
     late = [f"after RuntimeReady: {text}" for text in proxied.late]
-    return [*([f"codes that no direct call got: {own}"] if own else []), *late]
+    return [*(f"calls fail more often through the proxy: {text}" for text in more), *late]
+
+
+def unexplained(caller: Caller, kills: Sequence[float]) -> list[str]:
+    """Connections that ended, or never began, though no proxy was killed since they were made."""
+
+    def explained(connected: float, ended: float) -> bool:
+        return any(connected <= moment <= ended <= moment + NOTICED_S for moment in kills)
+
+    spans = [*caller.interrupted, *((*span, "accepted and cut off") for span in caller.cut_off)]
+    return [f"no proxy was killed: {what}" for connected, ended, what in spans if not explained(connected, ended)]
+
+
+def too_many_wrecks(wrecks: int, kills: int) -> list[str]:
+    """A runtime whose client vanishes seldom leaves a wreck; a proxy that damages requests would leave many."""
+    most = max(FEW_WRECKS, kills // KILLS_PER_WRECK)
+    return [f"{wrecks} pods wrecked in {kills} kills, {most} are allowed"] if wrecks > most else []
 
 
 def summary(seed: int, kills: int, found: Outcome, sides: Sequence[Side]) -> str:

@@ -47,8 +47,10 @@ class Failed(Exception):
 class Caller:
     """Calls over one connection, replaced as soon as it has ended.
 
-    ``refused`` counts connection attempts that the socket itself refused, each followed by ``retry_s``; ``waits_ms``
-    see ``expect_answer``. A call that has no answer within ``call_s`` has failed.
+    ``refused`` counts connection attempts that the socket itself refused, each followed by ``retry_s``. ``cut_off`` are
+    those that ended between connecting and the far end's SETTINGS, from and to by ``time.monotonic``; the present one
+    was made at ``connected_at``. ``interrupted`` calls: when their connection was made and ended, and why.
+    ``waits_ms`` see ``expect_answer``. A call that has no answer within ``call_s`` has failed.
     """
 
     def __init__(self, path: Path, call_s: float = CALL_S, retry_s: float = RETRY_S) -> None:
@@ -56,6 +58,9 @@ class Caller:
         self._call_s, self._retry_s = call_s, retry_s
         self.calls = 0
         self.refused = 0
+        self.cut_off: list[tuple[float, float]] = []
+        self.connected_at = 0.0
+        self.interrupted: list[tuple[float, float, str]] = []
         self.slowest_s = 0.0  # of the calls that were answered
         self.waits_ms: list[float] = []
         self._client: Client | None = None
@@ -70,13 +75,14 @@ class Caller:
     async def call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
         """One attempt; ``method`` is a full path. Raises ``Interrupted`` or ``Failed``."""
         client = await self._connected()
-        since, began_s = self._since, time.monotonic()
+        connected, since, began_s = self.connected_at, self._since, time.monotonic()
         self.calls += 1
         try:
             async with asyncio.timeout(self._call_s):
                 deadline = (b"grpc-timeout", b"%dS" % (2 * self._call_s))
                 stream = await client.call(method, request.SerializeToString(), [deadline])
         except PeerGone as error:
+            self.interrupted.append((connected, time.monotonic(), f"{method}: {error}"))
             raise Interrupted(f"{method}: {error}") from error
         except TimeoutError:
             raise Failed(method, request, DEADLINE_EXCEEDED, f"no answer within {self._call_s:g} s") from None
@@ -119,9 +125,11 @@ class Caller:
         """The connection, a new one if it has ended or its peer said GOAWAY."""
         async with self._connecting:
             while self._client is None or self._client.endpoint.closed or self._client.endpoint.goaways:
+                self.connected_at = time.monotonic()
                 try:
                     self._client = await Client.connect(self.path, TUNING)
                 except PeerGone:
+                    self.cut_off.append((self.connected_at, time.monotonic()))
                     await asyncio.sleep(0)
                 except (ConnectionError, FileNotFoundError, BlockingIOError):
                     self.refused += 1

@@ -7,6 +7,8 @@ comes back, is the runtime's failure and no proxy's.
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 
 from integration.harness.cri import RUNTIME
 from integration.storm.client import Caller, Failed, Interrupted
@@ -16,18 +18,26 @@ LOOK_S = 0.1
 
 
 class Runtime:
-    """The runtime as ``direct`` sees it. ``moment`` changes with every disturbance."""
+    """The runtime as ``direct`` sees it. ``moment`` changes when a disturbance begins, and when it is done."""
 
     def __init__(self, direct: Caller) -> None:
         self.moment = 0
         self._direct = direct
+        self._disturbances = 0  # that are under way
         self._ready = asyncio.Event()
         self._ready.set()
 
-    def disturb(self) -> None:
-        """It will be killed or stopped now."""
+    @contextlib.contextmanager
+    def disturbed(self) -> Iterator[None]:
+        """In this block it is killed or stopped, and nothing that it says until the end is news of the time after."""
         self.moment += 1
+        self._disturbances += 1
         self._ready.clear()
+        try:
+            yield
+        finally:
+            self._disturbances -= 1
+            self.moment += 1
 
     @property
     def is_ready(self) -> bool:
@@ -40,7 +50,7 @@ class Runtime:
         """Wait until it is ready again."""
         while not self._ready.is_set():
             moment = self.moment
-            if await self._says_ready() and moment == self.moment:
+            if await self._says_ready() and moment == self.moment and not self._disturbances:
                 self._ready.set()
             else:
                 await asyncio.sleep(LOOK_S)

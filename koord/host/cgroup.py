@@ -74,7 +74,9 @@ class Tree:
             return None
         root, path = found.system
         base = {"proc": self.proc, "sys": self.sys, "resctrl": self.resctrl}[root]
-        return base / path.replace("{}", found.qualifier.partition("/")[0]).lstrip("/")
+        newer = base / path.replace("{}", found.qualifier.partition("/")[0]).lstrip("/")
+        older = base / found.system_before
+        return older if found.system_before and not newer.exists() and older.exists() else newer
 
 
 def _inside(group: str) -> str:

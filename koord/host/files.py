@@ -11,7 +11,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from koord.host.kernelfile import KernelFile, ParseError, Probe, Target, ValueRefused
-from koord.host.keyed import DeviceLimit, DeviceSettings, DeviceWeight, SchemataLine
+from koord.host.keyed import DeviceLimit, DeviceSettings, DeviceWeight, SchedFeature, SchemataLine
 from koord.host.spelling import Bytes, Counter, CPUList, Integer, Shares, Spelling, Text, Value, Word
 from koord.model.cfs import MIN_QUOTA_US
 
@@ -262,7 +262,15 @@ _SYSTEM = (
         "kidled.scan_period_in_seconds", "s", _NUMBER, "sys", "kernel/mm/kidled/scan_period_in_seconds", vendor=True
     ),
     _system("kidled.use_hierarchy", "", _SWITCH, "sys", "kernel/mm/kidled/use_hierarchy", vendor=True),
-    _system("sched_features", "", _TEXT, "sys", "kernel/debug/sched_features"),
+    KernelFile(
+        "sched_features",
+        "",
+        SchedFeature(),
+        system=("sys", "kernel/debug/sched/features"),
+        system_before="kernel/debug/sched_features",  # 5.13
+        takes="feature",
+        probe=Probe.TARGET,
+    ),
     KernelFile(
         "oom_score_adj",
         "",

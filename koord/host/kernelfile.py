@@ -15,6 +15,7 @@ from koord.host.weights import Weights
 _OPTIONAL = "optional "
 _QUALIFIERS = {
     "device": re.compile(r"[0-9]{1,4}:[0-9]{1,7}", re.ASCII),
+    "feature": re.compile(r"(?!NO_)[A-Z][A-Z0-9_]{0,63}", re.ASCII),
     "pid": re.compile(r"[1-9][0-9]{0,9}", re.ASCII),
     "group/resource": re.compile(r"(?:(?!\.)[0-9A-Za-z_.\-]{1,255})?/[0-9A-Z]{1,16}", re.ASCII),
 }
@@ -65,6 +66,7 @@ class KernelFile:
 
     ``v2_read`` is read instead of ``v2`` where writing and taking effect differ. ``system`` is (root, path) of a file
     outside the cgroup tree; root is ``proc``, ``sys`` or ``resctrl``, and ``{}`` in the path takes the qualifier.
+    ``system_before`` is the path that it has on older kernels, where that differs.
     ``since`` is the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions
     on which only vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount.
     ``takes``: what kind of ``qualifier`` a target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
@@ -77,6 +79,7 @@ class KernelFile:
     v2: str | None = None
     v2_read: str | None = None
     system: tuple[str, str] | None = None
+    system_before: str = ""
     writable: bool = True
     vendor_on: tuple[int, ...] = ()
     unified: bool = False

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 from koord.host.spelling import INT64_MAX, UNLIMITED, At, Exact, Value, number, words_at
 
+_DEFAULT = "default"
+_OFF = "NO_"
+
 
 @dataclass(frozen=True, slots=True)
 class DeviceLimit(Exact):
@@ -35,7 +38,11 @@ class DeviceLimit(Exact):
 
 @dataclass(frozen=True, slots=True)
 class DeviceWeight(Exact):
-    """The weight of one device, or without one the group's own (line ``default``). No line means the default."""
+    """The weight of one device, or without one the group's own (line ``default``).
+
+    A device without a line has the value ``default``: it goes by the group's own weight, whatever that becomes. Writing
+    ``default`` takes the line away (ioc_weight_write and bfq_io_set_weight in the kernel).
+    """
 
     low: int
     high: int
@@ -44,15 +51,39 @@ class DeviceWeight(Exact):
     def parse(self, text: str, at: At) -> Value:
         if not text.strip():
             raise ValueError("is empty")
-        words = (at.qualifier and words_at(text, at.qualifier)) or words_at(text, "default")
+        if at.qualifier:
+            own = words_at(text, at.qualifier)
+            return int(own[0]) if own else _DEFAULT
+        words = words_at(text, _DEFAULT)
         bare = text.split(maxsplit=1)[0]
         return int(words[0]) if words else int(bare) if bare.isdigit() else self.default
 
     def format(self, value: Value, at: At) -> str:
-        return f"{at.qualifier or 'default'} {value}"
+        return f"{at.qualifier or _DEFAULT} {value}"
 
     def refusal(self, value: Value, at: At) -> str:
+        if value == _DEFAULT and at.qualifier:
+            return ""
         return "" if self.low <= number(value) <= self.high else f"is not in {self.low}..{self.high}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchedFeature(Exact):
+    """One feature of the scheduler, the qualifier: on (1) or off (0). The file lists all, those that are off as NO_…"""
+
+    def parse(self, text: str, at: At) -> Value:
+        words = text.split()
+        if at.qualifier in words:
+            return 1
+        if _OFF + at.qualifier in words:
+            return 0
+        raise ValueError(f"has no feature {at.qualifier}")
+
+    def format(self, value: Value, at: At) -> str:
+        return at.qualifier if value == 1 else _OFF + at.qualifier
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if number(value) in (0, 1) else "is not in 0..1"
 
 
 @dataclass(frozen=True, slots=True)

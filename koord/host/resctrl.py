@@ -204,8 +204,10 @@ def cache_mask(cache: CacheInfo, start_percent: int, end_percent: int) -> int:
     """The contiguous mask of ways ``ceil(ways·start/100)`` to ``ceil(ways·end/100)``.
 
     Grown to ``min_cbm_bits`` where the range is too narrow for the kernel, upwards as long as there is room. Raises
-    ValueError unless ``0 <= start < end <= 100``.
+    ValueError unless ``0 <= start < end <= 100``, and for a cache whose ways are not numbered from 0 without a gap.
     """
+    if cache.cbm_mask <= 0 or cache.cbm_mask & (cache.cbm_mask + 1):
+        raise ValueError(f"cbm_mask {cache.cbm_mask:x} is not a row of ways from the lowest bit on")
     if not 0 <= start_percent < end_percent <= 100:
         raise ValueError(f"cache range {start_percent}..{end_percent} is not within 0..100 or is empty")
     ways = cache.ways

@@ -18,16 +18,13 @@ from typing import Any
 
 from koord.http2.frames import (
     CANCEL,
-    END_HEADERS,
     END_STREAM,
-    HEADERS,
     MAX_CONCURRENT_STREAMS,
     MAX_STREAM_ID,
     PREFACE,
     REFUSED_STREAM,
     Frame,
     data_payload,
-    frame,
     header_block,
     last_stream_of,
     rst_stream,
@@ -46,8 +43,7 @@ from koord.http2.grpc import (
     refusal_in,
 )
 from koord.http2.hpack import literal
-from koord.http2.link import Link, Sending
-from koord.http2.prompt import PromptFuture
+from koord.http2.link import MAX_UNFINISHED_BYTES, Link, Sending
 
 __all__ = ["Answer", "UnaryClient", "UnaryError"]
 
@@ -68,11 +64,19 @@ class Answer:
     metadata: Mapping[bytes, bytes]
 
 
-class UnaryClient:
-    """Calls the gRPC server at ``socket_path``."""
+Distrust = Callable[[str, int | None], str | None]
+"""Why the server at a socket's path must not be asked, None if it may. It is called with None before the connection is
+made, and with the user id of the listening process after that. Raises OSError for a path that cannot be looked at."""
 
-    def __init__(self, socket_path: str, loop: asyncio.AbstractEventLoop) -> None:
+
+class UnaryClient:
+    """Calls the gRPC server at ``socket_path``; one that is not trusted is not asked anything."""
+
+    def __init__(
+        self, socket_path: str, loop: asyncio.AbstractEventLoop, distrust: Distrust = lambda path, uid: None
+    ) -> None:
         self._path = socket_path
+        self._distrust = distrust
         self._loop = loop
         self._link: ClientLink | None = None
         self._connecting = asyncio.Lock()
@@ -88,13 +92,12 @@ class UnaryClient:
         message: bytes,
         timeout_s: float,
         metadata: Sequence[tuple[str, str]] = (),
-        sent: Callable[[], None] | None = None,
     ) -> Coroutine[Any, Any, Answer]:
-        """One unary call; ``sent`` is called once the message is on its way, and must not raise. Raises UnaryError."""
+        """One unary call. Raises UnaryError."""
         link = self._link
         if link is not None and link.usable:
-            return link.call(path, message, timeout_s, metadata, sent)
-        return self._call_once_connected(path, message, timeout_s, metadata, sent)
+            return link.call(path, message, timeout_s, metadata)
+        return self._call_once_connected(path, message, timeout_s, metadata)
 
     async def _call_once_connected(
         self,
@@ -102,11 +105,10 @@ class UnaryClient:
         message: bytes,
         timeout_s: float,
         metadata: Sequence[tuple[str, str]],
-        sent: Callable[[], None] | None,
     ) -> Answer:
         deadline = self._loop.time() + timeout_s
         link = await self.link_within(timeout_s)
-        return await link.call(path, message, deadline - self._loop.time(), metadata, sent)
+        return await link.call(path, message, deadline - self._loop.time(), metadata)
 
     def close(self) -> None:
         if self._link is not None:
@@ -128,10 +130,26 @@ class UnaryClient:
         async with self._connecting:
             if self._link is None or not self._link.usable:
                 try:
-                    _, self._link = await self._loop.create_unix_connection(lambda: ClientLink(self._loop), self._path)
+                    self._link = await self._connect()
                 except OSError as error:
                     raise UnaryError(UNAVAILABLE, f"cannot connect to {self._path}: {error}") from None
             return self._link
+
+    async def _connect(self) -> ClientLink:
+        """Raises OSError, and UnaryError for a server that is not trusted."""
+        self._trust(None)
+        _, link = await self._loop.create_unix_connection(lambda: ClientLink(self._loop), self._path)
+        try:
+            self._trust(link.peer_uid)
+        except UnaryError:
+            link.close()
+            raise
+        return link
+
+    def _trust(self, uid: int | None) -> None:
+        reason = self._distrust(self._path, uid)
+        if reason is not None:
+            raise UnaryError(UNAVAILABLE, f"not connected to {self._path}: {reason}")
 
 
 class Pending(Sending):
@@ -146,6 +164,11 @@ class Pending(Sending):
         self.window_bytes, self.deadline = window_bytes, deadline
         self.fields: dict[bytes, bytes] = {}
 
+    @property
+    def kept_bytes(self) -> int:
+        """Of the answer, what nobody has read yet."""
+        raise NotImplementedError
+
     def take(self, payload: bytes) -> None:
         """Some bytes of the answer."""
         raise NotImplementedError
@@ -159,17 +182,18 @@ class Pending(Sending):
 
 
 class _Unary(Pending):
-    size_bytes = 0
-
-    def __init__(self, window_bytes: int, deadline: float, result: PromptFuture[Answer]) -> None:
+    def __init__(self, window_bytes: int, deadline: float, result: asyncio.Future[Answer]) -> None:
         super().__init__(window_bytes, deadline)
         self.result = result
-        self.chunks: list[bytes] = []
+        self.answer = bytearray()
+
+    @property
+    def kept_bytes(self) -> int:
+        return len(self.answer)
 
     def take(self, payload: bytes) -> None:
-        self.chunks.append(payload)
-        self.size_bytes += len(payload)
-        if self.size_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
+        self.answer += payload
+        if len(self.answer) > PREFIX_BYTES + MAX_MESSAGE_BYTES:
             self.fail(RESOURCE_EXHAUSTED, f"answer over {MAX_MESSAGE_BYTES} bytes")
 
     def settle(self) -> None:
@@ -177,19 +201,17 @@ class _Unary(Pending):
         if self.result.done():
             return
         refusal = refusal_in(self.fields)
-        message = grpc_message(self.chunks[0] if len(self.chunks) == 1 else b"".join(self.chunks))
+        message = grpc_message(self.answer)
         if refusal is not None:
             self.fail(*refusal)
         elif message is None:
             self.fail(INTERNAL, "the answer is not one uncompressed message")
         else:
             self.result.set_result(Answer(message, self.fields))
-            self.result.settled()
 
     def fail(self, code: int, message: str) -> None:
         if not self.result.done():
             self.result.set_exception(UnaryError(code, message))
-            self.result.settled()
 
 
 class ClientLink(Link[Pending]):
@@ -202,6 +224,7 @@ class ClientLink(Link[Pending]):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__()
         self.peer_pid: int | None = None
+        self.peer_uid: int | None = None
         self._loop = loop
         self._next_stream = 1
         self._alarm: asyncio.TimerHandle | None = None
@@ -212,8 +235,13 @@ class ClientLink(Link[Pending]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        self.peer_pid = struct.unpack("iII", credentials)[0]
+        self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
         super().connection_made(transport)
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        for _ in range(len(self._turns)):
+            self._next_turn()
 
     def opening(self) -> bytes:
         return PREFACE + super().opening()
@@ -224,22 +252,18 @@ class ClientLink(Link[Pending]):
         message: bytes,
         timeout_s: float,
         metadata: Sequence[tuple[str, str]],
-        sent: Callable[[], None] | None = None,
     ) -> Answer:
         deadline = self._loop.time() + timeout_s
         for pause_s in _AGAIN_S:
-            if len(self.streams) >= self._max_streams:
+            if len(self.streams) >= self._max_streams or self.is_congested:
                 await self._turn(deadline)
                 timeout_s = max(deadline - self._loop.time(), 0.0)
-            pending = _Unary(self.initial_window_bytes, deadline, PromptFuture(loop=self._loop))
+            pending = _Unary(self.initial_window_bytes, deadline, self._loop.create_future())
             stream = self.open(
                 pending, head(path, tuple(metadata)) + _timeout(int(timeout_s * 1000) + _GRACE_MS), message
             )
             if deadline < self._alarm_at:
                 self._set_alarm(deadline)
-            if sent is not None:
-                sent()
-                sent = None
             try:
                 return await pending.result
             except UnaryError:
@@ -252,8 +276,8 @@ class ClientLink(Link[Pending]):
         raise AssertionError  # the last pause is longer than any call
 
     async def _turn(self, deadline: float) -> None:
-        """Wait until the server allows one more stream."""
-        while len(self.streams) >= self._max_streams:
+        """Wait until the server allows one more stream, and reads what it was sent."""
+        while len(self.streams) >= self._max_streams or self.is_congested:
             turn = self._loop.create_future()
             self._turns.append(turn)
             late = self._loop.call_at(deadline, _fail, turn, DEADLINE_EXCEEDED, "no free stream in time")
@@ -266,7 +290,7 @@ class ClientLink(Link[Pending]):
                 late.cancel()
 
     def _next_turn(self) -> None:
-        while self._turns and len(self.streams) < self._max_streams:
+        while self._turns and len(self.streams) < self._max_streams and not self.is_congested:
             turn = self._turns.popleft()
             if not turn.done():
                 turn.set_result(None)
@@ -298,7 +322,7 @@ class ClientLink(Link[Pending]):
             self.usable = False
         pending.body = grpc_body(message)
         self.streams[stream] = pending
-        self.begin(stream, pending, frame(HEADERS, END_HEADERS, stream, block))
+        self.begin(stream, pending, self.block(0, stream, block))
         return stream
 
     def release(self, stream: int, pending: Pending) -> None:
@@ -339,6 +363,8 @@ class ClientLink(Link[Pending]):
         if pending is None:
             return
         pending.take(data_payload(data, frame))
+        if sum(each.kept_bytes for each in self.streams.values()) > MAX_UNFINISHED_BYTES:
+            pending.fail(RESOURCE_EXHAUSTED, f"answers over {MAX_UNFINISHED_BYTES} bytes together")
         if frame[1] & END_STREAM:
             pending.settle()
 

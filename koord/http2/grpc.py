@@ -28,11 +28,11 @@ class UnaryError(Exception):
         self.message = message
 
 
-def grpc_message(body: bytes) -> bytes | None:
+def grpc_message(body: bytes | bytearray) -> bytes | None:
     """The one uncompressed message of a unary body; None if the body is anything else."""
     if len(body) < PREFIX_BYTES or body[0] or int.from_bytes(body[1:PREFIX_BYTES]) != len(body) - PREFIX_BYTES:
         return None
-    return body[PREFIX_BYTES:]
+    return body[PREFIX_BYTES:] if isinstance(body, bytes) else bytes(memoryview(body)[PREFIX_BYTES:])
 
 
 def grpc_body(message: bytes) -> bytes:

@@ -114,6 +114,7 @@ class HeaderDecoder:
         self._size_bytes = 0
         self._limit_bytes = DEFAULT_TABLE_BYTES  # what the encoder last chose
         self._ceiling_bytes = DEFAULT_TABLE_BYTES  # what it may choose
+        self._due_bytes = MAX_TABLE_BYTES  # the smallest size acknowledged since the last block
         self._cache: dict[bytes, Mapping[bytes, bytes]] = {}
 
     @property
@@ -127,6 +128,23 @@ class HeaderDecoder:
         A smaller value counts only once the encoder has acted on it, so the ceiling never falls.
         """
         self._ceiling_bytes = max(self._ceiling_bytes, min(size_bytes, MAX_TABLE_BYTES))
+
+    def acknowledged_table_bytes(self, size_bytes: int) -> None:
+        """The encoding peer has acknowledged a SETTINGS_HEADER_TABLE_SIZE: its next block must keep to it."""
+        self._due_bytes = min(self._due_bytes, size_bytes)
+        self._cache.clear()  # so that the next block, which is what was due, goes through `_decode`
+
+    def size_update(self) -> bytes:
+        """What a block must begin with that is put in before the encoder's next one (RFC 7541 §4.2); mostly empty.
+
+        The decoding peer's table shrinks by it, and so does ours; the encoder's own has shrunk already.
+        """
+        size_bytes = self._due_bytes
+        self._due_bytes = MAX_TABLE_BYTES
+        if size_bytes >= self._limit_bytes:
+            return b""
+        self._resize(size_bytes)
+        return table_size_update(size_bytes)
 
     def decode(self, block: bytes) -> Mapping[bytes, bytes]:
         """Decode one whole header block into {wanted name: value}. Raises HpackError."""
@@ -149,6 +167,7 @@ class HeaderDecoder:
     def _decode(self, block: bytes) -> tuple[dict[bytes, bytes], bool]:
         found: dict[bytes, bytes] = {}
         pure = True
+        self._due_bytes = MAX_TABLE_BYTES
         position, end = 0, len(block)
         table, static = self._table, self._static
         while position < end:
@@ -246,17 +265,31 @@ def _string(block: bytes, position: int) -> tuple[bytes, int]:
     return (huffman_decode(raw) if first >= 0x80 else raw), end
 
 
+def table_size_update(size_bytes: int) -> bytes:
+    """The instruction that sets the size of the dynamic table; only at the beginning of a block."""
+    return _prefixed(0x20, 0x1F, size_bytes)
+
+
 def literal(name: bytes, value: bytes) -> bytes:
     """Encode one field as a never-indexed literal, which leaves the peer's table alone."""
     return b"\x10" + _plain(name) + _plain(value)
 
 
 def _plain(text: bytes) -> bytes:
-    if len(text) < 0x7F:
-        return bytes((len(text),)) + text
-    rest, prefix = len(text) - 0x7F, bytearray((0x7F,))
+    return _prefixed(0, 0x7F, len(text)) + text
+
+
+def _prefixed(first: int, mask: int, value: int) -> bytes:
+    """An integer as RFC 7541 §5.1 encodes it, in the bits of ``mask`` and in octets of their own if need be."""
+    if value < mask:
+        return bytes((first | value,))
+    rest, octets = value - mask, bytearray((first | mask,))
     while rest >= 0x80:
-        prefix.append(rest & 0x7F | 0x80)
+        octets.append(rest & 0x7F | 0x80)
         rest >>= 7
-    prefix.append(rest)
-    return bytes(prefix) + text
+    octets.append(rest)
+    return bytes(octets)
+
+
+NO_TABLE = table_size_update(0)
+"""The beginning of the first block of an encoder that uses no table: nothing that its peer announces is ever due."""

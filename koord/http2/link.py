@@ -2,8 +2,9 @@
 
 Invariants: DATA is sent only as the peer's windows and frame size allow; what is received is credited as it comes, a
 quarter of a window at a time, so that no call waits for another and a small one costs no frame; whatever breaks the
-protocol ends the connection and every call on it. The peer's header blocks are decoded with a table, ours never use
-one.
+protocol ends the connection and every call on it; what is written for a peer that does not read is bounded. The peer's
+header blocks are decoded with a table, ours never use one, and our first block says so (a peer that announces a
+smaller table would else be owed an answer to that).
 """
 
 from __future__ import annotations
@@ -14,9 +15,11 @@ from typing import Generic, TypeVar, cast
 
 from koord.http2.frames import (
     ACK,
+    COMPRESSION_ERROR,
     DATA,
     DEFAULT_MAX_FRAME_BYTES,
     DEFAULT_WINDOW_BYTES,
+    END_HEADERS,
     END_STREAM,
     GOAWAY,
     HEADER_BYTES,
@@ -29,18 +32,24 @@ from koord.http2.frames import (
     WINDOW_UPDATE,
     Frame,
     FrameError,
+    frame,
     frame_header,
     frame_payload,
+    goaway,
     settings,
     settings_of,
     split,
     uint32,
     window_update,
 )
-from koord.http2.hpack import HeaderDecoder, HpackError
+from koord.http2.grpc import MAX_MESSAGE_BYTES
+from koord.http2.hpack import NO_TABLE, HeaderDecoder, HpackError
 
 WINDOW_BYTES = 1 << 20  # what the peer may send before it is credited
 _CREDIT_BYTES = WINDOW_BYTES // 4
+HIGH_WATER_BYTES = 256 * 1024  # of the write buffer: bodies wait above it, and after as much again nothing is heard
+LINGER_S = 1.0  # how long a closed connection may take to read what was written to it
+MAX_UNFINISHED_BYTES = 2 * MAX_MESSAGE_BYTES  # of the messages that one peer has begun and not ended
 
 
 class Sending:
@@ -66,11 +75,18 @@ class Link(asyncio.Protocol, Generic[Stream]):
         self.transport: asyncio.Transport | None = None
         self.streams: dict[int, Stream] = {}
         self.decoder = HeaderDecoder()
+        self.last_stream = 0  # the highest one that the peer opened
         self.initial_window_bytes = DEFAULT_WINDOW_BYTES
-        self._rest = b""
+        self.is_congested = False  # the peer does not read what was written
+        self._is_deaf = False  # the peer is not read either
+        self._answers_bytes = 0  # what was written while it did not read: no bodies, but what its frames call for
+        self._rest = bytearray()
+        self._need_bytes = 0
+        self._abort: asyncio.TimerHandle | None = None
         self._window_bytes = DEFAULT_WINDOW_BYTES
         self._max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
         self._uncredited_bytes = 0
+        self._begun = False  # a header block of ours has gone out
         self._handlers = {
             DATA: self.on_data,
             HEADERS: self.on_headers,
@@ -85,38 +101,83 @@ class Link(asyncio.Protocol, Generic[Stream]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         self.usable = True
         self.write(self.opening())
 
     def data_received(self, data: bytes) -> None:
-        data = self._rest + data
+        if self._rest:
+            self._rest += data
+            if self._is_deaf or len(self._rest) < self._need_bytes:
+                return
+            data = bytes(self._rest)
+            self._rest.clear()
         try:
             position = self.skip_preface(data) if self.expects_preface else 0
             if position is None:
-                self._rest = data
+                self._rest += data
                 return
-            frames, used, _ = split(data, position, DEFAULT_MAX_FRAME_BYTES)
-            self._rest = data[used:]
-            for each in frames:
-                handler = self._handlers.get(each[0])
-                if handler is not None:
-                    handler(data, each)
+            frames, used, self._need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
+            self._rest += data[self._handle(data, frames, used) :]
         except (FrameError, HpackError) as error:
             self.ended(f"the peer broke HTTP/2: {error}")
-            self.close()
+            code = error.code if isinstance(error, FrameError) else COMPRESSION_ERROR
+            self.leave(code, str(error))
+
+    def _handle(self, data: bytes, frames: list[Frame], used: int) -> int:
+        """Where what is not handled begins: behind the frame whose answer was one too many, if there was one."""
+        for each in frames:
+            handler = self._handlers.get(each[0])
+            if handler is not None:
+                handler(data, each)
+                if self._is_deaf:
+                    self._need_bytes = 0
+                    return each[4]
+        return used
+
+    def pause_writing(self) -> None:
+        """The peer does not read: bodies wait. It is still heard, or two such ends could wait for each other."""
+        self.is_congested = True
+
+    def resume_writing(self) -> None:
+        self.is_congested = False
+        self._answers_bytes = 0
+        if self._is_deaf and self.transport is not None and not self.transport.is_closing():
+            self._is_deaf = False
+            self.transport.resume_reading()
+        self.pump()
+        if not self._is_deaf:
+            self.data_received(b"")
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.usable = False
+        if self._abort is not None:
+            self._abort.cancel()
         self.ended("the connection was lost")
 
+    def leave(self, code: int, why: str = "") -> None:
+        """Say goodbye with GOAWAY, an error code and a reason, and close behind it."""
+        self.write(goaway(self.last_stream, code, why.encode()))
+        self.close()
+
     def close(self) -> None:
+        """Close behind what was written; a peer that does not read that in time loses it."""
         self.usable = False
-        if self.transport is not None:
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
+            self._abort = asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
 
     def write(self, data: bytes) -> None:
-        if self.transport is not None and not self.transport.is_closing():
-            self.transport.write(data)
+        """Send whole frames. A peer that makes us answer and answer, and reads nothing, is heard no more."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        if self.is_congested:
+            self._answers_bytes += len(data)
+            if self._answers_bytes > HIGH_WATER_BYTES and not self._is_deaf:
+                self._is_deaf = True
+                transport.pause_reading()
+        transport.write(data)
 
     # for subclasses
 
@@ -153,6 +214,13 @@ class Link(asyncio.Protocol, Generic[Stream]):
         """No stream of this connection will get anything more."""
         raise NotImplementedError
 
+    def block(self, flags: int, stream_id: int, encoded: bytes) -> bytes:
+        """HEADERS with an encoded block, which must go out before any other that is made."""
+        if not self._begun:
+            self._begun = True
+            encoded = NO_TABLE + encoded
+        return frame(HEADERS, END_HEADERS | flags, stream_id, encoded)
+
     def credit(self, frame: Frame) -> None:
         """Give the peer back what a DATA frame took: of the connection, and of the stream unless the frame ends it."""
         _, flags, stream_id, begin, end = frame
@@ -171,7 +239,8 @@ class Link(asyncio.Protocol, Generic[Stream]):
     def begin(self, stream_id: int, stream: Stream, first: bytes) -> None:
         """Send ``first`` and then the stream's body, in one write; what the peer's windows do not allow now, later."""
         size = len(stream.body)
-        if not 0 < size <= min(stream.window_bytes, self._window_bytes, self._max_frame_bytes):
+        room = min(stream.window_bytes, self._window_bytes, self._max_frame_bytes)
+        if self.is_congested or not 0 < size <= room:
             self.pump(first)
             return
         stream.window_bytes -= size
@@ -182,17 +251,22 @@ class Link(asyncio.Protocol, Generic[Stream]):
         self.sent(stream_id)
 
     def pump(self, first: bytes = b"") -> None:
-        """Send ``first`` and then what the peer's windows allow, in one write."""
+        """Send ``first`` and then what the peer's windows allow, in one write unless it is much."""
         out = [first] if first else []
-        for stream_id, stream in list(self.streams.items()):
-            if stream.body:
-                self._pump_one(stream_id, stream, out)
+        left_bytes = HIGH_WATER_BYTES
+        for stream_id, stream in [] if self.is_congested else list(self.streams.items()):
+            if stream.body and left_bytes > 0:
+                left_bytes -= self._pump_one(stream_id, stream, out, left_bytes)
         if out:
             self.write(b"".join(out))
+        if left_bytes <= 0 and not self.is_congested:
+            self.pump()
 
-    def _pump_one(self, stream_id: int, stream: Stream, out: list[bytes]) -> None:
-        size = len(stream.body)
+    def _pump_one(self, stream_id: int, stream: Stream, out: list[bytes], most_bytes: int) -> int:
+        size, before = len(stream.body), stream.sent
         while (room := min(size - stream.sent, stream.window_bytes, self._window_bytes, self._max_frame_bytes)) > 0:
+            if stream.sent - before >= most_bytes:
+                break
             chunk = stream.body[stream.sent : stream.sent + room]
             stream.sent += room
             stream.window_bytes -= room
@@ -204,7 +278,8 @@ class Link(asyncio.Protocol, Generic[Stream]):
                 out.append(stream.trailers)
                 stream.body = b""
                 self.sent(stream_id)
-                return
+                break
+        return stream.sent - before
 
     def sent(self, stream_id: int) -> None:
         """All of a stream's body, and its trailers, are out."""

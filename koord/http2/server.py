@@ -3,8 +3,8 @@
 A method is a plain function from bytes to bytes. Between the arrival of a hook call and its answer there is no task,
 no thread and no second read, because a pod waits for it. A method that has to wait returns an awaitable instead, which
 runs as a task of its own and ends with its call. Invariants: a method that raises costs its own call (INTERNAL, or
-what its Refusal says) and nothing else; what a client may make us keep is bounded (streams per connection, bytes per
-message).
+what its Refusal says) and nothing else; what a client may make us keep is bounded (streams, bytes of a message, and
+bytes of all messages that have begun and not ended).
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from koord.http2.frames import (
     FrameError,
     data_payload,
     frame,
-    goaway,
     header_block,
     rst_stream,
 )
@@ -45,11 +44,12 @@ from koord.http2.grpc import (
     status_fields,
 )
 from koord.http2.hpack import literal
-from koord.http2.link import WINDOW_BYTES, Link, Sending
+from koord.http2.link import MAX_UNFINISHED_BYTES, WINDOW_BYTES, Link, Sending
 
 log = logging.getLogger("koord.http2")
 
 MAX_STREAMS = 128
+MAX_HEADER_BYTES = 16 << 10  # of one call; grpc-go's clients send no more either
 _OK = literal(b"grpc-status", b"0")
 
 
@@ -93,16 +93,15 @@ class UnaryServer:
     def close(self) -> None:
         """Tell every client to go elsewhere; what has been answered is still delivered."""
         for link in list(self._links):
-            link.leave()
+            link.leave(NO_ERROR)
 
 
 class _Call(Sending):
     task: asyncio.Future[Reply] | None = None
-    size_bytes = 0
 
     def __init__(self, window_bytes: int, fields: Mapping[bytes, bytes]) -> None:
         self.window_bytes, self.fields = window_bytes, fields
-        self.chunks: list[bytes] = []
+        self.request = bytearray()
 
 
 class _ServerLink(Link[_Call]):
@@ -111,7 +110,7 @@ class _ServerLink(Link[_Call]):
         self._methods = methods
         self._links = links
         self.expects_preface = True
-        self._last_stream = 0
+        self._unfinished_bytes = 0  # of the requests that are coming
 
     # Link
 
@@ -136,21 +135,26 @@ class _ServerLink(Link[_Call]):
         self.streams.clear()
         self._links.discard(self)
 
-    def leave(self) -> None:
-        self.write(goaway(self._last_stream, NO_ERROR))
-        self.close()
-
     def on_headers(self, data: bytes, frame: Frame) -> None:
-        _, flags, stream, _, _ = frame
+        _, flags, stream, begin, end = frame
         fields = self.decoder.decode(header_block(data, frame))
-        if stream <= self._last_stream:
-            return  # trailers: no gRPC client sends them
-        self._last_stream = stream
+        if stream <= self.last_stream:
+            self._trailers(stream, bool(flags & END_STREAM))
+            return
+        self.last_stream = stream
         if len(self.streams) >= MAX_STREAMS:
             self.write(rst_stream(stream, REFUSED_STREAM))
             return
         self.streams[stream] = call = _Call(self.initial_window_bytes, fields)
-        if flags & END_STREAM:
+        if end - begin > MAX_HEADER_BYTES:
+            self._refuse(stream, RESOURCE_EXHAUSTED, f"a header block over {MAX_HEADER_BYTES} bytes")
+        elif flags & END_STREAM:
+            self._answer(stream, call)
+
+    def _trailers(self, stream: int, ends: bool) -> None:
+        """No gRPC client sends them; they end a request as END_STREAM on its DATA does."""
+        call = self.streams.get(stream)
+        if ends and call is not None and call.task is None:
             self._answer(stream, call)
 
     def on_data(self, data: bytes, frame: Frame) -> None:
@@ -160,16 +164,19 @@ class _ServerLink(Link[_Call]):
         if call is None or call.task is not None:
             return
         payload = data_payload(data, frame)
-        call.chunks.append(payload)
-        call.size_bytes += len(payload)
-        if call.size_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
+        call.request += payload
+        self._unfinished_bytes += len(payload)
+        if len(call.request) > PREFIX_BYTES + MAX_MESSAGE_BYTES:
             self._refuse(stream, RESOURCE_EXHAUSTED, f"request over {MAX_MESSAGE_BYTES} bytes")
+        elif self._unfinished_bytes > MAX_UNFINISHED_BYTES:
+            self._refuse(stream, RESOURCE_EXHAUSTED, f"requests over {MAX_UNFINISHED_BYTES} bytes together")
         elif flags & END_STREAM:
             self._answer(stream, call)
 
     def on_rst_stream(self, data: bytes, frame: Frame) -> None:
         call = self.streams.pop(frame[2], None)
         if call is not None:
+            self._drop_request(call)
             _cancel(call)
 
     def on_goaway(self, data: bytes, frame: Frame) -> None:
@@ -183,7 +190,7 @@ class _ServerLink(Link[_Call]):
     def _answer(self, stream: int, call: _Call) -> None:
         path = call.fields.get(b":path", b"")
         method = self._methods.get(path)
-        message = grpc_message(b"".join(call.chunks))
+        message = grpc_message(call.request)
         if method is None:
             self._refuse(stream, UNIMPLEMENTED, f"unknown method {path.decode('latin-1')}")
         elif message is None:
@@ -192,7 +199,7 @@ class _ServerLink(Link[_Call]):
             self._run(stream, call, method, message)
 
     def _run(self, stream: int, call: _Call, method: Method, message: bytes) -> None:
-        call.chunks = []
+        self._drop_request(call)
         try:
             reply = method(message, call.fields)
         except Exception as error:  # noqa: BLE001 - the root of a call
@@ -219,7 +226,7 @@ class _ServerLink(Link[_Call]):
     def _reply(self, stream: int, call: _Call, reply: Reply) -> None:
         call.body = grpc_body(reply.message)
         call.trailers = frame(HEADERS, END_HEADERS | END_STREAM, stream, _OK)
-        self.begin(stream, call, frame(HEADERS, END_HEADERS, stream, _head(reply.metadata)))
+        self.begin(stream, call, self.block(0, stream, _head(reply.metadata)))
         if reply.after is not None:
             try:
                 reply.after()
@@ -235,8 +242,12 @@ class _ServerLink(Link[_Call]):
         self._refuse(stream, INTERNAL, type(error).__name__)
 
     def _refuse(self, stream: int, code: int, message: str) -> None:
-        del self.streams[stream]
-        self.write(frame(HEADERS, END_HEADERS | END_STREAM, stream, ANSWER_HEAD + status_fields(code, message)))
+        self._drop_request(self.streams.pop(stream))
+        self.write(self.block(END_STREAM, stream, ANSWER_HEAD + status_fields(code, message)))
+
+    def _drop_request(self, call: _Call) -> None:
+        self._unfinished_bytes -= len(call.request)
+        call.request = bytearray()
 
 
 def _cancel(call: _Call) -> None:

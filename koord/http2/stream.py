@@ -15,6 +15,7 @@ from koord.http2.client import Pending, UnaryClient, head
 from koord.http2.grpc import INTERNAL, MAX_MESSAGE_BYTES, PREFIX_BYTES, RESOURCE_EXHAUSTED, UnaryError, refusal_in
 
 MAX_UNREAD = 4096  # messages
+MAX_UNREAD_BYTES = 2 * MAX_MESSAGE_BYTES
 
 
 class StreamingClient(UnaryClient):
@@ -41,6 +42,7 @@ class _Stream(Pending):
         super().__init__(window_bytes)
         self._rest = bytearray()
         self._unread: deque[bytes] = deque()
+        self._unread_bytes = 0
         self._wake = asyncio.Event()
         self._ending = False
         self._error: UnaryError | None = None
@@ -51,10 +53,16 @@ class _Stream(Pending):
             self._wake.clear()
             await self._wake.wait()
         if self._unread:
-            return self._unread.popleft()
+            message = self._unread.popleft()
+            self._unread_bytes -= PREFIX_BYTES + len(message)
+            return message
         if self._error is not None:
             raise self._error
         return None
+
+    @property
+    def kept_bytes(self) -> int:
+        return len(self._rest) + self._unread_bytes
 
     def take(self, payload: bytes) -> None:
         if self._ending:
@@ -69,8 +77,9 @@ class _Stream(Pending):
                 break
             self._unread.append(bytes(self._rest[PREFIX_BYTES:end]))
             del self._rest[:end]
-        if len(self._unread) > MAX_UNREAD:
-            self.fail(RESOURCE_EXHAUSTED, f"more than {MAX_UNREAD} messages unread")
+            self._unread_bytes += end
+        if len(self._unread) > MAX_UNREAD or self._unread_bytes > MAX_UNREAD_BYTES:
+            self.fail(RESOURCE_EXHAUSTED, f"more than {MAX_UNREAD} messages or {MAX_UNREAD_BYTES} bytes unread")
         self._wake.set()
 
     def settle(self) -> None:

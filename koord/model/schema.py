@@ -2,7 +2,10 @@
 
 The struct's own type annotations are the schema: types, bounds (``Meta(ge=…, le=…)``), names. Reading is as lenient
 as the Go programs that share these documents (unknown keys ignored, the case of keys not significant, null = absent,
-"" = absent for an enumeration) and no more: a wrong type or a value out of bounds is an error.
+"" = absent for an enumeration) and no more: a wrong type or a value out of bounds is an error. Who has a use for the
+rest of a document passes ``bad``: it is told of each bad leaf, and that counts as absent, if absence is "not set"
+(None); a bad item of a list of objects is left out whole. What stays an error of the whole: a wrong structure, a
+missing required member, and a bad ``enable``, whose absence would switch something off.
 
 Invariant: depth and size of the input are bounded before anything recurses, so no document can crash a process.
 Fails with ``SchemaError``, which names the path and the value.
@@ -13,7 +16,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from msgspec import inspect
@@ -27,7 +30,12 @@ T = TypeVar("T", bound=msgspec.Struct)
 Unknown = Callable[[str], None]
 """Told the path of each key that no field has, for those who want to warn of typing errors."""
 
+Bad = Callable[["SchemaError"], None]
+"""Told of each leaf that is wrong and counts as absent, for those who have a use for the others."""
+
 MAX_JSON = 1 << 20
+_SWITCH = "enable"
+_DROPPED = object()
 _ACRONYMS = {"be", "bps", "id", "iops", "qos"}
 _PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]{1,63}", re.ASCII)
 
@@ -70,17 +78,26 @@ def parse_json(text: str | bytes) -> object:
         raise SchemaError("", text, f"is not JSON: {error}") from error
 
 
-def read(cls: type[T], document: object, path: str = "", unknown: Unknown | None = None) -> T:
-    """``document`` as a ``cls``; ``path`` is where the document itself is, for messages."""
+class _Told(NamedTuple):
+    unknown: Unknown | None = None
+    bad: Bad | None = None
+
+
+def read(
+    cls: type[T], document: object, path: str = "", unknown: Unknown | None = None, bad: Bad | None = None
+) -> T:
+    """``document`` as a ``cls``; ``path`` is where the document itself is, for messages. Raises SchemaError."""
     described = _describe(cls)
-    result = _struct(described, document, path, unknown)
+    result = _struct(described, document, path, _Told(unknown, bad))
     assert isinstance(result, cls)
     return result
 
 
-def read_member(cls: type[msgspec.Struct], field: str, document: object, path: str = "") -> Any:
+def read_member(
+    cls: type[msgspec.Struct], field: str, document: object, path: str = "", bad: Bad | None = None
+) -> Any:
     """``document`` as the type of one field of ``cls``, for documents that are a list or a map at the top."""
-    return _read(_fields(cls)[field].type, document, path, None)
+    return _read(_fields(cls)[field].type, document, path, _Told(bad=bad))
 
 
 def encode(value: msgspec.Struct | Mapping[str, object]) -> str:
@@ -145,21 +162,21 @@ def child(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _read(kind: inspect.Type, value: object, path: str, unknown: Unknown | None) -> object:
+def _read(kind: inspect.Type, value: object, path: str, told: _Told) -> object:
     if isinstance(kind, inspect.UnionType):
         kind = next(member for member in kind.types if not isinstance(member, inspect.NoneType))
     if isinstance(kind, inspect.StructType):
-        return _struct(kind, value, path, unknown)
+        return _struct(kind, value, path, told)
     if isinstance(kind, inspect.VarTupleType):
-        return _list(kind, value, path, unknown)
+        return _list(kind, value, path, told)
     if isinstance(kind, inspect.DictType):
-        return _dict(kind, value, path, unknown)
+        return _dict(kind, value, path, told)
     if isinstance(kind, inspect.AnyType):
         return value
     return _scalar(kind, value, path)
 
 
-def _struct(kind: inspect.StructType, value: object, path: str, unknown: Unknown | None) -> object:
+def _struct(kind: inspect.StructType, value: object, path: str, told: _Told) -> object:
     if not isinstance(value, Mapping):
         raise SchemaError(path, value, "is not an object")
     fields, found = _fields(kind.cls), {}
@@ -167,10 +184,13 @@ def _struct(kind: inspect.StructType, value: object, path: str, unknown: Unknown
         name = str(key)
         field = fields.get(name.lower())
         if field is None:
-            if unknown is not None:
-                unknown(child(path, name))
+            if told.unknown is not None:
+                told.unknown(child(path, name))
         elif member is not None and not _blank_choice(field.type, member):
-            found[field.name] = _read(field.type, member, child(path, field.encode_name), unknown)
+            may_drop = field.default is None and field.name != _SWITCH
+            made = _member(field.type, member, child(path, field.encode_name), told, may_drop)
+            if made is not _DROPPED:
+                found[field.name] = made
     for field in fields.values():
         if field.required and field.name not in found:
             raise SchemaError(path, value, f"lacks {field.encode_name}")
@@ -183,20 +203,53 @@ def _blank_choice(kind: inspect.Type, value: object) -> bool:
     return value == "" and any(isinstance(member, inspect.EnumType) for member in members)
 
 
-def _list(kind: inspect.VarTupleType, value: object, path: str, unknown: Unknown | None) -> object:
+def _list(kind: inspect.VarTupleType, value: object, path: str, told: _Told) -> object:
     if not isinstance(value, list | tuple):
         raise SchemaError(path, value, "is not a list")
-    return tuple(_read(kind.item_type, item, f"{path}[{index}]", unknown) for index, item in enumerate(value))
+    items = [_item(kind.item_type, item, f"{path}[{index}]", told) for index, item in enumerate(value)]
+    return tuple([item for item in items if item is not _DROPPED])
 
 
-def _dict(kind: inspect.DictType, value: object, path: str, unknown: Unknown | None) -> object:
+def _item(kind: inspect.Type, value: object, path: str, told: _Told) -> object:
+    """The item of a list; ``_DROPPED`` for a bad object of which somebody wants to be told."""
+    if told.bad is None or not isinstance(kind, inspect.StructType):
+        return _read(kind, value, path, told)
+    try:
+        return _read(kind, value, path, _Told(told.unknown))
+    except SchemaError as error:
+        told.bad(error)
+        return _DROPPED
+
+
+def _dict(kind: inspect.DictType, value: object, path: str, told: _Told) -> object:
     if not isinstance(value, Mapping):
         raise SchemaError(path, value, "is not an object")
-    return {
-        str(key): _read(kind.value_type, member, child(path, str(key)), unknown)
+    members = {
+        str(key): _member(kind.value_type, member, child(path, str(key)), told)
         for key, member in value.items()
         if member is not None
     }
+    return {key: member for key, member in members.items() if member is not _DROPPED}
+
+
+def _member(kind: inspect.Type, value: object, path: str, told: _Told, may_drop: bool = True) -> object:
+    """The member of an object; ``_DROPPED`` for a bad leaf of which somebody wants to be told."""
+    try:
+        return _read(kind, value, path, told)
+    except SchemaError as error:
+        if told.bad is None or not may_drop or not _is_leaf(kind):
+            raise
+        told.bad(error)
+        return _DROPPED
+
+
+def _is_leaf(kind: inspect.Type) -> bool:
+    """A scalar, or a list of scalars, of which none can be left out."""
+    if isinstance(kind, inspect.UnionType):
+        return all(_is_leaf(member) for member in kind.types)
+    if isinstance(kind, inspect.VarTupleType):
+        return _is_leaf(kind.item_type)
+    return not isinstance(kind, inspect.StructType | inspect.DictType | inspect.AnyType)
 
 
 def _scalar(kind: inspect.Type, value: object, path: str) -> object:

@@ -5,7 +5,8 @@ replaces each disabled ``cpuQOS``, ``memoryQOS`` and ``resctrlQOS`` of the pod c
 switching a feature off writes neutral values instead of leaving the last ones behind.
 
 Invariant: None in a decoded spec means "not set"; in the policy in force it means "write nothing".
-Fails with SchemaError naming path and value; a caller keeps its last good policy.
+Fails with SchemaError naming path and value; a caller keeps its last good policy. Who passes ``bad`` is told of each
+bad leaf, which counts as not set, and gets the rest.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from koord.model.strategies import (
     Natural,
     NetworkQOS,
     Percent,
+    Positive,
     ResctrlQOS,
 )
 
+WatermarkScaleFactor = Annotated[int, Meta(ge=1, le=400)]
 AllocatablePriority = Annotated[int, Meta(ge=-(2**31), le=7999)]
 
 
@@ -78,7 +81,7 @@ class ResourceThresholds(msgspec.Struct, frozen=True, kw_only=True, rename=json_
     cpu_evict_be_satisfaction_lower_percent: Percent | None = None
     cpu_evict_be_satisfaction_upper_percent: Percent | None = None
     cpu_evict_be_usage_threshold_percent: Percent | None = None
-    cpu_evict_time_window_seconds: Natural | None = None
+    cpu_evict_time_window_seconds: Positive | None = None
     cpu_evict_threshold_percent: Percent | None = None
     cpu_evict_lower_percent: Percent | None = None
     cpu_allocatable_evict_threshold_percent: Natural | None = None
@@ -123,10 +126,10 @@ class CPUBurstStrategy(CPUBurst, frozen=True, kw_only=True, rename=json_name):
 
 
 class SystemStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
-    """Kernel parameters of the node. Ranges are the kernel's and are checked where they are written."""
+    """Kernel parameters of the node. The kernel's own ranges are checked where they are written."""
 
-    min_free_kbytes_factor: Natural | None = None
-    watermark_scale_factor: Natural | None = None
+    min_free_kbytes_factor: Positive | None = None
+    watermark_scale_factor: WatermarkScaleFactor | None = None
     memcg_reap_back_ground: Flag | None = None
     sched_group_identity_enabled: Flag | None = None
     sched_idle_saver_wmark: Natural | None = None
@@ -183,9 +186,11 @@ def decode(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | 
     return NodeSLO(spec=decode_spec({} if spec is None else spec, unknown=unknown))
 
 
-def decode_spec(document: object, path: str = "spec", unknown: schema.Unknown | None = None) -> NodeSLOSpec:
-    """What stands under ``spec``; ``path`` is its name in messages."""
-    spec = schema.read(NodeSLOSpec, document, path, unknown)
+def decode_spec(
+    document: object, path: str = "spec", unknown: schema.Unknown | None = None, bad: schema.Bad | None = None
+) -> NodeSLOSpec:
+    """What stands under ``spec``; ``path`` is its name in messages. ``slo_rules.checked`` knows fields together."""
+    spec = schema.read(NodeSLOSpec, document, path, unknown, bad)
     return msgspec.structs.replace(spec, extensions=_flat(spec.extensions))
 
 

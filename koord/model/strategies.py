@@ -25,7 +25,7 @@ WmarkScalePermill = Annotated[int, Meta(ge=1, le=1000)]
 WmarkMinAdj = Annotated[int, Meta(ge=-25, le=50)]
 OOMPriority = Annotated[int, Meta(ge=0, le=12)]
 IOWeightPercent = Annotated[int, Meta(ge=1, le=100)]
-CPUBurstPercent = Annotated[int, Meta(ge=0, le=10000)]
+CPUBurstPercent = Annotated[int, Meta(ge=1, le=10000)]
 CFSQuotaBurstPercent = Annotated[int, Meta(ge=100)]
 CFSQuotaBurstPeriod = Annotated[int, Meta(ge=-1)]
 

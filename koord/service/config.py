@@ -23,16 +23,31 @@ class ConfigError(ValueError):
 
 def read_yaml(file: Path) -> Mapping[str, Any]:
     """The mapping in ``file``; an empty file is an empty mapping. FileNotFoundError stays what it is."""
-    import yaml  # noqa: PLC0415 - 15 ms that a process without a configuration file need not pay
+    return parse_yaml(file, read_text(file))
 
+
+def read_text(file: Path, max_bytes: int | None = None) -> str:
+    """The text of ``file``, at most ``max_bytes``. FileNotFoundError stays what it is; raises ConfigError."""
     try:
-        document = yaml.safe_load(file.read_text(encoding="utf-8"))
+        with file.open("rb") as opened:
+            content = opened.read(-1 if max_bytes is None else max_bytes + 1)
+        if max_bytes is not None and len(content) > max_bytes:
+            raise ConfigError(file, "", None, f"has more than {max_bytes} bytes")
+        return content.decode()
     except FileNotFoundError:
         raise
     except OSError as error:
         raise ConfigError(file, "", None, f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise ConfigError(file, "", None, f"is not UTF-8 at byte {error.start}") from error
+
+
+def parse_yaml(file: Path | str, text: str) -> Mapping[str, Any]:
+    """The mapping that ``text`` of ``file`` says; an empty text is an empty mapping. Raises ConfigError."""
+    import yaml  # noqa: PLC0415 - 15 ms that a process without a configuration file need not pay
+
+    try:
+        document = yaml.safe_load(text)
     except RecursionError as error:
         raise ConfigError(file, "", None, "is nested too deeply") from error
     except yaml.YAMLError as error:

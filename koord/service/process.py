@@ -12,6 +12,8 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+from koord.service import startsignals
+
 _log = logging.getLogger(__name__)
 _ENDING = (signal.SIGTERM, signal.SIGINT)
 
@@ -24,6 +26,7 @@ def signals(on_reload: Callable[[], None]) -> Iterator[asyncio.Event]:
     for number in _ENDING:
         loop.add_signal_handler(number, _ask_to_stop, stop, number)
     loop.add_signal_handler(signal.SIGHUP, on_reload)
+    startsignals.let_through()
     try:
         yield stop
     finally:

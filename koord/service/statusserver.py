@@ -24,6 +24,7 @@ MAX_CLIENTS = 16
 MAX_HEAD_BYTES = 8192
 TIMEOUT_S = 5.0
 SOCKET_MODE = 0o660
+HEALTH_PAGES = frozenset({"/healthz", "/readyz"})
 _REASONS = {
     200: "OK",
     400: "Bad Request",
@@ -46,15 +47,25 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Every page but the ``open_pages`` (what a node's prober asks) wants ``token`` as bearer token."""
+    """Every page but the ``open_pages`` (what a node's prober asks) wants ``token`` as bearer token; "" = nobody's."""
 
     token: str
     open_pages: frozenset[str] = frozenset()
 
     def lets(self, path: str, head: bytes) -> bool:
         """May a request with this ``head`` see ``path``?"""
-        given = _header(head, b"authorization")
-        return path in self.open_pages or hmac.compare_digest(given, b"Bearer " + self.token.encode())
+        if path in self.open_pages:
+            return True
+        bearer = _header(head, b"authorization")
+        return bool(self.token) and hmac.compare_digest(bearer, b"Bearer " + self.token.encode())
+
+
+def read_token(file: str) -> str:
+    """The bearer token in ``file``. Raises OSError or ValueError."""
+    token = Path(file).read_text(encoding="utf-8").strip()
+    if not token:
+        raise ValueError("is empty")
+    return token
 
 
 Maker = Callable[[], Page | Awaitable[Page]]

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from koord.service.directories import make_directories
+
 UNIX_SCHEME = "unix://"
 
 
@@ -58,7 +60,7 @@ def clear_abandoned(path: Path) -> None:
 
 def prepare(path: Path) -> None:
     """Make the directory (0755) of a socket about to be bound, and clear an abandoned file at ``path``."""
-    path.parent.mkdir(mode=0o755, parents=True, exist_ok=True)
+    make_directories(str(path.parent))
     clear_abandoned(path)
 
 

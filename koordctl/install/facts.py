@@ -30,6 +30,8 @@ from koordctl.install.systemd import Systemd
 
 PROGRAMS = ("koord-runtime-proxy", "koord-qosd", "koordctl")
 UNITS = (QOSD, *PROXY_UNITS)
+UNIT_FILES = (*UNITS, "koord.slice")
+"""The slice comes and goes with the services in it: it is neither started nor enabled."""
 VENV_UNITS = "/etc/systemd/system"
 HIDDEN = ("/home", "/root", "/run/user", "/tmp", "/var/tmp")
 """What units with ProtectHome= and a /tmp of their own cannot see."""
@@ -113,11 +115,11 @@ def programs(
     """The programs of the package, if ``package``; else those of the virtual environment ``prefix`` that runs this."""
     if package:
         directory = next((each for each in unitfile.DIRECTORIES[::-1] if node.exists(f"{each}/{QOSD}")), "")
-        found = {name: text for name in UNITS if (text := node.text(f"{directory}/{name}"))} if directory else {}
-        problem = "" if len(found) == len(UNITS) else "the package's units are not there"
+        found = {name: text for name in UNIT_FILES if (text := node.text(f"{directory}/{name}"))} if directory else {}
+        problem = "" if len(found) == len(UNIT_FILES) else "the package's units are not there"
         return Programs(Flavour.PACKAGE, "/usr/bin", directory, found, problem)
     sources = prefix / "share/koord/systemd"
-    found = {name: (sources / name).read_text(encoding="utf-8") for name in UNITS if (sources / name).is_file()}
+    found = {name: (sources / name).read_text(encoding="utf-8") for name in UNIT_FILES if (sources / name).is_file()}
     return Programs(Flavour.VENV, f"{prefix}/bin", VENV_UNITS, found, _problem(prefix, python, hidden, found))
 
 
@@ -128,7 +130,7 @@ def _problem(prefix: Path, python: Path, hidden: Sequence[str], found: Mapping[s
         if any(place.is_relative_to(each) for each in hidden):
             return f"{place} is where the units cannot see it"
     missing = [f"{prefix}/bin/{name}" for name in PROGRAMS if not (prefix / "bin" / name).exists()]
-    missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNITS if name not in found]
+    missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNIT_FILES if name not in found]
     return f"not there: {', '.join(missing)}" if missing else ""
 
 

@@ -18,7 +18,7 @@ from koord.host.kubelet_unit import PROXY_SOCKET, PROXY_UNITS
 from koord.host.unitfile import Unit, UnitFile
 from koord.model.slices import SLICE
 from koordctl.install import kubelet
-from koordctl.install.facts import PROGRAMS, UNITS, VENV_UNITS, Flavour, NodeFacts
+from koordctl.install.facts import PROGRAMS, UNIT_FILES, UNITS, VENV_UNITS, Flavour, NodeFacts
 from koordctl.install.files import File, Gone, Link, Place
 from koordctl.install.steps import QOSD, Files, Kernel, Kubelet, Leavings, Resume, Sandbox, Start, Step
 
@@ -111,7 +111,7 @@ def _programs(facts: NodeFacts) -> tuple[Place, ...]:
 def _units(facts: NodeFacts) -> tuple[Place, ...]:
     """The units, if they are not the package's, and the links that enabling makes."""
     where, texts = facts.programs.units_directory, facts.programs.units
-    written = [File(f"{where}/{name}", texts[name]) for name in UNITS if facts.programs.flavour is Flavour.VENV]
+    written = [File(f"{where}/{name}", texts[name]) for name in UNIT_FILES if facts.programs.flavour is Flavour.VENV]
     enabled = [
         Link(f"{VENV_UNITS}/{target}.wants/{name}", f"{where}/{name}")
         for name in UNITS

@@ -47,7 +47,7 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
     asked = systemd if doctor.systemd and not wishes.offline else None
     found = node_facts.gather(node, doctor, node_facts.programs(node, wishes.package), asked)
     if wishes.offline:  # the node is another; of this machine only the units' texts are needed
-        complete = len(found.programs.units) == len(node_facts.UNITS)
+        complete = len(found.programs.units) == len(node_facts.UNIT_FILES)
         found = replace(found, user=0, programs=replace(found.programs, problem="" if complete else "no unit files"))
     installed = record is not None and record.installed
     found = replace(found, ours=record.made if record is not None else frozenset())
@@ -65,7 +65,7 @@ def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) ->
         if isinstance(was, Other) or (isinstance(place, Link) and isinstance(was, Content))
     ]
     if facts.programs.flavour is Flavour.PACKAGE:  # units in /etc would win over the package's
-        own = (f"{node_facts.VENV_UNITS}/{unit}" for unit in node_facts.UNITS)
+        own = (f"{node_facts.VENV_UNITS}/{unit}" for unit in node_facts.UNIT_FILES)
         in_the_way += [path for path in own if disk.exists(path)]
     reasons = plan.refusals(facts, with_kubelet, in_the_way)
     if reasons:

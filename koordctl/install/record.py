@@ -7,13 +7,13 @@ or none (``sweep`` removes what was being made or taken away). A torn last line 
 
 from __future__ import annotations
 
-import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import msgspec
 
+from koord.service import lockfile
 from koordctl.install.disk import Content, Disk
 from koordctl.install.errors import InstallError
 from koordctl.install.files import Before, Gone
@@ -21,6 +21,7 @@ from koordctl.install.steps import Files, Kubelet, Step
 
 STATE = "/var/lib/koord"
 FORMAT = 1
+_LOCK = "/run/koord-install.lock"
 _DIRECTORY = f"{STATE}/install"
 _FILE = f"{_DIRECTORY}/record.jsonl"
 _STAGED = {STATE: "/var/lib/.koord.koord-new", _DIRECTORY: f"{STATE}/.install.koord-new"}
@@ -159,14 +160,11 @@ def sweep(disk: Disk) -> None:
 @contextmanager
 def alone(disk: Disk) -> Iterator[None]:
     """Keep a second koordctl away; raises InstallError if there is one. Leaves no file."""
-    descriptor = os.open(disk.at(STATE).parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
+        with lockfile.held(disk.at(_LOCK)):
+            yield
     except BlockingIOError as error:
         raise InstallError("another koordctl installs or uninstalls at this moment") from error
-    finally:
-        os.close(descriptor)
 
 
 def _encoded(line: _Line) -> bytes:

@@ -29,7 +29,8 @@ def table(answer: inspect.ExplainResponse) -> str:
         sections.append(node_view.strategies(answer.strategies))
     if answer.inputs:
         sections.append(node_view.loops(answer.inputs))
-    return "\n\n".join(sections)
+    sections.append(node_view.doubtful_policy(answer.policy))
+    return "\n\n".join(section for section in sections if section)
 
 
 def _pod(pod: inspect.Pod) -> str:
@@ -109,8 +110,10 @@ def _text(file: inspect.ExplainedFile, text: str) -> str:
 
 
 def _left(files: Sequence[inspect.ExplainedFile]) -> str:
-    rows = [(each.container or NONE, each.name, _actual(each), each.path or NONE) for each in files]
-    return align(("CONTAINER", "VALUE", "HOLDS", "FILE"), rows)
+    header: tuple[str, ...] = ("CONTAINER", "VALUE", "HOLDS", "FILE")
+    rows = [(each.container or NONE, each.name, _actual(each), each.path or NONE, each.why) for each in files]
+    has_why = any(each.why for each in files)
+    return align((*header, "WHY") if has_why else header, rows if has_why else [row[:-1] for row in rows])
 
 
 def _actual(file: inspect.ExplainedFile) -> str:

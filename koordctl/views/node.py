@@ -46,12 +46,31 @@ def _head(answer: inspect.GetNodeResponse) -> str:
         return f"koord-qosd {daemon.version}, pid {daemon.pid}: no snapshot yet."
     lines = [
         ("koord-qosd", f"{daemon.version}, pid {daemon.pid}, up {age(daemon.uptime_s)}, {_own(daemon)}"),
+        ("policy", policy(answer.policy)),
         ("CPU", f"{node.cpus} CPUs, {node.cores} cores, {node.sockets} sockets, {node.numa_nodes} NUMA nodes; "
                 f"requested {node.cpu_requests_milli / 1000:g}"),
         ("memory", f"{node.memory_bytes / _GIB:.1f} GiB; requested {node.memory_requests_bytes / _GIB:.1f} GiB"),
         ("pods", f"{node.pods} with {node.containers} containers; {answer.owned_files} files held by Koord"),
     ]  # fmt: skip
     return "\n".join(f"{name:<12}{text}" for name, text in lines)
+
+
+def policy(found: inspect.Policy) -> str:
+    """Where the policy in force comes from, how old it is, and what is wrong with its source now."""
+    old = f", {age(found.age_s)} old" if found.HasField("age_s") else ""
+    problem = f"; now: {found.problem}" if found.problem else ""
+    if found.origin == "source":
+        return f"{found.source}{old}"
+    if found.origin == "built-in defaults":
+        return f"built-in defaults: there never was a {found.source}"
+    if found.origin == "unknown":
+        return f"UNKNOWN, every strategy is frozen: {found.problem}"
+    return f"{found.origin} of {found.source}{old}{problem}"
+
+
+def doubtful_policy(found: inspect.Policy) -> str:
+    """The same as a line of its own where the source does not say now what is in force; "" where it does."""
+    return "" if found.origin in ("", "source", "built-in defaults") else f"policy: {policy(found)}"
 
 
 def _own(daemon: inspect.Daemon) -> str:

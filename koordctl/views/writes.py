@@ -27,7 +27,8 @@ def plan(answer: inspect.PlanResponse) -> str:
     resting = [each for each in answer.strategies if each.state != "active"]
     if resting:
         sections.append(node_view.strategies(resting))
-    return "\n\n".join(sections)
+    sections.append(node_view.doubtful_policy(answer.policy))
+    return "\n\n".join(section for section in sections if section)
 
 
 def _planned(each: inspect.PlannedWrite) -> tuple[str, ...]:

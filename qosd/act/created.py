@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from koord.host.asked import Given, Which
 from koord.host.files import Target
 from koord.host.undo import UndoError, UndoRecord
-from qosd.policy.pools import has_cgroup, runs
-from qosd.snapshot import ContainerView, PodView
+from qosd.snapshot import ContainerView, PodView, has_cgroup, runs
 
 UNSEEN_S = 600
 _S = 1_000_000_000

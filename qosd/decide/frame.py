@@ -1,7 +1,8 @@
 """Runs the strategies of one tick, each for itself, and says what became of each in a sentence.
 
     disabled   no opinions: whatever the strategy ever named is released
-    frozen     an input that it needs is too old: its last opinions stay, it evicts nobody
+    frozen     an input that it needs is too old, or nobody can tell the policy: its last opinions stay, it evicts
+               nobody
     failed     it raised: likewise, and the error is counted and said
     active     its decision, where a keep stands for its last opinion of that file
 
@@ -103,8 +104,13 @@ def decide_all(
 
 def _turn(snapshot: NodeSnapshot, strategy: Strategy, memory: Memory, is_off: bool) -> tuple[Turn, Memory]:
     try:
-        if is_off or not strategy.enabled(snapshot):
-            return _disabled(strategy, memory, "by the operator" if is_off else "by configuration")
+        if is_off:
+            return _disabled(strategy, memory, "by the operator")
+        if snapshot.rules.policy_unknown:
+            why = f"no policy is known ({snapshot.rules.policy_unknown})"
+            return _standing(strategy, State.FROZEN, why, memory)
+        if not strategy.enabled(snapshot):
+            return _disabled(strategy, memory, "by configuration")
         stale = _stale(snapshot, strategy)
         if stale:
             return _standing(strategy, State.FROZEN, stale, memory)

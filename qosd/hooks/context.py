@@ -15,8 +15,10 @@ from msgspec.structs import replace
 
 from koord.model import cgroup_parent, qos
 from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
+from koord.model.podtotal import Role
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
 from koord.model.qos import DerivationRules, DerivedQoS, KubeQoS, QoSClass
+from koord.model.requirements import ContainerAmounts
 from koord.model.strategies import CPUQOS
 from qosd.hooks.edits import Resources
 
@@ -72,6 +74,23 @@ class Amounts(msgspec.Struct, frozen=True):
         cpu = self.cpu_request_milli or self.cpu_limit_milli
         return bool(cpu or self.memory_request_bytes or self.memory_limit_bytes)
 
+    @property
+    def decides_cpu(self) -> bool:
+        """Whether shares and quota are made of these amounts, a missing limit being none; else kubelet's stay."""
+        return self.kind == BATCH or bool(self.cpu_request_milli or self.cpu_limit_milli)
+
+    @property
+    def decides_memory(self) -> bool:
+        return self.kind == BATCH or bool(self.memory_limit_bytes)
+
+
+class SpecContainer(msgspec.Struct, frozen=True):
+    """A container as the pod's spec has it, with its native requests and limits."""
+
+    name: str
+    role: Role
+    native: ContainerAmounts
+
 
 class PodContext(msgspec.Struct, frozen=True):
     """A request with what its pod says, and what every hook asks of it worked out once."""
@@ -88,6 +107,10 @@ class PodContext(msgspec.Struct, frozen=True):
     """A pod of the free band that its class does not bind: native limits, everything else of BE."""
     bound_cpus: str
     """The CPUs that the scheduler bound for the pod; "" = none."""
+    spec_containers: tuple[SpecContainer, ...] | None = None
+    """Every container of the pod, by kubelet's pod list; None: nobody tells. Of the pod's own cgroup only."""
+    seen_containers: tuple[str, ...] = ()
+    """The names of those that the runtime has made so far. Of the pod's own cgroup only."""
 
     @classmethod
     def read(cls, request: Request) -> PodContext:

@@ -60,14 +60,32 @@ class Edit(msgspec.Struct, frozen=True):
         return f"annotation {self.key}" if self.field is Field.ANNOTATION else self.field.value
 
 
+class Left(msgspec.Struct, frozen=True):
+    """A field that a hook would edit if it could, and why it cannot.
+
+    ``stays``: what an earlier edit gave stays; else the field goes back to what somebody else wrote.
+    """
+
+    field: Field
+    why: str
+    stays: bool
+    hook: str = ""
+
+
 class Edits(msgspec.Struct, frozen=True):
     """What all hooks together want of one container or sandbox, and what was wrong with the pod's own wishes."""
 
     items: tuple[Edit, ...] = ()
     problems: tuple[str, ...] = ()
+    left: tuple[Left, ...] = ()
+    """Of fields that no hook edits."""
 
     def get(self, wanted: Field, key: str = "") -> Edit | None:
         return next((edit for edit in self.items if (edit.field, edit.key) == (wanted, key)), None)
+
+    def concern(self, field: Field) -> bool:
+        """Is ``field`` a hook's to decide, be it by leaving it alone?"""
+        return self.get(field) is not None or any(one.field is field for one in self.left)
 
     @property
     def without_annotating(self) -> Edits:
@@ -93,11 +111,15 @@ def merge(parts: Iterable[Edits]) -> Edits:
     """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""
     kept: dict[tuple[Field, str], Edit] = {}
     problems: list[str] = []
+    left: list[Left] = []
     for part in parts:
         problems.extend(part.problems)
+        left.extend(part.left)
         for edit in part.items:
             kept[(edit.field, edit.key)] = edit
-    return Edits(tuple(kept.values()), tuple(dict.fromkeys(problems)))
+    edited = {name for name, _ in kept}
+    unedited = tuple([one for one in left if one.field not in edited])
+    return Edits(tuple(kept.values()), tuple(dict.fromkeys(problems)), unedited)
 
 
 class Resources(msgspec.Struct, frozen=True):

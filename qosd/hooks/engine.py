@@ -35,9 +35,10 @@ def decide_call(pod: PodContext, rules: Rules) -> Edits:
 
 def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
     edits = hook.decide(pod, rules)
-    if not edits.items:
+    if not edits.items and not edits.left:
         return edits
     undeclared = [edit.name for edit in edits.items if edit.field not in hook.edits]
     if undeclared:
         raise UndeclaredEdit(f"hook {hook.name} edits {', '.join(undeclared)}, which its row does not list")
-    return Edits(tuple([replace(edit, hook=hook.name) for edit in edits.items]), edits.problems)
+    items = tuple([replace(edit, hook=hook.name) for edit in edits.items])
+    return Edits(items, edits.problems, tuple([replace(one, hook=hook.name) for one in edits.left]))

@@ -56,6 +56,8 @@ class NodeRules:
     limits_in_cri: bool = True
     """Off: CRI and NRI carry shares, quota and memory limit as kubelet asked; the reconciler alone applies ours."""
     rdt_verified: bool = False
+    sandbox_sizing_handlers: frozenset[str] = frozenset()
+    """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""
     allocatable_memory_bytes: int | None = None
     hooks: Mapping[str, bool] = field(default_factory=dict)
 
@@ -83,6 +85,9 @@ class Rules:
     slo: NodeSLOSpec = field(default_factory=lambda: slo_defaults.in_force(NodeSLOSpec()))
     node: NodeRules = field(default_factory=NodeRules)
     host: HostFacts = field(default_factory=HostFacts)
+    policy_unknown: str = ""
+    """Why nobody can tell the policy; "" = it is known. Then ``slo`` says nothing, so hooks give pods what these ask
+    for themselves, and no strategy decides or releases anything."""
 
     def enabled(self, hook: str) -> bool:
         """A hook is on unless ``node.hooks`` turns it off."""
@@ -97,11 +102,16 @@ class Rules:
         return self.qos_strategy.of(qos) or ResourceQOS()
 
     @property
+    def suppresses_cpu(self) -> bool:
+        """Is BE's CPU suppressed?"""
+        return self.slo.thresholds is not None and bool(self.slo.thresholds.enable)
+
+    @property
     def suppresses_by_quota(self) -> bool:
-        """Is BE's CPU suppressed through the CFS quota of its tier?"""
+        """Is it, through the CFS quota of BE's tier?"""
         thresholds = self.slo.thresholds
         by_quota = thresholds is not None and thresholds.cpu_suppress_policy is CPUSuppressPolicy.CFS_QUOTA
-        return thresholds is not None and bool(thresholds.enable) and by_quota
+        return self.suppresses_cpu and by_quota
 
 
 def join(pools: Iterable[Pool], nodes: frozenset[int] | None = None) -> str:

@@ -1,24 +1,75 @@
 """The file by which a runtime proxy finds this hook server.
 
 Its keys are Koordinator's, so that either proxy reads it. It is written whole or not at all (a temporary name that
-no proxy reads, then a rename), as the last step of start-up, when the socket already answers. Stopping is not
-disabling: it stays when qosd ends, and with policy Ignore a proxy that finds nobody forwards requests unedited.
+no proxy reads, then a rename), as the last step of start-up, when the socket already answers, and again when other
+rules ask for another one. Stopping is not disabling: it stays when qosd ends, and with policy Ignore a proxy that finds
+nobody forwards requests unedited.
+
+What our hooks edit of a sandbox counts only if the runtime takes the resctrl class from there, or sizes the sandbox by
+its resources. Otherwise ``advice`` tells our own proxy that no pod need wait for the answer; Koordinator's ignores it.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
+from qosd.hooks.context import Stage
+from qosd.hooks.rules import Rules
+
 FILE_NAME = "koord-qosd.json"
+_log = logging.getLogger(__name__)
 
 
-def content(socket: Path, failure_policy: str, stages: Sequence[str]) -> str:
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """Of which sandboxes the answer is waited for: of all, or of those with one of ``awaited_handlers``."""
+
+    sandboxes: bool
+    awaited_handlers: frozenset[str]
+
+    @classmethod
+    def by(cls, rules: Rules) -> Advice:
+        annotates = rules.enabled("resctrl") and rules.node.rdt_verified
+        return cls(not annotates, rules.node.sandbox_sizing_handlers)
+
+
+def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: Advice) -> str:
     """The file's JSON; ``failure_policy`` is Fail or Ignore, ``stages`` are names as in ``PreCreateContainer``."""
     entry = {"remote-endpoint": str(socket), "failure-policy": failure_policy, "runtime-hooks": list(stages)}
+    if advice.sandboxes:
+        entry["advice"] = [Stage.RUN_SANDBOX.value]
+        entry["await-handlers"] = sorted(advice.awaited_handlers)
     return json.dumps(entry, indent=2) + "\n"
+
+
+class Registration:
+    """The file in ``directory``, in step with the rules; one that somebody took away stays away until they change."""
+
+    def __init__(self, directory: Path, socket: Path, failure_policy: str, stages: Sequence[str]) -> None:
+        self._directory, self._socket = directory, socket
+        self._failure_policy, self._stages = failure_policy, stages
+        self._advice: Advice | None = None
+
+    def keep(self, rules: Rules) -> None:
+        """A directory that refuses the file is said, and leaves the hooks served."""
+        advice = Advice.by(rules)
+        if advice == self._advice:
+            return
+        self._advice = advice
+        try:
+            file = write(self._directory, content(self._socket, self._failure_policy, self._stages, advice))
+        except OSError as error:
+            _log.error("%s: no runtime proxy will find the hooks: %s", error.filename, error.strerror)
+            return
+        _log.info("wrote %s (failure policy %s)", file, self._failure_policy)
+
+    def remove(self) -> None:
+        remove(self._directory)
 
 
 def write(directory: Path, text: str) -> Path:

@@ -8,19 +8,14 @@ for "clear it": it gets an *echo*, the whole request with the edits applied.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
-from typing import NamedTuple
 
 from koord.host.asked import Which
-from koord.model import cgroup_parent
 from koord.model.annotations.pod import ANNOTATION_CODECS, LABEL_CODECS
-from koord.model.qos import KubeQoS
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import normalization, resctrl
 from qosd.hooks.asked import Request as Requested
 from qosd.hooks.context import Request, Stage
 from qosd.hooks.edits import NUMBERS, Edits, Field, Resources
-
-Texts = tuple[tuple[str, str], ...]
 
 LABELS = tuple(LABEL_CODECS)
 ANNOTATIONS = (*ANNOTATION_CODECS, resctrl.ANNOTATION)
@@ -28,52 +23,8 @@ OF_CONTAINER = (normalization.ANNOTATION,)
 """The keys that a hook may look at: contexts that are made here have no others."""
 
 
-class Traits(NamedTuple):
-    """All that a decision may depend on: what a pod and its container say and ask for, and not who they are.
-
-    ``resources``: the encoded LinuxContainerResources.
-    """
-
-    labels: Texts
-    annotations: Texts
-    kube_qos: KubeQoS | None
-    resources: bytes
-    container: str = ""
-    container_annotations: Texts = ()
-
-    @property
-    def size_chars(self) -> int:
-        """Of everything that a pod's author can make long."""
-        texts = (*self.labels, *self.annotations, *self.container_annotations)
-        return len(self.resources) + sum([len(text) for _, text in texts])
-
-
-def sandbox_traits(request: hooks.PodSandboxHookRequest) -> Traits:
-    return Traits(
-        _known(request.labels, LABELS),
-        _known(request.annotations, ANNOTATIONS),
-        cgroup_parent.kube_qos(request.cgroup_parent),
-        request.resources.SerializeToString(),
-    )
-
-
-def container_traits(request: hooks.ContainerResourceHookRequest) -> Traits:
-    return Traits(
-        _known(request.pod_labels, LABELS),
-        _known(request.pod_annotations, ANNOTATIONS),
-        cgroup_parent.kube_qos(request.pod_cgroup_parent),
-        request.container_resources.SerializeToString(),
-        request.container_meta.name,
-        _known(request.container_annotations, OF_CONTAINER),
-    )
-
-
-def _known(texts: Mapping[str, str], keys: tuple[str, ...]) -> Texts:
-    found = []
-    for key in keys:  # not a comprehension: that is a call more, three times for each container
-        if key in texts:
-            found.append((key, texts[key]))
-    return tuple(found)
+def _known(texts: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
+    return {key: texts[key] for key in keys if key in texts}
 
 
 def resources_of(message: hooks.LinuxContainerResources) -> Resources:
@@ -102,31 +53,31 @@ def which(request: hooks.ContainerResourceHookRequest) -> Which:
     return Which(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 
-def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage, traits: Traits) -> Request:
+def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage) -> Request:
     return Request(
         stage=stage,
         namespace=request.pod_meta.namespace,
         name=request.pod_meta.name,
         uid=request.pod_meta.uid,
-        labels=dict(traits.labels),
-        annotations=dict(traits.annotations),
+        labels=_known(request.labels, LABELS),
+        annotations=_known(request.annotations, ANNOTATIONS),
         cgroup_parent=request.cgroup_parent,
         asked=resources_of(request.resources),
     )
 
 
-def container_request(request: hooks.ContainerResourceHookRequest, stage: Stage, traits: Traits) -> Request:
+def container_request(request: hooks.ContainerResourceHookRequest, stage: Stage) -> Request:
     return Request(
         stage=stage,
         namespace=request.pod_meta.namespace,
         name=request.pod_meta.name,
         uid=request.pod_meta.uid,
-        labels=dict(traits.labels),
-        annotations=dict(traits.annotations),
+        labels=_known(request.pod_labels, LABELS),
+        annotations=_known(request.pod_annotations, ANNOTATIONS),
         cgroup_parent=request.pod_cgroup_parent,
         asked=resources_of(request.container_resources),
-        container=traits.container,
-        container_annotations=dict(traits.container_annotations),
+        container=request.container_meta.name,
+        container_annotations=_known(request.container_annotations, OF_CONTAINER),
     )
 
 

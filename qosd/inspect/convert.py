@@ -6,7 +6,7 @@ from koord.host.files import ROWS, UnknownRow, row
 from koord.model.formulas import FORMULA, FORMULAS, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.frame import Decisions, Turn
-from qosd.inspect.sources import LoopState
+from qosd.inspect.sources import LoopState, PolicyState
 from qosd.snapshot import NodeSnapshot
 
 
@@ -62,6 +62,10 @@ def loop(state: LoopState) -> inspect.Loop:
         disabled=state.disabled,
         duration_us=state.duration_us,
     )
+
+
+def policy(state: PolicyState) -> inspect.Policy:
+    return inspect.Policy(origin=state.origin, source=state.source, age_s=state.age_s, problem=state.problem)
 
 
 def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:

@@ -141,6 +141,7 @@ class _View:
             strategies=[convert.strategy(turn) for turn in self.decided.turns if turn.name in speaking],
             inputs=[convert.loop(loop) for loop in self.sources.loops() if loop.name in needed],
             warnings=self.sources.warnings(),
+            policy=convert.policy(self.sources.policy()),
         )
 
     def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:

@@ -42,6 +42,7 @@ def answer(sources: Sources) -> inspect.GetNodeResponse:
         contested=[_contested(sources, target, why) for target, why in sources.actuator.contested.items()],
         owned_files=len(sources.actuator.owned),
         warnings=sources.warnings(),
+        policy=convert.policy(sources.policy()),
     )
     if snapshot is not None:
         node = snapshot.rules.node

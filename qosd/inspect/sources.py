@@ -102,6 +102,16 @@ class Feature:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicyState:
+    """Where the policy in force comes from (``qosd.policy.provenance``); ``age_s`` None: no source ever said it."""
+
+    origin: str
+    source: str
+    age_s: float | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class About:
     """The daemon's own figures."""
 
@@ -141,6 +151,7 @@ class Sources:
     front_ends: Callable[[], Sequence[FrontEndState]]
     features: Callable[[], Sequence[Feature]]
     about: Callable[[], About]
+    policy: Callable[[], PolicyState]
     warnings: Callable[[], Sequence[str]]
     """What is wrong with rules, pools and pods' sources, one sentence each."""
 

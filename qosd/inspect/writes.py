@@ -30,6 +30,7 @@ async def plan(sources: Sources) -> inspect.PlanResponse:
             for each in turn.evictions
         ],
         strategies=convert.strategies(decisions),
+        policy=convert.policy(sources.policy()),
     )
 
 

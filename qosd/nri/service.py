@@ -74,7 +74,8 @@ class Hooks:
     ``parent_cpus``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
     for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``asking`` notes what a
-    container's edits replace, before they are answered; None = nobody will want to know.
+    container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
+    group there at this moment?
     """
 
     def __init__(
@@ -88,8 +89,9 @@ class Hooks:
         clock: Callable[[], float] = time.monotonic,
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
         asking: Asking | None = None,
+        has_resctrl_group: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        self._asking = asking
+        self._asking, self._has_resctrl_group = asking, has_resctrl_group
         self._rules, self._metrics, self._acting, self._parent_cpus = rules, metrics, acting, parent_cpus
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
@@ -99,7 +101,10 @@ class Hooks:
         if decided is None:
             return None
         context, rules, edits = decided
-        adjust = translate.adjustment(edits, container, translate.rdt_class(context, rules), self._parent_cpus)
+        rdt = translate.rdt_class(context, rules)
+        if rdt and not self._has_resctrl_group(rdt):
+            rdt = ""  # just removed: the runtime would refuse the container
+        adjust = translate.adjustment(edits, container, rdt, self._parent_cpus)
         if self._asking is not None:
             asked = translate.Held.of(container)
             given = nri.LinuxResources() if adjust is None else adjust.linux.resources

@@ -12,14 +12,19 @@ from typing import Any
 
 import msgspec
 
-from koord.model import quantity
+from koord.model import podtotal, quantity
+from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
-from koord.model.quantity import QuantityError
+from koord.model.quantity import Bytes, MilliCPU, QuantityError
+from koord.model.requirements import ContainerAmounts
+from qosd.hooks.context import SpecContainer
 from qosd.hooks.edits import Resources
 from qosd.pods.http import Access, FetchError, get
 
 TERMINAL = ("Succeeded", "Failed")
 _ALWAYS = "Always"  # restartPolicy of an init container that is a sidecar
+_NATIVE = ("cpu", "memory")
+_OVERHEAD = "(overhead)"
 _PERIOD_US, _MIN_QUOTA_US = 100_000, 1000
 _QOS = {qos.value: qos for qos in KubeQoS}
 
@@ -53,6 +58,9 @@ class KubeletPod(msgspec.Struct, frozen=True):
     asked: Resources
     """What kubelet makes of the pod's limits: set only where every container has one."""
     containers: tuple[KubeletContainer, ...]
+    spec_containers: tuple[SpecContainer, ...] | None = None
+    """All containers of the spec with their native amounts; None: some cannot be read, or the pod has amounts of its
+    own, which replace them."""
 
     @property
     def ended(self) -> bool:
@@ -173,6 +181,30 @@ def _pod(pod: _Pod) -> KubeletPod:
         memory_request_bytes=_request(spec, "memory"),
         asked=_cri(_limit(spec, "cpu"), _limit(spec, "memory")),
         containers=tuple([_container(one, limits.get(one.name)) for one in statuses]),
+        spec_containers=_spec_containers(spec),
+    )
+
+
+def _spec_containers(spec: _Spec) -> tuple[SpecContainer, ...] | None:
+    """In the order in which they count; the overhead of the pod's runtime is there all the time, as a sidecar is."""
+    if any(_says(resource, spec.resources) for resource in _NATIVE):
+        return None
+    overhead = _Resources(requests=spec.overhead, limits=spec.overhead)
+    always = [SpecContainer(_OVERHEAD, Role.SIDECAR, _native(overhead))] if spec.overhead else []
+    try:
+        found = [SpecContainer(one.name, role, _native(one.resources)) for one, role in _in_order(spec)]
+    except QuantityError:
+        return None
+    return (*always, *found)
+
+
+def _native(resources: _Resources | None) -> ContainerAmounts:
+    limits = {} if resources is None else resources.limits or {}
+    return ContainerAmounts(
+        cpu_request=MilliCPU(_requested("cpu", resources)),
+        cpu_limit=MilliCPU(_amount("cpu", limits)),
+        memory_request=Bytes(_requested("memory", resources)),
+        memory_limit=Bytes(_amount("memory", limits)),
     )
 
 
@@ -217,20 +249,17 @@ class _Unlimited(Exception):
 
 
 def _total(spec: _Spec, resource: str, of: Callable[[str, _Resources | None], int]) -> int:
-    """The larger of the containers' sum and the largest moment of initialisation.
-
-    Sidecars (init containers with restartPolicy Always) add to the sum and to every init container after them; pod
-    level resources replace the whole (k8s.io/component-helpers, PodRequests).
-    """
+    """The pod's amount; pod level resources replace those of the containers."""
     if _says(resource, spec.resources):
         return of(resource, spec.resources)
-    main = sum([of(resource, one.resources) for one in spec.containers or ()])
-    sidecars = peak = 0
-    for one in spec.init_containers or ():
-        wanted = of(resource, one.resources)
-        sidecars += wanted if one.restart_policy == _ALWAYS else 0
-        peak = max(peak, sidecars if one.restart_policy == _ALWAYS else sidecars + wanted)
-    return max(main + sidecars, peak)
+    return podtotal.total([(role, of(resource, one.resources)) for one, role in _in_order(spec)])
+
+
+def _in_order(spec: _Spec) -> list[tuple[_Container, Role]]:
+    """The containers as they come to run."""
+    inits = spec.init_containers or []
+    found = [(one, Role.SIDECAR if one.restart_policy == _ALWAYS else Role.INIT) for one in inits]
+    return [*found, *[(one, Role.MAIN) for one in spec.containers or []]]
 
 
 def _says(resource: str, resources: _Resources | None) -> bool:

@@ -68,6 +68,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         problems=(*context.problems, *_silences(group, request.cgroup_parent, views)),
         cpu_request_milli=None if kubelet is None else kubelet.cpu_request_milli,
         memory_request_bytes=None if kubelet is None else kubelet.memory_request_bytes,
+        spec_containers=None if kubelet is None else kubelet.spec_containers,
     )
 
 

@@ -1,4 +1,4 @@
-"""What the hooks need to know of the host, looked up once per rules load and when kubelet's place was found.
+"""What the hooks need to know of the host: looked up with each load of the rules, and when something of it changed.
 
 Missing files are facts too: no resctrl mount means no groups, an unreadable /proc/meminfo means size unknown (0).
 """
@@ -23,10 +23,14 @@ def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> Hos
     return HostFacts(
         cgroup_version=tree.version,
         has_group_identity=support.of(tree, _GROUP_IDENTITY_FILE, tiers) is Support.PRESENT,
-        resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if (tree.resctrl / name / "schemata").is_file()),
+        resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if has_resctrl_group(tree, name)),
         memory_total_bytes=memory_total_bytes(meminfo),
         page_bytes=page_bytes,
     )
+
+
+def has_resctrl_group(tree: Tree, name: str) -> bool:
+    return (tree.resctrl / name / "schemata").is_file()
 
 
 def memory_total_bytes(meminfo: str) -> int:

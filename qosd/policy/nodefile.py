@@ -79,6 +79,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     disable_unset_cpu_quota: bool = msgspec.field(default=False, name="disableUnsetCPUQuota")
     limits_in_cri: bool = msgspec.field(default=True, name="limitsInCRI")
     resctrl: _Resctrl = _Resctrl()
+    sandbox_sizing_handlers: tuple[str, ...] = ()
     allocatable_memory: Quantity | None = None
     hooks: Mapping[str, bool] = msgspec.field(default_factory=dict)
 
@@ -103,6 +104,7 @@ def read(section: object) -> NodeRules:
         unset_cpu_quota=not node.disable_unset_cpu_quota,
         limits_in_cri=node.limits_in_cri,
         rdt_verified=node.resctrl.runtime_verified,
+        sandbox_sizing_handlers=frozenset(node.sandbox_sizing_handlers),
         allocatable_memory_bytes=_memory(node.allocatable_memory),
         hooks=dict(node.hooks),
     )

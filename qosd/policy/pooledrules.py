@@ -3,7 +3,8 @@
 Hook server, NRI and reconciler all take their rules from here, so they never disagree about a pool. Invariants: the
 same object as long as neither file nor pools changed, because identity tells the others what they need not do again;
 a file that is read again counts at once, with pools made of what was last seen. Before the first ``update`` the pods
-are unknown, and so are the pools: no opinion, unless the file gives them.
+are unknown, and so are the pools: no opinion, unless the file gives them. Neither are there pools while nobody can tell
+the policy.
 """
 
 from __future__ import annotations
@@ -94,6 +95,8 @@ class PooledRules:
             expected = [pod for pod, _ in self._expected.values()]
             seen = self._seen
             pools = compute_pools(seen.topology, seen.pods, rules.node, seen.kubelet_cpus, expected)
+            if rules.policy_unknown:  # nobody knows what is reserved, or given in the file
+                pools = replace(pools, ls=(), be=())
         self._pools = self._pools if pools == self._pools else pools
         unchanged = rules is self._from and with_pools(self._current, self._pools) is self._current
         if not unchanged:

@@ -25,11 +25,8 @@ from koord.model.qos import QoSClass
 from qosd.hooks.context import PodContext
 from qosd.hooks.cpuset import keeps_kubelets
 from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
-from qosd.snapshot import PodView
+from qosd.snapshot import PodView, live
 
-_FINISHED = frozenset({"SANDBOX_NOTREADY"})
-_RUNNING = "CONTAINER_RUNNING"
-_WITH_CGROUP = frozenset({"CONTAINER_CREATED", _RUNNING})
 _FROM_FILE = "given in the rules file (node.sharedPools)"
 _NO_CPUS = "no CPU is known, so there are no pools"
 
@@ -60,21 +57,6 @@ class _Claim:
     cpus: CPUSet
     qos: QoSClass | None
     by_kubelet: bool = False
-
-
-def live(pod: PodView) -> bool:
-    """Has the pod, or has any container of it, cgroups to speak of?"""
-    return pod.state not in _FINISHED or any(has_cgroup(one.state) for one in pod.containers if not one.is_sandbox)
-
-
-def has_cgroup(container_state: str) -> bool:
-    """A created container has a cgroup before it runs."""
-    return container_state in _WITH_CGROUP
-
-
-def runs(container_state: str) -> bool:
-    """Is its cgroup the runtime's no more? While a container is being made, the runtime itself writes there."""
-    return container_state == _RUNNING
 
 
 def compute_pools(

@@ -1,26 +1,37 @@
-"""The rules file: read, checked as a whole, swapped at once; the last good one stays when a new one is bad.
+"""The rules file as the node's policy: read, checked as a whole, swapped at once; the last good one stays.
 
-``spec`` has NodeSLO's shape and is laid over the built-in defaults; ``node`` is this node's own section. Invariant:
-``current`` is always usable: before any file, and without one, it is the built-in defaults. What is wrong is kept as
-``warnings`` (file, path, value) for koordctl, logged and counted, until a good load.
+``spec`` has NodeSLO's shape and is laid over the built-in defaults; ``node`` is this node's own section. Policy is a
+document with an age: what was good once is kept on disk and stays in force while the file is bad, absent or being
+saved, across restarts too. Invariant: nothing that a file does, but a good document, changes what is in force. A node
+that never had a file has the built-in defaults; where a policy is or was there and nobody can tell it, ``current``
+says so (``Rules.policy_unknown``), and then nothing is decided and nothing released.
+
+What is wrong is kept as ``warnings`` (file, path, value) for koordctl, logged and counted, until a good load.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from koord.model import slo, slo_defaults
-from koord.model.schema import SchemaError
-from koord.service.config import ConfigError, read_yaml
+from koord.model import slo, slo_defaults, slo_rules
+from koord.model.schema import Bad, SchemaError, Unknown
+from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.metrics import Metrics
 from qosd.policy import nodefile
+from qosd.policy.kept import MAX_BYTES, CopyUnusable, PolicyDocument
+from qosd.policy.provenance import Origin, Provenance
 
 _SECTIONS = ("spec", "node")
 _IGNORED = ("apiVersion", "kind", "metadata", "status")  # of a pasted NodeSLO object
+_MOST_WARNINGS = 50
+_STAYS = "the last good rules stay"
+_FROZEN = "no policy is known: every strategy is frozen, and what is set stays"
 _log = logging.getLogger(__name__)
 
 
@@ -31,56 +42,136 @@ class InForce(Protocol):
     def current(self) -> Rules: ...
 
 
-class RulesSource:
-    """The rules in force; ``load`` reads the file again. ``host_facts`` is asked at each load."""
+class Kept(Protocol):
+    """``qosd.policy.kept.Keeper``."""
 
-    def __init__(self, file: Path, host_facts: Callable[[], HostFacts], metrics: Metrics) -> None:
+    problem: str
+
+    def recall(self) -> PolicyDocument | None: ...
+
+    def keep(self, document: PolicyDocument) -> None: ...
+
+
+class RulesSource:
+    """The rules in force; ``load`` reads the file. ``kept`` remembers the last good document beyond this process."""
+
+    def __init__(
+        self,
+        file: Path,
+        host_facts: Callable[[], HostFacts],
+        metrics: Metrics,
+        kept: Kept | None = None,
+        now_unix_s: Callable[[], float] = time.time,
+    ) -> None:
         self._file, self._host_facts, self._metrics = file, host_facts, metrics
+        self._kept, self._now_unix_s = kept, now_unix_s
         self.current = Rules(slo_defaults.in_force(slo.NodeSLOSpec()), NodeRules(), host_facts())
+        self.provenance = Provenance(Origin.DEFAULTS, str(file))
         self._warnings: tuple[str, ...] = ()
+        self._unusable = ""
+        self._recall()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the file as it is now; empty when it was taken whole."""
-        return self._warnings
+        """What is wrong with the file as it is now, and with the copy; empty when it was taken whole and kept."""
+        problem = self._kept.problem if self._kept is not None else ""
+        return (*self._warnings, *([problem] if problem else []))
 
     def load(self) -> None:
-        """Read the file and swap the rules; a bad file changes nothing but the warnings."""
-        unknown: list[str] = []
+        """Read the file and swap the rules; a bad file, an empty one and none change nothing but the warnings."""
         try:
-            document = read_yaml(self._file)
-            result = "loaded"
+            text = read_text(self._file, MAX_BYTES)
+            if text.strip():
+                self._take(PolicyDocument(text, str(self._file), self._now_unix_s()))
+            else:
+                self._absent("is empty; for the built-in defaults write 'spec: {}'")
         except FileNotFoundError:
-            document, result = {}, "defaults"
+            self._absent("is not there; for the built-in defaults write 'spec: {}' into it")
         except ConfigError as error:
-            self._keep(error)
-            return
+            self._bad(str(error))
+
+    def look_at_host(self) -> bool:
+        """Look up the host's facts again; whether that changed the rules. The file is not read."""
+        host = self._host_facts()
+        changed = host != self.current.host
+        if changed:
+            self.current = replace(self.current, host=host)
+        return changed
+
+    def _recall(self) -> None:
+        """Start from what an earlier run kept, as if the file had not been read yet."""
         try:
-            self.current = read(self._file, document, self._host_facts(), unknown.append)
-        except ConfigError as error:
-            self._keep(error)
-            return
-        self._warnings = tuple(f"{self._file}: {path}: no such key in NodeSLO, ignored" for path in unknown)
+            document = self._kept.recall() if self._kept is not None else None
+            if document is not None:
+                self.current, self._warnings = self._rules(document)
+                why = "the file has not been read yet"
+                self.provenance = Provenance(Origin.LAST_GOOD, document.source, document.taken_unix_s, why)
+        except (CopyUnusable, ConfigError) as error:
+            self._unusable = f"the kept policy counts as none: {error}"
+            _log.warning("%s", self._unusable)
+
+    def _take(self, document: PolicyDocument) -> None:
+        self.current, self._warnings = self._rules(document)
+        self.provenance = Provenance(Origin.SOURCE, document.source, document.taken_unix_s)
         for warning in self._warnings:
             _log.warning("%s", warning)
-        self._metrics.rules_loads.labels(result).inc()
-        _log.info("rules: %s", f"loaded {self._file}" if document else f"no {self._file}: built-in defaults")
+        self._metrics.rules_loads.labels("loaded").inc()
+        _log.info("rules: loaded %s", self._file)
+        if self._kept is not None:
+            self._kept.keep(document)
 
-    def _keep(self, error: ConfigError) -> None:
-        self._warnings = (f"{error}; the last good rules stay",)
-        self._metrics.rules_loads.labels("kept_last_good").inc()
-        _log.error("%s", self._warnings[0])
+    def _rules(self, document: PolicyDocument) -> tuple[Rules, tuple[str, ...]]:
+        """The rules, and what of the document does not count. Raises ConfigError."""
+        parsed, said = parse_yaml(document.source, document.text), list[str]()
+        rules = read(
+            Path(document.source),
+            parsed,
+            self._host_facts(),
+            lambda path: said.append(f"{document.source}: {path}: no such key in NodeSLO, ignored"),
+            lambda error: said.append(f"{document.source}: {error}; it counts as not set"),
+        )
+        more = [f"{document.source}: and {len(said) - _MOST_WARNINGS} more"] if len(said) > _MOST_WARNINGS else []
+        return rules, (*said[:_MOST_WARNINGS], *more)
+
+    def _absent(self, why: str) -> None:
+        if self.provenance.origin is Origin.DEFAULTS and not self._unusable:
+            self._warnings = ()
+            self._metrics.rules_loads.labels("defaults").inc()
+            _log.info("rules: no %s: built-in defaults", self._file)
+        else:
+            self._bad(f"{self._file}: {why}")
+
+    def _bad(self, problem: str) -> None:
+        """What is in force stays; where nothing ever was, nobody knows what shall be."""
+        is_known = self.provenance.taken_unix_s is not None
+        if is_known:
+            self.provenance = replace(self.provenance, origin=Origin.LAST_GOOD, problem=problem)
+        else:
+            why = "; ".join(part for part in (problem, self._unusable) if part)
+            self.provenance = Provenance(Origin.UNKNOWN, str(self._file), problem=why)
+            self.current = Rules(slo.NodeSLOSpec(), NodeRules(), self._host_facts(), policy_unknown=why)
+        said = f"{problem}; {_STAYS if is_known else _FROZEN}"
+        self._warnings = (said,) if is_known or not self._unusable else (said, self._unusable)
+        self._metrics.rules_loads.labels("kept_last_good" if is_known else "unknown").inc()
+        _log.error("%s", said)
 
 
 def read(
-    file: Path, document: Mapping[str, Any], host: HostFacts, unknown: Callable[[str], None] | None = None
+    file: Path,
+    document: Mapping[str, Any],
+    host: HostFacts,
+    unknown: Unknown | None = None,
+    bad: Bad | None = None,
 ) -> Rules:
-    """Rules from a parsed rules file; ``unknown`` is told of keys under ``spec`` that NodeSLO lacks. ConfigError."""
+    """Rules from a parsed rules file. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks, and ``bad`` of
+    leaves that are wrong, which then count as not set. Raises ConfigError.
+    """
     for key in document:
         if key not in (*_SECTIONS, *_IGNORED):
             raise ConfigError(file, str(key), None, f"is no section; there are {', '.join(_SECTIONS)}")
     try:
-        spec = slo.decode_spec(document.get("spec") or {}, unknown=unknown)
+        spec = slo.decode_spec(document.get("spec") or {}, unknown=unknown, bad=bad)
+        spec = slo_rules.checked(spec, bad=bad)
         node = nodefile.read(document.get("node") or {})
     except SchemaError as error:
         raise ConfigError(file, error.path, None, f"{error.value} {error.why}") from error

@@ -10,8 +10,11 @@ samples, 3/4 after two, and fading when samples stay away.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from koord.model.histogram import (
     CPU_CORES,
@@ -28,6 +31,10 @@ NODE, SYSTEM = "node", "system"
 _POD, _CLASS, _WORKLOAD = "pod/", "class/", "workload/"
 _SHORT_LIVED_S = 30 * 60.0
 _LONG_LIVED_S = 14 * 24 * 3600.0  # a workload may rest for two weeks and is still known
+MOST_MODELS = 2048
+"""Of pods, and of workloads: many times what a node runs, and some 2 MiB each."""
+_MOST_OTHERS = 64
+T = TypeVar("T")
 
 
 def pod_key(uid: str) -> str:
@@ -83,35 +90,94 @@ def confidence_after(trained_s: float) -> float:
     return 1 - math.exp2(-trained_s / CPU_HALF_LIFE_S)
 
 
-class Bank:
-    """Models by key. Those that get no more samples go: a workload's after two weeks, others after half an hour."""
+class _Shelf:
+    """Models of one kind, the longest without a sample first; beyond ``most`` those go."""
 
-    def __init__(self) -> None:
-        self._models: dict[str, Model] = {}
-
-    def __len__(self) -> int:
-        return len(self._models)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._models)
-
-    def get(self, key: str) -> Model | None:
-        return self._models.get(key)
+    def __init__(self, life_s: float, most: int) -> None:
+        self.life_s, self._most = life_s, most
+        self.models: OrderedDict[str, Model] = OrderedDict()
 
     def put(self, key: str, model: Model) -> None:
-        self._models[key] = model
+        self.models[key] = model
+        self.models.move_to_end(key)
+        while len(self.models) > self._most:
+            self.models.popitem(last=False)
+
+    def expire(self, at_s: float, known_since_s: float) -> None:
+        """Forget those without a sample for their life, none of which began before ``known_since_s``."""
+        while self.models:
+            oldest = next(iter(self.models))
+            if at_s - max(self.models[oldest].updated_s, known_since_s) <= self.life_s:
+                return
+            del self.models[oldest]
+
+
+class Bank:
+    """Models by key, at most ``MOST_MODELS`` of pods and of workloads each, the newest.
+
+    Those that get no more samples go: a workload's after two weeks, others after half an hour. One thread calls it;
+    ``read`` is for others too.
+    """
+
+    def __init__(self) -> None:
+        self._workloads = _Shelf(_LONG_LIVED_S, MOST_MODELS)
+        self._pods = _Shelf(_SHORT_LIVED_S, MOST_MODELS)
+        self._others = _Shelf(_SHORT_LIVED_S, _MOST_OTHERS)
+        self._newest_s = 0.0
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return sum(len(shelf.models) for shelf in self._shelves)
+
+    def __iter__(self) -> Iterator[str]:
+        """The keys as they are now."""
+        return iter([key for shelf in self._shelves for key in list(shelf.models)])
+
+    def get(self, key: str) -> Model | None:
+        return self._shelf(key).models.get(key)
+
+    def read(self, key: str, of: Callable[[Model], T]) -> T | None:
+        """``of`` the model, while nobody changes it; None if there is none."""
+        with self._lock:
+            model = self.get(key)
+            return None if model is None else of(model)
+
+    def put(self, key: str, model: Model) -> None:
+        with self._lock:
+            self._shelf(key).put(key, model)
+            self._newest_s = max(self._newest_s, model.updated_s)
 
     def add(self, key: str, cpu_cores: float, memory_bytes: float, at_s: float) -> None:
         """One sample; the model is made when it is the first."""
-        model = self._models.get(key)
-        if model is None:
-            model = self._models[key] = Model()
-        model.add(cpu_cores, memory_bytes, at_s)
+        with self._lock:
+            model = self.get(key) or Model()
+            model.add(cpu_cores, memory_bytes, at_s)
+            self._shelf(key).put(key, model)
+            self._newest_s = max(self._newest_s, at_s)
 
-    def expire(self, at_s: float) -> None:
-        """Forget what has not been updated for its time; after a clock was set back, that time begins anew."""
-        for key, model in list(self._models.items()):
+    def expire(self, at_s: float, pods_known_since_s: float = 0.0) -> None:
+        """Forget what has not been updated for its time; after a clock was set back, that time begins anew.
+
+        ``pods_known_since_s``: before, nobody told which pods there were, and none is forgotten for having no sample.
+        """
+        with self._lock:
+            if at_s < self._newest_s:
+                self._follow(at_s)
+            self._workloads.expire(at_s, 0.0)
+            self._pods.expire(at_s, pods_known_since_s)
+            self._others.expire(at_s, pods_known_since_s)
+
+    def _follow(self, at_s: float) -> None:
+        models = [model for shelf in self._shelves for model in shelf.models.values()]
+        for model in models:
             model.follow(at_s)
-            life_s = _LONG_LIVED_S if key.startswith(_WORKLOAD) else _SHORT_LIVED_S
-            if at_s - model.updated_s > life_s:
-                del self._models[key]
+        self._newest_s = max((model.updated_s for model in models), default=0.0)
+
+    @property
+    def _shelves(self) -> tuple[_Shelf, ...]:
+        return self._others, self._workloads, self._pods
+
+    def _shelf(self, key: str) -> _Shelf:
+        if key.startswith(_WORKLOAD):
+            return self._workloads
+        return self._pods if key.startswith(_POD) else self._others

@@ -1,6 +1,6 @@
 """Models on disk, so that a restart or a reboot does not cost a day of learning.
 
-One JSON file with a version, replaced as a whole: written beside it, synced, renamed, directory synced. Invariants:
+One JSON file with a version, replaced as a whole (``koord.service.wholefile``). Invariants:
 the file is always the last complete one; a file of another version, or one that is no such file, is kept under
 ``.unreadable`` and the daemon starts without models; one bad model costs itself only. No pod is looked up when
 models are read: those that get no samples expire by themselves.
@@ -9,6 +9,7 @@ models are read: those that get no samples expire by themselves.
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -18,7 +19,6 @@ from koord.model.histogram import Checkpoint, CheckpointError, DecayingHistogram
 from qosd.predict.bank import Bank, Model
 
 VERSION = 1
-_MODE = 0o600
 
 
 class CheckpointUnusable(Exception):
@@ -26,22 +26,12 @@ class CheckpointUnusable(Exception):
 
 
 def encode(bank: Bank) -> bytes:
-    """What the models know."""
-    models = {key: _dump(model) for key in bank if (model := bank.get(key))}
-    return json.dumps({"version": VERSION, "models": models}, separators=(",", ":")).encode()
+    """What the models know. May run beside the thread that the bank belongs to, which waits for one model at most.
 
-
-def write(content: bytes, file: Path) -> None:
-    """Replace ``file``. Raises OSError, and then the old one is still there."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    beside = file.with_name(file.name + ".tmp")
-    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, _MODE)
-    with os.fdopen(descriptor, "wb") as out:
-        out.write(content)
-        out.flush()
-        os.fsync(out.fileno())
-    os.replace(beside, file)
-    _sync_directory(file.parent)
+    It is spelled piece by piece, so that Python's other threads run in between.
+    """
+    pieces = [f"{_json(key)}:{_json(dumped)}" for key in bank if (dumped := bank.read(key, _dump)) is not None]
+    return f'{{"version":{VERSION},"models":{{{",".join(pieces)}}}}}'.encode()
 
 
 def load(bank: Bank, file: Path) -> tuple[str, ...]:
@@ -61,7 +51,7 @@ def load(bank: Bank, file: Path) -> tuple[str, ...]:
         found = document.get("version") if isinstance(document, dict) else None
         raise _unusable(file, f"version {found!r}, this daemon reads {VERSION}")
     problems = []
-    for key, saved in (document.get("models") or {}).items():
+    for key, saved in sorted((document.get("models") or {}).items(), key=_updated):
         try:
             bank.put(key, _read(saved))
         except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -76,6 +66,16 @@ def _unusable(file: Path, why: str) -> CheckpointUnusable:
     except OSError as error:
         return CheckpointUnusable(f"{file}: {why}; it cannot be moved aside: {error.strerror}")
     return CheckpointUnusable(f"{file}: {why}; kept as {aside.name}")
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
+
+
+def _updated(entry: tuple[str, Any]) -> float:
+    """The newest come last, so that they are those that stay."""
+    updated = entry[1].get("updated") if isinstance(entry[1], dict) else None
+    return float(updated) if isinstance(updated, int | float) and math.isfinite(updated) else 0.0
 
 
 def _dump(model: Model) -> Mapping[str, Any]:
@@ -97,11 +97,3 @@ def _read(saved: Mapping[str, Any]) -> Model:
 def _restore(histogram: DecayingHistogram, saved: Mapping[str, Any], newest_s: float) -> None:
     weights = {int(bucket): int(weight) for bucket, weight in saved["weights"].items()}
     histogram.restore(Checkpoint(float(saved["reference"]), weights, float(saved["total"]), newest_s))
-
-
-def _sync_directory(directory: Path) -> None:
-    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

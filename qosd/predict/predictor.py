@@ -1,6 +1,6 @@
 """Prediction as a part of the daemon: learn from every tick, predict once a minute, keep what was learnt.
 
-``observe`` runs in the node's thread and never waits for a disk: the checkpoint's bytes are handed to ``keep``.
+``observe`` runs in the node's thread, which neither spells a checkpoint nor waits for a disk: that is ``keep``'s.
 Invariant: whatever is wrong with the checkpoint, prediction goes on, and the daemon says what it lost.
 """
 
@@ -24,9 +24,9 @@ _log = logging.getLogger(__name__)
 
 
 class Predictor:
-    """``keep`` takes the bytes of a checkpoint and stores them some time."""
+    """``keep`` takes the models and stores them some time, in another thread."""
 
-    def __init__(self, keep: Callable[[bytes], object], settings: Settings | None = None) -> None:
+    def __init__(self, keep: Callable[[Bank], object], settings: Settings | None = None) -> None:
         self.bank = Bank()
         self._keep, self._settings = keep, settings or Settings()
         self._trainer = Trainer(self.bank)
@@ -46,14 +46,16 @@ class Predictor:
             return (str(error),)
 
     def observe(self, snapshot: NodeSnapshot) -> Prediction | None:
-        """Take one tick; the new prediction when a minute is full."""
+        """Take one tick; the new prediction when a minute is full and the pods are known."""
         if not self._trainer.observe(snapshot):
             return None
         now_s = snapshot.wall_ns / _NANOSECONDS
-        self._newest = predict(self.bank, snapshot.pods, allocatable(snapshot), now_s, self._settings)
         if self._kept_ns is None or snapshot.monotonic_ns - self._kept_ns >= CHECKPOINT_EVERY_S * _NANOSECONDS:
             self._kept_ns = snapshot.monotonic_ns
-            self._keep(checkpoint.encode(self.bank))
+            self._keep(self.bank)
+        if not snapshot.knows_pods:
+            return None
+        self._newest = predict(self.bank, snapshot.pods, allocatable(snapshot), now_s, self._settings)
         return self._newest
 
 

@@ -1,8 +1,10 @@
 """Training: a minute of the node, summed tick by tick, becomes one sample per model.
 
 Sums are made within one tick and the 90th percentile is taken of the sums, never a sum of percentiles, so the class
-and system models are not biased. Invariant: a model learns from measurements only. A tick in which a running pod
-could not be read adds nothing to the sums it belongs to; a minute with too few ticks adds nothing at all.
+and system models are not biased. Only prod pods and their workloads have models of their own, because only prod is
+predicted. Invariant: a model learns from measurements only. A tick in which a running pod could not be read adds
+nothing to the sums it belongs to, one in which nobody knows the pods adds nothing to any of theirs; a minute with too
+few ticks adds nothing at all. While the pods are unknown, no model is forgotten for having no sample.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from koord.model.priority import PriorityClass
 from qosd.predict.bank import INTERVAL_S, NODE, SYSTEM, Bank, class_key, pod_key, workload_key
 from qosd.predict.workload import workload_name
 from qosd.sense.ring import nearest_rank
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import NodeSnapshot, PodView
 
 QUANTILE = 0.9
 _FEWEST_TICKS = 10
@@ -35,8 +37,9 @@ class Trainer:
     def __init__(self, bank: Bank) -> None:
         self._bank = bank
         self._minute: dict[str, list[Usage]] = {}
-        self._workloads: dict[str, str] = {}
+        self._learning: dict[str, PodView] = {}
         self._began_ns: int | None = None
+        self._known_since_s: float | None = None
 
     def observe(self, snapshot: NodeSnapshot) -> bool:
         """Take one tick; True if a minute was full and the models have learnt."""
@@ -44,9 +47,12 @@ class Trainer:
             self._began_ns = snapshot.monotonic_ns
         for key, usage in _usages(snapshot):
             self._minute.setdefault(key, []).append(usage)
-        self._workloads |= {
-            pod_key(pod.uid): workload_key(pod.namespace, workload_name(pod.name)) for pod in snapshot.pods
-        }
+        if not snapshot.knows_pods:
+            self._known_since_s = None
+        else:
+            self._learning |= {pod_key(pod.uid): pod for pod in snapshot.pods if _is_predicted(pod)}
+            if self._known_since_s is None:
+                self._known_since_s = snapshot.wall_ns / _NANOSECONDS
         if snapshot.monotonic_ns - self._began_ns < INTERVAL_S * _NANOSECONDS:
             return False
         self._learn(snapshot.wall_ns / _NANOSECONDS)
@@ -59,11 +65,13 @@ class Trainer:
                 continue
             cpu_cores, memory_bytes = _peak(usages)
             self._bank.add(key, cpu_cores, memory_bytes, at_s)
-            if key in self._workloads:
-                self._bank.add(self._workloads[key], cpu_cores, memory_bytes, at_s)
+            if key in self._learning:
+                pod = self._learning[key]
+                workload = workload_key(pod.namespace, workload_name(pod.name))
+                self._bank.add(workload, cpu_cores, memory_bytes, at_s)
         self._minute.clear()
-        self._workloads.clear()
-        self._bank.expire(at_s)
+        self._learning.clear()
+        self._bank.expire(at_s, at_s if self._known_since_s is None else self._known_since_s)
 
 
 def _peak(usages: Sequence[Usage]) -> Usage:
@@ -75,18 +83,23 @@ def _peak(usages: Sequence[Usage]) -> Usage:
 
 def _usages(snapshot: NodeSnapshot) -> Iterable[tuple[str, Usage]]:
     """What this tick says of each model; a key whose sum is incomplete is left out."""
-    by_class: dict[str, Usage | None] = {class_key(each): (0.0, 0.0) for each in PriorityClass}
-    for pod in snapshot.pods:
+    is_known = snapshot.knows_pods
+    by_class: dict[str, Usage | None] = {class_key(each): (0.0, 0.0) for each in PriorityClass} if is_known else {}
+    for pod in snapshot.pods if is_known else ():
         if pod.state != _RUNNING:
             continue
         usage = _usage(snapshot, _POD, pod.group)
-        if usage is not None:
+        if usage is not None and _is_predicted(pod):
             yield pod_key(pod.uid), usage
         key = class_key(pod.priority_class)
         by_class[key] = _plus(by_class.get(key), usage)
     for key, names in _OF_NODE.items():
         by_class[key] = _usage(snapshot, names, "")
     yield from ((key, usage) for key, usage in by_class.items() if usage is not None)
+
+
+def _is_predicted(pod: PodView) -> bool:
+    return pod.priority_class is PriorityClass.PROD
 
 
 def _usage(snapshot: NodeSnapshot, names: tuple[str, str], subject: str) -> Usage | None:

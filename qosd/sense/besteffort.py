@@ -1,7 +1,8 @@
 """The BestEffort tier's CPU: what it uses, what its pods asked for, and what it can get at most.
 
 Real limit (node-profiling §2.4): the smallest CPU set of the tier and of the containers in it, and the tier's CFS
-quota / period where that is less. Containers' sets are read every 10 s and when pods change. Invariant: a container
+quota / period where that is less. Containers' sets are read every 10 s and when pods change, and while CPU is being
+suppressed each second. Requests are those of pods that run: a finished Job asks for nothing. Invariant: a container
 whose directory is gone is passed over; only the tier's own files are needed.
 """
 
@@ -21,7 +22,7 @@ from qosd.sense.metric import NO_SAMPLE, Panel, Scope
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.scene import Roster
 from qosd.sense.tick import Batch, NotApplicable, Tick
-from qosd.snapshot import PodView
+from qosd.snapshot import PodView, live
 
 _SETS_KNOWN = 64
 _CPUS, _QUOTA, _PERIOD = "cpuset_cpus", "cpu_quota", "cpu_period"
@@ -50,7 +51,7 @@ class BestEffort:
             raise NotApplicable("kubelet has no BestEffort tier")
         if tick.roster is not self._roster:
             self._follow(tick.roster, tier)
-        if tick.at_ns >= self._sets_due_ns:
+        if tick.suppresses or tick.at_ns >= self._sets_due_ns:
             self._sets_due_ns = tick.at_ns + int(table.SLOW_S * NANOSECONDS)
             self._smallest = min((size for path in self._sets if (size := self._size(path))), default=None)
         usage = tick.value("tier_cpu_usage_cores", table.GROUPS[Scope.TIER], tier)
@@ -95,7 +96,7 @@ class BestEffort:
 
 
 def batch_request_milli(pod: PodView) -> int:
-    """The sum of a BE pod's ``batch-cpu`` requests; 0 of any other."""
-    if pod.context.raw_qos is not QoSClass.BE:
+    """The sum of a BE pod's ``batch-cpu`` requests; 0 of any other, and of one that has ended."""
+    if pod.context.raw_qos is not QoSClass.BE or not live(pod):
         return 0
     return sum(resources.request_milli(BATCH_CPU) or 0 for resources in pod.context.extended.values())

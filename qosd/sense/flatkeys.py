@@ -10,13 +10,13 @@ from collections.abc import Sequence
 
 
 class FlatKeys:
-    """Reads ``required`` and then ``optional`` keys of one kind of file; an optional key that is absent counts 0."""
+    """Reads ``required`` and then ``optional`` keys of one kind of file; an absent optional key counts ``absent``."""
 
-    __slots__ = ("_count", "_from_end", "_keys", "_places", "_required")
+    __slots__ = ("_absent", "_count", "_from_end", "_keys", "_places", "_required")
 
-    def __init__(self, required: Sequence[bytes], optional: Sequence[bytes] = ()) -> None:
+    def __init__(self, required: Sequence[bytes], optional: Sequence[bytes] = (), absent: int = 0) -> None:
         self._keys = (*required, *optional)
-        self._required = len(required)
+        self._required, self._absent = len(required), absent
         self._places: tuple[tuple[int, bytes], ...] = ()
         self._count, self._from_end = 0, False
 
@@ -35,7 +35,7 @@ class FlatKeys:
         found = []
         for place, key in self._places:
             if place < 0:
-                found.append(0)
+                found.append(self._absent)
             elif words[place] == key:
                 found.append(int(words[place + 1]))
             else:
@@ -60,4 +60,4 @@ class FlatKeys:
         self._places = tuple(
             (2 * (line - skipped) + rest if line >= 0 else -1, key) for line, key in zip(lines, self._keys, strict=True)
         )
-        return [int(words[2 * line + 1]) if line >= 0 else 0 for line in lines]
+        return [int(words[2 * line + 1]) if line >= 0 else self._absent for line in lines]

@@ -11,7 +11,8 @@ working set = charged memory - inactive_file, as kubelet has it.
 
 A read costs 5 to 20 microseconds in the kernel whose caches have grown cold in a second, ``memory.stat`` up to 100. So
 files that can hold little new are not read: ``memory.stat`` only when the charged memory moved by more than 1/64, or
-every ``REFRESH_TICKS`` (what moves between anon and file pages at the same charge is that late); v1's ``cpu.stat``
+every ``REFRESH_TICKS`` (what moves between anon and file pages at the same charge is that late, and the rate of
+refaults is that of the time between two readings); v1's ``cpu.stat``
 only when CPU was used, and where no CFS period ever began (no quota) every ``REFRESH_TICKS``.
 """
 
@@ -34,9 +35,9 @@ _THROTTLING = (b"nr_periods", b"nr_throttled")
 _V1_THROTTLING = FlatKeys((*_THROTTLING, b"throttled_time"))
 _V2_CPU = FlatKeys((b"usage_usec",), (*_THROTTLING, b"throttled_usec"))
 _MEMORY = (b"inactive_anon", b"active_anon", b"inactive_file", b"active_file", b"unevictable")
-_REFAULTS = (b"workingset_refault_anon", b"workingset_refault_file")
-_V1_MEMORY = FlatKeys([b"total_" + key for key in _MEMORY], [b"total_" + key for key in _REFAULTS])
-_V2_MEMORY = FlatKeys(_MEMORY, _REFAULTS)
+_REFAULTS = (b"workingset_refault_anon", b"workingset_refault_file", b"workingset_refault")  # the last: before 5.9
+_V1_MEMORY = FlatKeys([b"total_" + key for key in _MEMORY], [b"total_" + key for key in _REFAULTS], absent=-1)
+_V2_MEMORY = FlatKeys(_MEMORY, _REFAULTS, absent=-1)
 _NO_THROTTLING = (NO_SAMPLE, NO_SAMPLE)
 _NO_MEMORY = (NO_SAMPLE, NO_SAMPLE, NO_SAMPLE, NO_SAMPLE)
 
@@ -155,6 +156,7 @@ class Memory:
         "_inode",
         "_keys",
         "_refaults",
+        "_refaults_per_s",
         "_rest",
         "_stat_path",
         "_usage",
@@ -168,44 +170,51 @@ class Memory:
         self._inode, self._at, self._rest = 0, 0, phase
         self._usage = (NO_SAMPLE, NO_SAMPLE)
         self._charged = self._refaults = self._inactive_file = -1
+        self._refaults_per_s = NO_SAMPLE
 
     @property
     def paths(self) -> tuple[str, ...]:
         return self._stat_path, self._charged_path
 
     def sample(self) -> tuple[float, float, float, float]:
-        """NaN for what is not there."""
+        """NaN for what is not there. The refaults are those per second between the last two readings."""
         text = self._files.read(self._charged_path)
         if (inode := self._files.inode(self._charged_path)) != self._inode:
             self._inode = inode
             self.forget()
         charged = -1 if text is None else int(text)
         self._rest = (self._rest or REFRESH_TICKS) - 1
-        refaults = 0.0
         if self._rest == 0 or self._charged < 0 or abs(charged - self._charged) > self._charged >> 6:
             self._charged = charged
-            refaults = self._take(self._files.read(self._stat_path))
+            self._take(self._files.read(self._stat_path))
         known = charged >= 0 and self._inactive_file >= 0
         working_set = float(max(0, charged - self._inactive_file)) if known else NO_SAMPLE
-        return (*self._usage, working_set, refaults)
+        return (*self._usage, working_set, self._refaults_per_s)
 
     def forget(self) -> None:
         """The next reading is a first one."""
         self._usage = (NO_SAMPLE, NO_SAMPLE)
         self._charged = self._refaults = self._inactive_file = -1
+        self._refaults_per_s = NO_SAMPLE
 
-    def _take(self, text: bytes | None) -> float:
-        """Remember what ``text`` says and return the refaults per second since the text before it."""
+    def _take(self, text: bytes | None) -> None:
+        """Remember what ``text`` says, and what happened since the text before it."""
         was, self._at = self._at, self._clock()
         numbers = None if text is None else self._keys.numbers(text)
         if numbers is None:
             self.forget()
-            return NO_SAMPLE
-        inactive_anon, active_anon, self._inactive_file, active_file, unevictable, anon, file = numbers
+            return
+        inactive_anon, active_anon, self._inactive_file, active_file, unevictable, *refaults = numbers
         usage = inactive_anon + active_anon + unevictable
         self._usage = (float(usage), float(usage + self._inactive_file + active_file))
-        before, self._refaults = self._refaults, anon + file
-        return per_second(before, self._refaults, self._at - was) if before >= 0 else NO_SAMPLE
+        before, self._refaults = self._refaults, _sum_of_refaults(*refaults)
+        is_known = before >= 0 and self._refaults >= 0
+        self._refaults_per_s = per_second(before, self._refaults, self._at - was) if is_known else NO_SAMPLE
+
+
+def _sum_of_refaults(anon: int, file: int, all_of_them: int) -> int:
+    """-1 where this kernel has none of the keys."""
+    return all_of_them if anon < 0 and file < 0 else max(anon, 0) + max(file, 0)
 
 
 class Meter:

@@ -1,7 +1,8 @@
 """One batch of samples per tick, and the isolation of the collectors that bring them.
 
 A collector that fails waits twice as long each time; one that this node has nothing for says why and is asked again
-seldom; one that takes long rests nine times as long as it ran. None of this delays or hides another's samples.
+seldom; one that costs much CPU rests nine times as long as it computed. Time in which the thread waited for a CPU does
+not count: on a node whose CPUs are full, samples are needed most. None of this delays or hides another's samples.
 Invariants: ``sample`` never raises for what a collector does; a sample that nobody could renew for long is withdrawn
 (strategies see its age before that); an object that is gone leaves nothing behind.
 
@@ -11,6 +12,7 @@ Invariants: ``sample`` never raises for what a collector does; a sample that nob
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -28,6 +30,8 @@ _LONGEST_WAIT_S = 60.0
 _EARLY_S = 0.1
 """A tick may come this much early and still be a collector's turn."""
 _REST = 10
+_NEVER_REST = frozenset({"node", "groups", "node_pressure"})
+"""What strategies act by within a second."""
 _DEADLINE_SHARE = 0.1
 _STALE_PERIODS, _STALE_S = 3, 10.0
 _log = logging.getLogger(__name__)
@@ -64,11 +68,18 @@ class _Turn:
 class Sampler:
     """Runs ``collectors`` in their order, which is that of their needs, and fills ``store``.
 
-    ``clock``: monotonic nanoseconds. ``close`` ends all collectors.
+    ``clock``: monotonic nanoseconds; ``cpu_clock``: those that the calling thread has run. ``close`` ends all
+    collectors.
     """
 
-    def __init__(self, collectors: Sequence[Collector], store: Store, clock: Clock) -> None:
-        self.store, self._clock = store, clock
+    def __init__(
+        self,
+        collectors: Sequence[Collector],
+        store: Store,
+        clock: Clock,
+        cpu_clock: Clock = time.thread_time_ns,
+    ) -> None:
+        self.store, self._clock, self._cpu_clock = store, clock, cpu_clock
         self._turns = [_Turn(collector, Health()) for collector in collectors]
         self._roster = Roster()
 
@@ -77,12 +88,19 @@ class Sampler:
         """Whom the last batch measured."""
         return self._roster
 
-    def sample(self, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication] = ()) -> None:
-        """One batch. The same ``pods`` object as before means that nothing changed."""
+    def sample(
+        self,
+        pods: Sequence[PodView],
+        tiers: Tiers,
+        host_apps: Sequence[HostApplication] = (),
+        *,
+        suppresses: bool = False,
+    ) -> None:
+        """One batch. The same ``pods`` object as before means that nothing changed; ``suppresses``: see ``Tick``."""
         at_ns = self._clock()
         if not self._roster.made_of(pods, tiers, host_apps):
             self._follow(Roster.of(pods, tiers, host_apps))
-        tick = Tick(at_ns, self._roster, self.store)
+        tick = Tick(at_ns, self._roster, self.store, suppresses)
         for turn in self._turns:
             if at_ns >= turn.due_ns - int(_EARLY_S * NANOSECONDS):
                 self._run(turn, tick)
@@ -110,7 +128,7 @@ class Sampler:
         self._roster = roster
 
     def _run(self, turn: _Turn, tick: Tick) -> None:
-        started = self._clock()
+        started_ns, cpu_started_ns = self._clock(), self._cpu_clock()
         try:
             for panel, rows in turn.collector.collect(tick):
                 self.store.put(panel, tick.at_ns, rows)
@@ -126,16 +144,14 @@ class Sampler:
                 turn.health, last_success_ns=tick.at_ns, failures=0, last_error="", disabled_reason=""
             )
             wait_s = 0.0
-        self._end(turn, tick.at_ns, self._clock() - started, wait_s)
+        self._note_cost(turn, self._clock() - started_ns)
+        if turn.collector.name not in _NEVER_REST:
+            wait_s = max(wait_s, _REST * (self._cpu_clock() - cpu_started_ns) / NANOSECONDS)
+        _schedule(turn, tick.at_ns, wait_s)
 
-    def _end(self, turn: _Turn, at_ns: int, took_ns: int, wait_s: float) -> None:
-        """Note what the run cost, and when the next one is due."""
-        period_ns = int(turn.collector.period_s * NANOSECONDS)
+    def _note_cost(self, turn: _Turn, took_ns: int) -> None:
         overran = took_ns / 1000 > turn.deadline_us
         turn.health = replace(turn.health, duration_us=took_ns / 1000, overruns=turn.health.overruns + overran)
-        on_time = turn.due_ns + period_ns
-        next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns
-        turn.due_ns = max(next_ns, at_ns + int(wait_s * NANOSECONDS), at_ns + _REST * took_ns)
 
     def _disable(self, turn: _Turn, reason: str) -> None:
         if turn.health.disabled_reason != reason:
@@ -156,6 +172,14 @@ class Sampler:
     def _withdraw(self, turn: _Turn) -> None:
         for panel in turn.collector.panels:
             self.store.withdraw(panel)
+
+
+def _schedule(turn: _Turn, at_ns: int, wait_s: float) -> None:
+    """When the next run is due: at its beat, and not before ``wait_s`` after this one's beginning."""
+    period_ns = int(turn.collector.period_s * NANOSECONDS)
+    on_time = turn.due_ns + period_ns
+    next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns
+    turn.due_ns = max(next_ns, at_ns + int(wait_s * NANOSECONDS))
 
 
 def _log_recovery(turn: _Turn) -> None:

@@ -29,6 +29,8 @@ class Tick:
     at_ns: int
     roster: Roster
     store: Store
+    suppresses: bool = False
+    """Is best-effort's CPU being suppressed? Then its CPU sets move from second to second."""
 
     def value(self, metric: str, panel: Panel, subject: str = "") -> float | None:
         """A sample of this very batch; None if there is none."""

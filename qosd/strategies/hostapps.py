@@ -23,8 +23,7 @@ from koord.model.slo import CgroupBase, HostApplication
 from qosd.decide.decision import Decision, Opinion, Set, Stage
 from qosd.hooks import groupidentity
 from qosd.hooks.rules import Rules, join
-from qosd.snapshot import NodeSnapshot
-from qosd.strategies.perpod import PODS_MAX_AGE_S
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 
 CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE
 _TIERS = {

@@ -21,9 +21,8 @@ from qosd.decide.decision import Decision, Scale, Stage
 from qosd.hooks import engine, normalization
 from qosd.hooks.edits import Field
 from qosd.hooks.rules import Rules
-from qosd.policy.pools import live
-from qosd.snapshot import NodeSnapshot, PodView
-from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
+from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup
 
 HOOK = "cpuNormalization"
@@ -49,7 +48,7 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     ratio = normalization.ratio_of(pod.context, rules)
     if ratio is None or rules.host.cgroup_version == 1 or not pod.group or not live(pod):
         return PodOpinions()
-    if engine.decide(pod_cgroup(pod), rules).get(Field.CPU_QUOTA) is not None:
+    if engine.decide(pod_cgroup(pod), rules).concern(Field.CPU_QUOTA):
         return PodOpinions()
     why = f"kubelet's quota of the pod, divided by the CPU normalization ratio {float(ratio):g}"
     inputs = {FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}

@@ -15,9 +15,6 @@ from qosd.decide.decision import Decision, Opinion
 from qosd.hooks.rules import Rules
 from qosd.snapshot import NodeSnapshot, PodView
 
-PODS_MAX_AGE_S = 90.0
-"""A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
-
 
 @dataclass(frozen=True, slots=True)
 class PodOpinions:

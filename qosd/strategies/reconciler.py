@@ -20,14 +20,13 @@ from msgspec.structs import replace
 
 from koord.host.files import ROWS, KernelFile, Target, Value
 from koord.model.formulas import FORMULA
-from qosd.decide.decision import Decision, Opinion, Set, Stage
+from qosd.decide.decision import Decision, Keep, Opinion, Release, Set, Stage
 from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edit, Field
+from qosd.hooks.edits import Edit, Field, Left
 from qosd.hooks.rules import Rules
-from qosd.policy.pools import has_cgroup, live, runs
-from qosd.snapshot import ContainerView, NodeSnapshot, PodView
-from qosd.strategies.perpod import PODS_MAX_AGE_S, Memo, PodOpinions, decide_each
+from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
+from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 
 
 class HookReconciler:
@@ -50,7 +49,8 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
     for group, asked_of in _cgroups(pod):
-        for edit in engine.decide(asked_of, rules).items:
+        edits = engine.decide(asked_of, rules)
+        for edit in edits.items:
             row = _row(edit, rules.host.cgroup_version)
             if row is None:
                 continue
@@ -61,13 +61,25 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
                 continue
             why = f"{edit.hook}: {edit.why}"
             opinions[Target(group, row.name)] = Set(value, why, _inputs(edit, value), pod.key)
+        opinions.update(_left(pod, group, edits.left))
     return PodOpinions(opinions, tuple(refused))
+
+
+def _left(pod: PodView, group: str, left: tuple[Left, ...]) -> dict[Target, Opinion]:
+    """What the hooks leave alone in ``group``, with the reason for people."""
+    found: dict[Target, Opinion] = {}
+    for one in left:
+        why = f"{one.hook}: {one.why}"
+        found[Target(group, one.field.value)] = Keep(why) if one.stays else Release(why, pod.key)
+    return found
 
 
 def pod_cgroup(pod: PodView) -> PodContext:
     """The context in which hooks decide for the pod's own cgroup."""
     asked = replace(pod.context.asked, memory_request_bytes=pod.memory_request_bytes)
-    return pod.context.at(context.Stage.POD_CGROUP, asked)
+    seen = tuple(sorted({one.name for one in pod.containers if not one.is_sandbox}))
+    at_pod = pod.context.at(context.Stage.POD_CGROUP, asked)
+    return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)
 
 
 def _cgroups(pod: PodView) -> Iterator[tuple[str, PodContext]]:

@@ -16,9 +16,7 @@ from typing import Any, ClassVar
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.hooks import resctrl
 from qosd.hooks.rules import Rules
-from qosd.policy.pools import has_cgroup, live
-from qosd.snapshot import NodeSnapshot, PodView
-from qosd.strategies.perpod import PODS_MAX_AGE_S
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
 
 HOOK = "resctrl"
 _NO_GROUPS = Decision("no resctrl group of a QoS class is there")

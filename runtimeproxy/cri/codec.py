@@ -14,6 +14,7 @@ from typing import Literal, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.record import take_record
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.wire.protowire import MalformedMessage
 
@@ -52,13 +53,15 @@ def add_pod(request: hooks.ContainerResourceHookRequest, pod: hooks.PodSandboxHo
     request.pod_cgroup_parent = pod.cgroup_parent
 
 
-def pod_entry(request: hooks.PodSandboxHookRequest, *, rebuilt: bool = False, complete: bool = True) -> PodEntry:
+def rebuilt_pod(request: hooks.PodSandboxHookRequest, *, complete: bool = True) -> PodEntry:
     """The cache entry of a pod that the runtime has as ``request`` says."""
+    edits = take_record(request.annotations)
     return PodEntry(
         request.pod_meta.uid,
         request.pod_meta.namespace,
         request.SerializeToString(),
-        rebuilt=rebuilt,
+        edits,
+        rebuilt=True,
         complete=complete,
     )
 

@@ -12,7 +12,7 @@ from functools import partial
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import add_pod, decode
-from runtimeproxy.cri.fields import OWNED, SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.cri.methods import CREATE, UPDATE
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder, RebuildFailed
 from runtimeproxy.cri.repeats import pod_as_sent, repeats
@@ -20,9 +20,10 @@ from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.cri.transcribe import Pod, container_name, container_of, text, with_handler_of, with_id
-from runtimeproxy.cri.world import Commit, World, log
+from runtimeproxy.cri.world import Commit, Told, World, log
 from runtimeproxy.hooks import patch
-from runtimeproxy.hooks.chain import Agreed, Meanwhile, Question
+from runtimeproxy.hooks.apart import LARGE_BYTES
+from runtimeproxy.hooks.chain import Agreed, Question
 from runtimeproxy.hooks.edits import CGROUP_PARENT, Edits, Slot
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.messages import CONTAINER
@@ -42,32 +43,27 @@ class Containers:
 
     async def create(self, call: Call, message: bytes, service: str) -> Decision:
         """CreateContainer."""
-        ids, configs, sandboxes = payloads(message, 1, 2, 3)
+        apart, size_bytes = self._world.apart, len(message)
+        ids, configs, sandboxes = await apart(size_bytes, partial(payloads, message, 1, 2, 3))
         pod_id = text(ids)
         entry = self._sandboxes.known(pod_id)
         if entry is None:
             entry = await self._sandbox_of(call, pod_id, service)
-        again, sent = repeats(message, bool(sandboxes), entry)
-        pod = pod_as_sent(sandboxes, entry, again)
-        own, hidden = container_of(b"".join(configs))
-        question = own + pod.in_container
-        made = _Made(message, again)
+        asking = await apart(size_bytes, partial(_Asking, message, configs, sandboxes, entry))
+        pod = asking.pod
         if self._world.chain.of(Stage.PRE_CREATE) and not self._sandboxes.is_exempt(pod):
             own_tree = pod.given_parent or pod.cgroup_parent
-            guard = Guard(OWNED[CREATE], own_tree, self._world.options.foreign_parents, hidden)
-            agreed = await self._ask(Stage.PRE_CREATE, question, guard, call, made)
+            guard = self._sandboxes.guard(CREATE, own_tree, asking.hidden)
+            agreed = await self.ask(Stage.PRE_CREATE, asking.question, guard, call)
         else:
             agreed = Agreed()
         if isinstance(agreed, Refuse):
             return agreed, None
-        edited = made.by(agreed)
-        then = partial(self._report, pod, question, agreed, again, sent)
-        return Forward(edited, then), partial(self._created, pod_id, own, agreed.edits, pod)
-
-    def _report(self, pod: Pod, question: bytes, agreed: Agreed, again: Edits, sent: Edits) -> None:
-        """Of a creation that goes on: the edits of its sandbox that are repeated, and its own."""
-        self._world.report(CREATE, pod.name, Agreed(before=sent), again)
-        self._world.report(CREATE, partial(container_name, question), agreed, agreed.edits)
+        edited = await apart(size_bytes, partial(asking.edited, agreed.edits))
+        of_sandbox = (pod.name, Agreed(before=asking.sent), asking.again)
+        own_edits = (partial(container_name, asking.question), agreed, agreed.edits)
+        then = partial(self._world.report, CREATE, of_sandbox, own_edits)
+        return Forward(edited, then), partial(self._created, pod_id, asking.container, agreed.edits, pod)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
         """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
@@ -80,7 +76,9 @@ class Containers:
             return None
 
     def passed_create(self, message: bytes) -> Commit:
-        """A CreateContainer that nobody wanted to edit."""
+        """A CreateContainer that nobody wanted to edit. A large one is read from the runtime when it is needed."""
+        if len(message) > LARGE_BYTES:
+            return lambda answer: None
         ids, configs, sandboxes = payloads(message, 1, 2, 3)
         pod_id = text(ids)
         pod = pod_as_sent(sandboxes, self._world.store.pod(pod_id), {})
@@ -92,14 +90,19 @@ class Containers:
         sandbox = store.pod(pod_id)
         if sandbox is not None:  # kubelet sends the pod's current annotations with each container
             self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod.request, sandbox.request))
-        if container_id:
+        self.remember(pod_id, container_id, container, edits)
+
+    def remember(self, pod_id: str, container_id: str, container: bytes, edits: Edits) -> None:
+        """Keep a container that the runtime has made, unless it is large. ``container``: its hook request without its
+        pod, before ``edits``."""
+        if container_id and len(container) <= LARGE_BYTES:
             of_pod = Slot(CGROUP_PARENT)
             made = patch.apply(
                 with_id(container, container_id),
                 CONTAINER.request,
                 {slot: value for slot, value in edits.items() if slot != of_pod},
             )
-            store.put_container(container_id, ContainerEntry(pod_id, made))
+            self._world.store.put_container(container_id, ContainerEntry(pod_id, made))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdateContainerResources."""
@@ -108,14 +111,13 @@ class Containers:
         if container is None:
             return Forward(message), None
         _merge(container, request)
-        guard = Guard(OWNED[UPDATE])
         question = container.SerializeToString()
-        agreed = await self._ask(Stage.PRE_UPDATE, question, guard, call)
+        agreed = await self.ask(Stage.PRE_UPDATE, question, self._sandboxes.guard(UPDATE), call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edits = meaningful(agreed.edits, request.linux)
         edited = patch.apply(message, TABLES[UPDATE], edits)
-        then = partial(self._world.report, UPDATE, partial(container_name, question), agreed, edits)
+        then = partial(self._world.report, UPDATE, (partial(container_name, question), agreed, edits))
         return Forward(edited, then), self.passed_update(edited)
 
     def passed_update(self, message: bytes) -> Commit:
@@ -135,30 +137,29 @@ class Containers:
         container_id = decode(cri.StartContainerRequest, message).container_id
         container = await self._known(service, container_id, self._world.left_s(call, TIMEOUT_S))
         if container is not None:
-            agreed = await self._ask(Stage.PRE_START, container.SerializeToString(), Guard(frozenset()), call)
+            agreed = await self.ask(Stage.PRE_START, container.SerializeToString(), Guard(frozenset()), call)
             if isinstance(agreed, Refuse):
                 return agreed, None
         return Forward(message), self.started(message, service)
 
     def started(self, message: bytes, service: str) -> Commit:
         container_id = decode(cri.StartContainerRequest, message).container_id
-        return partial(self._tell_of, Stage.POST_START, service, container_id)
+        return Told(partial(self._tell_of, Stage.POST_START, service, container_id))
 
     def stopped(self, message: bytes, service: str) -> Commit:
         container_id = decode(cri.StopContainerRequest, message).container_id
-        return partial(self._tell_of, Stage.POST_STOP, service, container_id)
+        return Told(partial(self._tell_of, Stage.POST_STOP, service, container_id))
 
     def removed(self, message: bytes, service: str) -> Commit:
         """The container is gone with the answer, so what post hooks are told is what the cache has now."""
         container_id = decode(cri.RemoveContainerRequest, message).container_id
         entry = self._world.store.container(container_id)
 
-        def commit(answer: bytes | None) -> None:
-            self._world.store.remove_container(container_id)
+        def tell(outcome: int) -> None:
             if entry is not None:
-                self._tell(Stage.POST_REMOVE, self._as_it_is(service, entry))
+                self._tell(Stage.POST_REMOVE, self._as_it_is(service, entry), outcome)
 
-        return commit
+        return Told(tell, lambda answer: self._world.store.remove_container(container_id))
 
     async def _known(
         self, service: str, container_id: str, timeout_s: float
@@ -188,49 +189,44 @@ class Containers:
             add_pod(container, decode(hooks.PodSandboxHookRequest, sandbox.request))
         return container
 
-    def _tell_of(self, stage: Stage, service: str, container_id: str, answer: bytes | None) -> None:
+    def _tell_of(self, stage: Stage, service: str, container_id: str, outcome: int) -> None:
         """The runtime is asked for a container only if the cache has none."""
         entry = self._world.store.container(container_id)
         from_runtime = partial(self._known, service, container_id, TIMEOUT_S)
-        self._tell(stage, from_runtime if entry is None else self._as_it_is(service, entry))
+        self._tell(stage, from_runtime if entry is None else self._as_it_is(service, entry), outcome)
 
-    def _tell(self, stage: Stage, known: Telling) -> None:
+    def _tell(self, stage: Stage, known: Telling, outcome: int) -> None:
         async def make() -> bytes | None:
             container = await known()
             return None if container is None else container.SerializeToString()
 
         for server in self._world.chain.of(stage):
-            server.post(stage, make)
+            server.post(stage, make, outcome)
 
-    def _ask(
-        self, stage: Stage, container: bytes, guard: Guard, call: Call, meanwhile: Meanwhile | None = None
-    ) -> Awaitable[Agreed | Refuse]:
+    def ask(self, stage: Stage, container: bytes, guard: Guard, call: Call) -> Awaitable[Agreed | Refuse]:
+        """``container``: its hook request, with its pod."""
         question = Question(stage, container, CONTAINER, guard, partial(container_name, container))
-        return self._world.chain.ask(question, self._world.deadline(call), meanwhile)
+        return self._world.chain.ask(question, self._world.deadline(call))
 
 
-class _Made:
-    """A CreateContainerRequest with the edits of its sandbox (``again``) and what servers agreed on.
+class _Asking:
+    """A CreateContainerRequest, what servers are asked about it, and what becomes of it.
 
-    As a ``Meanwhile`` it makes the request of what may be agreed, and keeps that in case it is.
+    ``again``: the edits of its sandbox, to be repeated; ``sent``: what it has in their place; ``container``: the
+    question without its pod; ``hidden``: names of variables that servers do not see.
     """
 
-    def __init__(self, message: bytes, again: Edits) -> None:
-        self._message, self._again = message, again
-        self._ready: tuple[Agreed, bytes] | None = None
+    def __init__(self, message: bytes, configs: list[bytes], sandboxes: list[bytes], entry: PodEntry | None) -> None:
+        self._message = message
+        self.again, self.sent = repeats(message, bool(sandboxes), entry)
+        self.pod = pod_as_sent(sandboxes, entry, self.again)
+        self.container, self.hidden = container_of(b"".join(configs))
+        self.question = self.container + self.pod.in_container
 
-    def __call__(self, agreed: Agreed) -> None:
-        self._ready = agreed, self._edited(agreed)
-
-    def by(self, agreed: Agreed) -> bytes:
-        """Raises MalformedMessage or EditTooLarge."""
-        if self._ready is not None and self._ready[0] is agreed:
-            return self._ready[1]
-        return self._edited(agreed)
-
-    def _edited(self, agreed: Agreed) -> bytes:
-        edited = patch.apply(self._message, SANDBOX_OF_CREATE, self._again)
-        return patch.apply(edited, TABLES[CREATE], agreed.edits)
+    def edited(self, edits: Edits) -> bytes:
+        """The request as it goes on. Raises MalformedMessage or EditTooLarge."""
+        repeated = patch.apply(self._message, SANDBOX_OF_CREATE, self.again)
+        return patch.apply(repeated, TABLES[CREATE], edits)
 
 
 def _merge(container: hooks.ContainerResourceHookRequest, request: cri.UpdateContainerResourcesRequest) -> None:

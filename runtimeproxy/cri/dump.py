@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import decode
@@ -12,11 +12,15 @@ from runtimeproxy.hooks.messages import CONTAINER, POD, read
 from runtimeproxy.hooks.observe import shown
 
 
-def dump_store(store: Store) -> dict[str, object]:
-    """Pods and containers by id, as JSON values."""
-    return {
-        "pods": {pod_id: _pod(entry) for pod_id, entry in store.pods()},
-        "containers": {container_id: _container(entry) for container_id, entry in store.containers()},
+def dump_store(store: Store) -> Callable[[], dict[str, object]]:
+    """Pods and containers by id: copied now, and made JSON values, which takes thousands of times longer, by the call.
+
+    Entries never change, so any thread may read them.
+    """
+    pods, containers = list(store.pods()), list(store.containers())
+    return lambda: {
+        "pods": {pod_id: _pod(entry) for pod_id, entry in pods},
+        "containers": {container_id: _container(entry) for container_id, entry in containers},
     }
 
 

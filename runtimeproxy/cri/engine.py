@@ -9,6 +9,7 @@ from runtimeproxy.cri import methods
 from runtimeproxy.cri.containers import Containers
 from runtimeproxy.cri.dump import dump_store
 from runtimeproxy.cri.rebuild import Rebuilder, RebuildFailed
+from runtimeproxy.cri.restores import Restores
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.world import Commit, World, log
 from runtimeproxy.hooks.server import UnaryCaller
@@ -20,13 +21,15 @@ class Engine:
 
     def __init__(self, world: World, runtime: UnaryCaller) -> None:
         self._world = world
-        self._rebuilder = Rebuilder(runtime)
+        self._rebuilder = Rebuilder(runtime, world.apart)
         pods = self._pods = Sandboxes(world, self._rebuilder)
         containers = Containers(world, self._rebuilder, pods)
+        restores = Restores(world, pods, containers)
         self._held: dict[str, Callable[[Call, bytes, str], Awaitable[Decision]]] = {
             methods.RUN_POD: pods.run,
             methods.UPDATE_POD: pods.update,
             methods.REMOVE_POD: pods.remove,
+            methods.RESTORE_POD: restores.restore,
             methods.CREATE: containers.create,
             methods.START: containers.start,
             methods.UPDATE: containers.update,
@@ -36,6 +39,7 @@ class Engine:
             methods.STOP_POD: pods.stopped,
             methods.REMOVE_POD: lambda message, service: pods.removed(message),
             methods.UPDATE_POD: lambda message, service: pods.updated(message),
+            methods.RESTORE_POD: lambda message, service: restores.restored(message),
             methods.CREATE: lambda message, service: containers.passed_create(message),
             methods.START: containers.started,
             methods.STOP: containers.stopped,
@@ -56,8 +60,10 @@ class Engine:
     async def learn_sandboxes(self) -> bool:
         """Fill the cache from the runtime's own list of sandboxes; False if it cannot be had now."""
         for service in methods.SERVICES:
+            store = self._world.store
+            store.listing()
             try:
-                self._world.store.listed(await self._rebuilder.sandboxes(service))
+                store.listed(await self._rebuilder.sandboxes(service))
             except RebuildFailed as error:
                 log.info("the runtime's sandboxes are not known yet: %s", error)
                 if error.code != UNIMPLEMENTED:
@@ -70,7 +76,8 @@ class Engine:
         """See which pods the hook servers live in, as far as they are connected."""
         self._pods.learn_own_pods()
 
-    def dump(self) -> dict[str, object]:
+    def dump(self) -> Callable[[], dict[str, object]]:
+        """A copy of the cache; what is returned makes JSON values of it."""
         return dump_store(self._world.store)
 
     def close(self) -> None:

@@ -1,10 +1,13 @@
-"""Pods that are left alone: marked ones, whole namespaces, and the hook servers' own.
+"""Pods that are left alone: marked ones, whole namespaces, the hook servers' own; by option static and critical ones.
 
-Why the last: a hook server under policy Fail that runs as a pod (koordlet does, as a DaemonSet) could never come
-back. Its restart is a RunPodSandbox, which would have to ask the server that is not there. So the proxy learns from
-the socket's peer process which pod it lives in (its cgroup path holds the pod's uid), remembers that pod's namespace
-and labels, and leaves every pod alone that looks like it: the same namespace and the same labels, less those that
-differ between two generations of one workload. A pod without labels of its own is recognised by its uid only.
+Whoever writes a pod can mark it, also one whose limits a hook server sets. So where a server is under policy Fail, the
+mark counts only in namespaces that the operator names.
+
+Why the hook servers' own: a hook server under policy Fail that runs as a pod (koordlet does, as a DaemonSet) could
+never come back. Its restart is a RunPodSandbox, which would have to ask the server that is not there. So the proxy
+learns from the socket's peer process which pod it lives in (its cgroup path holds the pod's uid), remembers that pod's
+namespace and labels, and leaves every pod alone that looks like it: the same namespace and the same labels, less those
+that differ between two generations of one workload. A pod without labels of its own is recognised by its uid only.
 What was learned of a server is kept while its file exists, also when the server is down. A proxy that starts while
 the server is down has learned nothing; there the mark helps (``--runtime-hook-server-key``), which koordlet's own
 manifests carry. Invariant: nothing here waits; a /proc file that vanished teaches nothing.
@@ -13,16 +16,55 @@ manifests carry. Invariant: nothing here waits; a /proc file that vanished teach
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from runtimeproxy.hooks.guards import KUBELET_PREFIX
+from runtimeproxy.hooks.edits import KUBELET_PREFIX
 from runtimeproxy.hooks.server import HookServer
 
 GENERATION_LABELS = frozenset({"pod-template-hash", "controller-revision-hash", "pod-template-generation"})
 _UID = r"[0-9a-fA-F]{8}(?:[-_][0-9a-fA-F]{4}){3}[-_][0-9a-fA-F]{12}|[0-9a-fA-F]{32}"  # the latter: static pods
 _POD_IN_CGROUP = re.compile(rf"pod({_UID})(?:\.slice)?/")
+
+
+SOURCE = "kubernetes.io/config.source"  # kubelet's own annotation, which it overwrites in pods of the API server
+STATIC_SOURCES = frozenset({"file", "http"})
+PRIORITY_CLASS = "koordinator.sh/priority-class"
+CRITICAL_CLASSES = frozenset({"system-node-critical", "system-cluster-critical"})
+CRITICAL_POD = "scheduler.alpha.kubernetes.io/critical-pod"  # before there were priority classes
+ALL_NAMESPACES = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class SkipRules:
+    """What the operator says of pods that are left alone.
+
+    ``mark_key`` and ``mark_value``: of the label or annotation, "" for none; ``privileged_namespaces``: in which a pod
+    may say of itself that it is critical and, under policy Fail, that it is to be left alone ("*": in all).
+    """
+
+    mark_key: str = "runtimeproxy.koordinator.sh/skip-hookserver"
+    mark_value: str = "true"
+    privileged_namespaces: tuple[str, ...] = ("kube-system", "koordinator-system")
+    namespaces: tuple[str, ...] = ()
+    static_pods: bool = False
+    critical_pods: bool = False
+
+    def could_apply(self, mentions: Callable[[bytes], bool]) -> bool:
+        """Could a rule but ``namespaces`` apply to a pod whose labels or annotations ``mention`` a text?"""
+        return any(mentions(key.encode()) for key in self._keys())
+
+    def is_privileged(self, namespace: str) -> bool:
+        return namespace in self.privileged_namespaces or ALL_NAMESPACES in self.privileged_namespaces
+
+    def _keys(self) -> Iterator[str]:
+        if self.mark_key:
+            yield self.mark_key
+        if self.static_pods:
+            yield SOURCE
+        if self.critical_pods:
+            yield from (PRIORITY_CLASS, CRITICAL_POD)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +75,10 @@ class PodTraits:
     namespace: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+
+    def says(self, key: str, values: Collection[str]) -> bool:
+        """Is a label or an annotation ``key`` one of ``values``?"""
+        return self.labels.get(key) in values or self.annotations.get(key) in values
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +98,20 @@ class Exemptions:
         self._own: dict[str, _OwnPod] = {}
         self.knows_own_pods = False  # does any hook server live in a pod, as far as is known?
 
-    def reason(self, pod: PodTraits, mark: tuple[str, str], namespaces: Collection[str]) -> str | None:
-        """Why ``pod`` is left alone: mark (key and value of a label or annotation), namespace or own_pod."""
-        key, value = mark
-        if key and value in (pod.labels.get(key), pod.annotations.get(key)):
+    def reason(self, pod: PodTraits, rules: SkipRules, *, fail_closed: bool) -> str | None:
+        """Why ``pod`` is left alone: mark, namespace, static_pod, critical_pod or own_pod.
+
+        ``fail_closed``: a hook server is under policy Fail.
+        """
+        privileged = rules.is_privileged(pod.namespace)
+        if rules.mark_key and pod.says(rules.mark_key, (rules.mark_value,)) and (privileged or not fail_closed):
             return "mark"
-        if pod.namespace in namespaces:
+        if pod.namespace in rules.namespaces:
             return "namespace"
+        if rules.static_pods and pod.annotations.get(SOURCE) in STATIC_SOURCES:
+            return "static_pod"
+        if rules.critical_pods and privileged and _is_critical(pod):
+            return "critical_pod"
         return "own_pod" if any(_same_workload(own, pod) for own in self._own.values()) else None
 
     def learn(self, servers: Iterable[HookServer], find: Callable[[str], PodTraits | None]) -> None:
@@ -90,6 +143,10 @@ def workload_labels(labels: Mapping[str, str]) -> dict[str, str]:
         for key, value in labels.items()
         if key not in GENERATION_LABELS and not key.startswith(KUBELET_PREFIX)
     }
+
+
+def _is_critical(pod: PodTraits) -> bool:
+    return CRITICAL_POD in pod.annotations or pod.says(PRIORITY_CLASS, CRITICAL_CLASSES)
 
 
 def _same_workload(own: _OwnPod, pod: PodTraits) -> bool:

@@ -29,6 +29,12 @@ TABLES: Mapping[str, Table] = {
         **resources(2),
     },
     methods.UPDATE_POD: resources(3),
+    methods.RESTORE_POD: {
+        LABELS: Owned((2, 6), How.MAP),
+        ANNOTATIONS: Owned((2, 7), How.MAP),
+        CGROUP_PARENT: Owned((2, 8, 1), How.STRING),
+        **resources(2, 8, 5),
+    },
 }
 
 OWNED: Mapping[str, frozenset[str]] = {method: frozenset(table) for method, table in TABLES.items()}
@@ -39,3 +45,10 @@ SANDBOX_OF_CREATE: Table = {
     CGROUP_PARENT: Owned((3, 8, 1), How.STRING),
 }
 """What was done to a sandbox and is repeated in the ``sandbox_config`` of each CreateContainer."""
+
+RESTORED_CONTAINER: Table = {
+    ANNOTATIONS: Owned((10,), How.MAP),
+    **resources(15, 1),
+}
+"""Of each of the ``container_configs`` of a RestorePod. Its environment is the checkpoint's: a runtime has to fail the
+restore if the configuration says otherwise."""

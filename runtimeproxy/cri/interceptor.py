@@ -1,43 +1,48 @@
 """The relay's interceptor for CRI: which streams to hold or tap, and what becomes of them.
 
 It starts without protobuf: the engine that reads messages is loaded by ``warm_up`` after the first connection was
-accepted, or by the first intercepted call. Invariant: ``plan`` is always in step with the hook servers and the cache,
-and ``version`` changes with it. What ``request`` raises, the relay forwards (or refuses where a server of the stage has
-policy Fail); ``tapped`` and ``answered`` never raise, what they cannot read is logged and forgotten.
+accepted, or by the first intercepted call. One that cannot be loaded (a package change that is half done) is tried
+again, less and less often; until then nothing is held but what a server under policy Fail wants refused.
+Invariant: ``plan`` is always in step with the hook servers and the cache, and ``version`` changes with it. What
+``request`` raises, the relay forwards (or refuses where a server of the stage has policy Fail). ``tapped``,
+``answered`` and the tasks never raise: what they cannot do is counted and logged, and what may be missing from the
+cache after that is read from the runtime's own list.
 """
 
 from __future__ import annotations
 
 import asyncio
+import importlib
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, cast
 
+from koord.http2.grpc import OK, RESOURCE_EXHAUSTED
 from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.methods import plans
 from runtimeproxy.cri.store import Store
-from runtimeproxy.cri.world import Commit, HookOptions, Later, World, log
+from runtimeproxy.cri.world import Commit, HookOptions, Told, World, log
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.observe import Audit, Metrics
 from runtimeproxy.hooks.server import Connect, HookServer
-from runtimeproxy.intercept import PASS, Call, Forward, Plan, Refuse
-from runtimeproxy.wire.protowire import MalformedMessage
+from runtimeproxy.intercept import PASS, Call, CannotBeEdited, Forward, Plan, Refuse
+from runtimeproxy.wire.protowire import MalformedMessage, TooManyFields
 
 if TYPE_CHECKING:
     from runtimeproxy.cri.engine import Engine
 
-LONGEST_PAUSE_S = 30.0  # between two attempts to list the runtime's sandboxes
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 1.0, 30.0  # between two attempts to load the engine, or to list the sandboxes
+LIST_AGAIN_S = 600.0  # as long as a sandbox may be edited, its end may have been missed
 RETIRED_S = 60.0  # how long a replaced hook server may still answer those who asked it before
-OK = 0
 
 
-def _now(work: Callable[[], None]) -> None:
-    work()
+class EngineMissing(Exception):
+    """What reads messages cannot be loaded now."""
 
 
 class CriInterceptor:
     """``connect`` makes unary callers of socket paths, ``runtime_path`` is the runtime's socket, ``clock`` monotonic
-    seconds as in ``Call.started``, ``proc`` the root of procfs; ``later`` takes work that no request waits for."""
+    seconds as in ``Call.started``, ``proc`` the root of procfs."""
 
     def __init__(
         self,
@@ -49,15 +54,17 @@ class CriInterceptor:
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         proc: str = "/proc",
-        later: Later = _now,
     ) -> None:
         self._connect = connect
         self._runtime_path = runtime_path
-        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock, later)
+        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock)
         self._servers: dict[Loaded, HookServer] = {}
         self._retired: set[HookServer] = set()
         self._engine: Engine | None = None
+        self._missing = False  # the engine could not be loaded when it was tried last
         self._tasks: set[asyncio.Task[None]] = set()
+        self._learning: asyncio.Task[None] | None = None
+        self._list_again_at = 0.0
         self._plans: Mapping[str, Plan] = {}
         self.version = 0
         self._held_creates = False
@@ -68,13 +75,17 @@ class CriInterceptor:
         """The hook servers in the order in which they are asked."""
         return self._world.chain.servers
 
+    @property
+    def holds_creates(self) -> bool:
+        """Is CreateContainer held for what the cache does not know, whoever asks for it?"""
+        return self._held_creates
+
     def use(self, loaded: tuple[Loaded, ...]) -> None:
         """Take these hook servers from now on; one whose file did not change keeps its connection and its breaker."""
-        before, self._servers = self._servers, {}
-        for each in loaded:
-            self._servers[each] = before.pop(each) if each in before else self._server(each)
+        before = self._servers
+        self._servers = {each: before[each] if each in before else self._server(each) for each in loaded}
         self._world.use(tuple(self._servers.values()))
-        for server in before.values():
+        for server in [before[each] for each in before if each not in self._servers]:
             self._retire(server)
         self._replan()
         if self._engine is not None:
@@ -88,30 +99,56 @@ class CriInterceptor:
 
     async def warm_up(self) -> None:
         """After the first accept: load what reads messages, off the loop, and begin to learn which sandboxes exist."""
-        await asyncio.get_running_loop().run_in_executor(None, _engine_type)
-        self._loaded()
+        try:
+            await self._warm_up()
+        except Exception as error:  # noqa: BLE001 - the root of a task
+            self._world.fault("loading", error)
+
+    async def _warm_up(self) -> None:
+        pause_s = FIRST_PAUSE_S
+        while self._engine is None:
+            try:
+                importlib.invalidate_caches()
+                await asyncio.get_running_loop().run_in_executor(None, _engine_type)
+                self._load()
+            except Exception as error:  # noqa: BLE001 - an import may raise anything
+                self._miss(error)
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def plan(self, path: str) -> Plan:
-        return self._plans.get(path, PASS)
+        """Asked in the midst of the relay's reading, so nothing is called here that could fail."""
+        return self._plans[path] if path in self._plans else PASS  # noqa: SIM401
 
     async def request(self, call: Call, message: bytes) -> Forward | Refuse:
-        decision, call.note = await self._loaded().held(call, message)
+        try:
+            decision, call.note = await self._loaded().held(call, message)
+        except TooManyFields as error:
+            raise CannotBeEdited("too many fields", RESOURCE_EXHAUSTED) from error
         return decision
 
     def tapped(self, call: Call, message: bytes) -> None:
         try:
             call.note = self._loaded().tapped(call.path, message)
+        except EngineMissing:
+            return  # counted when it was found missing
         except MalformedMessage as error:
             log.warning("%s passed, but cannot be remembered: %s", call.path, error)
+        except Exception as error:  # noqa: BLE001 - the request has gone on already
+            self._forgot("tapped", error)
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         try:
             if status == OK and call.note is not None:
                 self._commit(cast(Commit, call.note), message)
+            elif isinstance(call.note, Told):
+                call.note.tell(status)
             if self._engine is not None:  # who was asked may be another process than the time before
                 self._engine.learn_own_pods()
         except MalformedMessage as error:
             log.warning("the answer to %s cannot be remembered: %s", call.path, error)
+        except Exception as error:  # noqa: BLE001 - the answer has gone on already
+            self._forgot("answered", error)
 
     def _commit(self, commit: Commit, message: bytes | None) -> None:
         commit(message)
@@ -119,28 +156,57 @@ class CriInterceptor:
         self._world.metrics.cache_size(*store.sizes)
         if store.hold_creates != self._held_creates:
             self._replan()
+        if store.hold_creates and self._engine is not None and self._world.clock() >= self._list_again_at:
+            self._learn_again(self._engine)
+
+    def _forgot(self, doing: str, error: Exception) -> None:
+        """The cache may lack an object by now: containers are held until the runtime's list was read again."""
+        self._world.fault(doing, error)
+        try:
+            self._world.store.distrust()
+            self._replan()
+            if self._engine is not None:
+                self._learn_again(self._engine, FIRST_PAUSE_S)
+        except Exception as also:  # noqa: BLE001 - as above
+            self._world.fault("learning", also)
 
     def forget(self) -> None:
         """As after a start: everything is read from the runtime again."""
-        self._world.store = Store()
-        self._replan()
-        if self._engine is not None:
-            self._begin(self._learn(self._engine))
+        try:
+            self._world.store = Store()
+            self._replan()
+            if self._engine is not None:
+                self._learn_again(self._engine)
+        except Exception as error:  # noqa: BLE001 - whoever switches the bypass off has more to do
+            self._forgot("learning", error)
 
-    def dump(self) -> dict[str, object]:
-        """Servers and cache as JSON values, without environment values and foreign annotations."""
+    def dump(self) -> Callable[[], dict[str, object]]:
+        """A copy of servers and cache; what is returned makes JSON values of it, in any thread.
+
+        Environment values and foreign annotations are not among them.
+        """
         servers: list[object] = [
             {
                 "file": server.spec.file,
                 "endpoint": server.spec.endpoint,
                 "policy": server.spec.policy.value,
+                "stagePolicies": {stage: policy.value for stage, policy in server.spec.stage_policies},
                 "stages": sorted(server.spec.stages),
                 "timeoutSeconds": server.timeout_s,
             }
             for server in self.servers
         ]
-        cache = {} if self._engine is None else self._engine.dump()
-        return {"servers": servers, **cache}
+        cache = dict if self._engine is None else self._engine.dump()
+        return lambda: {"servers": servers, **cache()}
+
+    async def finish(self, timeout_s: float) -> None:
+        """No call follows: let after hooks be heard, for so long, and then close."""
+        told = [asyncio.ensure_future(server.delivered()) for server in (*self.servers, *self._retired)]
+        if told:
+            _, late = await asyncio.wait(told, timeout=timeout_s)
+            for task in late:
+                task.cancel()
+        self.close()
 
     def close(self) -> None:
         """Close every connection and drop what post hooks have not heard yet."""
@@ -148,39 +214,84 @@ class CriInterceptor:
             server.close()
         for task in self._tasks:
             task.cancel()
+        self._world.apart.close()
         if self._engine is not None:
             self._engine.close()
 
     def _loaded(self) -> Engine:
+        """The engine; raises EngineMissing, at once if it could not be loaded before."""
         if self._engine is None:
-            self._engine = _engine_type()(self._world, self._connect(self._runtime_path))
-            self._begin(self._learn(self._engine))
+            if self._missing:
+                raise EngineMissing("it could not be loaded before")
+            try:
+                return self._load()
+            except Exception as error:
+                self._miss(error)
+                raise EngineMissing(repr(error)) from error
         return self._engine
 
-    def _begin(self, work: Coroutine[None, None, None]) -> None:
+    def _load(self) -> Engine:
+        if self._engine is None:
+            engine = _engine_type()(self._world, self._connect(self._runtime_path))
+            self._learn_again(engine)
+            self._engine = engine
+            if self._missing:
+                self._missing = False
+                self._replan()
+                log.info("requests are edited again")
+        return self._engine
+
+    def _miss(self, error: Exception) -> None:
+        """Requests need not wait for what cannot be had."""
+        if self._missing:
+            self._world.metrics.fault("loading")
+            return
+        self._missing = True
+        self._world.fault("loading", error)
+        self._replan()
+
+    def _learn_again(self, engine: Engine, pause_s: float = 0.0) -> None:
+        if self._learning is not None:
+            self._learning.cancel()
+        self._list_again_at = self._world.clock() + LIST_AGAIN_S
+        self._learning = self._begin(self._learn(engine, pause_s))
+
+    def _begin(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        """``work`` raises nothing."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
-    async def _learn(self, engine: Engine) -> None:
+    async def _learn(self, engine: Engine, pause_s: float) -> None:
         """Which sandboxes there are, for as long as it takes, and which of them the hook servers live in."""
-        pause_s = 1.0
-        while not await engine.learn_sandboxes():
-            await asyncio.sleep(pause_s)
-            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        self._replan()
-        await self._acquaint(engine)
+        learned = False
+        while not learned:
+            try:
+                await asyncio.sleep(pause_s)
+                pause_s = min(2 * max(pause_s, FIRST_PAUSE_S / 2), LONGEST_PAUSE_S)
+                learned = await engine.learn_sandboxes()
+                self._replan()
+                if learned:
+                    await self._acquaint(engine)
+            except Exception as error:  # noqa: BLE001 - the root of a task; what failed once may do the next time
+                self._world.fault("learning", error)
 
     async def _acquaint(self, engine: Engine) -> None:
         """Connect to the hook servers, so that their own pods are known before the first of them restarts."""
-        await asyncio.gather(*(server.greet() for server in self.servers))
-        engine.learn_own_pods()
+        try:
+            await asyncio.gather(*(server.greet() for server in self.servers))
+            engine.learn_own_pods()
+        except Exception as error:  # noqa: BLE001 - the root of a task
+            self._world.fault("greeting", error)
 
     def _replan(self) -> None:
         world = self._world
         self._held_creates = world.store.hold_creates
+        self._plans = plans(world.holds, world.fails_closed, self._held_creates)
+        if self._missing:
+            self._plans = {path: plan for path, plan in self._plans.items() if plan.fail_closed}
         self.version += 1
-        self._plans = plans(world.wants, world.fails_closed, self._held_creates)
 
     def _server(self, loaded: Loaded) -> HookServer:
         spec = loaded.spec

@@ -20,6 +20,7 @@ RUN_POD = "RunPodSandbox"
 STOP_POD = "StopPodSandbox"
 REMOVE_POD = "RemovePodSandbox"
 UPDATE_POD = "UpdatePodSandboxResources"
+RESTORE_POD = "RestorePod"
 CREATE = "CreateContainer"
 START = "StartContainer"
 STOP = "StopContainer"
@@ -29,10 +30,10 @@ UPDATE = "UpdateContainerResources"
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """``tapped``: the cache needs the request; ``answer``: and the id in the answer."""
+    """``tapped``: the cache needs the request; ``answer``: and the ids in the answer."""
 
     name: str
-    pre: Stage | None = None
+    pre: tuple[Stage, ...] = ()
     post: Stage | None = None
     tapped: bool = True
     answer: bool = False
@@ -41,15 +42,16 @@ class Method:
 METHODS = {
     method.name: method
     for method in (
-        Method(RUN_POD, pre=Stage.PRE_RUN_POD, answer=True),
+        Method(RUN_POD, pre=(Stage.PRE_RUN_POD,), answer=True),
         Method(STOP_POD, post=Stage.POST_STOP_POD),
-        Method(REMOVE_POD, pre=Stage.PRE_REMOVE_POD),
-        Method(UPDATE_POD, pre=Stage.PRE_UPDATE_POD),
-        Method(CREATE, pre=Stage.PRE_CREATE, answer=True),
-        Method(START, pre=Stage.PRE_START, post=Stage.POST_START, tapped=False),
+        Method(REMOVE_POD, pre=(Stage.PRE_REMOVE_POD,)),
+        Method(UPDATE_POD, pre=(Stage.PRE_UPDATE_POD,)),
+        Method(RESTORE_POD, pre=(Stage.PRE_RUN_POD, Stage.PRE_CREATE), answer=True),
+        Method(CREATE, pre=(Stage.PRE_CREATE,), answer=True),
+        Method(START, pre=(Stage.PRE_START,), post=Stage.POST_START, tapped=False),
         Method(STOP, post=Stage.POST_STOP),
         Method(REMOVE, post=Stage.POST_REMOVE),
-        Method(UPDATE, pre=Stage.PRE_UPDATE),
+        Method(UPDATE, pre=(Stage.PRE_UPDATE,)),
     )
 }
 
@@ -61,18 +63,17 @@ def split(path: str) -> tuple[str, Method]:
     return path[:slash], METHODS[path[slash:]]
 
 
-def plans(wanted: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool], hold_create: bool) -> dict[str, Plan]:
+def plans(holds: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool], hold_create: bool) -> dict[str, Plan]:
     """The plan of every intercepted path.
 
-    ``wanted``: does any server list the stage; ``fails_closed``: and is one of them under policy Fail;
+    ``holds``: may a server of the stage have to be waited for; ``fails_closed``: and is one under policy Fail;
     ``hold_create``: a sandbox may have been edited, so that its containers' requests need the same edit.
     """
     found: dict[str, Plan] = {}
     for method in METHODS.values():
-        if (method.pre and wanted(method.pre)) or (method.name == CREATE and hold_create):
-            closed = method.pre is not None and fails_closed(method.pre)
-            plan = Plan(Treatment.HOLD, method.answer, closed)
-        elif method.tapped or (method.post and wanted(method.post)):
+        if any(map(holds, method.pre)) or (method.name == CREATE and hold_create):
+            plan = Plan(Treatment.HOLD, method.answer, any(map(fails_closed, method.pre)))
+        elif method.tapped or (method.post and holds(method.post)):
             plan = Plan(Treatment.TAP, method.answer)
         else:
             continue

@@ -16,9 +16,10 @@ from typing import Any, TypeVar
 from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from runtimeproxy.cri.codec import container_entry, convert, decode, pod_entry
+from runtimeproxy.cri.codec import container_entry, convert, decode, rebuilt_pod
 from runtimeproxy.cri.runtimejson import mapping, oci_resources, resources_from_cri, text
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
+from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.server import UnaryCaller
 from runtimeproxy.wire.protowire import MalformedMessage
 
@@ -39,18 +40,21 @@ class RebuildFailed(Exception):
 
 
 class Rebuilder:
-    """Asks the runtime behind ``caller``."""
+    """Asks the runtime behind ``caller``; long answers are read ``apart``."""
 
-    def __init__(self, caller: UnaryCaller) -> None:
-        self._caller = caller
+    def __init__(self, caller: UnaryCaller, apart: Apart | None = None) -> None:
+        self._caller, self._apart = caller, apart or Apart()
         self._slots = asyncio.Semaphore(CALLS_AT_A_TIME)
         self._under_way: dict[str, asyncio.Task[Any]] = {}
 
     async def sandboxes(self, service: str) -> list[tuple[str, PodEntry]]:
         """Id and entry (without cgroup parent) of every sandbox. Raises RebuildFailed."""
         answer = await self._call(service + "ListPodSandbox", b"", LIST_TIMEOUT_S)
+        return await self._apart(len(answer), lambda: self._listed(answer))
+
+    def _listed(self, answer: bytes) -> list[tuple[str, PodEntry]]:
         return [
-            (item.id, pod_entry(_pod(item), rebuilt=True, complete=False))
+            (item.id, rebuilt_pod(_pod(item), complete=False))
             for item in self._read(cri.ListPodSandboxResponse, answer).items
         ]
 
@@ -68,28 +72,27 @@ class Rebuilder:
         self._caller.close()
 
     async def _shared(self, key: str, timeout_s: float, read: Callable[[], Awaitable[T | None]]) -> T | None:
-        task: asyncio.Task[T | None] | None = self._under_way.get(key)
+        task: asyncio.Task[tuple[T | None, Exception | None]] | None = self._under_way.get(key)
         if task is None:
-            task = self._under_way[key] = asyncio.ensure_future(self._bounded(read))
-            task.add_done_callback(lambda done: self._finished(key, done))
+            task = self._under_way[key] = asyncio.ensure_future(self._bounded(key, read))
         await asyncio.wait((task,), timeout=max(0.0, timeout_s))
         if not task.done():
             raise RebuildFailed(f"the runtime did not tell about {key} within {timeout_s:.3g} s")
-        return task.result()
+        entry, error = task.result()
+        if error is not None:
+            raise error
+        return entry
 
-    def _finished(self, key: str, task: asyncio.Task[Any]) -> None:
-        del self._under_way[key]
-        if not task.cancelled():
-            task.exception()  # seen here, since nobody may be waiting any more
-
-    async def _bounded(self, read: Callable[[], Awaitable[T | None]]) -> T | None:
-        async with self._slots:
-            try:
-                return await read()
-            except RebuildFailed as error:
-                if error.code == NOT_FOUND:
-                    return None
-                raise
+    async def _bounded(self, key: str, read: Callable[[], Awaitable[T | None]]) -> tuple[T | None, Exception | None]:
+        """The error is no exception of the task, since nobody may be waiting for it any more."""
+        try:
+            async with self._slots:
+                return await read(), None
+        except Exception as error:  # noqa: BLE001 - the root of a task
+            known = isinstance(error, RebuildFailed) and error.code == NOT_FOUND
+            return None, None if known else error
+        finally:
+            del self._under_way[key]
 
     async def _call(self, path: str, message: bytes, timeout_s: float) -> bytes:
         try:
@@ -110,6 +113,9 @@ class Rebuilder:
     async def _pod(self, service: str, pod_id: str) -> PodEntry | None:
         question = cri.PodSandboxStatusRequest(pod_sandbox_id=pod_id, verbose=True).SerializeToString()
         answer = await self._call(service + "PodSandboxStatus", question, TIMEOUT_S)
+        return await self._apart(len(answer), lambda: self._pod_of(answer))
+
+    def _pod_of(self, answer: bytes) -> PodEntry:
         response = self._read(cri.PodSandboxStatusResponse, answer)
         request = _pod(response.status)
         info = _info(response.info)
@@ -118,16 +124,18 @@ class Rebuilder:
         request.cgroup_parent = text(linux, "cgroup_parent") or text(crio, "io.kubernetes.cri-o.CgroupParent")
         resources_from_cri(mapping(linux, "resources"), request, "resources")
         resources_from_cri(mapping(linux, "overhead"), request, "overhead")
-        return pod_entry(request, rebuilt=True)
+        return rebuilt_pod(request)
 
     async def _container(self, service: str, container_id: str) -> ContainerEntry | None:
         question = cri.ContainerStatusRequest(container_id=container_id, verbose=True).SerializeToString()
         answer = await self._call(service + "ContainerStatus", question, TIMEOUT_S)
+        pod_id, request = await self._apart(len(answer), lambda: self._container_of(answer))
+        return container_entry(pod_id or await self._sandbox_of(service, container_id), container_id, request)
+
+    def _container_of(self, answer: bytes) -> tuple[str, hooks.ContainerResourceHookRequest]:
         response = self._read(cri.ContainerStatusResponse, answer)
         info = _info(response.info)
-        request = _container(response.status, info)
-        pod_id = text(info, "sandboxID") or await self._sandbox_of(service, container_id)
-        return container_entry(pod_id, container_id, request)
+        return text(info, "sandboxID"), _container(response.status, info)
 
     async def _sandbox_of(self, service: str, container_id: str) -> str:
         question = cri.ListContainersRequest(filter=cri.ContainerFilter(id=container_id)).SerializeToString()

@@ -16,11 +16,13 @@ from runtimeproxy.cri.exempt import PodTraits
 from runtimeproxy.cri.fields import OWNED, TABLES
 from runtimeproxy.cri.methods import RUN_POD, UPDATE_POD
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder
+from runtimeproxy.cri.record import with_record
 from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.store import PodEntry
 from runtimeproxy.cri.transcribe import Pod, identity, pod_name, pod_to_run, text
-from runtimeproxy.cri.world import Commit, World
+from runtimeproxy.cri.world import Commit, Told, World
 from runtimeproxy.hooks import patch
+from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.chain import Agreed, Question
 from runtimeproxy.hooks.edits import Edits
 from runtimeproxy.hooks.guards import Guard
@@ -63,26 +65,49 @@ class Sandboxes:
 
     async def run(self, call: Call, message: bytes, service: str) -> Decision:
         """RunPodSandbox."""
-        pod = pod_to_run(message)
+        apart, size_bytes = self._world.apart, len(message)
+        pod = await apart(size_bytes, partial(_pod_to_run, message))
         if self.is_exempt(pod):
-            return Forward(message), partial(self._created, pod, {})
-        guard = self._guard(RUN_POD, pod.cgroup_parent)
-        agreed = await self._ask(Stage.PRE_RUN_POD, pod.request, guard, call)
+            return Forward(message), partial(self.created, pod.request, {})
+        agreed = await self.ask_to_run(RUN_POD, pod, call)
         if isinstance(agreed, Refuse):
             return agreed, None
-        edited = patch.apply(message, TABLES[RUN_POD], agreed.edits)
-        then = partial(self._world.report, RUN_POD, pod.name, agreed, agreed.edits)
-        return Forward(edited, then), partial(self._created, pod, agreed.edits)
+        edits = agreed.edits
+        edited = await apart(size_bytes, partial(patch.apply, message, TABLES[RUN_POD], with_record(edits)))
+        made = await apart(size_bytes, partial(patch.apply, pod.request, POD.request, edits))
+        then = partial(self._world.report, RUN_POD, (pod.name, agreed, edits))
+        return Forward(edited, then), partial(self.created, made, edits)
 
     def ran(self, message: bytes) -> Commit:
-        """A RunPodSandbox that nobody wanted to edit."""
-        return partial(self._created, pod_to_run(message), {})
+        """A RunPodSandbox that nobody wanted to edit. A large one is read from the runtime when it is needed."""
+        if len(message) > LARGE_BYTES:
+            return forgotten
+        pod = pod_to_run(message)
+        if not self.is_exempt(pod):
+            self.advise(pod)
+        return partial(self.created, pod.request, {})
 
-    def _created(self, pod: Pod, edits: Edits, answer: bytes | None) -> None:
+    def ask_to_run(self, method: str, pod: Pod, call: Call) -> Awaitable[Agreed | Refuse]:
+        """Ask about a sandbox that ``method`` is to make, and tell those who only want to know."""
+        self.advise(pod)
+        guard = self.guard(method, pod.cgroup_parent)
+        return self._ask(Stage.PRE_RUN_POD, pod.request, guard, call, pod.handler)
+
+    def advise(self, pod: Pod) -> None:
+        """Tell those who only want to know, while the sandbox is made."""
+
+        async def make() -> bytes:
+            return pod.request
+
+        for server in self._world.chain.of(Stage.PRE_RUN_POD):
+            if not server.awaits(Stage.PRE_RUN_POD, pod.handler):
+                server.post(Stage.PRE_RUN_POD, make)
+
+    def created(self, made: bytes, edits: Edits, answer: bytes | None) -> None:
+        """``made``: the PodSandboxHookRequest of the sandbox as the runtime got it; field 1 of ``answer`` is its id."""
         pod_id = text(payloads(answer or b"", 1)[0])
         if pod_id:
-            made = patch.apply(pod.request, POD.request, edits)
-            self._world.store.put_pod(pod_id, PodEntry(*identity(pod.request), made, edits))
+            self._world.store.put_pod(pod_id, PodEntry(*identity(made), made, edits))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdatePodSandboxResources."""
@@ -95,12 +120,12 @@ class Sandboxes:
         merged = pod.SerializeToString()
         if self.is_exempt(merged):
             return Forward(message), self.updated(message)
-        agreed = await self._ask(Stage.PRE_UPDATE_POD, merged, self._guard(UPDATE_POD, pod.cgroup_parent), call)
+        agreed = await self._ask(Stage.PRE_UPDATE_POD, merged, self.guard(UPDATE_POD, pod.cgroup_parent), call)
         if isinstance(agreed, Refuse):
             return agreed, None
         edits = meaningful(agreed.edits, request.resources)
         edited = patch.apply(message, TABLES[UPDATE_POD], edits)
-        then = partial(self._world.report, UPDATE_POD, partial(pod_name, merged), agreed, edits)
+        then = partial(self._world.report, UPDATE_POD, (partial(pod_name, merged), agreed, edits))
         return Forward(edited, then), self.updated(edited)
 
     def updated(self, message: bytes) -> Commit:
@@ -139,9 +164,9 @@ class Sandboxes:
     def stopped(self, message: bytes, service: str) -> Commit:
         """A StopPodSandbox on its way; the hooks hear of it afterwards."""
         pod_id = decode(cri.StopPodSandboxRequest, message).pod_sandbox_id
-        return lambda answer: self._tell(Stage.POST_STOP_POD, service, pod_id)
+        return Told(partial(self._tell, Stage.POST_STOP_POD, service, pod_id))
 
-    def _tell(self, stage: Stage, service: str, pod_id: str) -> None:
+    def _tell(self, stage: Stage, service: str, pod_id: str, outcome: int) -> None:
         known = self.known(pod_id)  # as it is now: it may be gone when a slow server is told of it
 
         async def make() -> bytes | None:
@@ -151,13 +176,14 @@ class Sandboxes:
             return entry.request
 
         for server in self._world.chain.of(stage):
-            server.post(stage, make)
+            server.post(stage, make, outcome)
 
-    def _guard(self, method: str, cgroup_parent: str) -> Guard:
-        return Guard(OWNED[method], cgroup_parent, self._world.options.foreign_parents)
+    def guard(self, method: str, cgroup_parent: str = "", hidden_envs: frozenset[str] = frozenset()) -> Guard:
+        """What hooks may do to a request of ``method``; the cgroup parent is the one that kubelet gave the pod."""
+        return Guard(OWNED[method], cgroup_parent, self._world.options.foreign_parents, hidden_envs)
 
-    def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call) -> Awaitable[Agreed | Refuse]:
-        question = Question(stage, pod, POD, guard, partial(pod_name, pod))
+    def _ask(self, stage: Stage, pod: bytes, guard: Guard, call: Call, handler: str = "") -> Awaitable[Agreed | Refuse]:
+        question = Question(stage, pod, POD, guard, partial(pod_name, pod), handler)
         return self._world.chain.ask(question, self._world.deadline(call))
 
     def _find(self, uid: str) -> PodTraits | None:
@@ -165,6 +191,16 @@ class Sandboxes:
             if entry.uid.lower() == uid:
                 return traits(entry.request)
         return None
+
+
+def _pod_to_run(message: bytes) -> Pod:
+    pod = pod_to_run(message)
+    _ = pod.request  # made now, and kept
+    return pod
+
+
+def forgotten(answer: bytes | None) -> None:
+    """The cache need not know everything."""
 
 
 def traits(request: bytes) -> PodTraits:

@@ -23,7 +23,7 @@ ENTRY_BYTES = 400  # what an entry costs besides its request: objects, keys, id
 class PodEntry:
     """``request``: encoded PodSandboxHookRequest; ``edits``: what hooks changed, to be repeated in its containers.
 
-    ``rebuilt``: read from the runtime, so what was edited is not known; ``complete``: False if from a list only,
+    ``rebuilt``: read from the runtime, so whether it was moved is not known; ``complete``: False if from a list only,
     which says nothing of the cgroup parent.
     """
 
@@ -53,6 +53,8 @@ class Store:
         self._containers: OrderedDict[str, ContainerEntry] = OrderedDict()
         self._suspects: set[str] = set()  # sandboxes that exist and may have been edited
         self._listed = False
+        self._before: frozenset[str] = frozenset()
+        self._gone: set[str] | None = None  # removed since the list was asked for
 
     @property
     def hold_creates(self) -> bool:
@@ -67,12 +69,29 @@ class Store:
     def stored_bytes(self) -> int:
         return self._bytes
 
+    def listing(self) -> None:
+        """The runtime is asked for its list of sandboxes now; ``listed`` follows, or another ``listing``."""
+        self._before = frozenset(self._pods) | self._suspects
+        self._gone = set()
+
     def listed(self, pods: Iterable[tuple[str, PodEntry]]) -> None:
-        """The runtime's own list of sandboxes; those not known so far may have been edited by a predecessor."""
-        for pod_id, entry in pods:
-            if pod_id not in self._pods:
+        """The runtime's own list of all sandboxes; those not known so far may have been edited by a predecessor.
+
+        Those that were known when it was asked for, and that it lacks, are gone, though nobody saw them go. Those that
+        were removed since then may be in it and are gone all the same.
+        """
+        gone, exist = self._gone or set(), dict(pods)
+        for pod_id in self._before - exist.keys():
+            self.remove_pod(pod_id)
+        for pod_id, entry in exist.items():
+            if pod_id not in self._pods and pod_id not in gone:
                 self.put_pod(pod_id, entry)
+        self._before, self._gone = frozenset(), None
         self._listed = True
+
+    def distrust(self) -> None:
+        """Something may be missing: as before the first list, but for what is known."""
+        self._listed = False
 
     def pod(self, pod_id: str) -> PodEntry | None:
         return self._pods.get(pod_id)
@@ -102,6 +121,8 @@ class Store:
         """The sandbox is gone; so are its containers, which the runtime removes with it."""
         self._forget(self._pods.pop(pod_id, None))
         self._suspects.discard(pod_id)
+        if self._gone is not None:
+            self._gone.add(pod_id)
         for container_id in [key for key, entry in self._containers.items() if entry.pod_id == pod_id]:
             self.remove_container(container_id)
 

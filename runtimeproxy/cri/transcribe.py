@@ -69,6 +69,11 @@ class Pod:
         return self._request
 
     @property
+    def handler(self) -> str:
+        """Its runtime handler; "" is the runtime's default."""
+        return text(self._parts[_HANDLER])
+
+    @property
     def in_container(self) -> bytes:
         """The pod's fields of its containers' ContainerResourceHookRequests."""
         parts = self._parts
@@ -95,7 +100,16 @@ class Pod:
 
 def pod_to_run(message: bytes) -> Pod:
     """The pod of a RunPodSandboxRequest."""
-    config, handler = payloads(message, 1, 2)
+    return _pod_at(message, 1, 2)
+
+
+def pod_to_restore(message: bytes) -> Pod:
+    """The pod of a RestorePodRequest."""
+    return _pod_at(message, 2, 3)
+
+
+def _pod_at(message: bytes, config_field: int, handler_field: int) -> Pod:
+    config, handler = payloads(message, config_field, handler_field)
     return Pod.of_config(b"".join(config), handler)
 
 

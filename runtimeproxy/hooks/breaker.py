@@ -1,4 +1,7 @@
-"""A circuit breaker: a hook server that keeps failing is not waited for.
+"""Circuit breakers: a hook server, or one stage of it, that keeps failing is not waited for.
+
+A server that cannot be reached is down for all its stages. One that is late or unintelligible at one stage (a plugin
+that hangs) may well be good at the others, so that counts for the stage alone.
 
 After ``FAILURES`` failures in a row calls fail at once for a time that doubles from ``FIRST_PAUSE_S`` to
 ``LONGEST_PAUSE_S``; then one call is let through as a probe, and its outcome decides. Invariant: at most one probe
@@ -8,6 +11,8 @@ is under way, and a probe that is given up counts as none.
 from __future__ import annotations
 
 from collections.abc import Callable
+
+from runtimeproxy.hooks.stages import Stage
 
 FAILURES = 5
 FIRST_PAUSE_S = 1.0
@@ -50,3 +55,38 @@ class Breaker:
     def abandoned(self) -> None:
         """The caller went away before the outcome was known."""
         self._probing = False
+
+
+class Breakers:
+    """Of one server and its stages. After a yes of ``allows``, exactly one of the others must follow, same stage."""
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._server = Breaker(clock)
+        self._stages = {stage: Breaker(clock) for stage in Stage}
+
+    def allows(self, stage: Stage) -> bool:
+        """May the server be asked at this stage now?"""
+        if not self._server.allows():
+            return False
+        if self._stages[stage].allows():
+            return True
+        self._server.abandoned()
+        return False
+
+    def succeeded(self, stage: Stage) -> None:
+        self._server.succeeded()
+        self._stages[stage].succeeded()
+
+    def unreachable(self, stage: Stage) -> None:
+        """No stage can be asked; of this one nothing was learned."""
+        self._server.failed()
+        self._stages[stage].abandoned()
+
+    def failed(self, stage: Stage) -> None:
+        """The server was there, but gave no good answer at this stage."""
+        self._server.succeeded()
+        self._stages[stage].failed()
+
+    def abandoned(self, stage: Stage) -> None:
+        self._server.abandoned()
+        self._stages[stage].abandoned()

@@ -1,9 +1,11 @@
 """The directory of hook files: what is in it counts, at once, and mistakes cost nothing that worked before.
 
 Every regular file whose name ends in ``.json`` and is not hidden is one hook server; the order is that of the names.
+Directory and files must be root's or our own user's alone (``trust``). Each look reads everything again: files are few
+and small, and one that was written twice within a tick of the file system's clock shows it by its content only.
 Invariants: a file that turns bad keeps its last good version until it is good again or gone; a deleted file's server
 is gone with the next ``rescan``; a rescan that finds nothing changed reports nothing. A missing directory is made
-(0755); one that cannot be read keeps everything as it is.
+(0755); one that cannot be read, or is not trusted, keeps everything as it is.
 """
 
 from __future__ import annotations
@@ -13,10 +15,12 @@ import errno
 import logging
 import os
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koord.service.directories import make_directories
+from runtimeproxy.hooks import trust
 from runtimeproxy.hooks.hookfile import MAX_FILE_BYTES, HookFileError, ServerSpec, parse
 from runtimeproxy.hooks.observe import Metrics
 
@@ -42,18 +46,24 @@ class Loaded:
 class _Seen:
     """What the last look at one file yielded; ``good`` may stem from an earlier version."""
 
-    version: Version
     good: Loaded | None
     error: str | None
 
 
 class Directory:
-    """Reads ``path`` on ``rescan`` and tells ``changed`` the servers, in order, whenever they differ."""
+    """Reads ``path`` on ``rescan`` and tells ``changed`` the servers, in order, whenever they differ; "" has none."""
 
-    def __init__(self, path: str, changed: Callable[[tuple[Loaded, ...]], None], metrics: Metrics) -> None:
+    def __init__(
+        self,
+        path: str,
+        changed: Callable[[tuple[Loaded, ...]], None],
+        metrics: Metrics,
+    ) -> None:
         self._path = path
         self._changed = changed
         self._metrics = metrics
+        self._trusted = trust.owners()
+        self._error: str | None = None
         self._seen: dict[str, _Seen] = {}
         self._servers: tuple[Loaded, ...] = ()
 
@@ -63,8 +73,9 @@ class Directory:
 
     @property
     def errors(self) -> Mapping[str, str]:
-        """What is wrong now, by file name."""
-        return {name: seen.error for name, seen in self._seen.items() if seen.error is not None}
+        """What is wrong now, by file name; by the directory's path if it is the directory itself."""
+        files = {shown_name(name): seen.error for name, seen in self._seen.items() if seen.error is not None}
+        return files if self._error is None else {self._path: self._error, **files}
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> DirectoryWatch:
         """Rescan now and with every change from now on; the caller closes what is returned. Raises OSError."""
@@ -76,12 +87,12 @@ class Directory:
 
     def rescan(self) -> None:
         """Bring the servers in step with the directory. Never raises for what it finds there."""
-        try:
-            names = self._names()
-        except OSError as error:
-            log.error("hook directory %s: %s; its servers stay as they are", self._path, error.strerror)
+        if not self._path:
             return
-        self._seen = {name: seen for name in names if (seen := self._look(name)) is not None}
+        try:
+            self._look_at_all()
+        except OSError as error:
+            self._fail(f"hook directory {self._path}: {error.strerror}")
         self._metrics.hook_file_errors(len(self.errors))
         servers = tuple(seen.good for _, seen in sorted(self._seen.items()) if seen.good is not None)
         if servers != self._servers:
@@ -89,50 +100,67 @@ class Directory:
             log.info("hook servers: %s", ", ".join(loaded.spec.file for loaded in servers) or "none")
             self._changed(servers)
 
-    def _names(self) -> list[str]:
-        try:
-            found = os.listdir(self._path)
-        except FileNotFoundError:
-            os.makedirs(self._path, mode=0o755, exist_ok=True)
-            found = []
-        return [name for name in found if name.endswith(SUFFIX) and not name.startswith(".")]
+    def _look_at_all(self) -> None:
+        """Raises OSError if the directory cannot be read, or be made."""
+        make_directories(self._path)
+        distrust = trust.refusal(self._path, self._trusted)
+        if distrust is not None:
+            self._fail(f"hook directory {self._path}: {distrust}")
+            return
+        names = [name for name in os.listdir(self._path) if name.endswith(SUFFIX) and not name.startswith(".")]
+        self._seen = {name: seen for name in names if (seen := self._look(name)) is not None}
+        self._error = None
+
+    def _fail(self, error: str) -> None:
+        if error != self._error:
+            log.error("%s; its servers stay as they are", error)
+        self._error = error
 
     def _look(self, name: str) -> _Seen | None:
-        """The state of one file; None if it is gone or no regular file. An unchanged file is not read again."""
+        """The state of one file; None if it is gone or no regular file."""
         before = self._seen.get(name)
         good = before.good if before else None
         try:
-            version, content = _read(os.path.join(self._path, name), before.version if before else None)
+            version, content = _read(os.path.join(self._path, name), self._trusted)
+            spec = None if content is None else parse(_printable(name), content)
         except OSError as error:
-            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENXIO):
+            if error.errno in (errno.ENOENT, errno.ENXIO):
                 return None
-            return self._failed(name, before, _Seen((0, 0, 0), good, f"{name}: {error.strerror}"))
-        if version is None:
-            return None
-        if content is None:
-            return before
-        try:
-            spec = parse(name, content)
+            return self._failed(before, _Seen(good, f"{shown_name(name)}: {error.strerror}"))
         except HookFileError as error:
-            return self._failed(name, before, _Seen(version, good, str(error)))
-        if spec.unknown_stages:
+            return self._failed(before, _Seen(good, str(error)))
+        if spec is None:
+            return None
+        if spec.unknown_stages and (good is None or good.spec.unknown_stages != spec.unknown_stages):
             log.warning("%s: runtime-hooks that this proxy never calls: %s", name, ", ".join(spec.unknown_stages))
-        return _Seen(version, Loaded(spec, version), None)
+        return _Seen(Loaded(spec, version), None)
 
-    def _failed(self, name: str, before: _Seen | None, seen: _Seen) -> _Seen:
+    def _failed(self, before: _Seen | None, seen: _Seen) -> _Seen:
         if before is None or before.error != seen.error:
             log.error("hook file %s; %s", seen.error, "its last good version stays" if seen.good else "it is left out")
         return seen
 
 
-def _read(path: str, known: Version | None) -> tuple[Version | None, bytes | None]:
-    """Version and content; no version for what is not a regular file, no content if the version is ``known``."""
+def shown_name(name: str) -> str:
+    """A file's name as pages, labels and log lines can hold it; what cannot be printed is escaped."""
+    return name if name.isprintable() else ascii(name)[1:-1]
+
+
+def _printable(name: str) -> str:
+    if not name.isprintable():
+        raise HookFileError(shown_name(name), "", None, "its name is not printable UTF-8")
+    return name
+
+
+def _read(path: str, trusted: Collection[int]) -> tuple[Version, bytes | None]:
+    """Version and content; no content for what is not a regular file. Raises HookFileError for what is not trusted."""
+    distrust = trust.refusal(path, trusted)
+    if distrust is not None:
+        raise HookFileError(shown_name(os.path.basename(path)), "", None, distrust)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(descriptor)
         version = (status.st_ino, status.st_mtime_ns, status.st_size)
-        if not stat.S_ISREG(status.st_mode):
-            return None, None
-        return (version, None) if version == known else (version, os.read(descriptor, MAX_FILE_BYTES + 1))
+        return version, os.read(descriptor, MAX_FILE_BYTES + 1) if stat.S_ISREG(status.st_mode) else None
     finally:
         os.close(descriptor)

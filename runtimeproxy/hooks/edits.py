@@ -17,6 +17,8 @@ CGROUP_PARENT = "cgroup_parent"
 HUGEPAGE_LIMITS = "hugepage_limits"
 UNIFIED = "unified"
 
+KUBELET_PREFIX = "io.kubernetes."  # of the keys of annotations and labels that are kubelet's
+
 RESOURCE_INTS = (
     "cpu_period",
     "cpu_quota",

@@ -1,9 +1,11 @@
 """One hook server as its JSON file describes it.
 
 ``{"remote-endpoint": "/run/koordlet.sock", "failure-policy": "Ignore", "runtime-hooks": ["PreCreateContainer"]}``:
-the keys are upstream's. Ours: ``"*"`` among the hooks stands for every stage, and ``"timeout"`` is a number of seconds
-or a duration such as "500ms". Invariant: a spec is valid as a whole or there is none; every mistake is a
-``HookFileError`` with file, key and value. Keys that we do not know are ignored, and hook names that we do not know
+the keys are upstream's. Ours: ``"*"`` among the hooks stands for every stage; ``"timeout"`` is a number of seconds or a
+duration such as "500ms"; ``"failure-policies"`` maps hook names to policies of their own; ``"advice"`` lists hooks that
+nobody has to wait for, except for pods with one of the runtime handlers in ``"await-handlers"``; ``"failed-calls"``
+asks for after hooks of calls that failed, too. Invariant: a spec is valid as a whole or there is none; every mistake is
+a ``HookFileError`` with file, key and value. Keys that we do not know are ignored, and hook names that we do not know
 are accepted and never match, both as upstream does.
 """
 
@@ -13,7 +15,7 @@ import re
 from dataclasses import dataclass
 from enum import Enum
 
-from runtimeproxy.hooks.stages import ALL, STAGES
+from runtimeproxy.hooks.stages import ALL, STAGES, Stage
 
 MAX_FILE_BYTES = 64 * 1024
 MAX_SOCKET_PATH_BYTES = 107  # sun_path less its NUL
@@ -42,7 +44,12 @@ class HookFileError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class ServerSpec:
-    """``file`` is the file's name, ``endpoint`` an absolute socket path, ``timeout_s`` None for the default."""
+    """``file`` is the file's name, ``endpoint`` an absolute socket path, ``timeout_s`` None for the default.
+
+    ``advice``: stages at which the server wants to know and not to edit, unless the pod has one of
+    ``awaited_handlers``.
+    ``policy`` is that of the stages which ``stage_policies`` does not name.
+    """
 
     file: str
     endpoint: str
@@ -50,6 +57,14 @@ class ServerSpec:
     stages: frozenset[str]
     timeout_s: float | None = None
     unknown_stages: tuple[str, ...] = ()
+    advice: frozenset[str] = frozenset()
+    awaited_handlers: frozenset[str] = frozenset()
+    stage_policies: tuple[tuple[str, Policy], ...] = ()
+    failed_calls: bool = False
+
+    def policy_at(self, stage: str) -> Policy:
+        """What becomes of a CRI request when the server cannot be asked at this stage."""
+        return dict(self.stage_policies).get(stage, self.policy)
 
 
 def parse(file: str, content: bytes) -> ServerSpec:
@@ -68,10 +83,14 @@ def parse(file: str, content: bytes) -> ServerSpec:
     return ServerSpec(
         file=file,
         endpoint=_endpoint(file, document.get("remote-endpoint")),
-        policy=_policy(file, document.get("failure-policy")),
+        policy=_policy(file, "failure-policy", document.get("failure-policy"), Policy.IGNORE),
         stages=stages,
         timeout_s=_timeout_s(file, document.get("timeout")),
         unknown_stages=unknown,
+        advice=_advice(file, document.get("advice", [])),
+        awaited_handlers=frozenset(_texts(file, "await-handlers", document.get("await-handlers", []))),
+        stage_policies=_stage_policies(file, document.get("failure-policies")),
+        failed_calls=_boolean(file, "failed-calls", document.get("failed-calls")),
     )
 
 
@@ -86,21 +105,52 @@ def _endpoint(file: str, raw: object) -> str:
     return path
 
 
-def _policy(file: str, raw: object) -> Policy:
-    if raw is None:
-        return Policy.IGNORE
+def _policy(file: str, key: str, raw: object, default: Policy | None = None) -> Policy:
+    if raw is None and default is not None:
+        return default
     for policy in Policy:
         if raw == policy.value:
             return policy
-    raise HookFileError(file, "failure-policy", raw, "must be Fail or Ignore, or be left out (Ignore)")
+    raise HookFileError(file, key, raw, "must be Fail or Ignore")
 
 
-def _stages(file: str, raw: object) -> tuple[frozenset[str], tuple[str, ...]]:
+def _stage_policies(file: str, raw: object) -> tuple[tuple[str, Policy], ...]:
+    """A name that no stage has is a mistake here: whoever wrote it wants a request refused, or not."""
+    key = "failure-policies"
+    if raw is None:
+        return ()
+    if not isinstance(raw, dict):
+        raise HookFileError(file, key, raw, "must be an object of hook names and policies")
+    for stage in raw:
+        if stage not in STAGES:
+            raise HookFileError(file, key, stage, "is no hook that this proxy calls")
+    return tuple((stage, _policy(file, f"{key}: {stage}", policy)) for stage, policy in raw.items())
+
+
+def _texts(file: str, key: str, raw: object, kind: str = "runtime handlers") -> list[str]:
     if not isinstance(raw, list) or not all(isinstance(item, str) for item in raw):
-        raise HookFileError(file, "runtime-hooks", raw, "must be a list of hook names")
+        raise HookFileError(file, key, raw, f"must be a list of {kind}")
+    return raw
+
+
+def _advice(file: str, raw: object) -> frozenset[str]:
+    stages = frozenset(_texts(file, "advice", raw, "hook names"))
+    if not stages <= {Stage.PRE_RUN_POD}:
+        raise HookFileError(file, "advice", raw, f"only {Stage.PRE_RUN_POD.value} can be advice")
+    return stages
+
+
+def _stages(file: str, value: object) -> tuple[frozenset[str], tuple[str, ...]]:
+    raw = _texts(file, "runtime-hooks", value, "hook names")
     if ALL in raw:
         return STAGES, ()
     return STAGES.intersection(raw), tuple(item for item in raw if item not in STAGES)
+
+
+def _boolean(file: str, key: str, raw: object) -> bool:
+    if raw is None or isinstance(raw, bool):
+        return bool(raw)
+    raise HookFileError(file, key, raw, "must be true or false, or be left out (false)")
 
 
 def _timeout_s(file: str, raw: object) -> float | None:

@@ -11,7 +11,8 @@ from typing import Protocol
 
 from runtimeproxy.hooks.edits import ANNOTATIONS, ENVS, LABELS, Slot, Value
 
-KNOWN_KEY_PARTS = ("koordinator.sh/", "rdt.resources.beta.kubernetes.io/", "blockio.resources.beta.kubernetes.io/")
+KOORDINATOR = "koordinator.sh"  # and its subdomains, such as node.koordinator.sh
+KNOWN_DOMAINS = (KOORDINATOR, "rdt.resources.beta.kubernetes.io", "blockio.resources.beta.kubernetes.io")
 HIDDEN = "(not shown)"
 
 
@@ -37,16 +38,26 @@ class Metrics(Protocol):
         """An edit was dropped: key, cgroup_parent, value or hidden_env."""
 
     def post_dropped(self, server: str, stage: str) -> None:
-        """A post hook was not delivered, because the server's queue was full."""
+        """A post hook was not delivered: the server's queue was full, or the server or the proxy went away."""
 
     def hook_file_errors(self, count: int) -> None:
         """How many files of the hook directory are invalid now."""
 
     def exempt(self, reason: str) -> None:
-        """A pod was left alone: mark, namespace or own_pod."""
+        """A pod was left alone: mark, namespace, static_pod, critical_pod or own_pod."""
+
+    def fault(self, doing: str) -> None:
+        """An error of our own outside of a held request. ``doing``: tapped, answered, reporting, posting, learning,
+        greeting or loading."""
 
     def cache_size(self, pods: int, containers: int) -> None:
         """How many objects the cache holds now."""
+
+
+def is_known(key: str) -> bool:
+    """Does the key of an annotation or label belong to a domain whose values Koord knows, and may show?"""
+    domain, slash, _ = key.partition("/")
+    return bool(slash) and (domain in KNOWN_DOMAINS or domain.endswith(f".{KOORDINATOR}"))
 
 
 def shown(slot: Slot, value: Value) -> str:
@@ -55,6 +66,6 @@ def shown(slot: Slot, value: Value) -> str:
         return ""
     if slot.field == ENVS:
         return HIDDEN
-    if slot.field in (ANNOTATIONS, LABELS) and not any(part in slot.key for part in KNOWN_KEY_PARTS):
+    if slot.field in (ANNOTATIONS, LABELS) and not is_known(slot.key):
         return HIDDEN
     return str(value)

@@ -27,17 +27,23 @@ def apply(message: bytes, table: Table, edits: Edits) -> bytes:
     visitors: dict[Path, _Entries] = {}
     for slot, value in edits.items():
         owned = table[slot.field]
-        if owned.how in (How.BYTES_LIST, How.INT_LIST) or value is None:
+        in_place = owned.how in (How.BYTES_LIST, How.INT_LIST) or value is None
+        if in_place and slot.key.encode("utf-8", "surrogateescape") in message:  # else there is no such entry
             visitors.setdefault(owned.path, _Entries(owned, {})).wanted[slot.key] = value
-        else:
+        elif value is not None:
             appended.setdefault(owned.path[:-1], bytearray()).extend(_field(owned, slot.key, value))
     edited = edit_entries(message, visitors) if visitors else message
     for path, entries in visitors.items():
         appended.setdefault(path[:-1], bytearray()).extend(entries.missing())
     edited += b"".join([nested(path, bytes(content)) for path, content in appended.items() if content])
+    check_size(message, edited)
+    return edited
+
+
+def check_size(message: bytes, edited: bytes) -> None:
+    """Raises EditTooLarge."""
     if len(edited) > MAX_MESSAGE_BYTES >= len(message):
         raise EditTooLarge(f"{len(edited)} bytes after the edit, {len(message)} before")
-    return edited
 
 
 class _Entries:

@@ -9,6 +9,7 @@ from koord.http2.frames import (
     ACK,
     DATA,
     END_STREAM,
+    ENHANCE_YOUR_CALM,
     GOAWAY,
     HEADER_TABLE_SIZE,
     HEADERS,
@@ -19,6 +20,7 @@ from koord.http2.frames import (
     SETTINGS,
     WINDOW_UPDATE,
     Frame,
+    FrameError,
     data_payload,
     header_block,
     last_stream_of,
@@ -28,6 +30,7 @@ from koord.http2.frames import (
 from koord.http2.grpc import UNAVAILABLE, UNKNOWN, status_in
 from koord.http2.hpack import HeaderDecoder, HpackError
 from runtimeproxy.relay.half import Half, Handler
+from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.stream import State, Stream
 
 if TYPE_CHECKING:
@@ -59,8 +62,14 @@ class AnswerHalf(Half):
         connection.requests.write(data)
         if not self.settled:
             self.settled = True
-            if connection.draining:
-                connection.announce_drain()
+            connection.going_away.proceed()
+
+    def inject(self, frames: bytes) -> None:
+        """Nothing may come before the runtime's SETTINGS, so until then frames of ours wait to follow them."""
+        if self.settled:
+            super().inject(frames)
+        else:
+            self._injected.append(frames)
 
     def consume(self, data: bytes) -> tuple[int, int]:
         self.forward(data)
@@ -69,9 +78,9 @@ class AnswerHalf(Half):
     def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
         """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
 
-        While a barrier is out, its acknowledgement has to find what came before it accounted for.
+        While an acknowledgement is on its way, it has to find what came before it accounted for.
         """
-        if self.connection.barriers:
+        if self.connection.acks:
             self.relay_with(self._in_order, data, frames, used)
             return
         self.relay_with(self._handlers, data, frames, used)
@@ -80,6 +89,10 @@ class AnswerHalf(Half):
             note = notes.get(frame[0])
             if note is not None:
                 note(data, frame)
+
+    def size_update(self) -> bytes:
+        """What a header block of ours has to begin with. On a blind connection nobody can tell."""
+        return b"" if self.connection.blind else self.decoder.size_update()
 
     # frames
 
@@ -93,7 +106,7 @@ class AnswerHalf(Half):
             except HpackError as error:
                 connection.go_blind("answer headers", error)
         if flags & END_STREAM:
-            connection.finish(stream_id, status_in(fields, UNKNOWN))
+            connection.answered(stream_id, status_in(fields, UNKNOWN))
             return None
         stream = connection.streams.get(stream_id)
         if isinstance(stream, Stream):
@@ -103,14 +116,15 @@ class AnswerHalf(Half):
     def _data(self, data: bytes, frame: Frame) -> bytes | None:
         _, flags, stream_id, _, _ = frame
         stream = self.connection.streams.get(stream_id)
-        if isinstance(stream, Stream) and stream.answer is not None:
-            stream.answer.append(data_payload(data, frame))
+        if isinstance(stream, Stream):
+            stream.note_answer(data_payload(data, frame))
         if flags & END_STREAM:
-            self.connection.finish(stream_id, UNKNOWN)
+            self.connection.answered(stream_id, UNKNOWN)
         return None
 
     def _rst_stream(self, data: bytes, frame: Frame) -> bytes | None:
         self.connection.finish(frame[2], UNAVAILABLE)
+        self.connection.requests.drop_rest(frame[2], False)
         return None
 
     def _push_promise(self, data: bytes, frame: Frame) -> bytes | None:
@@ -131,16 +145,20 @@ class AnswerHalf(Half):
             elif identifier == MAX_FRAME_SIZE:
                 requests.max_frame_bytes = max(requests.max_frame_bytes, value)
         self.connection.runtime_settings.append(values)
+        if len(self.connection.runtime_settings) > MAX_UNACKNOWLEDGED:
+            raise FrameError(ENHANCE_YOUR_CALM, "the runtime's SETTINGS are not acknowledged by its client")
         return None
 
     def _settings_ack(self) -> bytes | None:
         acks = self.connection.acks
-        barrier = acks.popleft() if acks else None
-        if barrier is None:
-            return None
-        self.connection.barriers -= 1
-        self.connection.requests.held.barrier(barrier)
-        return b""
+        meaning = acks.popleft() if acks else None
+        if isinstance(meaning, Stream):
+            self.connection.requests.held.refusals.barrier(meaning)
+            return b""
+        self.connection.requests.unacknowledged -= 1
+        if meaning is not None:
+            self.decoder.acknowledged_table_bytes(meaning)
+        return None
 
     def _window_update(self, data: bytes, frame: Frame) -> bytes | None:
         increment = uint32(data, frame) & MAX_WINDOW_BYTES
@@ -152,14 +170,14 @@ class AnswerHalf(Half):
             return b""
         stream = self.connection.streams.get(stream_id)
         if not isinstance(stream, Stream) or stream.state is State.TAPPED:
-            return None
+            return b"" if requests.has_reset(stream_id) else None
         stream.window_bytes += increment
         requests.pump_soon()
         return b""
 
     def _goaway(self, data: bytes, frame: Frame) -> bytes | None:
         """The runtime will not answer streams above ``last``: the client repeats those elsewhere."""
-        last = last_stream_of(data, frame)
+        last = self.connection.runtime_last = min(last_stream_of(data, frame), self.connection.runtime_last)
         for stream_id in [each for each in self.connection.streams if each > last]:
             self.connection.finish(stream_id, UNAVAILABLE)
         return None

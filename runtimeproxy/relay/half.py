@@ -1,8 +1,9 @@
 """One direction of a connection: bytes in, whole frames out.
 
 A half cuts what arrives into frames, lets a handler look at those it knows, and passes on everything that no
-handler replaced, in runs as long as possible and without copying. Invariant: what is written to the other side is
-whole frames, with header blocks atomic, in the order in which they came.
+handler replaced, in runs as long as possible and without copying. Invariants: what is written to the other side is
+whole frames, with header blocks atomic, in the order in which they came; a connection that was closed is gone after
+LINGER_S, whether its peer reads or not.
 """
 
 from __future__ import annotations
@@ -12,11 +13,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, cast
 
 from koord.http2.frames import DEFAULT_MAX_FRAME_BYTES, Frame, FrameError, split
+from koord.http2.link import HIGH_WATER_BYTES, LINGER_S
 
 if TYPE_CHECKING:
     from runtimeproxy.relay.connection import Connection
-
-HIGH_WATER_BYTES = 256 * 1024
 
 # Returns None to pass the frame on, or what goes on in its place (b"" = nothing).
 Handler = Callable[[bytes, Frame], bytes | None]
@@ -30,11 +30,12 @@ class Half(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
         self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
         self._handlers: dict[int, Handler] = {}
-        self._parts: list[bytes] = []
-        self._have_bytes = 0
+        self._rest = bytearray()  # the begin of a frame; of many reads only the bytes are kept
         self._need_bytes = 0
         self._pauses: set[str] = set()
         self._relaying = False
+        self._descriptor = -1  # while its end is watched
+        self._abort: asyncio.TimerHandle | None = None
         self.unusual = False  # what comes is not, or not only, frames
         self._injected: list[bytes] = []
         self._early: list[bytes] = []  # what the other side sent before this one was there
@@ -43,6 +44,9 @@ class Half(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        if self.connection.ended.done():  # the runtime has gone before its client was read
+            self.transport.close()
+            return
         self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
         for data in self._early:
             self.transport.write(data)
@@ -50,12 +54,11 @@ class Half(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._need_bytes:
-            self._parts.append(data)
-            self._have_bytes += len(data)
-            if self._have_bytes < self._need_bytes:
+            self._rest += data
+            if len(self._rest) < self._need_bytes:
                 return
-            data = b"".join(self._parts)
-            self._parts.clear()
+            data = bytes(self._rest)
+            self._rest.clear()
         try:
             if self.unusual:
                 used, self._need_bytes = self.consume(data)
@@ -69,9 +72,15 @@ class Half(asyncio.Protocol):
             self.connection.fail(error)
             return
         if self._need_bytes:
-            rest = data[used:]
-            self._parts.append(rest)
-            self._have_bytes = len(rest)
+            self._rest += data[used:]
+
+    def flush(self) -> None:
+        """Pass on what waited for the rest of its frame."""
+        data = bytes(self._rest)
+        self._rest.clear()
+        self._need_bytes = 0
+        if data:
+            self.forward(data)
 
     def pause_writing(self) -> None:
         self.connection.congested(self, True)
@@ -80,6 +89,9 @@ class Half(asyncio.Protocol):
         self.connection.congested(self, False)
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._watch_end(False)
+        if self._abort is not None:
+            self._abort.cancel()
         self.connection.lost(self)
 
     # relaying
@@ -150,7 +162,28 @@ class Half(asyncio.Protocol):
             self.transport.pause_reading()
         else:
             self.transport.resume_reading()
+        self._watch_end(bool(self._pauses))
+
+    def _watch_end(self, watched: bool) -> None:
+        """Whoever is not read may go unnoticed."""
+        hangups = self.connection.policy.hangups
+        if watched and self.transport is not None and (sock := self.transport.get_extra_info("socket")) is not None:
+            self._descriptor = sock.fileno()
+            hangups.watch(self.connection.loop, self._descriptor, self._gone)
+        elif self._descriptor >= 0:
+            hangups.forget(self._descriptor, self._gone)
+            self._descriptor = -1
+
+    def _gone(self) -> None:
+        """The peer has closed its end; who is to read what it said last has a moment to do so."""
+        self._abort = self.connection.loop.call_later(LINGER_S, self._abort_unread)
+
+    def _abort_unread(self) -> None:
+        if self.transport is not None and self._pauses:
+            self.transport.abort()
 
     def close(self) -> None:
-        if self.transport is not None:
+        """Close behind what was written; a peer that does not read that in time loses it."""
+        if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
+            self._abort = self.connection.loop.call_later(LINGER_S, self.transport.abort)

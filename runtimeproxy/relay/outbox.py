@@ -27,14 +27,18 @@ from koord.http2.frames import (
 from runtimeproxy.relay.stream import Stream
 
 _FULL_ITEMS = 4096
+_FULL_BYTES = 1 << 20  # header blocks are not under any window
 
 
 class Credit(Protocol):
     def credit_connection(self, size_bytes: int) -> None:
         """The client may send so many bytes more on the connection."""
 
-    def credit_stream(self, stream: int, size_bytes: int) -> None:
-        """… and so many more on this stream."""
+    def credit_stream(self, stream: Stream, size_bytes: int) -> None:
+        """… and so many more on this stream, whose window is ours."""
+
+    def credit_passing(self, stream: int, size_bytes: int) -> None:
+        """… and so many more on this stream, whose window is the runtime's."""
 
     def account(self, stream: Stream, size_bytes: int) -> None:
         """Add to the bytes of a held stream that are in memory."""
@@ -49,7 +53,7 @@ class _Waiting:
     ``owner``: the stream whose window is ours to keep; its bytes were given back to the client before.
     """
 
-    __slots__ = ("flags", "gone", "is_block", "is_data", "owner", "payload", "stream")
+    __slots__ = ("flags", "gone", "is_block", "is_data", "owner", "payload", "size_bytes", "stream")
 
     def __init__(
         self,
@@ -66,6 +70,7 @@ class _Waiting:
         self.stream = stream
         self.owner = owner
         self.payload = payload
+        self.size_bytes = len(payload)  # as it was queued
         self.flags = flags
         self.is_data = is_data or owner is not None
         self.is_block = is_block
@@ -79,6 +84,7 @@ class Outbox:
         self.passing: deque[_Waiting] = deque()  # empty = whatever passes may go out at once
         self._blocks = 0  # header blocks in the queue: later ones may not overtake them
         self._items: Counter[int] = Counter()  # stream → how many items wait
+        self._bytes = 0  # of all items
         self._full = False
         self._released: dict[int, Stream] = {}
 
@@ -100,11 +106,11 @@ class Outbox:
         self._queue(_Waiting(stream, payload, flags=flags & ~PADDED, is_data=True))
         if padding_bytes:
             self._credit.credit_connection(padding_bytes)
-            self._credit.credit_stream(stream, padding_bytes)
+            self._credit.credit_passing(stream, padding_bytes)
 
-    def queue_block(self, stream: int, frames: bytes) -> None:
-        """A header block that must not overtake what waits."""
-        self._queue(_Waiting(stream, frames, is_block=True))
+    def queue_block(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
+        """A header block, or an acknowledgement of SETTINGS, that must not overtake what waits, nor be overtaken."""
+        self._queue(_Waiting(stream, frames, is_block=True, gone=gone))
 
     def queue_rest(self, stream: Stream, trailers: bytes) -> None:
         """The client has ended a released stream with trailers: what is left of its DATA, then these.
@@ -112,8 +118,8 @@ class Outbox:
         Its DATA now goes before all that comes later on the connection, since header blocks keep their order.
         """
         self._released.pop(stream.id, None)
-        if stream.out_left_bytes:
-            self._queue(_Waiting(stream.id, stream.take_rest(), owner=stream))
+        if stream.left_bytes:
+            self._queue(_Waiting(stream.id, stream.take(stream.left_bytes), owner=stream))
         self.queue_block(stream.id, trailers)
 
     def queue_frame(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
@@ -124,21 +130,23 @@ class Outbox:
         self.passing.append(item)
         self._items[item.stream] += 1
         self._blocks += item.is_block
-        if not self._full and len(self.passing) > _FULL_ITEMS:
+        self._bytes += item.size_bytes
+        if not self._full and (len(self.passing) > _FULL_ITEMS or self._bytes > _FULL_BYTES):
             self._full = True
             self._credit.outbox_full(True)
 
     def _unqueued(self, item: _Waiting) -> None:
         self._blocks -= item.is_block
+        self._bytes -= item.size_bytes
         self._items[item.stream] -= 1
         if not self._items[item.stream]:
             del self._items[item.stream]
-        if self._full and len(self.passing) < _FULL_ITEMS // 2:
+        if self._full and len(self.passing) < _FULL_ITEMS // 2 and self._bytes < _FULL_BYTES // 2:
             self._full = False
             self._credit.outbox_full(False)
 
     def release(self, stream: Stream) -> None:
-        """A held stream may go on: what is in its ``out``, and what will be added to it."""
+        """A held stream may go on: what there is of its data, and what will be added to it."""
         self._released[stream.id] = stream
 
     def whole(self, stream: Stream, body: bytes) -> bytes | None:
@@ -207,13 +215,13 @@ class Outbox:
                 return True
 
     def _pump_released(self, stream: Stream, out: list[bytes]) -> None:
-        while stream.out:
+        while stream.data:
             room = min(self.window_bytes, stream.window_bytes, self.max_frame_bytes)
             if room <= 0:
                 return
-            piece = stream.take_out(room)
+            piece = stream.take(room)
             take = len(piece)
-            ends = stream.client_ended and not stream.out
+            ends = stream.client_ended and not stream.data
             out.append(frame_header(take, DATA, END_STREAM if ends else 0, stream.id))
             out.append(piece)
             stream.window_bytes -= take
@@ -231,4 +239,4 @@ class Outbox:
         size_bytes = min(size_bytes, stream.uncredited_bytes)
         if size_bytes and not stream.client_ended:
             stream.uncredited_bytes -= size_bytes
-            self._credit.credit_stream(stream.id, size_bytes)
+            self._credit.credit_stream(stream, size_bytes)

@@ -10,15 +10,18 @@ import asyncio
 import logging
 import socket
 from contextlib import suppress
+from functools import partial
 
 from runtimeproxy.intercept import Interceptor
-from runtimeproxy.relay.connection import Connection, Policy
+from runtimeproxy.looplag import LoopLag
+from runtimeproxy.relay.connection import Connection
 from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.relay.policy import Policy
+from runtimeproxy.relay.runtime import Runtime
 
 log = logging.getLogger("koord.relay")
 
-DEFAULT_HELD_BUDGET_BYTES = 128 << 20
-_FIRST_RETRY_S, _LAST_RETRY_S = 0.005, 0.1
+DEFAULT_HELD_BUDGET_BYTES = 64 << 20
 _ACCEPTS_PER_WAKE = 64
 _ACCEPT_REST_S = 0.1
 
@@ -41,13 +44,15 @@ class RelayServer:
         self._backend_wait_s = backend_wait_s
         self.counters = counters or RelayCounters()
         self.policy = Policy(interceptor, self.counters, held_budget_bytes)
+        self.lag = LoopLag(loop, lambda: self.counters.held_streams > 0)
+        self.policy.worked = self.lag.arm
         self._listeners: set[socket.socket] = set()
         self._connections: set[Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._short = False  # of what an accepted connection needs; said once
-        self.backend_reached = False
+        self._runtime = Runtime(loop, backend)
         self.draining = False
 
     def add_listener(self, listener: socket.socket) -> None:
@@ -74,6 +79,11 @@ class RelayServer:
     @property
     def bypass(self) -> bool:
         return self.policy.bypass
+
+    @property
+    def connections(self) -> frozenset[Connection]:
+        """Those that are open, or wait for the runtime."""
+        return frozenset(self._connections)
 
     def drain(self) -> None:
         """Accept no more and ask every client to leave; calls that are open, or still arrive, are served."""
@@ -109,7 +119,7 @@ class RelayServer:
                 log.warning("connections are accepted again")
             self._short = False
             client.setblocking(False)
-            task = self._loop.create_task(self._serve(client))
+            task = self._loop.create_task(self._serve(client, self._joined()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -121,12 +131,10 @@ class RelayServer:
         if listener in self._listeners:
             self._loop.add_reader(listener, self._accept, listener)
 
-    async def _serve(self, client: socket.socket) -> None:
+    async def _serve(self, client: socket.socket, connection: Connection) -> None:
         """Pair one client; its bytes are read only once there is a runtime to send them to."""
-        connection = Connection(self._loop, self.policy)
-        self._joined(connection)
         try:
-            runtime = await self._reach_runtime()
+            runtime = await self._reach_runtime(client)
             await self._loop.create_unix_connection(lambda: connection.answers, sock=runtime)
             await self._loop.connect_accepted_socket(lambda: connection.requests, sock=client)
         except OSError as error:
@@ -135,44 +143,31 @@ class RelayServer:
             client.close()
             connection.abandon()
             return
-        if self.draining:
-            connection.drain()
+        connection.paired()
 
-    async def _reach_runtime(self) -> socket.socket:
-        """A connected socket. Raises the last OSError when the runtime stayed away for ``backend_wait_s``."""
-        retry_s, deadline = _FIRST_RETRY_S, self._loop.time() + self._backend_wait_s
-        while True:
-            try:
-                runtime = _connected(self._backend)
-            except OSError:
-                self.backend_reached = False
-                if self._loop.time() + retry_s > deadline:
-                    raise
-            else:
-                self.backend_reached = True
-                return runtime
-            await asyncio.sleep(retry_s)
-            retry_s = min(retry_s * 2, _LAST_RETRY_S)
+    async def _reach_runtime(self, client: socket.socket) -> socket.socket:
+        """A connected socket. Raises OSError: the runtime stayed away for too long, or the client has gone."""
+        connecting = self._runtime.connect(self._backend_wait_s)
+        if connecting.done():
+            return connecting.result()
+        gone = partial(self._runtime.give_up, connecting, ConnectionAbortedError("its client left before it came"))
+        self.policy.hangups.watch(self._loop, client.fileno(), gone)
+        try:
+            return await connecting
+        finally:
+            self.policy.hangups.forget(client.fileno(), gone)
 
-    def _joined(self, connection: Connection) -> None:
+    def _joined(self) -> Connection:
+        connection = Connection(self._loop, self.policy)
         self._connections.add(connection)
         self._idle.clear()
         self.counters.connections += 1
         self.counters.connections_total += 1
         connection.ended.add_done_callback(lambda _: self._left(connection))
+        return connection
 
     def _left(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self.counters.connections -= 1
         if not self._connections:
             self._idle.set()
-
-
-def _connected(path: str) -> socket.socket:
-    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    try:
-        sock.connect(path)
-    except OSError:
-        sock.close()
-        raise
-    return sock

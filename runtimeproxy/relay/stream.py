@@ -5,23 +5,29 @@ A stream that only passes costs one reference to its Route. One that is tapped o
 
 from __future__ import annotations
 
-from collections import deque
-from dataclasses import dataclass
+import asyncio
+from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
 
-from koord.http2.prompt import PromptTask
+from koord.http2.grpc import grpc_body
+from runtimeproxy.histogram import Histogram
 from runtimeproxy.intercept import Call, Plan
+
+MAX_ANSWER_BYTES = 1 << 20  # of an answer that is wanted for the ids in it
 
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and what it calls for; ``label`` is the path as metrics show it (paths past a bound share one)."""
+    """A path and what it calls for; ``label`` is the path as metrics show it (paths past a bound share one).
+
+    ``latency``: where the time that its calls take is counted.
+    """
 
     path: str
     label: str
     plan: Plan
     passes: bool
+    latency: Histogram = field(default_factory=Histogram, compare=False)
 
 
 class State(Enum):
@@ -35,45 +41,73 @@ class State(Enum):
 class Stream:
     """One tapped or held stream.
 
-    ``window_bytes`` is what the runtime lets us send on it, ``uncredited_bytes`` what the client sent and was not
-    given back on the stream's window, ``held_bytes`` what counts against the process's budget, ``out_offset`` is into
-    the first of ``out``. ``verdict``: what the client is told once the barrier is back; ``answered``: the runtime's own
-    headers have gone to the client. What most streams never need is a default of the class: a pod waits for them.
+    ``window_bytes`` is what the runtime lets us send on it, ``uncredited_bytes`` what the client sent since the release
+    and the runtime has not got, ``owed_bytes`` what can be given back on the stream's window and is too little for a
+    frame of its own, ``held_bytes`` what counts against the budget. ``data`` is the request as far as it is here: so
+    long as it is collected, and what is left to be sent; ``message`` is the request while it is asked about.
+    ``verdict``: what the client is told once the barrier is back; ``answered``: the runtime's own headers have gone to
+    the client. What most streams never need is a default of the class: a pod waits for them.
     """
 
-    held_bytes = out_offset = out_left_bytes = uncredited_bytes = 0
+    held_bytes = uncredited_bytes = owed_bytes = _offset = 0
     client_ended = end_sent = answered = False
-    out: deque[bytes] | None = None
-    task: PromptTask | None = None
+    data: bytes | bytearray = b""
+    message: bytes | None = None
+    task: asyncio.Task[None] | None = None
     verdict: tuple[int, str] | None = None
 
     def __init__(self, stream: int, route: Route, call: Call, state: State, window_bytes: int) -> None:
         self.id, self.route, self.call = stream, route, call
         self.state, self.window_bytes = state, window_bytes
-        self.chunks: list[bytes] = []
-        self.answer: list[bytes] | None = [] if route.plan.wants_answer else None
+        self.answer = bytearray() if route.plan.wants_answer else None
 
-    def put_out(self, data: bytes) -> None:
-        """More for the runtime."""
-        if data:
-            if self.out is None:
-                self.out = deque()
-            self.out.append(data)
-            self.out_left_bytes += len(data)
+    @property
+    def left_bytes(self) -> int:
+        """Of ``data``."""
+        return len(self.data) - self._offset
 
-    def take_out(self, most_bytes: int) -> bytes:
-        """The next piece for the runtime, of one chunk at most; empty if there is none."""
-        if not self.out:
-            return b""
-        chunk, offset = self.out[0], self.out_offset
-        piece = chunk[offset : offset + most_bytes]
-        self.out_offset += len(piece)
-        self.out_left_bytes -= len(piece)
-        if self.out_offset == len(chunk):
-            self.out.popleft()
-            self.out_offset = 0
+    def put(self, payload: bytes) -> None:
+        """More of the request. However many pieces it comes in, only their bytes are kept."""
+        if not self.data:
+            self.data = payload
+        elif isinstance(self.data, bytearray):
+            self.data += payload
+        else:
+            self.data = bytearray(self.data[self._offset :])
+            self.data += payload
+            self._offset = 0
+
+    def take(self, most_bytes: int) -> bytes:
+        """The next piece for the runtime; empty if there is none."""
+        data = self.data
+        if isinstance(data, bytearray):
+            piece = bytes(data[:most_bytes])
+            del data[:most_bytes]
+            return piece
+        piece = data[self._offset : self._offset + most_bytes]
+        self._offset += len(piece)
+        if self._offset == len(data):
+            self.replace(b"")
         return piece
 
-    def take_rest(self) -> bytes:
-        """All that is left for the runtime."""
-        return b"".join(iter(partial(self.take_out, self.out_left_bytes), b""))
+    def replace(self, data: bytes) -> None:
+        """From here on this is what there is of the request."""
+        self.data, self._offset, self.message = data, 0, None
+
+    def stop_asking(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            self.task = None
+
+    def take_back(self) -> None:
+        """Nobody is asked any more: the request is as it came."""
+        self.stop_asking()
+        if self.message is not None:
+            self.replace(grpc_body(self.message))
+
+    def note_answer(self, payload: bytes) -> None:
+        """Some bytes of the runtime's answer, if that is wanted and not absurdly long."""
+        if self.answer is not None:
+            self.answer += payload
+            if len(self.answer) > MAX_ANSWER_BYTES:
+                self.answer = None

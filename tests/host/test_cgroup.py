@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from koord.host import cgroup, paths
 from koord.host.files import Target, UnknownRow
+from koord.host.writer import Writer
 
 V1_MOUNTS = """\
 24 30 0:21 / {root}/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct
@@ -153,3 +155,23 @@ def test_whether_a_group_exists(tmp_path: Path) -> None:
     (tmp_path / "cpu/kubepods").mkdir(parents=True)
     tree = cgroup.Tree(1, tmp_path, {"cpu": tmp_path / "cpu"})
     assert (tree.exists("/kubepods"), tree.exists("/kubepods/pod1")) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("there", "used"),
+    [
+        (["sched/features"], "sched/features"),  # 5.13 and newer
+        (["sched_features"], "sched_features"),
+        (["sched/features", "sched_features"], "sched/features"),
+        ([], "sched/features"),
+    ],
+)
+def test_the_schedulers_features_are_where_the_kernel_has_them(tmp_path: Path, there: list[str], used: str) -> None:
+    debug = tmp_path / "sys/kernel/debug"
+    (debug / "sched").mkdir(parents=True)
+    for name in there:
+        (debug / name).write_text("GENTLE_FAIR_SLEEPERS NO_CORE_EXPEL\n")
+    tree = replace(cgroup.detect(tmp_path, ""), sys=tmp_path / "sys")
+    target = Target("", "sched_features@CORE_EXPEL")
+    assert tree.path(target) == debug / used
+    assert Writer(tree).read(target) == (0 if there else None)

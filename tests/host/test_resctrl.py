@@ -183,3 +183,9 @@ def test_bandwidths_that_are_none(percent: int) -> None:
 def test_schemata_read_back(masks: dict[int, int]) -> None:
     assert resctrl.parse_schemata(f"L3:{resctrl.format_domains(masks, hexadecimal=True)}\n") == {"L3": masks}
     assert resctrl.parse_schemata(f"MB:{resctrl.format_domains(masks, hexadecimal=False)}\n") == {"MB": masks}
+
+
+@pytest.mark.parametrize("cbm_mask", [0, 0b1101, 0xFF0, 0x7FE, 0b1010])
+def test_a_cache_mask_with_a_hole_or_without_bits_is_refused(cbm_mask: int) -> None:
+    with pytest.raises(ValueError, match=f"cbm_mask {cbm_mask:x} is not a row of ways from the lowest bit on"):
+        resctrl.cache_mask(CacheInfo(cbm_mask, 1, 8, sparse=True), 0, 30)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from koord.http2.hpack import HeaderDecoder, HpackError, literal
 from koord.http2.huffman import HuffmanError, huffman_decode
+from tests.runtimeproxy.relay.endpoint import RfcEncoder
 
 NAMES = st.sampled_from(["x", "grpc-timeout", "content-type", "via", "a-long-name" * 9, "te"]) | st.text(
     "abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=20
@@ -66,6 +67,55 @@ def test_same_fields_and_same_table_as_the_library(
             assert ours.decode(block) == dict(expected)
         assert ours.table == [(bytes(n), bytes(v)) for n, v in oracle.header_table.dynamic_entries]
         assert narrow.decode(block) == {n: v for n, v in expected if n == b"te"}
+
+
+SIZES = st.sampled_from([0, 32, 60, 200, 1000, 4096, 20_000])
+
+
+@settings(deadline=None, max_examples=300)
+@given(st.lists(SIZES | st.none() | st.lists(st.tuples(NAMES, VALUES), min_size=1, max_size=4), max_size=12))
+def test_blocks_of_our_own_between_those_of_an_encoder_whose_table_changes(
+    steps: list[int | list[tuple[str, str]] | None],
+) -> None:
+    """A number: the decoder's new SETTINGS_HEADER_TABLE_SIZE, acknowledged; None: a block of ours is put in."""
+    encoder, oracle, ours = RfcEncoder(), Decoder(max_header_list_size=1 << 30), HeaderDecoder()
+    for step in steps:
+        if isinstance(step, int):
+            ours.allow_table_bytes(step)
+            ours.acknowledged_table_bytes(step)
+            oracle.max_allowed_table_size = step
+            if step != encoder.header_table_size:  # the library forgets a change that is followed by an equal one
+                encoder.header_table_size = step
+            continue
+        if step is None:
+            block = ours.size_update() + literal(b"grpc-status", b"8")
+            assert oracle.decode(block, raw=True) == [(b"grpc-status", b"8")]
+        else:
+            block = encoder.encode([(name.encode(), value.encode("latin-1")) for name, value in step])
+            expected = [(bytes(name), bytes(value)) for name, value in oracle.decode(block, raw=True)]
+            assert ours.decode(block) == dict(expected)
+        assert ours.table == [(bytes(n), bytes(v)) for n, v in oracle.header_table.dynamic_entries]
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "update"),
+    [([], ""), ([4096], ""), ([8192], ""), ([0], "20"), ([30], "3e"), ([31], "3f00"), ([1000], "3fc907"),
+     ([0, 4096], "20"), ([4096, 100, 200], "3f45")],
+)  # fmt: skip
+def test_the_smallest_size_since_the_last_block_is_said_once(acknowledged: list[int], update: str) -> None:
+    ours = HeaderDecoder()
+    for size in acknowledged:
+        ours.acknowledged_table_bytes(size)
+    assert (ours.size_update().hex(), ours.size_update().hex()) == (update, "")
+
+
+def test_an_update_is_due_in_the_first_block_only_even_if_that_is_a_known_one() -> None:
+    ours = HeaderDecoder()
+    for _ in range(2):
+        ours.decode(b"\x88")
+    ours.acknowledged_table_bytes(0)
+    ours.decode(b"\x88")
+    assert ours.size_update() == b""
 
 
 @settings(deadline=None, max_examples=300)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, nullcontext, suppress
@@ -14,17 +15,21 @@ import pytest
 
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.frames import (
+    COMPRESSION_ERROR,
     DATA,
     END_HEADERS,
     END_STREAM,
+    FRAME_SIZE_ERROR,
     GOAWAY,
     HEADERS,
     PREFACE,
+    PROTOCOL_ERROR,
     REFUSED_STREAM,
     RST_STREAM,
     SETTINGS,
     WINDOW_UPDATE,
     frame,
+    frame_payload,
     goaway,
     rst_stream,
     settings,
@@ -33,6 +38,8 @@ from koord.http2.frames import (
 from koord.http2.grpc import grpc_body
 from koord.http2.hpack import literal
 from koord.http2.server import MAX_STREAMS, Reply, UnaryServer
+from tests.runtimeproxy.relay.endpoint import Tuning
+from tests.runtimeproxy.relay.peers import Client, serving
 
 MIB = 1 << 20
 OPTIONS = (("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1))
@@ -96,6 +103,36 @@ async def test_nobody_listens(tmp_path: Path) -> None:
         await client.call("/a.B/Echo", b"", 1)
     assert refused.value.code == 14
     assert client.peer_pid is None
+
+
+async def test_a_path_that_is_not_trusted_is_not_connected_to(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        listener.setblocking(False)
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop(), lambda path, uid: f"{path} is not root's")
+        with pytest.raises(UnaryError, match=f"^gRPC status 14: not connected to .*: {tmp_path}/s is not root's$"):
+            await client.call("/a.B/Echo", b"", 1)
+        with pytest.raises(BlockingIOError):
+            listener.accept()
+
+
+async def test_a_server_of_a_user_who_is_not_trusted_is_not_asked(tmp_path: Path) -> None:
+    uids: list[int | None] = []
+
+    def distrust(path: str, uid: int | None) -> str | None:
+        uids.append(uid)
+        return None if uid is None or len(uids) > 2 else f"its server runs as uid {uid}"
+
+    async with grpcio_server(tmp_path / "s"):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop(), distrust)
+        with pytest.raises(UnaryError, match=f"its server runs as uid {os.geteuid()}") as refused:
+            await client.call("/a.B/C", b"abc", 5)
+        assert refused.value.code == 14
+        assert client.peer_pid is None
+        assert (await client.call("/a.B/C", b"abc", 5)).message == b"cba"  # it is asked again about each connection
+        assert uids == [None, os.geteuid()] * 2
+        client.close()
 
 
 @pytest.mark.parametrize(
@@ -269,6 +306,18 @@ async def test_who_waits_for_a_turn_is_told_in_time(tmp_path: Path) -> None:
         assert [error.code for error in await asyncio.gather(*lost, return_exceptions=True)] == [14] * 3  # type: ignore[union-attr]
 
 
+@pytest.mark.parametrize("table", [0, 64, 4_096, 65_536])
+async def test_our_client_minds_the_header_table_of_a_strict_server(tmp_path: Path, table: int) -> None:
+    async with serving(tmp_path / "s", tuning=Tuning(header_table=table)) as server, asyncio.timeout(10):
+        client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        for size in (None, None, 0, 4_096, 100):
+            if size is not None:
+                server.connections[0].change(header_table_size=size)
+            assert (await client.call("/a.B/C", b"x", 5)).message == b"x"
+        assert len(server.connections) == 1
+        client.close()
+
+
 # --- our server ------------------------------------------------------------------------------------------------------
 
 
@@ -298,6 +347,17 @@ async def test_our_server_answers_a_library(tmp_path: Path, size: int) -> None:
         assert dict(await call.initial_metadata())["x-said"] == "héllo".encode().hex()
 
 
+async def test_our_server_answers_a_request_that_ends_with_trailers(tmp_path: Path) -> None:
+    async with served(tmp_path / "s.sock"):
+        client = await Client.connect(tmp_path / "s.sock")
+        stream = client.open("/a.B/Echo")
+        await client.endpoint.send(stream.id, grpc_body(b"hello"), end=False)
+        client.endpoint.send_headers(stream.id, [(b"x-trailer", b"1")], end=True)
+        async with asyncio.timeout(5):
+            assert (await stream.finished()).messages == [b"hello"]
+        await client.endpoint.close()
+
+
 async def test_what_follows_an_answer_costs_nobody_anything(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async with served(tmp_path / "s"), asyncio.timeout(5):
         client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
@@ -315,6 +375,19 @@ async def test_our_client_and_our_server(tmp_path: Path) -> None:
         client.close()
 
 
+@pytest.mark.parametrize("table", [0, 64, 4_096, 65_536])
+async def test_our_server_minds_the_header_table_of_a_strict_client(tmp_path: Path, table: int) -> None:
+    async with (
+        served(tmp_path / "s"), Client.connected(tmp_path / "s", Tuning(header_table=table)) as client,
+        asyncio.timeout(10),
+    ):  # fmt: skip
+        for size in (None, None, 0, 4_096, 100):
+            if size is not None:
+                client.endpoint.change(header_table_size=size)
+            assert (await client.call("/a.B/Other", b"x")).grpc_status == 12
+            assert (await client.call("/a.B/Echo", b"x")).messages == [b"x"]
+
+
 async def test_leaving_tells_the_client(tmp_path: Path) -> None:
     async with served(tmp_path / "s") as server:
         peer = _Raw(tmp_path / "s")
@@ -326,20 +399,24 @@ async def test_leaving_tells_the_client(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("sent", "why"),
+    ("sent", "code"),
     [
-        (b"GET /metrics HTTP/1.1\r\n\r\n", "another protocol"),
-        (PREFACE + frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff\xff"), "a bad header block"),
-        (PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", "an oversized frame"),
+        pytest.param(b"GET /metrics HTTP/1.1\r\n\r\n", PROTOCOL_ERROR, id="another protocol"),
+        pytest.param(
+            PREFACE + frame(HEADERS, END_HEADERS, 1, b"\xff\xff\xff\xff\xff\xff\xff"), COMPRESSION_ERROR, id="bad block"
+        ),
+        pytest.param(PREFACE + b"\xff\xff\xff\x00\x00\x00\x00\x00\x01", FRAME_SIZE_ERROR, id="oversized frame"),
+        pytest.param(PREFACE + frame(HEADERS, 0, 1, b"") + frame(HEADERS, 0, 3, b""), PROTOCOL_ERROR, id="cut block"),
     ],
 )
-async def test_a_client_that_does_not_keep_to_the_protocol_costs_its_connection_only(
-    tmp_path: Path, sent: bytes, why: str
+async def test_a_client_that_does_not_keep_to_the_protocol_is_told_and_costs_its_connection_only(
+    tmp_path: Path, sent: bytes, code: int
 ) -> None:
     async with served(tmp_path / "s"):
         peer = _Raw(tmp_path / "s")
         peer.send(sent)
-        await peer.rest()  # ends: the server has closed
+        assert await peer.rest() == [SETTINGS, WINDOW_UPDATE, GOAWAY]  # and then the server has closed
+        assert peer.last_payload()[:8] == bytes(4) + code.to_bytes(4)
         client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
         assert (await client.call("/a.B/Echo", b"well", 5)).message == b"well"
         client.close()
@@ -400,3 +477,6 @@ class _Raw:
             while chunk := await loop.sock_recv(self._socket, 1 << 16):
                 self._got += chunk
         return [each[0] for each in split(self._got, 0, 1 << 20)[0]]
+
+    def last_payload(self) -> bytes:
+        return frame_payload(self._got, split(self._got, 0, 1 << 20)[0][-1])

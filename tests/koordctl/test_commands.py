@@ -16,9 +16,10 @@ from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
-from qosd.decide.decision import Scale, Set, Stage
+from qosd.decide.decision import Release, Scale, Set, Stage
 from qosd.decide.frame import State, Turn
 from qosd.inspect.service import SERVICE, Inspector
+from qosd.inspect.sources import PolicyState
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.fakes import SECOND, FakeNode, FakeStore, batch_node, inspecting, v1_files, write
 from tests.qosd.podviews import view
@@ -197,6 +198,18 @@ async def test_explain(tmp_path: Path) -> None:
     assert "worker cpu_shares 1536 /cpu/kubepods/besteffort/podjob/worker/cpu.shares" in lines
 
 
+async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
+    node = batch_node(tmp_path)
+    left = Target(QUOTA.group.rpartition("/")[0], "cpu_quota")
+    v1_files(tmp_path, left.group, "-1")
+    why = "batchResource: left alone: the native amounts of istio-proxy are unknown"
+    node.actuator.turns[0] = replace(node.actuator.turns[0], opinions={left: Release(why, "default/job")})
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
+    lines = [" ".join(line.split()).replace(str(tmp_path), "") for line in out.splitlines()]
+    assert f"- cpu_quota none {'/cpu' + left.group}/cpu.cfs_quota_us {why}" in lines
+
+
 async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> None:
     node = full_node(tmp_path)
     node.actuator.turns += [
@@ -332,3 +345,31 @@ async def test_the_shell_completes_commands_and_pods(tmp_path: Path) -> None:
         assert out.split() == ["plain,job"]
     _, out, err = await koordctl(COMP_WORDS="koordctl explain pod j", KOORD_INSPECT_SOCKET="/none", **asking)
     assert (out.strip(), err) == ("", "")
+
+
+POLICIES = [
+    (PolicyState("source", "/r.yaml", 120.0), "policy /r.yaml, 2 min old", False),
+    (PolicyState("built-in defaults", "/r.yaml"), "policy built-in defaults: there never was a /r.yaml", False),
+    (
+        PolicyState("last good", "/r.yaml", 120.0, "/r.yaml: is not there"),
+        "policy last good of /r.yaml, 2 min old; now: /r.yaml: is not there",
+        True,
+    ),
+    (
+        PolicyState("unknown", "/r.yaml", problem="/r.yaml: is not YAML"),
+        "policy UNKNOWN, every strategy is frozen: /r.yaml: is not YAML",
+        True,
+    ),
+]
+
+
+@pytest.mark.parametrize(("state", "says", "is_doubtful"), POLICIES)
+async def test_where_the_policy_comes_from(tmp_path: Path, state: PolicyState, says: str, is_doubtful: bool) -> None:
+    node = full_node(tmp_path)
+    node.policy = state
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        for arguments in (("node",), ("plan",), ("explain", "node"), ("explain", "pod", "job")):
+            code, out, _ = await koordctl(*arguments, "--socket", path)
+            lines = [" ".join(line.split()).replace("policy: ", "policy ") for line in out.splitlines()]
+            assert code == 0
+            assert (says in lines) is (is_doubtful or arguments == ("node",))

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.model import schema, slo, slo_defaults
+from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.annotations.values import MemoryPolicy, PodMemoryQOS
 from koord.model.qos import QoSClass
 from koord.model.schema import SchemaError
@@ -45,7 +46,11 @@ BAD = [
     ("spec.resourceUsedThresholdWithBE.cpuEvictBEUsageThresholdPercent", -1, "-1 is not in 0..100"),
     ("spec.resourceUsedThresholdWithBE.allocatableEvictPriorityThreshold", 8000, "8000 is not in -2147483648..7999"),
     ("spec.resourceUsedThresholdWithBE.evictEnabledPriorityThreshold", 2**31, "is not in -2147483648..2147483647"),
-    ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 2**63, "9223372036854775808 is not in 0.."),
+    ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 2**63, "9223372036854775808 is not in 1.."),
+    ("spec.cpuBurstStrategy.cpuBurstPercent", 0, "0 is not in 1..10000"),
+    ("spec.systemStrategy.minFreeKbytesFactor", -5, "-5 is less than 1"),
+    ("spec.systemStrategy.watermarkScaleFactor", 401, "401 is not in 1..400"),
+    ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 0, "0 is less than 1"),
     ("spec.cpuBurstStrategy.policy", "on", "'on' is not one of none, cpuBurstOnly, cfsQuotaBurstOnly, auto"),
     ("spec.cpuBurstStrategy.cfsQuotaBurstPercent", 50, "50 is less than 100"),
     ("spec.systemStrategy.totalNetworkBandwidth", "1000Mbps", "'1000Mbps' is not a quantity"),
@@ -62,6 +67,91 @@ def test_an_error_names_path_and_value(path: str, value: object, message: str) -
     assert caught.value.path == path
     assert str(caught.value).startswith(f"{path}: ")
     assert message in str(caught.value)
+
+
+LEAVES = [(path, value, message) for path, value, message in BAD if "object" not in message and "enable" not in path]
+
+
+@pytest.mark.parametrize(("path", "value", "message"), LEAVES)
+def test_a_bad_leaf_is_told_and_counts_as_not_set(path: str, value: object, message: str) -> None:
+    told: list[SchemaError] = []
+    rest = {"cpuBurstStrategy": {"sharePoolThresholdPercent": 40}, "systemStrategy": {"memcgReapBackGround": 1}}
+    spec = slo.decode_spec(merged(nest(path, value)["spec"], rest), bad=told.append)
+    assert slo_defaults.in_force(spec) == slo_defaults.in_force(slo.decode_spec(rest)), "all the rest counts"
+    assert [error.path for error in told] == [path]
+    assert message in str(told[0])
+
+
+def merged(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
+    both = {**other, **one}
+    return {**both, **{key: {**other[key], **one[key]} for key in one.keys() & other.keys()}}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("spec", 7),
+        ("spec.resourceQOSStrategy.beClass", []),
+        ("spec.systemStrategy.schedFeatures", ["X"]),
+        ("spec.hostApplications", {}),
+        ("spec.resourceUsedThresholdWithBE.enable", "true"),  # absent would mean off
+    ],
+)
+def test_what_is_no_leaf_refuses_the_whole(path: str, value: object) -> None:
+    with pytest.raises(SchemaError):
+        slo.decode_spec(nest(path, value)["spec"], bad=lambda error: None)
+
+
+def test_a_bad_host_application_costs_itself_only() -> None:
+    told: list[SchemaError] = []
+    applications = [{"name": "a"}, {"name": "b", "cgroupPath": {"base": "x"}}, {"name": "c"}]
+    spec = slo.decode_spec({"hostApplications": applications}, bad=told.append)
+    assert [each.name for each in spec.host_applications or ()] == ["a", "c"], "never in the cgroup root instead"
+    assert [error.path for error in told] == ["spec.hostApplications[1].cgroupPath.base"]
+
+
+THRESHOLDS, CACHE = "resourceUsedThresholdWithBE", "resourceQOSStrategy.beClass.resctrlQOS"
+TOGETHER = [
+    (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 40}, {}, "needs cpuEvictBESatisfactionUpperPercent too"),
+    (THRESHOLDS, {"cpuEvictBESatisfactionUpperPercent": 40}, {}, "needs cpuEvictBESatisfactionLowerPercent too"),
+    (
+        THRESHOLDS,
+        {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 40},
+        {},
+        "60 is not less than cpuEvictBESatisfactionUpperPercent, 40",
+    ),
+    (THRESHOLDS, {"memoryAllocatableEvictThresholdPercent": 90}, {}, "needs memoryAllocatableEvictLowerPercent too"),
+    (
+        THRESHOLDS,
+        {"cpuAllocatableEvictThresholdPercent": 90, "cpuAllocatableEvictLowerPercent": 90},
+        {},
+        "90 is not less than cpuAllocatableEvictThresholdPercent, 90",
+    ),
+    (
+        THRESHOLDS,
+        {"memoryEvictThresholdPercent": 60, "memoryEvictLowerPercent": 65},
+        {"memoryEvictThresholdPercent": 60},
+        "65 is not less than memoryEvictThresholdPercent, 60",
+    ),
+    (THRESHOLDS, {"memoryEvictLowerPercent": 70}, {}, "70 is not less than memoryEvictThresholdPercent, 70"),
+    (THRESHOLDS, {"cpuEvictThresholdPercent": 70}, {"cpuEvictThresholdPercent": 70}, ""),
+    (THRESHOLDS, {"memoryEvictThresholdPercent": 80}, {"memoryEvictThresholdPercent": 80}, ""),
+    (CACHE, {"catRangeStartPercent": 30}, {}, "30 is not less than catRangeEndPercent, 30"),
+    (CACHE, {"catRangeStartPercent": 10, "catRangeEndPercent": 20}, None, ""),
+    (CACHE, {"catRangeStartPercent": 20, "catRangeEndPercent": 10, "mbaPercent": 50}, {"mbaPercent": 50}, "20 is not"),
+]
+
+
+@pytest.mark.parametrize(("path", "said", "counts", "message"), TOGETHER)
+def test_fields_that_contradict_each_other(path: str, said: Any, counts: Any, message: str) -> None:
+    told: list[SchemaError] = []
+    spec = slo.decode_spec(nest(path, said))
+    assert slo_rules.checked(spec, bad=told.append) == slo.decode_spec(nest(path, said if counts is None else counts))
+    assert [message in str(error) for error in told] == ([True] if message else [])
+    if message:
+        assert told[0].path.startswith(f"spec.{path}.")
+        with pytest.raises(SchemaError):
+            slo_rules.checked(spec)
 
 
 def test_an_error_inside_a_list_names_the_index() -> None:
@@ -245,7 +335,7 @@ class_settings = st.builds(ResourceQOS, memory_qos=st.none() | memory_settings)
 specs = st.builds(
     NodeSLOSpec,
     resource_qos=st.none() | st.builds(ResourceQOSStrategy, ls_class=st.none() | class_settings),
-    system=st.none() | st.builds(slo.SystemStrategy, min_free_kbytes_factor=optional),
+    system=st.none() | st.builds(slo.SystemStrategy, min_free_kbytes_factor=st.none() | st.integers(1, 400)),
     host_applications=st.none() | st.lists(st.builds(slo.HostApplication, name=st.text(max_size=5))).map(tuple),
 )
 

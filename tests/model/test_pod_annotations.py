@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 import pytest
@@ -41,7 +41,7 @@ BAD = [
     (keys.EVICTION_POLICY, "[1]", "[0]: 1 is not a string"),
     (keys.EVICTION_POLICY, "null", "None is not a list"),
     (keys.CPU_BURST, '{"policy":"always"}', "policy: 'always' is not one of none, cpuBurstOnly, cfsQuota"),
-    (keys.CPU_BURST, '{"cpuBurstPercent":10001}', "cpuBurstPercent: 10001 is not in 0..10000"),
+    (keys.CPU_BURST, '{"cpuBurstPercent":10001}', "cpuBurstPercent: 10001 is not in 1..10000"),
     (keys.CPU_BURST, '{"cpuBurstPercent":"100"}', "cpuBurstPercent: '100' is not a whole number"),
     (keys.CPU_BURST, '{"cfsQuotaBurstPercent":99}', "cfsQuotaBurstPercent: 99 is less than 100"),
     (keys.CPU_BURST, '{"cfsQuotaBurstPeriodSeconds":-2}', "cfsQuotaBurstPeriodSeconds: -2 is less than -1"),
@@ -54,7 +54,7 @@ BAD = [
     (keys.CPU_QOS, "[]", "a list is not an object"),
     (keys.CPU_QOS, "", "is not JSON"),
     (keys.BLKIO_QOS, '{"blocks":[{"type":"disk"}]}', "blocks[0].type: 'disk' is not one of device, volumegroup"),
-    (keys.BLKIO_QOS, '{"blocks":[{},{"ioCfg":{"readBPS":-1}}]}', "blocks[1].ioCfg.readBPS: -1 is less than 0"),
+    (keys.BLKIO_QOS, '{"blocks":[{"ioCfg":{"readBPS":-1}}]}', "blocks[0].ioCfg.readBPS: -1 is less than 0"),
     (keys.BLKIO_QOS, '{"blocks":[{"ioCfg":{"ioWeightPercent":0}}]}', "ioCfg.ioWeightPercent: 0 is not in 1..100"),
     (keys.NETWORK_QOS, '{"ingressLimit":"10Q"}', "ingressLimit: '10Q' is not a quantity: unknown suffix 'Q'"),
     (keys.NETWORK_QOS, '{"egressLimit":"-1M"}', "egressLimit: '-1M' is negative"),
@@ -62,7 +62,7 @@ BAD = [
     (keys.OOM_SCORE_ADJ_SPEC, '{"db":-1001}', "db: -1001 is not in -1000..1000"),
     (keys.OOM_SCORE_ADJ_SPEC, "[]", "a list is not an object"),
     (keys.RESCTRL, '{"llc":{"schemata":{"range":[50,20]}}}', "llc.schemata.range: [50, 20] is not [from, to]"),
-    (keys.RESCTRL, '{"mb":{"schemataPerCache":[{"cacheID":1,"range":[5]}]}}', "schemataPerCache[0].range: [5] is not"),
+    (keys.RESCTRL, '{"mb":{"schemataPerCache":[{"cacheID":0,"range":[5]}]}}', "schemataPerCache[0].range: [5] is not"),
     (keys.RESCTRL, '{"mb":{"schemataPerCache":[{"percent":5}]}}', "mb.schemataPerCache[0]: an object lacks cacheID"),
     (keys.RESCTRL, '{"mb":{"schemata":{"percent":101}}}', "mb.schemata.percent: 101 is not in 0..100"),
     (keys.EXTENDED_RESOURCE_SPEC, '{"containers":{"m":{"limits":{"kubernetes.io/batch-cpu":"2x"}}}}',
@@ -99,7 +99,91 @@ def test_a_bad_value_is_named_and_counts_as_absent(key: str, text: str, why: str
     assert len(str(problem)) < 600
     for field in PodAnnotations.__struct_fields__:
         if field not in ("problems", "eviction_policy"):
-            assert getattr(found, field) == getattr(NOTHING, field), field
+            assert leaves(getattr(found, field)) == leaves(getattr(NOTHING, field)), field
+
+
+def leaves(value: object) -> list[object]:
+    """All that ``value`` says, however deep; nothing of what is only empty."""
+    if isinstance(value, msgspec.Struct):
+        return leaves([getattr(value, field) for field in value.__struct_fields__])
+    if isinstance(value, Mapping):
+        return leaves(list(value.values()))
+    if isinstance(value, list | tuple):
+        return [leaf for item in value for leaf in leaves(item)]
+    return [value] if value else []
+
+
+PARTLY: list[tuple[str, str, str, object, str]] = [
+    (
+        keys.MEMORY_QOS,
+        '{"policy":"auto","wmarkRatio":120,"minLimitPercent":50}',
+        "memory_qos",
+        values.PodMemoryQOS(policy=values.MemoryPolicy.AUTO, min_limit_percent=50),
+        "wmarkRatio: 120 is not in 0..100",
+    ),
+    (
+        keys.CPU_BURST,
+        '{"policy":"auto","cpuBurstPercent":0}',
+        "cpu_burst",
+        CPUBurst(policy=CPUBurstPolicy.AUTO),
+        "cpuBurstPercent: 0 is not in 1..10000",
+    ),
+    (
+        keys.BLKIO_QOS,
+        '{"enable":true,"blocks":[{"name":"a","type":"disk"},{"name":"b"}]}',
+        "blkio_qos",
+        BlkIOQOS(enable=True, blocks=(Block(name="b"),)),
+        "blocks[0].type: 'disk' is not one of",
+    ),
+    (keys.OOM_SCORE_ADJ_SPEC, '{"db":-1001,"web":5}', "oom_score_adj_spec", {"web": 5}, "db: -1001 is not in"),
+    (
+        keys.RESCTRL,
+        '{"llc":{"schemata":{"range":[50,20],"percent":30}}}',
+        "resctrl",
+        values.PodResctrl(llc=values.ResctrlResource(schemata=values.Schemata(percent=30))),
+        "llc.schemata.range: [50, 20] is not [from, to] with from < to",
+    ),
+    (
+        keys.EXTENDED_RESOURCE_SPEC,
+        '{"containers":{"a":{"limits":{"cpu":"2x"},"requests":{"cpu":"1"}},"b":{"limits":{"cpu":"-1"}}}}',
+        "extended_resource_spec",
+        values.ExtendedResourceSpec(
+            containers={
+                "a": values.ContainerResources(requests={"cpu": quantity.parse("1")}),
+                "b": values.ContainerResources(),
+            }
+        ),
+        "containers.a.limits.cpu: '2x' is not a quantity",
+    ),
+    (
+        keys.RESOURCE_STATUS,
+        '{"cpuset":"0-3","numaNodeResources":[{"node":0,"resources":{"cpu":"-1"}}]}',
+        "resource_status",
+        values.ResourceStatus(cpuset=CPUSet.of(range(4)), numa_node_resources=(values.NUMANodeResource(node=0),)),
+        "numaNodeResources[0].resources.cpu: '-1' is negative",
+    ),
+]
+
+
+@pytest.mark.parametrize(("key", "text", "field", "rest", "why"), PARTLY, ids=[case[2] for case in PARTLY])
+def test_a_bad_leaf_leaves_the_rest(key: str, text: str, field: str, rest: object, why: str) -> None:
+    found = read(key, text)
+    assert getattr(found, field) == rest
+    assert why in found.problems[0].why
+
+
+@pytest.mark.parametrize("text", ['{"enable":"yes","groupIdentity":2}', '{"groupIdentity":{}, "enable":[]}', "[2]"])
+def test_what_would_switch_off_or_is_no_such_document_counts_for_nothing(text: str) -> None:
+    found = read(keys.CPU_QOS, text)
+    assert found.cpu_qos is None
+    assert found.problems
+
+
+def test_problems_are_few_however_much_is_wrong() -> None:
+    found = read(keys.OOM_SCORE_ADJ_SPEC, json.dumps({f"c{number}": 9999 for number in range(5000)} | {"good": 1}))
+    assert found.oom_score_adj_spec == {"good": 1}
+    assert len(found.problems) == 9
+    assert found.problems[-1].why == "and 4992 more"
 
 
 def test_one_bad_value_does_not_stop_the_others() -> None:
@@ -253,7 +337,7 @@ ranges = st.none() | st.tuples(st.integers(0, 49), st.integers(50, 100))
 ROUND_TRIPS: list[tuple[Callable[[str], object], st.SearchStrategy[msgspec.Struct]]] = [
     (decode.cpu_qos, st.builds(CPUQOS, enable=bools, group_identity=st.none() | st.integers(-1, 2))),
     (decode.cpu_burst, st.builds(CPUBurst, policy=st.none() | st.sampled_from(CPUBurstPolicy),
-                                 cpu_burst_percent=st.none() | st.integers(0, 10000))),
+                                 cpu_burst_percent=st.none() | st.integers(1, 10000))),
     (decode.memory_qos, st.builds(values.PodMemoryQOS, policy=st.none() | st.sampled_from(values.MemoryPolicy),
                                   min_limit_percent=percents, page_cache_enable=bools)),
     (decode.network_qos, st.builds(values.PodNetworkQOS, ingress_limit=st.none() | amounts)),

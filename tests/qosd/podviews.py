@@ -11,7 +11,7 @@ from msgspec import structs
 from koord.host.topology import CPU, Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext, Stage
+from qosd.hooks.context import PodContext, SpecContainer, Stage
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
 from qosd.snapshot import ContainerView, NodeSnapshot, PodView
@@ -40,6 +40,7 @@ def view(
     container_asked: Resources | None = None,
     memory_request_bytes: int | None = None,
     cpus: str = "",
+    spec: tuple[SpecContainer, ...] | None = None,
     **said: Any,
 ) -> PodView:
     """A pod of namespace ``default`` with a sandbox and ``containers`` (name, state); ``cpus`` are bound to it."""
@@ -67,6 +68,7 @@ def view(
         sub_priority=0,
         containers=(sandbox, *made),
         memory_request_bytes=memory_request_bytes,
+        spec_containers=spec,
     )
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
+import mmap
 import os
 import re
 import signal
@@ -78,8 +80,8 @@ class Daemon:
     def said(self) -> str:
         return self.log.read_text()
 
-    async def says(self, what: str) -> bool:
-        return what in self.said()
+    async def says(self, what: str, times: int = 1) -> bool:
+        return self.said().count(what) >= times
 
     async def cpus(self) -> str:
         """The CPU set that a container would get."""
@@ -286,7 +288,7 @@ class TestRules:
             daemon.process.send_signal(signal.SIGHUP)
             assert (await daemon.notified()).startswith(RELOADING)
             assert (await daemon.notified()).startswith(READY)
-            assert daemon.said().count("built-in defaults") == 2
+            await until(lambda: daemon.says("built-in defaults", times=2))
 
 
 async def test_life(machine: Machine) -> None:
@@ -300,6 +302,25 @@ async def test_life(machine: Machine) -> None:
         assert await daemon.end() == 0
         assert "Traceback" not in daemon.said()
     assert (machine.root / "hookserver.d" / "koord-qosd.json").exists()  # stopping is not disabling
+
+
+async def test_a_log_that_nobody_reads_stops_nothing(machine: Machine) -> None:
+    """What journald is while it hangs: here a FIFO that is open for reading, and full."""
+    fifo = machine.root / "qosd.log"
+    os.mkfifo(fifo)
+    unread = os.open(fifo, os.O_RDWR)
+    fcntl.fcntl(unread, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
+    try:
+        async with running(machine) as daemon:
+            for _ in range(100):
+                daemon.process.send_signal(signal.SIGHUP)
+                assert (await daemon.notified()).startswith(RELOADING)
+                assert (await daemon.notified()).startswith(READY)
+            await daemon.create()
+            assert "koord_qosd_log_lines_dropped_total 0.0" in await daemon.page("/metrics")
+            assert await daemon.end() == 0
+    finally:
+        os.close(unread)
 
 
 async def test_the_hook_server_file_goes_with_it_if_so_configured(machine: Machine) -> None:

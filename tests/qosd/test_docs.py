@@ -13,7 +13,7 @@ from koordctl.__main__ import COMMANDS
 from qosd.act import plan
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
-from qosd.node import JOURNAL, MODELS, UNDO, Node
+from qosd.node import JOURNAL, MODELS, POLICY, UNDO, Node
 from qosd.options import Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
@@ -91,7 +91,8 @@ def test_every_hook_has_a_row() -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [Options().run_dir / UNDO, Options().state_dir / JOURNAL, Options().state_dir / MODELS]
+    "path",
+    [Options().run_dir / UNDO, *(Options().state_dir / name for name in (JOURNAL, MODELS, POLICY))],
 )
 def test_every_file_is_named(path: Path) -> None:
     assert f"`{path}`" in DAEMON

@@ -168,7 +168,8 @@ async def test_large_messages_pass_both_ways(tmp_path: Path) -> None:
 
 def test_registration_is_what_both_proxies_read(tmp_path: Path) -> None:
     directory = tmp_path / "hookserver.d"
-    file = registration.write(directory, registration.content(Path("/run/koord/h.sock"), "Fail", REGISTERED))
+    held = registration.Advice(False, frozenset({"kata"}))
+    file = registration.write(directory, registration.content(Path("/run/koord/h.sock"), "Fail", REGISTERED, held))
     assert json.loads(file.read_text()) == {
         "remote-endpoint": "/run/koord/h.sock",
         "failure-policy": "Fail",
@@ -184,6 +185,38 @@ def test_registration_is_what_both_proxies_read(tmp_path: Path) -> None:
     registration.remove(directory)
     registration.remove(directory)
     assert list(directory.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "advice", "handlers"),
+    [
+        ({}, ["PreRunPodSandbox"], []),
+        ({"sandboxSizingHandlers": ["kata", "kata-qemu"]}, ["PreRunPodSandbox"], ["kata", "kata-qemu"]),
+        ({"resctrl": {"runtimeVerified": True}}, None, None),
+        ({"resctrl": {"runtimeVerified": True}, "hooks": {"resctrl": False}}, ["PreRunPodSandbox"], []),
+    ],
+)
+def test_a_sandbox_waits_only_where_an_edit_of_it_counts(
+    node: dict[str, object], advice: list[str] | None, handlers: list[str] | None, tmp_path: Path
+) -> None:
+    kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
+    kept.keep(rules(V2, **node))
+    written = json.loads((tmp_path / registration.FILE_NAME).read_text())
+    assert (written.get("advice"), written.get("await-handlers")) == (advice, handlers)
+
+
+def test_the_file_is_written_again_when_the_rules_ask_for_another(tmp_path: Path) -> None:
+    file = tmp_path / registration.FILE_NAME
+    kept = registration.Registration(tmp_path, Path("/run/h.sock"), "Ignore", REGISTERED)
+    kept.keep(rules(V2))
+    first = file.stat().st_ino
+    kept.keep(rules(V2, hooks={"cpuIdle": False}))
+    assert file.stat().st_ino == first
+    kept.keep(rules(V2, resctrl={"runtimeVerified": True}))
+    assert "advice" not in json.loads(file.read_text())
+    file.unlink()
+    kept.keep(rules(V2, resctrl={"runtimeVerified": True}))
+    assert not file.exists()
 
 
 def test_a_directory_that_refuses_leaves_nothing_behind(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from koord.host.files import Target, Value
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model.priority import PriorityClass
+from koord.model.slo import NodeSLOSpec, ResourceThresholds
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Line
@@ -22,6 +23,7 @@ from qosd.decide.decision import Decision, Set, Stage, Strategy
 from qosd.decide.frame import State
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.loop import NodeLoop, Scene
+from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
 from qosd.sense.build import Sense
@@ -55,6 +57,8 @@ class Meter:
     runs: int = 0
     failing: bool = False
     subjects: Sequence[str] = ("",)
+    suppressing: list[bool] = field(default_factory=list)
+    """Of each run: was it told that CPU is suppressed?"""
 
     @property
     def panels(self) -> Iterable[Panel]:
@@ -62,6 +66,7 @@ class Meter:
 
     def collect(self, tick: Tick) -> Batch:
         self.runs += 1
+        self.suppressing.append(tick.suppresses)
         self.log.append("sense")
         if self.failing:
             raise OSError("gone")
@@ -108,7 +113,7 @@ class Rig:
     entries: list[Entry] = field(default_factory=list)
     now_ns: int = 100 * S
     booted_ns: int = 1_790_000_000 * S
-    kept: list[bytes] = field(default_factory=list)
+    kept: list[Bank] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.root)
@@ -157,6 +162,13 @@ def rig(tmp_path: Path) -> Rig:
     made = Rig(tmp_path)
     made.start()
     return made
+
+
+def test_collectors_are_told_of_suppression(rig: Rig) -> None:
+    for enable in (False, True):
+        rig.rules = Rules(slo=NodeSLOSpec(thresholds=ResourceThresholds(enable=enable)))
+        rig.tick()
+    assert rig.meter.suppressing == [False, True]
 
 
 class TestTrouble:

@@ -33,7 +33,7 @@ from tests.qosd.machine import Machine
 from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
 
 EXCLUSIVE = '{"policyName": "static", "defaultCpuSet": "0-1", "entries": {"uid-db": {"main": "2-3"}}}'
-BATCH = {EXTENDED: json.dumps(extended("main", request="500", limit="500", memory="64Mi"))}
+BATCH = {EXTENDED: json.dumps(extended("main", request="500", limit="500", memory="64Mi", memory_request="64Mi"))}
 WITHIN_S = 5.0
 
 

@@ -115,7 +115,7 @@ OURS, THEIRS = {PROXY_METADATA: b"1"}, {b":path": b"/"}
 
 
 def context(request: hooks.ContainerResourceHookRequest, stage: Stage) -> PodContext:
-    return PodContext.read(translate.container_request(request, stage, translate.container_traits(request)))
+    return PodContext.read(translate.container_request(request, stage))
 
 
 def answers(server: HookServer, requests: list[hooks.ContainerResourceHookRequest]) -> list[object]:
@@ -196,6 +196,5 @@ def test_what_was_computed_can_be_computed_again(
 )
 def test_no_text_stops_a_pod(labels: dict[str, str], annotations: dict[str, str], by: Rules) -> None:
     request = hooks.PodSandboxHookRequest(annotations=annotations, labels=labels, cgroup_parent="/kubepods/pod1")
-    traits = translate.sandbox_traits(request)
-    edits = engine.decide(PodContext.read(translate.sandbox_request(request, Stage.RUN_SANDBOX, traits)), by)
+    edits = engine.decide(PodContext.read(translate.sandbox_request(request, Stage.RUN_SANDBOX)), by)
     assert translate.echo_sandbox(request, edits).labels == request.labels

@@ -44,6 +44,7 @@ class Node:
         self.directory = directory
         self.endpoint = directory / "proxy.sock"
         self.status = directory / "status.sock"
+        self.bypass_file = directory / "bypass"
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(str(directory / "notify"))
         self.backend = Backend()
@@ -62,6 +63,7 @@ class Node:
             f"--remote-runtime-service-endpoint={self.directory}/backend.sock",
             f"--metrics-endpoint={self.status}",
             f"--hookserver-dir={self.directory}/hooks",
+            f"--bypass-file={self.bypass_file}",
             *arguments,
         ]
         process = subprocess.Popen(

@@ -18,7 +18,17 @@ def audit(lines: list[str]) -> Audit:
 
 @pytest.mark.parametrize(
     "field",
-    ["envs[TOKEN]", "envs", "annotations[example.com/token]", "annotations[]", "annotations", "labels[app]"],
+    [
+        "envs[TOKEN]",
+        "envs",
+        "annotations[example.com/token]",
+        "annotations[]",
+        "annotations",
+        "labels[app]",
+        "annotations[notkoordinator.sh/token]",
+        "labels[x.com/koordinator.sh/token]",
+        "annotations[koordinator.sh]",
+    ],
 )
 def test_what_must_not_be_shown_is_not(lines: list[str], audit: Audit, field: str) -> None:
     audit.edited("pod a/b", field, "before-secret", "after-secret", "x.json")

@@ -38,6 +38,17 @@ def test_a_successor_takes_over_without_a_lost_call(node: Node) -> None:
     until(lambda: node.get("/healthz").endswith("ok\n"))
 
 
+def test_bypass_by_signal_survives_a_hand_over(node: Node) -> None:
+    old = node.start()
+    node.told("READY=1")
+    old.send_signal(signal.SIGUSR1)
+    until(node.bypass_file.exists)
+    old.send_signal(signal.SIGUSR2)
+    node.successors.append(int(node.told("MAINPID=")[1].removeprefix("MAINPID=")))
+    assert old.wait(5) == 0
+    until(lambda: node.metric("koord_runtimeproxy_bypass") == 1)
+
+
 IMPORT_LOG = """
 import os, sys, time
 log = os.open(os.environ["IMPORT_LOG"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -135,7 +146,26 @@ def test_a_socket_held_outside_outlives_the_process(node: Node, moment: signal.S
             assert queued.result() == b"queued"
 
 
-def _start_holding(node: Node, held: socket.socket) -> subprocess.Popen[str]:
+@pytest.mark.parametrize("managed", [True, False], ids=["under a service manager", "without one"])
+def test_a_successor_whose_predecessor_died_stays_only_if_nobody_starts_another(node: Node, managed: bool) -> None:
+    ours, theirs = socket.socketpair()
+    ours.close()
+    with socket.socket(socket.AF_UNIX) as held, theirs:
+        held.bind(str(node.endpoint))
+        held.listen(64)
+        for kept in (held, theirs):
+            os.set_inheritable(kept.fileno(), True)
+        manager = {"NOTIFY_SOCKET": str(node.directory / "notify")} if managed else {}
+        process = _start_holding(node, held, KOORD_READY_FD=str(theirs.fileno()), **manager)
+        if managed:
+            assert process.wait(10) == 0
+            assert node.silent_about("", 0.1)
+        else:
+            assert node.say() == b"hello"
+
+
+def _start_holding(node: Node, held: socket.socket, **environ: str) -> subprocess.Popen[str]:
+    ready = [int(environ["KOORD_READY_FD"])] if "KOORD_READY_FD" in environ else []
     process = subprocess.Popen(
         [
             sys.executable,
@@ -147,8 +177,8 @@ def _start_holding(node: Node, held: socket.socket) -> subprocess.Popen[str]:
         ],
         stderr=subprocess.PIPE,
         text=True,
-        pass_fds=[held.fileno()],
-        env={**os.environ, "KOORD_LISTEN_FDS": f"{held.fileno()}:held"},
+        pass_fds=[held.fileno(), *ready],
+        env={**os.environ, "KOORD_LISTEN_FDS": f"{held.fileno()}:held", **environ},
     )
     node.processes.append(process)
     return process

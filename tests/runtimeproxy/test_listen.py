@@ -6,14 +6,27 @@ import fcntl
 import os
 import socket
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
+from koord.service import lockfile
 from koord.service.listen_fds import Inherited
 from koord.service.notify import Notifier
-from runtimeproxy.listen import OWN_NAME, Access, Listener, ListenError, Listeners, access_like, adopt, bind, usable
+from runtimeproxy.listen import (
+    OWN_NAME,
+    Access,
+    Listener,
+    ListenError,
+    Listeners,
+    access_like,
+    adopt,
+    bind,
+    is_own,
+    own_name,
+    usable,
+)
 
 PRIVATE = Access(0o600, os.geteuid(), os.getegid())
 
@@ -83,12 +96,25 @@ def test_what_is_no_socket_is_never_removed(path: Path, make: object) -> None:
 
 def test_two_that_start_at_once_do_not_both_bind(path: Path) -> None:
     path.parent.mkdir()
+    with lockfile.held(path.with_name(".proxy.sock.lock")), pytest.raises(ListenError, match="about to"):
+        bind(str(path), PRIVATE)
+    bind(str(path), PRIVATE).sock.close()
+    assert [entry.name for entry in path.parent.iterdir()] == ["proxy.sock"]
+
+
+def test_who_may_only_read_the_directory_keeps_nobody_from_binding(path: Path) -> None:
+    path.parent.mkdir()
     other = os.open(path.parent, os.O_RDONLY)
     fcntl.flock(other, fcntl.LOCK_EX)
-    with pytest.raises(ListenError, match="about to"):
-        bind(str(path), PRIVATE)
-    os.close(other)
     bind(str(path), PRIVATE).sock.close()
+    os.close(other)
+
+
+def test_a_lock_file_of_somebody_else_is_named(path: Path) -> None:
+    path.parent.mkdir()
+    path.with_name(".proxy.sock.lock").touch(0o666)
+    with pytest.raises(ListenError, match=r"\.proxy\.sock\.lock is no lock of ours: owner \d+, mode 06"):
+        bind(str(path), PRIVATE)
 
 
 def test_a_path_that_is_too_long(tmp_path: Path) -> None:
@@ -103,10 +129,8 @@ def test_a_stale_file_is_replaced(path: Path) -> None:
     second.sock.close()
 
 
-def test_the_directory_is_made(path: Path) -> None:
-    before = os.umask(0o022)
+def test_the_directory_is_made(path: Path, umask: int) -> None:
     bind(str(path), PRIVATE).sock.close()
-    os.umask(before)
     assert mode_of(path.parent) == 0o755
 
 
@@ -172,7 +196,7 @@ def test_our_socket_of_an_earlier_endpoint_is_given_up(
 class Scene:
     """A served socket, a host, and a service manager's end that receives descriptors."""
 
-    def __init__(self, tmp_path: Path, served: list[Listener]) -> None:
+    def __init__(self, tmp_path: Path, served: list[Listener], stale: Iterable[str] = ()) -> None:
         self.manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
         self.manager.bind(str(tmp_path / "notify"))
         self.manager.setblocking(False)
@@ -183,6 +207,7 @@ class Scene:
             Notifier(str(tmp_path / "notify")),
             served,
             str(tmp_path / "backend.sock"),
+            stale,
         )
         self.listeners.serve()
 
@@ -215,9 +240,52 @@ async def test_a_removed_socket_file_is_put_back_and_stored(tmp_path: Path, path
     assert connects(path)
     assert mode_of(path) == 0o600
     assert len(scene.host.served) == 2
-    assert scene.told() == [(f"FDSTOREREMOVE=1\nFDNAME={OWN_NAME}", 0), (f"FDSTORE=1\nFDNAME={OWN_NAME}", 1)]
+    assert scene.told() == [(f"FDSTORE=1\nFDNAME={OWN_NAME}", 1)]
     assert [entry.name for entry in scene.listeners.inherited()] == ["unit.socket", OWN_NAME]
     scene.close()
+
+
+async def test_a_socket_of_ours_is_stored_before_an_earlier_one_is_dropped(tmp_path: Path, path: Path) -> None:
+    """A kill in between leaves at least one of them in the store, whatever the manager has read by then."""
+    scene = Scene(tmp_path, [bind(str(path), PRIVATE)])
+    scene.listeners.watch()
+    for earlier, later in (("listener", "listener1"), ("listener1", "listener"), ("listener", "listener1")):
+        os.unlink(path)
+        await asyncio.sleep(0.05)
+        assert scene.told() == [(f"FDSTORE=1\nFDNAME={later}", 1), (f"FDSTOREREMOVE=1\nFDNAME={earlier}", 0)]
+        assert [entry.name for entry in scene.listeners.inherited()] == [later]
+    scene.close()
+
+
+async def test_what_cannot_be_stored_drops_nothing_and_is_made_up_for(tmp_path: Path, path: Path) -> None:
+    scene = Scene(tmp_path, [bind(str(path), PRIVATE)])
+    scene.listeners.watch()
+    (tmp_path / "notify").rename(tmp_path / "away")
+    os.unlink(path)
+    await asyncio.sleep(0.05)
+    assert scene.told() == []
+    (tmp_path / "away").rename(tmp_path / "notify")
+    os.unlink(path)
+    await asyncio.sleep(0.05)
+    stored, *removed = scene.told()
+    assert stored == ("FDSTORE=1\nFDNAME=listener2", 1)
+    assert set(removed) == {(f"FDSTOREREMOVE=1\nFDNAME={name}", 0) for name in ("listener", "listener1")}
+    scene.close()
+
+
+async def test_a_socket_of_an_earlier_endpoint_is_dropped_from_the_store(tmp_path: Path, path: Path) -> None:
+    stale = {"listener"}
+    scene = Scene(tmp_path, [bind(str(path), PRIVATE, own_name(stale))], stale)
+    scene.listeners.store_own()
+    assert scene.told() == [("FDSTORE=1\nFDNAME=listener1", 1), ("FDSTOREREMOVE=1\nFDNAME=listener", 0)]
+    scene.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "own"), [("listener", True), ("listener12", True), ("unit.socket", False), ("listenerx", False)]
+)
+def test_names_of_our_own_sockets(name: str, own: bool) -> None:
+    assert is_own(name) is own
 
 
 async def test_removed_with_its_directory(tmp_path: Path, path: Path) -> None:

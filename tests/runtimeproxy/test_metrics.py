@@ -1,28 +1,41 @@
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
 import sys
+from typing import cast
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtimeproxy.hookcounters import CAP, LATENCY_BOUNDS_S, OTHER, Histogram, HookCounters
+from runtimeproxy.histogram import LATENCY_BOUNDS_S, Histogram
+from runtimeproxy.hookcounters import CAP, OTHER, HookCounters
 from runtimeproxy.hooks.observe import Metrics
-from runtimeproxy.metrics import METRICS, PREFIX, Figures, Kind, render
+from runtimeproxy.looplag import LoopLag
+from runtimeproxy.metrics import METRICS, PREFIX, Figures, Kind, render, take
 from runtimeproxy.relay.counters import RelayCounters
+
+CREATE = "/runtime.v1.RuntimeService/CreateContainer"
+LOOP = cast(asyncio.AbstractEventLoop, None)  # that nothing is armed on
 
 
 def figures() -> Figures:
     return Figures(
-        RelayCounters(), HookCounters(), bypass=lambda: True, backend_up=lambda: False, hook_servers=lambda: 2
+        RelayCounters(),
+        LoopLag(LOOP, lambda: False),
+        HookCounters(),
+        bypass=lambda: True,
+        backend_up=lambda: False,
+        hook_servers=lambda: 2,
+        log_lines_dropped=lambda: 6,
     )
 
 
 def samples(of: Figures) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(render(of).decode())
+        for family in text_string_to_metric_families(render(take(of)).decode())
         for sample in family.samples
     }
 
@@ -45,6 +58,8 @@ def test_what_is_counted_is_shown() -> None:
     seen.relay.calls["/runtime.v1.RuntimeService/Version", 0] += 3
     seen.relay.fail_open["hook"] += 1
     seen.relay.bytes_to_client = 7
+    seen.relay.latency_of(CREATE).observe(0.5)
+    seen.relay.hold_of(CREATE).observe(0.25)
     seen.hooks.edit("CreateContainer", "cpu_shares")
     seen.hooks.hook_call("qosd.json", "PreCreateContainer", "ok", 0.002)
     seen.hooks.hook_policy("qosd.json", "PreCreateContainer", "ignored")
@@ -54,7 +69,13 @@ def test_what_is_counted_is_shown() -> None:
     assert shown[PREFIX + "fail_open_total", (("reason", "hook"),)] == 1
     assert shown[PREFIX + "bytes_total", (("direction", "to_client"),)] == 7
     assert shown[PREFIX + "edits_total", (("field", "cpu_shares"), ("method", "CreateContainer"))] == 1
+    method = (("method", CREATE),)
+    assert shown[PREFIX + "call_duration_seconds_count", method] == 1
+    assert shown[PREFIX + "hold_duration_seconds_sum", method] == 0.25
+    assert shown[PREFIX + "loop_lag_seconds_count", ()] == 0
+    assert shown[PREFIX + "loop_lag_longest_seconds", ()] == 0
     assert shown[PREFIX + "hook_servers", ()] == 2
+    assert shown[PREFIX + "log_lines_dropped_total", ()] == 6
     assert (shown[PREFIX + "bypass", ()], shown[PREFIX + "backend_up", ()]) == (1, 0)
     assert (shown[PREFIX + "cached_pods", ()], shown[PREFIX + "cached_containers", ()]) == (4, 5)
     labels = (("server", "qosd.json"), ("stage", "PreCreateContainer"))
@@ -80,6 +101,27 @@ def test_label_values_are_bounded() -> None:
         hooks.hook_call(f"server-{number}", "PreCreateContainer", "ok", 0.1)
     assert len(hooks.edits) == len(hooks.latency) == CAP + 1
     assert hooks.edits[OTHER, OTHER] == CAP
+
+
+def test_only_methods_of_cri_have_histograms_of_their_own() -> None:
+    relay = RelayCounters()
+    for number in range(10_000):
+        relay.latency_of(f"/runtime.v1.RuntimeService/Method{number}").observe(1)
+        relay.latency_of(f"/any.Service/{number}").observe(1)
+    assert len(relay.latency) <= 130
+    assert sum(relay.latency["other"].counts) >= 10_000
+
+
+def test_what_was_taken_stays_as_it_was() -> None:
+    seen = figures()
+    seen.relay.latency_of(CREATE).observe(1)
+    seen.relay.edited = 1
+    taken = take(seen)
+    before = render(taken)
+    seen.relay.latency_of(CREATE).observe(1)
+    seen.relay.edited = 2
+    seen.relay.calls[CREATE, 0] += 1
+    assert render(taken) == before
 
 
 def test_it_is_what_the_hooks_ask_for() -> None:

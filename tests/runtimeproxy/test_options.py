@@ -88,9 +88,11 @@ def test_our_defaults() -> None:
         600.0,
         10.0,
     )
-    assert (chosen.held_budget_bytes, chosen.status_endpoint) == (128 << 20, "/run/koord/runtime-proxy-metrics.sock")
+    assert (chosen.held_budget_bytes, chosen.status_endpoint) == (64 << 20, "/run/koord/runtime-proxy-metrics.sock")
     assert not chosen.bypass
     assert chosen.skip_namespaces == ()
+    assert chosen.privileged_namespaces == ("kube-system", "koordinator-system")
+    assert not (chosen.skip_static_pods or chosen.skip_critical_pods)
 
 
 @pytest.mark.parametrize(

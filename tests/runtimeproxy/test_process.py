@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import itertools
+import json
+import mmap
+import os
 import resource
 import signal
 import socket
+import stat
+import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -65,7 +72,7 @@ def test_started_without_a_backend_it_serves_once_there_is_one(tmp_path: Path) -
     node.close()
 
 
-def test_the_watchdog_is_fed_at_half_its_interval(node: Node) -> None:
+def test_the_watchdog_is_fed_until_the_process_hangs(node: Node) -> None:
     process = node.start(WATCHDOG_USEC="200000")
     node.told("READY=1")
     for _ in range(3):
@@ -103,19 +110,53 @@ def test_reload(node: Node, tmp_path: Path) -> None:
         assert node.metric("koord_runtimeproxy_bypass") == expected
 
 
-def test_bypass_by_signal_and_by_file(node: Node, tmp_path: Path) -> None:
-    switch = tmp_path / "bypass"
-    process = node.start(f"--bypass-file={switch}")
+def bypassed(node: Node) -> bool:
+    return node.metric("koord_runtimeproxy_bypass") == 1
+
+
+def test_bypass_by_signal_and_by_file(node: Node) -> None:
+    process = node.start()
     node.told("READY=1")
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 0)
-    switch.touch()
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 1)
-    switch.unlink()
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 0)
+    until(lambda: not bypassed(node))
+    node.bypass_file.touch()
+    until(lambda: bypassed(node))
+    node.bypass_file.unlink()
+    until(lambda: not bypassed(node))
     process.send_signal(signal.SIGUSR1)
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 1)
+    until(lambda: bypassed(node) and node.bypass_file.exists())
     process.send_signal(signal.SIGUSR1)
-    until(lambda: node.metric("koord_runtimeproxy_bypass") == 0)
+    until(lambda: not bypassed(node) and not node.bypass_file.exists())
+    node.bypass_file.touch()
+    until(lambda: bypassed(node))
+    process.send_signal(signal.SIGUSR1)
+    until(lambda: not bypassed(node) and not node.bypass_file.exists())
+
+
+def test_bypass_by_signal_survives_a_kill(node: Node) -> None:
+    node.bypass_file = node.directory / "not" / "there" / "bypass"
+    process = node.start()
+    node.told("READY=1")
+    process.send_signal(signal.SIGUSR1)
+    until(node.bypass_file.exists)
+    process.kill()
+    process.wait()
+    successor = node.start()
+    node.told("READY=1")
+    until(lambda: bypassed(node))
+    successor.send_signal(signal.SIGUSR1)
+    until(lambda: not bypassed(node))
+
+
+@pytest.mark.parametrize("flags", [["--bypass-file=/proc/none"], ["--bypass-file="], ["--bypass"]])
+def test_bypass_by_signal_where_there_is_no_file(node: Node, flags: list[str]) -> None:
+    process = node.start(*flags)
+    node.told("READY=1")
+    was_on = flags == ["--bypass"]
+    until(lambda: bypassed(node) is was_on)
+    process.send_signal(signal.SIGUSR1)
+    until(lambda: bypassed(node) is not was_on)
+    process.send_signal(signal.SIGUSR1)
+    until(lambda: bypassed(node) is was_on)
 
 
 def test_pages(node: Node) -> None:
@@ -129,6 +170,42 @@ def test_pages(node: Node) -> None:
     assert "application/json" in node.get("/dump")
     node.server.stop(None).wait()
     assert node.get("/readyz").startswith("HTTP/1.0 503")
+
+
+def test_what_is_wrong_with_hook_files_is_on_the_page(node: Node) -> None:
+    hooks = node.directory / "hooks"
+    node.start()
+    node.told("READY=1")
+    until(lambda: "200 OK" in node.get("/healthz"))
+    assert errors_on_the_page(node) == {}
+    (hooks / "new").write_text("{}")
+    (hooks / "new").chmod(0o666)
+    (hooks / "new").rename(hooks / "evil.json")
+    until(lambda: errors_on_the_page(node))
+    assert errors_on_the_page(node) == {
+        "evil.json": f"evil.json: {hooks}/evil.json can be written by others than uid {os.geteuid()} (mode 0666)"
+    }
+    assert node.metric("koord_runtimeproxy_hook_file_errors") == 1
+
+
+def errors_on_the_page(node: Node) -> object:
+    return json.loads(node.get("/dump").partition("\r\n\r\n")[2])["hookFileErrors"]
+
+
+def test_under_the_units_umask_the_directories_are_for_everybody_to_pass(node: Node) -> None:
+    before = os.umask(0o077)
+    try:
+        node.endpoint = node.directory / "run" / "proxy.sock"
+        node.status = node.directory / "status" / "metrics.sock"
+        node.start()
+    finally:
+        os.umask(before)
+    node.told("READY=1")
+    until(node.status.exists)
+    made = [node.directory / name for name in ("hooks", "run", "status")]
+    assert {path.name: stat.S_IMODE(path.stat().st_mode) for path in made} == dict.fromkeys(
+        ("hooks", "run", "status"), 0o755
+    )
 
 
 def test_a_removed_socket_file_is_put_back(node: Node) -> None:
@@ -170,3 +247,77 @@ def test_out_of_descriptors_clients_wait_and_open_connections_go_on(node: Node, 
             assert waiting.result() == b"newcomer"
     process.terminate()
     assert failure(process)[1].count("no connection can be accepted") <= 1
+
+
+EARLY_SIGNAL = """
+import os, signal, sys
+number = signal.Signals[os.environ["EARLY_SIGNAL"]]
+is_successor = "KOORD_READY_FD" in os.environ
+if is_successor:
+    os.kill(os.getpid(), number)
+def hear(event, arguments):
+    if event == "import" and arguments[0] == "runtimeproxy.program" and not is_successor:
+        os.kill(os.getpid(), number)
+sys.addaudithook(hear)
+"""
+
+
+class TestSignalsDuringTheStart:
+    """They end a process that has no handler yet. Here they come as soon as anything that takes time is imported."""
+
+    @pytest.fixture
+    def start(self, node: Node, tmp_path: Path) -> Callable[[signal.Signals], subprocess.Popen[str]]:
+        (tmp_path / "sitecustomize.py").write_text(EARLY_SIGNAL)
+        search = f"{tmp_path}:{Path(__file__).parents[2]}"
+        return lambda number: node.start(PYTHONPATH=search, EARLY_SIGNAL=number.name)
+
+    def test_a_reload_comes_later(self, node: Node, start: Callable[[signal.Signals], object]) -> None:
+        start(signal.SIGHUP)
+        node.told("RELOADING=1")
+        assert node.say() == b"hello"
+
+    def test_bypass_comes_later(self, node: Node, start: Callable[[signal.Signals], object]) -> None:
+        start(signal.SIGUSR1)
+        node.told("READY=1")
+        until(lambda: bypassed(node) and node.bypass_file.exists())
+
+    def test_an_upgrade_comes_later_and_its_successor_outlives_one(
+        self, node: Node, start: Callable[[signal.Signals], subprocess.Popen[str]]
+    ) -> None:
+        """The successor gets its signal in its very first instruction, while Python itself starts."""
+        old = start(signal.SIGUSR2)
+        node.successors.append(int(node.told("MAINPID=", 20)[1].removeprefix("MAINPID=")))
+        assert old.wait(20) == 0
+        assert node.say() == b"hello"
+
+
+class TestALogThatNobodyReads:
+    """What journald is while it hangs; the pipe is made as small as it can be."""
+
+    @staticmethod
+    def silenced(node: Node) -> subprocess.Popen[str]:
+        """A proxy that serves, with more log lines than its pipe takes."""
+        process = node.start()
+        assert process.stderr is not None
+        fcntl.fcntl(process.stderr, fcntl.F_SETPIPE_SZ, mmap.PAGESIZE)
+        node.told("READY=1")
+        for _ in range(200):
+            process.send_signal(signal.SIGHUP)
+            node.told("RELOADING=1")
+            node.told("READY=1")
+        return process
+
+    def test_calls_are_served_and_the_lines_come_later(self, node: Node) -> None:
+        process = self.silenced(node)
+        assert node.say() == b"hello"
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        said = process.stderr.read().splitlines()
+        assert process.wait(5) == 0
+        assert [line for line in said if line.endswith("runtimeproxy.life: reloaded")][199:]
+        assert said[-1].endswith("stopped: draining for at most 10 s")
+
+    def test_the_process_ends_all_the_same(self, node: Node) -> None:
+        process = self.silenced(node)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(10) == 0

@@ -34,8 +34,11 @@ def test_an_abandoned_socket_is_cleared_and_none_is_fine(tmp_path: Path) -> None
         owner.bind(str(tmp_path / "x.sock"))
     unixsocket.clear_abandoned(tmp_path / "x.sock")
     assert not (tmp_path / "x.sock").exists()
+
+
+def test_the_directory_is_made_for_everybody_to_pass(tmp_path: Path, umask: int) -> None:
     unixsocket.prepare(tmp_path / "deep" / "er" / "x.sock")
-    assert (tmp_path / "deep" / "er").is_dir()
+    assert [stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "deep", tmp_path / "deep" / "er")] == [0o755] * 2
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ Exits with 1 when something did not hold.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import random
 import sys
@@ -55,8 +56,10 @@ class Tormentor:
         await _all_back(setting)
 
     async def _strike(self, fault: Fault, setting: Setting) -> None:
-        if CONTAINERD in fault.units:
-            setting.runtime.disturb()
+        with setting.runtime.disturbed() if CONTAINERD in fault.units else contextlib.nullcontext():
+            await self._signal(fault, setting)
+
+    async def _signal(self, fault: Fault, setting: Setting) -> None:
         if fault.kind is Kind.KILL:
             await faults.signal("KILL", *fault.units)
             if PROXY in fault.units and CONTAINERD not in fault.units and setting.runtime.is_ready:
@@ -67,8 +70,6 @@ class Tormentor:
             await faults.signal("STOP", *fault.units)
             await asyncio.sleep(self.chance.uniform(0, FROZEN_S))
             await faults.signal("CONT", *fault.units)
-        if CONTAINERD in fault.units:
-            setting.runtime.disturb()  # an answer that was under way says nothing about the time after
 
     async def _freeze_proxy(self, setting: Setting) -> None:
         frozen, since = await faults.main_pid(PROXY), time.monotonic()

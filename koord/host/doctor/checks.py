@@ -42,6 +42,7 @@ CHECKS: tuple[Check, ...] = (
     koord.rules,
     koord.warnings,
     koord.hook_file,
+    koord.bypass,
     koord.front_end,
     koord.loops,
     koord.contested,

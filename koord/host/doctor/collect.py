@@ -169,6 +169,7 @@ def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
         rules_limits_in_cri=rules.truth("node", "limitsInCRI") is not False,
         state_free_bytes=free(node.at(STATE_DIRECTORY)),
         run_is_tmpfs=_is_tmpfs(mountinfo, "/run"),
+        bypass_file=settings.BYPASS_FILE if node.exists(settings.BYPASS_FILE) else "",
     )
 
 

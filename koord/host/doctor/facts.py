@@ -116,7 +116,10 @@ class OthersFacts:
 
 @dataclass(frozen=True, slots=True)
 class KoordFacts:
-    """Koord's own files. ``hook_endpoint_exists``: the socket that the hook-server file names is there."""
+    """Koord's own files. ``hook_endpoint_exists``: the socket that the hook-server file names is there.
+
+    ``bypass_file``: the file that keeps the runtime proxy from editing, if it exists.
+    """
 
     hook_file: str = ""
     hook_endpoint: str = ""
@@ -130,6 +133,7 @@ class KoordFacts:
     rules_limits_in_cri: bool = True
     state_free_bytes: int | None = None
     run_is_tmpfs: bool | None = None
+    bypass_file: str = ""
 
 
 @dataclass(frozen=True, slots=True)

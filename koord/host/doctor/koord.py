@@ -79,6 +79,14 @@ def hook_file(facts: Facts) -> Finding:
     return Finding("hook-file", _OK, f"{koord.hook_file} names {koord.hook_endpoint}")
 
 
+def bypass(facts: Facts) -> Finding:
+    file = facts.koord.bypass_file
+    if file:
+        remedy = f"rm {file}, or systemctl kill -s USR1 --kill-whom=main koord-runtime-proxy"
+        return Finding("bypass", _WARN, f"{file} exists: the runtime proxy edits nothing", remedy)
+    return Finding("bypass", _OK, "no file keeps the runtime proxy from editing")
+
+
 def front_end(facts: Facts) -> Finding:
     if facts.daemon is None:
         return Finding("front-end", _INFO, "only the running daemon knows which front end acts")

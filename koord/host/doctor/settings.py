@@ -24,6 +24,7 @@ from koord.host.node import Node
 
 RULES_FILE = "/etc/koord/qosd-rules.yaml"
 HOOK_FILE = "/etc/runtime/hookserver.d/koord-qosd.json"
+BYPASS_FILE = "/run/koord/bypass"  # the runtime proxy's own default
 CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CRIO_SOCKET = "/run/crio/crio.sock"
 CONTAINERD, CRIO, DOCKER = "containerd", "cri-o", "docker"  # as CRI's Version names them; docker is cri-dockerd's

@@ -1,6 +1,8 @@
 """One function per key from its text to its value. Each raises ``BadValue`` with the reason, and nothing else.
 
-JSON keys count in any case and unknown ones are ignored, as in the Go programs that write these annotations.
+Those with ``bad`` tell it of each leaf that is wrong (path, value, reason) and give the rest; without it a bad leaf is
+a ``BadValue`` of the whole. JSON keys count in any case and unknown ones are ignored, as in the Go programs that write
+these annotations.
 """
 
 from __future__ import annotations
@@ -10,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.model import priority, qos, quantity, schema
 from koord.model.annotations import values
 from koord.model.annotations.values import (
+    ContainerResources,
     CoreSchedPolicy,
     DeviceAllocation,
     ExtendedResourceSpec,
@@ -34,6 +38,9 @@ S = TypeVar("S", bound=msgspec.Struct)
 _DEVICE_ID = re.compile(r"(?:[0-9A-Za-z][0-9A-Za-z:._-]{0,127})?", re.ASCII)
 """GPU UUID or PCI address: it ends up in paths below /sys, so it has no slash and does not start with a dot."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
+
+
+Bad = Callable[[str], None]
 
 
 class BadValue(ValueError):
@@ -93,61 +100,62 @@ def eviction_policy(text: str) -> tuple[str, ...]:
     return _wrapped(_Names, "items", text).items
 
 
-def cpu_burst(text: str) -> CPUBurst:
-    return _read(CPUBurst, text)
+def cpu_burst(text: str, bad: Bad | None = None) -> CPUBurst:
+    return _read(CPUBurst, text, bad)
 
 
-def memory_qos(text: str) -> PodMemoryQOS:
-    return _read(PodMemoryQOS, text)
+def memory_qos(text: str, bad: Bad | None = None) -> PodMemoryQOS:
+    return _read(PodMemoryQOS, text, bad)
 
 
-def cpu_qos(text: str) -> CPUQOS:
-    return _read(CPUQOS, text)
+def cpu_qos(text: str, bad: Bad | None = None) -> CPUQOS:
+    return _read(CPUQOS, text, bad)
 
 
-def blkio_qos(text: str) -> BlkIOQOS:
-    return _read(BlkIOQOS, text)
+def blkio_qos(text: str, bad: Bad | None = None) -> BlkIOQOS:
+    return _read(BlkIOQOS, text, bad)
 
 
-def network_qos(text: str) -> PodNetworkQOS:
+def network_qos(text: str, bad: Bad | None = None) -> PodNetworkQOS:
     """Limits in bits per second, not negative."""
-    found = _read(PodNetworkQOS, text)
-    for name, amount in (("ingressLimit", found.ingress_limit), ("egressLimit", found.egress_limit)):
-        if amount is not None:
-            _check_amounts("", {name: amount})
-    return found
+    found = _read(PodNetworkQOS, text, bad)
+    given = {"ingressLimit": found.ingress_limit, "egressLimit": found.egress_limit}
+    good = _good_amounts("", {name: amount for name, amount in given.items() if amount is not None}, bad)
+    return PodNetworkQOS(ingress_limit=good.get("ingressLimit"), egress_limit=good.get("egressLimit"))
 
 
-def oom_score_adj_spec(text: str) -> Mapping[str, int]:
+def oom_score_adj_spec(text: str, bad: Bad | None = None) -> Mapping[str, int]:
     """The score of each container named."""
-    return _wrapped(_Scores, "by_container", text).by_container
+    return _wrapped(_Scores, "by_container", text, bad).by_container
 
 
-def resctrl(text: str) -> PodResctrl:
+def resctrl(text: str, bad: Bad | None = None) -> PodResctrl:
     """Shares of cache and bandwidth; a range is two percentages, from < to."""
-    found = _read(PodResctrl, text)
-    for name, resource in (("llc", found.llc), ("mb", found.mb)):
-        if resource is not None:
-            _check_ranges(name, resource)
-    return found
+    found = _read(PodResctrl, text, bad)
+    return PodResctrl(llc=_good_shares("llc", found.llc, bad), mb=_good_shares("mb", found.mb, bad))
 
 
-def extended_resource_spec(text: str) -> ExtendedResourceSpec:
+def extended_resource_spec(text: str, bad: Bad | None = None) -> ExtendedResourceSpec:
     """Requests and limits per container, none negative."""
-    found = _read(ExtendedResourceSpec, text)
+    found = _read(ExtendedResourceSpec, text, bad)
+    good = {}
     for name, container in found.containers.items():
         path = schema.child("containers", name)
-        _check_amounts(f"{path}.requests", container.requests)
-        _check_amounts(f"{path}.limits", container.limits)
-    return found
+        good[name] = ContainerResources(
+            requests=_good_amounts(f"{path}.requests", container.requests, bad),
+            limits=_good_amounts(f"{path}.limits", container.limits, bad),
+        )
+    return ExtendedResourceSpec(containers=good)
 
 
-def resource_status(text: str) -> ResourceStatus:
+def resource_status(text: str, bad: Bad | None = None) -> ResourceStatus:
     """The CPU set and the amounts by NUMA node, none negative."""
-    found = _read(ResourceStatus, text)
-    for index, numa in enumerate(found.numa_node_resources):
-        _check_amounts(f"numaNodeResources[{index}].resources", numa.resources)
-    return found
+    found = _read(ResourceStatus, text, bad)
+    nodes = [
+        replace(numa, resources=_good_amounts(f"numaNodeResources[{index}].resources", numa.resources, bad))
+        for index, numa in enumerate(found.numa_node_resources)
+    ]
+    return replace(found, numa_node_resources=tuple(nodes))
 
 
 def device_allocated(text: str) -> Mapping[str, tuple[DeviceAllocation, ...]]:
@@ -156,7 +164,7 @@ def device_allocated(text: str) -> Mapping[str, tuple[DeviceAllocation, ...]]:
     for kind, allocations in found.items():
         for index, allocation in enumerate(allocations):
             path = f"{schema.child('', kind)}[{index}]"
-            _check_amounts(f"{path}.resources", allocation.resources)
+            _good_amounts(f"{path}.resources", allocation.resources, None)
             for name in (allocation.id, *(function.bus_id for function in allocation.extension.vfs)):
                 if _DEVICE_ID.fullmatch(name) is None:
                     raise BadValue(f"{path}: {schema.clip(name)} is not a device id")
@@ -186,41 +194,68 @@ def _json(text: str) -> object:
         raise BadValue(error.why) from error
 
 
-def _read(cls: type[S], text: str) -> S:
+def _read(cls: type[S], text: str, bad: Bad | None = None) -> S:
     """A document that is an object at its top; null is an empty one."""
     document = _json(text)
     try:
-        return schema.read(cls, {} if document is None else document)
+        return schema.read(cls, {} if document is None else document, bad=_of_leaf(bad))
     except schema.SchemaError as error:
         raise BadValue(str(error)) from error
 
 
-def _wrapped(cls: type[S], field: str, text: str) -> S:
+def _wrapped(cls: type[S], field: str, text: str, bad: Bad | None = None) -> S:
     """A document that is a list or a map at its top, read as the only field of ``cls``."""
     document = _json(text)
     try:
-        return cls(**{field: schema.read_member(cls, field, document)})
+        return cls(**{field: schema.read_member(cls, field, document, bad=_of_leaf(bad))})
     except schema.SchemaError as error:
         raise BadValue(str(error)) from error
+
+
+def _of_leaf(bad: Bad | None) -> schema.Bad | None:
+    return None if bad is None else lambda error: bad(str(error))
 
 
 def _core_sched_policy(text: str) -> CoreSchedPolicy | None:
     return next((policy for policy in CoreSchedPolicy if policy.value == text), None)
 
 
-def _check_amounts(path: str, resources: Mapping[str, quantity.Quantity]) -> None:
-    wrong = values.complaint(path, resources)
-    if wrong is not None:
-        raise BadValue(wrong)
+def _wrong(why: str, bad: Bad | None) -> None:
+    """A leaf is wrong: it is told, or ends all."""
+    if bad is None:
+        raise BadValue(why)
+    bad(why)
 
 
-def _check_ranges(name: str, resource: ResctrlResource) -> None:
-    shares = [(f"{name}.schemata", resource.schemata.range)] if resource.schemata is not None else []
-    shares += [(f"{name}.schemataPerCache[{i}]", each.range) for i, each in enumerate(resource.schemata_per_cache)]
-    for path, bounds in shares:
-        if bounds is not None and not _is_range(bounds):
-            raise BadValue(f"{path}.range: {list(bounds[:4])} is not [from, to] with from < to")
+def _good_amounts(
+    path: str, resources: Mapping[str, quantity.Quantity], bad: Bad | None
+) -> dict[str, quantity.Quantity]:
+    good = {}
+    for name, amount in resources.items():
+        wrong = values.complaint(path, name, amount)
+        if wrong is None:
+            good[name] = amount
+        else:
+            _wrong(wrong, bad)
+    return good
 
 
-def _is_range(bounds: Sequence[int]) -> bool:
-    return len(bounds) == 2 and bounds[0] < bounds[1]
+def _good_shares(name: str, resource: ResctrlResource | None, bad: Bad | None) -> ResctrlResource | None:
+    """Without the ranges that are none."""
+    if resource is None:
+        return None
+    schemata = resource.schemata
+    if schemata is not None and not _is_range(schemata.range, f"{name}.schemata", bad):
+        schemata = replace(schemata, range=None)
+    caches = [
+        each if _is_range(each.range, f"{name}.schemataPerCache[{i}]", bad) else replace(each, range=None)
+        for i, each in enumerate(resource.schemata_per_cache)
+    ]
+    return ResctrlResource(schemata=schemata, schemata_per_cache=tuple(caches))
+
+
+def _is_range(bounds: Sequence[int] | None, path: str, bad: Bad | None) -> bool:
+    if bounds is None or (len(bounds) == 2 and bounds[0] < bounds[1]):
+        return True
+    _wrong(f"{path}.range: {list(bounds[:4])} is not [from, to] with from < to", bad)
+    return False

@@ -1,8 +1,9 @@
 """All that a pod's labels and annotations say to a node, decoded once, with what was wrong.
 
-A value that cannot be understood is reported in ``problems`` and counts as absent; it never stops another. Two keys
-have stricter rules of Koordinator's, both on the safe side: an unreadable ``eviction-policy`` lets nobody evict the
-pod, and an unknown ``priority-class`` means no class without asking ``spec.priority``.
+A value that cannot be understood is reported in ``problems`` and counts as absent; it never stops another, and neither
+does a bad leaf the rest of its document. Two keys have stricter rules of Koordinator's, both on the safe side: an
+unreadable ``eviction-policy`` lets nobody evict the pod, and an unknown ``priority-class`` means no class without
+asking ``spec.priority``.
 
 Invariant: ``PodAnnotations.read`` raises nothing, whatever the texts are.
 """
@@ -69,10 +70,10 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
             for key, (field, codec) in codecs.items():
                 if key in texts:
                     text = texts[key]
-                    try:
-                        found[field] = _decoded(codec, text) if len(text) <= _KEPT_CHARS else codec(text)
-                    except decode.BadValue as error:
-                        problems.append(AnnotationError(pod, key, text, str(error)))
+                    value, wrong = _decoded(codec, text) if len(text) <= _KEPT_CHARS else codec(text)
+                    problems.extend([AnnotationError(pod, key, text, why) for why in wrong])
+                    if value is not None:
+                        found[field] = value
         if any(problem.key == keys.EVICTION_POLICY for problem in problems):
             found["eviction_policy"] = ()
         return cls(**found, problems=tuple(problems))
@@ -85,42 +86,77 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         return self.eviction_policy is None or policy in self.eviction_policy
 
 
-Codec = Callable[[str], object]
+Decoded = tuple[object, tuple[str, ...]]
+"""The value, None if there is none; and what is wrong."""
+Codec = Callable[[str], Decoded]
 
 _KEPT_TEXTS = 256
 _KEPT_CHARS = 2048
+_MOST_PROBLEMS = 8
 
 
 @functools.lru_cache(_KEPT_TEXTS)
-def _decoded(codec: Codec, text: str) -> object:
+def _decoded(codec: Codec, text: str) -> Decoded:
     """``codec(text)`` of the texts seen last: a pod says the same for each container, a workload for each pod."""
     return codec(text)
 
 
+def _whole(read: Callable[[str], object]) -> Codec:
+    """All of the text counts, or nothing."""
+
+    def codec(text: str) -> Decoded:
+        try:
+            return read(text), ()
+        except decode.BadValue as error:
+            return None, (str(error),)
+
+    return codec
+
+
+def _by_leaf(read: Callable[[str, decode.Bad], object]) -> Codec:
+    """What is good counts; a document of which nothing is left does not."""
+
+    def codec(text: str) -> Decoded:
+        wrong: list[str] = []
+        try:
+            value = read(text, wrong.append)
+        except decode.BadValue as error:
+            return None, (str(error),)
+        is_empty = bool(wrong) and value == type(value)()
+        return None if is_empty else value, _few(wrong)
+
+    return codec
+
+
+def _few(wrong: list[str]) -> tuple[str, ...]:
+    more = len(wrong) - _MOST_PROBLEMS
+    return (*wrong[:_MOST_PROBLEMS], f"and {more} more") if more > 0 else tuple(wrong)
+
+
 LABEL_CODECS: Mapping[str, tuple[str, Codec]] = {
-    keys.QOS_CLASS: ("qos_class", decode.qos_class),
-    keys.PRIORITY_CLASS: ("priority_class", decode.priority_class),
-    keys.PRIORITY: ("priority", decode.int32),
-    keys.EVICTION_ENABLED: ("eviction_enabled", decode.eviction_enabled),
-    keys.CORE_SCHED_GROUP_ID: ("core_sched_group_id", decode.plain),
-    keys.CORE_SCHED_POLICY: ("core_sched_policy", decode.core_sched_policy),
-    keys.GPU_ISOLATION_PROVIDER: ("gpu_isolation_provider", decode.plain),
+    keys.QOS_CLASS: ("qos_class", _whole(decode.qos_class)),
+    keys.PRIORITY_CLASS: ("priority_class", _whole(decode.priority_class)),
+    keys.PRIORITY: ("priority", _whole(decode.int32)),
+    keys.EVICTION_ENABLED: ("eviction_enabled", _whole(decode.eviction_enabled)),
+    keys.CORE_SCHED_GROUP_ID: ("core_sched_group_id", _whole(decode.plain)),
+    keys.CORE_SCHED_POLICY: ("core_sched_policy", _whole(decode.core_sched_policy)),
+    keys.GPU_ISOLATION_PROVIDER: ("gpu_isolation_provider", _whole(decode.plain)),
 }
 """Each label key with the field it fills and its codec."""
 
 ANNOTATION_CODECS: Mapping[str, tuple[str, Codec]] = {
-    keys.EVICTION_POLICY: ("eviction_policy", decode.eviction_policy),
-    keys.EVICTION_PRIORITY: ("eviction_priority", decode.int32),
-    keys.CPU_BURST: ("cpu_burst", decode.cpu_burst),
-    keys.MEMORY_QOS: ("memory_qos", decode.memory_qos),
-    keys.CPU_QOS: ("cpu_qos", decode.cpu_qos),
-    keys.BLKIO_QOS: ("blkio_qos", decode.blkio_qos),
-    keys.NETWORK_QOS: ("network_qos", decode.network_qos),
-    keys.OOM_SCORE_ADJ: ("oom_score_adj", decode.oom_score_adj),
-    keys.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", decode.oom_score_adj_spec),
-    keys.RESCTRL: ("resctrl", decode.resctrl),
-    keys.EXTENDED_RESOURCE_SPEC: ("extended_resource_spec", decode.extended_resource_spec),
-    keys.RESOURCE_STATUS: ("resource_status", decode.resource_status),
-    keys.DEVICE_ALLOCATED: ("device_allocated", decode.device_allocated),
+    keys.EVICTION_POLICY: ("eviction_policy", _whole(decode.eviction_policy)),
+    keys.EVICTION_PRIORITY: ("eviction_priority", _whole(decode.int32)),
+    keys.CPU_BURST: ("cpu_burst", _by_leaf(decode.cpu_burst)),
+    keys.MEMORY_QOS: ("memory_qos", _by_leaf(decode.memory_qos)),
+    keys.CPU_QOS: ("cpu_qos", _by_leaf(decode.cpu_qos)),
+    keys.BLKIO_QOS: ("blkio_qos", _by_leaf(decode.blkio_qos)),
+    keys.NETWORK_QOS: ("network_qos", _by_leaf(decode.network_qos)),
+    keys.OOM_SCORE_ADJ: ("oom_score_adj", _whole(decode.oom_score_adj)),
+    keys.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", _by_leaf(decode.oom_score_adj_spec)),
+    keys.RESCTRL: ("resctrl", _by_leaf(decode.resctrl)),
+    keys.EXTENDED_RESOURCE_SPEC: ("extended_resource_spec", _by_leaf(decode.extended_resource_spec)),
+    keys.RESOURCE_STATUS: ("resource_status", _by_leaf(decode.resource_status)),
+    keys.DEVICE_ALLOCATED: ("device_allocated", _whole(decode.device_allocated)),
 }
 """Each annotation key with the field it fills and its codec."""

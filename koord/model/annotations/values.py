@@ -155,14 +155,12 @@ def in_bytes(resources: Mapping[str, Quantity], name: str) -> Bytes | None:
     return None if amount is None else quantity.memory_bytes(amount)
 
 
-def complaint(path: str, resources: Mapping[str, Quantity]) -> str | None:
-    """What is wrong with the amounts at ``path``: which, and the reason; None when nothing is."""
-    for name, amount in resources.items():
-        known = RENAMED.get(name, name)
-        measured = amount.milli_value() if known == CPU else amount.value()
-        if not 0 <= measured <= quantity.MAX_INT64:
-            return f"{child(path, name)}: {str(amount)!r} {'is negative' if measured < 0 else 'does not fit 64 bits'}"
-    return None
+def complaint(path: str, name: str, amount: Quantity) -> str | None:
+    """What is wrong with ``amount`` of resource ``name`` at ``path``; None when nothing is."""
+    measured = amount.milli_value() if RENAMED.get(name, name) == CPU else amount.value()
+    if 0 <= measured <= quantity.MAX_INT64:
+        return None
+    return f"{child(path, name)}: {str(amount)!r} {'is negative' if measured < 0 else 'does not fit 64 bits'}"
 
 
 def _amount(resources: Mapping[str, Quantity], name: str) -> Quantity | None:

@@ -23,6 +23,7 @@ from koord.host.doctor.facts import (
 )
 from koord.host.doctor.finding import Finding, Status
 from koord.host.node import Node
+from runtimeproxy.options import Options
 from tests.host.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 
 OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
@@ -243,6 +244,8 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (koord.hook_file, {"koord": KoordFacts(hook_problem="x: bad")}, WARN, "x: bad"),
     (koord.hook_file, {"koord": KoordFacts(hook_file="/h.json", hook_endpoint="/s")}, WARN, "/s: no such socket"),
     (koord.hook_file, {}, INFO, "asks no hooks"),
+    (koord.bypass, {}, OK, "no file"),
+    (koord.bypass, {"koord": KoordFacts(bypass_file="/run/koord/bypass")}, WARN, "/run/koord/bypass exists"),
     (koord.front_end, {"daemon": replace(DAEMON, attached_front_ends=("proxy", "nri"))}, OK, "nri attached too"),
     (koord.front_end, {"daemon": replace(DAEMON, attached_front_ends=("proxy", "reconciler"))}, OK, "proxy acts"),
     (koord.front_end, {"daemon": replace(DAEMON, acting_front_end="reconciler")}, INFO, "just after they start"),
@@ -364,6 +367,11 @@ def test_a_recorded_v2_node(tmp_path: Path) -> None:
     assert found["cpu-idle"][0] is OK
     assert found["cpu-burst"][0] is INFO
     assert found["undo-record"][0] is OK
+
+
+def test_a_bypass_that_somebody_left_on(tmp_path: Path) -> None:
+    record(tmp_path, {**V2_TREE, Options().bypass_file: ""})
+    assert judged(tmp_path, None)["bypass"] == (WARN, "/run/koord/bypass exists: the runtime proxy edits nothing")
 
 
 def test_kubelet_and_runtime_that_disagree(tmp_path: Path) -> None:

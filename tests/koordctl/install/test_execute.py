@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -315,6 +317,18 @@ def test_two_at_once(world: World) -> None:
     disk = world.host().disk
     with records.alone(disk), pytest.raises(execute.InstallError, match="another koordctl"), records.alone(disk):
         raise Killed
+    assert not disk.exists("/run/koord-install.lock")
+
+
+def test_who_may_only_read_the_state_s_directory_keeps_nobody_from_installing(world: World) -> None:
+    disk = world.host().disk
+    others = [os.open(disk.at(directory), os.O_RDONLY) for directory in ("/var/lib", "/run")]
+    for other in others:
+        fcntl.flock(other, fcntl.LOCK_EX)
+    with records.alone(disk):
+        assert disk.exists("/run/koord-install.lock")
+    for other in others:
+        os.close(other)
 
 
 def facts_with_static_policy(world: World) -> object:

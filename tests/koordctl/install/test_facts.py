@@ -11,7 +11,7 @@ import pytest
 
 from koord.host.doctor.facts import RuntimeFacts
 from koord.host.node import Node
-from koordctl.install.facts import PROGRAMS, UNITS, Flavour, NodeFacts, Programs, gather, programs
+from koordctl.install.facts import PROGRAMS, UNIT_FILES, Flavour, NodeFacts, Programs, gather, programs
 from koordctl.install.systemd import Systemd
 from tests.koordctl.install.world import KUBELET_PID, PROXY_SOCKET, TIER, World, doctor
 
@@ -23,7 +23,7 @@ def look(world: World, **kubelet: object) -> NodeFacts:
 
 
 def environment(prefix: Path) -> None:
-    for name in (*(f"bin/{each}" for each in PROGRAMS), *(f"share/koord/systemd/{each}" for each in UNITS)):
+    for name in (*(f"bin/{each}" for each in PROGRAMS), *(f"share/koord/systemd/{each}" for each in UNIT_FILES)):
         (prefix / name).parent.mkdir(parents=True, exist_ok=True)
         (prefix / name).write_text(name)
     (prefix / "pyvenv.cfg").touch()
@@ -62,7 +62,7 @@ def test_the_package(tmp_path: Path) -> None:
     assert programs(Node(tmp_path), True).problem == "the package's units are not there"
     directory = tmp_path / "usr/lib/systemd/system"
     directory.mkdir(parents=True)
-    for name in UNITS:
+    for name in UNIT_FILES:
         (directory / name).write_text("unit")
     found = programs(Node(tmp_path), True)
     assert (found.problem, found.units_directory) == ("", "/usr/lib/systemd/system")

@@ -46,6 +46,7 @@ def test_files_of_a_virtual_environment(found: NodeFacts) -> None:
         "/etc/systemd/system/koord-qosd.service",
         "/etc/systemd/system/koord-runtime-proxy.socket",
         "/etc/systemd/system/koord-runtime-proxy.service",
+        "/etc/systemd/system/koord.slice",
         "/etc/systemd/system/multi-user.target.wants/koord-qosd.service",
         "/etc/systemd/system/sockets.target.wants/koord-runtime-proxy.socket",
         "/etc/systemd/system/multi-user.target.wants/koord-runtime-proxy.service",
@@ -229,7 +230,7 @@ def test_undoing_in_words(world: World) -> None:
         "2. Stop koord-runtime-proxy.socket, koord-runtime-proxy.service",
         "3. Stop koord-qosd.service",
         "4. Put back every kernel file that Koord holds",
-        "5. Put back what was in the place of 6 files and links",
+        "5. Put back what was in the place of 7 files and links",
         "6. Put back what was in the place of 3 files and links",
         "7. Remove what Koord made while it ran",
     ]

@@ -19,7 +19,7 @@ from koord.host.node import Node
 from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 from koordctl.install.disk import Content, Disk
-from koordctl.install.facts import UNITS, Flavour, NodeFacts, Programs
+from koordctl.install.facts import UNIT_FILES, Flavour, NodeFacts, Programs
 from koordctl.install.host import Host
 from koordctl.install.systemd import Answer, Systemd
 
@@ -349,7 +349,7 @@ class Runtime:
 def facts(root: Path, flavour: Flavour = Flavour.VENV, **changed: object) -> NodeFacts:
     """What would be found of the node at ``root``; the verification pod has a fixed uid."""
     where = "/etc/systemd/system" if flavour is Flavour.VENV else "/usr/lib/systemd/system"
-    texts = {name: (SYSTEMD_DIRECTORY / name).read_text() for name in UNITS}
+    texts = {name: (SYSTEMD_DIRECTORY / name).read_text() for name in UNIT_FILES}
     found: dict[str, object] = {
         "doctor": doctor(),
         "programs": Programs(flavour, "/opt/koord/bin", where, texts),

@@ -178,3 +178,15 @@ def test_keeps_are_resolved_by_what_was_said_before(said: list[dict[Target, Opin
 def test_the_decisions_carry_the_clocks_of_the_snapshot(snapshot: NodeSnapshot) -> None:
     decisions, _ = decide_all(replace(snapshot, tick=7, wall_ns=1, monotonic_ns=2), [])
     assert decisions == Decisions(7, 1, 2, ())
+
+
+def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: NodeSnapshot) -> None:
+    first, off = Scripted("first", says=Decision("one", opinions(a=1))), Scripted("off", is_enabled=False)
+    run = Run(snapshot, first, off)
+    run.tick()
+    run.snapshot = replace(snapshot, rules=Rules(policy_unknown="rules.yaml: is not YAML"))
+    turns = run.tick()
+    assert [turn.state for turn in turns] == [State.FROZEN, State.FROZEN]
+    assert turns[0].opinions == opinions(a=1)
+    assert turns[0].sentence.startswith("frozen: no policy is known (rules.yaml: is not YAML)")
+    assert run.tick("first")[0].state is State.DISABLED, "the operator's own word counts"

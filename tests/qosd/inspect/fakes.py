@@ -24,7 +24,7 @@ from qosd.decide.decision import Decision, Set, Stage
 from qosd.decide.frame import Decisions, State, Turn
 from qosd.hooks.rules import HostFacts
 from qosd.inspect.service import Inspector, listening
-from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, Sources
+from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
 from qosd.sense.table import METRICS
 from qosd.snapshot import NodeSnapshot
 from tests.qosd.pods import extended, rules
@@ -34,6 +34,9 @@ SECOND = 1_000_000_000
 NOW_NS = 1_000 * SECOND
 UP_NS = 100 * SECOND  # monotonic
 V1 = HostFacts(memory_total_bytes=16 << 30)
+
+
+POLICY = PolicyState("source", "/etc/koord/qosd-rules.yaml", 120.0)
 
 
 @dataclass(frozen=True)
@@ -130,6 +133,7 @@ class FakeNode:
     writes: list[PlannedWrite] = field(default_factory=list)
     loops: list[LoopState] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
+    policy: PolicyState = POLICY
     switched: list[tuple[bool, tuple[str, ...]]] = field(default_factory=list)
 
     @property
@@ -161,6 +165,7 @@ class FakeNode:
             ],
             features=lambda: [Feature("cpu.idle", True, "in kubelet's cgroups"), Feature("resctrl", False, "no RDT")],
             about=lambda: ABOUT,
+            policy=lambda: self.policy,
             warnings=lambda: self.warnings,
         )
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.service.inotify import FileWatch
 from qosd.hooks.edits import Resources
@@ -178,6 +179,38 @@ def test_a_pod_s_request_is_what_the_scheduler_counts(spec: Mapping[str, Any], m
 def test_a_pod_s_quota_is_kubelet_s(spec: Mapping[str, Any], quota_us: int | None) -> None:
     (pod,) = read_pods(listed(spec))
     assert pod.asked.cpu_quota_us == quota_us
+
+
+@pytest.mark.parametrize(
+    ("spec", "found"),
+    [
+        ({}, ()),
+        ({"containers": [wants("1", memory="1Gi")]}, ((Role.MAIN, 1000, 0, 1 << 30),)),
+        ({"containers": [wants(limit="2")]}, ((Role.MAIN, 2000, 2000, 0),)),
+        (
+            {"containers": [wants("1")], "initContainers": [wants("2", "Always"), wants("3")]},
+            ((Role.SIDECAR, 2000, 0, 0), (Role.INIT, 3000, 0, 0), (Role.MAIN, 1000, 0, 0)),
+        ),
+        (
+            {"containers": [wants("1")], "overhead": {"cpu": "250m", "memory": "1Mi"}},
+            ((Role.SIDECAR, 250, 250, 1 << 20), (Role.MAIN, 1000, 0, 0)),
+        ),
+        ({"containers": [wants("1")], "resources": {"requests": {"cpu": "6"}}}, None),
+        ({"containers": [wants("1"), wants("lots")]}, None),
+    ],
+)
+def test_every_container_of_the_spec_with_its_role(
+    spec: Mapping[str, Any], found: tuple[tuple[Role, int, int, int], ...] | None
+) -> None:
+    (pod,) = read_pods(listed(spec))
+    assert found == (
+        None
+        if pod.spec_containers is None
+        else tuple(
+            (one.role, one.native.cpu_request, one.native.cpu_limit, one.native.memory_request)
+            for one in pod.spec_containers
+        )
+    )
 
 
 def test_what_a_pod_says() -> None:

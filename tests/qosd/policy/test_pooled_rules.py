@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from koord.host.topology import Topology
 from qosd.hooks.rules import Pool, Rules, join
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
@@ -55,6 +57,16 @@ def test_a_new_file_counts_at_once_with_what_was_last_seen() -> None:
     assert node.pooled.current is node.pooled.current
     node.file.current = rules(sharedPools={"ls": [{"cpuset": "8"}]})
     assert (join(node.pooled.current.node.ls_pools), join(node.pooled.current.node.be_pools)) == ("8", "2-15")
+
+
+def test_without_a_known_policy_there_are_no_pools_and_kubelets_cpus_are_still_kept_out_of() -> None:
+    node = Node()
+    node.file.current = replace(rules(cpuManagerPolicy="static"), policy_unknown="rules.yaml: is not YAML")
+    whole = view("whole", "", "Guaranteed")
+    seen = node.pooled.update(MACHINE, (whole, view("ls", "LS")), {whole.uid: "2-3"}, 0).node
+    assert (seen.ls_pools, seen.be_pools, str(seen.kubelet_cpus)) == ((), (), "2-3")
+    node.file.current = rules(cpuManagerPolicy="static")
+    assert join(node.pooled.current.node.ls_pools) == "0-1,4-15"
 
 
 def test_warnings_alone_leave_the_rules_as_they_are() -> None:

@@ -38,8 +38,12 @@ def source(file: Path, metrics: Metrics | None = None) -> RulesSource:
         ("node: {guaranteedAs: BE}", "node.guaranteedAs: 'BE' is not one of LS, LSR"),
         ("node: {allocatableMemory: -1Gi}", "node.allocatableMemory: '-1Gi' is negative"),
         (
-            "spec: {resourceQOSStrategy: {lsClass: {cpuQOS: {groupIdentity: 3}}}}",
-            "spec.resourceQOSStrategy.lsClass.cpuQOS.groupIdentity: 3 is not in -1..2",
+            "spec: {resourceQOSStrategy: {lsClass: {cpuQOS: 3}}}",
+            "spec.resourceQOSStrategy.lsClass.cpuQOS: 3 is not an object",
+        ),
+        (
+            "spec: {resourceUsedThresholdWithBE: {enable: 1}}",
+            "spec.resourceUsedThresholdWithBE.enable: 1 is neither true nor false",
         ),
         ("spec: []x", "is not YAML"),
         ("- 1", "must be a mapping"),
@@ -92,6 +96,39 @@ def test_an_unknown_key_of_nodeslo_is_a_warning(tmp_path: Path) -> None:
     rules.load()
     assert rules.warnings == (f"{file}: spec.cpuBurstStrategy.newer: no such key in NodeSLO, ignored",)
     assert rules.current.node.guaranteed_is_lsr
+
+
+PARTLY = """
+spec:
+  resourceQOSStrategy: {beClass: {cpuQOS: {enable: true, groupIdentity: 9}}}
+  resourceUsedThresholdWithBE: {cpuEvictBESatisfactionLowerPercent: 60}
+node: {guaranteedAs: LSR}
+"""
+
+
+def test_a_bad_leaf_of_nodeslo_is_a_warning_and_the_rest_counts(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(PARTLY)
+    rules = source(file)
+    rules.load()
+    be_class = rules.current.qos_strategy.be_class
+    assert be_class is not None and be_class.cpu_qos is not None
+    assert (be_class.cpu_qos.enable, be_class.cpu_qos.group_identity) == (True, -1), "the class's default"
+    assert rules.current.node.guaranteed_is_lsr
+    path = "spec.resourceUsedThresholdWithBE.cpuEvictBESatisfactionLowerPercent"
+    assert rules.warnings == (
+        f"{file}: spec.resourceQOSStrategy.beClass.cpuQOS.groupIdentity: 9 is not in -1..2; it counts as not set",
+        f"{file}: {path}: 60 needs cpuEvictBESatisfactionUpperPercent too; it counts as not set",
+    )
+
+
+def test_warnings_are_few_however_much_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("spec:\n" + "".join(f"  key{number}: 1\n" for number in range(5000)))
+    rules = source(file)
+    rules.load()
+    assert len(rules.warnings) == 51
+    assert rules.warnings[-1] == f"{file}: and 4950 more"
 
 
 def test_the_whole_node_section(tmp_path: Path) -> None:

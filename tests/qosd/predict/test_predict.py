@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,11 +11,13 @@ import pytest
 
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
+from koord.service import wholefile
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
 from qosd.predict import checkpoint
-from qosd.predict.bank import NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
+from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
+from qosd.predict.predictor import Predictor
 from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, Settings, predict
 from qosd.predict.trainer import Trainer
 from qosd.predict.workload import workload_name
@@ -43,15 +46,20 @@ def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int 
 
 
 def snapshot(
-    at_s: float, pods: Sequence[PodView], cpu: Mapping[str, float], system: float | None = 0.5
+    at_s: float,
+    pods: Sequence[PodView],
+    cpu: Mapping[str, float],
+    system: float | None = 0.5,
+    pods_age_s: float | None = 0.0,
 ) -> NodeSnapshot:
     """Every subject of ``cpu`` uses a GiB per core."""
+    ages_s = {} if pods_age_s is None else {"pods": pods_age_s}
     used = {"pod": cpu, "node": {"": cpu[""]} if "" in cpu else {}, "node_system": {"": system} if system else {}}
     values = {f"{scope}_cpu_usage_cores": cores for scope, cores in used.items()}
     values |= {f"{scope}_memory_usage_bytes": {k: v * GIB for k, v in cores.items()} for scope, cores in used.items()}
     ns = int(at_s * 1e9)
     return NodeSnapshot(
-        tick=0, wall_ns=ns, monotonic_ns=ns, rules=RULES, topology=None, pods=tuple(pods), values=values, ages_s={},  # type: ignore[arg-type]
+        tick=0, wall_ns=ns, monotonic_ns=ns, rules=RULES, topology=None, pods=tuple(pods), values=values, ages_s=ages_s,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
@@ -80,7 +88,7 @@ def test_an_unreadable_pod_keeps_its_class_untrained_and_no_other() -> None:
     fed(bank, [web, batch], {"/kubepods/podbatch": 1.0, "": 3.0}, hours=0.1)
     assert class_key(PriorityClass.PROD) not in bank
     assert pod_key("web") not in bank
-    assert {class_key(PriorityClass.BATCH), pod_key("batch"), NODE, SYSTEM} <= set(bank)
+    assert {class_key(PriorityClass.BATCH), NODE, SYSTEM} <= set(bank)
 
 
 def test_a_class_learns_the_sum_of_its_pods() -> None:
@@ -109,6 +117,119 @@ def test_a_model_without_samples_goes_and_its_workload_stays() -> None:
     assert len(bank) == 0
 
 
+# how many
+
+
+@pytest.mark.parametrize("key", [pod_key, lambda name: workload_key("batch", name)], ids=["pods", "workloads"])
+def test_the_longest_unused_go_when_there_are_too_many(key: Callable[[str], str]) -> None:
+    bank = Bank()
+    bank.add(NODE, 1.0, GIB, START_S)
+    for number in range(MOST_MODELS + 10):
+        bank.add(key(f"{number}"), 1.0, GIB, START_S + number / 1000)
+        bank.add(key("0"), 1.0, GIB, START_S + number / 1000)  # used all the time
+    assert len(bank) == MOST_MODELS + 1
+    assert {key("0"), key(f"{MOST_MODELS + 9}"), NODE} <= set(bank)
+    assert not {key(f"{number}") for number in range(1, 10)} & set(bank)
+
+
+def test_two_weeks_of_cron_jobs_are_one_model_each() -> None:
+    bank, at_s = Bank(), START_S
+    for run in range(14 * 288):
+        at_s = START_S + 300 * run
+        for job in range(10):
+            bank.add(workload_key("batch", workload_name(f"job{job}-{int(at_s) // 60}-x2bqz")), 0.5, GIB, at_s)
+        bank.expire(at_s)
+    assert set(bank) == {workload_key("batch", f"job{job}") for job in range(10)}
+
+
+@pytest.mark.parametrize("priority", [PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE])
+def test_who_is_never_predicted_has_no_model_of_its_own(priority: PriorityClass) -> None:
+    bank, job = Bank(), pod("job-x2bqz", priority)
+    fed(bank, [job], {job.group: 1.0, "": 2.0}, hours=0.1)
+    assert set(bank) == {NODE, SYSTEM, *map(class_key, PriorityClass)}
+
+
+def test_a_file_with_too_many_models_gives_the_newest(tmp_path: Path) -> None:
+    file, bank = tmp_path / MODELS, Bank()
+    bank.add(workload_key("shop", "web"), 1.0, GIB, START_S)
+    wholefile.write(checkpoint.encode(bank), file)
+    document = json.loads(file.read_text())
+    one = document["models"].pop(workload_key("shop", "web"))
+    names = [f"web{number}" for number in range(MOST_MODELS + 5)]
+    document["models"] = {
+        workload_key("shop", name): {**one, "updated": START_S + number}
+        for number, name in reversed(list(enumerate(names)))
+    }
+    file.write_text(json.dumps(document))
+    again = Bank()
+    assert checkpoint.load(again, file) == ()
+    assert set(again) == {workload_key("shop", name) for name in names[5:]}
+
+
+def test_models_are_spelled_while_they_learn() -> None:
+    """In another thread; each is whole, and nothing is held meanwhile."""
+    bank = Bank()
+    for number in range(300):
+        bank.add(pod_key(f"{number}"), 1.0, GIB, START_S)
+    stop = threading.Event()
+
+    def learn() -> None:
+        number = 0
+        while not stop.is_set():
+            number += 1
+            bank.add(pod_key(f"{number % 600}"), number % 7, GIB, START_S + number)
+            bank.expire(START_S + number)
+
+    thread = threading.Thread(target=learn)
+    thread.start()
+    try:
+        for _ in range(20):
+            models = json.loads(checkpoint.encode(bank))["models"]
+            assert len(models) >= 300
+            assert all(bool(model["cpu"]["weights"]) == bool(model["cpu"]["total"]) for model in models.values())
+    finally:
+        stop.set()
+        thread.join()
+
+
+# while nobody has told the pods
+
+
+@pytest.mark.parametrize("pods_age_s", [None, 91.0])
+def test_unknown_pods_are_neither_forgotten_nor_learnt_as_none(pods_age_s: float | None) -> None:
+    bank = Bank()
+    prod = class_key(PriorityClass.PROD)
+    for minute in range(200):
+        for key in (pod_key("web"), prod):
+            bank.add(key, 2.0, GIB, START_S - 3600 - 60 * minute)
+    before = checkpoint.encode(bank)
+    trainer = Trainer(bank)
+    for tick in range(400):
+        trainer.observe(snapshot(START_S + 6 * tick, [], {"": 0.5}, pods_age_s=pods_age_s))
+    learnt = json.loads(checkpoint.encode(bank))["models"]
+    assert {key: learnt[key] for key in (pod_key("web"), prod)} == json.loads(before)["models"]
+    assert set(learnt) == {pod_key("web"), prod, NODE, SYSTEM}
+
+
+def test_a_pod_that_is_not_among_the_known_ones_is_forgotten_in_its_time() -> None:
+    bank = Bank()
+    bank.add(pod_key("gone"), 2.0, GIB, START_S - 3600)
+    trainer = Trainer(bank)
+    for tick in range(0, 40 * 60, 6):
+        trainer.observe(snapshot(START_S + tick, [pod("web")], {"/kubepods/podweb": 1.0, "": 2.0}))
+        if tick == 20 * 60:
+            assert pod_key("gone") in bank, "its half hour began when the pods were told"
+    assert pod_key("gone") not in bank
+    assert pod_key("web") in bank
+
+
+def test_nothing_is_predicted_of_unknown_pods() -> None:
+    predictor = Predictor(lambda bank: None)
+    for tick in range(14):
+        assert predictor.observe(snapshot(START_S + 6 * tick, [], {"": 1.0}, pods_age_s=None)) is None
+    assert predictor.newest is None
+
+
 # a clock that was ahead
 
 
@@ -132,7 +253,7 @@ def test_five_minutes_ahead_are_forgotten_in_a_day(tmp_path: Path, ahead_s: floa
     for minute in range(5):
         bank.add(key, 100.0, 100 * GIB, START_S + ahead_s + minute * 60)
     if is_restarted:
-        checkpoint.write(checkpoint.encode(bank), tmp_path / MODELS)
+        wholefile.write(checkpoint.encode(bank), tmp_path / MODELS)
         bank = Bank()
         assert checkpoint.load(bank, tmp_path / MODELS) == ()
     model = bank.get(key)
@@ -157,6 +278,11 @@ def test_five_minutes_ahead_are_forgotten_in_a_day(tmp_path: Path, ahead_s: floa
         ("mysql-0", "mysql"),
         ("mysql-12345", "mysql"),
         ("kube-proxy", "kube-proxy"),
+        ("report-29384760-x2bqz", "report"),
+        ("my-report-1767225600-x2bqz", "my-report"),
+        ("report-29384760-3-x2bqz", "report"),  # an indexed Job of a CronJob
+        ("report-1234567-x2bqz", "report-1234567"),
+        ("report-29384760", "report-29384760"),
         ("-", "-"),
     ],
 )
@@ -267,7 +393,7 @@ def test_an_unusable_file_is_kept_aside(tmp_path: Path, content: str, why: str) 
 def test_one_bad_model_costs_itself_only(tmp_path: Path) -> None:
     file, bank, again = tmp_path / "models.json", Bank(), Bank()
     fed(bank, [], {"": 1.0}, hours=0.2)
-    checkpoint.write(checkpoint.encode(bank), file)
+    wholefile.write(checkpoint.encode(bank), file)
     document = json.loads(file.read_text())
     undated = {**document["models"][NODE], "updated": float("inf")}
     document["models"] |= {"pod/x": {"cpu": 1}, "pod/y": None, "pod/z": undated}
@@ -281,7 +407,7 @@ def test_one_bad_model_costs_itself_only(tmp_path: Path) -> None:
 def test_models_come_back(tmp_path: Path) -> None:
     file, bank, again = tmp_path / "state" / "models.json", Bank(), Bank()
     now_s = fed(bank, [pod("web")], {"/kubepods/podweb": 4.0, "": 5.0}, hours=25)
-    checkpoint.write(checkpoint.encode(bank), file)
+    wholefile.write(checkpoint.encode(bank), file)
     assert checkpoint.load(again, file) == ()
     before, after = (predict(one, [pod("web")], NODE_SIZE, now_s, SETTINGS) for one in (bank, again))
     assert replace(after, confidence=before.confidence) == before
@@ -291,9 +417,9 @@ def test_models_come_back(tmp_path: Path) -> None:
 
 def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     file, bank = tmp_path / "models.json", Bank()
-    checkpoint.write(checkpoint.encode(bank), file)
+    wholefile.write(checkpoint.encode(bank), file)
     before = file.read_bytes()
     (tmp_path / "models.json.tmp").mkdir()
     with pytest.raises(OSError):
-        checkpoint.write(checkpoint.encode(bank), file)
+        wholefile.write(checkpoint.encode(bank), file)
     assert file.read_bytes() == before

@@ -52,7 +52,7 @@ def test_nothing_happened(world: World) -> None:
     one = meter(world)
     one.sample()
     world.clock.advance(1)
-    assert same(one.sample(), 0.0, 0.0, 0.0, *MEMORY_FIGURES, 0.0)
+    assert same(one.sample(), 0.0, 0.0, 0.0, *MEMORY_FIGURES, NAN), "memory.stat was not read a second time"
 
 
 @pytest.mark.parametrize("elapsed_s", [0, -1])
@@ -126,6 +126,38 @@ def test_what_moved_at_the_same_charge_is_seen_within_the_refresh(world: World, 
     world.usage(GROUP, 5_000_000, MEMORY | {"active_anon": 250, "active_file": 0}, charged=1000)
     seen = [row[3] for _ in range(REFRESH_TICKS) if (row := one.sample())]
     assert seen[-1] == 1253
+
+
+def refaulting(world: World, one: Meter, seconds: int, **per_s: int) -> list[float]:
+    """What is measured at each second of a container that reads pages back at a constant charge."""
+    rates = []
+    for second in range(seconds):
+        moved = {key: second * pages for key, pages in per_s.items()}
+        without = {key: value for key, value in MEMORY.items() if not key.startswith("workingset")}
+        world.usage(GROUP, 5_000_000 + second, without | moved, charged=1000)
+        row = one.sample()
+        rates.append(row[6] if row else NAN)
+        world.clock.advance(1)
+    return rates
+
+
+@pytest.mark.parametrize("phase", range(REFRESH_TICKS))
+@pytest.mark.parametrize(
+    "per_s",
+    [
+        {"workingset_refault_anon": 400, "workingset_refault_file": 600},
+        {"workingset_refault": 1000},  # kernels before 5.9
+        {"workingset_refault_file": 1000},
+    ],
+)
+def test_thrashing_at_the_limit_is_seen_in_every_sample(world: World, per_s: dict[str, int], phase: int) -> None:
+    rates = refaulting(world, meter(world, phase), 4 * REFRESH_TICKS, **per_s)
+    assert not any(rate == 0 for rate in rates), "no sample is not 0"
+    assert rates[2 * REFRESH_TICKS :] == [1000.0] * 2 * REFRESH_TICKS
+
+
+def test_a_kernel_that_counts_no_refaults_has_no_sample_of_them(world: World) -> None:
+    assert all(math.isnan(rate) for rate in refaulting(world, meter(world), 3 * REFRESH_TICKS))
 
 
 def test_a_quota_that_came_later_is_seen_within_the_refresh(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import pytest
 
@@ -102,19 +103,64 @@ def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> 
     assert sampler.ages_s(world.clock()) == {}
 
 
-def test_a_slow_run_is_an_overrun_and_earns_a_rest(world: World) -> None:
+@dataclass
+class Thread:
+    """CPU time: runs on only where a test says so."""
+
+    cpu_ns: int = 0
+
+    def __call__(self) -> int:
+        return self.cpu_ns
+
+    def compute(self, world: World, seconds: float) -> None:
+        self.cpu_ns += round(seconds * 1e9)
+        world.clock.advance(seconds)
+
+
+def test_a_run_that_computes_long_is_an_overrun_and_earns_a_rest(world: World) -> None:
+    thread = Thread()
+
     def does(run: int) -> Batch:
         if run == 1:
-            world.clock.advance(0.4)
+            thread.compute(world, 0.4)
         return row_of(1.0)
 
     slow, other = Scripted(world, does), Scripted(world, lambda run: row_of(2.0), "other")
-    sampler = Sampler([slow, other], world.store, world.clock)
+    sampler = Sampler([slow, other], world.store, world.clock, thread)
     run(world, sampler, 7)
     health = sampler.health()
     assert (health["scripted"].overruns, health["other"].overruns) == (1, 0)
     assert [round(second, 1) for second in slow.runs] == [0.0, 4.4, 5.4, 6.4]
     assert len(other.runs) == 7
+
+
+def test_a_run_that_waits_for_a_cpu_is_an_overrun_and_earns_none(world: World) -> None:
+    def does(run: int) -> Batch:
+        world.clock.advance(0.4)  # others have the CPUs
+        return row_of(1.0)
+
+    one = Scripted(world, does)
+    sampler = Sampler([one], world.store, world.clock, Thread())
+    for _ in range(10):
+        sampler.sample((), TIERS)
+        world.clock.advance(0.6)
+    assert len(one.runs) == 10
+    assert sampler.health()["scripted"].overruns == 10
+
+
+@pytest.mark.parametrize(("name", "runs"), [("node", 8), ("groups", 8), ("node_pressure", 8), ("limits", 1)])
+def test_what_strategies_act_by_never_rests(world: World, name: str, runs: int) -> None:
+    thread = Thread()
+
+    def does(run: int) -> Batch:
+        thread.compute(world, 2.0)
+        return row_of(1.0)
+
+    one = Scripted(world, does, name)
+    sampler = Sampler([one], world.store, world.clock, thread)
+    for _ in range(8):
+        sampler.sample((), TIERS)
+    assert len(one.runs) == runs
 
 
 @pytest.mark.parametrize(

@@ -35,6 +35,7 @@ SPEC = {
         "beClass": {"cpuQOS": {"enable": True, "schedIdle": 1}, "memoryQOS": {"enable": True}},
     }
 }
+MID = extended(kind="mid", request="1", limit="2", memory="4Gi")
 FULL = extended(request="1500", limit="2000", memory="4Gi")
 
 
@@ -152,7 +153,7 @@ class TestWhatIsSaid:
             view("lse", "LSE", "Guaranteed", cpus="0-1", container_asked=asked),
             view("be", "BE", "BestEffort", EXTENDED=extended(request="1500", limit="2000", memory="4Gi")),
             view("half", "BE", "BestEffort", EXTENDED=extended(request="1500", memory_request="2Gi")),
-            view("mid", "LS", band="koord-mid", EXTENDED=extended(kind="mid", request="1", limit="2", memory="4Gi")),
+            view("mid", "LS", "BestEffort", band="koord-mid", EXTENDED=MID),
         )
         opinions = decided(rules(host, SPEC, sharedPools=POOLS, cpuNormalizationRatio=1.2), *pods).opinions
         assert len(opinions) > 20

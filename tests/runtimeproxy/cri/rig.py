@@ -95,6 +95,7 @@ class Rig:
         runtime: Runtime | None = None,
         proc: str = "/nowhere",
         stages: frozenset[str] = STAGES,
+        stage_policies: tuple[tuple[str, Policy], ...] = (),
         **options: Any,
     ) -> None:
         self.recorder = Recorder()
@@ -110,7 +111,10 @@ class Rig:
             metrics=self.recorder,
             proc=proc,
         )
-        self.loaded = tuple(Loaded(ServerSpec(file, f"/run/{file}", policy, stages), (1, 1, 1)) for file in servers)
+        self.loaded = tuple(
+            Loaded(ServerSpec(file, f"/run/{file}", policy, stages, stage_policies=stage_policies), (1, 1, 1))
+            for file in servers
+        )
         self.interceptor.use(self.loaded)
         self.sent: Any = None  # the last request that reached the runtime
 

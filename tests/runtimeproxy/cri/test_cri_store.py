@@ -99,3 +99,22 @@ def test_its_size_is_the_sum_of_its_entries_and_within_the_bound(done: list[tupl
             getattr(store, step)(key)
         held = [entry for name in "abcd" for entry in (store.pod(name), store.container(name)) if entry]
         assert store.stored_bytes == sum(ENTRY_BYTES + len(entry.request) for entry in held) <= 2000
+
+
+def test_a_list_takes_away_what_it_lacks_and_was_known_when_it_was_asked_for() -> None:
+    store = Store()
+    store.put_pod("gone", PodEntry("", "", b"", edits={Slot("annotations", "a"): "b"}))
+    store.put_container("c", ContainerEntry("gone", b""))
+    store.listing()
+    store.put_pod("new", PodEntry("", "", b""))
+    store.listed([])
+    assert ([pod_id for pod_id, _ in store.pods()], store.sizes, store.hold_creates) == (["new"], (1, 0), False)
+
+
+def test_a_list_brings_nothing_back_that_was_removed_since_it_was_asked_for() -> None:
+    store = Store()
+    store.put_pod("p", PodEntry("", "", b""))
+    store.listing()
+    store.remove_pod("p")
+    store.listed([("p", PodEntry("", "", b"", rebuilt=True)), ("old", PodEntry("", "", b"", rebuilt=True))])
+    assert [pod_id for pod_id, _ in store.pods()] == ["old"]

@@ -7,11 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from runtimeproxy.cri.exempt import Exemptions, PodTraits, workload_labels
+from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules, workload_labels
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 
 UID = "aaaaaaaa-1111-2222-3333-444455556666"
-MARK = ("skip", "true")
 
 
 @dataclass
@@ -39,23 +38,97 @@ def exemptions(proc: Path, cgroup: str = "") -> Exemptions:
     return Exemptions(str(proc))
 
 
-def reason(known: Exemptions, pod: PodTraits, mark: tuple[str, str] = MARK) -> str | None:
-    return known.reason(pod, mark, ("kube-system",))
+def reason(
+    known: Exemptions, pod: PodTraits, rules: SkipRules | None = None, *, fail_closed: bool = True
+) -> str | None:
+    return known.reason(pod, rules or SkipRules(), fail_closed=fail_closed)
+
+
+MARK = {"skip": "true"}
+CLASS, LEGACY = "koordinator.sh/priority-class", "scheduler.alpha.kubernetes.io/critical-pod"
+MARKED = SkipRules("skip", "true", ("kube-system",), ("ci",))
 
 
 @pytest.mark.parametrize(
-    ("pod", "mark", "why"),
+    ("pod", "rules", "why"),
     [
-        (traits(), MARK, None),
-        (traits(labels={"skip": "yes"}), MARK, None),
-        (traits(labels={"skip": ""}), ("", ""), None),
-        (traits(labels={"skip": "true"}), MARK, "mark"),
-        (traits(annotations={"skip": "true"}), MARK, "mark"),
-        (traits(namespace="kube-system"), MARK, "namespace"),
+        (traits(), MARKED, None),
+        (traits(labels={"skip": "yes"}), MARKED, None),
+        (traits(labels={"skip": ""}), SkipRules("", ""), None),
+        (traits(labels=MARK), MARKED, "mark"),
+        (traits(annotations=MARK), MARKED, "mark"),
+        (traits(namespace="ci"), MARKED, "namespace"),
+        (traits(namespace="kube-system"), MARKED, None),
     ],
 )
-def test_marks_and_namespaces(tmp_path: Path, pod: PodTraits, mark: tuple[str, str], why: str | None) -> None:
-    assert reason(exemptions(tmp_path), pod, mark) == why
+def test_marks_and_namespaces(tmp_path: Path, pod: PodTraits, rules: SkipRules, why: str | None) -> None:
+    assert reason(exemptions(tmp_path), pod, rules, fail_closed=False) == why
+
+
+@pytest.mark.parametrize(
+    ("namespace", "privileged", "fail_closed", "why"),
+    [
+        ("ns", ("kube-system",), False, "mark"),
+        ("ns", ("kube-system",), True, None),
+        ("ns", (), True, None),
+        ("kube-system", ("kube-system",), True, "mark"),
+        ("ns", ("*",), True, "mark"),
+        ("kube-system-2", ("kube-system",), True, None),
+        ("", ("kube-system",), True, None),
+    ],
+)
+def test_where_a_server_must_be_heard_the_mark_counts_in_the_operators_namespaces_only(
+    tmp_path: Path, namespace: str, privileged: tuple[str, ...], fail_closed: bool, why: str | None
+) -> None:
+    rules = SkipRules("skip", "true", privileged)
+    pod = traits(namespace=namespace, labels=MARK)
+    assert reason(exemptions(tmp_path), pod, rules, fail_closed=fail_closed) == why
+
+
+@pytest.mark.parametrize(
+    ("source", "why"), [("file", "static_pod"), ("http", "static_pod"), ("api", None), ("", None), ("File", None)]
+)
+def test_static_pods_are_told_by_kubelets_annotation(tmp_path: Path, source: str, why: str | None) -> None:
+    pod = traits(annotations={"kubernetes.io/config.source": source})
+    label = traits(labels={"kubernetes.io/config.source": source})
+    known = exemptions(tmp_path)
+    assert reason(known, pod, SkipRules(static_pods=True)) == why
+    assert [reason(known, pod), reason(known, label, SkipRules(static_pods=True))] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("pod", "why"),
+    [
+        (traits(namespace="kube-system", labels={CLASS: "system-node-critical"}), "critical_pod"),
+        (traits(namespace="kube-system", annotations={CLASS: "system-cluster-critical"}), "critical_pod"),
+        (traits(namespace="kube-system", annotations={LEGACY: ""}), "critical_pod"),
+        (traits(namespace="kube-system", labels={CLASS: "koord-batch"}), None),
+        (traits(namespace="kube-system"), None),
+        (traits(labels={CLASS: "system-node-critical"}), None),
+        (traits(annotations={LEGACY: ""}), None),
+    ],
+)
+def test_critical_pods_are_told_by_what_they_say_where_the_operator_trusts_it(
+    tmp_path: Path, pod: PodTraits, why: str | None
+) -> None:
+    known = exemptions(tmp_path)
+    assert reason(known, pod, SkipRules(critical_pods=True)) == why
+    assert reason(known, pod) is None
+
+
+@pytest.mark.parametrize(
+    ("rules", "text", "could"),
+    [
+        (SkipRules("skip"), b"skip", True),
+        (SkipRules("skip"), b"other", False),
+        (SkipRules(""), b"", False),
+        (SkipRules("", static_pods=True), b"kubernetes.io/config.source", True),
+        (SkipRules("", critical_pods=True), CLASS.encode(), True),
+        (SkipRules("", critical_pods=True), LEGACY.encode(), True),
+    ],
+)
+def test_what_need_not_be_decoded(rules: SkipRules, text: bytes, could: bool) -> None:
+    assert rules.could_apply(text.__contains__) == could
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import pytest
 from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri.exempt import SkipRules
+from runtimeproxy.cri.record import RECORD
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.intercept import PASS, Call, Plan, Treatment
 from runtimeproxy.wire.protowire import MalformedMessage
@@ -71,6 +74,9 @@ async def eventually(condition: Any) -> None:
         ("Version", PASS, PASS),
         ("ListContainers", PASS, PASS),
         ("RunPodSandbox", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
+        ("RestorePod", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
+        ("CheckpointPod", PASS, PASS),
+        ("CheckpointContainer", PASS, PASS),
         ("CreateContainer", Plan(Treatment.HOLD, True), Plan(Treatment.HOLD, True, True)),
         ("StartContainer", PASS, Plan(Treatment.HOLD, False, True)),
         ("UpdateContainerResources", Plan(Treatment.TAP), Plan(Treatment.HOLD, False, True)),
@@ -146,6 +152,21 @@ async def test_under_fail_a_failing_server_refuses(handler: Handler) -> None:
     assert refused.message.startswith("hook server a.json: ")
 
 
+@pytest.mark.parametrize(
+    ("policy", "at_create", "refused"),
+    [
+        (Policy.IGNORE, Policy.FAIL, {"CreateContainer"}),
+        (Policy.FAIL, Policy.IGNORE, {"RunPodSandbox"}),
+    ],
+)
+async def test_a_stages_own_policy_decides(policy: Policy, at_create: Policy, refused: set[str]) -> None:
+    rig = Rig({"a.json": failing()}, policy=policy, stage_policies=(("PreCreateContainer", at_create),))
+    outcomes = {"RunPodSandbox": await rig.run_pod(), "CreateContainer": await rig.create(sandbox=pod())}
+    assert {method for method, outcome in outcomes.items() if outcome is not None} == refused
+    plans = {method: rig.interceptor.plan(V1 + method).fail_closed for method in outcomes}
+    assert {method for method, fail_closed in plans.items() if fail_closed} == refused
+
+
 async def test_hooks_take_at_most_half_of_the_callers_deadline() -> None:
     rig = Rig({"a.json": hanging, "b.json": hanging}, hook_timeout_s=10.0)
     begun = time.monotonic()
@@ -160,19 +181,40 @@ async def test_malformed_requests_are_typed_errors_for_the_relay(method: str) ->
         await rig.interceptor.request(Call(V1 + method, None, time.monotonic()), b"\x0a\xff")
 
 
-@pytest.mark.parametrize("method", ["RunPodSandbox", "CreateContainer", "StopContainer", "RemovePodSandbox"])
-async def test_malformed_requests_that_only_pass_are_forgotten(method: str) -> None:
-    rig = Rig({})
+ANSWERS = {
+    "RunPodSandbox": cri.RunPodSandboxResponse(pod_sandbox_id="p2"),
+    "CreateContainer": cri.CreateContainerResponse(container_id="c2"),
+    "StopContainer": cri.StopContainerResponse(),
+    "RemovePodSandbox": cri.RemovePodSandboxResponse(),
+}
+
+
+async def rig_with_one_pod() -> tuple[Rig, object]:
+    """And what its cache holds."""
+    rig = Rig({"a.json": koordlet()})
+    await rig.run_pod()
+    await rig.create()
+    cached = rig.interceptor.dump()()
+    assert '"p1"' in json.dumps(cached) and '"c1"' in json.dumps(cached)
+    return rig, cached
+
+
+@pytest.mark.parametrize("method", ANSWERS)
+async def test_malformed_requests_that_only_pass_leave_nothing_in_the_cache(method: str) -> None:
+    """Not even when the runtime understands them after all, and says which object it made."""
+    rig, cached = await rig_with_one_pod()
     call = Call(V1 + method, None, time.monotonic())
     rig.interceptor.tapped(call, b"\x0a\xff")
-    rig.interceptor.answered(call, 0, b"")
+    rig.interceptor.answered(call, 0, ANSWERS[method].SerializeToString())
+    assert rig.interceptor.dump()() == cached
 
 
-async def test_malformed_answers_are_forgotten() -> None:
-    rig = Rig({"a.json": koordlet()})
+async def test_malformed_answers_leave_nothing_in_the_cache() -> None:
+    rig, cached = await rig_with_one_pod()
     call = Call(V1 + "RunPodSandbox", None, time.monotonic())
     await rig.interceptor.request(call, cri.RunPodSandboxRequest(config=pod()).SerializeToString())
     rig.interceptor.answered(call, 0, b"\x0a\xff")
+    assert rig.interceptor.dump()() == cached
 
 
 async def test_what_the_runtime_refused_is_not_remembered() -> None:
@@ -518,10 +560,11 @@ async def test_what_is_remembered_is_read_again_after_a_bypass() -> None:
 
 
 @pytest.mark.parametrize("where", ["labels", "annotations"])
-async def test_marked_pods_are_left_alone(where: str) -> None:
+@pytest.mark.parametrize(("policy", "privileged"), [(Policy.FAIL, ("ns",)), (Policy.FAIL, ("*",)), (Policy.IGNORE, ())])
+async def test_marked_pods_are_left_alone(where: str, policy: Policy, privileged: tuple[str, ...]) -> None:
     marked = pod()
     getattr(marked, where)["runtimeproxy.koordinator.sh/skip-hookserver"] = "true"
-    rig = Rig({"a.json": failing()}, policy=Policy.FAIL)
+    rig = Rig({"a.json": failing()}, policy=policy, skip=SkipRules(privileged_namespaces=privileged))
     assert await rig.run_pod(marked) is None
     assert await rig.create(sandbox=marked) is None
     assert await rig.update(cpuset_cpus="1") is None
@@ -530,8 +573,27 @@ async def test_marked_pods_are_left_alone(where: str) -> None:
     assert rig.counted("exempt", "mark") > 2
 
 
+async def test_a_pod_cannot_withdraw_itself_from_a_server_that_must_be_heard() -> None:
+    """Elsewhere than in the operator's namespaces: the calls are refused as any other's."""
+    marked = pod()
+    marked.labels["runtimeproxy.koordinator.sh/skip-hookserver"] = "true"
+    rig = Rig({"a.json": failing()}, policy=Policy.FAIL)
+    assert await rig.run_pod(marked) is not None
+    assert await rig.create(sandbox=marked) is not None
+    assert rig.counted("exempt", "mark") == 0
+
+
+async def test_static_pods_are_left_alone_if_the_operator_says_so() -> None:
+    static = pod()
+    static.annotations["kubernetes.io/config.source"] = "file"
+    for rules, refused in ((SkipRules(), True), (SkipRules(static_pods=True), False)):
+        rig = Rig({"a.json": failing()}, policy=Policy.FAIL, skip=rules)
+        assert (await rig.run_pod(static) is not None) == refused
+        assert rig.counted("exempt", "static_pod") == (not refused)
+
+
 async def test_namespaces_are_left_alone() -> None:
-    rig = Rig({"a.json": failing()}, policy=Policy.FAIL, skip_namespaces=("kube-system", "ns"))
+    rig = Rig({"a.json": failing()}, policy=Policy.FAIL, skip=SkipRules(namespaces=("kube-system", "ns")))
     assert await rig.run_pod() is None
     assert rig.counted("exempt", "namespace") == 1
 
@@ -605,6 +667,45 @@ async def test_after_a_restart_a_sandboxs_edits_are_read_from_the_runtime() -> N
     rig.interceptor.close()
 
 
+def noting(request: hooks.PodSandboxHookRequest, said: hooks.PodSandboxHookResponse) -> None:
+    said.annotations["by-hook"] = "new"
+
+
+@pytest.mark.parametrize("rule", [moving, noting, lambda request, said: None])
+async def test_after_a_restart_an_annotation_that_the_user_removed_stays_removed(rule: Any) -> None:
+    before = Rig({"a.json": koordlet(pod=rule)})
+    sandbox = pod()
+    sandbox.annotations.update({"removed": "x", "by-user": "1"})
+    await before.run_pod(sandbox)
+    rig = await restarted(before, koordlet())
+    now = pod()
+    now.annotations["by-user"] = "2"
+    for container_id in ("c1", "c2"):
+        await rig.create(sandbox=now, container_id=container_id)
+        assert "removed" not in rig.sent.sandbox_config.annotations
+        assert RECORD not in rig.sent.sandbox_config.annotations
+    assert all(RECORD not in each.pod_annotations for each in told(rig, "PreCreateContainer"))
+    rig.interceptor.close()
+
+
+async def test_after_a_restart_annotations_are_as_they_would_be_without_it() -> None:
+    """Set, replaced and deleted ones."""
+    handler = saying(
+        hooks.PodSandboxHookResponse(annotations={"set": "1", "changed": "hook"}, removed_annotations=["gone"])
+    )
+    before = Rig({"a.json": handler})
+    sandbox = pod()
+    sandbox.annotations.update({"changed": "user", "gone": "x"})
+    await before.run_pod(sandbox)
+    after = await restarted(before, koordlet())
+    for rig in (before, after):
+        await rig.create(sandbox=sandbox)
+    assert after.sent.sandbox_config == before.sent.sandbox_config
+    assert dict(after.sent.sandbox_config.annotations)["changed"] == "hook"
+    assert "gone" not in after.sent.sandbox_config.annotations
+    after.interceptor.close()
+
+
 async def test_after_a_restart_a_containers_resources_are_read_from_the_runtimes_spec() -> None:
     before = Rig({"a.json": koordlet()})
     await before.run_pod()
@@ -621,6 +722,59 @@ async def test_after_a_restart_a_containers_resources_are_read_from_the_runtimes
     assert (asked.container_resources.cpu_shares, asked.container_resources.cpu_quota) == (1024, -1)
     assert rig.sent.linux == cri.LinuxContainerResources(cpuset_cpus="2-3")
     rig.interceptor.close()
+
+
+# how a call ended
+
+
+STOPPED = cri.StopPodSandboxRequest(pod_sandbox_id="p1")
+
+
+@pytest.mark.parametrize(("failed_calls", "outcomes"), [(False, ["0"]), (True, ["5", "0"])])
+@pytest.mark.parametrize(
+    ("method", "request_", "stage"),
+    [
+        ("StartContainer", cri.StartContainerRequest(container_id="c1"), "PostStartContainer"),
+        ("StopContainer", cri.StopContainerRequest(container_id="c1"), "PostStopContainer"),
+        ("StopPodSandbox", STOPPED, "PostStopPodSandbox"),
+        ("RemoveContainer", cri.RemoveContainerRequest(container_id="c1"), "PostRemoveContainer"),
+    ],
+)
+async def test_after_hooks_learn_the_outcome_and_of_failures_if_they_want(
+    method: str, request_: Any, stage: str, failed_calls: bool, outcomes: list[str]
+) -> None:
+    rig = Rig({"a.json": koordlet()})
+    rig.interceptor.use(tuple(replace(each, spec=replace(each.spec, failed_calls=failed_calls)) for each in rig.loaded))
+    await rig.run_pod()
+    await rig.create()
+    for status in (5, 0):
+        await rig.call(method, request_, status=status)
+    await rig.interceptor.finish(5.0)
+    questions = zip(rig.server().asked, rig.server().metadata, strict=True)
+    assert [dict(metadata)["koord-outcome"] for (path, _), metadata in questions if stage in path] == outcomes
+
+
+async def test_at_the_end_after_hooks_are_heard_within_a_bound_or_counted_as_dropped() -> None:
+    for handler, dropped in ((koordlet(), 0), (hanging, 3)):
+        rig = Rig({"a.json": koordlet()}, hook_timeout_s=10.0)
+        await rig.run_pod()
+        rig.server().handler = handler
+        for _ in range(3):
+            await rig.call("StopPodSandbox", STOPPED)
+        await rig.interceptor.finish(0.05 if dropped else 5.0)
+        assert rig.counted("dropped", "a.json") == dropped
+        assert len(told(rig, "PostStopPodSandbox")) == (1 if dropped else 3)
+        assert rig.server().closed
+
+
+async def test_after_hooks_of_a_server_whose_file_changed_are_heard_by_the_end() -> None:
+    rig = Rig({"a.json": koordlet()})
+    await rig.run_pod()
+    await rig.call("StopPodSandbox", STOPPED)
+    rig.interceptor.use(())
+    await rig.interceptor.finish(5.0)
+    assert len(told(rig, "PostStopPodSandbox")) == 1
+    assert rig.counted("dropped", "a.json") == 0
 
 
 # servers that come and go
@@ -640,7 +794,7 @@ async def test_an_unchanged_file_keeps_its_server_and_a_changed_one_gets_a_new_o
 
 async def test_settings_change_for_servers_that_have_none_of_their_own() -> None:
     rig = Rig({"a.json": hanging}, hook_timeout_s=10.0)
-    options = Rig({}, hook_timeout_s=0.02, skip_namespaces=("other",)).interceptor
+    options = Rig({}, hook_timeout_s=0.02, skip=SkipRules(namespaces=("other",))).interceptor
     rig.interceptor.configure(options._world.options)
     begun = time.monotonic()
     await rig.run_pod()
@@ -649,13 +803,13 @@ async def test_settings_change_for_servers_that_have_none_of_their_own() -> None
 
 async def test_the_dump_is_json_without_secrets() -> None:
     rig = Rig({"a.json": koordlet(best_effort, moving)})
-    assert list(rig.interceptor.dump()) == ["servers"]
+    assert list(rig.interceptor.dump()()) == ["servers"]
     secret = container()
     secret.envs.add(key="TOKEN", value=b"s3cret")
     secret.annotations["example.com/key"] = "s3cret"
     await rig.run_pod()
     await rig.create(secret)
-    text = json.dumps(rig.interceptor.dump())
+    text = json.dumps(rig.interceptor.dump()())
     assert "s3cret" not in text
     assert "envs[TOKEN]" in text
     assert '"cpu_shares": "1024"' in text

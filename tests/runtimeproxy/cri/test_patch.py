@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri import methods
-from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
+from runtimeproxy.cri.fields import RESTORED_CONTAINER, SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.edits import (
     ANNOTATIONS,
@@ -33,6 +33,7 @@ KINDS: dict[str, type[Message]] = {
     methods.CREATE: cri.CreateContainerRequest,
     methods.UPDATE: cri.UpdateContainerResourcesRequest,
     methods.UPDATE_POD: cri.UpdatePodSandboxResourcesRequest,
+    methods.RESTORE_POD: cri.RestorePodRequest,
 }
 
 
@@ -63,7 +64,7 @@ def test_a_field_that_is_not_owned_is_an_error() -> None:
 
 def test_malformed_bytes_are_an_error_only_where_they_must_be_read() -> None:
     with pytest.raises(MalformedMessage):
-        patch.apply(b"\x12\x7f", TABLES[methods.CREATE], {Slot(ENVS, "A"): b""})
+        patch.apply(b"\x12\x7fA", TABLES[methods.CREATE], {Slot(ENVS, "A"): b""})
 
 
 def test_an_edit_over_the_runtimes_limit_is_an_error() -> None:
@@ -131,10 +132,13 @@ def test_what_is_repeated_from_the_sandbox() -> None:
     assert (edited.linux.cgroup_parent, dict(edited.annotations)) == ("/elsewhere", {"x": "y"})
 
 
-@pytest.mark.parametrize(("method", "table"), TABLES.items())
-def test_the_table_names_the_fields_of_the_messages(method: str, table: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("kind", "table"),
+    [*((KINDS[method], table) for method, table in TABLES.items()), (cri.ContainerConfig, RESTORED_CONTAINER)],
+)
+def test_the_table_names_the_fields_of_the_messages(kind: type[Message], table: dict[str, Any]) -> None:
     for field, owned in table.items():
-        descriptor = KINDS[method].DESCRIPTOR
+        descriptor = kind.DESCRIPTOR
         for number in owned.path[:-1]:
             descriptor = descriptor.fields_by_number[number].message_type
         leaf = descriptor.fields_by_number[owned.path[-1]]

@@ -42,12 +42,9 @@ class Caller:
         message: bytes,
         timeout_s: float,
         metadata: Sequence[tuple[str, str]] = (),
-        sent: Callable[[], None] | None = None,
     ) -> Reply:
         self.asked.append((path, message))
         self.metadata.append(tuple(metadata))
-        if sent is not None:
-            sent()
         try:
             async with asyncio.timeout(timeout_s):
                 return Reply(*await self.handler(path, message))
@@ -91,6 +88,9 @@ class Recorder:
 
     def exempt(self, reason: str) -> None:
         self.counted.append(("exempt", reason))
+
+    def fault(self, doing: str) -> None:
+        self.counted.append(("fault", doing))
 
     def cache_size(self, pods: int, containers: int) -> None:
         self.counted.append(("cache", pods, containers))
@@ -163,6 +163,15 @@ def failing(code: int = 14, message: str = "not there") -> Handler:
     return handle
 
 
+def raising(error: BaseException) -> Handler:
+    """What no hook client should raise, and a fault of its own might."""
+
+    async def handle(path: str, _: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
+        raise error
+
+    return handle
+
+
 async def hanging(path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
     await asyncio.Event().wait()
     return b"", {}
@@ -180,8 +189,9 @@ def server(
     *,
     timeout_s: float = 1.0,
     clock: Callable[[], float] | None = None,
+    failed_calls: bool = False,
 ) -> HookServer:
-    spec = ServerSpec(file, "/run/hooks.sock", policy, STAGES)
+    spec = ServerSpec(file, "/run/hooks.sock", policy, STAGES, failed_calls=failed_calls)
     return HookServer(
         spec, Caller(handler), default_timeout_s=timeout_s, version="test", metrics=recorder, clock=clock or Clock()
     )

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from runtimeproxy.hooks.breaker import FAILURES, LONGEST_PAUSE_S, Breaker
+import pytest
+
+from runtimeproxy.hooks.breaker import FAILURES, LONGEST_PAUSE_S, Breaker, Breakers
+from runtimeproxy.hooks.stages import Stage
 from tests.runtimeproxy.hooks.doubles import Clock
 
 
@@ -79,3 +82,79 @@ def test_success_closes_it_and_resets_the_pause() -> None:
         breaker.failed()
     clock.now += 1
     assert breaker.allows()
+
+
+# of a server's stages
+
+A, B = Stage.PRE_CREATE, Stage.PRE_RUN_POD
+
+
+def after(clock: Clock, *outcomes: tuple[str, Stage]) -> Breakers:
+    """Breakers of a server whose calls ended so, ``FAILURES`` times each."""
+    breakers = Breakers(clock)
+    for outcome, stage in outcomes:
+        for _ in range(FAILURES):
+            assert breakers.allows(stage)
+            getattr(breakers, outcome)(stage)
+    return breakers
+
+
+@pytest.mark.parametrize(
+    ("outcome", "stages"),
+    [("succeeded", [A, B]), ("abandoned", [A, B]), ("failed", [B]), ("unreachable", [])],
+)
+def test_what_a_stages_outcomes_mean_for_the_others(outcome: str, stages: list[Stage]) -> None:
+    breakers = after(Clock(), (outcome, A))
+    assert [stage for stage in (A, B) if breakers.allows(stage)] == stages
+
+
+def test_a_stage_that_fails_among_others_that_do_not_opens_by_itself() -> None:
+    breakers = Breakers(Clock())
+    for _ in range(FAILURES):
+        for stage, outcome in ((A, breakers.failed), (B, breakers.succeeded)):
+            assert breakers.allows(stage)
+            outcome(stage)
+    assert [breakers.allows(A), breakers.allows(B)] == [False, True]
+
+
+def test_a_server_that_is_back_is_asked_at_all_stages_after_one_probe() -> None:
+    clock = Clock()
+    breakers = after(clock, ("unreachable", A))
+    clock.now += LONGEST_PAUSE_S
+    assert [breakers.allows(B), breakers.allows(A)] == [True, False]
+    breakers.succeeded(B)
+    assert [breakers.allows(A), breakers.allows(B)] == [True, True]
+
+
+def test_a_server_that_is_back_and_late_is_back() -> None:
+    clock = Clock()
+    breakers = after(clock, ("unreachable", A))
+    clock.now += LONGEST_PAUSE_S
+    assert breakers.allows(B)
+    breakers.failed(B)
+    assert breakers.allows(A)
+
+
+def test_the_servers_probe_is_not_spent_on_a_stage_that_is_open() -> None:
+    clock = Clock()
+    breakers = after(clock, ("failed", A))
+    for _ in range(FAILURES):
+        assert breakers.allows(B)
+        breakers.unreachable(B)
+    clock.now += 1
+    assert breakers.allows(A)  # both pauses are over
+    breakers.failed(A)
+    for _ in range(FAILURES):
+        assert breakers.allows(B)
+        breakers.unreachable(B)
+    clock.now += 1.5  # the server's pause is over, the stage's is not
+    assert [breakers.allows(A), breakers.allows(B)] == [False, True]
+
+
+def test_given_up_probes_leave_both_free() -> None:
+    clock = Clock()
+    breakers = after(clock, ("unreachable", A))
+    clock.now += LONGEST_PAUSE_S
+    assert breakers.allows(A)
+    breakers.abandoned(A)
+    assert breakers.allows(A)

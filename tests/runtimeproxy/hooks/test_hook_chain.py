@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -16,7 +17,8 @@ from runtimeproxy.hooks.edits import ANNOTATIONS, CPUSETS, ENVS, RESOURCE_FIELDS
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.messages import CONTAINER
-from runtimeproxy.hooks.server import MAX_REASON, POST_QUEUE, HookServer
+from runtimeproxy.hooks.posts import POST_QUEUE
+from runtimeproxy.hooks.server import MAX_REASON, HookFailed, HookServer
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
 from tests.runtimeproxy.hooks.doubles import (
@@ -138,6 +140,26 @@ async def test_only_a_server_that_is_down_is_left_unasked(handler: Handler, is_d
     for _ in range(FAILURES + 3):
         await asked(one, recorder=recorder)
     assert (("call", "a.json", "PreCreateContainer", "open") in recorder.counted) == is_down
+
+
+async def _unread(answer: bytes) -> bytes:
+    return answer
+
+
+@pytest.mark.parametrize(
+    ("handler", "outcome"), [(failing(14), "open"), (failing(4), "ok"), (hanging, "ok"), (garbage, "ok")]
+)
+async def test_a_stage_that_hangs_takes_no_other_with_it_but_a_server_that_is_gone_does(
+    handler: Handler, outcome: str
+) -> None:
+    recorder = Recorder()
+    one = server(handler, recorder, timeout_s=0.005)
+    for _ in range(FAILURES):
+        await asked(one, recorder=recorder)
+    one._caller.handler = koordlet()  # type: ignore[attr-defined]
+    with suppress(HookFailed):
+        await one.ask(Stage.PRE_UPDATE, b"", 1.0, _unread)
+    assert recorder.counted[-1] == ("call", "a.json", "PreUpdateContainerResources", outcome)
 
 
 async def test_a_server_that_was_given_less_than_its_time_is_not_down() -> None:

@@ -94,11 +94,89 @@ def test_a_directory_that_is_no_directory_keeps_the_servers(tmp_path: Path) -> N
     assert watched.now() == ("a.json=/run/a.sock",)
 
 
-def test_a_missing_directory_is_made(tmp_path: Path) -> None:
+def test_a_missing_directory_is_made(tmp_path: Path, umask: int) -> None:
     path = tmp_path / "etc" / "hookserver.d"
     watched = Watched(path)
     assert watched.now() == ()
-    assert path.stat().st_mode & 0o777 == 0o755
+    assert [each.stat().st_mode & 0o777 for each in (path, path.parent)] == [0o755] * 2
+
+
+def test_without_a_directory_there_are_no_hooks_and_no_errors() -> None:
+    directory = Directory("", lambda loaded: None, Recorder())
+    directory.rescan()
+    assert (directory.servers, directory.errors) == ((), {})
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        (b"\xff.json", "\\udcff.json"),
+        (b"a\nb.json", "a\\nb.json"),
+        (b"\x1b[2K.json", "\\x1b[2K.json"),
+        ("\u2028.json".encode(), "\\u2028.json"),
+    ],
+)
+def test_a_name_that_pages_and_logs_cannot_hold_is_refused(
+    tmp_path: Path, watched: Watched, name: bytes, shown: str
+) -> None:
+    (tmp_path / os.fsdecode(name)).write_text(text())
+    (tmp_path / "gut ü.json").write_text(text())
+    assert watched.now() == ("gut ü.json=/run/a.sock",)
+    assert watched.directory.errors == {shown: f"{shown}: its name is not printable UTF-8"}
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o646, 0o664])
+def test_a_file_that_others_may_write_is_refused(tmp_path: Path, watched: Watched, mode: int) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text())
+    path.chmod(mode)
+    assert watched.now() == ()
+    assert (
+        f"{path} can be written by others than uid {os.geteuid()} (mode {mode:04o})"
+        in watched.directory.errors["a.json"]
+    )
+    path.chmod(0o644)
+    assert watched.now() == ("a.json=/run/a.sock",)
+    assert watched.directory.errors == {}
+
+
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o775])
+def test_in_a_directory_that_others_may_write_nothing_counts_but_what_did(tmp_path: Path, mode: int) -> None:
+    path = tmp_path / "hooks"
+    path.mkdir(mode=0o755)
+    (path / "a.json").write_text(text())
+    watched = Watched(path)
+    watched.now()
+    path.chmod(mode)
+    (path / "b.json").write_text(text())
+    assert watched.now() == ("a.json=/run/a.sock",)
+    assert watched.directory.errors == {
+        str(path): f"hook directory {path}: {path} can be written by others than uid {os.geteuid()} (mode {mode:04o})"
+    }
+    assert watched.recorder.counted[-1] == ("file_errors", 1)
+    path.chmod(0o755)
+    assert watched.now() == ("a.json=/run/a.sock", "b.json=/run/a.sock")
+    assert watched.directory.errors == {}
+
+
+def test_a_good_version_stays_when_others_may_write_the_next(tmp_path: Path, watched: Watched) -> None:
+    path = tmp_path / "a.json"
+    path.write_text(text())
+    watched.now()
+    path.chmod(0o666)
+    path.write_text(text("/run/evil.sock"))
+    assert watched.now() == ("a.json=/run/a.sock",)
+
+
+def test_two_versions_of_one_size_within_a_tick_of_the_clock(tmp_path: Path, watched: Watched) -> None:
+    """Kernels before 6.13 stamp files by ticks of 1 to 4 ms: inode, size and time are the same."""
+    path = tmp_path / "a.json"
+    path.write_text(text("/run/1.sock"))
+    stamp = path.stat().st_mtime_ns
+    watched.now()
+    path.write_text(text("/run/2.sock"))
+    os.utime(path, ns=(stamp, stamp))
+    assert watched.now() == ("a.json=/run/2.sock",)
 
 
 def test_servers_come_in_the_order_of_their_names(tmp_path: Path, watched: Watched) -> None:

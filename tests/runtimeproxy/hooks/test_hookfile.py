@@ -33,6 +33,15 @@ def content(**changes: object) -> bytes:
         (content(failure_policy="fail"), "failure-policy: 'fail'"),
         (content(failure_policy=""), "failure-policy: ''"),
         (content(failure_policy=["Fail"]), "failure-policy: ['Fail']"),
+        (content(failure_policies=["Fail"]), "failure-policies: ['Fail']: must be an object"),
+        (content(failure_policies={"PreCreate": "Fail"}), "failure-policies: 'PreCreate': is no hook"),
+        (content(failure_policies={"*": "Fail"}), "failure-policies: '*': is no hook"),
+        (
+            content(failure_policies={"PreCreateContainer": "fail"}),
+            "failure-policies: PreCreateContainer: 'fail': must be",
+        ),
+        (content(failure_policies={"PreCreateContainer": None}), "failure-policies: PreCreateContainer: None: must be"),
+        (content(failed_calls="true"), "failed-calls: 'true': must be true or false"),
         (content(runtime_hooks="absent"), "runtime-hooks: None"),
         (content(runtime_hooks="PreCreateContainer"), "runtime-hooks: 'PreCreateContainer'"),
         (content(runtime_hooks=[1]), "runtime-hooks: [1]"),
@@ -41,6 +50,9 @@ def content(**changes: object) -> bytes:
         (content(timeout=-1), "timeout: -1"),
         (content(timeout=True), "timeout: True"),
         (content(timeout="61s"), "timeout: '61s'"),
+        (content(advice="PreRunPodSandbox"), "advice: 'PreRunPodSandbox': must be a list of hook names"),
+        (content(advice=["PreCreateContainer"]), "only PreRunPodSandbox can be advice"),
+        (content(await_handlers={"kata": 1}), "await-handlers: {'kata': 1}: must be a list of runtime handlers"),
     ],
 )
 def test_mistakes_name_file_key_and_value(data: bytes, says: str) -> None:
@@ -62,7 +74,12 @@ def test_mistakes_name_file_key_and_value(data: bytes, says: str) -> None:
         ({"runtime_hooks": ["*"]}, "stages", STAGES),
         ({"runtime_hooks": ["PreBoot", "PreRemoveRunPodSandbox"]}, "stages", frozenset({"PreRemoveRunPodSandbox"})),
         ({"runtime_hooks": ["PreBoot"]}, "unknown_stages", ("PreBoot",)),
+        ({}, "failed_calls", False),
+        ({"failed_calls": True}, "failed_calls", True),
         ({}, "timeout_s", None),
+        ({}, "advice", frozenset()),
+        ({"advice": ["PreRunPodSandbox"]}, "advice", frozenset({"PreRunPodSandbox"})),
+        ({"await_handlers": ["kata"]}, "awaited_handlers", frozenset({"kata"})),
         ({"timeout": 2}, "timeout_s", 2.0),
         ({"timeout": 0.25}, "timeout_s", 0.25),
         ({"timeout": "1s"}, "timeout_s", 1.0),
@@ -73,3 +90,19 @@ def test_mistakes_name_file_key_and_value(data: bytes, says: str) -> None:
 )
 def test_what_a_file_says(changes: dict[str, object], attribute: str, value: object) -> None:
     assert getattr(parse("x.json", content(**changes)), attribute) == value
+
+
+@pytest.mark.parametrize(
+    ("changes", "policies"),
+    [
+        ({}, ("Ignore", "Ignore")),
+        ({"failure_policy": "Fail"}, ("Fail", "Fail")),
+        ({"failure_policies": {"PreCreateContainer": "Fail"}}, ("Fail", "Ignore")),
+        ({"failure_policy": "Fail", "failure_policies": {"PreRunPodSandbox": "Ignore"}}, ("Fail", "Ignore")),
+        ({"failure_policy": "Fail", "failure_policies": {}}, ("Fail", "Fail")),
+    ],
+)
+def test_a_hook_may_have_a_policy_of_its_own(changes: dict[str, object], policies: tuple[str, str]) -> None:
+    spec = parse("x.json", content(**changes))
+    assert tuple(spec.policy_at(stage).value for stage in ("PreCreateContainer", "PreRunPodSandbox")) == policies
+    assert hash(spec) == hash(parse("x.json", content(**changes)))

@@ -29,6 +29,7 @@ from h2.events import (
 )
 from h2.exceptions import ProtocolError, StreamClosedError
 from h2.settings import SettingCodes, Settings
+from hpack import Encoder
 from hyperframe.frame import GoAwayFrame
 
 from tests.runtimeproxy.relay.ledger import FRAME_HEADER_BYTES, End, FrameCutter, LedgerError, Link
@@ -218,7 +219,7 @@ class Endpoint(asyncio.Protocol):
         position, last = 0, False
         while not last:
             if data:
-                await self.until(lambda: self._room(stream_id) > overhead)
+                await self.until(lambda: self._is_reset(stream_id) or self._room(stream_id) > overhead)
             size = min(len(data) - position, chunk, max(0, self._room(stream_id) - overhead))
             last = position + size == len(data)
             piece = data[position : position + size]
@@ -249,6 +250,10 @@ class Endpoint(asyncio.Protocol):
             await self.until(lambda: self.closed)
 
     # --- reading ------------------------------------------------------------------------------------------------
+
+    def _is_reset(self, stream_id: int) -> bool:
+        stream = self.streams.get(stream_id)
+        return stream is not None and stream.reset is not None
 
     def _room(self, stream_id: int) -> int:
         return min(self.h2.local_flow_control_window(stream_id), self.h2.max_outbound_frame_size)
@@ -343,6 +348,15 @@ class Endpoint(asyncio.Protocol):
                 waiter.set_result(None)
 
 
+class RfcEncoder(Encoder):
+    """Of the changes of its table's size it says the smallest and the last (RFC 7541 §4.2); the library says all."""
+
+    def _encode_table_size_change(self) -> bytes:
+        changes = self.table_size_changes
+        self.table_size_changes = list(dict.fromkeys((min(changes), changes[-1])))
+        return super()._encode_table_size_change()
+
+
 def _h2_connection(end: End, tuning: Tuning) -> H2Connection:
     config = H2Configuration(
         client_side=end is End.CLIENT,
@@ -351,6 +365,7 @@ def _h2_connection(end: End, tuning: Tuning) -> H2Connection:
         normalize_inbound_headers=False,
     )
     connection = H2Connection(config)
+    connection.encoder = RfcEncoder()
     values = {
         SettingCodes.INITIAL_WINDOW_SIZE: tuning.initial_window,
         SettingCodes.MAX_FRAME_SIZE: tuning.largest_frame,

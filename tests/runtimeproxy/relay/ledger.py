@@ -12,9 +12,10 @@ acknowledged twice. A violation raises ``LedgerError``; ``settled`` compares the
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 
 from hyperframe.exceptions import HyperframeError
 from hyperframe.frame import (
@@ -218,30 +219,37 @@ class Ledger:
         self.near = Link("client link")
         self.far = Link("runtime link")
 
-    def settled(self, *, withheld: float = 0.25, own_window_fixed: bool = True, held: Container[int] = ()) -> list[str]:
-        """What is out of balance at quiescence; empty when nothing leaked.
+    def settled(self, *, owed_bytes: int = 0, held: Mapping[int, int] = MappingProxyType({})) -> list[str]:
+        """What is out of balance at quiescence; empty when every byte is accounted for.
 
-        ``withheld`` is the share of a window that the proxy may keep uncredited. Towards the client the proxy
-        grants its own connection window, so what it has not given back is a debt; with ``own_window_fixed``
-        it may not give back more than it took either. The runtime's DATA passes through: the runtime may send
-        exactly what the client granted, and streams that are open on both links agree in both directions
-        (but for those ``held``, whose windows are the proxy's own).
+        Towards the client the proxy grants its own connection window, of HTTP/2's initial size: what the client may
+        send, and the ``owed_bytes`` that the proxy has not given back yet, are exactly that. The runtime's DATA
+        passes through: the runtime may send exactly what the client granted, and streams that are open on both links
+        agree in both directions. Only the client's window of a stream in ``held`` (stream → bytes owed) is the
+        proxy's own, and is with those exactly what the runtime's SETTINGS say.
         """
-        granted = self.near.senders[End.CLIENT]
         wrong = []
-        if granted.connection < granted.opening * (1 - withheld):
-            wrong.append(f"client's window {granted.connection} of {granted.opening}: credit leaked")
-        if own_window_fixed and granted.connection > granted.opening:
-            wrong.append(f"client's window {granted.connection} of {granted.opening}: credit invented")
-        passed, source = self.near.senders[End.RUNTIME], self.far.senders[End.RUNTIME]
-        if not passed.connection * (1 - withheld) <= source.connection <= passed.connection:
-            wrong.append(f"runtime may send {source.connection} where its client granted {passed.connection}")
-        return wrong + self._streams_apart(held)
+        granted = self.near.senders[End.CLIENT].connection
+        if granted + owed_bytes != DEFAULT_WINDOW_BYTES:
+            kind = "leaked" if granted + owed_bytes < DEFAULT_WINDOW_BYTES else "invented"
+            wrong.append(f"client's window is {granted}, and {owed_bytes} are owed to it: credit {kind}")
+        passed, source = self.near.senders[End.RUNTIME].connection, self.far.senders[End.RUNTIME].connection
+        if source != passed:
+            wrong.append(f"runtime may send {source} where its client granted {passed}")
+        return wrong + self._held_apart(held) + self._streams_apart(held)
 
-    def _streams_apart(self, held: Container[int]) -> list[str]:
+    def _held_apart(self, held: Mapping[int, int]) -> list[str]:
+        sender = self.near.senders[End.CLIENT]
+        return [
+            f"stream {stream_id}: client's window is {sender.stream(stream_id)} of {sender.initial}, {owed} are owed"
+            for stream_id, owed in held.items()
+            if stream_id not in sender.ended and sender.stream(stream_id) + owed != sender.initial
+        ]
+
+    def _streams_apart(self, held: Mapping[int, int]) -> list[str]:
         wrong = []
         for stream_id in sorted(self.near.open_streams() & self.far.open_streams()):
-            for end in () if stream_id in held else End:
+            for end in (End.RUNTIME,) if stream_id in held else End:
                 near, far = (link.senders[end].stream(stream_id) for link in (self.near, self.far))
                 if near != far:
                     wrong.append(f"stream {stream_id}: {end.value}'s window is {near} near, {far} far")

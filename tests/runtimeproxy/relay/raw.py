@@ -15,6 +15,7 @@ DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDO
 END_STREAM, ACK, END_HEADERS, PADDED = 1, 1, 4, 8
 OPENING = PREFACE + bytes(3) + bytes([SETTINGS, 0]) + bytes(4)
 ANSWER_BLOCK = b"\x88\x0f\x10\x10application/grpc"  # :status 200, content-type
+_SEEN = 1_000
 TRAILER_BLOCK = b"\x00\x0bgrpc-status\x010"
 
 
@@ -52,13 +53,18 @@ def rst_stream(stream: int, code: int = 8) -> bytes:
 class Sink(asyncio.Protocol):
     """A runtime that swallows everything, or stops reading, or answers each request with endless DATA.
 
-    ``frames`` counts what arrived; no window is ever credited.
+    ``frames`` counts what arrived, ``seen`` has (kind, stream) of the first that concern a stream; no window is ever
+    credited.
     """
 
-    def __init__(self, *, reads: bool = True, blasts: bool = False) -> None:
+    def __init__(
+        self, *, reads: bool = True, blasts: bool = False, greets: bool = True, acknowledges: bool = False
+    ) -> None:
         self.frames = 0
+        self.seen: list[tuple[int, int]] = []
         self.written = 0
-        self._reads, self._blasts = reads, blasts
+        self._reads, self._blasts, self._greets = reads, blasts, greets
+        self._acknowledges = acknowledges  # PINGs and SETTINGS
         self._cutter = FrameCutter(preface=True)
         self._transport: asyncio.Transport | None = None
         self._may_write = asyncio.Event()
@@ -67,7 +73,8 @@ class Sink(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport = cast(asyncio.Transport, transport)
-        transport.write(frame(SETTINGS))
+        if self._greets:
+            transport.write(frame(SETTINGS))
         if not self._reads:
             transport.pause_reading()
 
@@ -79,6 +86,10 @@ class Sink(asyncio.Protocol):
         for whole in self._cutter.feed(data):
             self.frames += 1
             kind, stream = whole[3], int.from_bytes(whole[5:FRAME_HEADER_BYTES], "big")
+            if stream and not whole.startswith(b"PRI") and len(self.seen) < _SEEN:
+                self.seen.append((kind, stream))
+            if kind in (PING, SETTINGS) and self._acknowledges and not whole[4] & ACK and not whole.startswith(b"PRI"):
+                self.say(frame(kind, ACK, 0, whole[FRAME_HEADER_BYTES:] if kind == PING else b""))
             if kind == HEADERS and self._blasts and self._task is None and not whole.startswith(b"PRI"):
                 self._task = asyncio.get_running_loop().create_task(self._blast(stream))
 
@@ -91,6 +102,10 @@ class Sink(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if self._task is not None:
             self._task.cancel()
+
+    def hang_up(self) -> None:
+        assert self._transport is not None
+        self._transport.abort()
 
     def say(self, data: bytes) -> None:
         """Write bytes to the relay, whatever they are."""

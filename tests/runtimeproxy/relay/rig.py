@@ -9,14 +9,17 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator, Callable, Container, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from runtimeproxy.intercept import PASS, Call, Forward, Interceptor, Plan, Refuse, Treatment
+from runtimeproxy.relay.connection import Connection
 from runtimeproxy.relay.server import RelayServer
+from runtimeproxy.relay.stream import State
+from runtimeproxy.relay.stream import Stream as HeldStream
 from tests.runtimeproxy.relay.endpoint import Stream, Tuning
-from tests.runtimeproxy.relay.ledger import Ledger
+from tests.runtimeproxy.relay.ledger import End, Ledger
 from tests.runtimeproxy.relay.peers import Client, Handler, Server, serving
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
@@ -118,6 +121,7 @@ class Rig:
     relay: RelayServer
     ledger: Ledger
     path: Path
+    watched: Connection
 
     async def another(self, tuning: Tuning | None = None) -> Client:
         """A further client connection, not watched."""
@@ -128,15 +132,33 @@ class Rig:
         await eventually(lambda: len(self.server.streams) > number)
         return self.server.streams[number]
 
-    async def settled(self, held: Container[int] = ()) -> None:
+    async def settled(self) -> None:
         """Wait for quiet on both links and check the books."""
-        await settled(lambda: self.ledger.settled(held=held))
+        await settled(lambda: balance(self.ledger, self.watched))
 
 
 async def eventually(ready: Callable[[], object]) -> None:
     """Wait for something that raises no event of its own."""
     while not ready():  # noqa: ASYNC110
         await asyncio.sleep(0.002)
+
+
+def balance(ledger: Ledger, connection: Connection) -> list[str]:
+    """Where the books of the relay and those of both links do not agree to the byte, at rest."""
+    held = {
+        stream.id: stream.owed_bytes + min(stream.uncredited_bytes, stream.left_bytes)
+        for stream in connection.streams.values()
+        if isinstance(stream, HeldStream) and stream.state is not State.TAPPED
+    }
+    wrong = ledger.settled(owed_bytes=connection.credit_bytes, held=held)
+    for name, link, window in (
+        ("client", ledger.near, connection.client_window_bytes),
+        ("relay", ledger.far, connection.requests.outbox.window_bytes),
+    ):
+        granted = link.senders[End.CLIENT].connection
+        if window != granted:
+            wrong.append(f"the {name} may send {granted}, of which the relay counts {window}")
+    return wrong
 
 
 async def settled(balance: Callable[[], list[str]]) -> None:
@@ -167,7 +189,8 @@ async def rigged(
         relaying(near, far, interceptor, held_budget_bytes) as relay,
         Client.connected(near, client, ledger.near) as caller,
     ):
-        rig = Rig(caller, server, relay, ledger, near)
+        (watched,) = relay.connections
+        rig = Rig(caller, server, relay, ledger, near, watched)
         yield rig
         if settle:
             await rig.settled()

@@ -88,7 +88,7 @@ def test_frames_may_come_in_any_pieces() -> None:
     assert link.senders[End.CLIENT].connection == 65_435
 
 
-def balanced(near_credit: int, far_credit: int) -> list[str]:
+def balanced(near_credit: int, far_credit: int, owed_bytes: int = 0, held_bytes: int | None = None) -> list[str]:
     """The books after 30,000 bytes each way, of which the ends gave so much back to whom they heard."""
     ledger = Ledger()
     for link, credit in ((ledger.near, near_credit), (ledger.far, far_credit)):
@@ -98,19 +98,24 @@ def balanced(near_credit: int, far_credit: int) -> list[str]:
                 link.feed(end, frame(DATA, 0, 1, bytes(10_000)))
         link.feed(End.RUNTIME, window_update(0, credit))
         link.feed(End.CLIENT, window_update(0, credit))
-    return ledger.settled()
+    return ledger.settled(owed_bytes=owed_bytes, held={} if held_bytes is None else {1: held_bytes})
 
 
 @pytest.mark.parametrize(
-    ("near", "far", "wrong"),
+    ("near", "far", "owed", "held", "wrong"),
     [
-        (30_000, 30_000, ""),
-        (20_000, 20_000, ""),  # withheld, less than a quarter
-        (10_000, 10_000, "leaked"),
-        (30_001, 30_001, "invented"),
-        (30_000, 30_001, "runtime may send"),
+        (30_000, 30_000, 0, None, ""),
+        (29_000, 29_000, 1_000, None, ""),
+        (29_000, 29_000, 999, None, "leaked"),
+        (29_000, 29_000, 1_001, None, "invented"),
+        (30_001, 30_001, 0, None, "invented"),
+        (30_000, 30_001, 0, None, "runtime may send"),
+        (30_000, 29_999, 0, None, "runtime may send"),
+        (30_000, 30_000, 0, 30_000, ""),
+        (30_000, 30_000, 0, 29_999, "stream 1"),
+        (30_000, 30_000, 0, 30_001, "stream 1"),
     ],
 )
-def test_what_is_out_of_balance(near: int, far: int, wrong: str) -> None:
-    found = balanced(near, far)
-    assert (wrong in " ".join(found)) if wrong else not found
+def test_what_is_out_of_balance(near: int, far: int, owed: int, held: int | None, wrong: str) -> None:
+    complaints = balanced(near, far, owed, held)
+    assert (wrong in " ".join(complaints)) if wrong else not complaints

@@ -18,12 +18,13 @@ import uvloop
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.relay.endpoint import Header, Stream, Tuning
 from tests.runtimeproxy.relay.grpc_peers import Heard, Script, ScriptedServer, Shape, channel, grpc_serving, perform
 from tests.runtimeproxy.relay.ledger import Ledger
 from tests.runtimeproxy.relay.peers import ANY
 from tests.runtimeproxy.relay.pipes import piping
-from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, passing, relaying, rigged, settled
+from tests.runtimeproxy.relay.rig import CREATE, VERSION, Rig, balance, passing, relaying, rigged, settled
 
 LOOPS = [pytest.param(asyncio.new_event_loop, id="asyncio"), pytest.param(uvloop.new_event_loop, id="uvloop")]
 CALM = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
@@ -68,14 +69,14 @@ def test_grpcio_peers_hear_the_same_directly_and_through_the_relay(
     with asyncio.Runner(loop_factory=new_loop) as runner:
         stack = contextlib.AsyncExitStack()
         ledger = Ledger()
-        server, direct, relayed = runner.run(_grpc_rig(stack, tmp_path, ledger))
+        server, relay, direct, relayed = runner.run(_grpc_rig(stack, tmp_path, ledger))
 
         @settings(CALM, max_examples=40)
         @given(scripts())
         def check(script: Script) -> None:
             expected = runner.run(_both_sides(server, direct, script))
             assert runner.run(_both_sides(server, relayed, script)) == expected
-            runner.run(settled(lambda: ledger.settled(own_window_fixed=False)))
+            runner.run(settled(lambda: balance(ledger, *relay.connections)))
 
         check()
         runner.run(stack.aclose())
@@ -84,7 +85,7 @@ def test_grpcio_peers_hear_the_same_directly_and_through_the_relay(
 def test_an_unknown_method_stays_unimplemented(tmp_path: Path) -> None:
     async def run() -> Heard:
         async with contextlib.AsyncExitStack() as stack:
-            _, _, relayed = await _grpc_rig(stack, tmp_path, Ledger())
+            *_, relayed = await _grpc_rig(stack, tmp_path, Ledger())
             return await perform(relayed, Script("/no.such.Service/Method", Shape.UNARY, (b"x",), ()))
 
     heard = asyncio.run(run())
@@ -93,16 +94,16 @@ def test_an_unknown_method_stays_unimplemented(tmp_path: Path) -> None:
 
 async def _grpc_rig(
     stack: contextlib.AsyncExitStack, directory: Path, ledger: Ledger
-) -> tuple[ScriptedServer, grpc.aio.Channel, grpc.aio.Channel]:
-    runtime, far, relay, near = (directory / f"{name}.sock" for name in ("runtime", "far", "relay", "near"))
+) -> tuple[ScriptedServer, RelayServer, grpc.aio.Channel, grpc.aio.Channel]:
+    runtime, far, middle, near = (directory / f"{name}.sock" for name in ("runtime", "far", "relay", "near"))
     server = await stack.enter_async_context(grpc_serving(runtime))
     await stack.enter_async_context(piping(far, runtime, ledger.far))
-    await stack.enter_async_context(relaying(relay, far, passing()))
-    await stack.enter_async_context(piping(near, relay, ledger.near))
+    relay = await stack.enter_async_context(relaying(middle, far, passing()))
+    await stack.enter_async_context(piping(near, middle, ledger.near))
     direct, relayed = channel(runtime), channel(near)
     stack.push_async_callback(direct.close)
     stack.push_async_callback(relayed.close)
-    return server, direct, relayed
+    return server, relay, direct, relayed
 
 
 async def _both_sides(server: ScriptedServer, chan: grpc.aio.Channel, script: Script) -> tuple[Heard, Heard]:

@@ -66,6 +66,52 @@ async def test_refusals_leave_header_compression_in_step(tmp_path: Path) -> None
         assert rig.server.streams[-1].header(b"x-149") == b"new"
 
 
+@pytest.mark.parametrize("first", ["refusal", "answer"])
+@pytest.mark.parametrize("changes", [[], [0], [64], [1_024], [4_096], [65_536], [0, 4_096], [65_536, 300]])
+@pytest.mark.parametrize("start", [0, 64, 1_024, 4_096, 65_536])
+async def test_a_refusal_keeps_to_the_clients_header_table(
+    tmp_path: Path, start: int, changes: list[int], first: str
+) -> None:
+    """The client is strict: after it has lowered its table's size the next block must begin by saying so."""
+
+    async def tell(stream: Stream) -> None:
+        await stream.finished()
+        fields = [(b":status", b"200"), (b"x-%d" % stream.id, b"a new entry"), (b"x-always", b"the same")]
+        if stream.reset is None:
+            stream.endpoint.send_headers(stream.id, [*fields, (b"grpc-status", b"0")], end=True)
+
+    tuning = Tuning(header_table=start)
+    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {VERSION: tell}, client=tuning) as rig:
+        near = rig.client.endpoint
+        if first == "answer":
+            assert (await rig.client.call(VERSION, b"x")).grpc_status == 0
+        for change in changes:
+            near.change(header_table_size=change)
+        size = changes[-1] if changes else start
+        await near.until(lambda: near.h2.local_settings.header_table_size == size)
+        for path in (CREATE, CREATE, VERSION, VERSION, CREATE, VERSION):
+            reply = await rig.client.call(path, b"x")
+            assert reply.grpc_status == (8 if path == CREATE else 0)
+            assert path == CREATE or reply.header(b"x-%d" % reply.id) == b"a new entry"
+        assert not rig.relay.counters.blind
+
+
+async def test_a_table_that_shrinks_behind_the_last_answer_is_minded(tmp_path: Path) -> None:
+    """The runtime's answer and its acknowledgement of the smaller table may come in one read."""
+    async with asyncio.timeout(10), rigged(tmp_path, refusing(), {VERSION: _late}) as rig:
+        near, far = rig.client.endpoint, rig.server.connections[0]
+        for size in (1_000, 0):
+            late = rig.client.open(VERSION, end=True)
+            await (await rig.arrived(late.id // 2)).until(lambda s: s.ended)
+            far.park = lambda kind, flags, stream_id: kind == SETTINGS and not flags & ACK
+            near.change(header_table_size=size)
+            await eventually(lambda: far.parked)
+            far.send_headers(late.id, [(b"grpc-status", b"0"), (b"x-%d" % size, b"a new entry")], end=True)
+            far.read_again()
+            assert (await late.finished()).grpc_status == 0
+            assert (await rig.client.call(CREATE, b"x")).grpc_status == 8
+
+
 async def test_many_at_once_and_others_between(tmp_path: Path) -> None:
     async with asyncio.timeout(10), rigged(tmp_path, refusing()) as rig:
         calls = [rig.client.call(CREATE if n % 2 else VERSION, b"%d" % n) for n in range(100)]

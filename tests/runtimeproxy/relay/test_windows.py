@@ -147,6 +147,23 @@ async def test_data_that_waited_and_was_reset_gives_its_credit_back(tmp_path: Pa
         assert not rig.server.streams[1].data
 
 
+@pytest.mark.parametrize("size", [1, 1_000, 16_383, 16_384, 30_000])
+@pytest.mark.parametrize("pad", [None, 255])
+async def test_each_byte_of_an_open_request_is_given_back_or_owed(tmp_path: Path, size: int, pad: int | None) -> None:
+    """While it is held, and after it has gone on."""
+    async with asyncio.timeout(10), rigged(tmp_path, holding(bytes), runtime=STINGY) as rig:
+        stream = rig.client.open(CREATE)
+        await rig.client.endpoint.send(stream.id, text(size), end=False, pad=pad)
+        await rig.settled()
+        assert not rig.server.streams[0].data
+        rig.relay.set_bypass(True)
+        await rig.client.endpoint.send(stream.id, text(size), end=False, pad=pad)
+        await (await rig.arrived(0)).until(lambda s: len(s.data) == 2 * size)
+        await rig.settled()
+        await rig.client.endpoint.send(stream.id, b"")
+        assert (await stream.finished()).data == text(2 * size)
+
+
 async def test_padding_of_a_held_message_does_not_use_up_its_window(tmp_path: Path) -> None:
     scripted = holding(lambda message: message, opened=True)
     async with asyncio.timeout(10), rigged(tmp_path, scripted, runtime=Tuning(initial_window=1_000)) as rig:
@@ -173,3 +190,16 @@ async def test_order_is_kept_behind_trailers_that_wait(tmp_path: Path) -> None:
         assert rig.server.streams[1].header(b"x-new") == b"field"
         assert len((await spender.finished()).data) == 65_535 + 17
         assert rig.server.streams[0].trailers == [(b"x-last", b"word")]
+
+
+@pytest.mark.parametrize("pad", [None, 0, 200])
+@pytest.mark.parametrize("path", [VERSION, CREATE])
+async def test_padding_costs_no_window_on_a_stream_that_is_not_edited(
+    tmp_path: Path, path: str, pad: int | None
+) -> None:
+    """Four windows full of a request that is compressed, so that CreateContainer goes on as it comes."""
+    body = b"\1" + (65_535 * 4).to_bytes(4) + bytes(65_535 * 4)
+    async with asyncio.timeout(10), rigged(tmp_path, holding(bytes, opened=True)) as rig:
+        stream = rig.client.open(path, [(b"grpc-encoding", b"gzip")])
+        await rig.client.endpoint.send(stream.id, body, pad=pad, chunk=200)
+        assert bytes((await stream.finished()).data) == body

@@ -3,61 +3,44 @@ package main
 import (
 	"context"
 	"math/rand"
-	"sort"
 	"time"
 )
 
-const (
-	resamples     = 2000
-	bootstrapSeed = 1
-)
-
-type percentiles struct {
-	Calls int     `json:"calls"`
-	P50   float64 `json:"p50_us"`
-	P99   float64 `json:"p99_us"`
-}
-
-// latency of one caller. Paired is the median over pairs of adjacent blocks of (proxied block's median − direct block's
-// median); Low and High are its 95 % bootstrap interval.
-type latency struct {
-	Direct  percentiles `json:"direct"`
-	Proxied percentiles `json:"proxied"`
-	Pairs   int         `json:"pairs"`
-	Paired  float64     `json:"paired_median_us"`
-	Low     float64     `json:"paired_low_us"`
-	High    float64     `json:"paired_high_us"`
-}
-
-func measureLatency(chosen options) (*latency, error) {
-	var calls [2]caller
-	for i, socket := range []string{chosen.direct, chosen.proxied} {
-		call, closeConnection, err := connect(socket, chosen.method)
-		if err != nil {
+// measureLatency takes turns of one block of calls on each side; microseconds by the side's name.
+//
+// How threads and goroutines of a connection come to lie is settled when it is opened, and makes some slower than
+// others. So connections are renewed on all sides together: what belongs to one of them is the sample.
+func measureLatency(chosen options) (map[string][][]float64, error) {
+	blocks := map[string][][]float64{}
+	lot := rand.New(rand.NewSource(chosen.seed))
+	for end := time.Now().Add(chosen.latencyFor); time.Now().Before(end); {
+		if err := measureConnections(chosen, lot, blocks); err != nil {
 			return nil, err
+		}
+	}
+	return blocks, nil
+}
+
+func measureConnections(chosen options, lot *rand.Rand, blocks map[string][][]float64) error {
+	calls := make([]caller, len(chosen.sides))
+	for i, each := range chosen.sides {
+		call, closeConnection, err := connect(each.Path, chosen.method)
+		if err != nil {
+			return err
 		}
 		defer closeConnection()
 		calls[i] = call
 	}
-	var samples [2][]float64
-	var differences []float64
-	for end, first := time.Now().Add(chosen.latencyFor), 0; time.Now().Before(end); first = 1 - first {
-		var medians [2]float64
-		for _, side := range []int{first, 1 - first} {
-			block, err := timeBlock(calls[side], chosen.block)
+	for range chosen.blocks {
+		for _, i := range lot.Perm(len(calls)) {
+			block, err := timeBlock(calls[i], chosen.block)
 			if err != nil {
-				return nil, err
+				return err
 			}
-			samples[side] = append(samples[side], block...)
-			medians[side] = quantile(block, 0.5)
+			blocks[chosen.sides[i].Name] = append(blocks[chosen.sides[i].Name], block)
 		}
-		differences = append(differences, medians[1]-medians[0])
 	}
-	low, high := bootstrap(differences)
-	return &latency{
-		Direct: summary(samples[0]), Proxied: summary(samples[1]),
-		Pairs: len(differences), Paired: quantile(differences, 0.5), Low: low, High: high,
-	}, nil
+	return nil
 }
 
 func timeBlock(call caller, count int) ([]float64, error) {
@@ -70,35 +53,4 @@ func timeBlock(call caller, count int) ([]float64, error) {
 		block = append(block, float64(time.Since(started).Nanoseconds())/1000)
 	}
 	return block, nil
-}
-
-func summary(samples []float64) percentiles {
-	return percentiles{Calls: len(samples), P50: quantile(samples, 0.5), P99: quantile(samples, 0.99)}
-}
-
-// quantile by linear interpolation between order statistics; the samples are not changed.
-func quantile(samples []float64, q float64) float64 {
-	sorted := append([]float64(nil), samples...)
-	sort.Float64s(sorted)
-	position := q * float64(len(sorted)-1)
-	index := int(position)
-	if index+1 >= len(sorted) {
-		return sorted[len(sorted)-1]
-	}
-	rest := position - float64(index)
-	return sorted[index]*(1-rest) + sorted[index+1]*rest
-}
-
-// bootstrap returns the 95 % interval of the median by resampling.
-func bootstrap(values []float64) (float64, float64) {
-	random := rand.New(rand.NewSource(bootstrapSeed))
-	medians := make([]float64, resamples)
-	resample := make([]float64, len(values))
-	for i := range medians {
-		for j := range resample {
-			resample[j] = values[random.Intn(len(values))]
-		}
-		medians[i] = quantile(resample, 0.5)
-	}
-	return quantile(medians, 0.025), quantile(medians, 0.975)
 }

@@ -2,49 +2,42 @@ package main
 
 import (
 	"context"
+	"math/rand"
 	"sync"
 	"time"
 )
 
-// throughput of many callers that share connections. Ratio is the median over pairs of adjacent periods of
-// proxied / direct.
-type throughput struct {
-	Callers     int     `json:"callers"`
-	Connections int     `json:"connections"`
-	Direct      float64 `json:"direct_per_s"`
-	Proxied     float64 `json:"proxied_per_s"`
-	Pairs       int     `json:"pairs"`
-	Ratio       float64 `json:"ratio"`
+// rates of many callers that share connections, in calls per second by the side's name.
+type rates struct {
+	Callers     int                  `json:"callers"`
+	Connections int                  `json:"connections"`
+	PerSecond   map[string][]float64 `json:"per_s"`
 }
 
-func measureThroughput(chosen options, connections int) (throughput, error) {
-	result := throughput{Callers: chosen.callers, Connections: connections}
-	var calls [2][]caller
-	for side, socket := range []string{chosen.direct, chosen.proxied} {
-		for i := 0; i < connections; i++ {
-			call, closeConnection, err := connect(socket, chosen.method)
+// measureThroughput takes turns of one period on each side.
+func measureThroughput(chosen options, connections int) (rates, error) {
+	result := rates{Callers: chosen.callers, Connections: connections, PerSecond: map[string][]float64{}}
+	calls := make([][]caller, len(chosen.sides))
+	for i, each := range chosen.sides {
+		for range connections {
+			call, closeConnection, err := connect(each.Path, chosen.method)
 			if err != nil {
 				return result, err
 			}
 			defer closeConnection()
-			calls[side] = append(calls[side], call)
+			calls[i] = append(calls[i], call)
 		}
 	}
-	var rates [2][]float64
-	var ratios []float64
-	for end, first := time.Now().Add(chosen.throughputFor), 0; time.Now().Before(end); first = 1 - first {
-		for _, side := range []int{first, 1 - first} {
-			rate, err := ratePerSecond(calls[side], chosen.callers, chosen.period)
+	lot := rand.New(rand.NewSource(chosen.seed))
+	for end := time.Now().Add(chosen.throughputFor); time.Now().Before(end); {
+		for _, i := range lot.Perm(len(calls)) {
+			rate, err := ratePerSecond(calls[i], chosen.callers, chosen.period)
 			if err != nil {
 				return result, err
 			}
-			rates[side] = append(rates[side], rate)
+			result.PerSecond[chosen.sides[i].Name] = append(result.PerSecond[chosen.sides[i].Name], rate)
 		}
-		last := len(rates[0]) - 1
-		ratios = append(ratios, rates[1][last]/rates[0][last])
 	}
-	result.Direct, result.Proxied = quantile(rates[0], 0.5), quantile(rates[1], 0.5)
-	result.Pairs, result.Ratio = len(ratios), quantile(ratios, 0.5)
 	return result, nil
 }
 

@@ -16,46 +16,57 @@ const (
 	headerBytes  = 9
 	largest      = 1<<31 - 1
 	initial      = 65535
-	warmUpCalls  = 500
 	answerWithin = 10 * time.Second
 )
 
 var noError = make([]byte, 4)
 
-// connection is an HTTP/2 client that can do one thing: call Version.
+// A call is made again and again, and answered alike each time.
+type call struct {
+	path    string
+	message []byte // with gRPC's five bytes before it
+	status  string // grpc-status of its answers
+}
+
+// version is VersionRequest{version: "0.1.0"}.
+var version = call{"/runtime.v1.RuntimeService/Version", []byte("\x00\x00\x00\x00\x07\x0a\x050.1.0"), "0"}
+
+// connection is an HTTP/2 client that can do one thing: make its call.
 type connection struct {
 	socket  net.Conn
+	call    call
 	request []byte // HEADERS and DATA; only the stream ids in them change
 	data    int    // where DATA begins in request
 	stream  uint32
-	rest    []byte // the beginning of an incomplete frame
+	rest    []byte   // the beginning of an incomplete frame
+	ended   []uint32 // streams that the last read saw answered
 	buffer  []byte
 	out     []byte
 }
 
 // dial connects, makes one call whose answer is checked, and warms up.
-func dial(path string) (*connection, error) {
+func dial(path string, made call, warmUpCalls int) (*connection, error) {
 	socket, err := net.Dial("unix", path)
 	if err != nil {
 		return nil, err
 	}
-	c := &connection{socket: socket, stream: 1, buffer: make([]byte, readBytes)}
+	c := &connection{socket: socket, call: made, stream: 1, buffer: make([]byte, readBytes)}
 	var block bytes.Buffer
 	encoder := hpack.NewEncoder(&block)
-	if err := c.first(encodeRequest(encoder, &block)); err != nil {
+	if err := c.first(c.encodeRequest(encoder, &block)); err != nil {
 		return nil, fmt.Errorf("%s: first call: %w", path, err)
 	}
-	c.prepare(encodeRequest(encoder, &block)) // the second block refers to the table and never changes again
+	c.prepare(c.encodeRequest(encoder, &block)) // the second block refers to the table and never changes again
 	if err := c.calls(warmUpCalls, 1); err != nil {
 		return nil, fmt.Errorf("%s: warm-up: %w", path, err)
 	}
 	return c, nil
 }
 
-func encodeRequest(encoder *hpack.Encoder, block *bytes.Buffer) []byte {
+func (c *connection) encodeRequest(encoder *hpack.Encoder, block *bytes.Buffer) []byte {
 	block.Reset()
 	for _, field := range [][2]string{
-		{":method", "POST"}, {":scheme", "http"}, {":path", "/runtime.v1.RuntimeService/Version"},
+		{":method", "POST"}, {":scheme", "http"}, {":path", c.call.path},
 		{":authority", "localhost"}, {"content-type", "application/grpc"}, {"user-agent", "raw-bench"}, {"te", "trailers"},
 	} {
 		if err := encoder.WriteField(hpack.HeaderField{Name: field[0], Value: field[1]}); err != nil {
@@ -66,10 +77,9 @@ func encodeRequest(encoder *hpack.Encoder, block *bytes.Buffer) []byte {
 }
 
 func (c *connection) prepare(block []byte) {
-	message := []byte("\x00\x00\x00\x00\x07\x0a\x050.1.0") // VersionRequest{version: "0.1.0"}
 	c.request = frame(http2.FrameHeaders, http2.FlagHeadersEndHeaders, block)
 	c.data = len(c.request)
-	c.request = append(c.request, frame(http2.FrameData, http2.FlagDataEndStream, message)...)
+	c.request = append(c.request, frame(http2.FrameData, http2.FlagDataEndStream, c.call.message)...)
 }
 
 func frame(kind http2.FrameType, flags http2.Flags, payload []byte) []byte {
@@ -109,7 +119,7 @@ func (c *connection) first(block []byte) error {
 			err = framer.WritePing(true, received.Data)
 		case *http2.MetaHeadersFrame:
 			if received.StreamEnded() {
-				return status(received)
+				return c.check(received)
 			}
 		}
 		if err != nil {
@@ -118,9 +128,9 @@ func (c *connection) first(block []byte) error {
 	}
 }
 
-func status(trailers *http2.MetaHeadersFrame) error {
+func (c *connection) check(trailers *http2.MetaHeadersFrame) error {
 	for _, field := range trailers.RegularFields() {
-		if field.Name == "grpc-status" && field.Value == "0" {
+		if field.Name == "grpc-status" && field.Value == c.call.status {
 			return nil
 		}
 	}
@@ -149,10 +159,10 @@ func (c *connection) calls(count, open int) error {
 			return err
 		}
 		c.out = c.out[:0]
-		ended, err := c.read()
-		if err != nil {
+		if err := c.read(); err != nil {
 			return err
 		}
+		ended := len(c.ended)
 		answered += ended
 		for ; ended > 0 && sent < count; ended, sent = ended-1, sent+1 {
 			c.out = append(c.out, c.next()...)
@@ -161,14 +171,14 @@ func (c *connection) calls(count, open int) error {
 	return nil
 }
 
-// read takes what has arrived and counts the answers that ended; what must be answered at once is added to c.out.
-func (c *connection) read() (int, error) {
+// read takes what has arrived and notes the answers that ended; what must be answered at once is added to c.out.
+func (c *connection) read() error {
 	size, err := c.socket.Read(c.buffer)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	data := append(c.rest, c.buffer[:size]...)
-	ended := 0
+	c.ended = c.ended[:0]
 	for len(data) >= headerBytes {
 		end := headerBytes + (int(data[0])<<16 | int(data[1])<<8 | int(data[2]))
 		if len(data) < end {
@@ -176,7 +186,7 @@ func (c *connection) read() (int, error) {
 		}
 		switch kind, flags := http2.FrameType(data[3]), http2.Flags(data[4]); {
 		case kind == http2.FrameHeaders && flags.Has(http2.FlagHeadersEndStream):
-			ended++
+			c.ended = append(c.ended, binary.BigEndian.Uint32(data[5:])&largest)
 		case kind == http2.FramePing && !flags.Has(http2.FlagPingAck):
 			c.out = append(c.out, frame(http2.FramePing, http2.FlagPingAck, data[headerBytes:end])...)
 		case kind == http2.FrameSettings && !flags.Has(http2.FlagSettingsAck):
@@ -186,16 +196,16 @@ func (c *connection) read() (int, error) {
 		case kind == http2.FrameRSTStream && bytes.Equal(data[headerBytes:end], noError):
 			// grpc-go, when it has answered before its reader saw that the request had ended
 		case kind == http2.FrameGoAway || kind == http2.FrameRSTStream:
-			return ended, fmt.Errorf("%v: % x", kind, data[headerBytes:end])
+			return fmt.Errorf("%v: % x", kind, data[headerBytes:end])
 		}
 		data = data[end:]
 	}
 	c.rest = append(c.rest[:0], data...)
-	if len(c.out) > 0 && ended == 0 {
+	if len(c.out) > 0 && len(c.ended) == 0 {
 		if _, err := c.socket.Write(c.out); err != nil {
-			return 0, err
+			return err
 		}
 		c.out = c.out[:0]
 	}
-	return ended, nil
+	return nil
 }

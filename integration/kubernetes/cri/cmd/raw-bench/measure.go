@@ -1,71 +1,98 @@
 package main
 
 import (
-	"sort"
+	"math/rand"
 	"sync"
 	"time"
 )
 
-// latency alternates blocks of calls between the sockets; each list holds one median per block.
-func latency(sockets [2]string, duration time.Duration, block int) (pairs, error) {
-	var open [2]*connection
-	for side, path := range sockets {
-		var err error
-		if open[side], err = dial(path); err != nil {
-			return pairs{}, err
-		}
-		defer open[side].socket.Close()
-	}
-	var medians [2][]float64
-	for end, first := time.Now().Add(duration), 0; time.Now().Before(end); first = 1 - first {
-		for _, side := range []int{first, 1 - first} {
-			median, err := timeBlock(open[side], block)
-			if err != nil {
-				return pairs{}, err
+// dialAll opens `count` connections to each of the sides, warmed up, in their order.
+func dialAll(chosen options, count int) (open [][]*connection, closeAll func(), err error) {
+	closeAll = func() {
+		for _, connections := range open {
+			for _, c := range connections {
+				c.socket.Close()
 			}
-			medians[side] = append(medians[side], median)
 		}
 	}
-	return pairs{medians[0], medians[1]}, nil
+	for _, each := range chosen.sides {
+		open = append(open, nil)
+		for i := 0; i < count; i++ {
+			c, err := dial(each.Path, chosen.call, chosen.warmUp)
+			if err != nil {
+				closeAll()
+				return nil, nil, err
+			}
+			open[len(open)-1] = append(open[len(open)-1], c)
+		}
+	}
+	return open, closeAll, nil
 }
 
-func timeBlock(c *connection, count int) (float64, error) {
+// latency takes turns of one block of calls on each side, and renews the connections of all sides together: what a
+// connection's threads and buffers are like is settled when it is opened.
+func latency(chosen options) (map[string][][]float64, error) {
+	blocks := map[string][][]float64{}
+	lot := rand.New(rand.NewSource(chosen.seed))
+	for end := time.Now().Add(chosen.latencyFor); time.Now().Before(end); {
+		if err := latencyOfConnections(chosen, lot, blocks); err != nil {
+			return nil, err
+		}
+	}
+	return blocks, nil
+}
+
+func latencyOfConnections(chosen options, lot *rand.Rand, blocks map[string][][]float64) error {
+	open, closeAll, err := dialAll(chosen, 1)
+	if err != nil {
+		return err
+	}
+	defer closeAll()
+	for range chosen.blocks {
+		for _, i := range lot.Perm(len(chosen.sides)) {
+			block, err := timeBlock(open[i][0], chosen.block)
+			if err != nil {
+				return err
+			}
+			blocks[chosen.sides[i].Name] = append(blocks[chosen.sides[i].Name], block)
+		}
+	}
+	return nil
+}
+
+func timeBlock(c *connection, count int) ([]float64, error) {
 	samples := make([]float64, count)
 	for i := range samples {
 		started := time.Now()
 		if err := c.calls(1, 1); err != nil {
-			return 0, err
+			return nil, err
 		}
-		samples[i] = float64(time.Since(started).Nanoseconds()) / 1000
+		samples[i] = microseconds(time.Since(started))
 	}
-	sort.Float64s(samples)
-	return samples[count/2], nil
+	return samples, nil
 }
 
-// throughput alternates periods between the sockets, with `callers` calls open over all connections together.
-func throughput(sockets [2]string, duration, period time.Duration, callers, connections int) (pairs, error) {
-	var open [2][]*connection
-	for side, path := range sockets {
-		for i := 0; i < connections; i++ {
-			c, err := dial(path)
+func microseconds(took time.Duration) float64 { return float64(took.Nanoseconds()) / 1000 }
+
+// throughput takes turns of a period on each side, with `callers` calls open over all connections together.
+func throughput(chosen options, connections int) (map[string][]float64, error) {
+	open, closeAll, err := dialAll(chosen, connections)
+	if err != nil {
+		return nil, err
+	}
+	defer closeAll()
+	measured := map[string][]float64{}
+	lot := rand.New(rand.NewSource(chosen.seed))
+	for end := time.Now().Add(chosen.throughputFor); time.Now().Before(end); {
+		for _, i := range lot.Perm(len(chosen.sides)) {
+			rate, err := ratePerSecond(open[i], chosen.callers/connections, chosen.period)
 			if err != nil {
-				return pairs{}, err
+				return nil, err
 			}
-			defer c.socket.Close()
-			open[side] = append(open[side], c)
+			measured[chosen.sides[i].Name] = append(measured[chosen.sides[i].Name], rate)
 		}
 	}
-	var measured [2][]float64
-	for end, first := time.Now().Add(duration), 0; time.Now().Before(end); first = 1 - first {
-		for _, side := range []int{first, 1 - first} {
-			rate, err := ratePerSecond(open[side], callers/connections, period)
-			if err != nil {
-				return pairs{}, err
-			}
-			measured[side] = append(measured[side], rate)
-		}
-	}
-	return pairs{measured[0], measured[1]}, nil
+	return measured, nil
 }
 
 const batch = 64 // calls between two looks at the clock, for each call that is open

@@ -1,0 +1,74 @@
+"""The proxy and koord-qosd of any version of this repository, started beside each other.
+
+Each version's programs are started by that version's own test harness, because options and files differ between
+versions. They end when the pipe to the process that holds them is closed, so also when this process is killed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from hatch_build import generate
+from integration.harness.processes import HarnessError
+
+REPOSITORY = Path(__file__).parent.parent
+START_S = 60.0
+STOP_S = 30.0
+
+# Runs in the version's own tree: its arguments are the runtime's socket and a directory, its output the proxy's socket.
+HOLDER = """\
+import sys
+from pathlib import Path
+from integration.harness.proxy import proxy
+with proxy(Path(sys.argv[1]), Path(sys.argv[2])) as socket:
+    print(socket, flush=True)
+    sys.stdin.read()
+"""
+
+
+def checked_out(commit: str, directory: Path) -> Path:
+    """The files of ``commit`` below ``directory``, with generated messages; raises HarnessError if git has no such."""
+    tree = directory / commit.replace("/", "_")
+    tree.mkdir(parents=True)
+    archive = subprocess.Popen(["git", "-C", str(REPOSITORY), "archive", commit], stdout=subprocess.PIPE)
+    unpacked = subprocess.run(["tar", "-x", "-C", str(tree)], stdin=archive.stdout, check=False)
+    if archive.wait() or unpacked.returncode:
+        raise HarnessError(f"git archive {commit} failed")
+    generate(tree)
+    return tree
+
+
+@contextlib.contextmanager
+def serving(tree: Path, runtime: Path, directory: Path) -> Iterator[Path]:
+    """The socket of the proxy of ``tree``, in front of ``runtime`` and with that version's koord-qosd behind it."""
+    directory.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "PYTHONPATH": str(tree)}
+    holder = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(runtime), str(directory)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        cwd=tree,
+        env=environment,
+        text=True,
+        start_new_session=True,  # Ctrl-C is for us alone: what it holds ends in order
+    )
+    assert holder.stdin is not None and holder.stdout is not None
+    try:
+        if not select.select([holder.stdout], [], [], START_S)[0] or not (line := holder.stdout.readline()):
+            raise HarnessError(f"the programs of {tree} did not start; see {directory}")
+        yield Path(line.strip())
+    finally:
+        holder.stdin.close()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            holder.wait(STOP_S)
+        if holder.poll() is None:
+            os.killpg(holder.pid, signal.SIGKILL)
+            holder.wait()
+        holder.stdout.close()

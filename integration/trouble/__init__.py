@@ -1,0 +1,1 @@
+"""The proxy's process on a machine that is out of something."""

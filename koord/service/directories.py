@@ -1,0 +1,32 @@
+"""Directories of our own, with the mode that the documentation says.
+
+The units set ``UMask=0077``, which takes bits from the mode that mkdir(2) is given; so the mode is set afterwards.
+Invariant: a directory that exists already keeps its mode and owner.
+"""
+
+from __future__ import annotations
+
+import os
+
+MODE = 0o755
+
+
+def make_directories(path: str) -> None:
+    """Make ``path`` and its missing parents, mode 0755 whatever the umask is. Raises OSError, also for a file there."""
+    missing = []
+    step = path
+    while step and not os.path.isdir(step):
+        missing.append(step)
+        step = os.path.dirname(step.rstrip("/"))
+    for directory in reversed(missing):
+        _make(directory)
+
+
+def _make(directory: str) -> None:
+    try:
+        os.mkdir(directory, MODE)
+    except FileExistsError:  # a file, or somebody else was quicker
+        if not os.path.isdir(directory):
+            raise
+    else:
+        os.chmod(directory, MODE)

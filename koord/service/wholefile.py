@@ -1,0 +1,34 @@
+"""Files of our own that are replaced as a whole: written beside, synced, renamed, and the directory synced.
+
+Invariant: whenever the process or the machine ends, the file is the old one or the new one; what a kill left beside it
+is in nobody's way.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_MODE = 0o600
+
+
+def write(content: bytes, file: Path) -> None:
+    """Replace ``file``. Raises OSError, and then the old one is still there, and nothing else."""
+    file.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+    beside = file.with_name(file.name + ".tmp")
+    beside.unlink(missing_ok=True)
+    descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
+    try:
+        with os.fdopen(descriptor, "wb") as out:
+            out.write(content)
+            out.flush()
+            os.fsync(out.fileno())
+        os.replace(beside, file)
+    except OSError:
+        beside.unlink(missing_ok=True)
+        raise
+    directory = os.open(file.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(directory)
+    finally:
+        os.close(directory)

@@ -1,0 +1,146 @@
+"""What the own cgroup of a pod with batch or mid resources gets: sums over all of its containers, or nothing.
+
+A container that the annotation does not name (an injected sidecar) counts with its native amounts, as kubelet sums
+them. A pod's limit below a container's is worse than none: on cgroup v1 that container cannot start, on v2 all of them
+share what was meant for one. So a value is given only where every container is known: from kubelet's pod list, or in
+kubelet's BestEffort tier, where no container has native amounts. A container without limit leaves the pod without.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from koord.model import cfs, podtotal
+from koord.model.formulas import FORMULA, Inputs
+from koord.model.podtotal import Role
+from koord.model.qos import KubeQoS
+from koord.model.quantity import MilliCPU
+from koord.model.requirements import ContainerAmounts
+from qosd.hooks.context import BATCH, Amounts, PodContext, SpecContainer
+from qosd.hooks.edits import UNLIMITED, Edit, Edits, Field, Left
+from qosd.hooks.rules import Rules
+
+SUPPRESSED = "CPU suppression works by the BE tier's CFS quota"
+NATIVE = "native"
+_NOTHING = ContainerAmounts()
+
+
+@dataclass(frozen=True, slots=True)
+class _Container:
+    """What one container gets, of whatever kind; a limit of 0 = none."""
+
+    name: str
+    role: Role
+    cpu_kind: str
+    cpu_request_milli: int
+    cpu_limit_milli: int
+    memory_kind: str
+    memory_limit_bytes: int
+
+
+def decide(pod: PodContext, rules: Rules) -> Edits:
+    ours = [amounts for name in pod.extended if (amounts := pod.amounts_of(name)) is not None]
+    if not ours:
+        return Edits()
+    spec = _spec_containers(pod)
+    if spec is None:
+        return Edits(left=_left(pod, ours))
+    containers = [_container(one, pod) for one in spec]
+    cpu = _cpu(containers, pod, rules) if any(amounts.decides_cpu for amounts in ours) else ()
+    memory = _memory(containers) if any(amounts.decides_memory for amounts in ours) else ()
+    return Edits((*cpu, *memory))
+
+
+def ratio_of(kind: str, rules: Rules) -> Fraction | None:
+    """What quotas of this kind are divided by, > 1; None = they stay."""
+    ratio = rules.node.cpu_normalization_ratio
+    return ratio if kind == BATCH and ratio is not None and ratio > 1 else None
+
+
+def _spec_containers(pod: PodContext) -> Sequence[SpecContainer] | None:
+    """Every container of the pod; None if some may be missing."""
+    if pod.spec_containers is not None:
+        return pod.spec_containers
+    if pod.kube_qos is not KubeQoS.BEST_EFFORT:
+        return None
+    names = dict.fromkeys((*pod.extended, *pod.seen_containers))
+    return [SpecContainer(name, Role.MAIN, _NOTHING) for name in names]
+
+
+def _left(pod: PodContext, ours: Sequence[Amounts]) -> tuple[Left, ...]:
+    cpu = (Field.CPU_SHARES, Field.CPU_QUOTA) if any(amounts.decides_cpu for amounts in ours) else ()
+    memory = (Field.MEMORY_LIMIT,) if any(amounts.decides_memory for amounts in ours) else ()
+    others = [name for name in pod.seen_containers if pod.amounts_of(name) is None]
+    whose = f"of {', '.join(others)}" if others else "of containers that extended-resource-spec may not name"
+    why = f"left alone: the native amounts {whose} are unknown, kubelet's pod list tells them (--kubelet-endpoint)"
+    return tuple([Left(field, why, stays=not others) for field in (*cpu, *memory)])
+
+
+def _container(spec: SpecContainer, pod: PodContext) -> _Container:
+    amounts, native = pod.amounts_of(spec.name), spec.native
+    by_annotation = amounts is not None and amounts.decides_cpu
+    cpu = (
+        (amounts.kind, amounts.cpu_request_milli, amounts.cpu_limit_milli)
+        if amounts is not None and by_annotation
+        else (NATIVE, native.cpu_request or native.cpu_limit or 0, native.cpu_limit or 0)
+    )
+    memory = (
+        (amounts.kind, amounts.memory_limit_bytes)
+        if amounts is not None and amounts.decides_memory
+        else (NATIVE, native.memory_limit or 0)
+    )
+    return _Container(spec.name, spec.role, *cpu, *memory)
+
+
+def _cpu(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> tuple[Edit, ...]:
+    request_milli = MilliCPU(podtotal.total([(one.role, one.cpu_request_milli) for one in containers]))
+    kinds = _kinds(one.cpu_kind for one in containers)
+    shares_why = f"{kinds}-cpu request {request_milli}m at {cfs.SHARES_PER_CPU} shares per CPU"
+    fed: Inputs = {FORMULA: "cpu_shares", "request_milli": request_milli}
+    shares = Edit(Field.CPU_SHARES, cfs.shares(request_milli), shares_why, computed=fed)
+    return (shares, _quota(containers, pod, rules))
+
+
+def _quota(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> Edit:
+    free = next((one for one in containers if not one.cpu_limit_milli), None)
+    if free is not None:
+        return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {free.cpu_kind}-cpu limit of container {free.name}")
+    if rules.suppresses_by_quota and any(one.cpu_kind == BATCH for one in containers):
+        return Edit(Field.CPU_QUOTA, UNLIMITED, SUPPRESSED)
+    kinds = _kinds(one.cpu_kind for one in containers)
+    ratio = ratio_of(BATCH, rules) if BATCH in kinds else None
+    same_kind = all(one.cpu_kind == BATCH for one in containers)
+    divided = None if ratio is None or same_kind else ratio
+    limits = [(one.role, _milli(one, divided)) for one in containers]
+    limit_milli, period_us = MilliCPU(podtotal.total(limits)), pod.asked.cpu_period_us or cfs.PERIOD_US
+    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": period_us}
+    quota_us, why = cfs.quota_us(limit_milli, period_us), f"{kinds}-cpu limit {limit_milli}m"
+    if ratio is not None:
+        whose = "" if same_kind else "the batch part "
+        why = f"{why}, {whose}divided by the CPU normalization ratio {float(ratio):g}"
+    if ratio is not None and same_kind:
+        fed = {**fed, FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}
+        quota_us = cfs.normalize_quota_us(quota_us, ratio)
+    return Edit(Field.CPU_QUOTA, quota_us, why, computed=fed)
+
+
+def _milli(one: _Container, ratio: Fraction | None) -> int:
+    """The limit, what is batch of it divided by ``ratio``."""
+    divided = ratio is not None and one.cpu_kind == BATCH
+    return math.ceil(one.cpu_limit_milli / ratio) if ratio is not None and divided else one.cpu_limit_milli
+
+
+def _memory(containers: Sequence[_Container]) -> tuple[Edit, ...]:
+    free = next((one for one in containers if not one.memory_limit_bytes), None)
+    if free is not None:
+        why = f"no {free.memory_kind}-memory limit of container {free.name}"
+        return (Edit(Field.MEMORY_LIMIT, UNLIMITED, why),)
+    limit_bytes = podtotal.total([(one.role, one.memory_limit_bytes) for one in containers])
+    return (Edit(Field.MEMORY_LIMIT, limit_bytes, f"{_kinds(one.memory_kind for one in containers)}-memory limit"),)
+
+
+def _kinds(kinds: Iterable[str]) -> str:
+    return " + ".join(sorted(set(kinds)))

@@ -1,0 +1,36 @@
+"""koord-qosd's program: options, logging, exit codes (0 ended by a signal, 1 could not start or died, 2 usage)."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+
+import uvloop
+
+from koord.service import log
+from koord.service.config import ConfigError
+from koord.service.notify import NotifyEnvironmentError
+from qosd import options
+
+_log = logging.getLogger("qosd")
+
+
+def main() -> None:
+    """Serve until a signal ends it; leaves by SystemExit otherwise."""
+    try:
+        chosen = options.parse(sys.argv[1:])
+    except ConfigError as error:
+        print(f"koord-qosd: {error}", file=sys.stderr)
+        sys.exit(2)
+    lines = log.set_up(chosen.log_level, ("qosd", "koord"), os.environ)
+    from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
+
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(daemon.run(chosen, os.environ, lines))
+    except* (OSError, ConfigError, NotifyEnvironmentError) as group:
+        for reason in group.exceptions:
+            _log.error("%s", reason)
+        sys.exit(1)

@@ -1,0 +1,77 @@
+"""What a hook server is told after the event: in order, by one task, out of a bounded queue.
+
+A server that hangs delays nobody but itself. Invariant: what is given to ``put`` reaches the server, or fails there and
+is logged, or is counted as dropped: when the queue is full, and at ``close`` whatever still waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from runtimeproxy.hooks.observe import Metrics
+from runtimeproxy.hooks.stages import Stage
+
+POST_QUEUE = 256
+log = logging.getLogger("runtimeproxy.hooks.posts")
+
+
+@dataclass(frozen=True, slots=True)
+class Post:
+    """``make`` yields the hook request when its turn comes, None if nothing is known of the object; ``outcome`` is the
+    gRPC status of the runtime's answer."""
+
+    stage: Stage
+    make: Callable[[], Awaitable[bytes | None]]
+    outcome: int
+
+
+class Posts:
+    """``tell`` delivers to the server of hook file ``file``; it deals with the server's failures itself."""
+
+    def __init__(self, file: str, tell: Callable[[Post], Awaitable[None]], metrics: Metrics) -> None:
+        self._file = file
+        self._tell = tell
+        self._metrics = metrics
+        self._waiting: deque[Post] = deque()  # the first one is being delivered
+        self._worker: asyncio.Task[None] | None = None
+
+    def put(self, post: Post) -> None:
+        """Deliver it when those before it have been."""
+        if len(self._waiting) >= POST_QUEUE:
+            self._metrics.post_dropped(self._file, post.stage)
+            return
+        self._waiting.append(post)
+        if self._worker is None:
+            self._worker = asyncio.get_running_loop().create_task(self._deliver(), name=f"post {self._file}")
+
+    async def delivered(self) -> None:
+        """Wait until nothing waits any more."""
+        while self._worker is not None:
+            await asyncio.wait((self._worker,))
+
+    def close(self) -> None:
+        """Deliver no more; what waits is dropped."""
+        if self._worker is not None:
+            self._worker.cancel()
+        if self._waiting:
+            log.warning("hook server %s: %d after hooks were not delivered", self._file, len(self._waiting))
+        for post in self._waiting:
+            self._metrics.post_dropped(self._file, post.stage)
+        self._waiting.clear()
+
+    async def _deliver(self) -> None:
+        try:
+            while self._waiting:
+                await self._tell(self._waiting[0])
+                self._waiting.popleft()
+        except Exception:  # the root of this task: the next post begins another one
+            self._metrics.fault("posting")
+            log.exception("hook server %s: an after hook was not delivered", self._file)
+            if self._waiting:
+                self._metrics.post_dropped(self._file, self._waiting.popleft().stage)
+        finally:
+            self._worker = None

@@ -1,0 +1,58 @@
+"""How long the event loop keeps its work waiting: what a call may lose to whatever else is done in this process.
+
+A timer that is due ``PERIOD_S`` after an iteration of the loop began is late by as long as the loop stood still since,
+or waited for a CPU. It is armed by work: by streams that end, by those that begin and are looked at, and by whatever
+else takes the loop's time.
+Invariants: without work there is no timer, so an idle node pays nothing; the loop's clock counts from the beginning of
+an iteration, so what stood still in the iteration that armed the timer is seen too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from runtimeproxy.histogram import Histogram
+
+PERIOD_S = 0.02
+BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+class LoopLag:
+    """``is_busy``: is there work in flight that will come back to the loop by itself?"""
+
+    def __init__(
+        self, loop: asyncio.AbstractEventLoop, is_busy: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._loop = loop
+        self._is_busy = is_busy
+        self._clock = clock
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_s = 0.0
+        self._worked = False
+        self.lateness = Histogram(BOUNDS_S)
+        self.longest_s = 0.0
+
+    @property
+    def is_armed(self) -> bool:
+        return self._timer is not None
+
+    def arm(self) -> None:
+        """The loop does something now."""
+        self._worked = True
+        if self._timer is None:
+            self._begin()
+
+    def _begin(self) -> None:
+        self._worked = False
+        self._due_s = self._loop.time() + PERIOD_S
+        self._timer = self._loop.call_at(self._due_s, self._look)
+
+    def _look(self) -> None:
+        late_s = max(self._clock() - self._due_s, 0.0)
+        self.lateness.observe(late_s)
+        self.longest_s = max(self.longest_s, late_s)
+        self._timer = None
+        if self._worked or self._is_busy():
+            self._begin()

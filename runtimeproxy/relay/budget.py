@@ -1,0 +1,107 @@
+"""The memory that the requests of all connections may take together, and who gives way when it is used up.
+
+Every connection has a share of what is used: the requests that it holds, those that were released and wait for the
+runtime's windows, and copies of requests that pass (on which no pod depends). When more is held and copied than the
+limit, first the connection that copies most loses its copies, and then the one that holds most gives up the request
+that it opened last, again and again until it is enough. So a connection that holds less than another never pays for
+it.
+
+Invariants: nobody gives way while each of n connections holds at most 1/n of the limit, and no copy ever makes anybody.
+What was given up goes on as the runtime takes it; if what waits brings the sum to OVERDRAFT_BYTES above the limit, the
+connection with the largest share is closed. A client does not get there by sending alone: it is read no more before
+(`Connection.account`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+OVERDRAFT_BYTES = 16 << 20  # the largest request: one may always go on unedited, whatever the runtime's windows
+STREAM_BYTES = 1024  # what is remembered of a tapped or held stream beside its request
+
+
+class Holder(Protocol):
+    """A connection, as the budget sees it."""
+
+    def drop_copies(self) -> None:
+        """Keep no copy of what passes; all of them leave the share."""
+
+    def give_way(self) -> None:
+        """Hold one request less."""
+
+    def cut_off(self) -> None:
+        """End the connection; everything leaves the share at once."""
+
+
+@dataclass(slots=True, eq=False)
+class Share:
+    """One connection's part of what is used."""
+
+    holder: Holder
+    held_bytes: int = 0
+    waiting_bytes: int = 0
+    copied_bytes: int = 0
+
+    @property
+    def used_bytes(self) -> int:
+        return self.held_bytes + self.waiting_bytes + self.copied_bytes
+
+
+class Budget:
+    """``held_bytes`` (copies included) may reach ``limit_bytes``, ``used_bytes`` OVERDRAFT_BYTES more."""
+
+    def __init__(self, limit_bytes: int) -> None:
+        self.limit_bytes = limit_bytes
+        self.held_bytes = self.used_bytes = 0
+        self._shares: set[Share] = set()
+        self._relieving = False
+
+    def join(self, holder: Holder) -> Share:
+        share = Share(holder)
+        self._shares.add(share)
+        return share
+
+    def leave(self, share: Share) -> None:
+        """The connection is gone, and what it used with it."""
+        self._shares.discard(share)
+        self.held_bytes -= share.held_bytes + share.copied_bytes
+        self.used_bytes -= share.used_bytes
+
+    def hold(self, share: Share, size_bytes: int) -> None:
+        share.held_bytes += size_bytes
+        self.held_bytes += size_bytes
+        self.used_bytes += size_bytes
+
+    def wait(self, share: Share, size_bytes: int) -> None:
+        share.waiting_bytes += size_bytes
+        self.used_bytes += size_bytes
+
+    def copy(self, share: Share, size_bytes: int) -> None:
+        share.copied_bytes += size_bytes
+        self.held_bytes += size_bytes
+        self.used_bytes += size_bytes
+
+    @property
+    def is_exceeded(self) -> bool:
+        return self.held_bytes > self.limit_bytes or self.used_bytes > self.limit_bytes + OVERDRAFT_BYTES
+
+    def relieve(self) -> None:
+        """Bring what is used back to the limits."""
+        if self._relieving:  # giving way sends, and what is sent is accounted for
+            return
+        self._relieving = True
+        try:
+            while self.is_exceeded:
+                self._relieve_once()
+        finally:
+            self._relieving = False
+
+    def _relieve_once(self) -> None:
+        copier = max(self._shares, key=lambda share: share.copied_bytes)
+        if copier.copied_bytes:
+            copier.holder.drop_copies()
+        elif self.held_bytes > self.limit_bytes:
+            max(self._shares, key=lambda share: share.held_bytes).holder.give_way()
+        else:
+            max(self._shares, key=lambda share: share.used_bytes).holder.cut_off()

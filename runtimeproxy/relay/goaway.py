@@ -1,0 +1,97 @@
+"""How a client is asked to leave: RFC 9113 §6.8's graceful shutdown, and its abrupt form when headers do not decode.
+
+A GOAWAY that allows every stream goes out with a PING; once the client has answered it, or after a second, a GOAWAY
+names the last stream that was taken, and the connection is closed when that and those before it have ended.
+
+Invariant: GOAWAY and PING go to a client that speaks HTTP/2 only, behind its preface and behind the runtime's first
+frames (which must be SETTINGS). So a connection that has not begun is served first; one that stays silent for a
+second is closed; one that speaks something else is left alone until whoever drains has waited long enough.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from koord.http2.frames import MAX_STREAM_ID, NO_ERROR, PING, frame, goaway
+
+if TYPE_CHECKING:
+    from runtimeproxy.relay.connection import Connection
+
+WAIT_S = 1.0  # for the answer to our PING, or for the first bytes of a client that has said nothing yet
+_PING = b"koordDrn"
+
+
+class GoingAway:
+    """``last_allowed``: streams above it are dropped, the client repeats them elsewhere."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self.draining = False
+        self.last_allowed = MAX_STREAM_ID
+        self._announced = self._final = False
+
+    def drain(self) -> None:
+        """Ask the client to open its next streams elsewhere."""
+        if not self.draining:
+            self.draining = True
+            self.proceed()
+            self.expect_preface()
+
+    def cut_off(self) -> None:
+        """Take no stream any more, from now on, whatever the client has already sent."""
+        self.draining = True
+        self._allow_no_more()
+
+    def proceed(self) -> None:
+        """Go on if both ends have begun; called again when one of them does."""
+        connection = self._connection
+        if not self.draining or not (connection.requests.started and connection.answers.settled):
+            return
+        if self.last_allowed != MAX_STREAM_ID:
+            self._say_last()
+        elif not self._announced:
+            self._announced = True
+            connection.requests.expect_drain_ping()
+            connection.to_client(self._goaway(MAX_STREAM_ID) + frame(PING, 0, 0, _PING))
+            connection.loop.call_later(WAIT_S, self._allow_no_more)
+
+    def expect_preface(self) -> None:
+        """A client that says nothing has no call to lose, but there may be one on its way."""
+        connection = self._connection
+        if self.draining and connection.requests.transport is not None and not connection.requests.started:
+            connection.loop.call_later(WAIT_S, self._close_if_silent)
+
+    def is_ping_answer(self, payload: bytes) -> bool:
+        """Is this PING acknowledgement the answer to ours? Then every stream opened before GOAWAY is known."""
+        if not self._announced or payload != _PING:
+            return False
+        self._allow_no_more()
+        return True
+
+    def close_if_done(self) -> None:
+        """Close once the last stream has ended, behind the frame that ended it."""
+        if self._final and not self._connection.streams:
+            self._connection.loop.call_soon(self._close_if_still_done)
+
+    def _allow_no_more(self) -> None:
+        if self.last_allowed == MAX_STREAM_ID:
+            self.last_allowed = self._connection.last_stream
+            self.proceed()
+
+    def _say_last(self) -> None:
+        if not self._final:
+            self._final = True
+            self._connection.to_client(self._goaway(self.last_allowed))
+            self.close_if_done()
+
+    def _goaway(self, last_stream: int) -> bytes:
+        """Never more than the runtime's own GOAWAY has allowed: a later one must not take streams back in (§6.8)."""
+        return goaway(min(last_stream, self._connection.runtime_last), NO_ERROR)
+
+    def _close_if_still_done(self) -> None:
+        if not self._connection.streams:
+            self._connection.close()
+
+    def _close_if_silent(self) -> None:
+        if not self._connection.requests.started and not self._connection.raw:
+            self._connection.close()

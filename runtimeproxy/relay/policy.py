@@ -1,0 +1,62 @@
+"""What all connections of one relay share: which streams are intercepted, and how much may be held.
+
+Invariant: what a client can make us keep beyond its connection is bounded. A path is kept as a route, and is a label
+of the metrics, only if it is short and there are not too many yet; all others share one label and pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from runtimeproxy.intercept import PASS, Interceptor, Treatment
+from runtimeproxy.relay.budget import Budget
+from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.relay.hangups import Hangups
+from runtimeproxy.relay.stream import Route
+
+CREDIT_BATCH_BYTES = 16_384  # a quarter of HTTP/2's initial window: the client never runs dry waiting for us
+MAX_UNACKNOWLEDGED = 1024  # SETTINGS of one end
+MAX_PATH_BYTES = 256  # CRI's own are below 80
+MAX_LABELS = 512
+
+
+class Policy:
+    """``held_budget_bytes`` bounds the bytes in hold, of all connections together."""
+
+    def __init__(self, interceptor: Interceptor, counters: RelayCounters, held_budget_bytes: int) -> None:
+        self.interceptor = interceptor
+        self.counters = counters
+        self.budget = Budget(held_budget_bytes)
+        self.hangups = Hangups()
+        self.bypass = False
+        self.worked: Callable[[], None] = _nothing  # called when a stream ends, or one begins that is looked at
+        self.other = Route("", "other", PASS, True, counters.latency_of(""))
+        self._routes: dict[bytes, Route] = {}
+        self._labels: set[str] = set()
+        self._version = interceptor.version
+
+    def route(self, path: bytes) -> Route:
+        """The route of a new stream."""
+        if self._version != self.interceptor.version:
+            self.forget_routes()
+        return self._routes.get(path) or self._learn(path)
+
+    def forget_routes(self) -> None:
+        """What the interceptor wants, or whether it is asked at all, has changed."""
+        self._routes.clear()
+        self._version = self.interceptor.version
+
+    def _learn(self, path: bytes) -> Route:
+        if len(path) > MAX_PATH_BYTES:
+            return self.other
+        text = path.decode("ascii", "replace")
+        plan = PASS if self.bypass else self.interceptor.plan(text)
+        if plan.treatment is Treatment.PASS and text not in self._labels and len(self._labels) >= MAX_LABELS:
+            return self.other
+        self._labels.add(text)
+        latency = self.counters.latency_of(text)
+        return self._routes.setdefault(path, Route(text, text, plan, plan.treatment is Treatment.PASS, latency))
+
+
+def _nothing() -> None:
+    """Nobody wants to know."""

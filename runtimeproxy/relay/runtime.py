@@ -1,0 +1,92 @@
+"""Connections to the runtime, also for clients that have to wait until it is there.
+
+Invariant: however many clients wait, the runtime's socket is tried once for all of them, in the end ten times a second,
+and what that gives goes to the client that has waited longest; a client that has waited for as long as it may gets the
+last error. It is tried rather than watched for, as a runtime is there once it listens, which no file tells.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import OrderedDict
+
+_FIRST_RETRY_S, _LAST_RETRY_S = 0.005, 0.1
+_CONNECTS_PER_WAKE = 64
+
+Connecting = asyncio.Future[socket.socket]
+
+
+class Runtime:
+    """The runtime that listens at ``path``."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, path: str) -> None:
+        self._loop = loop
+        self._path = path
+        self._waiting: OrderedDict[Connecting, asyncio.TimerHandle] = OrderedDict()  # … and the end of each wait
+        self._retry: asyncio.Handle | None = None
+        self._retry_s = _FIRST_RETRY_S
+        self._error = OSError()
+
+    def connect(self, within_s: float) -> Connecting:
+        """A connected socket, at once where the runtime is there; OSError when it stayed away for so long."""
+        connecting: Connecting = self._loop.create_future()
+        if not self._waiting:
+            try:
+                connecting.set_result(self._connected())
+                return connecting
+            except OSError as error:
+                self._error = error
+        self._waiting[connecting] = self._loop.call_later(within_s, self._late, connecting)
+        if self._retry is None:
+            self._retry_s = _FIRST_RETRY_S
+            self._retry_later()
+        return connecting
+
+    def give_up(self, connecting: Connecting, error: OSError) -> None:
+        """Wait no more: ``connecting`` raises ``error``, unless it has ended."""
+        if connecting in self._waiting:
+            self._waiting.pop(connecting).cancel()
+            if not connecting.done():
+                connecting.set_exception(error)
+
+    def _late(self, connecting: Connecting) -> None:
+        self.give_up(connecting, self._error)
+
+    def _retry_later(self) -> None:
+        self._retry = self._loop.call_later(self._retry_s, self._serve)
+        self._retry_s = min(self._retry_s * 2, _LAST_RETRY_S)
+
+    def _serve(self) -> None:
+        """Connect for those who wait, until the runtime takes no more."""
+        self._retry = None
+        for _ in range(_CONNECTS_PER_WAKE):
+            if not self._waiting:
+                return
+            try:
+                sock = self._connected()
+            except OSError as error:
+                self._error = error
+                self._retry_later()
+                return
+            self._retry_s = _FIRST_RETRY_S
+            self._hand_over(sock)
+        self._retry = self._loop.call_soon(self._serve)
+
+    def _hand_over(self, sock: socket.socket) -> None:
+        while self._waiting:
+            connecting, late = self._waiting.popitem(last=False)
+            late.cancel()
+            if not connecting.done():  # by a cancellation of who awaits it
+                connecting.set_result(sock)
+                return
+        sock.close()
+
+    def _connected(self) -> socket.socket:
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+        try:
+            sock.connect(self._path)
+        except OSError:
+            sock.close()
+            raise
+        return sock

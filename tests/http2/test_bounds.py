@@ -1,0 +1,326 @@
+"""What the peer of our unary client or server can make it keep is bounded, and what exceeds a bound costs itself."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from pathlib import Path
+
+import pytest
+
+from koord.http2 import link as link_module
+from koord.http2.client import ClientLink, UnaryClient, UnaryError
+from koord.http2.frames import (
+    ACK,
+    CANCEL,
+    CONTINUATION,
+    DATA,
+    END_HEADERS,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    INITIAL_WINDOW_SIZE,
+    NO_ERROR,
+    PING,
+    PREFACE,
+    frame,
+    frame_payload,
+    header_block,
+    rst_stream,
+    settings,
+    split,
+    window_update,
+)
+from koord.http2.grpc import ANSWER_HEAD, RESOURCE_EXHAUSTED, grpc_body
+from koord.http2.hpack import HeaderDecoder, literal
+from koord.http2.link import HIGH_WATER_BYTES, MAX_UNFINISHED_BYTES
+from koord.http2.server import MAX_HEADER_BYTES, Reply, UnaryServer, _ServerLink
+from tests.runtimeproxy.relay.rig import eventually
+
+DEADLINE_S = 20
+FRAME_BYTES = 16_384
+BLOCK = b"\x83\x86" + literal(b":path", b"/a.B/Size")
+LARGE_BLOCK = b"\x83\x86" + literal(b":path", b"/a.B/Large")
+PING_FRAME = frame(PING, 0, 0, b"koordlet")
+# Two requests that fill all the room there is for unfinished ones.
+HALF_MESSAGE = bytes(MAX_UNFINISHED_BYTES // 2 - len(grpc_body(b"")))
+STATUS_OK = literal(b"grpc-status", b"0")
+NO_WINDOW_IN_THE_WAY = settings(((INITIAL_WINDOW_SIZE, 1 << 30),)) + window_update(0, 1 << 30)
+
+
+AnyLink = ClientLink | _ServerLink
+
+
+def _size(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    return Reply(b"%d" % len(message))
+
+
+def _large(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    return Reply(bytes(HIGH_WATER_BYTES))
+
+
+def request(stream: int, block: bytes, message: bytes) -> bytes:
+    return frame(HEADERS, END_HEADERS, stream, block) + frame(DATA, END_STREAM, stream, grpc_body(message))
+
+
+def unfinished(stream: int, message: bytes) -> bytes:
+    """All DATA of a message but for END_STREAM."""
+    body = grpc_body(message)
+    pieces = (body[begin : begin + FRAME_BYTES] for begin in range(0, len(body), FRAME_BYTES))
+    return b"".join(frame(DATA, 0, stream, piece) for piece in pieces)
+
+
+def headers_of(stream: int, size: int) -> bytes:
+    """HEADERS and CONTINUATION frames of so many bytes together."""
+    framing_bytes = 9 * -(-size // (FRAME_BYTES + 9))
+    field_bytes = len(literal(b"x", bytes(size))) - size  # what a field of about that size takes besides its value
+    block = BLOCK + literal(b"x", bytes(size - framing_bytes - field_bytes - len(BLOCK)))
+    parts = [block[begin : begin + FRAME_BYTES] for begin in range(0, len(block), FRAME_BYTES)]
+    last = len(parts) - 1
+    return b"".join(
+        frame(CONTINUATION if number else HEADERS, END_HEADERS if number == last else 0, stream, part)
+        for number, part in enumerate(parts)
+    )
+
+
+class Peer:
+    """The other end: it writes any bytes, and reads only when it is told to."""
+
+    def __init__(self, sock: socket.socket, loop: asyncio.AbstractEventLoop) -> None:
+        self.sock = sock
+        self.frames: list[tuple[int, int, int, bytes]] = []  # (kind, flags, stream, payload), of all it has read
+        self.has_ended = False
+        self._loop = loop
+        self._decoder = HeaderDecoder()
+        self._rest = b""
+
+    async def write(self, data: bytes) -> None:
+        await self._loop.sock_sendall(self.sock, data)
+
+    async def flood(self, one: bytes, until: Callable[[], bool]) -> None:
+        """Write ``one`` again and again."""
+        many, position = one * 4_096, 0
+        while not until():
+            try:
+                position = (position + self.sock.send(many[position:])) % len(many)
+            except BlockingIOError:
+                await asyncio.sleep(0)
+
+    async def read(self, until: Callable[[], object]) -> None:
+        while not until() and not self.has_ended:
+            data = await self._loop.sock_recv(self.sock, 1 << 18)
+            self.has_ended = not data
+            self._take(self._rest + data)
+
+    def _take(self, data: bytes) -> None:
+        frames, used, _ = split(data, 0, FRAME_BYTES)
+        for each in frames:
+            kind, flags, stream, *_ = each
+            payload = header_block(data, each) if kind == HEADERS else frame_payload(data, each)
+            self.frames.append((kind, flags, stream, payload))
+        self._rest = data[used:]
+
+    def count(self, kind: int, flags: int = 0) -> int:
+        return sum(1 for each in self.frames if each[0] == kind and each[1] & flags == flags)
+
+    def body_of(self, stream: int) -> bytes:
+        return b"".join(payload for kind, _, of, payload in self.frames if (kind, of) == (DATA, stream))
+
+    def statuses(self) -> dict[int, int]:
+        """The gRPC status of every stream that has ended, in order."""
+        decoder, statuses = HeaderDecoder(), {}
+        for kind, _, stream, payload in self.frames:
+            fields = decoder.decode(payload) if kind == HEADERS else {}
+            if b"grpc-status" in fields:
+                statuses[stream] = int(fields[b"grpc-status"])
+        return statuses
+
+
+@contextlib.asynccontextmanager
+async def served(path: Path) -> AsyncIterator[tuple[Peer, _ServerLink]]:
+    """Our server, with one client that has said its preface: the client, and what the server has of it."""
+    server = UnaryServer({"/a.B/Size": _size, "/a.B/Large": _large})
+    loop = asyncio.get_running_loop()
+    listener = await loop.create_unix_server(server.protocol, str(path))
+    async with asyncio.timeout(DEADLINE_S):
+        with socket.socket(socket.AF_UNIX) as sock:
+            sock.setblocking(False)
+            sock.connect(str(path))
+            peer = Peer(sock, loop)
+            await peer.write(PREFACE + NO_WINDOW_IN_THE_WAY)
+            await eventually(lambda: server.connections)
+            (link,) = server._links
+            yield peer, link
+        listener.close()
+        server.close()
+        await eventually(lambda: not server.connections)
+
+
+@contextlib.asynccontextmanager
+async def called(path: Path) -> AsyncIterator[tuple[UnaryClient, ClientLink, Peer]]:
+    """Our client, its connection, and the server that it is connected to."""
+    loop = asyncio.get_running_loop()
+    async with asyncio.timeout(DEADLINE_S):
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(path))
+            listener.listen()
+            listener.setblocking(False)
+            client = UnaryClient(str(path), loop)
+            link = await client.link_within(DEADLINE_S)
+            with listener.accept()[0] as sock:
+                sock.setblocking(False)
+                assert await loop.sock_recv(sock, len(PREFACE)) == PREFACE
+                peer = Peer(sock, loop)
+                await peer.write(settings())
+                yield client, link, peer
+            client.close()
+
+
+def kept_bytes(link: AnyLink) -> int:
+    """What waits to be written."""
+    assert link.transport is not None
+    return link.transport.get_write_buffer_size()
+
+
+def is_heard(link: AnyLink) -> bool:
+    assert link.transport is not None
+    return link.transport.is_reading()
+
+
+FLOODS = pytest.mark.parametrize("one", [pytest.param(PING_FRAME, id="PING"), pytest.param(settings(), id="SETTINGS")])
+
+
+async def flooded(peer: Peer, link: AnyLink, one: bytes) -> None:
+    await peer.flood(one, lambda: not is_heard(link))
+    assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * HIGH_WATER_BYTES + FRAME_BYTES
+    before, passes = kept_bytes(link), iter(range(100))
+    await peer.flood(one, lambda: next(passes, None) is None)
+    assert kept_bytes(link) == before
+    assert not is_heard(link)
+
+
+@FLOODS
+async def test_a_client_that_floods_and_does_not_read_is_not_heard(tmp_path: Path, one: bytes) -> None:
+    async with served(tmp_path / "s") as (peer, link):
+        await flooded(peer, link, one)
+        other = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
+        assert (await other.call("/a.B/Size", b"four", DEADLINE_S)).message == b"4"
+        other.close()
+
+
+@FLOODS
+async def test_a_server_that_floods_and_does_not_read_is_not_heard(tmp_path: Path, one: bytes) -> None:
+    async with called(tmp_path / "s") as (client, link, peer):
+        await flooded(peer, link, one)
+        with pytest.raises(UnaryError, match="no free stream in time"):
+            await client.call("/a.B/Size", b"", 0.01)
+
+
+async def test_a_client_that_reads_again_gets_the_answer_to_everything(tmp_path: Path) -> None:
+    pings = 60_000
+    async with served(tmp_path / "s") as (peer, link):
+        writing = asyncio.create_task(peer.write(PING_FRAME * pings))
+        await eventually(lambda: not is_heard(link))
+        await peer.read(lambda: peer.count(PING, ACK) == pings)
+        await writing
+        assert is_heard(link)
+        assert kept_bytes(link) == 0
+
+
+async def test_bodies_wait_while_much_is_unread_and_their_client_is_heard(tmp_path: Path) -> None:
+    streams = range(1, 201, 2)
+    async with served(tmp_path / "s") as (peer, link):
+        for stream in streams:
+            await peer.write(request(stream, LARGE_BLOCK, b""))
+        await eventually(lambda: streams[-1] in link.streams)
+        assert is_heard(link)
+        assert HIGH_WATER_BYTES < kept_bytes(link) <= 2 * HIGH_WATER_BYTES + FRAME_BYTES
+        await peer.read(lambda: len(peer.statuses()) == len(streams))
+        assert {len(peer.body_of(stream)) for stream in streams} == {len(grpc_body(bytes(HIGH_WATER_BYTES)))}
+
+
+async def test_unfinished_requests_are_bounded_together(tmp_path: Path) -> None:
+    async with served(tmp_path / "s") as (peer, _):
+        for stream in (1, 3):
+            await peer.write(frame(HEADERS, END_HEADERS, stream, BLOCK) + unfinished(stream, HALF_MESSAGE))
+        await peer.write(frame(HEADERS, END_HEADERS, 5, BLOCK) + PING_FRAME)  # no byte of it: nothing is exceeded
+        await peer.read(lambda: peer.count(PING, ACK))
+        assert peer.statuses() == {}
+        await peer.write(frame(DATA, 0, 5, b"z"))
+        await peer.read(peer.statuses)
+        assert peer.statuses() == {5: RESOURCE_EXHAUSTED}
+        await peer.write(b"".join(frame(DATA, END_STREAM, stream) for stream in (1, 3)) + request(7, BLOCK, b"four"))
+        await peer.read(lambda: len(peer.statuses()) == 4)
+        assert peer.statuses() == {5: RESOURCE_EXHAUSTED, 1: 0, 3: 0, 7: 0}
+        assert peer.body_of(1) == peer.body_of(3) == grpc_body(b"%d" % len(HALF_MESSAGE))
+
+
+async def test_what_a_client_gave_up_leaves_room_for_its_other_requests(tmp_path: Path) -> None:
+    async with served(tmp_path / "s") as (peer, _):
+        for stream in (1, 3, 5):
+            await peer.write(frame(HEADERS, END_HEADERS, stream, BLOCK) + unfinished(stream, HALF_MESSAGE))
+            if stream == 1:
+                await peer.write(rst_stream(stream, CANCEL))
+        await peer.write(b"".join(frame(DATA, END_STREAM, stream) for stream in (3, 5)))
+        await peer.read(lambda: len(peer.statuses()) == 2)
+        assert peer.statuses() == {3: 0, 5: 0}
+
+
+async def test_unfinished_answers_are_bounded_together(tmp_path: Path) -> None:
+    async with called(tmp_path / "s") as (client, _, peer):
+        calls = [asyncio.create_task(client.call("/a.B/Size", b"", DEADLINE_S)) for _ in range(3)]
+        await peer.read(lambda: peer.count(HEADERS) == 3)
+        for stream in (1, 3):
+            await peer.write(frame(HEADERS, END_HEADERS, stream, ANSWER_HEAD) + unfinished(stream, HALF_MESSAGE))
+        await peer.write(frame(HEADERS, END_HEADERS, 5, ANSWER_HEAD) + PING_FRAME)
+        await peer.read(lambda: peer.count(PING, ACK))
+        assert not any(call.done() for call in calls)
+        await peer.write(frame(DATA, 0, 5, b"z"))
+        with pytest.raises(UnaryError, match=f"answers over {MAX_UNFINISHED_BYTES} bytes together"):
+            await calls[2]
+        await peer.write(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, STATUS_OK) for stream in (1, 3)))
+        assert [(await call).message for call in calls[:2]] == [HALF_MESSAGE] * 2
+
+
+@pytest.mark.parametrize(
+    ("size", "status"),
+    [(MAX_HEADER_BYTES, 0), (MAX_HEADER_BYTES + 1, RESOURCE_EXHAUSTED), (60_000, RESOURCE_EXHAUSTED)],
+)
+async def test_a_long_header_block_is_refused_alone(tmp_path: Path, size: int, status: int) -> None:
+    """``size``: of its frames, with their headers."""
+    async with served(tmp_path / "s") as (peer, _):
+        frames = headers_of(1, size)
+        assert len(frames) == size
+        await peer.write(frames + frame(DATA, END_STREAM, 1, grpc_body(b"")) + request(3, BLOCK, b"four"))
+        await peer.read(lambda: len(peer.statuses()) == 2)
+        assert peer.statuses() == {1: status, 3: 0}
+
+
+@pytest.mark.parametrize("end", ["server", "client"])
+async def test_after_close_what_is_not_read_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, end: str
+) -> None:
+    monkeypatch.setattr(link_module, "LINGER_S", 0.01)
+    async with contextlib.AsyncExitStack() as stack:
+        peer: Peer
+        link: AnyLink
+        if end == "server":
+            peer, link = await stack.enter_async_context(served(tmp_path / "s"))
+        else:
+            _, link, peer = await stack.enter_async_context(called(tmp_path / "s"))
+        await peer.flood(PING_FRAME, lambda: not is_heard(link))
+        link.close()
+        assert kept_bytes(link) > HIGH_WATER_BYTES
+        await eventually(lambda: kept_bytes(link) == 0)
+
+
+async def test_after_close_what_was_written_can_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_module, "LINGER_S", DEADLINE_S)
+    async with served(tmp_path / "s") as (peer, link):
+        await peer.flood(PING_FRAME, lambda: not is_heard(link))
+        link.leave(NO_ERROR)
+        with contextlib.suppress(ConnectionResetError):
+            await peer.read(lambda: False)
+        assert peer.frames[-1][0] == GOAWAY

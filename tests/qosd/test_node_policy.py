@@ -1,0 +1,138 @@
+"""The policy of a whole node across restarts: what an earlier run protected stays protected."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from koord.host.files import Target
+from koord.host.writer import Writer
+from qosd import figures
+from qosd.decide.frame import State, Turn
+from qosd.node import POLICY
+from qosd.policy.provenance import Origin
+from tests.qosd.machine import Machine
+from tests.qosd.test_node import Living, living, on_runtime
+
+PROTECTED = 32 << 20  # half of the batch-memory of ``Living.batch_pod``
+RULES = "spec: {resourceQOSStrategy: {beClass: {memoryQOS: {enable: true, lowLimitPercent: 50}}}}\n"
+BAD = "spec: {resourceQOSStrategy: {beClass: {memoryQOS: 5}}}\n"
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    made = Machine(tmp_path, 2)
+    made.kubepods()
+    made.put("rules.yaml", RULES)
+    return made
+
+
+def low(machine: Machine, group: str) -> object:
+    return Writer(machine.place().tree).read(Target(group, "memory.low"))
+
+
+async def protected(machine: Machine) -> str:
+    """The container that a first run of qosd protected."""
+    async with living(machine) as alive:
+        _, container = await alive.batch_pod()
+        await alive.until(lambda: low(machine, container) == PROTECTED, "a protected container")
+        await alive.until((machine.root / "state" / POLICY).exists, "a kept policy")
+    return container
+
+
+async def ticked(alive: Living) -> None:
+    """Several ticks after the pods are known."""
+    await alive.until(lambda: alive.node.pods.current, "the pods")
+    for _ in range(3):
+        await alive.node.tick(True)
+
+
+def remove(file: Path) -> object:
+    return file.unlink()
+
+
+def spoil(file: Path) -> object:
+    return file.write_text(BAD)
+
+
+def empty(file: Path) -> object:
+    return file.write_text("")
+
+
+@pytest.mark.parametrize("change", [remove, spoil, empty])
+async def test_a_restart_without_a_good_file_releases_nothing(
+    machine: Machine, change: Callable[[Path], object]
+) -> None:
+    async with machine.runtime.serving(machine.socket):
+        container = await protected(machine)
+        change(machine.root / "rules.yaml")
+        async with living(machine) as alive:
+            await ticked(alive)
+            policy = alive.sources.policy()
+            assert (policy.origin, alive.writes_done, low(machine, container)) == (Origin.LAST_GOOD, 0, PROTECTED)
+            assert policy.age_s is not None and policy.problem
+            assert alive.sources.warnings()[0].endswith("the last good rules stay")
+            assert all(turn.state is not State.FROZEN for turn in _turns(alive))
+
+
+@pytest.mark.parametrize("change", [remove, spoil])
+async def test_a_policy_that_nobody_can_tell_freezes(machine: Machine, change: Callable[[Path], object]) -> None:
+    async with machine.runtime.serving(machine.socket):
+        container = await protected(machine)
+        change(machine.root / "rules.yaml")
+        machine.put(f"state/{POLICY}", "no copy at all")
+        async with living(machine) as alive:
+            await ticked(alive)
+            assert (alive.sources.policy().origin, alive.writes_done) == (Origin.UNKNOWN, 0)
+            assert low(machine, container) == PROTECTED
+            assert {turn.state for turn in _turns(alive)} == {State.FROZEN}
+            assert "no policy is known" in _turns(alive)[0].sentence
+            machine.put("rules.yaml", "spec: {}\n")
+            alive.node.reload_policy()
+            await alive.until(lambda: low(machine, container) == 0, "a decision for the defaults")
+
+
+async def test_a_removed_file_does_not_stop_a_running_node(machine: Machine) -> None:
+    async with on_runtime(machine) as alive:
+        _, container = await alive.batch_pod()
+        await alive.until(lambda: low(machine, container) == PROTECTED, "a protected container")
+        (machine.root / "rules.yaml").unlink()
+        alive.node.reload()
+        await ticked(alive)
+        assert (low(machine, container), alive.sources.policy().origin) == (PROTECTED, Origin.LAST_GOOD)
+        gauges = {name: ask() for name, _, ask in figures.of(alive.node)}
+        assert (gauges["koord_qosd_policy_is_last_good"], gauges["koord_qosd_policy_is_unknown"]) == (1, 0)
+
+
+async def test_kubelets_place_may_be_found_while_the_file_is_being_saved(machine: Machine) -> None:
+    """What the host supports is looked up again then, and the file is not."""
+    async with on_runtime(machine) as alive:
+        before = alive.node.rules_file.provenance
+        machine.put("rules.yaml", "node: {half")
+        alive.node._look(["/kubepods"])
+        assert alive.node.rules_file.provenance is before
+
+
+async def test_a_first_start_without_a_file_is_the_built_in_defaults(machine: Machine) -> None:
+    (machine.root / "rules.yaml").unlink()
+    async with on_runtime(machine) as alive:
+        _, container = await alive.batch_pod()
+        await alive.until_decided(container)
+        assert alive.sources.policy().origin is Origin.DEFAULTS
+        assert alive.sources.policy().age_s is None
+    assert not (machine.root / "state" / POLICY).exists()
+
+
+async def test_a_policy_read_at_the_very_end_is_kept(machine: Machine) -> None:
+    async with living(machine):
+        await asyncio.sleep(0)
+    assert (machine.root / "state" / POLICY).read_text().endswith(RULES)
+
+
+def _turns(alive: Living) -> tuple[Turn, ...]:
+    decisions = alive.sources.decisions()
+    assert decisions is not None
+    return decisions.turns

@@ -1,0 +1,77 @@
+"""Small faults of the relay, each of which the simulation must find: what shows that its checks can fail.
+
+A fault replaces one fragment of one method's source. Where the relay has changed so that a fragment is not there any
+more the fault must be written anew, which the test says.
+"""
+
+from __future__ import annotations
+
+import inspect
+import textwrap
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from runtimeproxy.relay.answers import AnswerHalf
+from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.goaway import GoingAway
+from runtimeproxy.relay.held import HeldStreams
+from runtimeproxy.relay.outbox import Outbox
+from runtimeproxy.relay.refusals import Refusals
+from runtimeproxy.relay.requests import RequestHalf
+from runtimeproxy.relay.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """``old`` stands once in ``method`` of ``owner``, and ``new`` takes its place."""
+
+    name: str
+    owner: type
+    method: str
+    old: str
+    new: str
+
+
+MUTANTS = (
+    Mutant("credit is given twice", Connection, "credit_connection", "+= size_bytes", "+= 2 * size_bytes"),
+    Mutant("padding of a released stream is kept", HeldStreams, "_take_released", "size_bytes - len(payload)", "0"),
+    Mutant("padding in the queue is kept", Outbox, "queue_data", "if padding_bytes:", "if False:"),
+    Mutant("a released stream's credit is kept", Outbox, "_give_back", "if size_bytes and", "if False and"),
+    Mutant("DATA follows GOAWAY", RequestHalf, "_data", "stream_id > connection.going_away.last_allowed or", ""),
+    Mutant("DATA follows a reset", RequestHalf, "_data", "or stream_id in self._reset", ""),
+    Mutant("a reset follows a reset", RequestHalf, "_of_a_stream", "or frame[2] in self._reset", ""),
+    Mutant("a header block overtakes", RequestHalf, "_keep_order", "outbox.keeps_header_blocks or", "False and"),
+    Mutant("an acknowledgement overtakes", RequestHalf, "_settings_ack", "if self.outbox.passing:", "if False:"),
+    Mutant("acknowledgements are confused", AnswerHalf, "_settings_ack", "acks.popleft()", "acks.pop()"),
+    Mutant("a table's change is not told", Refusals, "barrier", "connection.answers.size_update() +", ""),
+    Mutant("frames precede the SETTINGS", AnswerHalf, "inject", "if self.settled:", "if True:"),
+    Mutant("SETTINGS move no window", HeldStreams, "initial_window", "stream.window_bytes += change", "pass"),
+    Mutant("the runtime's window is not kept", Outbox, "_pump_item", "self.window_bytes if owner", "1 << 20 if owner"),
+    Mutant("a stream's window is not kept", Outbox, "_pump_released", "stream.window_bytes, ", ""),
+    Mutant("the frame size is not kept", Outbox, "whole", ", self.max_frame_bytes", ""),
+    Mutant("END_STREAM is lost", Outbox, "_pump_item", "if rest else item.flags", "if True else item.flags"),
+    Mutant("a piece is turned around", Stream, "take", "bytes(data[:most_bytes])", "bytes(data[:most_bytes])[::-1]"),
+    Mutant("GOAWAY names one stream too few", GoingAway, "_allow_no_more", ".last_stream", ".last_stream >> 1"),
+    Mutant("an answered request goes on", Connection, "answered", "self.requests.cut_short(stream)", "pass"),
+    Mutant("a question is never cancelled", Stream, "stop_asking", "self.task.cancel()", "pass"),
+    Mutant("the budget is not given back", Connection, "empty", "self.account(stream, -stream.held_bytes)", "pass"),
+)  # fmt: skip
+
+
+@contextmanager
+def mutated(mutant: Mutant) -> Iterator[None]:
+    """The relay has this fault for the time of the block."""
+    original = mutant.owner.__dict__[mutant.method]
+    source = textwrap.dedent(inspect.getsource(original))
+    if source.count(mutant.old) != 1:
+        raise LookupError(f"{mutant.owner.__name__}.{mutant.method} has no single {mutant.old!r}: write the fault anew")
+    made: dict[str, object] = {}
+    faulty = source.replace(mutant.old, mutant.new).replace("super()", f"super({mutant.owner.__name__}, self)")
+    code = "from __future__ import annotations\n" + faulty
+    exec(compile(code, f"<{mutant.name}>", "exec"), original.__globals__, made)
+    setattr(mutant.owner, mutant.method, made[mutant.method])
+    try:
+        yield
+    finally:
+        setattr(mutant.owner, mutant.method, original)
