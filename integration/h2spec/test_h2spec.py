@@ -23,10 +23,10 @@ from koord.http2.server import Reply, UnaryServer
 from runtimeproxy.intercept import Call, Forward, Plan, Refuse, Treatment
 from runtimeproxy.relay.server import RelayServer
 
-TIMEOUT_S = "1"
+TIMEOUT_S = "2"  # Go's server closes a connection 1 s after its GOAWAY, and some cases pass by that alone
 CASES = 145
 SECTIONS = ("generic", "hpack", "http2/3", "http2/4", "http2/5", "http2/6", "http2/7", "http2/8")
-ATTEMPTS = 3  # a case has a second, and a busy machine may take it
+ATTEMPTS = 3  # a busy machine may take a case's time
 Case = tuple[str, str]  # section, title
 
 # What UnaryServer lets pass although the standard calls it an error. Such a client harms no call but its own.
