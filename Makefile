@@ -1,7 +1,8 @@
 # Every target does its own set-up: a virtual environment in .venv and, as root on Debian, the apt packages it needs.
 #
 #   make demo            the main job on a real containerd (without root: simulated)
-#   make test            lint, unit tests, integration tests on the host's containerd
+#   make test            lint, unit tests, exhaustive tests, integration tests on the host's containerd
+#   make test-exhaustive an exception in the place of each call of the proxy's engine; 10,000s of steps of the relay
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
@@ -35,9 +36,11 @@ SECONDS ?= 60
 SEED ?= 1
 STEPS ?= 1e6
 COMMIT ?= HEAD~1
+# Tests that go through every case: neither root nor network, but a minute.
+EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation
 GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py quickstart_pools.py)
 
-.PHONY: demo test lint test-unit test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
+.PHONY: demo test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
 	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-idle fuzz-proxy simulate-proxy storm \
 	handover soak-proxy soak-agent soak-node
 
@@ -50,7 +53,7 @@ demo: $(READY)
 	./integration/setup-host --quiet
 	$(PYTHON) -m integration.demo
 
-test: lint test-unit test-integration
+test: lint test-unit test-exhaustive test-integration
 
 lint: $(READY)
 	$(VENV)/bin/ruff check .
@@ -62,7 +65,10 @@ $(COLLECTED): $(READY)
 	touch $@
 
 test-unit: $(COLLECTED)
-	$(PYTHON) -m pytest tests -n $$(($$(nproc) + 2)) --dist loadfile
+	$(PYTHON) -m pytest tests -n $$(($$(nproc) + 2)) --dist loadfile $(addprefix --ignore=,$(EXHAUSTIVE))
+
+test-exhaustive: $(COLLECTED)
+	$(PYTHON) -m pytest $(EXHAUSTIVE) -n $$(($$(nproc) + 2))
 
 test-integration: $(READY)
 	./integration/setup-host
