@@ -5,8 +5,9 @@ SIGUSR1: bypass on or off (``runtimeproxy.bypass``). SIGUSR2: a successor takes 
 ``--drain-timeout``.
 
 Invariants: sockets are served before anything else is done. The watchdog is fed from the event loop itself, so a
-stuck loop is noticed. Once a successor has taken over, this process tells the service manager nothing more, and a
-timer of the kernel's ends it even if it hangs.
+stuck loop is noticed. A process that was told to stop, or has a successor, starts no other and reloads nothing: each
+signal may come at any moment, and two successors would both serve. Once a successor has taken over, this process
+tells the service manager nothing more, and a timer of the kernel's ends it even if it hangs.
 """
 
 from __future__ import annotations
@@ -90,7 +91,6 @@ class Life:
         attachments: Attachments,
     ) -> None:
         self.options = options
-        self.draining = False
         self._started_with = options
         self._process = process
         self._command_line = command_line
@@ -200,7 +200,6 @@ class Life:
         return Ending.STOPPED
 
     async def _drain(self, ending: Ending) -> None:
-        self.draining = True
         if ending is Ending.STOPPED:
             self._process.notifier.stopping("draining")
             limit_s = self.options.stop_timeout_s
@@ -228,8 +227,12 @@ class Life:
         drained.cancel()
         return await self._relay.drained(min(limit_s, self.options.stop_timeout_s))
 
+    @property
+    def _is_ending(self) -> bool:
+        return self._stop.is_set() or self._handed_over.is_set()
+
     def _reload(self) -> None:
-        if self.draining:
+        if self._is_ending:
             return
         self._process.notifier.reloading()
         try:
@@ -255,8 +258,8 @@ class Life:
         self._attachments.reload(fresh)
 
     def _start_upgrade(self) -> None:
-        if self.draining or (self._upgrade is not None and not self._upgrade.done()):
-            log.warning("an upgrade is under way already")
+        if self._is_ending or (self._upgrade is not None and not self._upgrade.done()):
+            log.warning("no upgrade: one is under way already, or this process ends")
             return
         self._upgrade = self._loop.create_task(self._hand_over())
 
