@@ -134,9 +134,10 @@ async def _all_events(node: Node, number: int, found: Outcome) -> None:
 
 async def _end(manager: Manager, watching: asyncio.Task[None]) -> list[str]:
     """SIGTERM to the last one, as the unit's stop does: nothing may be left."""
-    watching.cancel()
-    manager.signal(manager.main, signal.SIGTERM)
     try:
+        await until(lambda: manager.main != 0, "a main process")
+        watching.cancel()
+        manager.signal(manager.main, signal.SIGTERM)
         await until(lambda: not manager.living(), "no process is left")
     except TimeoutError as error:
         return [f"{error}; there are {sorted(manager.living())}"]

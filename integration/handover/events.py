@@ -27,8 +27,9 @@ class Node:
     clients: Clients
     chance: random.Random
 
-    def hand_over(self) -> int:
-        """SIGUSR2 to the main process; returns its pid."""
+    async def hand_over(self) -> int:
+        """SIGUSR2 to the main process, which may be about to be started again; returns its pid."""
+        await until(lambda: self.manager.main != 0, "a main process")
         main = self.manager.main
         self.manager.signal(main, signal.SIGUSR2)
         return main
@@ -41,7 +42,7 @@ class Node:
 
 
 async def at_any_moment(node: Node) -> None:
-    await node.replaced(node.hand_over())
+    await node.replaced(await node.hand_over())
 
 
 async def in_the_accept_window(node: Node) -> None:
@@ -51,22 +52,21 @@ async def in_the_accept_window(node: Node) -> None:
             after_s = 0.0 if number % 2 else node.chance.uniform(0, LONGEST_START_S)
             group.create_task(node.clients.one_on_a_fresh_connection(node.chance, after_s))
         await asyncio.sleep(0)
-        old = node.hand_over()
+        old = await node.hand_over()
         await node.replaced(old)
         for _ in range(FRESH):  # the old one drains now
             group.create_task(node.clients.one_on_a_fresh_connection(node.chance, node.chance.uniform(0, 0.01)))
 
 
 async def twice_in_a_row(node: Node) -> None:
-    old = node.hand_over()
+    old = await node.hand_over()
     await node.some_time()
-    if node.manager.main:
-        node.hand_over()
+    await node.hand_over()
     await node.replaced(old)
 
 
 async def old_killed(node: Node) -> None:
-    old = node.hand_over()
+    old = await node.hand_over()
     await node.some_time()
     node.manager.signal(old, signal.SIGKILL)
     await node.replaced(old)
@@ -74,7 +74,7 @@ async def old_killed(node: Node) -> None:
 
 async def new_killed(node: Node) -> None:
     known = node.manager.living()
-    old = node.hand_over()
+    old = await node.hand_over()
     await until(lambda: bool(node.manager.living() - known), f"a successor of {old}")
     (new,) = node.manager.living() - known
     await node.some_time()
@@ -87,14 +87,13 @@ async def runtime_away(node: Node) -> None:
     async with asyncio.TaskGroup() as group:
         group.create_task(node.backend.leave_for(node.chance.uniform(0.05, 0.5)))
         await node.some_time(0.1)
-        await node.replaced(node.hand_over())
+        await node.replaced(await node.hand_over())
 
 
 async def manager_deaf(node: Node) -> None:
     """What is told to the service manager is lost for a while; the old process stays until it is heard."""
-    old = node.manager.main
     with node.manager.deaf():
-        node.hand_over()
+        old = await node.hand_over()
         await asyncio.sleep(node.chance.uniform(0.1, 1.0))
     await node.replaced(old)
 

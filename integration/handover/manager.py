@@ -73,6 +73,9 @@ class Manager:
         return {pid for pid in _children() if not self._reaped(pid)}
 
     def signal(self, pid: int, number: int) -> None:
+        """To a process that may have ended by now. Raises ValueError for pid 0, which is this process's own group."""
+        if pid <= 0:
+            raise ValueError(f"there is no process {pid}")
         if number == signal.SIGKILL:
             self.struck.append(time.monotonic())
         with contextlib.suppress(ProcessLookupError):
