@@ -16,7 +16,7 @@ from integration.peers.koordlet import BATCH_CPU, BATCH_MEMORY, EXTENDED_RESOURC
 from koord.pb.cri import api_pb2 as pb
 
 MIB = 1 << 20
-COUNTERS = ("usage", "failcnt")  # that can be reset, and so be written
+COUNTERS = ("usage", "failcnt", ".pressure")  # a write resets them, or asks to be told of their growth
 KEYS = ("advice", "await-handlers")
 BATCH = {"requests": {BATCH_CPU: "500", BATCH_MEMORY: "64Mi"}, "limits": {BATCH_CPU: "1000", BATCH_MEMORY: "64Mi"}}
 Values = Mapping[str, str]
