@@ -96,6 +96,11 @@ class Signalled:
         return await running
 
 
+@pytest.fixture
+async def process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signalled:
+    return Signalled(tmp_path, monkeypatch)
+
+
 def _nothing() -> None:
     """No attachment."""
 
@@ -104,26 +109,17 @@ async def _ended() -> None:
     """Nothing follows the last call."""
 
 
-async def test_there_is_one_successor_however_often_it_is_asked_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = Signalled(tmp_path, monkeypatch)
+async def test_there_is_one_successor_however_often_it_is_asked_for(process: Signalled) -> None:
     assert await process.ends_by(signal.SIGUSR2, signal.SIGUSR2) is Ending.HANDED_OVER
     assert process.started == 1
 
 
-async def test_a_process_that_was_told_to_stop_starts_no_successor(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = Signalled(tmp_path, monkeypatch)
+async def test_a_process_that_was_told_to_stop_starts_no_successor(process: Signalled) -> None:
     assert await process.ends_by(signal.SIGTERM, signal.SIGUSR2) is Ending.STOPPED
     assert process.started == 0
 
 
-async def test_a_process_with_a_successor_tells_the_service_manager_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    process = Signalled(tmp_path, monkeypatch)
+async def test_a_process_with_a_successor_tells_the_service_manager_nothing(process: Signalled) -> None:
     assert await process.ends_by(signal.SIGUSR2, signal.SIGHUP) is Ending.HANDED_OVER
     assert "reloading" in process.manager.said[: process.at_end]
     assert process.manager.said[process.at_end :] == []
