@@ -26,10 +26,10 @@ from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
 from qosd.sense.build import Host, standard
 from qosd.sense.sampler import Sampler
-from qosd.sense.scene import Tiers
 from qosd.sense.store import Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
+from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
 

@@ -1,7 +1,7 @@
 """A node without Koord, its pods running on: kernel files, resctrl groups and the runtime's specifications put back.
 
 The daemon must not run: the undo record is locked. The runtime is asked only if it made a container by an edited
-request. First it gets what kubelet had asked for, because it writes all of a container's files then, and after that
+request. First it gets what kubelet had requested, because it writes all of a container's files then, and after that
 every file is looked at. If it does not answer, the files are put back all the same, and what is left is said and stays
 in the record for another time. Invariant: whatever happens, doing it again takes up where this one ended.
 """
@@ -15,14 +15,14 @@ from pathlib import Path
 from types import MappingProxyType
 
 from koord.host import cgroup, restoring, systemd_units
-from koord.host.asked import Asked, Which
+from koord.host.originals import ContainerKey, Originals
 from koord.host.restoring import Outcome, Restored
 from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.grpc import UnaryError
-from koordctl.runtimespecs import Listed, Runtime, as_asked
+from koordctl.runtimespecs import Listed, Runtime, as_requested
 
 RUNTIME = Path("/run/containerd/containerd.sock")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
@@ -111,7 +111,7 @@ class Restoration:
     def planned(self) -> Report:
         """RESTORED stands for "to be put back". Writes no kernel file and asks the runtime for no change."""
         listed, why = self._listed()
-        specs = tuple(self._to_do(asked, listed.get(asked.which), why) for asked in self._record.asked)
+        specs = tuple(self._to_do(originals, listed.get(originals.key), why) for originals in self._record.originals)
         self._claim(listed)
         return Report(restoring.planned(self._writer, self._record), specs, tuple(self._record.problems))
 
@@ -120,41 +120,43 @@ class Restoration:
         listed, why = self._listed()
         self._claim(listed)
         before = {line.target: line for line in restoring.planned(self._writer, self._record)}
-        specs = tuple(self._put_back(asked, listed.get(asked.which), why) for asked in self._record.asked)
+        specs = tuple(self._put_back(originals, listed.get(originals.key), why) for originals in self._record.originals)
         lines = restoring.restore(self._writer, self._record, self._units)
         done = tuple(_done_by_the_runtime(before.get(line.target), line) for line in lines)
         return Report(done, specs, tuple(self._record.problems))
 
-    def _listed(self) -> tuple[Mapping[Which, Listed], str]:
+    def _listed(self) -> tuple[Mapping[ContainerKey, Listed], str]:
         """The containers that are concerned, or why nobody tells."""
-        wanted = [asked.which for asked in self._record.asked]
+        wanted = [originals.key for originals in self._record.originals]
         try:
             return self._runtime.find(wanted) if wanted else {}, ""
         except UnaryError as error:
             return MappingProxyType({}), f"the runtime at {self._runtime.socket} does not answer: {error}"
 
-    def _claim(self, listed: Mapping[Which, Listed]) -> None:
-        groups = {which: one.group for which, one in listed.items() if one.group}
+    def _claim(self, listed: Mapping[ContainerKey, Listed]) -> None:
+        groups = {key: one.group for key, one in listed.items() if one.group}
         restoring.claim(self._writer, self._record, groups)
 
-    def _to_do(self, asked: Asked, listed: Listed | None, why: str) -> Spec:
+    def _to_do(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
         if listed is None:
-            return _not_asked(asked, why)
-        wanted = as_asked(asked, listed, self._writer)
+            return _without_runtime(originals, why)
+        wanted = as_requested(originals, listed, self._writer)
         return Spec(listed.name, Outcome.ALREADY_BASE if wanted is None else Outcome.RESTORED)
 
-    def _put_back(self, asked: Asked, listed: Listed | None, why: str) -> Spec:
-        """Of one container; what is asked for is forgotten if there is nothing left to do for it."""
-        spec = _not_asked(asked, why) if listed is None else self._updated(asked, listed)
+    def _put_back(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
+        """Of one container; its originals are forgotten if there is nothing left to do for it."""
+        spec = _without_runtime(originals, why) if listed is None else self._updated(originals, listed)
         if spec.outcome is not Outcome.FAILED:
-            self._record.forget_asked(asked.which)
+            self._record.forget_originals(originals.key)
         return spec
 
-    def _updated(self, asked: Asked, listed: Listed) -> Spec:
-        wanted = as_asked(asked, listed, self._writer)
+    def _updated(self, originals: Originals, listed: Listed) -> Spec:
+        wanted = as_requested(originals, listed, self._writer)
         if wanted is None:
             return Spec(listed.name, Outcome.ALREADY_BASE)
-        restoring.expect(self._writer, self._record, Asked(asked.which, asked.values, listed.group or asked.group))
+        restoring.expect(
+            self._writer, self._record, Originals(originals.key, originals.values, listed.group or originals.group)
+        )
         try:
             there = self._runtime.update(listed.id, wanted)
         except UnaryError as error:
@@ -162,12 +164,12 @@ class Restoration:
         return Spec(listed.name, Outcome.RESTORED if there else Outcome.GONE)
 
 
-def _not_asked(asked: Asked, why: str) -> Spec:
+def _without_runtime(originals: Originals, why: str) -> Spec:
     """Of a container that was not found: it is gone, unless nobody was there to ask."""
     if not why:
-        return Spec(str(asked.which), Outcome.GONE)
-    left = "its specification" if asked.group else "its specification and its files"
-    return Spec(str(asked.which), Outcome.FAILED, f"{left} cannot be put back: {why}")
+        return Spec(str(originals.key), Outcome.GONE)
+    left = "its specification" if originals.group else "its specification and its files"
+    return Spec(str(originals.key), Outcome.FAILED, f"{left} cannot be put back: {why}")
 
 
 def _done_by_the_runtime(before: Restored | None, line: Restored) -> Restored:

@@ -1,4 +1,4 @@
-"""The runtime's own copy of what a container may use, put back to what kubelet asked for.
+"""The runtime's own copy of what a container may use, put back to what kubelet requested.
 
 A runtime keeps the resources with which a container was made, and applies all of them again at any later update. So as
 long as our values are among them, a file that was put back would not stay so. What kubelet has updated since is not
@@ -16,9 +16,9 @@ from typing import Any
 from google.protobuf.message import Message
 
 from koord.host import cgroup, files, paths
-from koord.host.asked import Asked, Given, Which
 from koord.host.cgroup import ReadError
 from koord.host.files import Target, Value
+from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.writer import Writer
 from koord.http2.grpc import NOT_FOUND, UnaryError
 from koord.model import cpuset
@@ -51,17 +51,17 @@ class Runtime:
     def __init__(self, socket: str, timeout_s: float = TIMEOUT_S) -> None:
         self.socket, self._timeout_s = socket, timeout_s
 
-    def find(self, wanted: Sequence[Which]) -> Mapping[Which, Listed]:
+    def find(self, wanted: Sequence[ContainerKey]) -> Mapping[ContainerKey, Listed]:
         """Those of ``wanted`` that exist and have not ended."""
         pods = self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
         uids = {pod.id: pod.metadata for pod in pods}
         found = {}
         for one in self._call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse).containers:
             pod = uids.get(one.pod_sandbox_id, cri.PodSandboxMetadata())
-            which = Which(pod.uid, one.metadata.name, one.metadata.attempt)
-            if which in wanted and one.state in _LIVE:
+            key = ContainerKey(pod.uid, one.metadata.name, one.metadata.attempt)
+            if key in wanted and one.state in _LIVE:
                 listed = self._detail(one.id, f"{pod.namespace}/{pod.name} {one.metadata.name}")
-                found.update({} if listed is None else {which: listed})
+                found.update({} if listed is None else {key: listed})
         return found
 
     def update(self, container_id: str, resources: cri.LinuxContainerResources) -> bool:
@@ -92,44 +92,44 @@ class Runtime:
         return call(self.socket, method, request, answer, self._timeout_s)
 
 
-def as_asked(asked: Asked, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:
+def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:
     """The update by which the runtime forgets our values; None if it has none of them any more."""
     wanted = cri.LinuxContainerResources()
-    for name, given in asked.values.items():
-        if name in _NUMBERS and _has(listed, given, *_NUMBERS[name]):
-            setattr(wanted, name, int(given.asked))
-        elif name == _CPUS and _has_cpus(listed, str(given.given)):
-            wanted.cpuset_cpus = str(given.asked) or _all_cpus(writer, listed.group)
-        elif name in files.ROWS and _has_unified(listed, name, given):
-            wanted.unified[name] = files.row(name).format(given.asked, 2)
-    if wanted.memory_limit_in_bytes and _SWAP_V1 in asked.values:
-        wanted.memory_swap_limit_in_bytes = int(asked.values[_SWAP_V1].asked)
+    for name, original in originals.values.items():
+        if name in _NUMBERS and _has(listed, original, *_NUMBERS[name]):
+            setattr(wanted, name, int(original.requested))
+        elif name == _CPUS and _has_cpus(listed, str(original.edited)):
+            wanted.cpuset_cpus = str(original.requested) or _all_cpus(writer, listed.group)
+        elif name in files.ROWS and _has_unified(listed, name, original):
+            wanted.unified[name] = files.row(name).format(original.requested, 2)
+    if wanted.memory_limit_in_bytes and _SWAP_V1 in originals.values:
+        wanted.memory_swap_limit_in_bytes = int(originals.values[_SWAP_V1].requested)
     return wanted if wanted.ByteSize() else None
 
 
-def _has(listed: Listed, given: Given, *path: str) -> bool:
+def _has(listed: Listed, original: Original, *path: str) -> bool:
     """Does the specification hold our value? A runtime that does not tell counts as if it did."""
-    return listed.spec is None or _at(listed.spec, *path) == given.given
+    return listed.spec is None or _at(listed.spec, *path) == original.edited
 
 
-def _has_cpus(listed: Listed, given: str) -> bool:
+def _has_cpus(listed: Listed, edited: str) -> bool:
     if listed.spec is None:
         return True
     held = _at(listed.spec, "cpu", "cpus") or ""
     try:
-        return cpuset.parse(str(held)) == cpuset.parse(given)
+        return cpuset.parse(str(held)) == cpuset.parse(edited)
     except cpuset.CPUSetError:
         return False
 
 
-def _has_unified(listed: Listed, name: str, given: Given) -> bool:
+def _has_unified(listed: Listed, name: str, original: Original) -> bool:
     if name in (_SWAP_V1, "memory.swap.max"):  # the runtime makes it of the memory limit
         return False
     if listed.spec is None:
         return True
     held = _at(listed.spec, "unified", name)
     try:
-        return held is not None and _parsed(name, str(held)) == given.given
+        return held is not None and _parsed(name, str(held)) == original.edited
     except ValueError:
         return False
 

@@ -121,7 +121,7 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
 
     async def metrics() -> Page:
         """Samples are tens of milliseconds of work, in a thread: hook calls go on meanwhile."""
-        samples = await asyncio.to_thread(exposition.render, node.sense.sampler.roster)
+        samples = await asyncio.to_thread(exposition.render, node.sense.sampler.targets)
         return Page(200, node.metrics.render() + samples, CONTENT_TYPE)
 
     served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}

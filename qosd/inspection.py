@@ -9,13 +9,14 @@ from collections.abc import Mapping, Sequence
 
 import koord
 from koord.host import support
+from koord.host.reconcile.plan import PlannedWrite
 from koord.host.support import Support
-from qosd.act.plan import PlannedWrite
 from qosd.frontends import FrontEnd
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.sense.sampler import Health
 from qosd.sense.table import METRICS
+from qosd.strategies import STRATEGIES
 
 _SUPPORT = {
     Support.PRESENT: "",
@@ -37,7 +38,7 @@ def sources(node: Node) -> Sources:
         journal=node.journal,
         snapshot=lambda: node.loop.snapshot,
         decisions=lambda: node.loop.decisions,
-        strategies=node.strategies,
+        strategies=STRATEGIES,
         plan=view.plan,
         switch=view.switch,
         loops=view.loops,
@@ -96,7 +97,7 @@ class _View:
 
     def features(self) -> Sequence[Feature]:
         node = self._node
-        found = support.survey(node.place.tree, list(node.place.tiers.values()))
+        found = support.survey(node.locator.tree, list(node.locator.tiers.values()))
         groups = ", ".join(sorted(node.rules.current.host.resctrl_groups))
         return [
             Feature("resctrl class groups", bool(groups), groups or "no group of a class exists; no task is moved"),
@@ -133,13 +134,13 @@ class _View:
         ]
         said = [f"no kernel file is written: {node.read_only}"] if node.read_only else []
         said += [f"journal: {node.journal.problem}"] if node.journal.problem else []
-        said += [node.actuator.untold] if node.actuator.untold else []
+        said += [node.actuator.unsynced] if node.actuator.unsynced else []
         said += [node.cpu_manager.problem] if node.cpu_manager.problem else []
         return [
             *said,
             *node.rules_file.warnings,
             *node.rules.pools.warnings,
-            *node.place.layout.problems,
+            *node.locator.layout.problems,
             *node.pods.problems,
             *refused,
         ]

@@ -12,27 +12,28 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from koord.host.topology import Topology
+from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
-from qosd.decide.frame import NO_MEMORIES, Decisions, Memories, decide_all
+from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all
 from qosd.hooks.rules import Rules
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
 from qosd.sense.build import Sense
-from qosd.sense.scene import Tiers
+from qosd.sense.targets import Tiers
 from qosd.snapshot import NodeSnapshot, PodView
 
 
 @dataclass(frozen=True, slots=True)
-class Scene:
+class TickInputs:
     """What the event loop knows at the beginning of a tick. ``ages_s``: of the sources of pods."""
 
     pods: tuple[PodView, ...]
     rules: Rules
     topology: Topology
-    tiers: Tiers
+    tiers: Mapping[KubeQoS, str]
     kubelet_cpus: Mapping[str, str]
     ages_s: Mapping[str, float]
 
@@ -53,7 +54,7 @@ class NodeLoop:
     ) -> None:
         self._sense, self._strategies, self._actuator, self._predictor = sense, strategies, actuator, predictor
         self._wall, self._monotonic, self._dry = wall, monotonic, dry
-        self._memories: Memories = NO_MEMORIES
+        self._states: StrategyStates = NO_STATES
         self._ticks = 0
         self.switched_off: Collection[str] = frozenset()
         self.snapshot: NodeSnapshot | None = None
@@ -61,22 +62,22 @@ class NodeLoop:
         self.ended_ns: int | None = None
         """When the last tick ended, by the monotonic clock."""
 
-    def tick(self, scene: Scene, *, sample: bool = True) -> Result | None:
-        """One turn; what was executed, None if nothing may be."""
-        self.look(scene, sample=sample)
+    def tick(self, inputs: TickInputs, *, sample: bool = True) -> Result | None:
+        """Look, decide, act; what was executed, None if nothing may be."""
+        self.look(inputs, sample=sample)
         plan = self.decide()
         result = None if self._dry else self._actuator.execute(plan)
         self.ended_ns = self._monotonic()
         return result
 
-    def look(self, scene: Scene, *, sample: bool = True) -> NodeSnapshot:
+    def look(self, inputs: TickInputs, *, sample: bool = True) -> NodeSnapshot:
         """Sense: the new snapshot."""
         if sample:
             self._sense.sampler.sample(
-                scene.pods,
-                scene.tiers,
-                scene.rules.slo.host_applications or (),
-                suppresses=scene.rules.suppresses_cpu,
+                inputs.pods,
+                Tiers.of(inputs.tiers),
+                inputs.rules.slo.host_applications or (),
+                suppresses=inputs.rules.suppresses_cpu,
             )
         now_ns = self._monotonic()
         self._ticks += 1
@@ -84,22 +85,23 @@ class NodeLoop:
             tick=self._ticks,
             wall_ns=self._wall(),
             monotonic_ns=now_ns,
-            rules=scene.rules,
-            topology=scene.topology,
-            pods=scene.pods,
+            rules=inputs.rules,
+            topology=inputs.topology,
+            pods=inputs.pods,
             values=self._sense.store.newest(),
-            ages_s={**self._sense.sampler.ages_s(now_ns), **scene.ages_s},
-            kubelet_cpus=scene.kubelet_cpus,
+            ages_s={**self._sense.sampler.ages_s(now_ns), **inputs.ages_s},
+            kubelet_cpus=inputs.kubelet_cpus,
+            tiers=inputs.tiers,
         )
-        if "pods" in scene.ages_s:
-            self._actuator.follow(scene.pods, now_ns)
+        if "pods" in inputs.ages_s:
+            self._actuator.follow(inputs.pods, now_ns)
         if sample and (prediction := self._predictor.observe(snapshot)) is not None:
             self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
         return snapshot
 
     def decide(self) -> Plan:
         """Decide on the newest snapshot and keep what the strategies remember."""
-        self.decisions, self._memories = self._decided()
+        self.decisions, self._states = self._decided()
         return self._actuator.plan(self.decisions)
 
     def plan(self) -> Plan | None:
@@ -111,6 +113,6 @@ class NodeLoop:
             return None
         return self._actuator.plan(self._decided()[0])
 
-    def _decided(self) -> tuple[Decisions, Memories]:
+    def _decided(self) -> tuple[Decisions, StrategyStates]:
         assert self.snapshot is not None
-        return decide_all(self.snapshot, self._strategies, self._memories, self.switched_off)
+        return decide_all(self.snapshot, self._strategies, self._states, self.switched_off)

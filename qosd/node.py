@@ -1,8 +1,8 @@
 """All that qosd does on its node, put together: who is given what, and what a tick is fed.
 
 Built inside the running event loop. Pods, hooks, NRI and koordctl live in the event loop; sampling, deciding and
-writing in one thread of their own. Invariant: nothing but ``Scene`` goes from the first to the second, and nothing but
-whole snapshots and decisions comes back.
+writing in one thread of their own. Invariant: nothing but ``TickInputs`` goes from the first to the second, and nothing
+but whole snapshots and decisions comes back.
 """
 
 from __future__ import annotations
@@ -30,20 +30,18 @@ from qosd import figures
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
-from qosd.arrivals import Arrivals
-from qosd.asking import Asking
-from qosd.decide.decision import Strategy
 from qosd.frontends import FrontEnds
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver.server import HookServer
-from qosd.loop import NodeLoop, Scene
+from qosd.locator import USUAL, CgroupLocator, cfs_period_of, weights_of
+from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.options import Options
+from qosd.originals import OriginalsRecorder
 from qosd.pace import Pace
-from qosd.place import USUAL, Place, cfs_period_of, weights_of
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
@@ -61,10 +59,9 @@ from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Host, build
 from qosd.snapshot import PodView
-from qosd.strategies.hostapps import HostApplications
-from qosd.strategies.normalization import PodNormalization
+from qosd.startgate import StartGate
+from qosd.strategies import STRATEGIES
 from qosd.strategies.reconciler import HookReconciler
-from qosd.strategies.resctrl import ResctrlGroups
 
 KUBELET_TIMEOUT_S = 3.0
 JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"
@@ -76,13 +73,13 @@ _log = logging.getLogger(__name__)
 
 
 class Node:
-    """Made and used in the event loop, but for ``loop``, which belongs to its thread. ``place``: else found anew."""
+    """Made and used in the event loop, but for ``loop``, which belongs to its thread. ``locator``: else made anew."""
 
-    def __init__(self, options: Options, metrics: Metrics, place: Place | None = None) -> None:
+    def __init__(self, options: Options, metrics: Metrics, locator: CgroupLocator | None = None) -> None:
         self.options, self.metrics = options, metrics
         self.event_loop = asyncio.get_running_loop()
         self.pace = Pace(options.tick_interval)
-        self.place = place or Place(options)
+        self.locator = locator or CgroupLocator(options)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self.kept_policy = Keeper(options.state_dir / POLICY, self._disk, self.event_loop)
         self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics, self.kept_policy)
@@ -105,7 +102,7 @@ class Node:
 
     def _make_acting(self) -> None:
         options = self.options
-        self.writer = Writer(self.place.tree)
+        self.writer = Writer(self.locator.tree)
         self.read_only = "by --dry-run" if options.dry_run else ""
         try:
             self.undo = UndoRecord(_directory(options.run_dir) / UNDO, _boot_id(options.proc_root))
@@ -124,22 +121,16 @@ class Node:
         self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
         units = systemd_units.of_host(self.writer, self.undo)
         self.actuator = Actuator(self.writer, self.undo, self.journal, units=units)
-        self.asking = Asking(self.undo, self.writer, self.metrics.unrecorded_edits.labels().inc)
+        self.originals = OriginalsRecorder(self.undo, self.writer, self.metrics.unrecorded_edits.labels().inc)
 
     def _make_loop(self) -> None:
-        tree, limit = self.place.tree, _raised_limit()
+        tree, limit = self.locator.tree, _raised_limit()
         self.files = KeptFiles(max(limit - _SPARE_DESCRIPTORS, 0), lambda said: _log.warning("%s", said))
         host = Host(tree, self._online, os.sysconf("SC_CLK_TCK"), resource.getpagesize())
         self.sense = build(host, self.files, time.monotonic_ns)
         self.predictor = Predictor(self._keep_models)
-        self.strategies: Sequence[Strategy] = (
-            HookReconciler(),
-            PodNormalization(),
-            HostApplications(self.place.tiers),
-            ResctrlGroups(),
-        )
         self.loop = NodeLoop(
-            self.sense, self.strategies, self.actuator, self.predictor,
+            self.sense, STRATEGIES, self.actuator, self.predictor,
             wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(self.read_only),
         )  # fmt: skip
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="node")
@@ -156,7 +147,7 @@ class Node:
 
     def _make_front_ends(self) -> None:
         options = self.options
-        self.arrivals = Arrivals()
+        self.start_gate = StartGate()
         self.front_ends = FrontEnds(
             lambda: self.hooks.server.connections,
             lambda: self.plugin.runtime if self.plugin else "",
@@ -164,14 +155,15 @@ class Node:
         )
         self.hooks = HookServer(
             lambda: self.rules.current, self.metrics, acts=self.front_ends.proxy_acts, seen=self._expect,
-            room_for=self.arrivals.room_for, asking=self.asking,
+            room_for=self.start_gate.room_for, originals=self.originals,
         )  # fmt: skip
         self.plugin: Plugin | None = None
         if options.nri_socket:
             served = Hooks(
                 lambda: self.rules.current, self.metrics, self.front_ends.nri_acts, self._parent_cpus,
                 announced=self._expect, pods_changed=self.pods.hint, later=self.event_loop.call_soon,
-                asking=self.asking, has_resctrl_group=lambda name: hostfacts.has_resctrl_group(self.place.tree, name),
+                originals=self.originals,
+                has_resctrl_group=lambda name: hostfacts.has_resctrl_group(self.locator.tree, name),
             )  # fmt: skip
             socket = Path(options.nri_socket)
             self.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
@@ -182,7 +174,7 @@ class Node:
         """Read what is there and begin to follow it."""
         self.rules_file.load()
         self.cpu_manager.start()
-        self._resctrl = ResctrlWatch(self.event_loop, self.place.tree.resctrl, self._host_changed)
+        self._resctrl = ResctrlWatch(self.event_loop, self.locator.tree.resctrl, self._host_changed)
         for lost in self.predictor.load(self.options.state_dir / MODELS):
             _log.warning("%s", lost)
         self._follow()
@@ -218,11 +210,11 @@ class Node:
 
     async def tick(self, is_beat: bool) -> Result | None:
         """One turn of the loop, in its thread; what it came to is counted and said."""
-        scene, arriving = self._scene(), self.arrivals.begun()
+        scene, arriving = self._scene(), self.start_gate.begun()
         try:
             result = await self.in_thread(lambda: self.loop.tick(scene, sample=is_beat))
         finally:
-            self.arrivals.ended(arriving)
+            self.start_gate.ended(arriving)
         if result is not None and result.results:
             for each in result.results:
                 self.metrics.writes.labels(each).inc()
@@ -239,18 +231,18 @@ class Node:
 
     # what a tick is fed
 
-    def _scene(self) -> Scene:
+    def _scene(self) -> TickInputs:
         pods, now_ns = self.pods.current, time.monotonic_ns()
         self._look_for_layout()
         self._count_cpus()
         exclusive = self.cpu_manager.current.exclusive
         known = self.pods.age_s is not None
-        rules = self.rules.update(self.place.topology, pods, exclusive, now_ns) if known else self.rules.current
+        rules = self.rules.update(self.locator.topology, pods, exclusive, now_ns) if known else self.rules.current
         if known and pods is not self._learnt_of:
             self._learn(pods)
         ages_s = {} if self.pods.age_s is None else {"pods": self.pods.age_s}
         self._say(self.rules.pools.warnings)
-        return Scene(pods, rules, self.place.topology, self.place.sampled_tiers, exclusive, ages_s)
+        return TickInputs(pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s)
 
     def _learn(self, pods: tuple[PodView, ...]) -> None:
         """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""
@@ -280,20 +272,20 @@ class Node:
             self.cpu_manager.look_again()
             if self._resctrl is not None:
                 self._resctrl.look_again()
-            if self.place.count_cpus():
-                _log.info("the node's CPUs are %s now", self.place.topology.online)
+            if self.locator.count_cpus():
+                _log.info("the node's CPUs are %s now", self.locator.topology.online)
 
     def _look_for_layout(self) -> None:
         waited = time.monotonic() - self._looked_s >= _LOOK_AGAIN_S
-        news = self.pods.cgroup_driver != self.place.runtime_driver
-        if news or (waited and not self.place.holds(self.pods.current)):
-            self.place.runtime_driver = self.pods.cgroup_driver
+        news = self.pods.cgroup_driver != self.locator.runtime_driver
+        if news or (waited and not self.locator.holds(self.pods.current)):
+            self.locator.runtime_driver = self.pods.cgroup_driver
             self._look()
 
     def _look(self, announced: Sequence[str] = ()) -> None:
         """``announced``: the cgroup parents of pods that are about to be made."""
         self._looked_s = time.monotonic()
-        if self.place.find((*announced, *(pod.group for pod in self.pods.current))):
+        if self.locator.find((*announced, *(pod.group for pod in self.pods.current))):
             self._follow()
             self.rules_file.look_at_host()  # what the host supports shows below kubelet's cgroups
 
@@ -307,23 +299,23 @@ class Node:
 
     def _follow(self) -> None:
         """Watch the directories in which pods appear, and those in which values are written."""
-        for problem in self.place.layout.problems:
+        for problem in self.locator.layout.problems:
             _log.warning("%s", problem)
         for watch in self._watches:
             watch.close()
         self._watches.clear()
-        roots = self.place.watched_roots()
+        roots = self.locator.watched_roots()
         if not roots:
             _log.warning(
-                "%s: no cgroups are mounted there: no pod is measured and nothing is written", self.place.tree.root
+                "%s: no cgroups are mounted there: no pod is measured and nothing is written", self.locator.tree.root
             )
-        elif not self.place.watched:
+        elif not self.locator.watched:
             self._watch(CgroupWatch(self.event_loop, roots[0], USUAL, self._look_soon))
         else:
-            self.pods.follow(roots[0], self.place.watched)
+            self.pods.follow(roots[0], self.locator.watched)
             for root in roots[1:]:
-                self._watch(CgroupWatch(self.event_loop, root, self.place.watched, _nothing, self._touched))
-            _log.info("pods are below %s (%s)", self.place.layout.kubepods, roots[0])
+                self._watch(CgroupWatch(self.event_loop, root, self.locator.watched, _nothing, self._touched))
+            _log.info("pods are below %s (%s)", self.locator.layout.kubepods, roots[0])
 
     def _watch(self, watch: CgroupWatch) -> None:
         watch.start()
@@ -343,7 +335,7 @@ class Node:
             text = (self.options.proc_root / "meminfo").read_text(encoding="utf-8", errors="replace")
         except OSError:
             text = ""
-        return hostfacts.look(self.place.tree, self.place.tiers.values(), text, resource.getpagesize())
+        return hostfacts.look(self.locator.tree, self.locator.tiers.values(), text, resource.getpagesize())
 
     def _derivation(self) -> DerivationRules:
         return self.rules.current.node.derivation
@@ -353,7 +345,7 @@ class Node:
         self.pace.wake()
 
     def _online(self) -> Sequence[int]:
-        return [cpu.id for cpu in topology.read(self.place.tree.sys).cpus]
+        return [cpu.id for cpu in topology.read(self.locator.tree.sys).cpus]
 
     def _touched(self, path: str) -> None:
         self.actuator.touched(path)
@@ -363,14 +355,14 @@ class Node:
 
     def _expect(self, pod: PodContext) -> None:
         """A sandbox is about to be made: whoever runs on its CPUs leaves them now."""
-        if not self.place.explains(pod.request.cgroup_parent):
+        if not self.locator.explains(pod.request.cgroup_parent):
             self._look([pod.request.cgroup_parent])
         if self.rules.expect(pod, time.monotonic_ns()):
-            self.arrivals.expect(pod.request.uid)
+            self.start_gate.expect(pod.request.uid)
             self.pace.wake()
 
     def _parent_cpus(self, group: str) -> str:
-        return hostfacts.cpus_of(self.place.tree, group)
+        return hostfacts.cpus_of(self.locator.tree, group)
 
     def _keep_models(self, bank: Bank) -> None:
         self.event_loop.call_soon_threadsafe(self.event_loop.run_in_executor, self._disk, self._write_models, bank)

@@ -34,7 +34,7 @@ class ContainerView(msgspec.Struct, frozen=True, eq=False):
     name: str
     group: str
     state: str
-    asked: Resources
+    requested: Resources
     annotations: Mapping[str, str]
     is_sandbox: bool = False
     attempt: int = 0
@@ -88,6 +88,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     ages_s: Mapping[str, float]
     kubelet_cpus: Mapping[str, str] = MappingProxyType({})
     """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
+    tiers: Mapping[KubeQoS, str] = MappingProxyType({})
+    """The cgroups of kubelet's tiers, Guaranteed's being the root of all; empty while nobody knows."""
 
     @property
     def knows_pods(self) -> bool:

@@ -45,6 +45,7 @@ def test_killed(node: Node, units: Sequence[str]) -> None:
     node.signal("KILL", *units)
     for unit, pid in pids.items():
         node.wait_replaced(unit, pid)
+    node.wait_runtime()
     node.unharmed()
 
 
@@ -108,6 +109,7 @@ def test_out_of_memory(node: Node, unit: str) -> None:
 def test_restarted(node: Node, unit: str) -> None:
     node.guest.do("systemctl", "restart", unit)
     node.wait_active(*UNITS, PROXY_SOCKET, KUBELET)
+    node.wait_runtime()
     node.unharmed()
 
 
@@ -119,7 +121,7 @@ def test_deleted_directory_of_the_socket_comes_back_without_a_restart(node: Node
     guest = node.guest
     pid, directory = guest.main_pid(PROXY), programs.SOCKET.rpartition("/")[0]
     for _ in range(2):
-        guest.do("rm", "-r", directory)
+        guest.sh(f"until rm -r {directory}; do :; done")  # the proxy may put the file back while rm is at work
         guest.wait(lambda: guest.exists(programs.SOCKET), "a new socket file")
         node.wait_answer()
         assert guest.do("stat", "-c", "%a %U", directory).strip() == "755 root"

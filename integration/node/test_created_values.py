@@ -222,14 +222,14 @@ def test_plans_explanations_and_the_journal_of_what_was_taken_over(
     answer = daemon.koordctl("explain", "file", f"{made['batch-job'][0].cgroup_parent}/{container_id}/cpu_shares")
     (file,) = answer["files"]
     assert (file["base"], file["result"], file["owner"]) == ("2", "512", "hooks")
-    assert file["base_from"] == "kubelet asked for it; the container was made with 512"
+    assert file["base_from"] == "kubelet requested it; the container was made with 512"
     assert daemon.koordctl("plan")["writes"] == []
     daemon.stop()
     rows = [row for row in daemon.journal() if container_id in row.path]
     assert {row.result for row in rows} == {"adopted"}
     (shares,) = [row for row in rows if row.name == "cpu_shares"]
     assert (str(shares.before), str(shares.after)) == ("2", "512")
-    assert shares.why == "set at creation by the runtime, asked 2"
+    assert shares.why == "set at creation by the runtime, requested 2"
 
 
 def test_what_kubelet_asks_for_later_is_what_comes_back(

@@ -22,9 +22,10 @@ from integration.harness.pods import Pod
 from integration.node import kinds, settings
 from integration.node.churn import FOREIGN, Node, churning
 from integration.node.daemon import Row, read_journal
+from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd import inspection
-from qosd.act.plan import Plan, PlannedWrite, Result
+from qosd.act.plan import Plan, Result
 from qosd.inspect.service import Inspector
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL
@@ -209,7 +210,7 @@ def shown(answer: inspect.PlanResponse) -> list[Write]:
 
 def planned(each: PlannedWrite) -> Write:
     inputs = [(name, value) for name, value in each.inputs.items() if name != "formula"]
-    return (each.path, each.target.group, each.target.name, str(each.before), str(each.after), each.final, each.who,
+    return (each.path, each.target.group, each.target.name, str(each.before), str(each.after), each.final, each.by,
             each.why, each.pod, inputs)  # fmt: skip
 
 

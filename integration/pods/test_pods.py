@@ -95,7 +95,7 @@ async def test_a_new_pod_is_seen_by_an_event(any_containerd: Containerd, cri: Cr
             assert (view.group, view.qos, view.problems) == (pod.cgroup_parent, QoSClass.LS, ())
             assert [one.is_sandbox for one in view.containers] == [True, False]
             assert all(cgroups.existing(one.group) for one in view.containers)
-            assert view.containers[1].asked.cpu_quota_us == view.context.asked.cpu_quota_us == 50_000
+            assert view.containers[1].requested.cpu_quota_us == view.context.requested.cpu_quota_us == 50_000
             await loop.run_in_executor(None, cri.remove, sandbox_id)
             # The last that a runtime without events does, forgetting the sandbox, leaves no trace in the cgroups.
             await until(lambda pod=pod: all(view.uid != pod.uid for view in source.current), 2 * POLL_S)  # type: ignore[misc]
@@ -125,7 +125,7 @@ async def test_an_update_of_resources_shows_as_changed_asked(
         resources = container_resources(pod, more)
         await loop.run_in_executor(None, cri.update_container, ids["main"], resources)
         await until(
-            lambda: any(one.asked.cpu_quota_us == 40_000 for view in source.current for one in view.containers),
+            lambda: any(one.requested.cpu_quota_us == 40_000 for view in source.current for one in view.containers),
             2 * POLL_S,
         )
         await loop.run_in_executor(None, cri.remove, sandbox_id)

@@ -24,7 +24,7 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S
 from qosd.decide.decision import Membership, Stage
-from qosd.decide.frame import Decisions, Memberships, State, Turn
+from qosd.decide.runner import Decisions, Memberships, State, StrategyResult
 
 TOP = f"/koord-resctrl-{os.getpid()}"
 BOX, NESTED = f"{TOP}/box", f"{TOP}/box/nested"
@@ -65,7 +65,7 @@ class Node:
     def tick(self, memberships: Memberships, seconds: float = 1.0) -> int:
         """How many tasks were moved."""
         self.now_ns += int(seconds * S)
-        turn = Turn("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=memberships)
+        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=memberships)
         result = self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
         assert all(outcome.result == "done" for outcome in result.moves), result.moves
         return sum(outcome.tasks for outcome in result.moves)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 from koord.host.kernelfile import KernelFile, ParseError, Probe, Target, ValueRefused
 from koord.host.keyed import DeviceLimit, DeviceSettings, DeviceWeight, SchedFeature, SchemataLine
 from koord.host.spelling import Bytes, Counter, CPUList, Integer, Shares, Spelling, Text, Value, Word
-from koord.model.cfs import MIN_QUOTA_US
+from koord.model.cfs import MIN_QUOTA_US, UNLIMITED
 
 __all__ = ["ROWS", "KernelFile", "ParseError", "Probe", "Target", "UnknownRow", "Value", "ValueRefused", "row"]
 
@@ -55,7 +55,7 @@ _CPU = (
     KernelFile(
         "cpu.max.burst", "us", _NUMBER, ("cpu", "cpu.cfs_burst_us"), "cpu.max.burst", since="5.14", probe=Probe.TARGET
     ),
-    KernelFile("cpu.idle", "", _SWITCH, ("cpu", "cpu.idle"), "cpu.idle", since="5.15", probe=Probe.KUBEPODS),
+    KernelFile("cpu.idle", "", _SWITCH, ("cpu", "cpu.idle"), "cpu.idle", since="5.15", probe=Probe.KUBEPODS, default=0),
     KernelFile(
         "cpu.bvt_warp_ns",
         "",
@@ -64,6 +64,7 @@ _CPU = (
         "cpu.bvt_warp_ns",
         vendor_on=(1, 2),
         probe=Probe.KUBEPODS,
+        default=0,
     ),
     KernelFile("cpuset_cpus", "", CPUList(), ("cpuset", "cpuset.cpus"), "cpuset.cpus", "cpuset.cpus.effective"),
     KernelFile("cpuset_mems", "", CPUList(), ("cpuset", "cpuset.mems"), "cpuset.mems", "cpuset.mems.effective"),
@@ -81,9 +82,11 @@ _CPU = (
 )
 
 
-def _protection(name: str, since: str = "") -> KernelFile:
+def _protection(name: str, default: int, since: str = "") -> KernelFile:
     """A memory file that v2 has, and v1 on vendor kernels only."""
-    return KernelFile(name, "bytes", _SIZE, ("memory", name), name, vendor_on=(1,), since=since, probe=Probe.KUBEPODS)
+    return KernelFile(
+        name, "bytes", _SIZE, ("memory", name), name, vendor_on=(1,), since=since, probe=Probe.KUBEPODS, default=default
+    )
 
 
 def _vendor_memory(name: str, unit: str, spelling: Spelling) -> KernelFile:
@@ -96,9 +99,9 @@ def _page_cache(name: str, unit: str, spelling: Spelling) -> KernelFile:
 
 _MEMORY = (
     KernelFile("memory_limit_in_bytes", "bytes", _SIZE, ("memory", "memory.limit_in_bytes"), "memory.max"),
-    _protection("memory.min", "4.18"),
-    _protection("memory.low"),
-    _protection("memory.high"),
+    _protection("memory.min", 0, "4.18"),
+    _protection("memory.low", 0),
+    _protection("memory.high", UNLIMITED),
     KernelFile(
         "memory.oom.group",
         "",

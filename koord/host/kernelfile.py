@@ -69,6 +69,7 @@ class KernelFile:
     ``system_before`` is the path that it has on older kernels, where that differs.
     ``since`` is the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions
     on which only vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount.
+    ``default``: what a new cgroup's file holds; None where nobody needs to know, or it is the parent's.
     ``takes``: what kind of ``qualifier`` a target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
     """
 
@@ -87,6 +88,7 @@ class KernelFile:
     probe: Probe = Probe.ASSUMED
     takes: str = ""
     qualifier: str = ""
+    default: Value | None = None
 
     @property
     def vendor(self) -> bool:

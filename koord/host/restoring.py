@@ -1,8 +1,9 @@
 """Putting back what the undo record tells of: every file that still holds a value of ours, then every moved task.
 
-Invariant: each write is noted in the record before it is made, as any other of ours, so this can die at any moment and
-be run again. A file that someone else wrote since is left alone. What fails stays in the record. Where systemd was told
-of values it is told of what the files hold in the end, whoever wrote that.
+Files go through the reconciler with nothing wanted of them. So each write is noted in the record before it is made, as
+any other of ours, and this can die at any moment and be run again. A file that someone else wrote since is left alone.
+What fails stays in the record. Where systemd was told of values it is told of what the files hold in the end, whoever
+wrote that.
 """
 
 from __future__ import annotations
@@ -13,14 +14,18 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from koord.host import files, placement
-from koord.host.asked import Asked, Which, base_of
 from koord.host.cgroup import ReadError
 from koord.host.files import Target, Value
-from koord.host.order import Change, Step, disturbed_by, order
+from koord.host.originals import ContainerKey, Original, Originals, base_of
 from koord.host.placement import Placed
+from koord.host.reconcile.plan import DONE, VANISHED, Plan
+from koord.host.reconcile.reconciler import Reconciler
+from koord.host.reconcile.wanted import NothingWanted
 from koord.host.systemd_units import Units
 from koord.host.undo import TASKS, Entry, UndoRecord
-from koord.host.writer import WriteError, Writer
+from koord.host.writer import Writer
+
+_NOTHING = NothingWanted("koordctl restore")
 
 
 class Outcome(StrEnum):
@@ -49,56 +54,50 @@ class Restored:
     why: str = ""
 
 
-def claim(writer: Writer, record: UndoRecord, groups: Mapping[Which, str] = MappingProxyType({})) -> None:
+def claim(writer: Writer, record: UndoRecord, groups: Mapping[ContainerKey, str] = MappingProxyType({})) -> None:
     """Note as held what containers still hold of the values that they were made with; writes no kernel file.
 
     ``groups``: cgroups of containers of which the record has none yet. Raises UndoError.
     """
-    for asked in record.asked:
-        group = asked.group or groups.get(asked.which, "")
-        for name in asked.values if group else ():
-            _claim(writer, record, asked.which, Target(group, name))
+    for originals in record.originals:
+        group = originals.group or groups.get(originals.key, "")
+        for name in originals.values if group else ():
+            _claim(writer, record, originals.key, originals.values[name], Target(group, name))
 
 
-def _claim(writer: Writer, record: UndoRecord, which: Which, target: Target) -> None:
-    asked = record.asked_for(which)
-    assert asked is not None
-    given = asked.values[target.name]
+def _claim(writer: Writer, record: UndoRecord, key: ContainerKey, original: Original, target: Target) -> None:
     try:
         found = writer.look(target)
     except (ReadError, files.ParseError):
         return
     if found is None or not any(
         record.same(target, found.path, value, found.value)
-        for value in (given.given, _attainable(writer, target, given.given))
+        for value in (original.edited, writer.attainable(target, original.edited))
     ):
         return
     entry = record.entry_for(target, found)
-    if entry is None or given.news or not record.is_ours(entry, found.value):
-        base = base_of(given, None if entry is None else entry.base)
-        record.take_over(target, found, base, which, given)
+    if entry is None or original.pending or not record.is_ours(entry, found.value):
+        base = base_of(original, None if entry is None else entry.base)
+        record.take_over(target, found, base, key, original)
 
 
-def expect(writer: Writer, record: UndoRecord, asked: Asked) -> None:
-    """Note that the runtime is going to write what was asked for: those values are no one else's. Raises UndoError."""
-    for name, given in asked.values.items():
-        target = Target(asked.group, name)
+def expect(writer: Writer, record: UndoRecord, originals: Originals) -> None:
+    """Note that the runtime is going to write what was requested: those values are no one else's. Raises UndoError."""
+    for name, original in originals.values.items():
+        target = Target(originals.group, name)
         try:
-            found = writer.look(target) if asked.group else None
+            found = writer.look(target) if originals.group else None
         except (ReadError, files.ParseError):
             continue
         if found is not None and record.entry_for(target, found) is not None:
-            record.remember(target, found, _attainable(writer, target, given.asked))
+            record.remember(target, found, writer.attainable(target, original.requested))
 
 
 def planned(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
     """What ``restore`` would do, one line per entry: RESTORED stands for "to be put back". Writes nothing."""
-    lines = {entry.target: _classify(writer, record, entry) for entry in record.entries}
-    chosen = [target for target, line in lines.items() if line.outcome is Outcome.RESTORED]
-    for along in (other for target in chosen for other in disturbed_by(target) if other in lines):
-        if lines[along].outcome in (Outcome.ALREADY_BASE, Outcome.FOREIGN):
-            lines[along] = replace(lines[along], outcome=Outcome.RESTORED)
-    return (*lines.values(), *(_of_tasks(writer, placed) for placed in record.placements))
+    reconciler = Reconciler(writer, record)
+    plan = reconciler.plan(_NOTHING, reconciler.states, 0)
+    return (*_lines(record, plan), *(_of_tasks(writer, placed) for placed in record.placements))
 
 
 def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> tuple[Restored, ...]:
@@ -108,26 +107,60 @@ def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> t
     What is put back, gone or foreign is forgotten; what failed stays in the record, so that it can be tried again.
     Raises UndoError if the record cannot be written.
     """
-    entries = {entry.target: entry for entry in record.entries}
-    lines = {line.target: line for line in planned(writer, record) if line.target.name != TASKS}
-    held = {target: line for target, line in lines.items() if line.outcome is Outcome.RESTORED}
-    wanted = {target: _attainable(writer, target, line.base) for target, line in held.items()}
-    refused: dict[Target, str] = {}
-    for step in order([Change(target, held[target].before, wanted[target]) for target in held], writer.version):
-        if why := _put_back(writer, record, step):
-            refused[step.target] = why
-    told = {} if units is None else units.tell(target for target in lines if lines[target].outcome is not Outcome.GONE)
-    for target, line in held.items():
-        lines[target] = _verified(writer, record, entries[target], line, wanted[target], refused.get(target, ""))
-    for target, one in told.items():
-        if not one.answered:
-            lines[target] = replace(lines[target], outcome=Outcome.FAILED, why=one.sentence)
-    for line in lines.values():
-        if line.outcome is not Outcome.FAILED:
-            record.forget(line.target)
+    reconciler = Reconciler(writer, record, units=units)
+    plan = reconciler.plan(_NOTHING, reconciler.states, 0)
+    lines = _lines(record, plan)
+    failed = {each.write.target: each.detail for each in reconciler.apply(plan) if each.result not in (DONE, VANISHED)}
     if units is not None:
         units.clear()
-    return (*lines.values(), *(_move_back(writer, record, placed) for placed in record.placements))
+    files_ = [_afterwards(writer, reconciler, line, failed.get(line.target, "")) for line in lines]
+    return (*files_, *(_move_back(writer, record, placed) for placed in record.placements))
+
+
+def _lines(record: UndoRecord, plan: Plan) -> list[Restored]:
+    """What each file holds before anything is written, and what the plan makes of it."""
+    return [_line(record, entry, plan) for entry in record.entries]
+
+
+def _line(record: UndoRecord, entry: Entry, plan: Plan) -> Restored:
+    line = Restored(entry.target, entry.path, Outcome.GONE, entry.base)
+    state, transition = plan.unreadable.get(entry.target), plan.transitions.get(entry.target)
+    if state is not None and state.retry is not None:
+        return replace(line, outcome=Outcome.FAILED, why=state.retry.why)
+    found = None if transition is None else transition.found
+    if transition is None or found is None or record.entry_for(entry.target, found) is None:
+        return line
+    if transition.write is not None:
+        outcome = Outcome.RESTORED
+    elif record.is_base(entry, found.value):
+        outcome = Outcome.ALREADY_BASE
+    else:
+        outcome = Outcome.RESTORED if record.is_ours(entry, found.value) else Outcome.FOREIGN
+    return replace(line, outcome=outcome, before=found.value, after=found.value)
+
+
+def _afterwards(writer: Writer, reconciler: Reconciler, line: Restored, why: str) -> Restored:
+    """The file's last line of the report, from what it holds after all writes."""
+    if line.outcome is Outcome.RESTORED:
+        line = _read_back(writer, line, why)
+    unanswered = reconciler.unanswered.get(line.target)
+    if unanswered is not None and line.outcome is not Outcome.GONE:
+        return replace(line, outcome=Outcome.FAILED, why=unanswered)
+    return line
+
+
+def _read_back(writer: Writer, line: Restored, why: str) -> Restored:
+    try:
+        found = writer.look(line.target)
+    except (ReadError, files.ParseError) as error:
+        return replace(line, outcome=Outcome.FAILED, after=None, why=str(error))
+    if found is None:
+        return replace(line, outcome=Outcome.GONE, after=None)
+    if why:
+        return replace(line, outcome=Outcome.FAILED, after=found.value, why=why)
+    if line.base == "" and found.value != "":
+        why = f"its CPU set cannot be emptied while it has processes; it was given all, {found.value}"
+    return replace(line, after=found.value, why=why)
 
 
 def _of_tasks(writer: Writer, placed: Placed) -> Restored:
@@ -156,53 +189,3 @@ def _move_back(writer: Writer, record: UndoRecord, placed: Placed) -> Restored:
     if line.outcome is not Outcome.FAILED:
         record.displace(placed.group)
     return line
-
-
-def _classify(writer: Writer, record: UndoRecord, entry: Entry) -> Restored:
-    """What the file holds now, seen alone; RESTORED stands for "to be put back"."""
-    try:
-        found = writer.look(entry.target)
-    except (ReadError, files.ParseError) as error:
-        return Restored(entry.target, entry.path, Outcome.FAILED, entry.base, why=str(error))
-    if found is None or record.entry_for(entry.target, found) is None:
-        return Restored(entry.target, entry.path, Outcome.GONE, entry.base)
-    if record.is_base(entry, found.value):
-        outcome = Outcome.ALREADY_BASE
-    else:
-        outcome = Outcome.RESTORED if record.is_ours(entry, found.value) else Outcome.FOREIGN
-    return Restored(entry.target, entry.path, outcome, entry.base, found.value, found.value)
-
-
-def _attainable(writer: Writer, target: Target, base: Value) -> Value:
-    try:
-        return writer.attainable(target, base)
-    except (ReadError, files.ParseError):
-        return base
-
-
-def _put_back(writer: Writer, record: UndoRecord, step: Step) -> str:
-    """One write, remembered first; why it failed, or ""."""
-    try:
-        for target, value in [*((other, None) for other in disturbed_by(step.target)), (step.target, step.value)]:
-            found = writer.look(target)
-            if found is not None and record.entry_for(target, found) is not None:
-                record.remember(target, found, value)
-        writer.write(step.target, step.value)
-    except (WriteError, ReadError, files.ParseError, files.ValueRefused) as error:
-        return str(error)
-    return ""
-
-
-def _verified(
-    writer: Writer, record: UndoRecord, entry: Entry, line: Restored, wanted: Value, refused: str
-) -> Restored:
-    """The file's last line of the report, from what it holds after all writes."""
-    now = _classify(writer, record, entry)
-    if now.outcome in (Outcome.GONE, Outcome.FAILED):
-        return replace(now, before=line.before)
-    if now.outcome is Outcome.ALREADY_BASE:
-        return replace(now, outcome=Outcome.RESTORED, before=line.before)
-    if wanted != entry.base and now.after == wanted:
-        why = f"its CPU set cannot be emptied while it has processes; it was given all, {wanted}"
-        return replace(now, outcome=Outcome.RESTORED, before=line.before, why=why)
-    return replace(now, outcome=Outcome.FAILED, before=line.before, why=refused or f"holds {now.after!r} afterwards")

@@ -1,11 +1,11 @@
 """What to put back: for each kernel file that Koord holds, the last value that someone else wrote there; for each
-container that the runtime made by an edited request, what kubelet had asked for; the cgroups whose tasks Koord moved
+container that the runtime made by an edited request, what kubelet had requested; the cgroups whose tasks Koord moved
 into a resctrl group, which go back to the root group; and the drop-in files of units that systemd made for Koord.
 
 The record is one file on a tmpfs (``/run``), gone after a boot as are the cgroups. It is appended to *before* the
 kernel is written or the runtime answered, so whatever a crash leaves behind is known: the file holds the base, one of
 the last two values of ours, or something foreign. One JSON value per line; the first names format and boot. Rewriting
-goes through a rename. Any thread may use it: hooks note what was asked while the actuator writes.
+goes through a rename. Any thread may use it: hooks note what was requested while the reconciler writes.
 
 Invariants: an entry speaks only for the file with the same path and inode, in the same boot. If a line was not written
 whole, no kernel write followed it, so a torn last line is dropped. The file stays within a few times the live entries.
@@ -29,9 +29,9 @@ import msgspec
 from msgspec.structs import replace
 
 from koord.host import files
-from koord.host.asked import Asked, Given, Which
 from koord.host.files import Target, Value
 from koord.host.order import SHARES
+from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.placement import Placed
 from koord.host.weights import Weights
 from koord.host.writer import Found
@@ -83,9 +83,9 @@ class _Displaced(msgspec.Struct, frozen=True, tag="displaced"):
 
 
 class _Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """Nobody asks any more what was asked for this container."""
+    """The container no longer exists, or is as requested; its originals are dropped."""
 
-    which: Which
+    key: ContainerKey = msgspec.field(name="which")
 
 
 class _DropIn(msgspec.Struct, frozen=True, tag="drop-in"):
@@ -100,7 +100,7 @@ class _Removed(msgspec.Struct, frozen=True, tag="removed"):
     path: str
 
 
-_Event = Entry | _Forgotten | Placed | _Displaced | Asked | _Gone | _DropIn | _Removed
+_Event = Entry | _Forgotten | Placed | _Displaced | Originals | _Gone | _DropIn | _Removed
 _EVENTS: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
 
 
@@ -116,12 +116,12 @@ class UndoRecord:
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
         self._entries: dict[Target, Entry] = {}
         self._placed: dict[str, Placed] = {}
-        self._asked: dict[Which, Asked] = {}
+        self._originals: dict[ContainerKey, Originals] = {}
         self._drop_ins: dict[str, _DropIn] = {}
         self._most_drop_ins = _SPARE_LINES
         self._lock = threading.RLock()
-        self.asked_changes = 0
-        """How often what is asked for changed since the opening: who saw it at the same number saw all."""
+        self.originals_changes = 0
+        """How often ``originals`` changed since the opening: who saw them at the same number saw all."""
         self.weights: Weights | None = None
         self.cfs_period_us = PERIOD_US
         self._lines = 0
@@ -155,14 +155,14 @@ class UndoRecord:
         return tuple(self._drop_ins)
 
     @property
-    def asked(self) -> tuple[Asked, ...]:
-        """The containers that were made, or are being made, with something else than was asked for."""
+    def originals(self) -> tuple[Originals, ...]:
+        """Of the containers that were made, or are being made, with something else than kubelet requested."""
         with self._lock:
-            return tuple(self._asked.values())
+            return tuple(self._originals.values())
 
-    def asked_for(self, which: Which) -> Asked | None:
-        """What was asked for this container; None if it was made as asked."""
-        return self._asked.get(which)
+    def originals_of(self, key: ContainerKey) -> Originals | None:
+        """What kubelet requested for this container; None if it was made so."""
+        return self._originals.get(key)
 
     def entry_for(self, target: Target, found: Found) -> Entry | None:
         """The entry that speaks for the very file ``found``; None if there is none."""
@@ -194,23 +194,23 @@ class UndoRecord:
             self._note(entry)
         return base
 
-    def take_over(self, target: Target, found: Found, base: Value, which: Which, seen: Given) -> None:
-        """Hold a file of container ``which`` that ``found`` shows with the value ``seen.given``; nothing is written."""
+    def take_over(self, target: Target, found: Found, base: Value, key: ContainerKey, seen: Original) -> None:
+        """Hold a file of container ``key`` that ``found`` shows with the value ``seen.edited``; nothing is written."""
         with self._lock:
             entry = Entry(target.group, target.name, found.path, found.inode, base, (found.value,))
-            self._note(entry, *self._settled(target, which, seen))
+            self._note(entry, *self._settled(target, key, seen))
 
-    def settle(self, target: Target, which: Which, seen: Given) -> None:
-        """The file of container ``which`` holds something else than ``seen.given`` by now: that is no news any more."""
+    def settle(self, target: Target, key: ContainerKey, seen: Original) -> None:
+        """The file of container ``key`` holds something else than ``seen.edited`` by now: nothing is pending."""
         with self._lock:
-            self._note(*self._settled(target, which, seen))
+            self._note(*self._settled(target, key, seen))
 
-    def _settled(self, target: Target, which: Which, seen: Given) -> tuple[Asked, ...]:
+    def _settled(self, target: Target, key: ContainerKey, seen: Original) -> tuple[Originals, ...]:
         """The container's entry as it is now; none if there is nothing to note, or an update has come since."""
-        asked = self._asked.get(which)
-        if asked is None or asked.values.get(target.name) != seen or (not seen.news and asked.group == target.group):
+        known = self._originals.get(key)
+        if known is None or known.values.get(target.name) != seen or (not seen.pending and known.group == target.group):
             return ()
-        return (asked.settled(target.name, target.group),)
+        return (known.settled(target.name, target.group),)
 
     def forget(self, target: Target) -> None:
         """Drop the entry: its file is back at its base, or gone. Nothing to do if there is none."""
@@ -227,17 +227,17 @@ class UndoRecord:
         if group in self._placed:
             self._note(_Displaced(group))
 
-    def ask(self, asked: Asked) -> None:
-        """Note, before the runtime is answered, what was asked for a container; no values: it is made as asked."""
-        if not asked.values:
-            self.forget_asked(asked.which)
-        elif self._asked.get(asked.which) != asked:
-            self._note(asked)
+    def note_originals(self, originals: Originals) -> None:
+        """Note, before the runtime is answered, what kubelet requested; no values: the container is made so."""
+        if not originals.values:
+            self.forget_originals(originals.key)
+        elif self._originals.get(originals.key) != originals:
+            self._note(originals)
 
-    def forget_asked(self, which: Which) -> None:
-        """The container is gone, or was never made, or its specification says again what was asked for."""
-        if which in self._asked:
-            self._note(_Gone(which))
+    def forget_originals(self, key: ContainerKey) -> None:
+        """The container is gone, or was never made, or its specification says again what kubelet requested."""
+        if key in self._originals:
+            self._note(_Gone(key))
 
     def note_drop_in(self, path: str) -> None:
         """Note, before systemd is told, the file that it makes for that."""
@@ -267,13 +267,13 @@ class UndoRecord:
                 self._rewrite()
 
     def _respell(self, was: Weights, now: Weights) -> None:
-        """Give each base the shares that stand for its weight now; one that was asked for, not read, is what it was.
+        """Give each base the shares that stand for its weight now; one that was requested, not read, is what it was.
 
         What is ours needs no other words: it is compared by either mapping.
         """
-        asked = {(one.group, one.values[SHARES].asked) for one in self.asked if SHARES in one.values}
+        requested = {(one.group, one.values[SHARES].requested) for one in self.originals if SHARES in one.values}
         for target, entry in self._entries.items() if was is not now else ():
-            is_read = target.name == SHARES and (entry.group, entry.base) not in asked
+            is_read = target.name == SHARES and (entry.group, entry.base) not in requested
             if is_read and files.row(SHARES).version_of(entry.path) == 2:
                 self._entries[target] = replace(entry, base=now.shares(was.weight(int(entry.base))))
 
@@ -331,12 +331,12 @@ class UndoRecord:
 
     def _take(self, event: _Event) -> None:
         match event:
-            case Asked():
-                self._asked[event.which] = event
-                self.asked_changes += 1
+            case Originals():
+                self._originals[event.key] = event
+                self.originals_changes += 1
             case _Gone():
-                self._asked.pop(event.which, None)
-                self.asked_changes += 1
+                self._originals.pop(event.key, None)
+                self.originals_changes += 1
             case _DropIn():
                 self._drop_ins[event.path] = event
             case _Removed():
@@ -377,7 +377,7 @@ class UndoRecord:
 
     def _known(self) -> tuple[Mapping[Any, _Event], ...]:
         """All that is still to be known."""
-        return self._entries, self._placed, self._asked, self._drop_ins
+        return self._entries, self._placed, self._originals, self._drop_ins
 
     def _compact(self) -> None:
         """Rewrite the file, if there is room for the new one beside it: the old one says the same in more lines."""
@@ -420,7 +420,7 @@ def _replaced(file: Path, content: bytes) -> int:
 def _check(event: _Event) -> None:
     """Does this Koord know the rows that the event is about? Raises UnknownRow."""
     match event:
-        case Asked():
+        case Originals():
             for name in event.values:
                 files.row(name)
         case Entry() | _Forgotten():

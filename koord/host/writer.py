@@ -196,7 +196,14 @@ class Writer:
         """``value``, or what comes nearest where the kernel no longer takes it.
 
         A CPU set cannot be emptied again once processes are in the group; then it is given all that the parent has.
+        Where the kernel does not tell, that is ``value`` itself, and writing it may fail.
         """
+        try:
+            return self._attainable(target, value)
+        except (ReadError, files.ParseError):
+            return value
+
+    def _attainable(self, target: Target, value: Value) -> Value:
         path = self.path(target)
         if target.name not in ("cpuset_cpus", "cpuset_mems") or value != "" or path is None:
             return value

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
+from types import MappingProxyType
 
 from koord.model import cfs
 from koord.model.quantity import MilliCPU
@@ -20,6 +21,8 @@ FACTOR_SUFFIX, CAP_SUFFIX = "_factor", "_cap"
 UNLIMITED = -1
 Value = int | str
 Inputs = Mapping[str, Value | float | None]
+NO_INPUTS: Inputs = MappingProxyType({})
+"""Of a value that no formula made."""
 
 
 class FormulaError(ValueError):

@@ -20,9 +20,7 @@ from msgspec import Meta
 
 from koord.model import qos, schema
 from koord.model.qos import QoSClass
-from koord.model.quantity import Quantity
-from koord.model.schema import json_name
-from koord.model.strategies import (
+from koord.model.qos_settings import (
     CPUQOS,
     BlkIOQOS,
     CPUBurst,
@@ -35,6 +33,8 @@ from koord.model.strategies import (
     Positive,
     ResctrlQOS,
 )
+from koord.model.quantity import Quantity
+from koord.model.schema import json_name
 
 WatermarkScaleFactor = Annotated[int, Meta(ge=1, le=400)]
 AllocatablePriority = Annotated[int, Meta(ge=-(2**31), le=7999)]

@@ -10,6 +10,7 @@ import msgspec
 
 from koord.model import quantity, schema
 from koord.model.percent import PercentOrQuantity
+from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurstPolicy, MemoryQOS, NetworkQOS, ResctrlQOS
 from koord.model.slo import (
     CPUBurstStrategy,
     CPUEvictPolicy,
@@ -23,7 +24,6 @@ from koord.model.slo import (
     ResourceThresholds,
     SystemStrategy,
 )
-from koord.model.strategies import CPUQOS, BlkIOQOS, CPUBurstPolicy, MemoryQOS, NetworkQOS, ResctrlQOS
 
 
 def neutral_cpu() -> CPUQOS:

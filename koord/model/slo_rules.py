@@ -11,9 +11,9 @@ from dataclasses import dataclass
 import msgspec
 
 from koord.model import schema, slo_defaults
+from koord.model.qos_settings import ResctrlQOS
 from koord.model.schema import Bad, SchemaError, json_name
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceThresholds
-from koord.model.strategies import ResctrlQOS
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,22 +12,21 @@ no CFS quota is refused, by name, and the other stages are composed without it.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 
 import msgspec
 
 from koord.host.files import Value
+from koord.host.reconcile.wanted import Wanted
 from koord.model import cfs
-from koord.model.formulas import CAP_SUFFIX, FACTOR_SUFFIX, FORMULA, Inputs
+from koord.model.formulas import CAP_SUFFIX, FACTOR_SUFFIX, FORMULA, NO_INPUTS, Inputs
 from qosd.decide.decision import Cap, Keep, Opinion, Scale, Set, Stage
 
 QUOTA = "cpu_quota"
 _COMPOSED = "composed_quota"
-_NO_INPUTS: Inputs = MappingProxyType({})
 _UNWANTED = "no strategy wants a value any more"
 
 
-class Spoken(msgspec.Struct, frozen=True):
+class StagedOpinion(msgspec.Struct, frozen=True):
     """One strategy's opinion at its stage."""
 
     who: str
@@ -45,31 +44,21 @@ class Made(msgspec.Struct, frozen=True):
     stage: Stage | None
     value: Value
     why: str
-    inputs: Inputs = _NO_INPUTS
-    operand: Inputs = _NO_INPUTS
+    inputs: Inputs = NO_INPUTS
+    operand: Inputs = NO_INPUTS
 
 
-class Composed(msgspec.Struct, frozen=True):
-    """What the opinions on one file come to. ``value`` None: release it, or, if ``kept``, leave it alone.
+class Composed(Wanted, frozen=True):
+    """What the opinions on one file come to, and how, stage by stage."""
 
-    ``inputs`` name a formula that makes ``value`` of them. ``refused``: (strategy, why) of opinions left out.
-    """
-
-    value: Value | None
-    who: str
-    why: str
-    inputs: Inputs = _NO_INPUTS
-    pod: str = ""
     trail: tuple[Made, ...] = ()
-    kept: bool = False
-    refused: tuple[tuple[str, str], ...] = ()
 
 
-def compose(name: str, spoken: Sequence[Spoken], base: Value | None) -> Composed:
+def compose(name: str, spoken: Sequence[StagedOpinion], base: Value | None) -> Composed:
     """The value of row ``name`` by ``spoken``, in the order of their stages; ``base`` None: it cannot be told."""
     keeping = [one for one in spoken if isinstance(one.opinion, Keep)]
     if keeping:
-        return _without_value(keeping, kept=True)
+        return _without_value(keeping, keep=True)
     made: list[Made] = []
     refused: list[tuple[str, str]] = []
     for one in spoken:
@@ -79,15 +68,15 @@ def compose(name: str, spoken: Sequence[Spoken], base: Value | None) -> Composed
             refused.append((one.who, f"{one.stage.name} of {name}: {error}"))
     speakers = [one for one in made if one.who]
     if not speakers:
-        return msgspec.structs.replace(_without_value(spoken, kept=False), refused=tuple(refused))
+        return msgspec.structs.replace(_without_value(spoken, keep=False), refused=tuple(refused))
     return Composed(
         made[-1].value,
         ", ".join(dict.fromkeys(one.who for one in speakers)),
         _why(made),
         _inputs(made),
         next((pod for one in spoken if (pod := pod_of(one.opinion))), ""),
-        tuple(made),
         refused=tuple(refused),
+        trail=tuple(made),
     )
 
 
@@ -96,13 +85,13 @@ def pod_of(opinion: Opinion) -> str:
     return "" if isinstance(opinion, Keep) else opinion.pod
 
 
-def _without_value(spoken: Sequence[Spoken], kept: bool) -> Composed:
+def _without_value(spoken: Sequence[StagedOpinion], keep: bool) -> Composed:
     why = "; ".join(dict.fromkeys(one.opinion.why for one in spoken if one.opinion.why)) or _UNWANTED
     pod = next((pod for one in spoken if (pod := pod_of(one.opinion))), "")
-    return Composed(None, ", ".join(dict.fromkeys(one.who for one in spoken)), why, pod=pod, kept=kept)
+    return Composed(None, ", ".join(dict.fromkeys(one.who for one in spoken)), why, pod=pod, keep=keep)
 
 
-def _next(name: str, made: list[Made], one: Spoken, base: Value | None) -> list[Made]:
+def _next(name: str, made: list[Made], one: StagedOpinion, base: Value | None) -> list[Made]:
     """The trail with one more stage; raises ValueError if the opinion makes no sense for the file."""
     opinion = one.opinion
     if isinstance(opinion, Set):

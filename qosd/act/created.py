@@ -1,4 +1,4 @@
-"""Which cgroup is which container's, for those of which the undo record knows what kubelet asked for.
+"""The cgroups of containers of which the undo record knows what kubelet requested.
 
 A container has no id when that is noted, so its cgroup is known once it is listed; its files are looked at once it
 runs, since before that the runtime itself writes there. What is noted of a container that is gone is forgotten, and so
@@ -11,8 +11,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator
 
-from koord.host.asked import Given, Which
 from koord.host.files import Target
+from koord.host.originals import ContainerKey, Original
 from koord.host.undo import UndoError, UndoRecord
 from qosd.snapshot import ContainerView, PodView, has_cgroup, runs
 
@@ -21,60 +21,60 @@ _S = 1_000_000_000
 _log = logging.getLogger(__name__)
 
 
-class Created:
-    """Reads what hooks note in ``undo``; ``due``: files to be looked at because there is news of what was asked."""
+class CreatedContainers:
+    """Reads what hooks note in ``undo``; ``due``: files to be looked at because their original is pending."""
 
     def __init__(self, undo: UndoRecord) -> None:
         self._undo = undo
         self._pods: tuple[PodView, ...] = ()
         self._changes = -1
-        self._of_group: dict[str, Which] = {}
-        self._seen: set[Which] = set()
-        self._unseen_since_ns: dict[Which, int] = {}
+        self._of_group: dict[str, ContainerKey] = {}
+        self._seen: set[ContainerKey] = set()
+        self._unseen_since_ns: dict[ContainerKey, int] = {}
         self._forget_ns = 1 << 63
         self.due: tuple[Target, ...] = ()
 
-    def find(self, target: Target) -> tuple[Which, Given] | None:
-        """What was asked and given of ``target``, and for whom; None if its container was made as asked."""
-        which = self._of_group.get(target.group)
-        asked = None if which is None else self._undo.asked_for(which)
-        given = None if asked is None else asked.values.get(target.name)
-        return None if which is None or given is None else (which, given)
+    def find(self, target: Target) -> tuple[ContainerKey, Original] | None:
+        """The original of ``target``, and its container; None if that was made as requested."""
+        key = self._of_group.get(target.group)
+        originals = None if key is None else self._undo.originals_of(key)
+        original = None if originals is None else originals.values.get(target.name)
+        return None if key is None or original is None else (key, original)
 
     def follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:
         """``pods`` are all there are; ``now_ns`` of the monotonic clock."""
-        changes = self._undo.asked_changes
+        changes = self._undo.originals_changes
         if (pods is self._pods and changes == self._changes) and now_ns < self._forget_ns:
             return
         self._pods, self._changes = pods, changes
-        asked = {each.which: each for each in self._undo.asked}
-        listed = {which: each for which, each in _containers(pods) if which in asked}
-        self._of_group = {each.group: which for which, each in listed.items() if each.group and runs(each.state)}
+        known = {each.key: each for each in self._undo.originals}
+        listed = {key: each for key, each in _containers(pods) if key in known}
+        self._of_group = {each.group: key for key, each in listed.items() if each.group and runs(each.state)}
         self.due = tuple(
             Target(group, name)
-            for group, which in self._of_group.items()
-            for name, given in asked[which].values.items()
-            if given.news
+            for group, key in self._of_group.items()
+            for name, original in known[key].values.items()
+            if original.pending
         )
-        self._forget(asked.keys() - listed.keys(), now_ns)
+        self._forget(known.keys() - listed.keys(), now_ns)
         self._seen = set(listed)
 
-    def _forget(self, unlisted: set[Which], now_ns: int) -> None:
+    def _forget(self, unlisted: set[ContainerKey], now_ns: int) -> None:
         """Those that were listed once, and those for which that would be long overdue."""
-        since_ns = {which: self._unseen_since_ns.get(which, now_ns) for which in unlisted - self._seen}
-        over = {which for which, since in since_ns.items() if now_ns - since >= UNSEEN_S * _S}
-        self._unseen_since_ns = {which: since for which, since in since_ns.items() if which not in over}
+        since_ns = {key: self._unseen_since_ns.get(key, now_ns) for key in unlisted - self._seen}
+        over = {key for key, since in since_ns.items() if now_ns - since >= UNSEEN_S * _S}
+        self._unseen_since_ns = {key: since for key, since in since_ns.items() if key not in over}
         self._forget_ns = min(self._unseen_since_ns.values(), default=1 << 62) + UNSEEN_S * _S
-        for which in (unlisted & self._seen) | over:
+        for key in (unlisted & self._seen) | over:
             try:
-                self._undo.forget_asked(which)
+                self._undo.forget_originals(key)
             except UndoError as error:
-                _log.warning("%s stays in the undo record: %s", which, error)
+                _log.warning("%s stays in the undo record: %s", key, error)
 
 
-def _containers(pods: tuple[PodView, ...]) -> Iterator[tuple[Which, ContainerView]]:
+def _containers(pods: tuple[PodView, ...]) -> Iterator[tuple[ContainerKey, ContainerView]]:
     """Those that are made or run."""
     for pod in pods:
         for each in pod.containers:
             if not each.is_sandbox and has_cgroup(each.state):
-                yield Which(pod.uid, each.name, each.attempt), each
+                yield ContainerKey(pod.uid, each.name, each.attempt), each

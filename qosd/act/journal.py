@@ -16,13 +16,12 @@ import sqlite3
 import threading
 from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
 from koord.host.files import Value
-from koord.model.formulas import Inputs
+from koord.model.formulas import NO_INPUTS, Inputs
 
 SCHEMA = 1
 MAX_ROWS = 100_000
@@ -44,11 +43,10 @@ COMMIT;
 _INSERT = f"INSERT INTO entries VALUES (NULL{', ?' * 13})"
 _COLUMNS = "wall_ns, monotonic_ns, tick, who, pod, cgroup, name, path, before, after, result, why, inputs"
 _log = logging.getLogger(__name__)
-_NO_INPUTS: Inputs = MappingProxyType({})
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """One line: a write with its result, or what was noticed instead of one (see ``qosd.act.plan``).
+    """One line: a write with its result, or what was noticed instead of one (see ``koord.host.reconcile.plan``).
 
     ``group`` and ``name`` are the target's, ``path`` is its file. ``after``: the value written or meant to be.
     """
@@ -65,7 +63,13 @@ class Entry(msgspec.Struct, frozen=True):
     after: Value | None
     result: str
     why: str
-    inputs: Inputs = _NO_INPUTS
+    inputs: Inputs = NO_INPUTS
+
+
+class Recorder(Protocol):
+    """The journal, as far as actors need it."""
+
+    def record(self, entry: Entry) -> None: ...
 
 
 class _OtherSchema(sqlite3.DatabaseError):

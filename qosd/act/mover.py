@@ -15,36 +15,29 @@ from __future__ import annotations
 import errno
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Protocol
 
 from msgspec.structs import replace
 
 from koord.host import placement
 from koord.host.placement import Census, Moved, Placed, count
+from koord.host.reconcile.plan import DONE, FAILED, REFUSED, UNREADABLE, VANISHED
+from koord.host.reconcile.reconciler import EARLIER_RUN
+from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import TASKS, UndoError, UndoRecord
 from koord.host.writer import Vanished, WriteError, Writer
-from qosd.act.journal import Entry
+from qosd.act.journal import Entry, Recorder
 from qosd.act.moves import NEVER_NS, Finding, Holding, MoveOutcome, Moves, PlannedMove
-from qosd.act.plan import DONE, FAILED, REFUSED, UNREADABLE, VANISHED
-from qosd.act.retry import backoff_ns
 from qosd.act.whereabouts import examine
 from qosd.decide.decision import Membership
-from qosd.decide.frame import NO_MEMBERSHIPS, Decisions, Memberships, State
+from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State
 from qosd.hooks.resctrl import CLASS_GROUPS
 
 RECHECK_S = 10.0
 REPORT_S = 600.0
 _FIRST_S = 0.5
 _S = 1_000_000_000
-_EARLIER_RUN = "an earlier run"
 _Wanted = tuple[str, Membership]
 _log = logging.getLogger(__name__)
-
-
-class Recorder(Protocol):
-    """The journal, as far as it is needed here."""
-
-    def record(self, entry: Entry) -> None: ...
 
 
 class Mover:
@@ -54,8 +47,8 @@ class Mover:
         self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
-        self._held = {one.group: Holding(_EARLIER_RUN, placed=one) for one in undo.placements}
-        self._spoken: Mapping[str, Memberships] = {}
+        self._held = {one.group: Holding(EARLIER_RUN, placed=one) for one in undo.placements}
+        self._applied: Mapping[str, Memberships] = {}
         self._undecided: frozenset[str] | None = None
         self._due_ns = NEVER_NS
 
@@ -66,14 +59,16 @@ class Mover:
 
     def plan(self, decisions: Decisions) -> Moves:
         """The moves that ``execute`` would begin with now. Reads kernel files; changes nothing."""
-        spoken = {turn.name: turn.memberships for turn in decisions.turns if turn.memberships is not NO_MEMBERSHIPS}
-        undecided = frozenset(turn.name for turn in decisions.turns if not turn.decided)
+        memberships = {
+            result.name: result.memberships for result in decisions.results if result.memberships is not NO_MEMBERSHIPS
+        }
+        undecided = frozenset(result.name for result in decisions.results if not result.decided)
         chosen: dict[str, None] = {}
         wanted: Mapping[str, _Wanted] = {}
-        is_new = undecided != self._undecided or not _are_same(spoken, self._spoken)
+        is_new = undecided != self._undecided or not _are_same(memberships, self._applied)
         is_due = decisions.monotonic_ns >= self._due_ns
         if is_new or is_due:
-            wanted = _merged(spoken)
+            wanted = _merged(memberships)
             chosen.update(dict.fromkeys(self._changed(wanted, bool(undecided)) if is_new else ()))
             chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
         tree = self._writer.tree
@@ -83,11 +78,11 @@ class Mover:
             for group in chosen
         )
         moves = tuple(one.move for one in findings if one.move is not None)
-        return Moves(moves, findings, spoken, undecided)
+        return Moves(moves, findings, memberships, undecided)
 
     def execute(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
         """Make the moves, each until nobody is missing any more."""
-        self._spoken, self._undecided = moves.spoken, moves.undecided
+        self._applied, self._undecided = moves.memberships, moves.undecided
         turn = _Turn(self._writer, self._undo, self._journal, self._classes, decisions)
         outcomes = []
         for finding in moves.findings:
@@ -111,7 +106,7 @@ class Mover:
             if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
                 yield group
         for group, held in self._held.items():
-            if group not in wanted and not (held.who == _EARLIER_RUN and some_undecided):
+            if group not in wanted and not (held.who == EARLIER_RUN and some_undecided):
                 yield group
 
     def _due(self, now_ns: int) -> Iterable[str]:
@@ -131,7 +126,7 @@ class Mover:
     def _why_released(self, group: str, decisions: Decisions) -> str:
         held = self._held.get(group)
         who = "" if held is None else held.who
-        off = [turn.sentence for turn in decisions.turns if turn.name == who and turn.state is State.DISABLED]
+        off = [result.sentence for result in decisions.results if result.name == who and result.state is State.DISABLED]
         return f"back to the root group: {f'{who} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
 
 
@@ -260,10 +255,10 @@ def _are_same(one: Mapping[str, Memberships], other: Mapping[str, Memberships]) 
     return len(one) == len(other) and all(other.get(name) is said for name, said in one.items())
 
 
-def _merged(spoken: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:
+def _merged(by_strategy: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:
     """Who wants what of each cgroup: the first strategy that names it."""
     wanted: dict[str, _Wanted] = {}
-    for who, memberships in spoken.items():
+    for who, memberships in by_strategy.items():
         for group, membership in memberships.items():
             wanted.setdefault(group, (who, membership))
     return wanted

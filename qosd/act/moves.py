@@ -13,7 +13,7 @@ from koord.host.files import Target
 from koord.host.placement import Cgroup, Placed
 from koord.host.undo import TASKS
 from qosd.decide.decision import Membership
-from qosd.decide.frame import Memberships
+from qosd.decide.runner import Memberships
 
 NEVER_NS = 1 << 63
 
@@ -91,7 +91,7 @@ class Moves(msgspec.Struct, frozen=True):
 
     moves: tuple[PlannedMove, ...] = ()
     findings: tuple[Finding, ...] = ()
-    spoken: Mapping[str, Memberships] = MappingProxyType({})
+    memberships: Mapping[str, Memberships] = MappingProxyType({})
     undecided: frozenset[str] = frozenset()
 
 

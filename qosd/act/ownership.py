@@ -13,92 +13,76 @@ from types import MappingProxyType
 import msgspec
 
 from koord.host.files import Target
-from qosd.act.composition import Spoken
+from koord.host.reconcile.state import Speakers
+from qosd.act.composition import StagedOpinion
 from qosd.decide.decision import Keep, Stage
-from qosd.decide.frame import Turn
+from qosd.decide.runner import StrategyResult
+from qosd.strategies import STRATEGIES
 
 
-class Line(msgspec.Struct, frozen=True):
+class Ownership(msgspec.Struct, frozen=True):
     """One strategy's line of the table."""
 
     stage: Stage
     rows: frozenset[str]
 
 
-OWNERS: Mapping[str, Line] = MappingProxyType(
-    {
-        "hooks": Line(
-            Stage.SPEC,
-            frozenset(
-                {
-                    "cpu_quota",
-                    "cpu_shares",
-                    "cpuset_cpus",
-                    "memory_limit_in_bytes",
-                    "cpu.idle",
-                    "cpu.bvt_warp_ns",
-                    "memory.min",
-                    "memory.low",
-                    "memory.high",
-                }
-            ),
-        ),
-        "hostApplications": Line(Stage.SPEC, frozenset({"cpuset_cpus", "cpu.bvt_warp_ns"})),
-        "cpuNormalization": Line(Stage.NORMALIZATION, frozenset({"cpu_quota"})),
-    }
+OWNERS: Mapping[str, Ownership] = MappingProxyType(
+    {strategy.name: Ownership(strategy.stage, strategy.rows) for strategy in STRATEGIES}
 )
 
-Heard = tuple[tuple[Stage, str], ...]
-"""Who was heard at which stage."""
 
-
-class Hearing(msgspec.Struct, frozen=True):
+class Arbitration(msgspec.Struct, frozen=True):
     """The opinions on one file, by stage, one a stage; ``refused``: (strategy, why)."""
 
-    spoken: tuple[Spoken, ...] = ()
+    accepted: tuple[StagedOpinion, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
 
     @property
-    def heard(self) -> Heard:
-        return tuple((one.stage, one.who) for one in self.spoken)
+    def speakers(self) -> Speakers:
+        return tuple((one.stage, one.who) for one in self.accepted)
 
 
-def hear(
-    target: Target, turns: Iterable[Turn], owners: Mapping[str, Line], before: Heard = (), unknown_keeps: bool = False
-) -> Hearing:
+def arbitrate(
+    target: Target,
+    results: Iterable[StrategyResult],
+    owners: Mapping[str, Ownership],
+    before: Speakers = (),
+    unknown_keeps: bool = False,
+) -> Arbitration:
     """The opinions on ``target``. ``before``: who was heard last time.
 
     ``unknown_keeps``: a strategy that has not decided since the start, and whose file it may be, counts as keeping it.
     """
-    chosen: dict[Stage, Spoken] = {}
-    unknown: dict[Stage, Spoken] = {}
+    chosen: dict[Stage, StagedOpinion] = {}
+    unknown: dict[Stage, StagedOpinion] = {}
     refused: list[tuple[str, str]] = []
-    for turn in turns:
-        opinion = turn.opinions.get(target)
-        why = _not_its_own(turn, target, owners)
+    for result in results:
+        opinion = result.opinions.get(target)
+        why = _not_its_own(result, target, owners)
         if opinion is None:
-            if unknown_keeps and not turn.decided and not why:
-                unknown.setdefault(turn.stage, Spoken(turn.name, turn.stage, Keep(turn.sentence)))
+            if unknown_keeps and not result.decided and not why:
+                unknown.setdefault(result.stage, StagedOpinion(result.name, result.stage, Keep(result.sentence)))
         elif why:
-            refused.append((turn.name, why))
+            refused.append((result.name, why))
         else:
-            spoken = Spoken(turn.name, turn.stage, opinion)
-            first = chosen.setdefault(turn.stage, spoken)
+            spoken = StagedOpinion(result.name, result.stage, opinion)
+            first = chosen.setdefault(result.stage, spoken)
             if first is not spoken:
-                owner, other = (spoken, first) if (turn.stage, turn.name) in before else (first, spoken)
-                chosen[turn.stage] = owner
-                refused.append((other.who, f"{turn.stage.name} of {_name(target)} is {owner.who}'s"))
+                owner, other = (spoken, first) if (result.stage, result.name) in before else (first, spoken)
+                chosen[result.stage] = owner
+                refused.append((other.who, f"{result.stage.name} of {_name(target)} is {owner.who}'s"))
     by_stage = unknown | chosen
-    return Hearing(tuple(by_stage[stage] for stage in sorted(by_stage)), tuple(refused))
+    return Arbitration(tuple(by_stage[stage] for stage in sorted(by_stage)), tuple(refused))
 
 
-def _not_its_own(turn: Turn, target: Target, owners: Mapping[str, Line]) -> str:
-    """Why ``turn`` may not speak of ``target``; "" if it may."""
-    line = owners.get(turn.name)
+def _not_its_own(result: StrategyResult, target: Target, owners: Mapping[str, Ownership]) -> str:
+    """Why ``result`` may not speak of ``target``; "" if it may."""
+    line = owners.get(result.name)
     if line is None:
         return "it is not in the table of owners"
-    if turn.stage is not line.stage:
-        return f"it speaks at stage {line.stage.name}, not {turn.stage.name}"
+    if result.stage is not line.stage:
+        return f"it speaks at stage {line.stage.name}, not {result.stage.name}"
     if target.name.partition("@")[0] not in line.rows:
         return f"{target.name} is not among its files"
     return ""

@@ -12,8 +12,8 @@ from msgspec.structs import replace
 from koord.host import placement, resctrl
 from koord.host.cgroup import ReadError, Tree
 from koord.host.placement import Census
+from koord.host.reconcile.plan import UNREADABLE, UNSUPPORTED, YIELDED
 from qosd.act.moves import Finding, Holding, PlannedMove
-from qosd.act.plan import UNREADABLE, UNSUPPORTED, YIELDED
 from qosd.decide.decision import Membership
 
 

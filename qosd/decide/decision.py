@@ -112,6 +112,10 @@ class Strategy(Protocol):
     @property
     def stage(self) -> Stage: ...
     @property
+    def rows(self) -> frozenset[str]:
+        """The kernel files that it may speak of, by the names of their rows."""
+
+    @property
     def needs(self) -> Mapping[str, float]:
         """Inputs (names of ``NodeSnapshot.ages_s``) with the age in seconds beyond which the strategy is frozen."""
 

@@ -40,7 +40,7 @@ def _quota(amounts: Amounts, pod: PodContext, rules: Rules) -> Edit:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {kind}-cpu limit")
     if kind == BATCH and rules.suppresses_by_quota:
         return Edit(Field.CPU_QUOTA, UNLIMITED, batchpod.SUPPRESSED)
-    period_us = pod.asked.cpu_period_us or cfs.PERIOD_US
+    period_us = pod.requested.cpu_period_us or cfs.PERIOD_US
     quota_us = cfs.quota_us(limit_milli, period_us)
     why = f"{kind}-cpu limit {limit_milli}m"
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": period_us}

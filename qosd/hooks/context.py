@@ -18,8 +18,8 @@ from koord.model.annotations import ContainerResources, PodAnnotations, PodMemor
 from koord.model.podtotal import Role
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
 from koord.model.qos import DerivationRules, DerivedQoS, KubeQoS, QoSClass
+from koord.model.qos_settings import CPUQOS
 from koord.model.requirements import ContainerAmounts
-from koord.model.strategies import CPUQOS
 from qosd.hooks.edits import Resources
 
 BATCH, MID = "batch", "mid"
@@ -55,7 +55,7 @@ class Request(msgspec.Struct, frozen=True):
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     cgroup_parent: str
-    asked: Resources
+    requested: Resources
     container: str = ""
     container_annotations: Mapping[str, str] | None = None
 
@@ -132,11 +132,11 @@ class PodContext(msgspec.Struct, frozen=True):
         return f"pod {self.request.namespace}/{self.request.name}{container}"
 
     def at(
-        self, stage: Stage, asked: Resources, container: str = "", annotations: Mapping[str, str] | None = None
+        self, stage: Stage, requested: Resources, container: str = "", annotations: Mapping[str, str] | None = None
     ) -> PodContext:
         """The same pod at another stage or of one of its containers; nothing is decoded again."""
         request = replace(
-            self.request, stage=stage, asked=asked, container=container, container_annotations=annotations
+            self.request, stage=stage, requested=requested, container=container, container_annotations=annotations
         )
         return replace(self, request=request, is_container=stage in CONTAINER_STAGES)
 
@@ -149,8 +149,8 @@ class PodContext(msgspec.Struct, frozen=True):
         return self.request.container
 
     @property
-    def asked(self) -> Resources:
-        return self.request.asked
+    def requested(self) -> Resources:
+        return self.request.requested
 
     @property
     def numa_nodes(self) -> frozenset[int]:

@@ -123,7 +123,7 @@ def merge(parts: Iterable[Edits]) -> Edits:
 
 
 class Resources(msgspec.Struct, frozen=True):
-    """What the runtime was asked for, as far as a hook computes with it; None = not asked."""
+    """What kubelet requested of the runtime, as far as a hook computes with it; None = nothing."""
 
     cpu_period_us: int | None = None
     cpu_quota_us: int | None = None

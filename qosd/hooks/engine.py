@@ -37,7 +37,7 @@ def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
     edits = hook.decide(pod, rules)
     if not edits.items and not edits.left:
         return edits
-    undeclared = [edit.name for edit in edits.items if edit.field not in hook.edits]
+    undeclared = [edit.name for edit in edits.items if not hook.may_edit(edit)]
     if undeclared:
         raise UndeclaredEdit(f"hook {hook.name} edits {', '.join(undeclared)}, which its row does not list")
     items = tuple([replace(edit, hook=hook.name) for edit in edits.items])

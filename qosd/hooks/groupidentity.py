@@ -9,8 +9,8 @@ unlabelled Guaranteed pod takes LSR's value if that is enabled and it counts as 
 from __future__ import annotations
 
 from koord.model.qos import QoSClass
+from koord.model.qos_settings import CPUQOS
 from koord.model.slo import CPUPolicy
-from koord.model.strategies import CPUQOS
 from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import Edit, Edits, Field
 from qosd.hooks.rules import Rules

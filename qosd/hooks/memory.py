@@ -16,7 +16,7 @@ from koord.model import schema, slo_defaults
 from koord.model.annotations.values import MemoryPolicy
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
-from koord.model.strategies import MemoryQOS
+from koord.model.qos_settings import MemoryQOS
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits, Field
 from qosd.hooks.rules import Rules
@@ -100,10 +100,10 @@ def _request_and_limit(pod: PodContext) -> tuple[int | None, int | None]:
     if chosen:
         limits = sum(one.memory_limit_bytes for one in chosen)
         return sum(one.memory_request_bytes for one in chosen), limits or None
-    limit = pod.asked.memory_limit_bytes
+    limit = pod.requested.memory_limit_bytes
     limit = limit if limit is not None and limit > 0 else None
-    if pod.asked.memory_request_bytes is not None:
-        return pod.asked.memory_request_bytes, limit
+    if pod.requested.memory_request_bytes is not None:
+        return pod.requested.memory_request_bytes, limit
     if pod.kube_qos is KubeQoS.GUARANTEED:
         return limit, limit
     if pod.kube_qos is KubeQoS.BEST_EFFORT:

@@ -1,7 +1,7 @@
 """CPU normalization: on a faster CPU model the same work needs a smaller CFS quota (node-qos §10.4).
 
 For LS and unlabelled pods without bound CPUs: ``ceil(quota / ratio)`` for ratio > 1. BE pods are scaled where their
-quota is made (``batch``); free pods keep what they asked for.
+quota is made (``batch``); free pods keep what they requested.
 
 A proxy that merges an update over what it remembers (Koordinator's does) sends our own scaled quota back to us. So
 the container carries the pair "spec/scaled" as an annotation, and a quota equal to the scaled one counts as the
@@ -29,7 +29,7 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
         return Edits()
     scaled_us = cfs.normalize_quota_us(spec_us, ratio)
     fed: Inputs = {FORMULA: "cpu_quota_normalized", "quota_us": spec_us, "ratio": str(ratio)}
-    why = f"{spec_us} us asked, divided by the CPU normalization ratio {float(ratio):g}"
+    why = f"{spec_us} us requested, divided by the CPU normalization ratio {float(ratio):g}"
     return Edits(
         (
             Edit(Field.CPU_QUOTA, scaled_us, why, computed=fed),
@@ -46,9 +46,9 @@ def ratio_of(pod: PodContext, rules: Rules) -> Fraction | None:
 
 
 def spec_quota_us(pod: PodContext) -> int:
-    """The quota as kubelet asked for it: undoes our own scaling if that is what came back; 0 = not asked."""
-    asked_us = pod.asked.cpu_quota_us or 0
+    """The quota as kubelet requested it: undoes our own scaling if that is what came back; 0 = none."""
+    requested_us = pod.requested.cpu_quota_us or 0
     spec, _, scaled = (pod.request.container_annotations or {}).get(ANNOTATION, "").partition("/")
-    if spec.isdecimal() and scaled.isdecimal() and int(scaled) == asked_us:
+    if spec.isdecimal() and scaled.isdecimal() and int(scaled) == requested_us:
         return int(spec)
-    return asked_us
+    return requested_us

@@ -54,7 +54,7 @@ class NodeRules:
     guaranteed_is_lsr: bool = False
     unset_cpu_quota: bool = True
     limits_in_cri: bool = True
-    """Off: CRI and NRI carry shares, quota and memory limit as kubelet asked; the reconciler alone applies ours."""
+    """Off: CRI and NRI carry shares, quota and memory limit as kubelet requests; the reconciler alone applies ours."""
     rdt_verified: bool = False
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""

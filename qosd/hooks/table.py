@@ -11,32 +11,42 @@ from dataclasses import dataclass
 
 from qosd.hooks import batch, cpuset, groupidentity, idle, memory, normalization, resctrl
 from qosd.hooks.context import CONTAINER_STAGES, POD_STAGES, PodContext, Stage
-from qosd.hooks.edits import Edits, Field
+from qosd.hooks.edits import Edit, Edits, Field
 from qosd.hooks.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
 class Hook:
-    """One row: the name that ``node.hooks`` of the rules file switches, where it runs and what it may edit."""
+    """One row: the name that ``node.hooks`` of the rules file switches, where it runs and what it may edit.
+
+    ``rows``: names of kernel files. ``annotates``: it may also set annotations.
+    """
 
     name: str
     stages: frozenset[Stage]
-    edits: frozenset[Field]
+    rows: frozenset[str]
     decide: Callable[[PodContext, Rules], Edits]
+    annotates: bool = False
+
+    def may_edit(self, edit: Edit) -> bool:
+        return self.annotates if edit.field is Field.ANNOTATION else edit.name in self.rows
 
 
-_BATCH_FIELDS = frozenset({Field.CPU_SHARES, Field.CPU_QUOTA, Field.MEMORY_LIMIT})
 _POD_CGROUP = frozenset({Stage.POD_CGROUP})
 _EVERYWHERE = POD_STAGES | CONTAINER_STAGES | _POD_CGROUP
+_QUOTA, _CPUS = Field.CPU_QUOTA.value, Field.CPUSET_CPUS.value
+_BATCH = frozenset({Field.CPU_SHARES.value, _QUOTA, Field.MEMORY_LIMIT.value})
 
 HOOKS: tuple[Hook, ...] = (
-    Hook("batchResource", _EVERYWHERE, _BATCH_FIELDS, batch.decide),
-    Hook("cpuNormalization", CONTAINER_STAGES, frozenset({Field.CPU_QUOTA, Field.ANNOTATION}), normalization.decide),
-    Hook("cpuset", frozenset(Stage), frozenset({Field.CPUSET_CPUS, Field.CPU_QUOTA}), cpuset.decide),
-    Hook("groupIdentity", CONTAINER_STAGES | _POD_CGROUP, frozenset({Field.UNIFIED}), groupidentity.decide),
-    Hook("cpuIdle", _POD_CGROUP, frozenset({Field.UNIFIED}), idle.decide),
-    Hook("memory", CONTAINER_STAGES | _POD_CGROUP, frozenset({Field.UNIFIED}), memory.decide),
-    Hook("resctrl", frozenset({Stage.RUN_SANDBOX}), frozenset({Field.ANNOTATION}), resctrl.decide),
+    Hook("batchResource", _EVERYWHERE, _BATCH, batch.decide),
+    Hook("cpuNormalization", CONTAINER_STAGES, frozenset({_QUOTA}), normalization.decide, annotates=True),
+    Hook("cpuset", frozenset(Stage), frozenset({_CPUS, _QUOTA}), cpuset.decide),
+    Hook("groupIdentity", CONTAINER_STAGES | _POD_CGROUP, frozenset({groupidentity.FILE}), groupidentity.decide),
+    Hook("cpuIdle", _POD_CGROUP, frozenset({idle.FILE}), idle.decide),
+    Hook("memory", CONTAINER_STAGES | _POD_CGROUP, frozenset({memory.MIN, memory.LOW, memory.HIGH}), memory.decide),
+    Hook("resctrl", frozenset({Stage.RUN_SANDBOX}), frozenset(), resctrl.decide, annotates=True),
 )
 
 HOOK_NAMES = tuple(hook.name for hook in HOOKS)
+ROWS_OF_HOOKS: frozenset[str] = frozenset().union(*(hook.rows for hook in HOOKS))
+"""Every kernel file that a hook may edit."""

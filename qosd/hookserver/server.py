@@ -24,13 +24,13 @@ from koord.http2.server import Method, Reply, UnaryServer
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import serving
 from qosd.accounting import account
-from qosd.asking import Asking
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
 from qosd.hooks.rules import Rules
 from qosd.hookserver import translate
 from qosd.metrics import Metrics
+from qosd.originals import OriginalsRecorder
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
 SOCKET_MODE = 0o660
@@ -97,8 +97,8 @@ class HookServer:
 
     Where ``acts()`` is false, another front end edits, and every answer is "no edits". ``seen`` is told, once it is
     answered, of each pod whose sandbox is about to be made; ``room_for``, asked with the UID of each pod of which a
-    container is about to be made, gives what that container alone has to wait for (see ``qosd.arrivals``). ``asking``
-    notes what a container's edits replace, before they are answered; None = nobody will want to know.
+    container is about to be made, gives what that container alone has to wait for (see ``qosd.startgate``).
+    ``originals`` notes what a container's edits replace, before they are answered; None = nobody will want to know.
     """
 
     def __init__(
@@ -109,10 +109,10 @@ class HookServer:
         acts: Callable[[], bool] = lambda: True,
         seen: Callable[[PodContext], None] = lambda pod: None,
         room_for: Callable[[str], Awaitable[object] | None] = lambda uid: None,
-        asking: Asking | None = None,
+        originals: OriginalsRecorder | None = None,
     ) -> None:
         self._rules, self._metrics, self._clock = rules, metrics, clock
-        self._acts, self._seen, self._room_for, self._asking = acts, seen, room_for, asking
+        self._acts, self._seen, self._room_for, self._originals = acts, seen, room_for, originals
         self.server = UnaryServer(self.methods())
 
     def methods(self) -> dict[str, Method]:
@@ -162,8 +162,8 @@ class HookServer:
             if stage is not None:
                 decision = self._decide(PodContext.read(form.read(request, stage)))
                 message = spell(decision.edits).SerializeToString()
-                if decision.acts and self._asking is not None:
-                    self._note(self._asking, request, stage, decision.edits)
+                if decision.acts and self._originals is not None:
+                    self._note(self._originals, request, stage, decision.edits)
                 return message, decision
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             pod = request.pod_meta
@@ -177,14 +177,14 @@ class HookServer:
         return _Decision(pod, edits.without_annotating if pod.stage is Stage.UPDATE else edits, acts=True)
 
     @staticmethod
-    def _note(asking: Asking, request: Any, stage: Stage, edits: Edits) -> None:
+    def _note(originals: OriginalsRecorder, request: Any, stage: Stage, edits: Edits) -> None:
         if stage not in (Stage.CREATE, Stage.UPDATE):
             return
-        asked, which = translate.requested(request.container_resources), translate.which(request)
+        requested, key = translate.requested(request.container_resources), translate.key_of(request)
         if stage is Stage.CREATE:
-            asking.created(which, asking.replaced(asked, asked.edited(edits)))
+            originals.created(key, originals.replaced(requested, requested.edited(edits)))
         else:
-            asking.updated(which, asked, asked.edited(edits))
+            originals.updated(key, requested, requested.edited(edits))
 
     def _follow(self, decision: _Decision, caller: str) -> None:
         """Once the answer is on its way."""

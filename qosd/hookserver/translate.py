@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
 
-from koord.host.asked import Which
+from koord.host.originals import ContainerKey
 from koord.model.annotations.pod import ANNOTATION_CODECS, LABEL_CODECS
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import normalization, resctrl
-from qosd.hooks.asked import Request as Requested
 from qosd.hooks.context import Request, Stage
 from qosd.hooks.edits import NUMBERS, Edits, Field, Resources
+from qosd.hooks.originals import RequestedResources
 
 LABELS = tuple(LABEL_CODECS)
 ANNOTATIONS = (*ANNOTATION_CODECS, resctrl.ANNOTATION)
@@ -28,7 +28,7 @@ def _known(texts: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
 
 
 def resources_of(message: hooks.LinuxContainerResources) -> Resources:
-    """What was asked; proto3's 0 means "not asked"."""
+    """What kubelet requested; proto3's 0 means "nothing"."""
     return Resources(
         cpu_period_us=message.cpu_period or None,
         cpu_quota_us=message.cpu_quota or None,
@@ -36,9 +36,9 @@ def resources_of(message: hooks.LinuxContainerResources) -> Resources:
     )
 
 
-def requested(message: hooks.LinuxContainerResources) -> Requested:
-    """What was asked, as far as it can be edited."""
-    return Requested(
+def requested(message: hooks.LinuxContainerResources) -> RequestedResources:
+    """What kubelet requested, as far as it can be edited."""
+    return RequestedResources(
         cpus=message.cpuset_cpus,
         shares=message.cpu_shares,
         quota_us=message.cpu_quota,
@@ -48,9 +48,9 @@ def requested(message: hooks.LinuxContainerResources) -> Requested:
     )
 
 
-def which(request: hooks.ContainerResourceHookRequest) -> Which:
+def key_of(request: hooks.ContainerResourceHookRequest) -> ContainerKey:
     """The container that is about to be made, or updated."""
-    return Which(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
+    return ContainerKey(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 
 def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage) -> Request:
@@ -62,7 +62,7 @@ def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage) -> Reque
         labels=_known(request.labels, LABELS),
         annotations=_known(request.annotations, ANNOTATIONS),
         cgroup_parent=request.cgroup_parent,
-        asked=resources_of(request.resources),
+        requested=resources_of(request.resources),
     )
 
 
@@ -75,7 +75,7 @@ def container_request(request: hooks.ContainerResourceHookRequest, stage: Stage)
         labels=_known(request.pod_labels, LABELS),
         annotations=_known(request.pod_annotations, ANNOTATIONS),
         cgroup_parent=request.pod_cgroup_parent,
-        asked=resources_of(request.container_resources),
+        requested=resources_of(request.container_resources),
         container=request.container_meta.name,
         container_annotations=_known(request.container_annotations, OF_CONTAINER),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from koord.host.files import ROWS, UnknownRow, row
 from koord.model.formulas import FORMULA, FORMULAS, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.decide.frame import Decisions, Turn
+from qosd.decide.runner import Decisions, StrategyResult
 from qosd.inspect.sources import LoopState, PolicyState
 from qosd.snapshot import NodeSnapshot
 
@@ -38,18 +38,18 @@ def unit_of(name: str) -> str:
 
 
 def strategies(decisions: Decisions | None) -> list[inspect.Strategy]:
-    """Every strategy's turn; none before the first tick."""
-    return [] if decisions is None else [strategy(turn) for turn in decisions.turns]
+    """Every strategy's result; none before the first tick."""
+    return [] if decisions is None else [strategy(result) for result in decisions.results]
 
 
-def strategy(turn: Turn) -> inspect.Strategy:
+def strategy(result: StrategyResult) -> inspect.Strategy:
     return inspect.Strategy(
-        name=turn.name,
-        stage=turn.stage.name.lower(),
-        state=turn.state,
-        sentence=turn.sentence,
-        opinions=len(turn.opinions),
-        errors=turn.errors,
+        name=result.name,
+        stage=result.stage.name.lower(),
+        state=result.state,
+        sentence=result.sentence,
+        opinions=len(result.opinions),
+        errors=result.errors,
     )
 
 

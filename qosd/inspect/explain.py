@@ -13,16 +13,16 @@ from pathlib import Path
 from koord.host import cgroup
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ROWS, Target, UnknownRow, Value, row
+from koord.host.reconcile.plan import DONE, FOREIGN
+from koord.host.reconcile.state import FileState
 from koord.host.values import normalise
 from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Refusal
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.composition import Composed
-from qosd.act.holding import Holding
 from qosd.act.journal import Entry
-from qosd.act.plan import DONE, FOREIGN
 from qosd.decide.decision import Cap, Opinion, Scale, Set
-from qosd.decide.frame import Turn
+from qosd.decide.runner import StrategyResult
 from qosd.inspect import convert, pods
 from qosd.inspect.decided import Decided
 from qosd.inspect.sources import Sources
@@ -75,7 +75,7 @@ def _of_node(view: _View) -> inspect.ExplainResponse:
     history = [entry for target in targets for entry in view.history_of(target)]
     message = view.explained(targets, history)
     del message.strategies[:], message.inputs[:]
-    message.strategies.extend(map(convert.strategy, view.decided.turns))
+    message.strategies.extend(map(convert.strategy, view.decided.results))
     message.inputs.extend(map(convert.loop, view.sources.loops()))
     return message
 
@@ -133,12 +133,12 @@ class _View:
         for entry in history:
             by_path.setdefault(entry.path, []).append(entry)
         wanted = list(targets)
-        speaking = {turn.name for target in wanted for turn in self.decided.speakers(target)}
+        speaking = {result.name for target in wanted for result in self.decided.speakers(target)}
         needed = {need for strategy in self.sources.strategies if strategy.name in speaking for need in strategy.needs}
         return inspect.ExplainResponse(
             observed_unix_ns=self.snapshot.wall_ns,
             files=[self._file(target, by_path) for target in wanted],
-            strategies=[convert.strategy(turn) for turn in self.decided.turns if turn.name in speaking],
+            strategies=[convert.strategy(result) for result in self.decided.results if result.name in speaking],
             inputs=[convert.loop(loop) for loop in self.sources.loops() if loop.name in needed],
             warnings=self.sources.warnings(),
             policy=convert.policy(self.sources.policy()),
@@ -146,7 +146,7 @@ class _View:
 
     def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:
         path = self.sources.tree.path(target, for_write=True)
-        holding = self.decided.owned.get(target)
+        state = self.decided.owned.get(target)
         composed = self.sources.actuator.composed(target)
         name, text = convert.formula(composed.inputs) if composed else ("", "")
         result = None if composed is None or composed.value is None else str(composed.value)
@@ -158,7 +158,7 @@ class _View:
             unit=convert.unit_of(target.name),
             pod=self.pod_of(target),
             container=self.labels.get(target.group, ("", ""))[1],
-            owner=composed.who if result is not None and composed else holding.by if holding else "",
+            owner=composed.by if result is not None and composed else state.by if state else "",
             formula=name,
             formula_text=text,
             inputs=convert.inputs(composed.inputs) if composed else (),
@@ -166,10 +166,10 @@ class _View:
             why=composed.why if composed else "",
             opinions=self._opinions(target, composed),
             actual=self._actual(target, result),
-            base=None if holding is None else str(holding.base),
-            base_from=self._base_from(target, holding),
+            base=None if state is None else str(state.base),
+            base_from=self._base_from(target, state),
             before=_before(entries),
-            age_s=self._age_s(holding),
+            age_s=self._age_s(state),
             contested=self.sources.actuator.contested.get(target, ""),
             foreign=[self._foreign(entry) for entry in entries if entry.result == FOREIGN],
         )
@@ -179,8 +179,8 @@ class _View:
         made = {one.who: one.value for one in composed.trail} if composed else {}
         refused = dict(self.refused.get(target, ()))
         return [
-            _opinion(turn, turn.opinions[target], made.get(turn.name), refused.get(turn.name, ""))
-            for turn in self.decided.speakers(target)
+            _opinion(result, result.opinions[target], made.get(result.name), refused.get(result.name, ""))
+            for result in self.decided.speakers(target)
         ]
 
     def _actual(self, target: Target, desired: str | None) -> str | None:
@@ -200,18 +200,18 @@ class _View:
         except (ReadError, UnknownRow):
             return None
 
-    def _age_s(self, holding: Holding | None) -> float | None:
+    def _age_s(self, state: FileState | None) -> float | None:
         """As of the snapshot, by its monotonic clock: the wall clock may have been set since."""
-        if holding is None or not holding.since_ns:
+        if state is None or not state.since_ns:
             return None
-        return max(0.0, (self.snapshot.monotonic_ns - holding.since_ns) / 1e9)
+        return max(0.0, (self.snapshot.monotonic_ns - state.since_ns) / 1e9)
 
-    def _base_from(self, target: Target, holding: Holding | None) -> str:
+    def _base_from(self, target: Target, state: FileState | None) -> str:
         """Of a file that the runtime wrote for us; "" where the base was read."""
-        given = self.sources.actuator.given(target)
-        if holding is None or given is None or given.asked != holding.base:
+        original = self.sources.actuator.original(target)
+        if state is None or original is None or original.requested != state.base:
             return ""
-        return f"kubelet asked for it; the container was made with {given.given}"
+        return f"kubelet requested it; the container was made with {original.edited}"
 
     def _foreign(self, entry: Entry) -> inspect.Foreign:
         value = "" if entry.after is None else str(entry.after)
@@ -225,21 +225,21 @@ def _before(entries: Sequence[Entry]) -> str | None:
     return None if newest is None or newest.before is None else str(newest.before)
 
 
-def _opinion(turn: Turn, opinion: Opinion, result: Value | None, refused: str) -> inspect.Opinion:
+def _opinion(by: StrategyResult, opinion: Opinion, value_after: Value | None, refused: str) -> inspect.Opinion:
     fed = opinion.inputs if isinstance(opinion, Set | Scale | Cap) else {}
     value = f"{opinion.factor:g}" if isinstance(opinion, Scale) else ""
     if isinstance(opinion, Set | Cap):
         value = str(opinion.value)
     name, text = convert.formula(fed)
     return inspect.Opinion(
-        stage=turn.stage.name.lower(),
-        strategy=turn.name,
+        stage=by.stage.name.lower(),
+        strategy=by.name,
         kind=type(opinion).__name__.lower(),
         value=value,
         why=opinion.why,
         formula=name,
         formula_text=text,
         inputs=convert.inputs(fed),
-        result=None if result is None else str(result),
+        result=None if value_after is None else str(value_after),
         refused=refused,
     )

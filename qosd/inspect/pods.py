@@ -44,7 +44,7 @@ def _composed(sources: Sources) -> _ByGroup:
     for target in sources.actuator.owned:
         composed = sources.actuator.composed(target)
         if composed is not None and composed.value is not None:
-            wish = Wish(str(composed.value), f"{composed.who}: {composed.why}")
+            wish = Wish(str(composed.value), f"{composed.by}: {composed.why}")
             found.setdefault(target.group, {})[target.name] = wish
     return found
 
@@ -76,7 +76,7 @@ def _pod(sources: Sources, snapshot: NodeSnapshot, pod: PodView, composed: _ByGr
     containers = [container for container in pod.containers if not container.is_sandbox]
     page_bytes = snapshot.rules.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):
-        asked_of = pod.context.at(context.Stage.CREATE, container.asked, container.name, container.annotations)
-        wishes = {**values.wishes_of(engine.decide(asked_of, snapshot.rules)), **composed.get(container.group, {})}
+        requested_of = pod.context.at(context.Stage.CREATE, container.requested, container.name, container.annotations)
+        wishes = {**values.wishes_of(engine.decide(requested_of, snapshot.rules)), **composed.get(container.group, {})}
         shown.values.extend(values.compare(sources.writer, container.group, wishes, page_bytes))
     return message

@@ -10,16 +10,16 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from koord.host.asked import Given
 from koord.host.cgroup import Tree
 from koord.host.files import Target
+from koord.host.originals import Original
+from koord.host.reconcile.plan import PlannedWrite
+from koord.host.reconcile.state import FileState
 from koord.host.writer import Writer
 from qosd.act.composition import Composed
-from qosd.act.holding import Holding
 from qosd.act.journal import Entry
-from qosd.act.plan import PlannedWrite
 from qosd.decide.decision import Strategy
-from qosd.decide.frame import Decisions
+from qosd.decide.runner import Decisions
 from qosd.snapshot import NodeSnapshot
 
 
@@ -27,15 +27,15 @@ class Actuator(Protocol):
     """What qosd.act.actuator.Actuator holds; asked from a thread while a tick may run."""
 
     @property
-    def owned(self) -> Mapping[Target, Holding]: ...
+    def owned(self) -> Mapping[Target, FileState]: ...
     @property
     def contested(self) -> Mapping[Target, str]: ...
     @property
     def refused(self) -> Mapping[Target, tuple[tuple[str, str], ...]]:
         """(strategy, why) of opinions that are not followed."""
 
-    def given(self, target: Target) -> Given | None:
-        """What was asked and given of a file when the runtime was told of its container."""
+    def original(self, target: Target) -> Original | None:
+        """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""
 
     def composed(self, target: Target) -> Composed | None:
         """What the newest decisions come to; None: nobody has an opinion."""

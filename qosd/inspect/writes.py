@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from koord.host.files import Value
+from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.journal import Entry
-from qosd.act.plan import PlannedWrite
 from qosd.inspect import convert
 from qosd.inspect.sources import Sources
 
@@ -25,9 +25,9 @@ async def plan(sources: Sources) -> inspect.PlanResponse:
         observed_unix_ns=0 if snapshot is None else snapshot.wall_ns,
         writes=map(_planned, writes),
         evictions=[
-            inspect.Eviction(pod=each.pod, uid=each.uid, strategy=turn.name, why=each.why)
-            for turn in (decisions.turns if decisions else ())
-            for each in turn.evictions
+            inspect.Eviction(pod=each.pod, uid=each.uid, strategy=result.name, why=each.why)
+            for result in (decisions.results if decisions else ())
+            for each in result.evictions
         ],
         strategies=convert.strategies(decisions),
         policy=convert.policy(sources.policy()),
@@ -43,7 +43,7 @@ def _planned(write: PlannedWrite) -> inspect.PlannedWrite:
         before=_text(write.before),
         after=str(write.after),
         final=write.final,
-        who=write.who,
+        who=write.by,
         why=write.why,
         pod=write.pod,
         inputs=convert.inputs(write.inputs),

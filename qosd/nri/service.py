@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from koord.pb.nri import api_pb2 as nri
 from qosd.accounting import account
-from qosd.asking import Asking
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
@@ -24,6 +23,7 @@ from qosd.hooks.rules import Rules
 from qosd.metrics import Metrics
 from qosd.nri import mux, translate
 from qosd.nri.connection import Method
+from qosd.originals import OriginalsRecorder
 
 SERVICE = "nri.pkg.api.v1alpha1.Plugin"
 SYNCHRONIZE = "Synchronize"
@@ -73,7 +73,7 @@ class Hooks:
 
     ``parent_cpus``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
-    for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``asking`` notes what a
+    for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``originals`` notes what a
     container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
     group there at this moment?
     """
@@ -88,10 +88,10 @@ class Hooks:
         pods_changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
         later: Callable[..., object] = lambda function, *arguments: function(*arguments),
-        asking: Asking | None = None,
+        originals: OriginalsRecorder | None = None,
         has_resctrl_group: Callable[[str], bool] = lambda name: True,
     ) -> None:
-        self._asking, self._has_resctrl_group = asking, has_resctrl_group
+        self._originals, self._has_resctrl_group = originals, has_resctrl_group
         self._rules, self._metrics, self._acting, self._parent_cpus = rules, metrics, acting, parent_cpus
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
@@ -105,11 +105,11 @@ class Hooks:
         if rdt and not self._has_resctrl_group(rdt):
             rdt = ""  # just removed: the runtime would refuse the container
         adjust = translate.adjustment(edits, container, rdt, self._parent_cpus)
-        if self._asking is not None:
-            asked = translate.Held.of(container)
-            given = nri.LinuxResources() if adjust is None else adjust.linux.resources
-            replaced = self._asking.replaced(asked.request, asked.changed(given))
-            self._asking.created(translate.which(pod, container), replaced)
+        if self._originals is not None:
+            requested = translate.Held.of(container)
+            changes = nri.LinuxResources() if adjust is None else adjust.linux.resources
+            replaced = self._originals.replaced(requested.request, requested.changed(changes))
+            self._originals.created(translate.key_of(pod, container), replaced)
         return adjust
 
     def updated(
@@ -120,10 +120,11 @@ class Hooks:
         if decided is None:
             return None
         update = translate.update(decided[2], container, self._parent_cpus, wanted)
-        if self._asking is not None:
-            asked = translate.Held.of(container, wanted)
-            given = nri.LinuxResources() if update is None else update.linux.resources
-            self._asking.updated(translate.which(pod, container), asked.request, asked.changed(given))
+        if self._originals is not None:
+            requested = translate.Held.of(container, wanted)
+            changes = nri.LinuxResources() if update is None else update.linux.resources
+            key = translate.key_of(pod, container)
+            self._originals.updated(key, requested.request, requested.changed(changes))
         return update
 
     def found(

@@ -23,13 +23,13 @@ from typing import NamedTuple
 from msgspec.structs import replace as with_values
 
 from koord.host import paths
-from koord.host.asked import Which
+from koord.host.originals import ContainerKey
 from koord.model import cpuset
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine, resctrl
-from qosd.hooks.asked import Request as Requested
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edit, Edits, Field, Resources
+from qosd.hooks.originals import RequestedResources
 from qosd.hooks.rules import Rules
 from qosd.hooks.table import HOOKS
 
@@ -41,10 +41,10 @@ _NO_RESOURCES = nri.LinuxResources()
 
 
 def create_request(pod: nri.PodSandbox, container: nri.Container) -> Request:
-    """A container that is about to be made: its spec is what kubelet asked for."""
+    """A container that is about to be made: its spec is what kubelet requested."""
     spec = container.linux.resources
-    asked = Resources(spec.cpu.period.value or None, spec.cpu.quota.value or None, spec.memory.limit.value or None)
-    return _request(Stage.CREATE, pod, container, asked)
+    requested = Resources(spec.cpu.period.value or None, spec.cpu.quota.value or None, spec.memory.limit.value or None)
+    return _request(Stage.CREATE, pod, container, requested)
 
 
 def update_request(
@@ -52,25 +52,25 @@ def update_request(
 ) -> Request:
     """A container that exists; ``wanted`` is what kubelet asks for now, if it does."""
     spec = container.linux.resources
-    asked = Resources(
+    requested = Resources(
         wanted.cpu.period.value or spec.cpu.period.value or None,
         wanted.cpu.quota.value or None,
         wanted.memory.limit.value or spec.memory.limit.value or None,
     )
-    return _request(Stage.UPDATE, pod, container, asked)
+    return _request(Stage.UPDATE, pod, container, requested)
 
 
-def which(pod: nri.PodSandbox, container: nri.Container) -> Which:
+def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
     """The container as CRI names it; kubelet repeats the attempt, which NRI lacks, in an annotation."""
     attempt = container.annotations.get(_RESTARTS, "")
-    return Which(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
+    return ContainerKey(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
 
 
-def _request(stage: Stage, pod: nri.PodSandbox, container: nri.Container, asked: Resources) -> Request:
+def _request(stage: Stage, pod: nri.PodSandbox, container: nri.Container, requested: Resources) -> Request:
     return with_values(
         pod_request(pod),
         stage=stage,
-        asked=asked,
+        requested=requested,
         container=container.name,
         container_annotations=container.annotations,
     )
@@ -86,7 +86,7 @@ def pod_request(pod: nri.PodSandbox) -> Request:
         labels=pod.labels,
         annotations=pod.annotations,
         cgroup_parent=pod.linux.cgroup_parent,
-        asked=Resources(),
+        requested=Resources(),
     )
 
 
@@ -112,15 +112,15 @@ class Held(NamedTuple):
     """The pod's cgroup path; "" = unknown."""
 
     @property
-    def request(self) -> Requested:
+    def request(self) -> RequestedResources:
         """The limit of swap stays as it is: NRI comes after the runtime has made it of that of memory."""
-        return Requested(
+        return RequestedResources(
             self.cpus, self.shares, self.quota_us, self.memory_bytes, unified=self.unified, swap_follows=False
         )
 
-    def changed(self, by: nri.LinuxResources) -> Requested:
+    def changed(self, by: nri.LinuxResources) -> RequestedResources:
         """The request with these resources in its place."""
-        return Requested(
+        return RequestedResources(
             by.cpu.cpus or self.cpus,
             by.cpu.shares.value or self.shares,
             by.cpu.quota.value or self.quota_us,

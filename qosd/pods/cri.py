@@ -105,14 +105,14 @@ class Container:
 class Detail:
     """What a verbose status adds; "" and empty where the runtime is silent.
 
-    ``cgroup_parent`` and ``pod_asked`` (for the pod as a whole) are told of sandboxes only, ``marks`` (Koord's own
+    ``cgroup_parent`` and ``pod_requested`` (for the pod as a whole) are told of sandboxes only, ``marks`` (Koord's own
     annotations) of containers only.
     """
 
     group: str = ""
     cgroup_parent: str = ""
-    asked: Resources = field(default_factory=Resources)
-    pod_asked: Resources = field(default_factory=Resources)
+    requested: Resources = field(default_factory=Resources)
+    pod_requested: Resources = field(default_factory=Resources)
     marks: Mapping[str, str] = field(default_factory=dict)
 
 

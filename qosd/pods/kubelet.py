@@ -36,7 +36,7 @@ class KubeletContainer(msgspec.Struct, frozen=True):
     id: str
     state: str
     """"waiting", "running" or "terminated"; "" if nobody tells."""
-    asked: Resources = msgspec.field(default_factory=Resources)
+    requested: Resources = msgspec.field(default_factory=Resources)
     """What kubelet makes of the container's limits."""
     restarts: int = 0
     """How often it was made again: the runtime's "attempt" of the container that ``id`` names."""
@@ -55,7 +55,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
     kube_qos: KubeQoS | None
     cpu_request_milli: int | None
     memory_request_bytes: int | None
-    asked: Resources
+    requested: Resources
     """What kubelet makes of the pod's limits: set only where every container has one."""
     containers: tuple[KubeletContainer, ...]
     spec_containers: tuple[SpecContainer, ...] | None = None
@@ -179,7 +179,7 @@ def _pod(pod: _Pod) -> KubeletPod:
         kube_qos=_QOS.get(status.qos_class),
         cpu_request_milli=_request(spec, "cpu"),
         memory_request_bytes=_request(spec, "memory"),
-        asked=_cri(_limit(spec, "cpu"), _limit(spec, "memory")),
+        requested=_cri(_limit(spec, "cpu"), _limit(spec, "memory")),
         containers=tuple([_container(one, limits.get(one.name)) for one in statuses]),
         spec_containers=_spec_containers(spec),
     )

@@ -93,7 +93,7 @@ def _of_kubelet(
     return PodInputs(
         sandbox=None,
         containers=tuple([_container(one) for one in present]),
-        details={one.id: Detail(ids[one.id], "", one.asked) for one in present},
+        details={one.id: Detail(ids[one.id], "", one.requested) for one in present},
         kubelet=_facts(pod),
         group=group,
         derivation=derivation,

@@ -44,7 +44,7 @@ def resources(info: Mapping[str, Any]) -> Resources:
 
 
 def pod_resources(info: Mapping[str, Any]) -> Resources:
-    """Of a sandbox: what kubelet asked for the pod as a whole (containerd only). 0 = not asked."""
+    """Of a sandbox: what kubelet requested for the pod as a whole (containerd only). 0 = nothing."""
     path = ("config", "linux", "resources")
     return Resources(
         cpu_period_us=_number(info, (*path, "cpu_period")) or None,

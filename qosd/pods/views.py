@@ -1,11 +1,11 @@
 """From what the runtime, kubelet and the cgroup tree tell of one pod to its PodView; pure.
 
 kubelet's labels and annotations win over the sandbox's, because they follow ``kubectl annotate``; the runtime's
-cgroup paths win over names found in the tree. A container's annotations are those that kubelet asked for, and below
-them Koord's marks in the spec, without which a quota of our own would count as asked. A cgroup parent that is not named
-as kubelet names a pod's (a sandbox made by hand) may be shared, so it is nobody's own. Invariant: equal inputs give the
-very same view, container view and decoded context as before, so that identity means "nothing changed"; what is wrong
-with a pod is a problem of its view.
+cgroup paths win over names found in the tree. A container's annotations are those that kubelet requested, and below
+them Koord's marks in the spec, without which a quota of our own would count as requested. A cgroup parent that is not
+named as kubelet names a pod's (a sandbox made by hand) may be shared, so it is nobody's own. Invariant: equal inputs
+give the very same view, container view and decoded context as before, so that identity means "nothing changed"; what is
+wrong with a pod is a problem of its view.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
         labels=said.labels,
         annotations=said.annotations,
         cgroup_parent=detail.cgroup_parent or inputs.group,
-        asked=inputs.kubelet.asked if inputs.kubelet is not None else detail.pod_asked,
+        requested=inputs.kubelet.requested if inputs.kubelet is not None else detail.pod_requested,
     )
     return old.context if old is not None and old.context.request == request else PodContext.read(request)
 
@@ -126,12 +126,12 @@ def _view(
 ) -> ContainerView:
     likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
     group, said = detail.group or likely, {**detail.marks, **annotations}
-    return ContainerView(id_, name, group, state, detail.asked, said, is_sandbox=not name, attempt=attempt)
+    return ContainerView(id_, name, group, state, detail.requested, said, is_sandbox=not name, attempt=attempt)
 
 
 def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:
     """The old object if it says the same (views themselves compare by identity)."""
-    if old is None or old.state != new.state or old.group != new.group or old.asked != new.asked:
+    if old is None or old.state != new.state or old.group != new.group or old.requested != new.requested:
         return new
     return old if old.annotations == new.annotations and old.name == new.name else new
 
@@ -145,4 +145,4 @@ def _silences(group: str, parent: str, views: tuple[ContainerView, ...]) -> tupl
     return tuple(silences)
 
 
-_SILENT = Detail(asked=Resources())
+_SILENT = Detail(requested=Resources())

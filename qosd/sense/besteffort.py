@@ -20,7 +20,7 @@ from qosd.sense import table
 from qosd.sense.meters import path_of
 from qosd.sense.metric import NO_SAMPLE, Panel, Scope
 from qosd.sense.rates import NANOSECONDS
-from qosd.sense.scene import Roster
+from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from qosd.snapshot import PodView, live
 
@@ -38,7 +38,7 @@ class BestEffort:
     def __init__(self, tree: Tree, files: KeptFiles) -> None:
         self._tree, self._files = tree, files
         self._sizes: dict[bytes, int] = {}
-        self._roster: Roster | None = None
+        self._targets: SampleTargets | None = None
         self._tier_set = self._quota = self._period = ""
         self._sets: tuple[str, ...] = ()
         self._sets_due_ns = 0
@@ -46,11 +46,11 @@ class BestEffort:
         self._request_cores = 0.0
 
     def collect(self, tick: Tick) -> Batch:
-        tier = tick.roster.tiers.besteffort
+        tier = tick.targets.tiers.besteffort
         if not tier:
             raise NotApplicable("kubelet has no BestEffort tier")
-        if tick.roster is not self._roster:
-            self._follow(tick.roster, tier)
+        if tick.targets is not self._targets:
+            self._follow(tick.targets, tier)
         if tick.suppresses or tick.at_ns >= self._sets_due_ns:
             self._sets_due_ns = tick.at_ns + int(table.SLOW_S * NANOSECONDS)
             self._smallest = min((size for path in self._sets if (size := self._size(path))), default=None)
@@ -62,14 +62,14 @@ class BestEffort:
     def close(self) -> None:
         self._files.drop((self._tier_set, self._quota, self._period, *self._sets))
 
-    def _follow(self, roster: Roster, tier: str) -> None:
-        sets = tuple(path_of(self._tree, group.path, _CPUS) for group in roster.below(tier))
+    def _follow(self, targets: SampleTargets, tier: str) -> None:
+        sets = tuple(path_of(self._tree, group.path, _CPUS) for group in targets.below(tier))
         self._files.drop(set(self._sets).difference(sets))
         self._tier_set, self._quota, self._period = (
             path_of(self._tree, tier, name) for name in (_CPUS, _QUOTA, _PERIOD)
         )
-        self._roster, self._sets, self._sets_due_ns = roster, sets, 0
-        self._request_cores = sum(map(batch_request_milli, roster.pods)) / 1000
+        self._targets, self._sets, self._sets_due_ns = targets, sets, 0
+        self._request_cores = sum(map(batch_request_milli, targets.pods)) / 1000
 
     def _size(self, path: str) -> float | None:
         """The CPUs of a set; None if it is not there, or empty (v1, not yet set up), which limits nothing."""

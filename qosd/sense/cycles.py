@@ -16,8 +16,8 @@ from qosd.sense import table
 from qosd.sense.meters import Clock
 from qosd.sense.metric import NO_SAMPLE, Panel, Scope
 from qosd.sense.rates import NANOSECONDS
-from qosd.sense.scene import Group
 from qosd.sense.store import Row
+from qosd.sense.targets import Group
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_DESCRIPTORS = 2048
@@ -76,7 +76,7 @@ class Cycles:
             if why:
                 self._run = -1
                 raise NotApplicable(why)
-            self._open(tick.roster.groups[Scope.CONTAINER])
+            self._open(tick.targets.groups[Scope.CONTAINER])
         return []
 
     def close(self) -> None:

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from qosd.sense.metric import Kind, Metric, Scope
-from qosd.sense.scene import Group, Roster
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS
+from qosd.sense.targets import Group, SampleTargets
 
 PREFIX, UPSTREAM_PREFIX = "koord_qosd_", "koordlet_"
 Labels = Mapping[str, str]
@@ -35,14 +35,14 @@ class Exposition:
 
     def __init__(self, store: Store, node: str, runtime: Callable[[], str]) -> None:
         self._store, self._node, self._runtime = store, node, runtime
-        self._roster: Roster | None = None
+        self._targets: SampleTargets | None = None
         self._own: dict[tuple[Scope, str], str] = {}
         self._upstream: dict[tuple[Scope, str], str] = {}
 
-    def render(self, roster: Roster) -> bytes:
-        """Prometheus text (version 0.0.4) of all samples of the objects in ``roster``, and of node and devices."""
-        if roster is not self._roster:
-            self._follow(roster)
+    def render(self, targets: SampleTargets) -> bytes:
+        """Prometheus text (version 0.0.4) of all samples of the objects in ``targets``, and of node and devices."""
+        if targets is not self._targets:
+            self._follow(targets)
         newest = self._store.newest()
         lines: list[str] = []
         upstream: dict[str, list[str]] = {}
@@ -58,11 +58,11 @@ class Exposition:
             lines += family
         return ("\n".join(lines) + "\n").encode() if lines else b""
 
-    def _follow(self, roster: Roster) -> None:
-        groups = [group for found in roster.groups.values() for group in found]
+    def _follow(self, targets: SampleTargets) -> None:
+        groups = [group for found in targets.groups.values() for group in found]
         self._own = {(group.scope, group.subject): _text(_own(group)) for group in groups}
-        self._upstream = {(group.scope, group.subject): _text(self._upstream_of(group, roster)) for group in groups}
-        self._roster = roster
+        self._upstream = {(group.scope, group.subject): _text(self._upstream_of(group, targets)) for group in groups}
+        self._targets = targets
 
     def _family(self, metric: Metric, samples: Mapping[str, float]) -> Iterable[str]:
         name, scope, known = PREFIX + metric.name, metric.scope, self._own
@@ -91,7 +91,7 @@ class Exposition:
                 fixed["cpu_full_supported"] = "true" if subject in psi else "false"
             yield f"{name}{{{','.join(filter(None, (labels, _text(fixed))))}}} {value!r}"
 
-    def _upstream_of(self, group: Group, roster: Roster) -> Labels:
+    def _upstream_of(self, group: Group, targets: SampleTargets) -> Labels:
         labels = {"node": self._node}
         if group.pod is not None:
             labels |= {"pod_uid": group.pod.uid, "pod_name": group.pod.name, "pod_namespace": group.pod.namespace}
@@ -99,7 +99,7 @@ class Exposition:
             labels["container_id"] = f"{self._runtime()}://{group.container.id}"
             labels["container_name"] = group.container.name
         if group.scope is Scope.HOST_APP:
-            app = next(app for app in roster.host_apps if app.name == group.subject)
+            app = next(app for app in targets.host_apps if app.name == group.subject)
             labels |= {"host_application_name": app.name, "priority_class": app.priority, "qos": app.qos}
         return labels
 

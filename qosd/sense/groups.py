@@ -14,8 +14,8 @@ from koord.host.reader import KeptFiles
 from qosd.sense import table
 from qosd.sense.meters import REFRESH_TICKS, Clock, Meter
 from qosd.sense.metric import Panel
-from qosd.sense.scene import PerGroup
 from qosd.sense.store import Row
+from qosd.sense.targets import PerGroup
 from qosd.sense.tick import Batch, Tick
 
 
@@ -34,7 +34,7 @@ class Groups:
         )
 
     def collect(self, tick: Tick) -> Batch:
-        return [(table.GROUPS[scope], _rows(meters)) for scope, meters in self._meters.of(tick.roster).items()]
+        return [(table.GROUPS[scope], _rows(meters)) for scope, meters in self._meters.of(tick.targets).items()]
 
     def close(self) -> None:
         self._meters.close()

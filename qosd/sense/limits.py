@@ -10,8 +10,8 @@ from koord.host.reader import KeptFiles
 from qosd.sense import table
 from qosd.sense.meters import path_of
 from qosd.sense.metric import NO_SAMPLE, Panel
-from qosd.sense.scene import PerGroup
 from qosd.sense.store import Row
+from qosd.sense.targets import PerGroup
 from qosd.sense.tick import Batch, Tick
 
 _NAMES = ("memory_limit_in_bytes", "cpu_quota", "cpu_period")
@@ -30,7 +30,7 @@ class Limits:
         )
 
     def collect(self, tick: Tick) -> Batch:
-        return [(table.LIMITS[scope], _rows(gauges)) for scope, gauges in self._gauges.of(tick.roster).items()]
+        return [(table.LIMITS[scope], _rows(gauges)) for scope, gauges in self._gauges.of(tick.targets).items()]
 
     def close(self) -> None:
         self._gauges.close()

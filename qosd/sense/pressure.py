@@ -18,8 +18,8 @@ from qosd.sense import table
 from qosd.sense.meters import Clock, path_of
 from qosd.sense.metric import NO_SAMPLE, Panel
 from qosd.sense.rates import per_second
-from qosd.sense.scene import PerGroup
 from qosd.sense.store import Row
+from qosd.sense.targets import PerGroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _NOTHING: tuple[float, ...] = (NO_SAMPLE,) * 4
@@ -42,7 +42,7 @@ class Pressure:
         )
 
     def collect(self, tick: Tick) -> Batch:
-        batch = [(table.PRESSURE[scope], _rows(gauges)) for scope, gauges in self._gauges.of(tick.roster).items()]
+        batch = [(table.PRESSURE[scope], _rows(gauges)) for scope, gauges in self._gauges.of(tick.targets).items()]
         if not any(rows for _, rows in batch):
             _must_have_psi(self._proc_root)
             if not self._has_tree:

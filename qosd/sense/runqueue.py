@@ -18,8 +18,8 @@ from qosd.sense import table
 from qosd.sense.meters import Clock, path_of
 from qosd.sense.metric import NO_SAMPLE, Panel, Scope
 from qosd.sense.rates import per_second
-from qosd.sense.scene import Group, PerGroup
 from qosd.sense.store import Row
+from qosd.sense.targets import Group, PerGroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_THREADS = 512
@@ -45,7 +45,7 @@ class RunQueue:
     def collect(self, tick: Tick) -> Batch:
         if not (self._proc / "self/schedstat").exists():
             raise NotApplicable(f"no {self._proc}/self/schedstat: the kernel has no scheduler statistics")
-        gauges = self._gauges.of(tick.roster)[Scope.CONTAINER]
+        gauges = self._gauges.of(tick.targets)[Scope.CONTAINER]
         share = max(1, self._max_threads // max(1, len(gauges)))
         return [(table.RUN_QUEUE, _rows(gauges[: self._max_threads], share))]
 

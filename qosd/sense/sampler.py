@@ -21,8 +21,8 @@ from qosd.sense import table
 from qosd.sense.meters import Clock
 from qosd.sense.metric import NO_SAMPLE
 from qosd.sense.rates import NANOSECONDS
-from qosd.sense.scene import Roster, Tiers
 from qosd.sense.store import Row, Store
+from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Collector, NotApplicable, Tick
 from qosd.snapshot import PodView
 
@@ -81,12 +81,12 @@ class Sampler:
     ) -> None:
         self.store, self._clock, self._cpu_clock = store, clock, cpu_clock
         self._turns = [_Turn(collector, Health()) for collector in collectors]
-        self._roster = Roster()
+        self._targets = SampleTargets()
 
     @property
-    def roster(self) -> Roster:
+    def targets(self) -> SampleTargets:
         """Whom the last batch measured."""
-        return self._roster
+        return self._targets
 
     def sample(
         self,
@@ -98,9 +98,9 @@ class Sampler:
     ) -> None:
         """One batch. The same ``pods`` object as before means that nothing changed; ``suppresses``: see ``Tick``."""
         at_ns = self._clock()
-        if not self._roster.made_of(pods, tiers, host_apps):
-            self._follow(Roster.of(pods, tiers, host_apps))
-        tick = Tick(at_ns, self._roster, self.store, suppresses)
+        if not self._targets.made_of(pods, tiers, host_apps):
+            self._follow(SampleTargets.of(pods, tiers, host_apps))
+        tick = Tick(at_ns, self._targets, self.store, suppresses)
         for turn in self._turns:
             if at_ns >= turn.due_ns - int(_EARLY_S * NANOSECONDS):
                 self._run(turn, tick)
@@ -122,10 +122,10 @@ class Sampler:
         for turn in self._turns:
             turn.collector.close()
 
-    def _follow(self, roster: Roster) -> None:
-        for scope, subjects in roster.gone_since(self._roster).items():
+    def _follow(self, targets: SampleTargets) -> None:
+        for scope, subjects in targets.gone_since(self._targets).items():
             self.store.drop(scope, subjects)
-        self._roster = roster
+        self._targets = targets
 
     def _run(self, turn: _Turn, tick: Tick) -> None:
         started_ns, cpu_started_ns = self._clock(), self._cpu_clock()

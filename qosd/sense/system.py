@@ -19,8 +19,8 @@ from koord.model.qos import QoSClass
 from qosd.sense import table
 from qosd.sense.meters import path_of
 from qosd.sense.metric import NO_SAMPLE, Panel, Scope
-from qosd.sense.scene import Roster
 from qosd.sense.store import Row
+from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, Tick
 from qosd.snapshot import PodView
 
@@ -70,7 +70,7 @@ class System:
 
     def _kubepods_by_numa(self, tick: Tick, nodes: Sequence[str]) -> Mapping[str, float]:
         """Bytes by NUMA node; {} if they are not to be had."""
-        root = tick.roster.tiers.root
+        root = tick.targets.tiers.root
         if len(nodes) == 1:
             usage = tick.value(f"tier_{_MEMORY}", table.GROUPS[Scope.TIER], root)
             return {} if usage is None else {nodes[0]: usage}
@@ -101,7 +101,7 @@ def numa_memory(data: bytes, version: int, page_bytes: int) -> Mapping[str, floa
 def _system(tick: Tick, stem: str) -> tuple[float, float]:
     """(system, unattributed); NaN where an input is missing."""
     node = tick.value(f"node_{stem}", table.NODE)
-    kubepods = tick.value(f"tier_{stem}", table.GROUPS[Scope.TIER], tick.roster.tiers.root)
+    kubepods = tick.value(f"tier_{stem}", table.GROUPS[Scope.TIER], tick.targets.tiers.root)
     pods = sum(tick.values(f"pod_{stem}", table.GROUPS[Scope.POD]).values())
     unattributed = NO_SAMPLE if kubepods is None else max(0.0, kubepods - pods)
     if node is None:
@@ -112,22 +112,22 @@ def _system(tick: Tick, stem: str) -> tuple[float, float]:
 def _host_apps(tick: Tick, stem: str) -> float:
     """Of the applications outside kubepods: what is inside was subtracted with it."""
     usage = tick.values(f"host_app_{stem}", table.GROUPS[Scope.HOST_APP])
-    root = tick.roster.tiers.root
-    apps = tick.roster.groups[Scope.HOST_APP]
+    root = tick.targets.tiers.root
+    apps = tick.targets.groups[Scope.HOST_APP]
     return sum(usage.get(app.subject, 0.0) for app in apps if not (root and (app.path + "/").startswith(root + "/")))
 
 
 def _not_be(tick: Tick) -> float:
     usage = tick.values(f"pod_{_CPU}", table.GROUPS[Scope.POD])
-    return sum(usage.get(pod.group, 0.0) for pod in tick.roster.pods if pod.qos is not QoSClass.BE)
+    return sum(usage.get(pod.group, 0.0) for pod in tick.targets.pods if pod.qos is not QoSClass.BE)
 
 
 def _unreadable(tick: Tick) -> tuple[str, ...]:
     """Running pods without any sample of this batch."""
     panel = table.GROUPS[Scope.POD]
     readable = tick.values(f"pod_{_CPU}", panel).keys() | tick.values(f"pod_{_MEMORY}", panel).keys()
-    return tuple(pod.key for pod in _running(tick.roster) if pod.group not in readable)
+    return tuple(pod.key for pod in _running(tick.targets) if pod.group not in readable)
 
 
-def _running(roster: Roster) -> Sequence[PodView]:
-    return [pod for pod in roster.pods if pod.state not in _ENDED]
+def _running(targets: SampleTargets) -> Sequence[PodView]:
+    return [pod for pod in targets.pods if pod.state not in _ENDED]

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qosd.sense.metric import Panel
-from qosd.sense.scene import Roster
 from qosd.sense.store import Row, Store
+from qosd.sense.targets import SampleTargets
 
 Batch = Iterable[tuple[Panel, Mapping[str, Row]]]
 
@@ -27,7 +27,7 @@ class Tick:
     """The instant, whom to measure, and what earlier collectors measured at the same instant."""
 
     at_ns: int
-    roster: Roster
+    targets: SampleTargets
     store: Store
     suppresses: bool = False
     """Is best-effort's CPU being suppressed? Then its CPU sets move from second to second."""

@@ -1,1 +1,14 @@
-"""Strategies: pure functions from a snapshot to one opinion per kernel file (``qosd.decide.decision``)."""
+"""Strategies: pure functions from a snapshot to one opinion per kernel file (``qosd.decide.decision``).
+
+``STRATEGIES`` is all of them, in their order: at one stage of one file the first that speaks is followed.
+"""
+
+from __future__ import annotations
+
+from qosd.decide.decision import Strategy
+from qosd.strategies.hostapps import HostApplications
+from qosd.strategies.normalization import PodNormalization
+from qosd.strategies.reconciler import HookReconciler
+from qosd.strategies.resctrl import ResctrlGroups
+
+STRATEGIES: tuple[Strategy, ...] = (HookReconciler(), PodNormalization(), HostApplications(), ResctrlGroups())

@@ -41,34 +41,33 @@ class BadPath(ValueError):
 @dataclass(frozen=True, slots=True)
 class _Memo:
     rules: Rules
+    tiers: Mapping[KubeQoS, str]
     decision: Decision
 
 
 class HostApplications:
-    """The strategy ``hostApplications``. ``tiers``: kubelet's directories by QoS class, Guaranteed's being the root."""
+    """The strategy ``hostApplications``."""
 
     name: ClassVar[str] = "hostApplications"
     stage: ClassVar[Stage] = Stage.SPEC
+    rows: ClassVar[frozenset[str]] = frozenset({CPUS, IDENTITY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
-
-    def __init__(self, tiers: Mapping[KubeQoS, str]) -> None:
-        self._tiers = tiers
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         """Always: without applications there is nothing to decide, and what was decided is released."""
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
-        """Depends on the rules alone, pools included."""
-        rules = snapshot.rules
-        if isinstance(memory, _Memo) and memory.rules is rules:
+        """Depends on the rules alone, pools included, and on where kubelet's tiers are."""
+        rules, tiers = snapshot.rules, snapshot.tiers
+        if isinstance(memory, _Memo) and memory.rules is rules and memory.tiers is tiers:
             return memory.decision, memory
         opinions: dict[Target, Opinion] = {}
         refused = []
         applications = rules.slo.host_applications or ()
         for application in applications:
             try:
-                group = group_of(application, self._tiers)
+                group = group_of(application, tiers)
             except BadPath as error:
                 refused.append(f"host application {application.name}: {error}")
                 continue
@@ -76,7 +75,7 @@ class HostApplications:
         decision = Decision("; ".join((f"{len(applications)} host applications", *refused)), opinions)
         if isinstance(memory, _Memo) and memory.decision == decision:
             decision = memory.decision
-        return decision, _Memo(rules, decision)
+        return decision, _Memo(rules, tiers, decision)
 
 
 def group_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:

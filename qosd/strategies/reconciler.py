@@ -25,6 +25,7 @@ from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Field, Left
 from qosd.hooks.rules import Rules
+from qosd.hooks.table import ROWS_OF_HOOKS
 from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 
@@ -34,6 +35,7 @@ class HookReconciler:
 
     name: ClassVar[str] = "hooks"
     stage: ClassVar[Stage] = Stage.SPEC
+    rows: ClassVar[frozenset[str]] = ROWS_OF_HOOKS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -48,8 +50,8 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     """The opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
-    for group, asked_of in _cgroups(pod):
-        edits = engine.decide(asked_of, rules)
+    for group, requested_of in _cgroups(pod):
+        edits = engine.decide(requested_of, rules)
         for edit in edits.items:
             row = _row(edit, rules.host.cgroup_version)
             if row is None:
@@ -57,7 +59,7 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
             try:
                 value = _value(edit, row, rules.host.cgroup_version)
             except ValueError as error:
-                refused.append(f"{asked_of}: {error}")
+                refused.append(f"{requested_of}: {error}")
                 continue
             why = f"{edit.hook}: {edit.why}"
             opinions[Target(group, row.name)] = Set(value, why, _inputs(edit, value), pod.key)
@@ -76,9 +78,9 @@ def _left(pod: PodView, group: str, left: tuple[Left, ...]) -> dict[Target, Opin
 
 def pod_cgroup(pod: PodView) -> PodContext:
     """The context in which hooks decide for the pod's own cgroup."""
-    asked = replace(pod.context.asked, memory_request_bytes=pod.memory_request_bytes)
+    requested = replace(pod.context.requested, memory_request_bytes=pod.memory_request_bytes)
     seen = tuple(sorted({one.name for one in pod.containers if not one.is_sandbox}))
-    at_pod = pod.context.at(context.Stage.POD_CGROUP, asked)
+    at_pod = pod.context.at(context.Stage.POD_CGROUP, requested)
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)
 
 
@@ -100,8 +102,8 @@ def _is_made(pod: PodView) -> bool:
 
 def _context_of(pod: PodView, container: ContainerView) -> PodContext:
     if container.is_sandbox:
-        return pod.context.at(context.Stage.SANDBOX_CGROUP, container.asked)
-    return pod.context.at(context.Stage.CREATE, container.asked, container.name, container.annotations)
+        return pod.context.at(context.Stage.SANDBOX_CGROUP, container.requested)
+    return pod.context.at(context.Stage.CREATE, container.requested, container.name, container.annotations)
 
 
 def _row(edit: Edit, version: int) -> KernelFile | None:

@@ -34,6 +34,7 @@ class ResctrlGroups:
 
     name: ClassVar[str] = HOOK
     stage: ClassVar[Stage] = Stage.SPEC
+    rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:

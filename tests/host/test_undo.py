@@ -16,9 +16,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.host.asked import Asked, Given, News, Which
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
+from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import Outcome, Restored, claim, expect, planned, restore
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
@@ -304,9 +304,9 @@ def test_only_a_base_that_was_read_from_a_weight_is_told_anew(tmp_path: Path, ve
     for target in (read, box):
         rig.put(target, {1: "1024\n", 2: f"{Weights.LINEAR.weight(1024)}\n"}[version])
     rig.take(read, 2)
-    asked = Asked(Which("uid", "main", 1), {"cpu_shares": Given(1024, 512, News.CREATED)})
-    rig.record.ask(asked)
-    rig.record.take_over(box, rig.found(box), 1024, asked.which, asked.values["cpu_shares"])
+    originals = Originals(ContainerKey("uid", "main", 1), {"cpu_shares": Original(1024, 512, Pending.CREATED)})
+    rig.record.note_originals(originals)
+    rig.record.take_over(box, rig.found(box), 1024, originals.key, originals.values["cpu_shares"])
     rig.record.spell(Weights.QUADRATIC, 100_000)
     assert {entry.group: entry.base for entry in rig.reopen().entries} == {read.group: base, box.group: 1024}
 
@@ -321,39 +321,39 @@ def test_the_file_stays_bounded(rig: Rig) -> None:
     assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
 
 
-ASKED = Asked(Which("uid", "main", 1), {"cpu_quota": Given(100_000, 50_000, News.CREATED)})
+ORIGINALS = Originals(ContainerKey("uid", "main", 1), {"cpu_quota": Original(100_000, 50_000, Pending.CREATED)})
 
 
 def test_what_was_asked_for_outlives_our_death_until_it_is_forgotten(rig: Rig) -> None:
-    rig.record.ask(ASKED)
-    rig.record.ask(ASKED)
+    rig.record.note_originals(ORIGINALS)
+    rig.record.note_originals(ORIGINALS)
     assert rig.file.read_bytes().count(b"\n") == 2
-    assert rig.reopen().asked_for(ASKED.which) == ASKED
-    rig.record.ask(Asked(ASKED.which, {}))
-    assert rig.record.asked == rig.reopen().asked == ()
-    rig.record.ask(ASKED)
-    assert rig.reopen("another boot").asked == ()
+    assert rig.reopen().originals_of(ORIGINALS.key) == ORIGINALS
+    rig.record.note_originals(Originals(ORIGINALS.key, {}))
+    assert rig.record.originals == rig.reopen().originals == ()
+    rig.record.note_originals(ORIGINALS)
+    assert rig.reopen("another boot").originals == ()
 
 
 def test_a_file_is_taken_over_and_settled_at_once(rig: Rig) -> None:
     rig.put(QUOTA, "50000\n")
-    rig.record.ask(ASKED)
-    seen = ASKED.values["cpu_quota"]
-    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ASKED.which, seen)
-    asked = rig.reopen().asked_for(ASKED.which)
-    assert asked == Asked(ASKED.which, {"cpu_quota": Given(100_000, 50_000)}, QUOTA.group)
+    rig.record.note_originals(ORIGINALS)
+    seen = ORIGINALS.values["cpu_quota"]
+    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ORIGINALS.key, seen)
+    originals = rig.reopen().originals_of(ORIGINALS.key)
+    assert originals == Originals(ORIGINALS.key, {"cpu_quota": Original(100_000, 50_000)}, QUOTA.group)
     assert rig.record.base_of(QUOTA, rig.found(QUOTA)) == 100_000
     assert rig.take(QUOTA, 40_000) == 100_000
 
 
 def test_an_update_that_comes_meanwhile_stays_news(rig: Rig) -> None:
     rig.put(QUOTA, "50000\n")
-    rig.record.ask(ASKED)
-    newer = Asked(ASKED.which, {"cpu_quota": Given(70_000, 50_000, News.UPDATED)})
-    rig.record.ask(newer)
-    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ASKED.which, ASKED.values["cpu_quota"])
-    rig.record.settle(QUOTA, ASKED.which, ASKED.values["cpu_quota"])
-    assert rig.reopen().asked_for(ASKED.which) == newer
+    rig.record.note_originals(ORIGINALS)
+    newer = Originals(ORIGINALS.key, {"cpu_quota": Original(70_000, 50_000, Pending.UPDATED)})
+    rig.record.note_originals(newer)
+    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ORIGINALS.key, ORIGINALS.values["cpu_quota"])
+    rig.record.settle(QUOTA, ORIGINALS.key, ORIGINALS.values["cpu_quota"])
+    assert rig.reopen().originals_of(ORIGINALS.key) == newer
 
 
 def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
@@ -363,7 +363,9 @@ def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
 
     def note() -> None:
         for number in range(2000):
-            rig.record.ask(Asked(Which("uid", "main", number % 10), ASKED.values, str(number)))
+            rig.record.note_originals(
+                Originals(ContainerKey("uid", "main", number % 10), ORIGINALS.values, str(number))
+            )
 
     thread = threading.Thread(target=note)
     thread.start()
@@ -372,7 +374,7 @@ def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
     thread.join()
     opened = rig.reopen()
     assert not opened.problems
-    assert sorted(int(asked.group) for asked in opened.asked) == list(range(1990, 2000))
+    assert sorted(int(each.group) for each in opened.originals) == list(range(1990, 2000))
     assert [entry.ours[0] for entry in opened.entries] == [6_999]
 
 
@@ -382,16 +384,16 @@ def test_what_a_container_was_made_with_is_claimed(rig: Rig, known: bool) -> Non
     rig.put(QUOTA, "50000\n")
     groups = {}
     if known:
-        settled = ASKED.settled("cpu_quota", QUOTA.group)
-        rig.record.ask(settled)
-        rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ASKED.which, settled.values["cpu_quota"])
+        settled = ORIGINALS.settled("cpu_quota", QUOTA.group)
+        rig.record.note_originals(settled)
+        rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ORIGINALS.key, settled.values["cpu_quota"])
         for value in (40_000, 30_000):
             rig.take(QUOTA, value)
         rig.put(QUOTA, "50000\n")
     else:
-        rig.record.ask(ASKED)
+        rig.record.note_originals(ORIGINALS)
         assert planned(rig.writer, rig.record) == ()
-        groups = {ASKED.which: QUOTA.group}
+        groups = {ORIGINALS.key: QUOTA.group}
     claim(rig.writer, rig.record, groups)
     (line,) = restore(rig.writer, rig.record)
     assert (line.outcome, line.before, line.after) == (Outcome.RESTORED, 50_000, 100_000)
@@ -401,7 +403,7 @@ def test_what_the_runtime_is_asked_to_write_is_no_foreign_value(rig: Rig) -> Non
     """The base is what someone wrote into the file, though the runtime knows nothing of it."""
     rig.put(QUOTA, "70000\n")
     rig.take(QUOTA, 50_000)
-    expect(rig.writer, rig.record, Asked(ASKED.which, ASKED.values, QUOTA.group))
+    expect(rig.writer, rig.record, Originals(ORIGINALS.key, ORIGINALS.values, QUOTA.group))
     rig.put(QUOTA, "100000\n")
     (line,) = restore(rig.writer, rig.reopen())
     assert (line.outcome, line.after) == (Outcome.RESTORED, 70_000)

@@ -17,7 +17,7 @@ from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
 from qosd.decide.decision import Release, Scale, Set, Stage
-from qosd.decide.frame import State, Turn
+from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
 from qosd.inspect.sources import PolicyState
 from tests.koordctl.runs import koordctl
@@ -203,7 +203,7 @@ async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
     left = Target(QUOTA.group.rpartition("/")[0], "cpu_quota")
     v1_files(tmp_path, left.group, "-1")
     why = "batchResource: left alone: the native amounts of istio-proxy are unknown"
-    node.actuator.turns[0] = replace(node.actuator.turns[0], opinions={left: Release(why, "default/job")})
+    node.actuator.results[0] = replace(node.actuator.results[0], opinions={left: Release(why, "default/job")})
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
     lines = [" ".join(line.split()).replace(str(tmp_path), "") for line in out.splitlines()]
@@ -212,9 +212,9 @@ async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
 
 async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> None:
     node = full_node(tmp_path)
-    node.actuator.turns += [
-        Turn("half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "a faster CPU")}),
-        Turn("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
+    node.actuator.results += [
+        StrategyResult("half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "a faster CPU")}),
+        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
     ]
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "file", f"{QUOTA.group}/{QUOTA.name}", "--socket", path)

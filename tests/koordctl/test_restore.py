@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from koord.host import cgroup
-from koord.host.asked import Asked, Given, News, Which
 from koord.host.files import Target
+from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
@@ -161,8 +161,8 @@ async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
 
 # --- containers that the runtime made with values of ours ------------------------------------------------------------
 
-WHICH = Which("uid-p", "main", 0)
-EDITED = {"cpu_quota": Given(-1, 50_000, News.CREATED), "cpu_shares": Given(2, 512, News.CREATED)}
+KEY = ContainerKey("uid-p", "main", 0)
+EDITED = {"cpu_quota": Original(-1, 50_000, Pending.CREATED), "cpu_shares": Original(2, 512, Pending.CREATED)}
 
 
 @dataclass
@@ -181,9 +181,9 @@ class Edited:
     def held(self) -> tuple[str, str]:
         return (self.directory / "cpu.cfs_quota_us").read_text(), (self.directory / "cpu.shares").read_text()
 
-    def ask(self, values: dict[str, Given] | None = None, group: str = "") -> None:
+    def ask(self, values: dict[str, Original] | None = None, group: str = "") -> None:
         with UndoRecord(self.place.record, "boot-1") as record:
-            record.ask(Asked(WHICH, values or EDITED, group))
+            record.note_originals(Originals(KEY, values or EDITED, group))
 
     async def restore(self, *more: str) -> tuple[int, str, str]:
         async with self.runtime.serving(self.socket):
@@ -269,11 +269,11 @@ async def test_a_set_that_kubelet_left_open_becomes_the_pods(edited: Edited) -> 
     (tree / group / "cgroup.procs").write_text("1\n")
     (tree / group / "../cpuset.cpus").write_text("0-3")
     edited.runtime.silent = True  # then the specification may hold anything
-    edited.ask({"cpuset_cpus": Given("", "1", News.CREATED)}, f"/{group}")
+    edited.ask({"cpuset_cpus": Original("", "1", Pending.CREATED)}, f"/{group}")
     assert (await edited.restore("--yes"))[0] == 0
     assert (tree / group / "cpuset.cpus").read_text() == "0-3"
     edited.runtime.silent = False
-    edited.ask({"cpuset_cpus": Given("", "", News.CREATED), "memory.high": Given(-1, 4096)}, f"/{group}")
+    edited.ask({"cpuset_cpus": Original("", "", Pending.CREATED), "memory.high": Original(-1, 4096)}, f"/{group}")
     assert (await edited.restore("--yes"))[0] == 0
 
 

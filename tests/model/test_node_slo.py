@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.annotations.values import MemoryPolicy, PodMemoryQOS
 from koord.model.qos import QoSClass
+from koord.model.qos_settings import CPUQOS, CPUBurst, CPUBurstPolicy, MemoryQOS, ResctrlQOS
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
-from koord.model.strategies import CPUQOS, CPUBurst, CPUBurstPolicy, MemoryQOS, ResctrlQOS
 
 
 def nest(path: str, value: object) -> dict[str, Any]:

@@ -15,8 +15,8 @@ from koord.model.annotations import AnnotationError, PodAnnotations, decode, enc
 from koord.model.annotations.pod import ANNOTATION_CODECS, LABEL_CODECS
 from koord.model.cpuset import CPUSet
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU
+from koord.model.qos_settings import CPUQOS, BlkIOQOS, Block, BlockType, CPUBurst, CPUBurstPolicy, IOCfg
 from koord.model.quantity import Format, Quantity
-from koord.model.strategies import CPUQOS, BlkIOQOS, Block, BlockType, CPUBurst, CPUBurstPolicy, IOCfg
 
 DEEP = '{"llc":' * 100_000
 NOTHING = PodAnnotations()

@@ -10,8 +10,8 @@ from typing import Any
 
 from koord.host.files import Target, Value
 from koord.host.writer import Writer
+from qosd.locator import CgroupLocator
 from qosd.options import Options
-from qosd.place import Place
 from tests.qosd.fake_runtime import TIERS, FakeRuntime
 
 _PAGES = (
@@ -165,10 +165,10 @@ class Machine:
     def socket(self) -> Path:
         return self.root / "cri.sock"
 
-    def place(self, **other: Any) -> Place:
-        """The place as the options have it, with configuration of kubelet and runtime below ``host``."""
-        return Place(self.options(**other), self.root / "host")
+    def locator(self, **other: Any) -> CgroupLocator:
+        """The locator as the options have it, with configuration of kubelet and runtime below ``host``."""
+        return CgroupLocator(self.options(**other), self.root / "host")
 
     def holds(self, group: str, name: str) -> Value | None:
         """What the kernel's file holds, in CRI's units."""
-        return Writer(self.place().tree).read(Target(group, name))
+        return Writer(self.locator().tree).read(Target(group, name))

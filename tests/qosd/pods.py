@@ -44,7 +44,7 @@ def pod(
     stage: Stage = Stage.CREATE,
     container: str = "main",
     *,
-    asked: Resources | None = None,
+    requested: Resources | None = None,
     band: str = "",
     labels: Mapping[str, str] | None = None,
     container_annotations: Mapping[str, str] | None = None,
@@ -65,7 +65,7 @@ def pod(
             labels={k: v for k, v in said.items() if v},
             annotations=written,
             cgroup_parent=TIERS.get(tier, tier),
-            asked=asked or Resources(),
+            requested=requested or Resources(),
             container=container,
             container_annotations=container_annotations,
         )

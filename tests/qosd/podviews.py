@@ -35,9 +35,9 @@ def view(
     tier: str = "Burstable",
     *,
     state: str = READY,
-    asked: Resources | None = None,
+    requested: Resources | None = None,
     containers: Sequence[tuple[str, str]] = (("main", RUNNING),),
-    container_asked: Resources | None = None,
+    container_requested: Resources | None = None,
     memory_request_bytes: int | None = None,
     cpus: str = "",
     spec: tuple[SpecContainer, ...] | None = None,
@@ -46,11 +46,11 @@ def view(
     """A pod of namespace ``default`` with a sandbox and ``containers`` (name, state); ``cpus`` are bound to it."""
     if cpus:
         said["STATUS"] = {"cpuset": cpus}
-    context = named(name, pod(qos, tier, Stage.RUN_SANDBOX, "", asked=asked, **said))
+    context = named(name, pod(qos, tier, Stage.RUN_SANDBOX, "", requested=requested, **said))
     group = f"{context.request.cgroup_parent.rpartition('/')[0]}/pod{name}"
     sandbox = ContainerView(f"s-{name}", "", f"{group}/s-{name}", state, Resources(), {}, is_sandbox=True)
     made = [
-        ContainerView(f"c-{name}-{one}", one, f"{group}/{one}", its, container_asked or Resources(), {})
+        ContainerView(f"c-{name}-{one}", one, f"{group}/{one}", its, container_requested or Resources(), {})
         for one, its in containers
     ]
     return PodView(

@@ -29,8 +29,8 @@ HALF = {"request": "500", "limit": "500", "memory": "512Mi"}
 
 def spec(name: str, cpu: int = 0, memory_mi: int = 0, role: Role = Role.MAIN, request: int | None = None) -> Any:
     """A container with native limits; ``request`` else as its limit."""
-    asked = cpu if request is None else request
-    amounts = ContainerAmounts(name, MilliCPU(asked), MilliCPU(cpu), Bytes(memory_mi * MI), Bytes(memory_mi * MI))
+    requested = cpu if request is None else request
+    amounts = ContainerAmounts(name, MilliCPU(requested), MilliCPU(cpu), Bytes(memory_mi * MI), Bytes(memory_mi * MI))
     return SpecContainer(name, role, amounts)
 
 
@@ -189,7 +189,7 @@ def _renamed(resources: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _given(one: SpecContainer, who: PodView, by: Rules, field: Field) -> int | None:
-    edit = engine.decide(who.context.at(Stage.CREATE, who.context.asked, one.name), by).get(field)
+    edit = engine.decide(who.context.at(Stage.CREATE, who.context.requested, one.name), by).get(field)
     return None if edit is None else int(edit.value)
 
 

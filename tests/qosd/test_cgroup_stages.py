@@ -19,8 +19,8 @@ PERCENTS = {"minLimitPercent": 20, "lowLimitPercent": 50, "throttlingPercent": 8
 MEMORY = {"resourceQOSStrategy": {f"{one}Class": {"memoryQOS": {"enable": True, **PERCENTS}} for one in ("ls", "be")}}
 
 
-def of_pod(*args: Any, asked: Resources | None = None, **said: Any) -> PodContext:
-    return pod(*args, **said).at(Stage.POD_CGROUP, asked or Resources())
+def of_pod(*args: Any, requested: Resources | None = None, **said: Any) -> PodContext:
+    return pod(*args, **said).at(Stage.POD_CGROUP, requested or Resources())
 
 
 def of_sandbox(*args: Any, **said: Any) -> PodContext:
@@ -105,7 +105,7 @@ class TestMemory:
     @pytest.mark.parametrize(
         ("who", "want"),
         [
-            (of_pod("LS", asked=Resources(memory_request_bytes=2 << 30)), PROTECTED),
+            (of_pod("LS", requested=Resources(memory_request_bytes=2 << 30)), PROTECTED),
             (of_pod("BE", "BestEffort", EXTENDED=extended(memory_request="2Gi", memory="6Gi")), PROTECTED),
             (of_pod("LS"), {}),  # nobody tells the request
             (of_pod("BE", "BestEffort"), {"memory.min": "0", "memory.low": "0"}),

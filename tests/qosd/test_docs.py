@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from koord.host.reconcile import plan
 from koordctl import exits
 from koordctl.__main__ import COMMANDS
-from qosd.act import plan
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO, Node
@@ -54,7 +54,7 @@ def test_the_metric_table_is_the_one_of_the_code() -> None:
 async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     metrics = Metrics()
-    node = Node(machine.options(), metrics, machine.place())
+    node = Node(machine.options(), metrics, machine.locator())
     try:
         kinds = {family.name: family.type for family in metrics.registry.collect()}
     finally:

@@ -60,7 +60,7 @@ class TestBadInput:
         wrong = table.Hook(
             "wrong",
             frozenset({Stage.CREATE}),
-            frozenset({Field.UNIFIED}),
+            frozenset({"memory.high"}),
             lambda pod, rules: Edits((Edit(Field.CPU_QUOTA, 1, "no reason"),)),
         )
         with pytest.raises(engine.UndeclaredEdit, match="wrong edits cpu_quota"):
@@ -150,19 +150,19 @@ class TestCPUSet:
 
     @pytest.mark.parametrize("stage", [Stage.CREATE, Stage.UPDATE])
     def test_bound_cpus_lift_the_quota_unless_told_not_to(self, stage: Stage) -> None:
-        who = pod("LSR", "Guaranteed", stage=stage, asked=Resources(cpu_quota_us=200000), STATUS={"cpuset": "2-3"})
+        who = pod("LSR", "Guaranteed", stage=stage, requested=Resources(cpu_quota_us=200000), STATUS={"cpuset": "2-3"})
         assert decided(who, rules()) == {"cpuset_cpus": "2-3", "cpu_quota": -1}
         assert decided(who, rules(disableUnsetCPUQuota=True)) == {"cpuset_cpus": "2-3"}
 
     @pytest.mark.parametrize(
         ("who", "carried"),
         [
-            (pod("LSR", "Guaranteed", asked=TWO_CPUS, STATUS={"cpuset": "2-3"}), {"cpuset_cpus": "2-3"}),
+            (pod("LSR", "Guaranteed", requested=TWO_CPUS, STATUS={"cpuset": "2-3"}), {"cpuset_cpus": "2-3"}),
             (
                 pod("BE", "BestEffort", EXTENDED=extended(request="1500", limit="2000", memory="4Gi")),
                 {"cpuset_cpus": ""},
             ),
-            (pod("LS", asked=TWO_CPUS), {}),
+            (pod("LS", requested=TWO_CPUS), {}),
         ],
     )
     def test_calls_carry_no_limits_where_the_rules_say_so(self, who: Any, carried: dict[str, Any]) -> None:
@@ -209,7 +209,7 @@ class TestBatch:
         assert "cpu_shares" not in decided(who, rules())
 
     def test_kubelets_period_is_kept(self) -> None:
-        who = pod("BE", asked=Resources(cpu_period_us=50000), EXTENDED=self.FULL)
+        who = pod("BE", requested=Resources(cpu_period_us=50000), EXTENDED=self.FULL)
         assert decided(who, rules())["cpu_quota"] == 100000
 
     def test_no_quota_while_be_is_suppressed_by_quota(self) -> None:
@@ -249,44 +249,46 @@ class TestBatch:
 
 
 class TestNormalization:
-    ASKED = Resources(cpu_quota_us=100000, cpu_period_us=100000)
+    REQUESTED = Resources(cpu_quota_us=100000, cpu_period_us=100000)
 
     @pytest.mark.parametrize(
         ("who", "ratio", "quota"),
         [
-            (pod("LS", asked=ASKED), 1.2, 83334),  # §10.4
-            (pod("", "Guaranteed", asked=ASKED), "1.20", 83334),
-            (pod("LS", asked=Resources(cpu_quota_us=1000)), 5, 1000),
-            (pod("LS", asked=ASKED), 1.0, None),
-            (pod("LS", asked=ASKED), -1, None),
-            (pod("LS", asked=Resources(cpu_quota_us=-1)), 1.2, None),
+            (pod("LS", requested=REQUESTED), 1.2, 83334),  # §10.4
+            (pod("", "Guaranteed", requested=REQUESTED), "1.20", 83334),
+            (pod("LS", requested=Resources(cpu_quota_us=1000)), 5, 1000),
+            (pod("LS", requested=REQUESTED), 1.0, None),
+            (pod("LS", requested=REQUESTED), -1, None),
+            (pod("LS", requested=Resources(cpu_quota_us=-1)), 1.2, None),
             (pod("LS"), 1.2, None),
-            (pod("LSR", asked=ASKED), 1.2, None),
-            (pod("SYSTEM", asked=ASKED), 1.2, None),
-            (pod("LS", asked=ASKED, STATUS={"cpuset": "1"}), 1.2, -1),
-            (pod("", asked=ASKED, band="koord-free"), 1.2, None),
+            (pod("LSR", requested=REQUESTED), 1.2, None),
+            (pod("SYSTEM", requested=REQUESTED), 1.2, None),
+            (pod("LS", requested=REQUESTED, STATUS={"cpuset": "1"}), 1.2, -1),
+            (pod("", requested=REQUESTED, band="koord-free"), 1.2, None),
         ],
     )
     def test_quota(self, who: Any, ratio: float | str, quota: int | None) -> None:
         assert decided(who, rules(cpuNormalizationRatio=ratio)).get("cpu_quota") == quota
 
     @pytest.mark.parametrize(
-        ("ratio", "asked", "quota"),
+        ("ratio", "requested_us", "quota"),
         [
             (1.2, 83334, 83334),  # our own value came back: scaled once, not twice
             (1.5, 83334, 66667),  # … under a new ratio: from the spec's value
             (1.2, 200000, 166667),  # a resize: from what is asked now
         ],
     )
-    def test_never_scaled_twice(self, ratio: float, asked: int, quota: int) -> None:
-        first = engine.decide(pod("LS", asked=self.ASKED), rules(cpuNormalizationRatio=1.2))
+    def test_never_scaled_twice(self, ratio: float, requested_us: int, quota: int) -> None:
+        first = engine.decide(pod("LS", requested=self.REQUESTED), rules(cpuNormalizationRatio=1.2))
         marks = {edit.key: str(edit.value) for edit in first.items if edit.field is Field.ANNOTATION}
-        again = pod("LS", stage=Stage.UPDATE, asked=Resources(cpu_quota_us=asked), container_annotations=marks)
+        again = pod(
+            "LS", stage=Stage.UPDATE, requested=Resources(cpu_quota_us=requested_us), container_annotations=marks
+        )
         assert decided(again, rules(cpuNormalizationRatio=ratio))["cpu_quota"] == quota
 
     @pytest.mark.parametrize("mark", ["", "x/y", "1", "100000/", "/83334"])
     def test_a_foreign_mark_counts_for_nothing(self, mark: str) -> None:
-        who = pod("LS", asked=self.ASKED, container_annotations={normalization.ANNOTATION: mark})
+        who = pod("LS", requested=self.REQUESTED, container_annotations={normalization.ANNOTATION: mark})
         assert normalization.spec_quota_us(who) == 100000
 
 
@@ -353,7 +355,7 @@ class TestMemory:
         assert self.found(who, self.BE_ON) == self.GOLDEN
 
     def test_an_unknown_request_decides_nothing_that_needs_it(self) -> None:
-        assert self.found(pod("LS", asked=Resources(memory_limit_bytes=6 << 30)), self.ALL_ON) == {}
+        assert self.found(pod("LS", requested=Resources(memory_limit_bytes=6 << 30)), self.ALL_ON) == {}
 
     def test_unlimited_takes_the_allocatable_memory(self) -> None:
         who = pod("", "BestEffort")
@@ -361,7 +363,7 @@ class TestMemory:
         assert "memory.high" not in self.found(who, self.ALL_ON)
 
     def test_guaranteed_request_is_its_limit(self) -> None:
-        who = pod("LSR", "Guaranteed", asked=Resources(memory_limit_bytes=1 << 30))
+        who = pod("LSR", "Guaranteed", requested=Resources(memory_limit_bytes=1 << 30))
         assert self.found(who, self.ALL_ON)["memory.high"] == str(1 << 30)
 
     @pytest.mark.parametrize(
@@ -428,7 +430,7 @@ def test_a_hook_that_is_off_edits_nothing(hook: str) -> None:
             **TestMemory.BE_ON["resourceQOSStrategy"],
         }
     }
-    who = pod("BE", "BestEffort", asked=Resources(cpu_quota_us=1000), EXTENDED=TestBatch.FULL)
+    who = pod("BE", "BestEffort", requested=Resources(cpu_quota_us=1000), EXTENDED=TestBatch.FULL)
     edits = engine.decide(
         who, rules(V2_VENDOR, spec, sharedPools=POOLS, cpuNormalizationRatio=1.2, hooks={hook: False})
     )

@@ -11,25 +11,25 @@ import pytest
 from msgspec.structs import replace
 
 from koord.host.files import Target, Value
+from koord.host.reconcile.plan import DONE
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model.priority import PriorityClass
+from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
-from qosd.act.ownership import Line
-from qosd.act.plan import DONE
+from qosd.act.ownership import Ownership
 from qosd.decide.decision import Decision, Set, Stage, Strategy
-from qosd.decide.frame import State
+from qosd.decide.runner import State
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
-from qosd.loop import NodeLoop, Scene
+from qosd.loop import NodeLoop, TickInputs
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
 from qosd.sense.build import Sense
 from qosd.sense.metric import Panel
 from qosd.sense.sampler import Sampler
-from qosd.sense.scene import Tiers
 from qosd.sense.store import Row, Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
@@ -84,6 +84,7 @@ class Doubling:
     log: list[str]
     name: str = "hooks"
     stage: Stage = Stage.SPEC
+    rows: frozenset[str] = frozenset({"cpu_quota"})
     needs: Mapping[str, float] = field(default_factory=dict)
     seen: list[NodeSnapshot] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)
@@ -118,7 +119,7 @@ class Rig:
     def __post_init__(self) -> None:
         self.machine = Machine(self.root)
         self.machine.make(POD)
-        self.tree = self.machine.place().tree
+        self.tree = self.machine.locator().tree
         self.meter = Meter(self.log)
         self.meters = [self.meter]
         self.wanting = Doubling(self.log)
@@ -130,7 +131,7 @@ class Rig:
         sampler = Sampler(self.meters, store, self.clock)
         self.sense = Sense(sampler, store, System(self.tree, None, 4096))  # type: ignore[arg-type]
         self.undo = opened(UndoRecord(self.root / "undo", "6f1d"))
-        owners = {one.name: Line(one.stage, frozenset({"cpu_quota"})) for one in (self.wanting, *self.strategies)}
+        owners = {one.name: Ownership(one.stage, frozenset({"cpu_quota"})) for one in (self.wanting, *self.strategies)}
         self.actuator = Actuator(Writer(self.tree), self.undo, self, owners)
         self.predictor = Predictor(self.kept.append)
         self.loop = NodeLoop(
@@ -146,12 +147,12 @@ class Rig:
         self.log.append("act")
         self.entries.append(entry)
 
-    def scene(self, **ages_s: float) -> Scene:
-        return Scene(self.pods, self.rules, cpus(4), Tiers("/kubepods"), {}, ages_s)
+    def inputs(self, **ages_s: float) -> TickInputs:
+        return TickInputs(self.pods, self.rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, ages_s)
 
     def tick(self, seconds: float = 1.0, sample: bool = True) -> Any:
         self.now_ns += int(seconds * S)
-        return self.loop.tick(self.scene(pods=0.5), sample=sample)
+        return self.loop.tick(self.inputs(pods=0.5), sample=sample)
 
     def holds(self) -> Value | None:
         return self.machine.holds(POD, "cpu_quota")
@@ -182,7 +183,7 @@ class TestTrouble:
         rig.start()
         rig.tick()
         assert rig.loop.decisions is not None
-        states = {turn.name: (turn.state, turn.errors) for turn in rig.loop.decisions.turns}
+        states = {result.name: (result.state, result.errors) for result in rig.loop.decisions.results}
         assert states == {"failing": (State.FAILED, 1), "hooks": (State.ACTIVE, 0)}
         assert rig.holds() == 1000
         assert rig.loop.ended_ns == rig.now_ns
@@ -210,7 +211,7 @@ class TestTrouble:
         rig.meter.failing = True
         rig.tick(4)
         assert rig.loop.decisions is not None
-        assert rig.loop.decisions.turns[0].state is State.FROZEN
+        assert rig.loop.decisions.results[0].state is State.FROZEN
         assert rig.holds() == 1000
 
     def test_a_group_that_vanished_is_no_error(self, rig: Rig) -> None:
@@ -275,7 +276,7 @@ def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
 def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:
     for _ in range(5):
         rig.now_ns += S
-        rig.loop.look(rig.scene(pods=0.5))
+        rig.loop.look(rig.inputs(pods=0.5))
         planned = rig.loop.plan()
         assert planned is not None
         assert [write.after for write in planned.writes] == [1000 * rig.meter.runs]
@@ -318,7 +319,7 @@ def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
     rig.tick(0.1, sample=False)
     assert rig.holds() == -1
     assert rig.loop.decisions is not None
-    assert rig.loop.decisions.turns[0].sentence == "disabled by the operator"
+    assert rig.loop.decisions.results[0].sentence == "disabled by the operator"
     rig.loop.switched_off = frozenset()
     rig.tick(0.1, sample=False)
     assert rig.holds() == 1000

@@ -20,6 +20,7 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.server import Reply
+from koord.model.qos import KubeQoS
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from qosd import inspection
@@ -81,7 +82,7 @@ class Living:
 @asynccontextmanager
 async def living(machine: Machine, **options: Any) -> AsyncIterator[Living]:
     """A node on ``machine``, whose runtime serves if there is one, started and closed."""
-    node = Node(machine.options(**options), Metrics(), machine.place(**options))
+    node = Node(machine.options(**options), Metrics(), machine.locator(**options))
     node.start()
     try:
         yield Living(machine, node)
@@ -220,12 +221,12 @@ class TestDirectoriesThatFail:
 
         monkeypatch.setattr("qosd.node.UndoRecord", full)
         with pytest.raises(UndoError, match="No space left on device"):
-            Node(v1.options(), Metrics(), v1.place())
+            Node(v1.options(), Metrics(), v1.locator())
 
     async def test_a_record_that_a_running_daemon_holds_ends_the_start(self, v1: Machine) -> None:
         async with living(v1):
             with pytest.raises(UndoError, match="in use by a running koord-qosd"):
-                Node(v1.options(), Metrics(), v1.place())
+                Node(v1.options(), Metrics(), v1.locator())
 
     async def test_without_a_journal_the_loop_goes_on(self, machine: Machine) -> None:
         async with on_runtime(machine, state_dir=unwritable(machine, "state")) as alive:
@@ -256,7 +257,7 @@ class TestPlacesThatComeLate:
             await alive.until_decided(container)
             assert alive.sources.warnings() == []
             assert alive.node.loop.snapshot is not None
-            assert alive.node.place.sampled_tiers.besteffort == "/kubepods/besteffort"
+            assert alive.node.locator.tiers[KubeQoS.BEST_EFFORT] == "/kubepods/besteffort"
 
     async def test_a_hook_call_tells_of_another_cgroup_root(self, bare: Machine) -> None:
         """Before kubelet's pod is listed by anyone, and without a hint from the usual places."""
@@ -265,12 +266,12 @@ class TestPlacesThatComeLate:
             announce(alive.node, "/nested/kubepods/besteffort/poduid-job")
             _, container = await alive.batch_pod(kubepods="/nested/kubepods")
             await alive.until_decided(container)
-            assert alive.node.place.layout.kubepods == "/nested/kubepods"
+            assert alive.node.locator.layout.kubepods == "/nested/kubepods"
 
     async def test_the_runtime_names_the_cgroup_driver(self, bare: Machine) -> None:
         bare.runtime.driver = cri.SYSTEMD
         async with on_runtime(bare) as alive:
-            await alive.until(lambda: alive.node.place.layout.kubepods == "/kubepods.slice", "the driver to be known")
+            await alive.until(lambda: alive.node.locator.layout.kubepods == "/kubepods.slice", "the driver to be known")
 
     async def test_no_cgroups_at_all(self, v1: Machine) -> None:
         v1.put("host/var/lib/kubelet/config.yaml", "cgroupDriver: cgroupfs\n")
@@ -353,7 +354,7 @@ async def test_stopping_leaves_values_and_the_next_start_takes_over(machine: Mac
         await again.until(lambda: again.node.pods.current, "the pod")
         assert await again.sources.plan() == ()
     with UndoRecord(machine.root / "run" / UNDO, "6f1d") as record:
-        restore(Writer(machine.place().tree), record)
+        restore(Writer(machine.locator().tree), record)
     assert (alive.quota(pod), alive.quota(container)) == (-1, -1)
 
 

@@ -11,7 +11,7 @@ import pytest
 from koord.host.files import Target
 from koord.host.writer import Writer
 from qosd import figures
-from qosd.decide.frame import State, Turn
+from qosd.decide.runner import State, StrategyResult
 from qosd.node import POLICY
 from qosd.policy.provenance import Origin
 from tests.qosd.machine import Machine
@@ -31,7 +31,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 def low(machine: Machine, group: str) -> object:
-    return Writer(machine.place().tree).read(Target(group, "memory.low"))
+    return Writer(machine.locator().tree).read(Target(group, "memory.low"))
 
 
 async def protected(machine: Machine) -> str:
@@ -75,7 +75,7 @@ async def test_a_restart_without_a_good_file_releases_nothing(
             assert (policy.origin, alive.writes_done, low(machine, container)) == (Origin.LAST_GOOD, 0, PROTECTED)
             assert policy.age_s is not None and policy.problem
             assert alive.sources.warnings()[0].endswith("the last good rules stay")
-            assert all(turn.state is not State.FROZEN for turn in _turns(alive))
+            assert all(result.state is not State.FROZEN for result in _turns(alive))
 
 
 @pytest.mark.parametrize("change", [remove, spoil])
@@ -88,7 +88,7 @@ async def test_a_policy_that_nobody_can_tell_freezes(machine: Machine, change: C
             await ticked(alive)
             assert (alive.sources.policy().origin, alive.writes_done) == (Origin.UNKNOWN, 0)
             assert low(machine, container) == PROTECTED
-            assert {turn.state for turn in _turns(alive)} == {State.FROZEN}
+            assert {result.state for result in _turns(alive)} == {State.FROZEN}
             assert "no policy is known" in _turns(alive)[0].sentence
             machine.put("rules.yaml", "spec: {}\n")
             alive.node.reload_policy()
@@ -132,7 +132,7 @@ async def test_a_policy_read_at_the_very_end_is_kept(machine: Machine) -> None:
     assert (machine.root / "state" / POLICY).read_text().endswith(RULES)
 
 
-def _turns(alive: Living) -> tuple[Turn, ...]:
+def _turns(alive: Living) -> tuple[StrategyResult, ...]:
     decisions = alive.sources.decisions()
     assert decisions is not None
-    return decisions.turns
+    return decisions.results

@@ -30,7 +30,7 @@ from koord.model.annotations.values import (
 )
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
-from koord.model.strategies import CPUQOS, BlkIOQOS, CPUBurst
+from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurst
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)

@@ -15,9 +15,9 @@ from msgspec import Meta
 from koord.model import quantity
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.priority import BATCH_CPU, CPU, MID_CPU, RENAMED
+from koord.model.qos_settings import MemoryQOS, Percent
 from koord.model.quantity import Bytes, MilliCPU, Quantity
 from koord.model.schema import child, json_name
-from koord.model.strategies import MemoryQOS, Percent
 
 Index = Annotated[int, Meta(ge=0, le=2**31 - 1)]
 OOMScoreAdj = Annotated[int, Meta(ge=-1000, le=1000)]

@@ -9,15 +9,15 @@ from types import MappingProxyType
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
+from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Found, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
-from qosd.act.ownership import Line
+from qosd.act.ownership import Ownership
 from qosd.act.plan import Plan, Result
-from qosd.act.telling import Units
 from qosd.decide.decision import Opinion, Set, Stage
-from qosd.decide.frame import Decisions, Opinions, State, Turn
+from qosd.decide.runner import Decisions, Opinions, State, StrategyResult
 from tests.opened import opened
 
 BOOT = "6f1d"
@@ -35,13 +35,13 @@ NEW_GROUP_V1 = MappingProxyType(
     }
 )
 _ROWS = frozenset(NEW_GROUP_V1)
-OWNERS: Mapping[str, Line] = MappingProxyType(
+OWNERS: Mapping[str, Ownership] = MappingProxyType(
     {
-        "hooks": Line(Stage.SPEC, _ROWS),
-        "hosts": Line(Stage.SPEC, frozenset({"cpuset_cpus"})),
-        "ratio": Line(Stage.NORMALIZATION, frozenset({"cpu_quota"})),
-        "burst": Line(Stage.BURST, frozenset({"cpu_quota"})),
-        "suppress": Line(Stage.SUPPRESSION, frozenset({"cpu_quota"})),
+        "hooks": Ownership(Stage.SPEC, _ROWS),
+        "hosts": Ownership(Stage.SPEC, frozenset({"cpuset_cpus"})),
+        "ratio": Ownership(Stage.NORMALIZATION, frozenset({"cpu_quota"})),
+        "burst": Ownership(Stage.BURST, frozenset({"cpu_quota"})),
+        "suppress": Ownership(Stage.SUPPRESSION, frozenset({"cpu_quota"})),
     }
 )
 
@@ -131,8 +131,8 @@ class Rig:
         self.opinions[who] = dict(opinions)
 
     def decisions(self) -> Decisions:
-        turns = (
-            Turn(
+        results = (
+            StrategyResult(
                 name,
                 line.stage,
                 self.states.get(name, State.ACTIVE),
@@ -142,7 +142,7 @@ class Rig:
             )
             for name, line in OWNERS.items()
         )
-        return Decisions(self.ticks, self.now_ns, self.now_ns, tuple(turns))
+        return Decisions(self.ticks, self.now_ns, self.now_ns, tuple(results))
 
     def plan(self) -> Plan:
         return self.actuator.plan(self.decisions())

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from koord.host.files import Target, Value
+from koord.host.reconcile.reconciler import StalePlan
+from koord.host.reconcile.step import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS
 from koord.host.restoring import restore
 from koord.host.undo import UndoError
 from koord.host.weights import Weights
 from koord.host.writer import Found, WriteError
-from qosd.act.actuator import StalePlan
-from qosd.act.holding import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS
 from qosd.decide.decision import Cap, Keep, Release, Scale
-from qosd.decide.frame import State
+from qosd.decide.runner import State
 from tests.qosd.act.rig import CPUS, IDLE, OWNERS, POD, QUOTA, SHARES, CountingWriter, Rig, S, journalled_writes, wants
 
 BOX = Target(f"{POD}/box", "cpu_quota")
@@ -177,7 +177,7 @@ class TestWriting:
         assert entry.inputs == {"formula": "given", "value": 5000}
         assert result.sentence == "1 done"
         holding = rig.actuator.owned[QUOTA]
-        assert (holding.base, holding.ours, holding.by, holding.since_ns) == (-1, 5000, "hooks", rig.now_ns)
+        assert (holding.base, holding.written, holding.by, holding.since_ns) == (-1, 5000, "hooks", rig.now_ns)
 
     @pytest.mark.parametrize(
         ("target", "value", "held"),
@@ -428,7 +428,7 @@ class TestForeignWriters:
         rig.see(QUOTA)
         rig.tick()
         holding = rig.actuator.owned[QUOTA]
-        assert (holding.base, holding.put_right, holding.inode != before) == (7000, 0, True)
+        assert (holding.base, holding.restored_times, holding.inode != before) == (7000, 0, True)
         assert rig.holds(QUOTA) == 5000
 
     def test_pods_that_vanish_leave_nothing(self, rig: Rig) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from koord.host.files import Value
 from koord.model import cfs
 from koord.model.formulas import recompute
-from qosd.act.composition import Spoken, compose
+from qosd.act.composition import StagedOpinion, compose
 from qosd.decide.decision import Cap, Keep, Opinion, Release, Scale, Set, Stage
 
 SPEC, RATIO, BURST, CAP = Stage.SPEC, Stage.NORMALIZATION, Stage.BURST, Stage.SUPPRESSION
@@ -22,8 +22,8 @@ def given_value(value: Value) -> Set:
     return Set(value, "spec", {"formula": "given", "value": value})
 
 
-def spoken(opinions: dict[Stage, Opinion]) -> list[Spoken]:
-    return [Spoken(f"s{stage.value}", stage, opinion) for stage, opinion in sorted(opinions.items())]
+def spoken(opinions: dict[Stage, Opinion]) -> list[StagedOpinion]:
+    return [StagedOpinion(f"s{stage.value}", stage, opinion) for stage, opinion in sorted(opinions.items())]
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def spoken(opinions: dict[Stage, Opinion]) -> list[Spoken]:
 )
 def test_quota(opinions: dict[Stage, Opinion], base: Value | None, value: Value | None) -> None:
     made = compose("cpu_quota", spoken(opinions), base)
-    assert (made.value, made.kept, made.refused) == (value, False, ())
+    assert (made.value, made.keep, made.refused) == (value, False, ())
 
 
 @pytest.mark.parametrize("step", [1.2**n for n in range(1, 7)])
@@ -85,13 +85,13 @@ def test_a_senseless_stage_is_left_out(
 
 def test_an_unresolved_keep_leaves_the_file_alone() -> None:
     made = compose("cpu_quota", spoken({SPEC: Keep("frozen"), BURST: Scale(2.0, "")}), 5000)
-    assert (made.value, made.kept, made.why) == (None, True, "frozen")
+    assert (made.value, made.keep, made.why) == (None, True, "frozen")
 
 
 def test_the_trail_says_who_made_what() -> None:
     made = compose("cpu_quota", spoken({RATIO: Scale(0.5, "ratio 2"), CAP: Cap(30_000, "busy", pod="a/b")}), 100_000)
     assert [(one.who, one.value) for one in made.trail] == [("", 100_000), ("s1", 50_000), ("s3", 30_000)]
-    assert made.who == "s1, s3"
+    assert made.by == "s1, s3"
     assert made.pod == "a/b"
     assert made.why == "100000 (what someone else wrote last) → 50000 (ratio 2: s1) → 30000 (busy: s3)"
 

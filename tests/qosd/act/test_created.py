@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.host import files
-from koord.host.asked import Asked, Given, News, Which
 from koord.host.files import Target, Value
 from koord.host.order import Change, order
+from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, restore
 from qosd.act.created import UNSEEN_S
-from qosd.decide.frame import State
+from qosd.decide.runner import State
 from qosd.snapshot import PodView
 from tests.host.cgrouptrees import Machine, Scene
 from tests.host.kernelmodel import NEW_GROUP, PAGE_BYTES
@@ -24,15 +24,15 @@ from tests.qosd.act.test_histories import Killed, Life
 from tests.qosd.podviews import EXITED, RUNNING, view
 
 CREATED = "CONTAINER_CREATED"
-WHICH = Which("a", "main", 0)
+KEY = ContainerKey("a", "main", 0)
 BOX = view("a").containers[1].group
 QUOTA, SHARES, CPUS, MEMORY, SWAP = (
     Target(BOX, name)
     for name in ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes", "memory_swap_limit_in_bytes")
 )
 EDITED = {
-    "cpu_quota": Given(-1, 50_000, News.CREATED),
-    "cpu_shares": Given(2, 512, News.CREATED),
+    "cpu_quota": Original(-1, 50_000, Pending.CREATED),
+    "cpu_shares": Original(2, 512, Pending.CREATED),
 }
 WANTED = ((QUOTA, wants(50_000)), (SHARES, wants(512)))
 
@@ -41,7 +41,7 @@ WANTED = ((QUOTA, wants(50_000)), (SHARES, wants(512)))
 def rig(tmp_path: Path) -> Rig:
     """The hooks have answered and the runtime has made the container; nobody has looked yet."""
     rig = Rig(tmp_path)
-    rig.undo.ask(Asked(WHICH, EDITED))
+    rig.undo.note_originals(Originals(KEY, EDITED))
     rig.make(BOX, cpu_quota="50000\n", cpu_shares="512\n")
     return rig
 
@@ -62,8 +62,8 @@ def test_taken_over_without_a_write_and_given_back_as_asked(rig: Rig, dies: bool
     tick(rig)
     assert rig.writer.tried == []
     assert [(row.name, row.before, row.after, row.result, row.why) for row in rig.journal.entries] == [
-        ("cpu_quota", -1, 50_000, "adopted", "set at creation by the runtime, asked -1"),
-        ("cpu_shares", 2, 512, "adopted", "set at creation by the runtime, asked 2"),
+        ("cpu_quota", -1, 50_000, "adopted", "set at creation by the runtime, requested -1"),
+        ("cpu_shares", 2, 512, "adopted", "set at creation by the runtime, requested 2"),
     ]
     assert {entry.name: entry.base for entry in rig.undo.entries} == {"cpu_quota": -1, "cpu_shares": 2}
     if dies:
@@ -126,17 +126,17 @@ def test_the_runtime_applies_its_specification_again(rig: Rig) -> None:
     assert restored(rig) == {"cpu_quota": -1, "cpu_shares": 2}
 
 
-@pytest.mark.parametrize(("asked", "new", "held"), [(70_000, 50_000, 50_000), (70_000, 60_000, 60_000)])
-def test_an_update_changes_what_is_given_back(rig: Rig, asked: int, new: int, held: int) -> None:
+@pytest.mark.parametrize(("requested", "new", "held"), [(70_000, 50_000, 50_000), (70_000, 60_000, 60_000)])
+def test_an_update_changes_what_is_given_back(rig: Rig, requested: int, new: int, held: int) -> None:
     rig.say("hooks", *WANTED)
     tick(rig)
-    rig.undo.ask(Asked(WHICH, {**EDITED, "cpu_quota": Given(asked, new, News.UPDATED)}, BOX))
+    rig.undo.note_originals(Originals(KEY, {**EDITED, "cpu_quota": Original(requested, new, Pending.UPDATED)}, BOX))
     rig.put(QUOTA, f"{held}\n")
     rig.say("hooks", (QUOTA, wants(new)), (SHARES, wants(512)))
     tick(rig)
-    assert (rig.actuator.owned[QUOTA].base, rig.writer.tried) == (asked, [])
+    assert (rig.actuator.owned[QUOTA].base, rig.writer.tried) == (requested, [])
     rig.crash()
-    assert restored(rig) == {"cpu_quota": asked, "cpu_shares": 2}
+    assert restored(rig) == {"cpu_quota": requested, "cpu_shares": 2}
 
 
 def test_a_record_that_cannot_be_written_costs_time_only(rig: Rig, tmp_path: Path) -> None:
@@ -154,18 +154,21 @@ def test_a_record_that_cannot_be_written_costs_time_only(rig: Rig, tmp_path: Pat
 def test_what_was_asked_for_a_container_that_is_gone_is_forgotten(rig: Rig, pods: tuple[PodView, ...]) -> None:
     tick(rig)
     rig.actuator.follow(pods, rig.now_ns)
-    assert rig.undo.asked == ()
+    assert rig.undo.originals == ()
 
 
 def test_what_was_asked_for_a_container_that_was_never_made_is_forgotten(rig: Rig) -> None:
     for seconds, known in ((0, 1), (UNSEEN_S - 1, 1), (UNSEEN_S, 0)):
         rig.actuator.follow((), rig.now_ns + seconds * S)
-        assert len(rig.undo.asked) == known
+        assert len(rig.undo.originals) == known
 
 
 def test_swap_stays_limited_with_memory_and_both_are_given_back(rig: Rig) -> None:
-    made = {"memory_limit_in_bytes": Given(-1, 1 << 20, News.CREATED), SWAP.name: Given(-1, 1 << 20, News.CREATED)}
-    rig.undo.ask(Asked(WHICH, made))
+    made = {
+        "memory_limit_in_bytes": Original(-1, 1 << 20, Pending.CREATED),
+        SWAP.name: Original(-1, 1 << 20, Pending.CREATED),
+    }
+    rig.undo.note_originals(Originals(KEY, made))
     rig.make(BOX, memory_limit_in_bytes="1048576\n", memory_swap_limit_in_bytes="1048576\n")
     rig.say("hooks", (MEMORY, wants(1 << 20)))
     for seconds in (1, 60, 60):
@@ -179,11 +182,11 @@ def test_swap_stays_limited_with_memory_and_both_are_given_back(rig: Rig) -> Non
 
 def test_a_set_that_a_hook_emptied_is_no_value_of_ours(rig: Rig) -> None:
     """The runtime made the parent's of it, and a reconciler says nothing about it; only restoring does."""
-    rig.undo.ask(Asked(WHICH, {"cpuset_cpus": Given("1-2", "", News.CREATED)}))
+    rig.undo.note_originals(Originals(KEY, {"cpuset_cpus": Original("1-2", "", Pending.CREATED)}))
     tick(rig)
     assert rig.writer.tried == []
     rig.put(CPUS, "\n")
-    claim(rig.writer, rig.undo, {WHICH: BOX})
+    claim(rig.writer, rig.undo, {KEY: BOX})
     restore(rig.writer, rig.undo)
     assert rig.holds(CPUS) == "1-2"
 
@@ -221,15 +224,19 @@ def with_swap(values: dict[str, Value], version: int) -> dict[str, Value]:
 
 
 class Node:
-    """A container that was made with ``made`` where ``asked`` was asked for."""
+    """A container that was made with ``made`` where ``requested`` was requested."""
 
-    def __init__(self, root: Path, version: int, asked: dict[str, Value], made: dict[str, Value]) -> None:
+    def __init__(self, root: Path, version: int, requested: dict[str, Value], made: dict[str, Value]) -> None:
         self.made = {Target(BOX, name): value for name, value in made.items()}
         start = {Target(BOX, name): NEW_GROUP[name] for name in made}
         scene = Scene(Machine(version, "0-7", "0"), (BOX,), frozenset(), start, {}, ())
         self.life = Life(scene, root)
-        news = {name: Given(asked[name], made[name], News.CREATED) for name in made if asked[name] != made[name]}
-        self.life.undo.ask(Asked(WHICH, news))
+        news = {
+            name: Original(requested[name], made[name], Pending.CREATED)
+            for name in made
+            if requested[name] != made[name]
+        }
+        self.life.undo.note_originals(Originals(KEY, news))
         self.apply()
 
     def apply(self) -> None:
@@ -250,22 +257,22 @@ class Node:
 
 @pytest.mark.parametrize("version", [1, 2])
 @settings(max_examples=20, deadline=None)
-@given(asked=VALUES, made=VALUES, other=VALUES, steps=STEPS, by_restoring=st.booleans())
+@given(requested=VALUES, made=VALUES, other=VALUES, steps=STEPS, by_restoring=st.booleans())
 def test_whatever_happens_it_holds_in_the_end_what_was_asked_for(
     version: int,
-    asked: dict[str, Value],
+    requested: dict[str, Value],
     made: dict[str, Value],
     other: dict[str, Value],
     steps: list[object],
     by_restoring: bool,
 ) -> None:
     if version == 1:  # the kernel takes no limit of memory above that of swap, which no strategy writes
-        limits = (values["memory_limit_in_bytes"] for values in (asked, made))
+        limits = (values["memory_limit_in_bytes"] for values in (requested, made))
         made["memory_limit_in_bytes"] = min(limits, key=lambda limit: float("inf") if limit == -1 else float(limit))
         other["memory_limit_in_bytes"] = made["memory_limit_in_bytes"]
-    asked, made, other = (with_swap(values, version) for values in (asked, made, other))
+    requested, made, other = (with_swap(values, version) for values in (requested, made, other))
     with tempfile.TemporaryDirectory() as directory:
-        node = Node(Path(directory), version, asked, made)
+        node = Node(Path(directory), version, requested, made)
         life = node.life
         for step in steps:
             match step:
@@ -289,15 +296,18 @@ def test_whatever_happens_it_holds_in_the_end_what_was_asked_for(
                     life.writer.dies_at = -1
         if by_restoring:
             life.crash()
-            claim(life.writer, life.undo, {WHICH: BOX})
-            for each in life.undo.asked:
-                expect(life.writer, life.undo, Asked(WHICH, each.values, BOX))
+            claim(life.writer, life.undo, {KEY: BOX})
+            for each in life.undo.originals:
+                expect(life.writer, life.undo, Originals(KEY, each.values, BOX))
             restore(life.writer, life.undo)
         else:
             node.tick(made)
             node.tick({})
         held = node.holds()
         version = life.writer.version
-        assert all(files.row(name).same(asked[name], held[name], PAGE_BYTES, version) for name in held), (asked, held)
+        assert all(files.row(name).same(requested[name], held[name], PAGE_BYTES, version) for name in held), (
+            requested,
+            held,
+        )
         assert life.undo.entries == ()
         life.undo.close()

@@ -21,9 +21,9 @@ from koord.host.files import Target, Value
 from koord.host.undo import UndoRecord
 from koord.host.writer import Found, WriteError
 from qosd.act.actuator import Actuator
-from qosd.act.ownership import Line
+from qosd.act.ownership import Ownership
 from qosd.decide.decision import Cap, Opinion, Release, Scale, Stage
-from qosd.decide.frame import Decisions, State, Turn
+from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.host.cgrouptrees import Machine, Scene, scenes
 from tests.host.kernelmodel import PAGE_BYTES
 from tests.opened import opened
@@ -161,9 +161,9 @@ class Histories(RuleBasedStateMachine):
     def held_files_are_in_the_record(self) -> None:
         """Whatever is held with another value than its base could be put back by ``koordctl restore``."""
         recorded = {entry.target: entry.base for entry in self.rig.undo.entries}
-        for target, holding in self.rig.actuator.owned.items():
-            if holding.ours != holding.base:
-                assert recorded[target] == holding.base
+        for target, state in self.rig.actuator.owned.items():
+            if state.written != state.base:
+                assert recorded[target] == state.base
 
     @precondition(lambda self: self.base)
     @rule()
@@ -232,7 +232,7 @@ class Life:
         self.writer = ModelledWriter(scene, root / "cgroup")
         self.journal = Recorded()
         rows = frozenset(target.name for target in scene.current)
-        self.owners = {"hooks": Line(Stage.SPEC, rows)}
+        self.owners = {"hooks": Ownership(Stage.SPEC, rows)}
         self.start()
 
     def start(self) -> None:
@@ -246,8 +246,8 @@ class Life:
 
     def tick(self, opinions: dict[Target, Opinion], decided: bool = True) -> None:
         self.now_ns += S
-        turn = Turn("hooks", Stage.SPEC, State.ACTIVE, "", opinions, decided=decided)
-        decisions = Decisions(0, self.now_ns, self.now_ns, (turn,))
+        result = StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "", opinions, decided=decided)
+        decisions = Decisions(0, self.now_ns, self.now_ns, (result,))
         dry = self.actuator.plan(decisions)
         result = self.actuator.tick(decisions)
         assert tuple(outcome.write for outcome in result.outcomes) == dry.writes

@@ -19,7 +19,7 @@ from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S, REPORT_S
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Decision, Membership, Stage
-from qosd.decide.frame import NO_MEMBERSHIPS, Decisions, Memberships, State, Turn
+from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State, StrategyResult
 from tests.host.resctrltree import ResctrlNode
 from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded, S
@@ -63,8 +63,10 @@ class Rig:
 
     def plan(self) -> Plan:
         sentence = "disabled by the operator" if self.state is State.DISABLED else ""
-        turn = Turn("resctrl", Stage.SPEC, self.state, sentence, decided=self.decided, memberships=self.memberships)
-        return self.actuator.plan(Decisions(self.ticks, self.now_ns, self.now_ns, (turn,)))
+        result = StrategyResult(
+            "resctrl", Stage.SPEC, self.state, sentence, decided=self.decided, memberships=self.memberships
+        )
+        return self.actuator.plan(Decisions(self.ticks, self.now_ns, self.now_ns, (result,)))
 
     def tick(self, seconds: float = 1.0) -> Result:
         """One tick; asserts that a dry run before it shows just that, and moves and tells nothing."""

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.decide.decision import Decision
-from qosd.decide.frame import NO_MEMBERSHIPS, Memories, State, Turn, decide_all
+from qosd.decide.runner import NO_MEMBERSHIPS, State, StrategyResult, StrategyStates, decide_all
 from qosd.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.host.resctrltree import ResctrlNode
@@ -46,14 +46,14 @@ class Node:
         self.picture = snapshot(rules(V2, SPEC), self.pod)
         self.ticks = 0
 
-    def tick(self, *off: str, age_s: float = 0.0) -> Turn:
+    def tick(self, *off: str, age_s: float = 0.0) -> StrategyResult:
         self.ticks += 1
         now = replace(self.picture, monotonic_ns=self.ticks * S, ages_s={"pods": age_s})
-        memories: Memories = self.memories
+        memories: StrategyStates = self.memories
         decisions, after = decide_all(now, (self.strategy,), memories, off)
         self.memories = dict(after)
         self.actuator.tick(decisions)
-        return decisions.turns[0]
+        return decisions.results[0]
 
 
 @pytest.fixture
@@ -66,9 +66,9 @@ def node(tmp_path: Path) -> Node:
 
 def test_a_stale_input_leaves_them_where_they_are(node: Node) -> None:
     before = node.tick().memberships
-    turn = node.tick(age_s=1000.0)
-    assert (turn.state, turn.memberships) == (State.FROZEN, before)
-    assert turn.memberships is before
+    result = node.tick(age_s=1000.0)
+    assert (result.state, result.memberships) == (State.FROZEN, before)
+    assert result.memberships is before
     assert node.world.members("BE") == node.tasks
 
 
@@ -79,8 +79,8 @@ def test_so_does_an_error(node: Node) -> None:
 
 
 def test_switched_off_and_on_again(node: Node) -> None:
-    turn = node.tick("resctrl")
-    assert (turn.state, turn.memberships) == (State.DISABLED, NO_MEMBERSHIPS)
+    result = node.tick("resctrl")
+    assert (result.state, result.memberships) == (State.DISABLED, NO_MEMBERSHIPS)
     assert node.world.members() == node.tasks
     node.tick()
     assert node.world.members("BE") == node.tasks

@@ -11,17 +11,17 @@ from typing import Any
 from msgspec.structs import replace
 
 from koord.host import cgroup
-from koord.host.asked import Given
 from koord.host.files import Target, Value
+from koord.host.originals import Original
+from koord.host.reconcile.plan import DONE, PlannedWrite
+from koord.host.reconcile.state import FileState, Phase
 from koord.host.writer import Writer
 from koord.model.formulas import FORMULA, Inputs
 from qosd.act.composition import Composed, compose
-from qosd.act.holding import Holding
 from qosd.act.journal import Entry
-from qosd.act.ownership import Line, hear
-from qosd.act.plan import DONE, PlannedWrite
+from qosd.act.ownership import Ownership, arbitrate
 from qosd.decide.decision import Decision, Set, Stage
-from qosd.decide.frame import Decisions, State, Turn
+from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
 from qosd.inspect.service import Inspector, listening
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
@@ -45,6 +45,7 @@ class Named:
 
     name: str
     stage: Stage = Stage.SPEC
+    rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=lambda: {"pods": 60.0})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -54,8 +55,8 @@ class Named:
         return Decision(""), memory
 
 
-def held(path: str, base: Value, ours: Value, by: str = "hooks") -> Holding:
-    return Holding(path, 1, base, ours, by, UP_NS - 12 * SECOND)
+def held(path: str, base: Value, ours: Value, by: str = "hooks") -> FileState:
+    return FileState(Phase.HELD, path, 1, base, ours, by, UP_NS - 12 * SECOND)
 
 
 def write(target: Target, path: str, before: Value, after: Value, inputs: Inputs) -> PlannedWrite:
@@ -77,23 +78,27 @@ def entry(path: str, before: Value, after: Value, result: str = DONE, ago_s: int
 
 @dataclass
 class FakeActuator:
-    """Composes what ``turns`` say, as the actuator does."""
+    """Composes what ``results`` say, as the actuator does."""
 
-    owned: dict[Target, Holding] = field(default_factory=dict)
+    owned: dict[Target, FileState] = field(default_factory=dict)
     contested: dict[Target, str] = field(default_factory=dict)
     refused: dict[Target, tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    turns: list[Turn] = field(default_factory=list)
-    asked: dict[Target, Given] = field(default_factory=dict)
+    results: list[StrategyResult] = field(default_factory=list)
+    originals: dict[Target, Original] = field(default_factory=dict)
 
-    def given(self, target: Target) -> Given | None:
-        return self.asked.get(target)
+    def original(self, target: Target) -> Original | None:
+        return self.originals.get(target)
 
     def composed(self, target: Target) -> Composed | None:
-        owners = {turn.name: Line(turn.stage, frozenset({target.name})) for turn in self.turns}
-        hearing = hear(target, self.turns, owners)
+        owners = {result.name: Ownership(result.stage, frozenset({target.name})) for result in self.results}
+        arbitration = arbitrate(target, self.results, owners)
         holding = self.owned.get(target)
-        self.refused[target] = hearing.refused
-        return compose(target.name, hearing.spoken, holding.base if holding else None) if hearing.spoken else None
+        self.refused[target] = arbitration.refused
+        return (
+            compose(target.name, arbitration.accepted, holding.base if holding else None)
+            if arbitration.accepted
+            else None
+        )
 
 
 @dataclass
@@ -137,8 +142,8 @@ class FakeNode:
     switched: list[tuple[bool, tuple[str, ...]]] = field(default_factory=list)
 
     @property
-    def turns(self) -> list[Turn]:
-        return self.actuator.turns
+    def results(self) -> list[StrategyResult]:
+        return self.actuator.results
 
     async def switch(self, enabled: bool, names: Sequence[str]) -> None:
         self.switched.append((enabled, tuple(names)))
@@ -154,8 +159,8 @@ class FakeNode:
             actuator=self.actuator,
             journal=self.journal,
             snapshot=lambda: self.snapshot,
-            decisions=lambda: Decisions(1, NOW_NS, UP_NS, tuple(self.turns)),
-            strategies=[Named(turn.name) for turn in self.turns],
+            decisions=lambda: Decisions(1, NOW_NS, UP_NS, tuple(self.results)),
+            strategies=[Named(result.name) for result in self.results],
             plan=self.plan,
             switch=self.switch,
             loops=lambda: self.loops,
@@ -214,15 +219,15 @@ def batch_node(tmp_path: Path, quota: str = "200000") -> FakeNode:
     quota_of = Target(group, "cpu_quota")
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": 2000, "period_us": 100_000}
     opinions = {quota_of: Set(200_000, "batchResource: batch-cpu limit 2000m", fed, job.key)}
-    turns = [
-        Turn("hooks", Stage.SPEC, State.ACTIVE, "1 value of 1 pod", opinions),
-        Turn("burst", Stage.BURST, State.DISABLED, "disabled by configuration"),
+    results = [
+        StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "1 value of 1 pod", opinions),
+        StrategyResult("burst", Stage.BURST, State.DISABLED, "disabled by configuration"),
     ]
     path = f"{tmp_path}/cpu{group}/cpu.cfs_quota_us"
     return FakeNode(
         tmp_path,
         replace(snapshot(rules(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
-        FakeActuator({quota_of: held(path, -1, 200_000)}, turns=turns),
+        FakeActuator({quota_of: held(path, -1, 200_000)}, results=results),
         FakeJournal([entry(path, -1, 200_000, inputs=fed)]),
         loops=[LoopState("pods", 0.4), LoopState("node", 0.9, duration_us=850.0)],
     )

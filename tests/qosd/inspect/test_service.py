@@ -12,16 +12,16 @@ import pytest
 from google.protobuf.message import Message
 from msgspec.structs import replace
 
-from koord.host.asked import Given
 from koord.host.files import Target
+from koord.host.originals import Original
+from koord.host.reconcile.plan import FOREIGN
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.act.plan import FOREIGN
 from qosd.decide.decision import Cap, Eviction, Scale, Set, Stage
-from qosd.decide.frame import State, Turn
+from qosd.decide.runner import State, StrategyResult
 from tests.qosd.inspect.fakes import (
     NOW_NS,
     SECOND,
@@ -146,7 +146,7 @@ async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
 async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path: Path) -> None:
     node = batch_node(tmp_path, quota="120000")
     cap = {QUOTA: Cap(120_000, "BE may use 1.2 cores")}
-    node.turns.append(Turn("suppress", Stage.SUPPRESSION, State.ACTIVE, "", cap))
+    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "", cap))
     answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
     assert shown(answer.pods[0].containers[0])["cpu_quota"] == ("120000", "120000")
 
@@ -201,11 +201,11 @@ async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"), [(-1, "kubelet asked for it; the container was made with 200000"), (70_000, "")]
+    ("requested", "says"), [(-1, "kubelet requested it; the container was made with 200000"), (70_000, "")]
 )
-async def test_a_base_that_was_never_in_the_file(tmp_path: Path, asked: int, says: str) -> None:
+async def test_a_base_that_was_never_in_the_file(tmp_path: Path, requested: int, says: str) -> None:
     node = batch_node(tmp_path)
-    node.actuator.asked = {Target("/kubepods/besteffort/podjob/worker", "cpu_quota"): Given(asked, 200_000)}
+    node.actuator.originals = {Target("/kubepods/besteffort/podjob/worker", "cpu_quota"): Original(requested, 200_000)}
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     file = next(file for file in answer.files if file.name == "cpu_quota")
     assert (file.base, file.base_from) == ("-1", says)
@@ -214,10 +214,10 @@ async def test_a_base_that_was_never_in_the_file(tmp_path: Path, asked: int, say
 async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
     node = batch_node(tmp_path, quota="90000")
     ratio = {FORMULA: "given", "value": "1.2"}
-    node.actuator.turns += [
-        Turn("suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Cap(90_000, "full")}),
-        Turn("norm", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "ratio 2", ratio)}),
-        Turn("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
+    node.actuator.results += [
+        StrategyResult("suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Cap(90_000, "full")}),
+        StrategyResult("norm", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "ratio 2", ratio)}),
+        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
     ]
     node.actuator.contested[QUOTA] = "kubelet?"
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
@@ -249,7 +249,7 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
     node = batch_node(tmp_path)
     tier = Target("/kubepods/besteffort", "cpu_quota")
     opinions = {tier: Set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
-    node.turns.append(Turn("suppress", Stage.SUPPRESSION, State.ACTIVE, "BE may use 2 cores", opinions))
+    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "BE may use 2 cores", opinions))
     node.actuator.owned[tier] = held("/x", -1, 200_000, "suppress")
     answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))
     assert [(file.group, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
@@ -281,7 +281,7 @@ async def test_the_plan(tmp_path: Path) -> None:
     node = batch_node(tmp_path)
     node.writes = [write(QUOTA, "/x/cpu.cfs_quota_us", -1, 200_000, {FORMULA: "given", "value": 200_000})]
     evictions = (Eviction("uid", "default/job", "memory"),)
-    node.turns.append(Turn("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=evictions))
+    node.results.append(StrategyResult("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=evictions))
     answer = await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
     planned = answer.writes[0]
     assert (planned.group, planned.name, planned.unit, planned.before, planned.after) == (

@@ -10,7 +10,7 @@ import pytest
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits, Field, Resources
 from qosd.hooks.normalization import ANNOTATION
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.nri import translate
@@ -134,9 +134,7 @@ def test_an_update_computes_from_kubelets_new_values_and_the_specs_others() -> N
     wanted = nri.LinuxResources()
     wanted.memory.limit.value = 5
     found = translate.update_request(ls(), container(ls(), resources("", 512, 100_000, 7)), wanted)
-    assert (found.stage, found.asked.cpu_period_us, found.asked.cpu_quota_us, found.asked.memory_limit_bytes) == (
-        Stage.UPDATE, 100_000, None, 5,
-    )  # fmt: skip
+    assert (found.stage, found.requested) == (Stage.UPDATE, Resources(100_000, None, 5))
     assert (found.namespace, found.name, found.uid, found.container) == ("default", "p", "uid", "main")
 
 

@@ -56,7 +56,7 @@ async def test_lists_and_details(tmp_path: Path) -> None:
         assert (container.id, container.sandbox_id, container.state) == (main, pod, "CONTAINER_CREATED")
         parent = "/kubepods/burstable/poduid-web"
         assert await runtime.sandbox_detail(pod) == Detail(
-            f"{parent}/{pod}", parent, pod_asked=Resources(cpu_quota_us=60_000)
+            f"{parent}/{pod}", parent, pod_requested=Resources(cpu_quota_us=60_000)
         )
         assert await runtime.container_detail(main) == Detail(
             f"{parent}/{main}", "", Resources(100_000, 150_000, 1 << 30)

@@ -178,7 +178,7 @@ def test_a_pod_s_request_is_what_the_scheduler_counts(spec: Mapping[str, Any], m
 )
 def test_a_pod_s_quota_is_kubelet_s(spec: Mapping[str, Any], quota_us: int | None) -> None:
     (pod,) = read_pods(listed(spec))
-    assert pod.asked.cpu_quota_us == quota_us
+    assert pod.requested.cpu_quota_us == quota_us
 
 
 @pytest.mark.parametrize(

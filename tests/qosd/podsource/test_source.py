@@ -191,7 +191,7 @@ async def test_a_runtime_without_verbose_info_leaves_likely_paths(tmp_path: Path
         await n.source.refresh()
         assert n.pod("web").group == "/kubepods/burstable/poduid-web"  # from the tree
         assert n.container("web", "main").group == f"/kubepods/burstable/poduid-web/{main}"
-        assert n.container("web", "main").asked == Resources()
+        assert n.container("web", "main").requested == Resources()
     async with node(tmp_path / "blind", watched=False, start=False) as n:
         n.runtime.silent = True
         n.runtime.pod("web")
@@ -227,10 +227,10 @@ async def test_a_pod_as_the_runtime_tells_it(tmp_path: Path) -> None:
         assert (view.group, view.kube_qos) == ("/kubepods/burstable/poduid-web", KubeQoS.BURSTABLE)
         assert (view.qos, view.qos_source, view.priority_class) == (QoSClass.LS, "label", PriorityClass.PROD)
         assert (view.sub_priority, view.cpu_request_milli) == (17, None)
-        assert view.context.asked == Resources(cpu_quota_us=60_000)
+        assert view.context.requested == Resources(cpu_quota_us=60_000)
         sandbox, only = view.containers
         assert (sandbox.is_sandbox, sandbox.name, sandbox.group) == (True, "", f"{view.group}/{pod}")
-        assert (only.id, only.is_sandbox, only.asked.cpu_quota_us) == (main, False, 70_000)
+        assert (only.id, only.is_sandbox, only.requested.cpu_quota_us) == (main, False, 70_000)
 
 
 MARKED = {normalization.ANNOTATION: "50000/41667"}
@@ -295,7 +295,7 @@ async def test_kubelet_adds_priority_requests_and_fresh_annotations(tmp_path: Pa
         assert (view.cpu_request_milli, view.memory_request_bytes) == (250, 1 << 20)
         assert [(one.name, one.native.cpu_limit) for one in view.spec_containers or ()] == [("main", 1000)]
         assert view.context.request.annotations == {"a": "new"}
-        assert view.context.asked == Resources(100_000, 100_000, None)
+        assert view.context.requested == Resources(100_000, 100_000, None)
         assert set(n.source.ages_s) == {"runtime", "kubelet"}
 
 
@@ -324,7 +324,7 @@ async def test_kubelet_alone(tmp_path: Path) -> None:
         await n.source.refresh()
         main = n.container("web", "main")
         assert (main.state, main.group) == ("CONTAINER_RUNNING", f"/kubepods/poduid-web/{id_}")
-        assert main.asked == Resources(100_000, 200_000, 1 << 20)
+        assert main.requested == Resources(100_000, 200_000, 1 << 20)
         assert n.source.age_s is not None
 
 
@@ -391,9 +391,9 @@ async def test_details_are_fetched_for_what_is_new_or_changed_only(tmp_path: Pat
         assert n.runtime.calls["ContainerStatus"] == 2
         n.runtime.quotas_us[main] = 80_000
         await n.source.refresh()
-        assert n.container("web", "main").asked.cpu_quota_us == 50_000
+        assert n.container("web", "main").requested.cpu_quota_us == 50_000
         await n.source.refresh(recheck=True)
-        assert n.container("web", "main").asked.cpu_quota_us == 80_000
+        assert n.container("web", "main").requested.cpu_quota_us == 80_000
 
 
 # --- hints -----------------------------------------------------------------------------------------------------------
@@ -461,10 +461,10 @@ async def test_somebody_else_s_write_shows_as_changed_asked(tmp_path: Path) -> N
         assert n.runtime.calls["ContainerStatus"] == calls
         n.runtime.quotas_us[main] = 90_000
         n.source.refetch([n.container("web", "main").group])
-        await until(lambda: n.container("web", "main").asked.cpu_quota_us == 90_000)
+        await until(lambda: n.container("web", "main").requested.cpu_quota_us == 90_000)
         n.runtime.quotas_us[main] = 95_000
         theirs.write_text("2")
-        await until(lambda: n.container("web", "main").asked.cpu_quota_us == 95_000, 2 * timing.WRITES_GAP_S)
+        await until(lambda: n.container("web", "main").requested.cpu_quota_us == 95_000, 2 * timing.WRITES_GAP_S)
 
 
 async def test_a_runtime_that_comes_back_is_found(tmp_path: Path) -> None:

@@ -34,7 +34,7 @@ MODELS = "models.json"
 def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int = 4000, gib: int = 8) -> PodView:
     request = Request(
         stage=Stage.RUN_SANDBOX, namespace="shop", name=name, uid=name, labels={}, annotations={},
-        cgroup_parent=f"/kubepods/pod{name}", asked=Resources(),
+        cgroup_parent=f"/kubepods/pod{name}", requested=Resources(),
     )  # fmt: skip
     return PodView(
         uid=name, namespace="shop", name=name, sandbox_id=f"s-{name}", state="SANDBOX_READY",

@@ -12,7 +12,7 @@ from koord.model.qos import QoSClass
 from qosd.sense import table
 from qosd.sense.besteffort import BestEffort
 from qosd.sense.meters import path_of
-from qosd.sense.scene import Roster
+from qosd.sense.targets import SampleTargets
 from qosd.snapshot import PodView
 from tests.qosd.pods import EXTENDED, extended
 from tests.qosd.sense.trees import TIERS, World, pod
@@ -46,7 +46,7 @@ def cpus(world: World, group: str, text: str) -> None:
     ],
 )
 def test_finished_pods_ask_for_nothing(world: World, pods: list[PodView], cores: float) -> None:
-    world.roster = Roster.of(tuple(pods), TIERS, ())
+    world.targets = SampleTargets.of(tuple(pods), TIERS, ())
     cpus(world, TIER, "0-3")
     assert measured(world, BestEffort(world.tree, world.files)) == (cores, 4.0)
 
@@ -55,7 +55,7 @@ def test_finished_pods_ask_for_nothing(world: World, pods: list[PodView], cores:
 def test_a_set_that_suppression_widened_counts_at_once(world: World, suppresses: bool) -> None:
     busy = job("a")
     container = busy.containers[1].group
-    world.roster = Roster.of((busy,), TIERS, ())
+    world.targets = SampleTargets.of((busy,), TIERS, ())
     one = BestEffort(world.tree, world.files)
     cpus(world, TIER, "0-7")
     limits = []

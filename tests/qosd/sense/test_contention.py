@@ -16,7 +16,7 @@ from qosd.sense.cycles import Cycles
 from qosd.sense.metric import Scope
 from qosd.sense.pressure import NodePressure, Pressure
 from qosd.sense.runqueue import RunQueue
-from qosd.sense.scene import Roster
+from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
 
@@ -31,7 +31,7 @@ def psi(some_us: int, full_us: int | None, avg10: float = 1.5) -> str:
 
 
 def test_stall_time_is_exact(world: World) -> None:
-    world.roster = Roster.of((A,), TIERS, ())
+    world.targets = SampleTargets.of((A,), TIERS, ())
     collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
     panel, group = table.PRESSURE[Scope.POD], A.group
     for some_us, full_us in ((1000, 100), (501_000, 200_100), (501_000, 200_100), (100, 100)):
@@ -48,7 +48,7 @@ def test_stall_time_is_exact(world: World) -> None:
 
 @pytest.mark.parametrize("text", ["", "most avg10=1\n", "full avg10=0 avg60=0 avg300=0 total=1\n"])
 def test_pressure_of_no_known_form_is_absent(world: World, text: str) -> None:
-    world.roster = Roster.of((A,), TIERS, ())
+    world.targets = SampleTargets.of((A,), TIERS, ())
     world.write(A.group, cpu_pressure=text, io_pressure=psi(1, 1))
     collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
     row = named(table.PRESSURE[Scope.POD], run(world, collector)[table.PRESSURE[Scope.POD]][A.group])
@@ -98,7 +98,7 @@ def run_queue(world: World, max_threads: int = 512) -> RunQueue:
 
 
 def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None:
-    world.roster = Roster.of((A, B), TIERS, ())
+    world.targets = SampleTargets.of((A, B), TIERS, ())
     group = A.containers[1].group
     threads(world, group, {11: (0, 0), 12: (5_000_000, 1), 13: (7, 7)})
     threads(world, B.containers[1].group, {21: (0, 0)})
@@ -112,8 +112,8 @@ def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None
 
 
 def test_threads_are_bounded_for_the_node(world: World) -> None:
-    world.roster = Roster.of((pod("a", containers=("x", "y")),), TIERS, ())
-    for container in world.roster.groups[Scope.CONTAINER]:
+    world.targets = SampleTargets.of((pod("a", containers=("x", "y")),), TIERS, ())
+    for container in world.targets.groups[Scope.CONTAINER]:
         threads(world, container.path, dict.fromkeys(range(100, 110), (0, 0)))
     rows = run(world, run_queue(world, max_threads=6))[table.RUN_QUEUE]
     assert [row[2] for row in rows.values()] == [3.0, 3.0]
@@ -159,13 +159,13 @@ class FakeCounters:
 
 
 def test_cycles_per_instruction_of_a_window(world: World) -> None:
-    world.roster = Roster.of((pod("a", containers=("x", "gone", "idle", "bad")),), TIERS, ())
+    world.targets = SampleTargets.of((pod("a", containers=("x", "gone", "idle", "bad")),), TIERS, ())
     counters = FakeCounters({"x": {"cycles": 3e9, "instructions": 2e9}, "idle": None, "bad": {}})
     collector = Cycles(world.tree, counters, world.clock)  # type: ignore[arg-type]
     assert run(world, collector) == {}
     world.clock.advance(10)
     rows = run(world, collector)[table.CYCLES]
-    group = world.roster.groups[Scope.CONTAINER][0].path
+    group = world.targets.groups[Scope.CONTAINER][0].path
     assert {name: list(row) for name, row in rows.items()} == {group: [1.5, 2e8, 3e9, 2e9]}
     assert len(counters.opened) == 3 and all(meter.closed for meter in counters.opened)
     assert [run(world, collector) for _ in range(4)] == [{}] * 4 and len(counters.opened) == 3
@@ -177,7 +177,7 @@ def test_cycles_per_instruction_of_a_window(world: World) -> None:
 
 def test_containers_take_turns(world: World) -> None:
     names = ("a", "b", "c")
-    world.roster = Roster.of((pod("p", containers=names),), TIERS, ())
+    world.targets = SampleTargets.of((pod("p", containers=names),), TIERS, ())
     counters = FakeCounters({name: {"cycles": 1.0, "instructions": 1.0} for name in names})
     collector = Cycles(world.tree, counters, world.clock, max_descriptors=8)  # type: ignore[arg-type]
     measured = []

@@ -11,12 +11,12 @@ from koord.model.slo import HostApplication
 from qosd.sense import table
 from qosd.sense.exposition import Exposition, docs_table
 from qosd.sense.metric import NO_SAMPLE, Panel, Scope
-from qosd.sense.scene import Roster
+from qosd.sense.targets import SampleTargets
 from tests.qosd.sense.trees import TIERS, World, pod
 
 POD = pod("p", containers=("main",))
 APP = HostApplication(name='ap"p\n\\', priority="koord-prod", qos="LS")
-ROSTER = Roster.of((POD,), TIERS, (APP,))
+TARGETS = SampleTargets.of((POD,), TIERS, (APP,))
 CONTAINER = POD.containers[1].group
 POD_LABELS = {"namespace": "default", "pod": "p", "uid": "uid-p"}
 UPSTREAM_POD = {"node": "n1", "pod_uid": "uid-p", "pod_name": "p", "pod_namespace": "default"}
@@ -53,8 +53,8 @@ def world(tmp_path: Path) -> World:
     return world
 
 
-def samples(world: World, roster: Roster = ROSTER) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text = Exposition(world.store, "n1", lambda: "cri-o").render(roster).decode()
+def samples(world: World, targets: SampleTargets = TARGETS) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
+    text = Exposition(world.store, "n1", lambda: "cri-o").render(targets).decode()
     found = [one for family in text_string_to_metric_families(text) for one in family.samples]
     by_key = {(one.name, frozenset(one.labels.items())): one.value for one in found}
     assert len(by_key) == len(found)
@@ -114,15 +114,15 @@ def test_what_is_gone_has_no_series(world: World) -> None:
 
 
 def test_a_pod_that_went_between_sampling_and_rendering_is_left_out(world: World) -> None:
-    assert not [key for key in samples(world, Roster()) if "pod" in key[0] or "container" in key[0]]
+    assert not [key for key in samples(world, SampleTargets()) if "pod" in key[0] or "container" in key[0]]
 
 
 def test_nothing_measured_is_an_empty_page(tmp_path: Path) -> None:
-    assert Exposition(World(tmp_path, 2).store, "n1", lambda: "containerd").render(Roster()) == b""
+    assert Exposition(World(tmp_path, 2).store, "n1", lambda: "containerd").render(SampleTargets()) == b""
 
 
 def test_every_family_has_its_help_and_type_once(world: World) -> None:
-    lines = Exposition(world.store, "n1", lambda: "cri-o").render(ROSTER).decode().splitlines()
+    lines = Exposition(world.store, "n1", lambda: "cri-o").render(TARGETS).decode().splitlines()
     heads = [tuple(line.split(None, 3)[1:3]) for line in lines if line.startswith("#")]
     assert len(heads) == len(set(heads))
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}

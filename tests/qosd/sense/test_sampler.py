@@ -14,7 +14,7 @@ from qosd.sense import table
 from qosd.sense.build import Host, Sense, build
 from qosd.sense.metric import Panel, Scope
 from qosd.sense.sampler import Sampler
-from qosd.sense.scene import Tiers
+from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from tests.opened import opened
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
@@ -262,4 +262,4 @@ def test_a_pod_that_is_another_object_keeps_its_history(world: World) -> None:
         world.clock.advance(1)
     series = sense.store.series("pod_cpu_usage_cores", one.group)
     assert [value for _, value in series] == [0.25, 0.25, 0.25]
-    assert Scope.POD in sense.sampler.roster.groups
+    assert Scope.POD in sense.sampler.targets.groups

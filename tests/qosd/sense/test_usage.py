@@ -13,9 +13,9 @@ from qosd.sense import table
 from qosd.sense.groups import Groups
 from qosd.sense.metric import Scope
 from qosd.sense.node import Node
-from qosd.sense.scene import Roster, Tiers
 from qosd.sense.store import Row
 from qosd.sense.system import System, numa_memory
+from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import MEMORY, TIERS, World, named, pod, run
 
@@ -122,7 +122,7 @@ USAGE = {
 
 def system_after(world: World, usage: Mapping[str, tuple[float, int]], tiers: Tiers = TIERS) -> tuple[System, Row]:
     """Two batches of node, groups and system, a second apart; the node uses 4 cores and 800 kB."""
-    world.roster = Roster.of((A, B), tiers, (DAEMON, INSIDE))
+    world.targets = SampleTargets.of((A, B), tiers, (DAEMON, INSIDE))
     node, groups = node_of(world), Groups(world.tree, world.files, world.clock)
     system = System(world.tree, world.files, 4096)
     for second in (1, 2):
@@ -159,7 +159,7 @@ def test_system_is_never_below_zero(world: World) -> None:
 
 
 def test_ended_pods_are_not_missed(world: World) -> None:
-    world.roster = Roster.of((pod("x", state="SANDBOX_NOTREADY"),), TIERS, ())
+    world.targets = SampleTargets.of((pod("x", state="SANDBOX_NOTREADY"),), TIERS, ())
     system = System(world.tree, world.files, 4096)
     run(world, system)
     assert system.unreadable_pods == ()
@@ -191,7 +191,7 @@ def test_memory_of_a_cgroup_by_numa_node(version: int, text: bytes, page_bytes: 
 
 
 def test_one_nonsensical_group_costs_its_own_sample_only(world: World) -> None:
-    world.roster = Roster.of((A, B), TIERS, ())
+    world.targets = SampleTargets.of((A, B), TIERS, ())
     fill(world, 1, USAGE)
     world.put(world.path(A.group, "memory.usage_in_bytes" if world.version == 1 else "memory.current"), "much\n")
     rows = run(world, Groups(world.tree, world.files, world.clock))[table.GROUPS[Scope.POD]]

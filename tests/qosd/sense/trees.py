@@ -13,9 +13,9 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
 from qosd.sense.metric import Panel
-from qosd.sense.scene import Roster, Tiers
 from qosd.sense.store import Row, Store
 from qosd.sense.table import PANELS
+from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
 from tests.opened import opened
@@ -67,7 +67,7 @@ class World:
         )
         self.clock, self.store = Clock(), Store(PANELS)
         self.files = opened(KeptFiles(10_000, lambda text: None))
-        self.roster = Roster()
+        self.targets = SampleTargets()
 
     def write(self, group: str, **texts: str) -> None:
         """Files of a cgroup, by name with ``_`` for the first dot (``cpu_stat``, ``memory_numa_stat``)."""
@@ -104,7 +104,7 @@ class World:
         self.put(self.path(group, "memory.stat"), stat)
 
     def tick(self) -> Tick:
-        return Tick(self.clock(), self.roster, self.store)
+        return Tick(self.clock(), self.targets, self.store)
 
     def store_batch(self, batch: Batch) -> None:
         for panel, rows in batch:

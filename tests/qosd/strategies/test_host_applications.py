@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.model.qos import KubeQoS
@@ -80,7 +81,7 @@ def test_where_the_cgroup_is(app: HostApplication, group: str) -> None:
 
 def decide(memory: Any, *applications: dict[str, Any], host: HostFacts = V2, **node: Any) -> tuple[Decision, Any]:
     by = rules(host, {"hostApplications": list(applications), "resourceQOSStrategy": IDENTITY}, **node)
-    return HostApplications(TIERS).decide(snapshot(by), memory)
+    return HostApplications().decide(replace(snapshot(by), tiers=TIERS), memory)
 
 
 def values(decision: Decision) -> dict[tuple[str, str], Any]:
@@ -115,9 +116,20 @@ def test_one_that_the_spec_no_longer_names_is_released() -> None:
 
 
 def test_an_unchanged_tick_returns_the_same_objects() -> None:
-    picture = snapshot(rules(V2, {"hostApplications": [spec()]}, sharedPools=POOLS))
-    strategy = HostApplications(TIERS)
+    picture = replace(snapshot(rules(V2, {"hostApplications": [spec()]}, sharedPools=POOLS)), tiers=TIERS)
+    strategy = HostApplications()
     first, memory = strategy.decide(picture, None)
     second, again = strategy.decide(picture, memory)
     assert (second is first, again is memory) == (True, True)
     assert decide(memory, spec(), sharedPools=POOLS)[0] is first
+
+
+def test_a_tier_that_moved_moves_the_application() -> None:
+    by = rules(V2, {"hostApplications": [spec(base="Kubepods", relativePath="x")]}, sharedPools=POOLS)
+    first, memory = HostApplications().decide(replace(snapshot(by), tiers=TIERS), None)
+    moved = {**TIERS, KubeQoS.GUARANTEED: "/other"}
+    second, _ = HostApplications().decide(replace(snapshot(by), tiers=moved), memory)
+    assert [*first.opinions, *second.opinions] == [
+        Target("/nested/kubepods/x", "cpuset_cpus"),
+        Target("/other/x", "cpuset_cpus"),
+    ]

@@ -146,11 +146,11 @@ class TestWhatIsSaid:
 
     @pytest.mark.parametrize("host", [V1, V2, V2_VENDOR])
     def test_every_value_can_be_computed_from_its_inputs(self, host: HostFacts) -> None:
-        asked = Resources(cpu_quota_us=100000, cpu_period_us=100000, memory_limit_bytes=6 << 30)
+        requested = Resources(cpu_quota_us=100000, cpu_period_us=100000, memory_limit_bytes=6 << 30)
         pods = (
-            view("ls", "LS", memory_request_bytes=2 << 30, container_asked=asked),
-            view("g", "", "Guaranteed", container_asked=asked, memory_request_bytes=6 << 30),
-            view("lse", "LSE", "Guaranteed", cpus="0-1", container_asked=asked),
+            view("ls", "LS", memory_request_bytes=2 << 30, container_requested=requested),
+            view("g", "", "Guaranteed", container_requested=requested, memory_request_bytes=6 << 30),
+            view("lse", "LSE", "Guaranteed", cpus="0-1", container_requested=requested),
             view("be", "BE", "BestEffort", EXTENDED=extended(request="1500", limit="2000", memory="4Gi")),
             view("half", "BE", "BestEffort", EXTENDED=extended(request="1500", memory_request="2Gi")),
             view("mid", "LS", "BestEffort", band="koord-mid", EXTENDED=MID),
@@ -176,9 +176,9 @@ class TestSameAsTheHookServer:
     @pytest.mark.parametrize("policy", ["none", "static"])
     def test_of_a_container(self, qos: str, tier: str, said: dict[str, Any], policy: str) -> None:
         by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, cpuNormalizationRatio=1.2, cpuManagerPolicy=policy)
-        asked = Resources(cpu_quota_us=100000, cpu_period_us=100000, memory_limit_bytes=6 << 30)
-        pod = view("p", qos, tier, container_asked=asked, **said)
-        answer = asks(by, pod, asked).container_resources
+        requested = Resources(cpu_quota_us=100000, cpu_period_us=100000, memory_limit_bytes=6 << 30)
+        pod = view("p", qos, tier, container_requested=requested, **said)
+        answer = asks(by, pod, requested).container_resources
         want = {
             name: getattr(answer, name)
             for name in ("cpu_quota", "cpu_shares", "memory_limit_in_bytes", "cpuset_cpus")
@@ -194,7 +194,7 @@ def cpus(text: str) -> set[int]:
     return set(cpuset.parse(text))
 
 
-def asks(by: Rules, pod: PodView, asked: Resources) -> hooks.ContainerResourceHookResponse:
+def asks(by: Rules, pod: PodView, requested: Resources) -> hooks.ContainerResourceHookResponse:
     """Our own proxy's question about the pod's container."""
     request = hooks.ContainerResourceHookRequest(
         pod_labels=pod.context.request.labels,
@@ -202,9 +202,9 @@ def asks(by: Rules, pod: PodView, asked: Resources) -> hooks.ContainerResourceHo
         pod_cgroup_parent=pod.context.request.cgroup_parent,
     )
     request.container_meta.name = "main"
-    request.container_resources.cpu_quota = asked.cpu_quota_us or 0
-    request.container_resources.cpu_period = asked.cpu_period_us or 0
-    request.container_resources.memory_limit_in_bytes = asked.memory_limit_bytes or 0
+    request.container_resources.cpu_quota = requested.cpu_quota_us or 0
+    request.container_resources.cpu_period = requested.cpu_period_us or 0
+    request.container_resources.memory_limit_in_bytes = requested.memory_limit_bytes or 0
     method = HookServer(lambda: by, Metrics()).methods()[f"/{SERVICE}/PreCreateContainerHook"]
     reply = method(request.SerializeToString(), {b"koord-runtime-proxy": b"1"})
     assert not hasattr(reply, "__await__")

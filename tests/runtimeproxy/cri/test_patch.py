@@ -209,7 +209,8 @@ def set_fields(request: cri.CreateContainerRequest, edits: Edits) -> None:
     for slot, value in edits.items():
         if slot.field in (ANNOTATIONS, UNIFIED):
             entries = request.config.annotations if slot.field == ANNOTATIONS else resources.unified
-            entries.pop(slot.key, None)
+            if slot.key in entries:  # protobuf's pop makes the message that holds the map
+                del entries[slot.key]
             if value is not None:
                 entries[slot.key] = value
         elif slot.field in (ENVS, HUGEPAGE_LIMITS):
@@ -246,9 +247,10 @@ def stripped(request: cri.CreateContainerRequest) -> tuple[bytes, ...]:
 def test_edits_decode_as_if_they_had_been_set_and_nothing_else_changes(
     request: cri.CreateContainerRequest, edits: Edits
 ) -> None:
-    edited = cri.CreateContainerRequest.FromString(
-        patch.apply(request.SerializeToString(), TABLES[methods.CREATE], edits)
-    )
+    message = request.SerializeToString()
+    # Of a list's new entries, those whose names occur somewhere in the message come last: they were looked for first.
+    edits = dict(sorted(edits.items(), key=lambda item: item[0].key.encode() in message))
+    edited = cri.CreateContainerRequest.FromString(patch.apply(message, TABLES[methods.CREATE], edits))
     set_fields(request, edits)
     assert stripped(edited) == stripped(request)
     assert edited.SerializeToString(deterministic=True) == request.SerializeToString(deterministic=True)

@@ -1,4 +1,4 @@
-"""What is noted of a hook's answer: by row what kubelet asked for and what it gets, before the answer goes out."""
+"""What is noted of a hook's answer: by row what kubelet requested and what it gets, before the answer goes out."""
 
 from __future__ import annotations
 
@@ -9,21 +9,22 @@ from typing import Any
 
 import pytest
 
-from koord.host.asked import Given, News, Which
 from koord.host.cgroup import Tree
+from koord.host.originals import ContainerKey, Original, Pending
 from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.server import Reply
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.nri import api_pb2 as nri
-from qosd.asking import Asking
-from qosd.hooks.asked import SWAP_V1, SWAP_V2, Request, of_creation, of_update
+from qosd.hooks.originals import SWAP_V1, SWAP_V2, of_creation, of_update
+from qosd.hooks.originals import RequestedResources as Request
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.nri.service import SERVICE as NRI
 from qosd.nri.service import Hooks, Session
+from qosd.originals import OriginalsRecorder
 from tests.opened import opened
 from tests.qosd.nri import containers as nris
 from tests.qosd.pods import V2, rules
@@ -31,13 +32,13 @@ from tests.qosd.test_hookserver import BE_POD
 
 MIB = 1 << 20
 BE = Request(shares=2)
-KEPT = Given("2-3", "0-1")
+KEPT = Original("2-3", "0-1")
 POD: dict[str, Any] = {**BE_POD}
 Values = dict[str, tuple[Any, Any]]
 
 
 @pytest.mark.parametrize(
-    ("asked", "given", "version", "noted"),
+    ("requested", "edited", "version", "noted"),
     [
         (BE, BE, 1, {}),
         (BE, Request(shares=512, quota_us=50_000), 1, {"cpu_shares": (2, 512), "cpu_quota": (-1, 50_000)}),
@@ -77,34 +78,34 @@ Values = dict[str, tuple[Any, Any]]
         (Request(unified={"io.weight": "5"}), Request(unified={"io.weight": "6"}), 2, {}),
     ],
 )  # fmt: skip
-def test_what_a_creation_edits(asked: Request, given: Request, version: int, noted: Values) -> None:
-    found = of_creation(asked, given, version, Weights.LINEAR)
-    assert found == {name: Given(*pair, News.CREATED) for name, pair in noted.items()}
+def test_what_a_creation_edits(requested: Request, edited: Request, version: int, noted: Values) -> None:
+    found = of_creation(requested, edited, version, Weights.LINEAR)
+    assert found == {name: Original(*pair, Pending.CREATED) for name, pair in noted.items()}
 
 
 @pytest.mark.parametrize(
-    ("asked", "given", "noted"),
+    ("requested", "edited", "noted"),
     [
         (
             Request(cpus="0-1"),
             Request(cpus="0-1"),
             KEPT,
         ),  # what it has, of ours, laid under an update of something else
-        (Request(cpus="0-1"), Request(cpus="1"), Given("2-3", "1", News.UPDATED)),
+        (Request(cpus="0-1"), Request(cpus="1"), Original("2-3", "1", Pending.UPDATED)),
         (Request(cpus="0-1"), Request(cpus="2-3"), None),
         (Request(cpus="0-1"), Request(cpus=""), KEPT),  # no update empties a set
-        (Request(cpus="4"), Request(cpus="0-1"), Given("4", "0-1", News.UPDATED)),
-        (Request(cpus="4"), Request(cpus=""), Given("4", "0-1", News.UPDATED)),
+        (Request(cpus="4"), Request(cpus="0-1"), Original("4", "0-1", Pending.UPDATED)),
+        (Request(cpus="4"), Request(cpus=""), Original("4", "0-1", Pending.UPDATED)),
         (Request(cpus="4"), Request(cpus="4"), None),
     ],
 )
-def test_what_an_update_edits_of_what_was_known(asked: Request, given: Request, noted: Given | None) -> None:
-    found = of_update({"cpuset_cpus": KEPT}, asked, given, 1, Weights.LINEAR)
+def test_what_an_update_edits_of_what_was_known(requested: Request, edited: Request, noted: Original | None) -> None:
+    found = of_update({"cpuset_cpus": KEPT}, requested, edited, 1, Weights.LINEAR)
     assert found == ({} if noted is None else {"cpuset_cpus": noted})
 
 
 def test_an_update_that_does_not_name_a_key_leaves_what_is_known_of_it() -> None:
-    known = {"memory.high": Given(-1, 4096)}
+    known = {"memory.high": Original(-1, 4096)}
     assert of_update(known, Request(shares=2), Request(shares=2), 2, Weights.LINEAR) == known
 
 
@@ -115,10 +116,10 @@ class Noted:
         self.undo = opened(UndoRecord(root / "undo", "boot"))
         self.metrics = Metrics()
         writer = Writer(Tree(version, root / "cgroup", {}))
-        self.asking = Asking(self.undo, writer, self.metrics.unrecorded_edits.labels().inc)
+        self.originals = OriginalsRecorder(self.undo, writer, self.metrics.unrecorded_edits.labels().inc)
 
     def ask(self, method: str, attempt: int = 0, **resources: Any) -> hooks.ContainerResourceHookResponse:
-        server = HookServer(lambda: rules(V2), self.metrics, asking=self.asking)
+        server = HookServer(lambda: rules(V2), self.metrics, originals=self.originals)
         request = hooks.ContainerResourceHookRequest(**POD)
         request.pod_meta.uid, request.container_meta.attempt = "uid", attempt
         if resources:
@@ -127,9 +128,9 @@ class Noted:
         assert isinstance(reply, Reply)
         return hooks.ContainerResourceHookResponse.FromString(reply.message)
 
-    def of(self, which: Which) -> Mapping[str, Given]:
-        asked = self.undo.asked_for(which)
-        return {} if asked is None else asked.values
+    def of(self, key: ContainerKey) -> Mapping[str, Original]:
+        originals = self.undo.originals_of(key)
+        return {} if originals is None else originals.values
 
 
 @pytest.fixture
@@ -139,29 +140,29 @@ def noted(tmp_path: Path) -> Noted:
 
 def test_a_hook_call_notes_what_it_edits(noted: Noted) -> None:
     noted.ask("PreCreateContainerHook", attempt=3)
-    assert noted.of(Which("uid", "main", 3)) == {
-        "cpu_shares": Given(2, 1536, News.CREATED),
-        "cpu_quota": Given(-1, 200_000, News.CREATED),
-        "memory_limit_in_bytes": Given(-1, 4 << 30, News.CREATED),
-        SWAP_V2: Given(-1, 0, News.CREATED),
-        "cpuset_cpus": Given("0-15", "", News.CREATED),
+    assert noted.of(ContainerKey("uid", "main", 3)) == {
+        "cpu_shares": Original(2, 1536, Pending.CREATED),
+        "cpu_quota": Original(-1, 200_000, Pending.CREATED),
+        "memory_limit_in_bytes": Original(-1, 4 << 30, Pending.CREATED),
+        SWAP_V2: Original(-1, 0, Pending.CREATED),
+        "cpuset_cpus": Original("0-15", "", Pending.CREATED),
     }
     noted.ask("PreUpdateContainerResourcesHook", attempt=3, cpu_shares=5, cpu_quota=200_000)
-    assert noted.of(Which("uid", "main", 3))["cpu_shares"] == Given(5, 1536, News.UPDATED)
-    assert noted.of(Which("uid", "main", 3))["cpu_quota"] == Given(-1, 200_000, News.CREATED)
+    assert noted.of(ContainerKey("uid", "main", 3))["cpu_shares"] == Original(5, 1536, Pending.UPDATED)
+    assert noted.of(ContainerKey("uid", "main", 3))["cpu_quota"] == Original(-1, 200_000, Pending.CREATED)
 
 
 @pytest.mark.parametrize("method", ["PreStartContainerHook", "PostStartContainerHook"])
 def test_other_calls_note_nothing(noted: Noted, method: str) -> None:
     noted.ask(method)
-    assert noted.undo.asked == ()
+    assert noted.undo.originals == ()
 
 
 def test_while_another_front_end_acts_nothing_is_noted(noted: Noted) -> None:
-    server = HookServer(lambda: rules(V2), noted.metrics, acts=lambda: False, asking=noted.asking)
+    server = HookServer(lambda: rules(V2), noted.metrics, acts=lambda: False, originals=noted.originals)
     request = hooks.ContainerResourceHookRequest(**POD).SerializeToString()
     server.methods()[f"/{SERVICE}/PreCreateContainerHook"](request, {})
-    assert noted.undo.asked == ()
+    assert noted.undo.originals == ()
 
 
 def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
@@ -172,26 +173,28 @@ def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
         answer = noted.ask("PreCreateContainerHook")
     assert answer.container_resources.cpu_shares == 1536
     assert noted.metrics.registry.get_sample_value("koord_qosd_unrecorded_edits_total") == 1
-    assert "container main (attempt 0) of pod uid: what was asked for is not noted" in caplog.text
+    assert "container main (attempt 0) of pod uid: what kubelet requested is not noted" in caplog.text
 
 
 def test_nri_notes_what_it_edits(noted: Noted) -> None:
-    hooks_ = Hooks(lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda group: "0-7", asking=noted.asking)
+    hooks_ = Hooks(
+        lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda group: "0-7", originals=noted.originals
+    )
     methods = Session(hooks_, lambda peer: None).methods()
     of = nris.be()
     spec = nris.resources(shares=2)
     made = nris.container(of, spec, {"io.kubernetes.container.restartCount": "2"})
-    which = Which("uid", made.name, 2)
+    key = ContainerKey("uid", made.name, 2)
     methods[NRI, "CreateContainer"](nri.CreateContainerRequest(pod=of, container=made).SerializeToString())
-    assert noted.of(which) == {
-        "cpu_shares": Given(2, 512, News.CREATED),
-        "cpu_quota": Given(-1, 100_000, News.CREATED),
-        "memory_limit_in_bytes": Given(-1, 64 * MIB, News.CREATED),
+    assert noted.of(key) == {
+        "cpu_shares": Original(2, 512, Pending.CREATED),
+        "cpu_quota": Original(-1, 100_000, Pending.CREATED),
+        "memory_limit_in_bytes": Original(-1, 64 * MIB, Pending.CREATED),
     }
     spec.cpu.shares.value, spec.cpu.quota.value, spec.memory.limit.value = 512, 100_000, 64 * MIB
     made.linux.resources.CopyFrom(spec)
     wanted = nris.resources(shares=7)
     update = nri.UpdateContainerRequest(pod=of, container=made, linux_resources=wanted)
     methods[NRI, "UpdateContainer"](update.SerializeToString())
-    assert noted.of(which)["cpu_shares"] == Given(7, 512, News.UPDATED)
-    assert noted.of(which)["cpu_quota"] == Given(-1, 100_000, News.CREATED)
+    assert noted.of(key)["cpu_shares"] == Original(7, 512, Pending.UPDATED)
+    assert noted.of(key)["cpu_quota"] == Original(-1, 100_000, Pending.CREATED)

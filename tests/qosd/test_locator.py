@@ -14,8 +14,8 @@ from koord.host.writer import Writer
 from koord.model.qos import KubeQoS
 from koord.service.config import ConfigError
 from qosd.hooks.edits import Resources
-from qosd.place import Place, weights_of
-from qosd.sense.scene import Tiers
+from qosd.locator import CgroupLocator, weights_of
+from qosd.sense.targets import Tiers
 from qosd.snapshot import PodView
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import view
@@ -29,19 +29,21 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path) -> Machine:
 class TestWithout:
     def test_a_sysfs_without_cpus_is_a_config_error(self, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"sys-root = '.*/nowhere'.*names no CPU"):
-            Machine(tmp_path).place(sys_root=tmp_path / "nowhere")
+            Machine(tmp_path).locator(sys_root=tmp_path / "nowhere")
 
     def test_no_cgroups_at_all_are_an_unknown_layout(self, tmp_path: Path) -> None:
-        place = Machine(tmp_path).place(cgroup_root=tmp_path / "nowhere", proc_root=tmp_path / "nowhere")
-        assert (place.layout.kubepods, place.tiers, place.watched, place.watched_roots()) == ("", {}, (), ())
-        assert place.layout.problems == ("neither kubelet, nor the runtime, nor the cgroup tree shows where pods are",)
-        assert place.sampled_tiers == Tiers()
+        locator = Machine(tmp_path).locator(cgroup_root=tmp_path / "nowhere", proc_root=tmp_path / "nowhere")
+        assert (locator.layout.kubepods, locator.tiers, locator.watched, locator.watched_roots()) == ("", {}, (), ())
+        assert locator.layout.problems == (
+            "neither kubelet, nor the runtime, nor the cgroup tree shows where pods are",
+        )
+        assert Tiers.of(locator.tiers) == Tiers()
 
     def test_a_claimed_place_may_have_no_hierarchy(self, tmp_path: Path) -> None:
         machine = Machine(tmp_path)
         kubelet(machine, "--cgroup-driver=cgroupfs")
-        place = machine.place(cgroup_root=tmp_path / "nowhere")
-        assert (place.layout.kubepods, place.watched_roots()) == ("/kubepods", ())
+        locator = machine.locator(cgroup_root=tmp_path / "nowhere")
+        assert (locator.layout.kubepods, locator.watched_roots()) == ("/kubepods", ())
 
 
 def kubelet(machine: Machine, *arguments: str, config: str = "") -> None:
@@ -52,53 +54,52 @@ def kubelet(machine: Machine, *arguments: str, config: str = "") -> None:
 
 
 def test_the_layout_appears_later(machine: Machine) -> None:
-    place = machine.place()
-    tiers, heard = place.tiers, []
-    assert (tiers, place.holds(()), place.watched) == ({}, False, ())
-    assert place.find(()) is False
+    locator = machine.locator()
+    changes = []
+    assert (locator.tiers, locator.holds(()), locator.watched) == ({}, False, ())
+    assert locator.find(()) is False
 
     machine.kubepods()
-    heard.append(place.find(()))
-    assert tiers is place.tiers
-    assert tiers == {
+    changes.append(locator.find(()))
+    assert locator.tiers == {
         KubeQoS.GUARANTEED: "/kubepods",
         KubeQoS.BURSTABLE: "/kubepods/burstable",
         KubeQoS.BEST_EFFORT: "/kubepods/besteffort",
     }
-    assert place.watched == ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
-    assert place.sampled_tiers == Tiers("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
-    assert place.holds(())
-    heard.append(place.find(()))
-    assert heard == [True, False]
+    assert locator.watched == ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
+    assert Tiers.of(locator.tiers) == Tiers("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
+    assert locator.holds(())
+    changes.append(locator.find(()))
+    assert changes == [True, False]
 
 
 def test_what_the_runtime_answers_beats_kubelets_files(machine: Machine) -> None:
     kubelet(machine, config="cgroupDriver: cgroupfs\n")
-    place = machine.place()
-    assert place.layout.kubepods == "/kubepods"
-    place.runtime_driver = "systemd"
-    assert place.find(()) is True
-    assert place.layout.kubepods == "/kubepods.slice"
-    (problem,) = place.layout.problems
+    locator = machine.locator()
+    assert locator.layout.kubepods == "/kubepods"
+    locator.runtime_driver = "systemd"
+    assert locator.find(()) is True
+    assert locator.layout.kubepods == "/kubepods.slice"
+    (problem,) = locator.layout.problems
     assert problem.startswith("driver: the runtime says systemd, but ")
 
 
 def test_kubelets_cgroup_root_is_heeded(machine: Machine) -> None:
     machine.make("/nested/kubepods/burstable")
     kubelet(machine, "--cgroup-driver=cgroupfs", config="cgroupRoot: /nested\n")
-    assert machine.place().tiers[KubeQoS.BEST_EFFORT] == "/nested/kubepods/besteffort"
+    assert machine.locator().tiers[KubeQoS.BEST_EFFORT] == "/nested/kubepods/besteffort"
 
 
-def test_pods_outside_move_the_layout_and_not_the_mapping(machine: Machine) -> None:
+def test_pods_outside_move_the_layout_and_leave_what_was_handed_out(machine: Machine) -> None:
     machine.kubepods()
-    place = machine.place()
-    tiers = place.tiers
+    locator = machine.locator()
+    tiers = locator.tiers
     moved = within(view("web"), "/other/kubepods/burstable/podweb")
-    assert not place.holds([moved])
-    assert place.find([moved.group])
-    assert tiers is place.tiers
-    assert tiers[KubeQoS.BURSTABLE] == "/other/kubepods/burstable"
-    assert place.holds([moved, within(view("unknown"), "")])
+    assert not locator.holds([moved])
+    assert locator.find([moved.group])
+    assert tiers[KubeQoS.BURSTABLE] == "/kubepods/burstable"
+    assert locator.tiers[KubeQoS.BURSTABLE] == "/other/kubepods/burstable"
+    assert locator.holds([moved, within(view("unknown"), "")])
 
 
 @pytest.mark.parametrize(
@@ -114,14 +115,14 @@ def test_pods_outside_move_the_layout_and_not_the_mapping(machine: Machine) -> N
 def test_an_announced_pod_tells_whether_to_look_again(tmp_path: Path, parent: str, explained: bool) -> None:
     machine = Machine(tmp_path)
     machine.kubepods()
-    assert machine.place().explains(parent) is explained
+    assert machine.locator().explains(parent) is explained
 
 
 def test_an_announced_pod_shows_where_pods_are(machine: Machine) -> None:
-    place = machine.place()
-    assert not place.explains("/nested/kubepods/burstable/pod1")
-    assert place.find(["/nested/kubepods/burstable/pod1"])
-    assert place.layout.kubepods == "/nested/kubepods"
+    locator = machine.locator()
+    assert not locator.explains("/nested/kubepods/burstable/pod1")
+    assert locator.find(["/nested/kubepods/burstable/pod1"])
+    assert locator.layout.kubepods == "/nested/kubepods"
 
 
 @pytest.mark.parametrize(
@@ -142,7 +143,7 @@ def test_a_driver_that_contradicts_is_said_and_the_tree_wins(
     if runtime:
         section = '[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]\n'
         machine.put("host/etc/containerd/config.toml", f"version = 2\n{section}{runtime}")
-    layout = machine.place().layout
+    layout = machine.locator().layout
     assert layout.kubepods == "/kubepods"
     assert any(said in problem for problem in layout.problems), layout.problems
 
@@ -151,8 +152,8 @@ def test_on_v1_values_are_written_in_three_hierarchies(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     machine.kubepods()
     root = machine.cgroup_root
-    assert machine.place().watched_roots() == (root / "cpu", root / "cpuset", root / "memory")
-    assert Machine(tmp_path / "v2", 2).place().watched_roots() == (tmp_path / "v2/cgroup",)
+    assert machine.locator().watched_roots() == (root / "cpu", root / "cpuset", root / "memory")
+    assert Machine(tmp_path / "v2", 2).locator().watched_roots() == (tmp_path / "v2/cgroup",)
 
 
 @dataclass
@@ -164,15 +165,15 @@ class Weighed:
     state: str = "CONTAINER_RUNNING"
 
     def container(self, name: str, shares: int | None, weight: str | None) -> None:
-        pod = view(name, containers=[("main", self.state)], container_asked=Resources(cpu_shares=shares))
+        pod = view(name, containers=[("main", self.state)], container_requested=Resources(cpu_shares=shares))
         self.pods.append(pod)
         self.machine.make(pod.group)
         if weight is not None:
             self.machine.make(pod.containers[1].group)
             self.machine.put(f"cgroup{pod.containers[1].group}/cpu.weight", weight)
 
-    def found(self, place: Place) -> Weights | None:
-        return weights_of(Writer(place.tree), self.pods)
+    def found(self, locator: CgroupLocator) -> Weights | None:
+        return weights_of(Writer(locator.tree), self.pods)
 
 
 @pytest.mark.parametrize(
@@ -193,7 +194,7 @@ def test_weights_are_learnt_from_containers_on_v2(
     node = Weighed(Machine(tmp_path, 2))
     for name, (shares, weight) in containers.items():
         node.container(name, shares, weight)
-    assert node.found(node.machine.place()) is mapping
+    assert node.found(node.machine.locator()) is mapping
 
 
 def test_a_weight_that_the_kernel_refuses_to_show_teaches_nothing(tmp_path: Path) -> None:
@@ -202,19 +203,19 @@ def test_a_weight_that_the_kernel_refuses_to_show_teaches_nothing(tmp_path: Path
     file = tmp_path / f"cgroup{node.pods[0].containers[1].group}/cpu.weight"
     file.unlink()
     file.mkdir()
-    assert node.found(node.machine.place()) is None
+    assert node.found(node.machine.locator()) is None
 
 
 def test_a_container_that_is_being_made_teaches_nothing(tmp_path: Path) -> None:
     node = Weighed(Machine(tmp_path, 2), state="CONTAINER_CREATED")
     node.container("a", 1024, "100\n")
-    assert node.found(node.machine.place()) is None
+    assert node.found(node.machine.locator()) is None
 
 
 def test_v1_has_no_weights(tmp_path: Path) -> None:
     node = Weighed(Machine(tmp_path, 1))
     node.container("a", 1024, "39\n")
-    assert node.found(node.machine.place()) is None
+    assert node.found(node.machine.locator()) is None
 
 
 def within(pod: PodView, group: str) -> PodView:
@@ -225,15 +226,15 @@ class TestCPUs:
     @pytest.mark.parametrize("text", ["", "x-y\n"])
     def test_a_list_that_cannot_be_read_changes_nothing(self, tmp_path: Path, text: str) -> None:
         machine = Machine(tmp_path)
-        place = machine.place()
-        before = place.topology
+        locator = machine.locator()
+        before = locator.topology
         machine.put("sys/devices/system/cpu/online", text)
-        assert (place.count_cpus(), place.topology) == (False, before)
+        assert (locator.count_cpus(), locator.topology) == (False, before)
 
     def test_a_cpu_that_goes_offline(self, tmp_path: Path) -> None:
         machine = Machine(tmp_path)
-        place = machine.place()
-        before = place.topology
-        assert (place.count_cpus(), place.topology is before) == (False, True)
+        locator = machine.locator()
+        before = locator.topology
+        assert (locator.count_cpus(), locator.topology is before) == (False, True)
         machine.put("sys/devices/system/cpu/online", "0-2\n")
-        assert (place.count_cpus(), str(place.topology.online)) == (True, "0-2")
+        assert (locator.count_cpus(), str(locator.topology.online)) == (True, "0-2")

@@ -16,7 +16,7 @@ PATIENCE_S = 0.5
 _log = logging.getLogger(__name__)
 
 
-class Arrivals:
+class StartGate:
     """The pods, by UID, for which there is no room yet."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from koord.host.files import Target
 from qosd.decide.decision import Decision, Eviction, Keep, Opinion, Release, Set, Stage, Strategy
-from qosd.decide.frame import Decisions, Memories, State, Turn, decide_all
+from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all
 from qosd.hooks.rules import Rules
 from qosd.snapshot import NodeSnapshot
 from tests.qosd.podviews import snapshot as picture
@@ -28,6 +28,7 @@ class Scripted:
 
     name: str = "scripted"
     stage: Stage = Stage.SPEC
+    rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=dict)
     is_enabled: bool = True
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
@@ -56,12 +57,12 @@ class Run:
 
     def __init__(self, snapshot: NodeSnapshot, *strategies: Strategy) -> None:
         self.snapshot, self.strategies = snapshot, strategies
-        self.memories: Memories = {}
+        self.memories: StrategyStates = {}
 
-    def tick(self, *off: str, **ages_s: float) -> list[Turn]:
+    def tick(self, *off: str, **ages_s: float) -> list[StrategyResult]:
         snapshot = replace(self.snapshot, ages_s=ages_s)
         decisions, self.memories = decide_all(snapshot, self.strategies, self.memories, off)
-        return list(decisions.turns)
+        return list(decisions.results)
 
 
 def failing(_: Any) -> Decision:
@@ -74,20 +75,20 @@ def test_an_error_is_contained_counted_and_said(snapshot: NodeSnapshot, caplog: 
     run.tick()
     broken.says = failing
     for errors in (1, 2):
-        turn, second = run.tick()
-        assert (turn.state, turn.errors, turn.opinions) == (State.FAILED, errors, opinions(a=1))
-        assert turn.sentence == "failed: ZeroDivisionError: no CPU; what was decided stays (one)"
+        result, second = run.tick()
+        assert (result.state, result.errors, result.opinions) == (State.FAILED, errors, opinions(a=1))
+        assert result.sentence == "failed: ZeroDivisionError: no CPU; what was decided stays (one)"
         assert second.state is State.ACTIVE
     assert len(caplog.records) == 1, "the same error is logged once"
     broken.says = Decision("fine again", opinions(b=2), (EVICT,))
-    turn, _ = run.tick()
-    assert (turn.state, turn.opinions, turn.evictions) == (State.ACTIVE, opinions(b=2), (EVICT,))
+    result, _ = run.tick()
+    assert (result.state, result.opinions, result.evictions) == (State.ACTIVE, opinions(b=2), (EVICT,))
 
 
 def test_an_error_of_the_first_decision_decides_nothing(snapshot: NodeSnapshot) -> None:
-    (turn,) = Run(snapshot, Scripted(says=failing)).tick()
-    assert (turn.decided, turn.opinions, turn.state) == (False, {}, State.FAILED)
-    assert turn.sentence.endswith("it has not decided yet")
+    (result,) = Run(snapshot, Scripted(says=failing)).tick()
+    assert (result.decided, result.opinions, result.state) == (False, {}, State.FAILED)
+    assert result.sentence.endswith("it has not decided yet")
 
 
 @pytest.mark.parametrize(
@@ -122,9 +123,9 @@ def test_disabled_has_no_opinions_and_forgets(snapshot: NodeSnapshot, switched_o
     run = Run(snapshot, strategy)
     run.tick()
     strategy.is_enabled = switched_off
-    (turn,) = run.tick(*(["scripted"] if switched_off else []))
-    assert (turn.state, turn.opinions, turn.decided) == (State.DISABLED, {}, True)
-    assert turn.sentence == f"disabled by {'the operator' if switched_off else 'configuration'}"
+    (result,) = run.tick(*(["scripted"] if switched_off else []))
+    assert (result.state, result.opinions, result.decided) == (State.DISABLED, {}, True)
+    assert result.sentence == f"disabled by {'the operator' if switched_off else 'configuration'}"
     strategy.is_enabled = True
     run.tick()
     assert remembered == [None, None]
@@ -153,8 +154,8 @@ def test_a_keep_is_the_last_opinion(snapshot: NodeSnapshot) -> None:
 
 
 def test_a_keep_of_what_was_never_said_stays_one(snapshot: NodeSnapshot) -> None:
-    (turn,) = Run(snapshot, Scripted(says=Decision("", {A: Keep("no data")}))).tick()
-    assert turn.opinions == {A: Keep("no data")}
+    (result,) = Run(snapshot, Scripted(says=Decision("", {A: Keep("no data")}))).tick()
+    assert result.opinions == {A: Keep("no data")}
 
 
 OPINION = st.builds(Set, st.integers(0, 3), st.just("")) | st.just(Release("")) | st.just(Keep(""))
@@ -167,12 +168,12 @@ def test_keeps_are_resolved_by_what_was_said_before(said: list[dict[Target, Opin
     known: dict[Target, Opinion] = {}
     for given_now in said:
         strategy.says = Decision("", given_now)
-        (turn,) = run.tick()
+        (result,) = run.tick()
         known = {
             target: known.get(target, opinion) if isinstance(opinion, Keep) else opinion
             for target, opinion in given_now.items()
         }
-        assert dict(turn.opinions) == known
+        assert dict(result.opinions) == known
 
 
 def test_the_decisions_carry_the_clocks_of_the_snapshot(snapshot: NodeSnapshot) -> None:
@@ -185,8 +186,8 @@ def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: N
     run = Run(snapshot, first, off)
     run.tick()
     run.snapshot = replace(snapshot, rules=Rules(policy_unknown="rules.yaml: is not YAML"))
-    turns = run.tick()
-    assert [turn.state for turn in turns] == [State.FROZEN, State.FROZEN]
-    assert turns[0].opinions == opinions(a=1)
-    assert turns[0].sentence.startswith("frozen: no policy is known (rules.yaml: is not YAML)")
+    results = run.tick()
+    assert [result.state for result in results] == [State.FROZEN, State.FROZEN]
+    assert results[0].opinions == opinions(a=1)
+    assert results[0].sentence.startswith("frozen: no policy is known (rules.yaml: is not YAML)")
     assert run.tick("first")[0].state is State.DISABLED, "the operator's own word counts"

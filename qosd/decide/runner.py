@@ -6,7 +6,7 @@
     failed     it raised: likewise, and the error is counted and said
     active     its decision, where a keep stands for its last opinion of that file
 
-Pure but for the log line of an error: same snapshot, strategies and memories, same answer. Invariants: one strategy's
+Pure but for the log line of an error: same snapshot, strategies and states, same answer. Invariants: one strategy's
 error or stale input never changes another's opinions; a mapping of opinions that a strategy did not change is passed
 on as the very same object, so that nothing downstream works for nothing.
 """
@@ -40,11 +40,11 @@ class State(StrEnum):
     FAILED = "failed"
 
 
-class Memory(msgspec.Struct, frozen=True):
-    """What the frame knows of one strategy from the last tick. ``given`` is the mapping that it returned itself."""
+class StrategyState(msgspec.Struct, frozen=True):
+    """What the runner knows of one strategy from the last tick. ``returned``: its opinions as it returned them."""
 
     own: Any = None
-    given: Opinions = NO_OPINIONS
+    returned: Opinions = NO_OPINIONS
     opinions: Opinions = NO_OPINIONS
     sentence: str = ""
     decided: bool = False
@@ -53,11 +53,11 @@ class Memory(msgspec.Struct, frozen=True):
     memberships: Memberships = NO_MEMBERSHIPS
 
 
-Memories = Mapping[str, Memory]
-NO_MEMORIES: Memories = MappingProxyType({})
+StrategyStates = Mapping[str, StrategyState]
+NO_STATES: StrategyStates = MappingProxyType({})
 
 
-class Turn(msgspec.Struct, frozen=True):
+class StrategyResult(msgspec.Struct, frozen=True):
     """One strategy's part in a tick.
 
     ``decided``: has it ever decided, or is it disabled? Until then, what it left behind in an earlier run is unknown,
@@ -76,73 +76,79 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 class Decisions(msgspec.Struct, frozen=True):
-    """All strategies' turns, in their order, with the tick and the clocks of the snapshot."""
+    """All strategies' results, in their order, with the tick and the clocks of the snapshot."""
 
     tick: int
     wall_ns: int
     monotonic_ns: int
-    turns: tuple[Turn, ...]
+    results: tuple[StrategyResult, ...]
 
 
 def decide_all(
     snapshot: NodeSnapshot,
     strategies: Iterable[Strategy],
-    memories: Memories = NO_MEMORIES,
+    states: StrategyStates = NO_STATES,
     switched_off: Container[str] = (),
-) -> tuple[Decisions, Memories]:
-    """One turn of every strategy; ``memories`` are what the last call returned, ``switched_off`` names of strategies.
+) -> tuple[Decisions, StrategyStates]:
+    """One result of every strategy; ``states`` are what the last call returned, ``switched_off`` names of strategies.
 
     Never raises for what a strategy does.
     """
-    turns, after = [], {}
+    results, after = [], {}
     for strategy in strategies:
-        turn, memory = _turn(snapshot, strategy, memories.get(strategy.name, Memory()), strategy.name in switched_off)
-        turns.append(turn)
-        after[strategy.name] = memory
-    return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(turns)), after
+        result, state = _result(
+            snapshot, strategy, states.get(strategy.name, StrategyState()), strategy.name in switched_off
+        )
+        results.append(result)
+        after[strategy.name] = state
+    return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results)), after
 
 
-def _turn(snapshot: NodeSnapshot, strategy: Strategy, memory: Memory, is_off: bool) -> tuple[Turn, Memory]:
+def _result(
+    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
+) -> tuple[StrategyResult, StrategyState]:
     try:
         if is_off:
-            return _disabled(strategy, memory, "by the operator")
+            return _disabled(strategy, state, "by the operator")
         if snapshot.rules.policy_unknown:
             why = f"no policy is known ({snapshot.rules.policy_unknown})"
-            return _standing(strategy, State.FROZEN, why, memory)
+            return _standing(strategy, State.FROZEN, why, state)
         if not strategy.enabled(snapshot):
-            return _disabled(strategy, memory, "by configuration")
+            return _disabled(strategy, state, "by configuration")
         stale = _stale(snapshot, strategy)
         if stale:
-            return _standing(strategy, State.FROZEN, stale, memory)
-        return _decided(snapshot, strategy, memory)
+            return _standing(strategy, State.FROZEN, stale, state)
+        return _decided(snapshot, strategy, state)
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
         said = f"{type(error).__name__}: {error}"
-        if said != memory.error:
+        if said != state.error:
             _log.error("strategy %s: %s", strategy.name, said, exc_info=error)
-        memory = msgspec.structs.replace(memory, errors=memory.errors + 1, error=said)
-        return _standing(strategy, State.FAILED, said, memory)
+        state = msgspec.structs.replace(state, errors=state.errors + 1, error=said)
+        return _standing(strategy, State.FAILED, said, state)
 
 
-def _disabled(strategy: Strategy, memory: Memory, why: str) -> tuple[Turn, Memory]:
-    turn = Turn(strategy.name, strategy.stage, State.DISABLED, f"disabled {why}", errors=memory.errors)
-    return turn, Memory(decided=True, errors=memory.errors)
+def _disabled(strategy: Strategy, state: StrategyState, why: str) -> tuple[StrategyResult, StrategyState]:
+    result = StrategyResult(strategy.name, strategy.stage, State.DISABLED, f"disabled {why}", errors=state.errors)
+    return result, StrategyState(decided=True, errors=state.errors)
 
 
-def _standing(strategy: Strategy, state: State, why: str, memory: Memory) -> tuple[Turn, Memory]:
+def _standing(
+    strategy: Strategy, standing: State, why: str, state: StrategyState
+) -> tuple[StrategyResult, StrategyState]:
     """The last opinions stay in force."""
-    stays = f"what was decided stays ({memory.sentence})" if memory.decided else "it has not decided yet"
-    sentence = f"{state}: {why}; {stays}"
-    turn = Turn(
+    stays = f"what was decided stays ({state.sentence})" if state.decided else "it has not decided yet"
+    sentence = f"{standing}: {why}; {stays}"
+    result = StrategyResult(
         strategy.name,
         strategy.stage,
-        state,
+        standing,
         sentence,
-        memory.opinions,
-        decided=memory.decided,
-        errors=memory.errors,
-        memberships=memory.memberships,
+        state.opinions,
+        decided=state.decided,
+        errors=state.errors,
+        memberships=state.memberships,
     )
-    return turn, memory
+    return result, state
 
 
 def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
@@ -157,30 +163,30 @@ def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
     return ", ".join(found)
 
 
-def _decided(snapshot: NodeSnapshot, strategy: Strategy, memory: Memory) -> tuple[Turn, Memory]:
-    decision, own = strategy.decide(snapshot, memory.own)
-    unchanged = memory.decided and decision.opinions is memory.given
-    opinions = memory.opinions if unchanged else _without_keeps(decision.opinions, memory.opinions)
-    turn = Turn(
+def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:
+    decision, own = strategy.decide(snapshot, state.own)
+    unchanged = state.decided and decision.opinions is state.returned
+    opinions = state.opinions if unchanged else _without_keeps(decision.opinions, state.opinions)
+    result = StrategyResult(
         strategy.name,
         strategy.stage,
         State.ACTIVE,
         decision.sentence,
         opinions,
         decision.evictions,
-        errors=memory.errors,
+        errors=state.errors,
         memberships=decision.memberships,
     )
-    after = Memory(
+    after = StrategyState(
         own,
         decision.opinions,
         opinions,
         decision.sentence,
         True,
-        memory.errors,
+        state.errors,
         memberships=decision.memberships,
     )
-    return turn, after
+    return result, after
 
 
 def _without_keeps(given: Opinions, last: Opinions) -> Opinions:

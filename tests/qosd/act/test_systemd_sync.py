@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import pytest
@@ -17,16 +17,21 @@ DOWN = Told("no bus", answered=False)
 
 
 class Units:
-    """``answers``: by file, else ``answer``, but nothing on what is ``gone``; ``told``: the files of each telling."""
+    """``answers``: by file, else ``answer``, but nothing on what is ``gone``; ``told``: the files of each telling.
+
+    ``meddle``: what systemd does to the files when it is told.
+    """
 
     def __init__(self) -> None:
         self.told: list[set[Target]] = []
         self.answer = Told()
         self.answers: dict[Target, Told] = {}
         self.gone: set[Target] = set()
+        self.meddle: Callable[[], None] = lambda: None
 
     def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
         self.told.append(set(targets))
+        self.meddle()
         return {target: self.answers.get(target, self.answer) for target in self.told[-1] - self.gone}
 
 
@@ -54,12 +59,12 @@ def test_what_could_not_be_told_stays_written_and_is_told_later(
         assert len(units.told) == 1, "not before ten seconds have passed"
         rig.tick(seconds=1)
     assert (rig.holds(QUOTA), units.told) == (5000, [{QUOTA}, {QUOTA}])
-    assert "no bus" in rig.actuator.untold
+    assert "no bus" in rig.actuator.unsynced
     assert len(caplog.records) == 1, "said once"
     units.answer = Told()
     rig.tick(seconds=10)
     rig.tick(seconds=10)
-    assert (rig.actuator.untold, len(units.told)) == ("", 3)
+    assert (rig.actuator.unsynced, len(units.told)) == ("", 3)
 
 
 def test_a_bus_that_is_silent_is_not_waited_for_with_every_change(rig: Rig, units: Units) -> None:
@@ -121,7 +126,7 @@ def test_what_is_given_back_while_systemd_does_not_listen_is_told_later(
     units.answer = Told()
     for _ in range(3):
         rig.tick(seconds=10)
-    assert (units.told, rig.actuator.untold) == ([{QUOTA}], "")
+    assert (units.told, rig.actuator.unsynced) == ([{QUOTA}], "")
 
 
 def test_what_a_unit_does_not_know_yet_is_told_with_whatever_changes_in_it(rig: Rig, units: Units) -> None:
@@ -145,7 +150,7 @@ def test_a_group_that_ends_while_the_bus_is_silent_is_forgotten(rig: Rig, units:
     units.gone = {OTHER}
     for _ in range(3):
         rig.tick(seconds=10)
-    assert (units.told[1:], rig.actuator.untold) == ([{OTHER}], "")
+    assert (units.told[1:], rig.actuator.unsynced) == ([{OTHER}], "")
 
 
 def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, units: Units) -> None:
@@ -182,4 +187,34 @@ def test_without_systemd_nothing_is_said(tmp_path: Path) -> None:
     rig.tick()
     rig.crash()
     rig.tick()
-    assert (rig.actuator.untold, [entry.why for entry in rig.journal.entries]) == ("", ["spec"])
+    assert (rig.actuator.unsynced, [entry.why for entry in rig.journal.entries]) == ("", ["spec"])
+
+
+def test_a_start_tells_what_was_given_back_before_a_kill_and_systemd_has_not_heard(rig: Rig, units: Units) -> None:
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    units.answer = DOWN
+    rig.say("hooks")
+    rig.tick()
+    assert (rig.holds(QUOTA), [entry.target for entry in rig.undo.entries]) == (-1, [QUOTA])
+    rig.crash()
+    units.answer = Told()
+    units.told.clear()
+    rig.tick()
+    assert (rig.holds(QUOTA), units.told, rig.undo.entries) == (-1, [{QUOTA}], ())
+
+
+def test_what_systemd_makes_of_a_value_that_was_given_back_is_given_back_anew(rig: Rig, units: Units) -> None:
+    """It keeps quotas in whole percents, and a write past it may fail."""
+    rig.put(QUOTA, "33333\n")
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    units.meddle = lambda: rig.put(QUOTA, "34000\n")
+    rig.say("hooks")
+    (outcome,) = rig.tick().outcomes
+    assert (outcome.result, outcome.detail) == ("failed readback", "holds 34000 afterwards")
+    assert [entry.base for entry in rig.undo.entries] == [33_333]
+    units.meddle = lambda: None
+    rig.see(QUOTA)
+    rig.tick()
+    assert (rig.holds(QUOTA), rig.actuator.owned, rig.undo.entries) == (33_333, {}, ())

@@ -1,7 +1,7 @@
-"""What kubelet asked for where hooks had a container get something else, in the terms of the kernel's files.
+"""What kubelet requested where hooks had a container get something else, in the terms of the kernel's files.
 
-CRI's "not asked" (0, "", an absent key) is what the runtime and the kernel make of it then: no quota, no memory limit,
-no CPU set of its own, a new group's shares, a file's default. A runtime makes the limit of swap of that of memory, so
+CRI's "nothing" (0, "", an absent key) is what the runtime and the kernel make of it then: no quota, no memory limit, no
+CPU set of its own, a new group's shares, a file's default. A runtime makes the limit of swap of that of memory, so
 whoever edits the one changes the other. Pure.
 
 An update says less than a creation: what a proxy shows us of it is the request laid over what the container has, our
@@ -17,23 +17,24 @@ from types import MappingProxyType
 import msgspec
 from msgspec.structs import replace
 
-from koord.host.asked import Given, News
 from koord.host.files import ROWS, Value
+from koord.host.originals import Original, Pending
 from koord.host.weights import Weights
 from koord.model import cpuset
 from koord.model.cfs import MAX_SHARES, MIN_SHARES
 from qosd.hooks.edits import UNLIMITED, Edits, Field
+from qosd.hooks.table import ROWS_OF_HOOKS
 
 CPUS, SWAP_V1, SWAP_V2 = "cpuset_cpus", "memory_swap_limit_in_bytes", "memory.swap.max"
 _DEFAULT_SHARES, _DEFAULT_WEIGHT = 1024, 100
 _DEFAULTS: Mapping[str, Value] = MappingProxyType(
-    {"memory.min": 0, "memory.low": 0, "memory.high": UNLIMITED, "cpu.idle": 0, "cpu.bvt_warp_ns": 0}
+    {name: default for name in sorted(ROWS_OF_HOOKS) if (default := ROWS[name].default) is not None}
 )
-"""Of the files that ``unified`` is edited for, what a new group holds."""
+"""Of the files that ``unified`` is edited for, what a new cgroup holds."""
 _NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
-class Request(msgspec.Struct, frozen=True):
+class RequestedResources(msgspec.Struct, frozen=True):
     """A container's resources in CRI's terms. ``swap_follows``: the runtime makes the limit of swap from memory's."""
 
     cpus: str = ""
@@ -44,7 +45,7 @@ class Request(msgspec.Struct, frozen=True):
     unified: Mapping[str, str] = _NOTHING
     swap_follows: bool = True
 
-    def edited(self, edits: Edits) -> Request:
+    def edited(self, edits: Edits) -> RequestedResources:
         """The request as ``edits`` leave it."""
         found = self
         for edit in edits.items:
@@ -61,45 +62,51 @@ class Request(msgspec.Struct, frozen=True):
         return found
 
 
-def of_creation(asked: Request, given: Request, version: int, weights: Weights) -> dict[str, Given]:
-    """By row, what a container that is made by ``given`` would hold by ``asked``."""
-    wanted, made = _rows(asked, given, version, weights), _rows(given, asked, version, weights)
+def of_creation(
+    requested: RequestedResources, edited: RequestedResources, version: int, weights: Weights
+) -> dict[str, Original]:
+    """By row, what a container that is made by ``edited`` would hold by ``requested``."""
+    without, with_us = _rows(requested, edited, version, weights), _rows(edited, requested, version, weights)
     return {
-        name: Given(value, made[name], News.CREATED)
-        for name, value in wanted.items()
-        if name in made and value != made[name]
+        name: Original(value, with_us[name], Pending.CREATED)
+        for name, value in without.items()
+        if name in with_us and value != with_us[name]
     }
 
 
 def of_update(
-    known: Mapping[str, Given], asked: Request, given: Request, version: int, weights: Weights
-) -> dict[str, Given]:
-    """The same after an update; ``known``: before it. ``asked`` is laid over what the container has."""
-    wanted, made = _rows(asked, given, version, weights), _rows(given, asked, version, weights)
-    found = {name: one for name, one in known.items() if name not in wanted}
-    for name, value in wanted.items():
-        if name in made and (one := _updated(name, known.get(name), value, made[name])) is not None:
-            found[name] = one
-    return found
+    known: Mapping[str, Original],
+    requested: RequestedResources,
+    edited: RequestedResources,
+    version: int,
+    weights: Weights,
+) -> dict[str, Original]:
+    """The same after an update; ``known``: before it. ``requested`` is laid over what the container has."""
+    without, with_us = _rows(requested, edited, version, weights), _rows(edited, requested, version, weights)
+    after = {name: original for name, original in known.items() if name not in without}
+    for name, value in without.items():
+        if name in with_us and (original := _updated(name, known.get(name), value, with_us[name])) is not None:
+            after[name] = original
+    return after
 
 
-def _updated(name: str, known: Given | None, asked: Value, given: Value) -> Given | None:
-    if known is not None and asked == known.given:
-        asked = known.asked
-    elif asked == given:
+def _updated(name: str, known: Original | None, requested: Value, edited: Value) -> Original | None:
+    if known is not None and requested == known.edited:
+        requested = known.requested
+    elif requested == edited:
         return None
-    if name == CPUS and given == "":  # an update cannot empty a set: the runtime leaves what is there
-        given = "" if known is None else known.given
-    if known is not None and (asked, given) == (known.asked, known.given):
+    if name == CPUS and edited == "":  # an update cannot empty a set: the runtime leaves what is there
+        edited = "" if known is None else known.edited
+    if known is not None and (requested, edited) == (known.requested, known.edited):
         return known
-    return None if asked == given else Given(asked, given, News.UPDATED)
+    return None if requested == edited else Original(requested, edited, Pending.UPDATED)
 
 
-def _rows(request: Request, other: Request, version: int, weights: Weights) -> dict[str, Value]:
+def _rows(request: RequestedResources, other: RequestedResources, version: int, weights: Weights) -> dict[str, Value]:
     """What the files hold by ``request``; of ``unified`` those rows that it or ``other`` names."""
-    unasked = _DEFAULT_SHARES if version == 1 else weights.shares(_DEFAULT_WEIGHT)
+    default_shares = _DEFAULT_SHARES if version == 1 else weights.shares(_DEFAULT_WEIGHT)
     found: dict[str, Value] = {
-        "cpu_shares": max(MIN_SHARES, min(MAX_SHARES, request.shares)) if request.shares > 0 else unasked,
+        "cpu_shares": max(MIN_SHARES, min(MAX_SHARES, request.shares)) if request.shares > 0 else default_shares,
         "cpu_quota": _limit(request.quota_us),
         "memory_limit_in_bytes": _limit(request.memory_bytes),
     }
@@ -114,11 +121,11 @@ def _rows(request: Request, other: Request, version: int, weights: Weights) -> d
     return found
 
 
-def _limit(asked: int) -> int:
-    return asked if asked > 0 else UNLIMITED
+def _limit(amount: int) -> int:
+    return amount if amount > 0 else UNLIMITED
 
 
-def _swap(request: Request, version: int) -> int:
+def _swap(request: RequestedResources, version: int) -> int:
     """v1 limits memory and swap together, v2 swap alone."""
     together = _limit(request.swap_bytes or request.memory_bytes)
     if version == 1 or together == UNLIMITED:

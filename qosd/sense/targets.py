@@ -1,7 +1,7 @@
-"""Whom a tick measures: the cgroups of pods, containers, QoS tiers and host applications, worked out once per change.
+"""The cgroups of pods, containers, QoS tiers and host applications that a tick measures, worked out once per change.
 
-``Roster.of`` is asked again only when pods, tiers or applications are other objects than before; collectors compare
-rosters by identity. Invariant: a subject occurs once per scope, and an object without a cgroup path (or with one that
+``SampleTargets.of`` is called again only when pods, tiers or applications are other objects than before; collectors
+compare by identity. Invariant: a subject occurs once per scope, and an object without a cgroup path (or with one that
 leaves the tree) is in no list. Sandboxes are not measured: they wait, and what they use is in their pod's figures.
 """
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from koord.host.layout import Layout
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
 from qosd.sense.metric import Scope
@@ -32,10 +31,9 @@ class Tiers:
     besteffort: str = ""
 
     @classmethod
-    def of(cls, layout: Layout) -> Tiers:
-        """As far as ``layout`` knows them."""
-        tier = layout.tiers.get
-        return cls(layout.kubepods, tier(KubeQoS.BURSTABLE, ""), tier(KubeQoS.BEST_EFFORT, ""))
+    def of(cls, tiers: Mapping[KubeQoS, str]) -> Tiers:
+        """As far as they are known."""
+        return cls(*(tiers.get(qos, "") for qos in (KubeQoS.GUARANTEED, KubeQoS.BURSTABLE, KubeQoS.BEST_EFFORT)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +53,7 @@ class Group:
 
 
 @dataclass(frozen=True, eq=False)
-class Roster:
+class SampleTargets:
     """All groups, by scope. Two rosters are the same only if identical."""
 
     pods: Sequence[PodView] = ()
@@ -64,7 +62,7 @@ class Roster:
     groups: Mapping[Scope, Sequence[Group]] = field(default_factory=lambda: dict.fromkeys(GROUP_SCOPES, ()))
 
     @classmethod
-    def of(cls, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> Roster:
+    def of(cls, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> SampleTargets:
         groups = {
             Scope.TIER: [Group(Scope.TIER, path, path) for path in (tiers.root, tiers.burstable, tiers.besteffort)],
             Scope.POD: [Group(Scope.POD, pod.group, pod.group, pod) for pod in pods],
@@ -87,7 +85,7 @@ class Roster:
         start = path.rstrip("/") + "/"
         return [group for group in self.groups[Scope.CONTAINER] if path and group.path.startswith(start)]
 
-    def gone_since(self, before: Roster) -> Mapping[Scope, frozenset[str]]:
+    def gone_since(self, before: SampleTargets) -> Mapping[Scope, frozenset[str]]:
         """The subjects of ``before`` that are not here any more, by scope; scopes without any are left out."""
         gone = {
             scope: frozenset(group.subject for group in groups).difference(
@@ -136,20 +134,20 @@ class PerGroup(Generic[T]):
         self, make: Callable[[Group], T], end: Callable[[T], None], wanted: Callable[[Group], bool] = lambda _: True
     ) -> None:
         self._make, self._end, self._wanted = make, end, wanted
-        self._roster: Roster | None = None
+        self._targets: SampleTargets | None = None
         self._kept: dict[tuple[Scope, str], tuple[str, T]] = {}
         self._lists: Mapping[Scope, list[tuple[str, T]]] = {}
 
-    def of(self, roster: Roster) -> Mapping[Scope, list[tuple[str, T]]]:
-        """(subject, what is kept) by scope, for the groups of ``roster``."""
-        if roster is not self._roster:
-            self._follow(roster)
+    def of(self, targets: SampleTargets) -> Mapping[Scope, list[tuple[str, T]]]:
+        """(subject, what is kept) by scope, for the groups of ``targets``."""
+        if targets is not self._targets:
+            self._follow(targets)
         return self._lists
 
-    def _follow(self, roster: Roster) -> None:
+    def _follow(self, targets: SampleTargets) -> None:
         before, kept = self._kept, dict[tuple[Scope, str], tuple[str, T]]()
         lists: dict[Scope, list[tuple[str, T]]] = {}
-        for scope, groups in roster.groups.items():
+        for scope, groups in targets.groups.items():
             lists[scope] = []
             for group in filter(self._wanted, groups):
                 path, item = before.pop((scope, group.subject), (None, None))
@@ -161,9 +159,9 @@ class PerGroup(Generic[T]):
                 lists[scope].append((group.subject, item))
         for _, item in before.values():
             self._end(item)
-        self._kept, self._lists, self._roster = kept, lists, roster
+        self._kept, self._lists, self._targets = kept, lists, targets
 
     def close(self) -> None:
         for _, item in self._kept.values():
             self._end(item)
-        self._kept, self._lists, self._roster = {}, {}, None
+        self._kept, self._lists, self._targets = {}, {}, None

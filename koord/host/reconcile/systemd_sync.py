@@ -1,4 +1,4 @@
-"""When systemd is told of the values of its units: after each tick's writes, and again while it could not be told.
+"""When systemd is told of the values of its units: after each run's writes, and again while it could not be told.
 
 Invariants: whatever is held of a unit, and whatever it does not know yet, is told together, because systemd writes all
 that it knows of a unit whenever it is told something. What could not be told is told later even if it was given back
@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from koord.host.files import Target
+from koord.host.reconcile.state import FileState
 from koord.host.systemd_units import Told
 
 AGAIN_AFTER_NS = 10 * 1_000_000_000
@@ -26,34 +27,47 @@ class Units(Protocol):
     def tell(self, targets: Iterable[Target]) -> Mapping[Target, Told]: ...
 
 
-class Telling:
+class SystemdSync:
     """``held``: what an earlier run left."""
 
     def __init__(self, units: Units | None, held: Iterable[Target]) -> None:
         self._units = units
-        self._untold = set(held) if units is not None else set()
+        self._unsynced: dict[Target, Told | None] = dict.fromkeys(held) if units is not None else {}
         self._again_ns = self._silent_until_ns = 0
-        self._said = ""
+        self._logged = ""
         self.problem = ""
         """Why systemd does not know some values, "" if it knows all: a reload of it would take them back."""
 
-    def after(self, changed: Collection[Target], held: Collection[Target], monotonic_ns: int) -> Mapping[Target, Told]:
-        """Tell of the files that were ``changed`` or given back, with what is ``held`` of the same units."""
+    @property
+    def unanswered(self) -> Mapping[Target, str]:
+        """The files of which systemd has to be told and has not answered yet, and why as far as that is known."""
+        return {
+            target: "" if last is None else last.sentence
+            for target, last in self._unsynced.items()
+            if last is None or not last.answered
+        }
+
+    def after(
+        self, changed: Collection[Target], states: Mapping[Target, FileState], monotonic_ns: int
+    ) -> Mapping[Target, Told]:
+        """Tell of the files that were ``changed`` or given back, with what is held of the same units."""
         if self._units is None:
             return {}
-        self._untold |= set(changed)
-        due = self._untold if monotonic_ns >= self._again_ns else changed
+        self._unsynced |= dict.fromkeys(changed)
+        due = self._unsynced if monotonic_ns >= self._again_ns else changed
         groups = {target.group for target in due}
         if monotonic_ns < self._silent_until_ns or not groups:
             return {}
-        about = {target for target in (*held, *self._untold) if target.group in groups}
+        held = [target for target, state in states.items() if state.is_held and target.group in groups]
+        about = {*held, *(target for target in self._unsynced if target.group in groups)}
         told = self._units.tell(about)
-        refused = {target: one.why for target, one in told.items() if one.why}
-        self._untold = (self._untold - about) | refused.keys()  # what is gone is not among the answers
+        refused = {target: one for target, one in told.items() if one.why}
+        others = {target: last for target, last in self._unsynced.items() if target not in about}
+        self._unsynced = {**others, **refused}  # what is gone is not among the answers
         self._again_ns = monotonic_ns + AGAIN_AFTER_NS
         if any(not one.answered for one in told.values()):
             self._silent_until_ns = self._again_ns
-        self._say(refused)
+        self._say({target: one.why for target, one in refused.items()})
         return told
 
     def _say(self, refused: Mapping[Target, str]) -> None:
@@ -61,8 +75,8 @@ class Telling:
             target, why = next(iter(refused.items()))
             others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
             self.problem = f"systemd does not know {target.group}/{target.name}{others} and may undo it: {why}"
-            if why != self._said:
+            if why != self._logged:
                 _log.warning("%s", self.problem)
-            self._said = why
-        elif not self._untold:
-            self.problem = self._said = ""
+            self._logged = why
+        elif not self._unsynced:
+            self.problem = self._logged = ""

@@ -13,7 +13,7 @@ from qosd.sense import table
 from qosd.sense.besteffort import BestEffort
 from qosd.sense.limits import Limits
 from qosd.sense.metric import Scope
-from qosd.sense.scene import Roster, Tiers, app_group
+from qosd.sense.targets import SampleTargets, Tiers, app_group
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, pod, run
 
@@ -47,8 +47,8 @@ def test_where_host_applications_are(app: HostApplication, expected: str) -> Non
 
 
 def test_groups_that_leave_the_tree_or_have_no_path_are_not_measured() -> None:
-    roster = Roster.of((pod("x", tier="/kubepods/../.."),), Tiers(), ())
-    assert not any(roster.groups.values())
+    targets = SampleTargets.of((pod("x", tier="/kubepods/../.."),), Tiers(), ())
+    assert not any(targets.groups.values())
 
 
 def batch_pod(name: str, qos: QoSClass, milli: int) -> object:
@@ -84,7 +84,7 @@ def test_what_best_effort_can_get(
     world: World, tier_set: str, container_set: str | None, quota_us: int, limit: float
 ) -> None:
     be = pod("b", QoSClass.BE, tier="/kubepods/besteffort")
-    world.roster = Roster.of((be,), TIERS, ())
+    world.targets = SampleTargets.of((be,), TIERS, ())
     cpuset(world, TIERS.besteffort, tier_set)
     quota(world, TIERS.besteffort, quota_us)
     if container_set is not None:
@@ -95,7 +95,7 @@ def test_what_best_effort_can_get(
 
 def test_best_effort_requests_count_for_labelled_pods(world: World) -> None:
     pods = (batch_pod("a", QoSClass.BE, 1500), batch_pod("b", QoSClass.BE, 250), batch_pod("c", QoSClass.LS, 4000))
-    world.roster = Roster.of(pods, TIERS, ())  # type: ignore[arg-type]
+    world.targets = SampleTargets.of(pods, TIERS, ())  # type: ignore[arg-type]
     assert run(world, BestEffort(world.tree, world.files))[table.BEST_EFFORT][""][1] == 1.75
 
 
@@ -109,7 +109,7 @@ def test_a_node_without_the_tier_has_no_best_effort(world: World) -> None:
     [("1048576", 150_000, [1048576.0, 1.5]), ("unlimited", -1, [NAN, NAN]), ("4096", -1, [4096.0, NAN])],
 )
 def test_limits(world: World, memory: str, quota_us: int, expected: list[float]) -> None:
-    world.roster = Roster.of((A,), TIERS, ())
+    world.targets = SampleTargets.of((A,), TIERS, ())
     unlimited = "9223372036854771712" if world.version == 1 else "max"
     text = unlimited if memory == "unlimited" else memory
     world.put(world.path(A.group, "memory.limit_in_bytes" if world.version == 1 else "memory.max"), text + "\n")

@@ -1,14 +1,13 @@
 """Where this node is: its cgroup tree, kubelet's place in it, its CPUs, and how its runtime spells weights.
 
 The layout is looked for until it is found, and again when pods appear outside it: kubelet may start after us, or be
-given another cgroup root. Invariant: ``tiers`` is the same mapping object for ever, so that who was given it sees the
-change, and never empty in between.
+given another cgroup root. Invariant: nothing that was handed out changes; what is found anew is another object.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,7 +23,6 @@ from koord.model.qos import KubeQoS
 from koord.service.config import ConfigError
 from qosd.options import Options
 from qosd.pods.cri import CONTAINER_RUNNING
-from qosd.sense.scene import Tiers
 from qosd.snapshot import PodView
 
 USUAL = ("/kubepods", "/kubepods.slice")
@@ -32,7 +30,7 @@ USUAL = ("/kubepods", "/kubepods.slice")
 _log = logging.getLogger(__name__)
 
 
-class Place:
+class CgroupLocator:
     """Facts of the host, looked up from the roots that ``options`` name, and from configuration below ``root``.
 
     Raises ConfigError if the sysfs that the options name shows no CPU.
@@ -46,8 +44,12 @@ class Place:
         self.layout = Layout()
         self.runtime_driver = ""
         """The cgroup driver that the runtime itself named, which kubelet 1.31 and newer take over; "" = none."""
-        self.tiers: dict[KubeQoS, str] = {}
         self.find(())
+
+    @property
+    def tiers(self) -> Mapping[KubeQoS, str]:
+        """The cgroups of kubelet's tiers by QoS class, Guaranteed's being the root of all; empty while unknown."""
+        return self.layout.tiers
 
     def find(self, pod_groups: Iterable[str]) -> bool:
         """Look for kubelet's layout anew; whether it changed. ``pod_groups``: cgroups or cgroup parents of pods."""
@@ -58,9 +60,6 @@ class Place:
         found = layout.detect(self.tree, claims, [group for group in pod_groups if group])
         changed = (found.kubepods, found.tiers) != (self.layout.kubepods, self.layout.tiers)
         self.layout = found
-        self.tiers.update(found.tiers)
-        for tier in self.tiers.keys() - found.tiers.keys():
-            del self.tiers[tier]
         return changed
 
     def count_cpus(self) -> bool:
@@ -86,10 +85,6 @@ class Place:
         return layout.kubepods_above(cgroup_parent) in ("", self.layout.kubepods)
 
     @property
-    def sampled_tiers(self) -> Tiers:
-        return Tiers.of(self.layout)
-
-    @property
     def watched(self) -> tuple[str, ...]:
         """The directories in which pods appear; empty while nobody knows."""
         return tuple(dict.fromkeys((self.layout.kubepods, *self.layout.tiers.values()))) if self.layout.kubepods else ()
@@ -113,7 +108,7 @@ def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
     for pod in pods:
         for container in pod.containers:
             is_made = container.state == CONTAINER_RUNNING and not container.is_sandbox
-            shares = container.asked.cpu_shares if is_made else None
+            shares = container.requested.cpu_shares if is_made else None
             weight = _weight(writer.tree, container.group) if shares else None
             if shares and weight:
                 seen.append((shares, weight))
@@ -125,8 +120,10 @@ def cfs_period_of(pods: Iterable[PodView]) -> int | None:
 
     It is the same for all, and of kubelet's configuration, so containers from before a change of that may differ.
     """
-    asked = (container.asked.cpu_period_us for pod in pods for container in pod.containers if not container.is_sandbox)
-    return next((period_us for period_us in asked if period_us), None)
+    requested = (
+        container.requested.cpu_period_us for pod in pods for container in pod.containers if not container.is_sandbox
+    )
+    return next((period_us for period_us in requested if period_us), None)
 
 
 def _weight(tree: Tree, group: str) -> int | None:

@@ -7,11 +7,11 @@ import logging
 
 import pytest
 
-from qosd.arrivals import Arrivals
+from qosd.startgate import StartGate
 
 
 async def test_a_newcomer_waits_for_the_next_tick_and_nobody_else_does() -> None:
-    arrivals = Arrivals()
+    arrivals = StartGate()
     running = arrivals.begun()
     arrivals.expect("uid-1")
     assert arrivals.room_for("uid-2") is None
@@ -27,7 +27,7 @@ async def test_a_newcomer_waits_for_the_next_tick_and_nobody_else_does() -> None
 
 
 async def test_who_is_expected_anew_during_a_tick_waits_for_another() -> None:
-    arrivals = Arrivals()
+    arrivals = StartGate()
     arrivals.expect("uid")
     running = arrivals.begun()
     arrivals.expect("uid")
@@ -39,7 +39,7 @@ async def test_who_is_expected_anew_during_a_tick_waits_for_another() -> None:
 
 
 async def test_without_a_tick_it_starts_nevertheless_and_that_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    arrivals = Arrivals(patience_s=0.01)
+    arrivals = StartGate(patience_s=0.01)
     arrivals.expect("uid")
     room = arrivals.room_for("uid")
     assert room is not None

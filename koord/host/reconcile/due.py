@@ -1,0 +1,111 @@
+"""Which files to look at now: those of whose state something is new, and a few of the others in turn.
+
+    what is wanted changed · a file was written by somebody (``touched``) · an attempt is due again · the longest unseen
+    of all held files, as many as it takes to see each every ``RECHECK_S``
+
+Invariants: ``due`` changes nothing, so that a dry run and the run see the same; ``done`` makes good what was looked
+at. A run at which nothing is new costs as many looks as there are held files, over ``RECHECK_S``.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from koord.host.files import Target
+from koord.host.order import IDLE, MEMORY, SHARES, SWAP
+from koord.host.reconcile.state import FileStates, Look
+
+RECHECK_S = 50.0
+SWAPS = (SWAP, "memory.swap.max")
+"""Which of them there is depends on the cgroup version."""
+_MAX_TOUCHED = 16_384
+"""Touches kept between two runs; what is beyond is found by the recheck."""
+_READ_BYTES = 16_384
+_S = 1_000_000_000
+
+
+class Due(msgspec.Struct, frozen=True):
+    """What is to be looked at. ``changed``: there is something new to decide about these files.
+
+    ``seen``: paths of those that may be as they were; ``touched``: how many touches are among the reasons.
+    """
+
+    changed: tuple[Target, ...]
+    seen: Mapping[Target, str]
+    touched: int
+
+
+class WorkQueue:
+    """Over ``states``, which it only reorders. ``touched`` may be called from any thread, the rest from one."""
+
+    def __init__(self, states: FileStates) -> None:
+        self._states = states
+        self._seen_ns: int | None = None
+        self._owed = 0.0
+        self._touched: list[str] = []
+
+    def touched(self, path: str) -> None:
+        """Somebody, perhaps this process, wrote the file at ``path``, or its directory was made or removed."""
+        if self._states.at(path) and len(self._touched) < _MAX_TOUCHED:
+            self._touched.append(path)
+
+    def due(self, changed: Iterable[Target], now_ns: int) -> Due:
+        """What is to be looked at now; ``changed``: files of which something else is wanted than before."""
+        states, touched = self._states, len(self._touched)
+        chosen = dict.fromkeys((*changed, *states.due(now_ns)))
+        seen = dict.fromkeys(target for path in self._touched[:touched] for target in states.at(path))
+        seen.update(dict.fromkeys(states.longest_unseen(int(self._debt(now_ns)))))
+        paths = {target: states[target].path for target in seen if target not in chosen}
+        return Due(tuple(chosen), paths, touched)
+
+    def done(self, due: Due, examined: Iterable[Target], now_ns: int) -> None:
+        """What is ``due``, and whatever else was ``examined``, has been looked at and acted on."""
+        self._owed = self._debt(now_ns) % 1.0
+        self._seen_ns = now_ns
+        del self._touched[: due.touched]
+        for target in (*due.seen, *examined):
+            self._states.seen(target)
+
+    def _debt(self, now_ns: int) -> float:
+        """How many files are to be looked at in turn by now, to see each in ``RECHECK_S``."""
+        if self._seen_ns is None:
+            return 0.0
+        elapsed_s, watched = max(0, now_ns - self._seen_ns) / _S, self._states.watched
+        return min(float(watched), self._owed + watched * elapsed_s / RECHECK_S)
+
+
+def with_partners(targets: Iterable[Target]) -> dict[Target, None]:
+    """Where one file of a cgroup follows another, both are looked at, the one that follows last.
+
+    The shares follow ``cpu.idle``, and the limits of swap that of memory.
+    """
+    ordered: dict[Target, None] = {}
+    last: dict[Target, None] = {}
+    for target in targets:
+        if target.name in (IDLE, SHARES):
+            ordered[Target(target.group, IDLE)] = None
+            last[Target(target.group, SHARES)] = None
+        elif target.name == MEMORY or target.name in SWAPS:
+            ordered[Target(target.group, MEMORY)] = None
+            last.update((Target(target.group, name), None) for name in SWAPS)
+        else:
+            ordered[target] = None
+    return ordered | last
+
+
+def look_at(path: str) -> Look | None:
+    """Inode and content of the file at ``path`` now; None if it cannot be read, or is too long to be remembered."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        content = os.read(descriptor, _READ_BYTES)
+        return (os.fstat(descriptor).st_ino, content) if len(content) < _READ_BYTES else None
+    except OSError:
+        return None
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,113 @@
+"""A plan: the writes of one run in the kernel's order, each with who and why, made without writing anything.
+
+The writes follow from what is wanted and what the kernel holds, so a dry run shows exactly what the run would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from koord.host.files import Target, Value
+from koord.host.originals import ContainerKey, Original
+from koord.host.reconcile.due import Due
+from koord.host.reconcile.state import FileState
+from koord.host.reconcile.step import Transition
+from koord.host.reconcile.wanted import Refusals
+from koord.host.writer import Found
+from koord.model.formulas import NO_INPUTS, Inputs
+
+DONE, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
+    "done",
+    "vanished",
+    "unsupported",
+    "refused",
+    "yielded",
+    "foreign",
+    "adopted",
+)
+"""Results in the journal. A write that the kernel refused is ``failed`` with its errno. Of these only ``done`` and
+``failed …`` are writes that took place; ``foreign`` tells of someone else's (``after`` is what they wrote), ``adopted``
+of the runtime's, which wrote a value of ours (``before`` is what kubelet requested)."""
+FAILED, UNREADABLE = "failed", "unreadable"
+
+
+class PlannedWrite(msgspec.Struct, frozen=True):
+    """One write(2). ``final`` unless it only makes room for a later one of the same file."""
+
+    target: Target
+    path: str
+    before: Value
+    after: Value
+    final: bool
+    by: str
+    why: str
+    inputs: Inputs = NO_INPUTS
+    pod: str = ""
+
+
+class Notice(msgspec.Struct, frozen=True):
+    """Something for the journal that is no write: ``result`` says what, ``after`` the value it is about.
+
+    ``is_repeated``: the same was said at the last attempt already.
+    """
+
+    target: Target
+    path: str
+    before: Value | None
+    after: Value | None
+    result: str
+    by: str
+    why: str
+    inputs: Inputs = NO_INPUTS
+    pod: str = ""
+    is_repeated: bool = False
+
+
+class Taken(msgspec.Struct, frozen=True):
+    """A container's file that was looked at with its original in mind.
+
+    ``base``: what to put back of it from now on; None = it holds another value than Koord had the runtime write.
+    """
+
+    key: ContainerKey
+    original: Original
+    found: Found
+    base: Value | None
+
+
+class Plan(msgspec.Struct, frozen=True):
+    """The writes, in order; ``notices``: what else the journal will say. The rest is for whoever applies it."""
+
+    edition: int
+    """Which state of the reconciler it was made from."""
+    now_ns: int
+    due: Due
+    writes: tuple[PlannedWrite, ...]
+    notices: tuple[Notice, ...]
+    transitions: Mapping[Target, Transition]
+    unreadable: Mapping[Target, FileState]
+    """Of files that could not be read: their states, with the time of the next attempt."""
+    refused: Refusals
+    """Opinions left out on the files looked at; an empty tuple where all are followed."""
+    taken: Mapping[Target, Taken]
+    """What the runtime wrote for us, to be noted before anything is written."""
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of one planned write: one of the results above, with the kernel's explanation.
+
+    ``systemd``: whether systemd knows of it, for people; "" if it is none of its business.
+    """
+
+    write: PlannedWrite
+    result: str
+    detail: str = ""
+    systemd: str = ""
+
+    @property
+    def sentence(self) -> str:
+        """For the journal: why it was made, how it went, and whether systemd knows."""
+        why = f"{self.write.why}: {self.detail}" if self.detail else self.write.why
+        return f"{why}; {self.systemd}" if self.systemd else why

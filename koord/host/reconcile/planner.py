@@ -1,0 +1,370 @@
+"""From what is wanted and what the kernel holds to a plan. Reads, never writes, and changes no state.
+
+Invariant: the same intents, states and kernel files give the same plan. A file that cannot be read, or a value that
+the kernel would refuse, costs that file only; it is in the plan's notices or refusals.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Protocol
+
+from msgspec.structs import replace
+
+from koord.host import files
+from koord.host.cgroup import ReadError
+from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
+from koord.host.order import IDLE, MEMORY, SHARES, Change, Step, order
+from koord.host.originals import ContainerKey, Original, Pending, base_of
+from koord.host.reconcile.due import SWAPS, Due, look_at, with_partners
+from koord.host.reconcile.plan import (
+    ADOPTED,
+    FOREIGN,
+    UNREADABLE,
+    UNSUPPORTED,
+    YIELDED,
+    Notice,
+    Plan,
+    PlannedWrite,
+    Taken,
+)
+from koord.host.reconcile.state import FREE, FileState, FileStates, Look, Phase, Retry
+from koord.host.reconcile.step import Observed, Transition, step, step_shares
+from koord.host.reconcile.wanted import Intent, Intents, Wanted
+from koord.host.undo import UndoRecord
+from koord.host.writer import Found, Writer
+
+THE_RUNTIME = "the runtime"
+_UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
+
+
+class OriginalsSource(Protocol):
+    """What kubelet requested of containers that were made otherwise. ``due``: files whose original is pending."""
+
+    @property
+    def due(self) -> tuple[Target, ...]: ...
+    def find(self, target: Target) -> tuple[ContainerKey, Original] | None: ...
+
+
+class _NoOriginals:
+    due: tuple[Target, ...] = ()
+
+    def find(self, target: Target) -> None:
+        return None
+
+
+NO_ORIGINALS = _NoOriginals()
+"""Whatever the runtime made, it made as requested."""
+
+
+class Planner:
+    """Plans for one tree; ``states`` are the reconciler's own, looked at only."""
+
+    def __init__(
+        self, writer: Writer, undo: UndoRecord, originals: OriginalsSource, page_bytes: int, states: FileStates
+    ) -> None:
+        self.writer, self.undo, self.originals = writer, undo, originals
+        self.page_bytes, self.states = page_bytes, states
+
+    def plan(self, intents: Intents, due: Due, edition: int, now_ns: int) -> Plan:
+        """The writes that bring what is ``due`` to what is wanted of it."""
+        draft = _Draft(self, intents, now_ns)
+        looks = {target: look_at(path) for target, path in due.seen.items()}
+        new = [target for target, look in looks.items() if look is None or self.states[target].good != look]
+        chosen = dict.fromkeys((*due.changed, *new, *self.originals.due))
+        for target in with_partners(chosen):
+            if target.name not in SWAPS or target in chosen or self._is_ours(target):
+                draft.examine(target, looks.get(target))
+        return Plan(
+            edition,
+            now_ns,
+            due,
+            draft.writes(),
+            tuple(draft.notices),
+            draft.transitions,
+            draft.unreadable,
+            draft.refused,
+            draft.taken,
+        )
+
+    def _is_ours(self, target: Target) -> bool:
+        return self.states.get(target, FREE).is_held or self.originals.find(target) is not None
+
+
+class RowRules:
+    """How the values of ``target`` compare on this node."""
+
+    def __init__(self, planner: Planner, target: Target, row: KernelFile) -> None:
+        self._planner, self._target, self._row = planner, target, row
+
+    def same(self, wanted: Value, found: Value) -> bool:
+        """Does the file say what is wanted? Shares by the node's own mapping once that is known: siblings have it."""
+        writer = self._planner.writer
+        if self._row.name != SHARES or writer.version == 1 or self._planner.undo.weights is None:
+            return self.comes_of(wanted, found)
+        return found in (wanted, writer.weights.shares(writer.weights.weight(int(wanted))))
+
+    def comes_of(self, written: Value, found: Value) -> bool:
+        """May what is in the file have become of what was written, by whoever and however it was spelled then?"""
+        return self._row.same(written, found, self._planner.page_bytes, self._planner.writer.version)
+
+    def attainable(self, value: Value) -> Value:
+        """What comes nearest to a value that the kernel no longer takes."""
+        return self._planner.writer.attainable(self._target, value)
+
+
+class _Draft:
+    """One plan in the making."""
+
+    def __init__(self, planner: Planner, intents: Intents, now_ns: int) -> None:
+        self._planner, self._intents, self._now_ns = planner, intents, now_ns
+        self.transitions: dict[Target, Transition] = {}
+        self.unreadable: dict[Target, FileState] = {}
+        self.notices: list[Notice] = []
+        self.refused: dict[Target, tuple[tuple[str, str], ...]] = {}
+        self.taken: dict[Target, Taken] = {}
+
+    def examine(self, target: Target, look: Look | None) -> None:
+        """``look``: what the file was like a moment ago, if it was looked at."""
+        planner = self._planner
+        before = planner.states.get(target, FREE)
+        intent = self._intents.of(target, before)
+        try:
+            row = files.row(target.name)
+            found = planner.writer.look(target)
+        except (ReadError, ParseError) as error:
+            self._cannot_be_read(target, before, intent, error)
+        except (UnknownRow, ValueError) as error:
+            self.refused[target] = (*((by, str(error)) for by in intent.by), *intent.wanted(None).refused)
+        else:
+            state = before
+            if found is not None:
+                state = self._settled(target, before, found)
+                state = self._taken_over(target, row, state, found)
+                if state is not before:
+                    intent = self._intents.of(target, state)
+            self._step(target, row, intent, before, state, found, look)
+
+    def _settled(self, target: Target, state: FileState, found: Found) -> FileState:
+        """That of an earlier run with the value that it may have left, whichever of the two it was."""
+        if not (state.is_held and state.adopted and state.is_of(found)):
+            return state
+        entry = self._planner.undo.entry_for(target, found)
+        if entry is not None and self._planner.undo.is_ours(entry, found.value):
+            return replace(state, written=found.value)
+        return replace(FREE, retry=state.retry)
+
+    def _taken_over(self, target: Target, row: KernelFile, state: FileState, found: Found) -> FileState:
+        """The state of a file in which the runtime wrote what we gave it; else ``state``."""
+        known = self._planner.originals.find(target)
+        if known is None or known[1].edited == "" or state.is_contested:
+            return state
+        (key, original), rules = known, RowRules(self._planner, target, row)
+        held = state if state.is_held and state.is_of(found) else None
+        if not rules.comes_of(original.edited, found.value):
+            if original.pending is Pending.CREATED:
+                self.taken[target] = Taken(key, original, found, None)
+            return state
+        if held is not None and not original.pending and rules.comes_of(held.written, found.value):
+            return held
+        base = base_of(original, None if held is None else held.base)
+        self.taken[target] = Taken(key, original, found, base)
+        if held is not None:
+            return replace(held, base=base, written=found.value)
+        return FileState(
+            Phase.HELD,
+            found.path,
+            found.inode,
+            base,
+            found.value,
+            THE_RUNTIME,
+            self._now_ns,
+            adopted=True,
+            retry=state.retry,
+        )
+
+    def _step(
+        self,
+        target: Target,
+        row: KernelFile,
+        intent: Intent,
+        before: FileState,
+        state: FileState,
+        found: Found | None,
+        look: Look | None,
+    ) -> None:
+        observed = Observed(
+            state,
+            found,
+            partial(self._wanted, target, row, intent),
+            intent.speakers,
+            RowRules(self._planner, target, row),
+            self._now_ns,
+        )
+        transition = self._transition(target, observed)
+        if before.is_held and not state.is_held:
+            transition = replace(transition, is_outdated=True)
+        self.refused[target] = transition.wanted.refused
+        if found is None:
+            transition = replace(transition, state=self._missing(target, before, intent, transition.wanted))
+        else:
+            transition = self._paced(before, transition, look)
+            self._notice(target, transition, before)
+        self.transitions[target] = transition
+
+    def _wanted(self, target: Target, row: KernelFile, intent: Intent, base: Value | None) -> Wanted:
+        """A value that the kernel would refuse is no opinion: the file is left as it is."""
+        wanted = intent.wanted(base)
+        if wanted.value is None:
+            return self._along(target, wanted)
+        try:
+            row.check(wanted.value, self._planner.writer.version)
+        except ValueRefused as error:
+            refused = (*wanted.refused, (wanted.by, str(error)))
+            return self._along(target, Wanted(None, wanted.by, wanted.why, pod=wanted.pod, keep=True, refused=refused))
+        return wanted
+
+    def _along(self, target: Target, wanted: Wanted) -> Wanted:
+        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
+        if target.name not in SWAPS:
+            return wanted
+        of_memory = self.transitions.get(Target(target.group, MEMORY))
+        if of_memory is None:  # nobody can tell what becomes of it
+            return replace(wanted, keep=True)
+        if of_memory.wanted.value is None and not of_memory.wanted.keep:
+            return wanted
+        cause, why = of_memory.wanted, "the runtime made it for the memory limit"
+        return Wanted(None, cause.by, why, pod=cause.pod, keep=True, refused=wanted.refused)
+
+    def _transition(self, target: Target, observed: Observed) -> Transition:
+        idle = self.transitions.get(Target(target.group, IDLE)) if target.name == SHARES else None
+        if idle is None or idle.found is None:
+            return step(observed)
+        is_idle = idle.found.value == 1
+        shall_be = (idle.found.value if idle.write is None else idle.write) == 1
+        is_ours = (idle.state if idle.write is None else idle.after).is_held
+        return step_shares(observed, shall_be, is_ours) if is_idle or shall_be else step(observed)
+
+    def _paced(self, before: FileState, transition: Transition, look: Look | None) -> Transition:
+        """Without the write, while it is too early to try it again; and with the look at a file in good order."""
+        retry, state = before.retry, transition.state
+        if transition.write is None:
+            is_well = state.is_held and retry is None and state is before
+            state = _with(state, None, look if is_well else None)
+            return transition if state is transition.state else replace(transition, state=state)
+        state = _with(state, retry, None)
+        if retry is not None and retry.value == transition.write and self._now_ns < retry.due_ns:
+            return replace(transition, state=state, write=None, after=FREE)
+        return replace(transition, state=state)
+
+    def _missing(self, target: Target, before: FileState, intent: Intent, wanted: Wanted) -> FileState:
+        """The file is not there: gone, not there yet, or not on this kernel."""
+        retry = before.retry
+        if intent.is_release:
+            return FREE
+        path = self._planner.writer.path(target)
+        if path is not None and path.parent.is_dir():
+            why = "the kernel has no such file here"
+            if retry is None or retry.why != why:
+                self.notices.append(_about(target, str(path), UNSUPPORTED, wanted, why))
+            return replace(FREE, retry=Retry(wanted.value, 1, self._now_ns + _UNSUPPORTED_FOR_NS, why))
+        waiting = replace(FREE, retry=retry)
+        if retry is not None and retry.due_ns > self._now_ns:
+            return waiting
+        return waiting.delayed(None, self._now_ns, "the cgroup is not there")
+
+    def _cannot_be_read(self, target: Target, before: FileState, intent: Intent, error: Exception) -> None:
+        if before.retry is not None and before.retry.due_ns > self._now_ns:
+            return
+        self.unreadable[target] = before.delayed(None, self._now_ns, str(error))
+        path, by = self._planner.writer.path(target), ", ".join(intent.by)
+        self.notices.append(
+            Notice(
+                target,
+                "" if path is None else str(path),
+                None,
+                None,
+                UNREADABLE,
+                by,
+                str(error),
+                is_repeated=before.retry is not None,
+            )
+        )
+
+    def _notice(self, target: Target, transition: Transition, before: FileState) -> None:
+        found, wanted = transition.found, transition.wanted
+        taken = self.taken.get(target)
+        if taken is not None and taken.base is not None:
+            by, why = wanted.by or THE_RUNTIME, _why_taken(taken, before)
+            after = taken.found.value
+            self.notices.append(Notice(target, taken.found.path, taken.base, after, ADOPTED, by, why, pod=wanted.pod))
+        if found is None or not before.is_held:
+            return
+        if transition.is_foreign:
+            by, pod = wanted.by or before.by, wanted.pod or before.pod
+            why = "another writer changed it"
+            self.notices.append(Notice(target, found.path, before.written, found.value, FOREIGN, by, why, pod=pod))
+        if transition.gives_up:
+            self.notices.append(_about(target, found.path, YIELDED, wanted, transition.state.contested, found.value))
+
+    def writes(self) -> tuple[PlannedWrite, ...]:
+        """All writes, in the order in which the kernel takes them."""
+        held: dict[Target, Found] = {}
+        changes = []
+        for target, transition in self.transitions.items():
+            if transition.found is not None and transition.write is not None:
+                held[target] = transition.found
+                changes.append(Change(target, transition.found.value, transition.write))
+        writes = []
+        for each in order(changes, self._planner.writer.version) if changes else ():
+            writes.append(self._write(each, held[each.target]))
+            held[each.target] = Found(held[each.target].path, held[each.target].inode, each.value)
+        return tuple(writes)
+
+    def _write(self, each: Step, found: Found) -> PlannedWrite:
+        transition = self.transitions[each.target]
+        wanted, state = transition.wanted, transition.state
+        planned = PlannedWrite(
+            each.target,
+            found.path,
+            found.value,
+            each.value,
+            each.final,
+            wanted.by,
+            wanted.why,
+            wanted.inputs,
+            wanted.pod,
+        )
+        if wanted.value is not None or not state.is_held:
+            return planned
+        why = f"back to its base: {self._intents.why_released(state, wanted)}"
+        return replace(planned, by=wanted.by or state.by, why=why, pod=state.pod)
+
+
+def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState:
+    """``state`` with these; the same object if nothing differs."""
+    if state.retry == retry and state.good == good:
+        return state
+    return replace(state, retry=retry, good=good)
+
+
+def _why_taken(taken: Taken, before: FileState) -> str:
+    if not before.is_held:
+        return f"set at creation by the runtime, requested {taken.original.requested}"
+    if taken.original.pending:
+        return f"an update of the container was edited, requested {taken.original.requested}"
+    return "the runtime applied again what the container was made with"
+
+
+def _about(target: Target, path: str, result: str, wanted: Wanted, why: str, before: Value | None = None) -> Notice:
+    return Notice(
+        target,
+        path,
+        before,
+        wanted.value,
+        result,
+        wanted.by,
+        f"{wanted.why}: {why}",
+        wanted.inputs,
+        wanted.pod,
+    )

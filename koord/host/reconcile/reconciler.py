@@ -1,0 +1,329 @@
+"""Plans writes, makes them, and knows which files Koord holds: the one way to a kernel file and back.
+
+A write is noted in the undo record before it is made, and read back after it. A file that the runtime wrote by an
+edited request is held as if it had been written here. Invariants: nothing is written that ``plan`` did not show; a file
+whose undo record cannot be kept is not written; what this process holds is what the record would put back. Stopping
+writes nothing; the next start takes over what the record tells of, and its first run looks at all of it. Nothing that
+the kernel or another writer does raises here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import mmap
+from collections.abc import Collection, Iterable, Mapping
+
+from msgspec.structs import replace
+
+from koord.host import files
+from koord.host.cgroup import ReadError
+from koord.host.files import ParseError, Target, Value, ValueRefused
+from koord.host.order import SHARES, disturbed_by
+from koord.host.reconcile.due import WorkQueue
+from koord.host.reconcile.plan import (
+    DONE,
+    FAILED,
+    REFUSED,
+    UNREADABLE,
+    UNSUPPORTED,
+    VANISHED,
+    YIELDED,
+    Notice,
+    Outcome,
+    Plan,
+    PlannedWrite,
+    Taken,
+)
+from koord.host.reconcile.planner import NO_ORIGINALS, OriginalsSource, Planner, RowRules
+from koord.host.reconcile.state import FREE, FileState, FileStates, Phase
+from koord.host.reconcile.step import Transition
+from koord.host.reconcile.systemd_sync import SystemdSync, Units
+from koord.host.reconcile.wanted import Intents
+from koord.host.undo import Entry as UndoEntry
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import Found, Unsupported, Vanished, WriteError, Writer
+
+EARLIER_RUN = "an earlier run"
+_log = logging.getLogger(__name__)
+
+
+class StalePlan(ValueError):
+    """The plan was made from a state that a later run has changed."""
+
+
+class Reconciler:
+    """Writes to the tree of ``writer``. One thread at a time, but for ``touched`` and ``follows``.
+
+    ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        undo: UndoRecord,
+        originals: OriginalsSource = NO_ORIGINALS,
+        page_bytes: int = mmap.PAGESIZE,
+        units: Units | None = None,
+    ) -> None:
+        self._writer, self._undo = writer, undo
+        self._states = FileStates({entry.target: _adopted(entry) for entry in undo.entries})
+        self._queue = WorkQueue(self._states)
+        self._planner = Planner(writer, undo, originals, page_bytes, self._states)
+        self._systemd = SystemdSync(units, list(self._states))
+        self._released: dict[Target, FileState] = {}  # in this run or before, and the record still tells of them
+        self._edition = 0
+
+    @property
+    def states(self) -> FileStates:
+        """What is known of each file."""
+        return self._states
+
+    @property
+    def unsynced(self) -> str:
+        """Why systemd does not know some values that are held; "" if it knows them all."""
+        return self._systemd.problem
+
+    @property
+    def unanswered(self) -> Mapping[Target, str]:
+        """The files of which systemd has not heard yet, and why: the record keeps them, also those that are free."""
+        return self._systemd.unanswered
+
+    def touched(self, path: str) -> None:
+        """Somebody wrote the file at ``path``: the next run looks at it. From any thread."""
+        self._queue.touched(path)
+
+    def follows(self, path: str) -> bool:
+        """Is the file at ``path`` held, or left to another writer for now? From any thread."""
+        return bool(self._states.at(path))
+
+    def respelled(self) -> None:
+        """Shares stand for other weights from now on: those that are held are looked at, and written, once more."""
+        for entry in self._undo.entries:
+            state = self._states.get(entry.target, FREE)
+            if state.is_held and entry.name == SHARES:
+                self._states.put(entry.target, replace(state, base=entry.base, good=None))
+                self._queue.touched(state.path)
+
+    def plan(self, intents: Intents, changed: Iterable[Target], now_ns: int) -> Plan:
+        """What ``apply`` would write now. ``changed``: files on which the opinions differ from those applied last.
+
+        Reads kernel files; changes nothing.
+        """
+        return self._planner.plan(intents, self._queue.due(changed, now_ns), self._edition, now_ns)
+
+    def apply(self, plan: Plan) -> tuple[Outcome, ...]:
+        """Make the plan's writes, in its order. Raises StalePlan if another was applied since it was made."""
+        if plan.edition != self._edition:
+            raise StalePlan(f"made from state {plan.edition}, which is {self._edition} by now")
+        self._edition += 1
+        held_before = [target for target in plan.transitions if self._states.get(target, FREE).is_held]
+        not_taken = {target for target, taken in plan.taken.items() if not self._take_over(target, taken)}
+        for target, transition in plan.transitions.items():
+            if target not in not_taken:
+                self._settle(target, transition)
+        for target, state in plan.unreadable.items():
+            self._states.put(target, state)
+        for notice in plan.notices:
+            _log_notice(notice)
+        outcomes = [self._carry_out(plan, write, write.target in not_taken) for write in plan.writes]
+        written = {outcome.write.target for outcome in outcomes if outcome.result == DONE}
+        freed = {target for target in held_before if not self._states.get(target, FREE).is_held}
+        sentences = self._sync_systemd(written | freed, plan.now_ns)
+        changed = self._finish_releases(sentences)
+        self._queue.done(plan.due, plan.transitions, plan.now_ns)
+        return tuple(_finished(outcome, sentences, changed) for outcome in outcomes)
+
+    def _settle(self, target: Target, transition: Transition) -> None:
+        """The state of a file as it is without a write."""
+        is_released = not transition.state.is_held and transition.write is None and transition.found is not None
+        if transition.is_outdated and is_released:
+            self._released[target] = FREE
+        elif transition.is_outdated:
+            self._forget(target)
+        self._states.put(target, transition.state)
+
+    def _take_over(self, target: Target, taken: Taken) -> bool:
+        """Note what to put back of a file that the runtime wrote for us; False if it cannot be noted."""
+        try:
+            if taken.base is None:
+                self._undo.settle(target, taken.key, taken.original)
+            else:
+                self._undo.take_over(target, taken.found, taken.base, taken.key, taken.original)
+        except UndoError as error:
+            _log.warning("%s/%s is not taken over: %s", target.group, target.name, error)
+            return False
+        return True
+
+    def _carry_out(self, plan: Plan, write: PlannedWrite, is_not_taken: bool) -> Outcome:
+        transition, before = plan.transitions[write.target], self._states.get(write.target, FREE)
+        if is_not_taken:
+            result, detail = REFUSED, "not written, because what kubelet requested cannot be noted as its base"
+        else:
+            result, detail = self._attempt(plan, write, transition)
+        state = self._states.get(write.target, FREE)
+        if result == DONE:
+            state = replace(state, retry=None)
+        else:
+            value = None if result == VANISHED else transition.write
+            state = replace(state, retry=before.retry).delayed(value, plan.now_ns, detail)
+            level = logging.DEBUG if result == VANISHED else logging.WARNING
+            _log.log(level, "%s <- %s: %s: %s", write.path, write.after, result, detail)
+        self._states.put(write.target, state)
+        return Outcome(write, result, detail)
+
+    def _attempt(self, plan: Plan, write: PlannedWrite, transition: Transition) -> tuple[str, str]:
+        """One write: result and detail."""
+        target = write.target
+        try:
+            base = self._note(plan, write, transition)
+            self._writer.write(target, write.after)
+        except UndoError as error:
+            return REFUSED, f"not written, because what to put back cannot be noted: {error}"
+        except ValueRefused as error:
+            return self._not_written(target, REFUSED, str(error))
+        except Vanished as error:
+            self._drop(target)
+            return VANISHED, str(error)
+        except Unsupported as error:
+            return self._not_written(target, UNSUPPORTED, str(error))
+        except WriteError as error:
+            number = error.errno or errno.EIO
+            return self._not_written(target, f"{FAILED} {errno.errorcode.get(number, number)}", str(error))
+        return self._verify(plan.now_ns, write, transition, base)
+
+    def _note(self, plan: Plan, write: PlannedWrite, transition: Transition) -> Value:
+        """Note what to put back of the file, which is returned, and of those that the kernel changes along with it.
+
+        Looks once more: an earlier write of this run, or someone else, may have changed the file. Raises UndoError.
+        """
+        for other in disturbed_by(write.target):
+            along = plan.transitions.get(other)
+            if along is not None and along.found is not None and self._states.get(other, FREE).is_held:
+                self._undo.remember(other, along.found, None)
+        inode = 0 if transition.found is None else transition.found.inode
+        found = Found(write.path, inode, write.before)
+        with contextlib.suppress(ReadError, ParseError):
+            found = self._writer.look(write.target) or found
+        return self._undo.remember(write.target, found, write.after)
+
+    def _not_written(self, target: Target, result: str, detail: str) -> tuple[str, str]:
+        if not self._states.get(target, FREE).is_held:
+            self._forget(target)
+        return result, detail
+
+    def _verify(self, now_ns: int, write: PlannedWrite, transition: Transition, base: Value) -> tuple[str, str]:
+        """Read back, and hold or free the file by what it says."""
+        target = write.target
+        try:
+            found = self._writer.look(target)
+        except (ReadError, ParseError) as error:
+            return f"{FAILED} readback", str(error)
+        if found is None:
+            self._drop(target)
+            return DONE, "gone right after it was written"
+        as_written = self._rules(target).same(write.after, found.value)
+        if as_written and write.final and not transition.after.is_held:
+            self._released[target] = replace(transition.state, written=write.after, adopted=False, good=None)
+            self._states.put(target, FREE)
+            return DONE, ""
+        if not as_written:
+            self._own(target, Found(found.path, found.inode, write.after), found.value)
+        claim = transition.after if transition.after.is_held else transition.state
+        if claim.is_held:
+            written = write.after if as_written else found.value
+            claim = replace(claim, inode=found.inode, base=base, written=written, since_ns=now_ns)
+            self._states.put(target, replace(claim, adopted=False, good=None))
+        return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {found.value!s}")
+
+    def _sync_systemd(self, changed: set[Target], now_ns: int) -> Mapping[Target, str]:
+        """Tell systemd of what was written and freed; what it keeps instead of a value of ours is ours as well."""
+        synced = self._systemd.after(changed, self._states, now_ns)
+        for target, one in synced.items():
+            state = self._states.get(target, FREE)
+            if state.is_held and state.kept_by_systemd != one.kept:
+                self._states.put(target, replace(state, kept_by_systemd=one.kept))
+        return {target: one.sentence for target, one in synced.items()}
+
+    def _finish_releases(self, synced: Collection[Target]) -> Mapping[Target, Value]:
+        """Forget the files that are free, each once systemd was told where it keeps a copy.
+
+        Returns those that hold another value after that than was put back: they are held again, to be put back anew.
+        """
+        changed: dict[Target, Value] = {}
+        unanswered = self._systemd.unanswered if self._released else {}
+        for target, state in list(self._released.items()):
+            if target in unanswered:
+                continue
+            del self._released[target]
+            if self._states.get(target, FREE).is_held:
+                continue
+            value = self._changed_by_systemd(target, state) if target in synced else None
+            if value is None:
+                self._forget(target)
+            else:
+                changed[target] = value
+                self._states.put(target, replace(state, written=value))
+        return changed
+
+    def _changed_by_systemd(self, target: Target, state: FileState) -> Value | None:
+        """What the file holds instead of what was put back; None if it holds that, or is gone."""
+        if not state.is_held:
+            return None
+        with contextlib.suppress(ReadError, ParseError):
+            found = self._writer.look(target)
+            if found is not None and state.is_of(found) and not self._rules(target).same(state.written, found.value):
+                return found.value
+        return None
+
+    def _rules(self, target: Target) -> RowRules:
+        return RowRules(self._planner, target, files.row(target.name))
+
+    def _drop(self, target: Target) -> None:
+        """The file is free, or no more."""
+        self._states.put(target, FREE)
+        self._forget(target)
+
+    def _own(self, target: Target, written: Found, value: Value) -> None:
+        """The kernel made ``value`` of what was written: that is ours as well."""
+        with contextlib.suppress(UndoError):
+            self._undo.remember(target, written, value)
+
+    def _forget(self, target: Target) -> None:
+        try:
+            self._undo.forget(target)
+        except UndoError as error:
+            _log.warning("%s/%s stays in the undo record: %s", target.group, target.name, error)
+
+
+def _adopted(entry: UndoEntry) -> FileState:
+    """What the record says of an earlier run's file; which of its values is there, the first look tells."""
+    ours = entry.ours[0] if entry.ours else None
+    return FileState(
+        Phase.HELD,
+        entry.path,
+        entry.inode,
+        entry.base,
+        entry.base if ours is None else ours,
+        EARLIER_RUN,
+        follows=ours is None,
+        adopted=True,
+    )
+
+
+def _log_notice(notice: Notice) -> None:
+    """What stays as it is for long, in the log, once; the journal has every time."""
+    is_news = not notice.is_repeated and notice.result in (UNREADABLE, YIELDED)
+    level = logging.WARNING if is_news else logging.DEBUG
+    _log.log(level, "%s: %s: %s", notice.path, notice.result, notice.why)
+
+
+def _finished(outcome: Outcome, sentences: Mapping[Target, str], changed: Mapping[Target, Value]) -> Outcome:
+    """The outcome, with what telling systemd made of it."""
+    target = outcome.write.target
+    if not outcome.write.final or outcome.result != DONE:
+        return outcome
+    if target in changed:
+        return replace(outcome, result=f"{FAILED} readback", detail=f"holds {changed[target]!s} afterwards")
+    return replace(outcome, systemd=sentences.get(target, ""))

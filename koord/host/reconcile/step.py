@@ -1,0 +1,217 @@
+"""What follows for one file from its state, what it holds and what is wanted: pure, without a clock or a file.
+
+A file is free, held or contested. Held means: Koord's value is there, and ``base`` is what someone else wrote last.
+
+    free       wanted value found already → held; another → write, then held
+    held       no longer wanted → base is written, then free; another value wanted → write
+    held, and someone else's value found → that is the base now. Wanted all the same: put right. Written again
+               soon, and again soon after that was put right too → contested
+    contested  not written for ``FORGIVEN_AFTER_NS``; then tried once more; no longer wanted → free
+
+Soon is ``FIGHT_WITHIN_NS`` after the last time it was put right: an agent that fights for a value repeats it within
+seconds, while kubelet or the runtime rewrite values now and then, for reasons of their own, and that must not cost
+the pod its protection.
+
+Invariants: a file that is gone, or another of the same path, is free. The base is never a value of ours: what an
+earlier run may have written is known from the undo record before this is called. A file that changes along with
+another one (the shares of a group under ``cpu.idle``) has no foreign writer that could be told, so its base stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from koord.host.files import Value
+from koord.host.reconcile.state import FREE, FileState, Phase, Speakers
+from koord.host.reconcile.wanted import Wanted
+from koord.host.writer import Found
+
+FIGHT_WITHIN_NS = 60 * 1_000_000_000
+FORGIVEN_AFTER_NS = 600 * 1_000_000_000
+_PATIENCE = 2
+"""How often in a row a foreign value is put right, if each comes soon after the last."""
+
+
+class FileRules(Protocol):
+    """How values of one file compare. ``attainable``: what comes nearest to a value that the kernel no longer takes."""
+
+    def same(self, wanted: Value, found: Value) -> bool: ...
+    def comes_of(self, written: Value, found: Value) -> bool:
+        """May ``found`` have become of ``written``? Laxer than ``same``: other mappings of shares count too."""
+
+    def attainable(self, value: Value) -> Value: ...
+
+
+class Observed(msgspec.Struct, frozen=True):
+    """All that a step depends on. ``wanted`` gives the wanted value for an base; None: that cannot be told."""
+
+    state: FileState
+    found: Found | None
+    wanted: Callable[[Value | None], Wanted]
+    speakers: Speakers
+    rules: FileRules
+    now_ns: int
+
+
+class Transition(msgspec.Struct, frozen=True):
+    """What follows. ``state``: the file's state if nothing is written.
+
+    ``write``: the value to write, None for none; ``after``: the state after that write. ``is_foreign``: someone else's
+    value was found. ``is_outdated``: what the undo record says of the file is. ``gives_up``: it is contested from here.
+    """
+
+    found: Found | None
+    wanted: Wanted
+    state: FileState = FREE
+    write: Value | None = None
+    after: FileState = FREE
+    is_foreign: bool = False
+    is_outdated: bool = False
+    gives_up: bool = False
+
+
+def step(observed: Observed) -> Transition:
+    """The transition of a file that no other file's value depends on."""
+    state, found = observed.state, observed.found
+    if found is None:
+        return Transition(None, observed.wanted(None), is_outdated=state.is_held)
+    if state.is_contested and state.is_of(found):
+        return _of_contested(observed, found)
+    held = _held(observed, found)
+    if held is not None and not held.follows and not _is_ours(observed, held, found):
+        return _of_foreign(observed, found, held)
+    return _of_ours(observed, found, held)
+
+
+def step_shares(observed: Observed, shall_be_idle: bool, idle_is_ours: bool) -> Transition:
+    """The transition of ``cpu_shares`` of a group whose ``cpu.idle`` is set, or will be by this tick's writes.
+
+    The kernel makes them 3 then and locks them, and 1024 when it is cleared. So they are held along with an idle state
+    of ours, and written after its end; with someone else's, a release leaves them.
+    """
+    found = observed.found
+    if found is None:
+        return step(observed)
+    held = _held(observed, found)
+    wanted = observed.wanted(found.value if held is None else held.base)
+    if shall_be_idle and not idle_is_ours and wanted.value is None and not wanted.keep:
+        return Transition(found, wanted, is_outdated=True)
+    held = held or _claim(observed, found, wanted, None)
+    along = replace(held, follows=True, by=wanted.by or held.by)
+    if shall_be_idle:
+        return Transition(found, wanted, along)
+    value = held.base if wanted.value is None else wanted.value
+    after = FREE if wanted.value is None else _claim(observed, found, wanted, held)
+    return Transition(found, wanted, along, value, after)
+
+
+def _held(observed: Observed, found: Found) -> FileState | None:
+    """The state, if it is that of this very file, and it is held."""
+    state = observed.state
+    return state if state.is_held and state.is_of(found) else None
+
+
+def _is_ours(observed: Observed, held: FileState, found: Found) -> bool:
+    return observed.rules.comes_of(held.written, found.value) or found.value == held.kept_by_systemd
+
+
+def _of_ours(observed: Observed, found: Found, held: FileState | None) -> Transition:
+    """Nobody else wrote since the last look."""
+    wanted = observed.wanted(found.value if held is None else held.base)
+    is_outdated = observed.state.is_held and held is None
+    if wanted.keep:
+        return Transition(found, wanted, held or FREE, is_outdated=is_outdated)
+    if wanted.value is None:
+        return _release(observed, found, wanted, held, is_outdated)
+    claim = _claim(observed, found, wanted, held)
+    if observed.rules.same(wanted.value, found.value):
+        return Transition(found, wanted, _held_already(claim, held, found.value), is_outdated=is_outdated)
+    return Transition(found, wanted, held or FREE, wanted.value, claim, is_outdated=is_outdated)
+
+
+def _release(observed: Observed, found: Found, wanted: Wanted, held: FileState | None, is_outdated: bool) -> Transition:
+    if held is None:
+        return Transition(found, wanted, is_outdated=is_outdated)
+    base = observed.rules.attainable(held.base)
+    if observed.rules.same(base, found.value):
+        return Transition(found, wanted, is_outdated=True)
+    return Transition(found, wanted, held, base)
+
+
+def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition:
+    """Someone else wrote: that value is the base, whatever becomes of the file."""
+    wanted = observed.wanted(found.value)
+    based = replace(held, base=found.value, written=found.value)
+    if wanted.keep:
+        return Transition(found, wanted, based, is_foreign=True, is_outdated=True)
+    if wanted.value is None:
+        return Transition(found, wanted, is_foreign=True, is_outdated=True)
+    claim = _claim(observed, found, wanted, based)
+    if observed.rules.same(wanted.value, found.value):
+        return Transition(found, wanted, claim, is_foreign=True, is_outdated=True)
+    lately = held.restored_times if observed.now_ns - held.restored_ns < FIGHT_WITHIN_NS else 0
+    if lately >= _PATIENCE:
+        why = f"degraded: contested by another writer, who set {found.value!s} again where {wanted.value!s} is wanted"
+        return Transition(
+            found, wanted, _contested(observed, found, why), is_foreign=True, is_outdated=True, gives_up=True
+        )
+    tried = {"restored_times": lately + 1, "restored_ns": observed.now_ns}
+    return Transition(
+        found,
+        wanted,
+        replace(based, **tried),
+        wanted.value,
+        replace(claim, **tried),
+        is_foreign=True,
+        is_outdated=True,
+    )
+
+
+def _contested(observed: Observed, found: Found, why: str) -> FileState:
+    return FileState(Phase.CONTESTED, found.path, found.inode, since_ns=observed.now_ns, contested=why)
+
+
+def _of_contested(observed: Observed, found: Found) -> Transition:
+    state, wanted = observed.state, observed.wanted(found.value)
+    if wanted.keep:
+        return Transition(found, wanted, state)
+    if wanted.value is None:
+        return Transition(found, wanted)
+    tried = {"restored_times": _PATIENCE, "restored_ns": observed.now_ns}
+    claim = replace(_claim(observed, found, wanted, None), **tried)
+    if observed.rules.same(wanted.value, found.value):
+        return Transition(found, wanted, claim)
+    if observed.now_ns - state.since_ns < FORGIVEN_AFTER_NS:
+        return Transition(found, wanted, state)
+    return Transition(found, wanted, replace(state, since_ns=observed.now_ns), wanted.value, claim)
+
+
+def _claim(observed: Observed, found: Found, wanted: Wanted, held: FileState | None) -> FileState:
+    """The file as held for the strategies that speak now; ``written`` is still what was found."""
+    known = FREE if held is None else held
+    return FileState(
+        Phase.HELD,
+        found.path,
+        found.inode,
+        found.value if held is None else held.base,
+        found.value,
+        wanted.by,
+        observed.now_ns,
+        wanted.pod,
+        observed.speakers,
+        known.restored_times,
+        known.restored_ns,
+        kept_by_systemd=known.kept_by_systemd,
+    )
+
+
+def _held_already(claim: FileState, held: FileState | None, value: Value) -> FileState:
+    """``claim`` without a write: what is held stays held since then, and nothing new is made if nothing differs."""
+    if held is None:
+        return claim
+    stays = replace(claim, since_ns=held.since_ns or claim.since_ns, written=value, good=held.good, retry=held.retry)
+    return held if stays == held else stays

@@ -1,0 +1,83 @@
+"""What is wanted of kernel files, as the reconciler sees it: it knows no strategy, only what they come to.
+
+Pure. Invariant: the same intent and base give the same wanted value, so a plan can be made twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+import msgspec
+
+from koord.host.files import Target, Value
+from koord.host.reconcile.state import FileState, Speakers
+from koord.model.formulas import NO_INPUTS, Inputs
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What shall become of one file. ``value`` None: it is released, or, if ``keep``, left alone.
+
+    ``by``: the strategies behind it; ``inputs`` name a formula that makes ``value`` of them; ``pod``:
+    ``namespace/name`` whose file it is; ``refused``: (strategy, why) of opinions that are not followed.
+    """
+
+    value: Value | None = None
+    by: str = ""
+    why: str = ""
+    inputs: Inputs = NO_INPUTS
+    pod: str = ""
+    keep: bool = False
+    refused: tuple[tuple[str, str], ...] = ()
+
+
+class Intent(Protocol):
+    """The opinions on one file. ``by``: who has one; ``speakers``: the same with their stages."""
+
+    @property
+    def speakers(self) -> Speakers: ...
+    @property
+    def by(self) -> tuple[str, ...]: ...
+    @property
+    def is_release(self) -> bool:
+        """Does nobody want a value, so that a file that is missing is no problem?"""
+
+    def wanted(self, base: Value | None) -> Wanted:
+        """What they come to on ``base``, what someone else wrote last; None: that cannot be told."""
+
+
+class Intents(Protocol):
+    """The opinions of one tick."""
+
+    def of(self, target: Target, state: FileState) -> Intent: ...
+    def why_released(self, state: FileState, wanted: Wanted) -> str:
+        """For people: why the file goes back to its base."""
+
+
+class _NoIntent:
+    speakers: Speakers = ()
+    by: tuple[str, ...] = ()
+    is_release = True
+
+    def __init__(self, why: str) -> None:
+        self._wanted = Wanted(why=why)
+
+    def wanted(self, base: Value | None) -> Wanted:
+        return self._wanted
+
+
+class NothingWanted:
+    """Every file is released, because of ``why``."""
+
+    def __init__(self, why: str) -> None:
+        self._why, self._intent = why, _NoIntent(why)
+
+    def of(self, target: Target, state: FileState) -> Intent:
+        return self._intent
+
+    def why_released(self, state: FileState, wanted: Wanted) -> str:
+        return self._why
+
+
+Refusals = Mapping[Target, tuple[tuple[str, str], ...]]
+"""By file, (strategy, why) of the opinions on it that are not followed."""

@@ -1,0 +1,112 @@
+"""A tick's decisions as the reconciler asks for them, and on which files they differ from those applied last.
+
+Invariant: other words for the same opinion are no change; a strategy that decides for the first time since the start
+is one for every file that an earlier run left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from msgspec.structs import replace
+
+from koord.host.files import Target, Value
+from koord.host.reconcile.state import FileState, FileStates, Speakers
+from koord.host.reconcile.wanted import Wanted
+from qosd.act.composition import Composed, compose
+from qosd.act.ownership import Arbitration, Ownership, arbitrate
+from qosd.decide.decision import Cap, Opinion, Release, Scale, Set
+from qosd.decide.runner import NO_OPINIONS, Decisions, Opinions, State
+
+
+class FileIntent:
+    """The opinions on one file, those that are followed and those that are refused."""
+
+    def __init__(self, name: str, arbitration: Arbitration) -> None:
+        self._name, self._arbitration = name, arbitration
+
+    @property
+    def speakers(self) -> Speakers:
+        return self._arbitration.speakers
+
+    @property
+    def by(self) -> tuple[str, ...]:
+        return tuple(one.who for one in self._arbitration.accepted)
+
+    @property
+    def is_release(self) -> bool:
+        return all(isinstance(one.opinion, Release) for one in self._arbitration.accepted)
+
+    def wanted(self, base: Value | None) -> Composed:
+        """What cannot be composed without a base is not refused for that."""
+        composed = compose(self._name, self._arbitration.accepted, base)
+        refused = (*self._arbitration.refused, *(() if base is None else composed.refused))
+        return composed if refused == composed.refused else replace(composed, refused=refused)
+
+
+class TickIntents:
+    """``owners``: who may speak on which row."""
+
+    def __init__(self, decisions: Decisions, owners: Mapping[str, Ownership]) -> None:
+        self._results, self._owners = decisions.results, owners
+
+    def of(self, target: Target, state: FileState) -> FileIntent:
+        return FileIntent(target.name, arbitrate(target, self._results, self._owners, state.speakers, state.adopted))
+
+    def why_released(self, state: FileState, wanted: Wanted) -> str:
+        spoke = {name for _, name in state.speakers}
+        off = [
+            f"{result.name} is {result.sentence}"
+            for result in self._results
+            if result.name in spoke and result.state is State.DISABLED
+        ]
+        return "; ".join(off) or wanted.why
+
+
+class Changes:
+    """What was applied last."""
+
+    def __init__(self) -> None:
+        self._opinions: Mapping[str, Opinions] = {}
+        self._undecided: frozenset[str] | None = None
+
+    def since(self, decisions: Decisions, states: FileStates) -> list[Target]:
+        """The files on which ``decisions`` differ from what was applied last."""
+        opinions = _opinions(decisions)
+        changed = [
+            target
+            for name in {**self._opinions, **opinions}
+            for target in _differing(self._opinions.get(name, NO_OPINIONS), opinions.get(name, NO_OPINIONS))
+        ]
+        if _undecided(decisions) != self._undecided:
+            changed += [target for target, state in states.items() if state.adopted]
+        return changed
+
+    def applied(self, decisions: Decisions) -> None:
+        self._opinions, self._undecided = _opinions(decisions), _undecided(decisions)
+
+
+def _opinions(decisions: Decisions) -> dict[str, Opinions]:
+    return {result.name: result.opinions for result in decisions.results}
+
+
+def _undecided(decisions: Decisions) -> frozenset[str]:
+    return frozenset(result.name for result in decisions.results if not result.decided)
+
+
+def _differing(old: Opinions, new: Opinions) -> Iterator[Target]:
+    if old is new:
+        return
+    for target, opinion in new.items():
+        before = old.get(target)
+        if before is not opinion and (before is None or _effect(before) != _effect(opinion)):
+            yield target
+    for target in old:
+        if target not in new:
+            yield target
+
+
+def _effect(opinion: Opinion) -> tuple[type[Opinion], object]:
+    if isinstance(opinion, Set | Cap):
+        return type(opinion), opinion.value
+    return type(opinion), opinion.factor if isinstance(opinion, Scale) else None
