@@ -22,6 +22,7 @@ from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Directory
+from runtimeproxy.hooks.server import MAX_ANSWER_BYTES
 from runtimeproxy.hooks.trust import distrust
 from runtimeproxy.life import Attachments
 from runtimeproxy.options import Options
@@ -55,7 +56,9 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWrite
 
 def _caller(path: str, loop: asyncio.AbstractEventLoop, backend: str) -> UnaryClient:
     """The runtime is whatever the operator named; hook servers have to be trusted."""
-    return UnaryClient(path, loop) if path == backend else UnaryClient(path, loop, distrust)
+    if path == backend:
+        return UnaryClient(path, loop)
+    return UnaryClient(path, loop, distrust, MAX_ANSWER_BYTES)
 
 
 def hook_options(options: Options) -> HookOptions:

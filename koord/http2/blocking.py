@@ -110,10 +110,12 @@ class _Answer:
             chunk = self._connection.recv(1 << 18)
             if not chunk:
                 raise UnaryError(UNAVAILABLE, _LOST)
-            frames, used, _ = split(rest + chunk, 0, DEFAULT_MAX_FRAME_BYTES)
-            data, rest = rest + chunk, (rest + chunk)[used:]
-            if any(self._take(data, each) for each in frames):
-                return self._result()
+            rest, need_bytes = rest + chunk, 0
+            while rest and not need_bytes:
+                frames, used, need_bytes = split(rest, 0, DEFAULT_MAX_FRAME_BYTES)
+                if any(self._take(rest, each) for each in frames):
+                    return self._result()
+                rest = rest[used:]
 
     def _take(self, data: bytes, each: Frame) -> bool:
         """Does this frame end the call?"""

@@ -38,12 +38,13 @@ from koord.http2.grpc import (
     RESOURCE_EXHAUSTED,
     UNAVAILABLE,
     UnaryError,
+    body_bytes,
     grpc_body,
     grpc_message,
     refusal_in,
 )
 from koord.http2.hpack import literal
-from koord.http2.link import MAX_UNFINISHED_BYTES, Link, Sending
+from koord.http2.link import Link, Sending
 
 __all__ = ["Answer", "UnaryClient", "UnaryError"]
 
@@ -70,14 +71,22 @@ made, and with the user id of the listening process after that. Raises OSError f
 
 
 class UnaryClient:
-    """Calls the gRPC server at ``socket_path``; one that is not trusted is not asked anything."""
+    """Calls the gRPC server at ``socket_path``; one that is not trusted is not asked anything.
+
+    ``max_answer_bytes``: of one message; of all answers that have begun and not ended, twice as much.
+    """
 
     def __init__(
-        self, socket_path: str, loop: asyncio.AbstractEventLoop, distrust: Distrust = lambda path, uid: None
+        self,
+        socket_path: str,
+        loop: asyncio.AbstractEventLoop,
+        distrust: Distrust = lambda path, uid: None,
+        max_answer_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self._path = socket_path
         self._distrust = distrust
         self._loop = loop
+        self._max_answer_bytes = max_answer_bytes
         self._link: ClientLink | None = None
         self._connecting = asyncio.Lock()
 
@@ -138,7 +147,9 @@ class UnaryClient:
     async def _connect(self) -> ClientLink:
         """Raises OSError, and UnaryError for a server that is not trusted."""
         self._trust(None)
-        _, link = await self._loop.create_unix_connection(lambda: ClientLink(self._loop), self._path)
+        _, link = await self._loop.create_unix_connection(
+            lambda: ClientLink(self._loop, self._max_answer_bytes), self._path
+        )
         try:
             self._trust(link.peer_uid)
         except UnaryError:
@@ -182,19 +193,24 @@ class Pending(Sending):
 
 
 class _Unary(Pending):
-    def __init__(self, window_bytes: int, deadline: float, result: asyncio.Future[Answer]) -> None:
+    def __init__(
+        self, window_bytes: int, deadline: float, result: asyncio.Future[Answer], max_answer_bytes: int
+    ) -> None:
         super().__init__(window_bytes, deadline)
         self.result = result
         self.answer = bytearray()
+        self._max_answer_bytes = max_answer_bytes
 
     @property
     def kept_bytes(self) -> int:
         return len(self.answer)
 
     def take(self, payload: bytes) -> None:
+        if self.result.done():
+            return
         self.answer += payload
-        if len(self.answer) > PREFIX_BYTES + MAX_MESSAGE_BYTES:
-            self.fail(RESOURCE_EXHAUSTED, f"answer over {MAX_MESSAGE_BYTES} bytes")
+        if max(len(self.answer), body_bytes(self.answer)) > PREFIX_BYTES + self._max_answer_bytes:
+            self.fail(RESOURCE_EXHAUSTED, f"answer over {self._max_answer_bytes} bytes")
 
     def settle(self) -> None:
         self.ended = True
@@ -210,6 +226,7 @@ class _Unary(Pending):
             self.result.set_result(Answer(message, self.fields))
 
     def fail(self, code: int, message: str) -> None:
+        self.answer = bytearray()
         if not self.result.done():
             self.result.set_exception(UnaryError(code, message))
 
@@ -221,8 +238,9 @@ class ClientLink(Link[Pending]):
     made again, within its own time.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, max_answer_bytes: int) -> None:
         super().__init__()
+        self._max_answer_bytes = max_answer_bytes
         self.peer_pid: int | None = None
         self.peer_uid: int | None = None
         self._loop = loop
@@ -258,7 +276,8 @@ class ClientLink(Link[Pending]):
             if len(self.streams) >= self._max_streams or self.is_congested:
                 await self._turn(deadline)
                 timeout_s = max(deadline - self._loop.time(), 0.0)
-            pending = _Unary(self.initial_window_bytes, deadline, self._loop.create_future())
+            result = self._loop.create_future()
+            pending = _Unary(self.initial_window_bytes, deadline, result, self._max_answer_bytes)
             stream = self.open(
                 pending, head(path, tuple(metadata)) + _timeout(int(timeout_s * 1000) + _GRACE_MS), message
             )
@@ -363,8 +382,8 @@ class ClientLink(Link[Pending]):
         if pending is None:
             return
         pending.take(data_payload(data, frame))
-        if sum(each.kept_bytes for each in self.streams.values()) > MAX_UNFINISHED_BYTES:
-            pending.fail(RESOURCE_EXHAUSTED, f"answers over {MAX_UNFINISHED_BYTES} bytes together")
+        if sum(each.kept_bytes for each in self.streams.values()) > 2 * self._max_answer_bytes:
+            pending.fail(RESOURCE_EXHAUSTED, f"answers over {2 * self._max_answer_bytes} bytes together")
         if frame[1] & END_STREAM:
             pending.settle()
 

@@ -35,6 +35,11 @@ def grpc_message(body: bytes | bytearray) -> bytes | None:
     return body[PREFIX_BYTES:] if isinstance(body, bytes) else bytes(memoryview(body)[PREFIX_BYTES:])
 
 
+def body_bytes(begin: bytes | bytearray) -> int:
+    """How long the body of one message will be, as its prefix says; 0 as long as the prefix is not whole."""
+    return PREFIX_BYTES + int.from_bytes(begin[1:PREFIX_BYTES]) if len(begin) >= PREFIX_BYTES else 0
+
+
 def grpc_body(message: bytes) -> bytes:
     return b"\0" + len(message).to_bytes(4) + message
 

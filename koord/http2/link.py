@@ -48,6 +48,7 @@ from koord.http2.hpack import NO_TABLE, HeaderDecoder, HpackError
 WINDOW_BYTES = 1 << 20  # what the peer may send before it is credited
 _CREDIT_BYTES = WINDOW_BYTES // 4
 HIGH_WATER_BYTES = 256 * 1024  # of the write buffer: bodies wait above it, and after as much again nothing is heard
+_BATCH_BYTES = 16 << 10  # of the answers to what one read held, which go out in one write
 LINGER_S = 1.0  # how long a closed connection may take to read what was written to it
 MAX_UNFINISHED_BYTES = 2 * MAX_MESSAGE_BYTES  # of the messages that one peer has begun and not ended
 
@@ -80,6 +81,9 @@ class Link(asyncio.Protocol, Generic[Stream]):
         self.is_congested = False  # the peer does not read what was written
         self._is_deaf = False  # the peer is not read either
         self._answers_bytes = 0  # what was written while it did not read: no bodies, but what its frames call for
+        self._is_handling = False  # frames that have come: what is written meanwhile is gathered
+        self._gathered: list[bytes] = []
+        self._gathered_bytes = 0
         self._rest = bytearray()
         self._need_bytes = 0
         self._abort: asyncio.TimerHandle | None = None
@@ -117,12 +121,25 @@ class Link(asyncio.Protocol, Generic[Stream]):
             if position is None:
                 self._rest += data
                 return
-            frames, used, self._need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
-            self._rest += data[self._handle(data, frames, used) :]
+            self._take(data, position)
         except (FrameError, HpackError) as error:
             self.ended(f"the peer broke HTTP/2: {error}")
             code = error.code if isinstance(error, FrameError) else COMPRESSION_ERROR
             self.leave(code, str(error))
+
+    def _take(self, data: bytes, position: int) -> None:
+        """Handle the frames from ``position`` on, and keep what is left. Raises FrameError and HpackError."""
+        need_bytes = 0
+        while position < len(data) and not need_bytes and not self._is_deaf:
+            frames, used, need_bytes = split(data, position, DEFAULT_MAX_FRAME_BYTES)
+            self._need_bytes = need_bytes
+            self._is_handling = True
+            try:
+                position = self._handle(data, frames, used)
+            finally:
+                self._is_handling = False
+                self._flush()
+        self._rest += data[position:]
 
     def _handle(self, data: bytes, frames: list[Frame], used: int) -> int:
         """Where what is not handled begins: behind the frame whose answer was one too many, if there was one."""
@@ -163,6 +180,7 @@ class Link(asyncio.Protocol, Generic[Stream]):
     def close(self) -> None:
         """Close behind what was written; a peer that does not read that in time loses it."""
         self.usable = False
+        self._flush()
         if self.transport is not None and not self.transport.is_closing():
             self.transport.close()
             self._abort = asyncio.get_running_loop().call_later(LINGER_S, self.transport.abort)
@@ -177,7 +195,20 @@ class Link(asyncio.Protocol, Generic[Stream]):
             if self._answers_bytes > HIGH_WATER_BYTES and not self._is_deaf:
                 self._is_deaf = True
                 transport.pause_reading()
-        transport.write(data)
+        if not self._is_handling:
+            transport.write(data)
+            return
+        self._gathered.append(data)
+        self._gathered_bytes += len(data)
+        if self._gathered_bytes > _BATCH_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        """Write what was gathered; the peer's frames may call for a thousand small ones of ours."""
+        if self._gathered and self.transport is not None:
+            self.transport.write(b"".join(self._gathered))
+        self._gathered.clear()
+        self._gathered_bytes = 0
 
     # for subclasses
 

@@ -23,6 +23,7 @@ from runtimeproxy.wire.protowire import MalformedMessage
 
 OUTCOME = "koord-outcome"  # metadata of after hooks: the gRPC status of the call that they are about
 PRESENCE = b"koord-presence"
+MAX_ANSWER_BYTES = 4 << 20  # what a gRPC client in Go takes by default, and so upstream's proxy
 MAX_REASON = 1000  # characters of a server's own words, which end up in kubelet's events and in the log
 GREETING = "/grpc.health.v1.Health/Check"
 log = logging.getLogger("runtimeproxy.hooks.server")

@@ -60,19 +60,25 @@ class Half(asyncio.Protocol):
             data = bytes(self._rest)
             self._rest.clear()
         try:
-            if self.unusual:
-                used, self._need_bytes = self.consume(data)
-            else:
-                frames, used, self._need_bytes = split(data, 0, self.max_frame_bytes)
-                if used:
-                    self.relay(data, frames, used)
+            while data:
+                used, self._need_bytes = self._take(data)
+                data = data[used:]
+                if self._need_bytes:
+                    self._rest += data
+                    return
         except FrameError as error:
             self._need_bytes = 0
             self._relaying = False
             self.connection.fail(error)
-            return
-        if self._need_bytes:
-            self._rest += data[used:]
+
+    def _take(self, data: bytes) -> tuple[int, int]:
+        """Relay what ``data`` begins with: (bytes used, bytes needed to go on). Raises FrameError."""
+        if self.unusual:
+            return self.consume(data)
+        frames, used, need_bytes = split(data, 0, self.max_frame_bytes)
+        if used:
+            self.relay(data, frames, used)
+        return used, need_bytes
 
     def flush(self) -> None:
         """Pass on what waited for the rest of its frame."""

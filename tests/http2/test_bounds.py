@@ -7,6 +7,7 @@ import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -22,6 +23,7 @@ from koord.http2.frames import (
     GOAWAY,
     HEADERS,
     INITIAL_WINDOW_SIZE,
+    MAX_SPLIT,
     NO_ERROR,
     PING,
     PREFACE,
@@ -33,7 +35,7 @@ from koord.http2.frames import (
     split,
     window_update,
 )
-from koord.http2.grpc import ANSWER_HEAD, RESOURCE_EXHAUSTED, grpc_body
+from koord.http2.grpc import ANSWER_HEAD, MAX_MESSAGE_BYTES, RESOURCE_EXHAUSTED, grpc_body
 from koord.http2.hpack import HeaderDecoder, literal
 from koord.http2.link import HIGH_WATER_BYTES, MAX_UNFINISHED_BYTES
 from koord.http2.server import MAX_HEADER_BYTES, Reply, UnaryServer, _ServerLink
@@ -115,12 +117,15 @@ class Peer:
             self._take(self._rest + data)
 
     def _take(self, data: bytes) -> None:
-        frames, used, _ = split(data, 0, FRAME_BYTES)
-        for each in frames:
-            kind, flags, stream, *_ = each
-            payload = header_block(data, each) if kind == HEADERS else frame_payload(data, each)
-            self.frames.append((kind, flags, stream, payload))
-        self._rest = data[used:]
+        need_bytes = 0
+        while data and not need_bytes:
+            frames, used, need_bytes = split(data, 0, FRAME_BYTES)
+            for each in frames:
+                kind, flags, stream, *_ = each
+                payload = header_block(data, each) if kind == HEADERS else frame_payload(data, each)
+                self.frames.append((kind, flags, stream, payload))
+            data = data[used:]
+        self._rest = data
 
     def count(self, kind: int, flags: int = 0) -> int:
         return sum(1 for each in self.frames if each[0] == kind and each[1] & flags == flags)
@@ -159,7 +164,9 @@ async def served(path: Path) -> AsyncIterator[tuple[Peer, _ServerLink]]:
 
 
 @contextlib.asynccontextmanager
-async def called(path: Path) -> AsyncIterator[tuple[UnaryClient, ClientLink, Peer]]:
+async def called(
+    path: Path, max_answer_bytes: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[tuple[UnaryClient, ClientLink, Peer]]:
     """Our client, its connection, and the server that it is connected to."""
     loop = asyncio.get_running_loop()
     async with asyncio.timeout(DEADLINE_S):
@@ -167,7 +174,7 @@ async def called(path: Path) -> AsyncIterator[tuple[UnaryClient, ClientLink, Pee
             listener.bind(str(path))
             listener.listen()
             listener.setblocking(False)
-            client = UnaryClient(str(path), loop)
+            client = UnaryClient(str(path), loop, max_answer_bytes=max_answer_bytes)
             link = await client.link_within(DEADLINE_S)
             with listener.accept()[0] as sock:
                 sock.setblocking(False)
@@ -182,6 +189,24 @@ def kept_bytes(link: AnyLink) -> int:
     """What waits to be written."""
     assert link.transport is not None
     return link.transport.get_write_buffer_size()
+
+
+def count_writes(link: AnyLink) -> list[int]:
+    """The sizes of all writes from now on."""
+    sizes: list[int] = []
+    transport = link.transport
+    assert transport is not None
+
+    class Counting:
+        def __getattr__(self, name: str) -> Any:
+            return getattr(transport, name)
+
+        def write(self, data: bytes) -> None:
+            sizes.append(len(data))
+            transport.write(data)
+
+    link.transport = cast(asyncio.Transport, Counting())
+    return sizes
 
 
 def is_heard(link: AnyLink) -> bool:
@@ -282,6 +307,48 @@ async def test_unfinished_answers_are_bounded_together(tmp_path: Path) -> None:
             await calls[2]
         await peer.write(b"".join(frame(HEADERS, END_HEADERS | END_STREAM, stream, STATUS_OK) for stream in (1, 3)))
         assert [(await call).message for call in calls[:2]] == [HALF_MESSAGE] * 2
+
+
+@pytest.mark.parametrize("size", [1_001, 40 << 20, (1 << 32) - 1])
+async def test_an_answer_that_announces_too_much_is_refused_before_it_comes(tmp_path: Path, size: int) -> None:
+    async with called(tmp_path / "s", max_answer_bytes=1_000) as (client, _, peer):
+        call = asyncio.create_task(client.call("/a.B/Size", b"", DEADLINE_S))
+        await peer.read(lambda: peer.count(HEADERS))
+        await peer.write(frame(HEADERS, END_HEADERS, 1, ANSWER_HEAD) + frame(DATA, 0, 1, b"\0" + size.to_bytes(4)))
+        with pytest.raises(UnaryError, match="answer over 1000 bytes"):
+            await call
+
+
+async def test_an_answer_of_just_as_much_is_taken(tmp_path: Path) -> None:
+    async with called(tmp_path / "s", max_answer_bytes=1_000) as (client, _, peer):
+        call = asyncio.create_task(client.call("/a.B/Size", b"", DEADLINE_S))
+        await peer.read(lambda: peer.count(HEADERS))
+        ending = frame(HEADERS, END_HEADERS | END_STREAM, 1, STATUS_OK)
+        await peer.write(frame(HEADERS, END_HEADERS, 1, ANSWER_HEAD) + unfinished(1, bytes(1_000)) + ending)
+        assert (await call).message == bytes(1_000)
+
+
+@pytest.mark.parametrize("count", [MAX_SPLIT - 1, MAX_SPLIT, MAX_SPLIT + 1, 3 * MAX_SPLIT])
+@pytest.mark.parametrize("rest_bytes", [0, 1, 8, 9, 16])
+def test_what_is_split_piece_by_piece_is_what_came(count: int, rest_bytes: int) -> None:
+    data, found, need_bytes = PING_FRAME * count + PING_FRAME[:rest_bytes], 0, 0
+    while data and not need_bytes:
+        frames, used, need_bytes = split(data, 0, FRAME_BYTES)
+        assert len(frames) <= MAX_SPLIT
+        assert {data[begin:end] for *_, begin, end in frames} <= {PING_FRAME}
+        found += len(frames)
+        data = data[used:]
+    assert (found, len(data)) == (count, rest_bytes)
+    assert need_bytes == {0: 0, 1: 9, 8: 9, 9: 17, 16: 17}[rest_bytes]
+
+
+async def test_the_answers_to_what_one_read_held_are_few_writes(tmp_path: Path) -> None:
+    """Each write costs a hundred bytes beside its own until it is through."""
+    async with served(tmp_path / "s") as (peer, link):
+        writes = count_writes(link)
+        await peer.write(PING_FRAME * 2_000)
+        await peer.read(lambda: peer.count(PING, ACK) == 2_000)
+        assert len(writes) < 100
 
 
 @pytest.mark.parametrize(
