@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
@@ -44,7 +45,8 @@ class Rebuilder:
 
     def __init__(self, caller: UnaryCaller, apart: Apart | None = None) -> None:
         self._caller, self._apart = caller, apart or Apart()
-        self._slots = asyncio.Semaphore(CALLS_AT_A_TIME)
+        self._calls = 0  # that run now; a plain number, since a semaphore whose release fails has a slot less for ever
+        self._turns: deque[asyncio.Future[None]] = deque()
         self._under_way: dict[str, asyncio.Task[Any]] = {}
 
     async def sandboxes(self, service: str) -> list[tuple[str, PodEntry]]:
@@ -86,13 +88,29 @@ class Rebuilder:
     async def _bounded(self, key: str, read: Callable[[], Awaitable[T | None]]) -> tuple[T | None, Exception | None]:
         """The error is no exception of the task, since nobody may be waiting for it any more."""
         try:
-            async with self._slots:
+            while self._calls >= CALLS_AT_A_TIME:
+                await self._turn()
+            self._calls += 1
+            try:
                 return await read(), None
+            finally:
+                self._calls -= 1
+                self._next_turn()
         except Exception as error:  # noqa: BLE001 - the root of a task
             known = isinstance(error, RebuildFailed) and error.code == NOT_FOUND
             return None, None if known else error
         finally:
             del self._under_way[key]
+
+    async def _turn(self) -> None:
+        """Wait until a call may have ended. A wake-up that was lost costs a moment."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        await asyncio.wait((turn,), timeout=TIMEOUT_S)
+
+    def _next_turn(self) -> None:
+        if self._turns and not (turn := self._turns.popleft()).done():
+            turn.set_result(None)
 
     async def _call(self, path: str, message: bytes, timeout_s: float) -> bytes:
         try:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
+from runtimeproxy.cri import rebuild
 from runtimeproxy.cri.rebuild import CALLS_AT_A_TIME, Rebuilder, RebuildFailed
 from runtimeproxy.cri.runtimejson import oci_resources, resources_from_cri
 from runtimeproxy.hooks.messages import flatten_resources
@@ -122,20 +123,46 @@ async def test_one_that_gives_up_does_not_take_the_answer_from_others() -> None:
     assert await patient is not None
 
 
-async def test_few_calls_run_at_a_time() -> None:
-    running = most = 0
+class Crowd:
+    """A runtime that knows nothing, slowly; ``most``: of its calls at the same time."""
 
-    async def handle(path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
-        nonlocal running, most
-        running += 1
-        most = max(most, running)
+    def __init__(self) -> None:
+        self.running = self.most = 0
+
+    async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[str, str]]:
+        self.running += 1
+        self.most = max(self.most, self.running)
         await asyncio.sleep(0.001)
-        running -= 1
+        self.running -= 1
         raise UnaryError(5, "no such sandbox")
 
-    rebuilder = Rebuilder(Caller(handle))
+
+async def test_few_calls_run_at_a_time() -> None:
+    crowd = Crowd()
+    rebuilder = Rebuilder(Caller(crowd.handle))
     await asyncio.gather(*(rebuilder.pod(V1, str(number), 1) for number in range(20)))
-    assert most == CALLS_AT_A_TIME
+    assert crowd.most == CALLS_AT_A_TIME
+
+
+async def test_wake_ups_that_fail_cost_their_own_questions_and_no_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rebuild, "TIMEOUT_S", 0.05)
+    crowd = Crowd()
+    rebuilder = Rebuilder(Caller(crowd.handle))
+
+    def fail() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(rebuilder, "_next_turn", fail)
+    questions = [asyncio.ensure_future(rebuilder.pod(V1, str(number), 5)) for number in range(CALLS_AT_A_TIME * 3)]
+    await asyncio.wait(questions, return_when=asyncio.FIRST_EXCEPTION)
+    monkeypatch.undo()
+    results = await asyncio.gather(*questions, return_exceptions=True)
+    errors = [result for result in results if result is not None]
+    assert {type(error) for error in errors} == {MemoryError}
+    assert len(errors) < len(results)
+    crowd.most = 0
+    await asyncio.gather(*(rebuilder.pod(V1, str(number), 5) for number in range(20)))
+    assert crowd.most == CALLS_AT_A_TIME
 
 
 def test_resources_of_a_runtime_spec() -> None:
