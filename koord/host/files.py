@@ -12,8 +12,9 @@ from types import MappingProxyType
 
 from koord.host.kernelfile import KernelFile, ParseError, Probe, Target, ValueRefused
 from koord.host.keyed import DeviceLimit, DeviceSettings, DeviceWeight, SchedFeature, SchemataLine
-from koord.host.spelling import Bytes, Counter, CPUList, Integer, Shares, Spelling, Text, Value, Word
+from koord.host.spelling import Bytes, Counter, CPUList, Integer, Shares, Spelling, Text, Word
 from koord.model.cfs import MIN_QUOTA_US, UNLIMITED
+from koord.model.lattice import Value
 
 __all__ = ["ROWS", "KernelFile", "ParseError", "Probe", "Target", "UnknownRow", "Value", "ValueRefused", "row"]
 

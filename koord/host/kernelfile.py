@@ -9,8 +9,9 @@ import re
 from dataclasses import dataclass
 from enum import StrEnum
 
-from koord.host.spelling import At, Spelling, Value
+from koord.host.spelling import At, Spelling
 from koord.host.weights import Weights
+from koord.model.lattice import Value
 
 _OPTIONAL = "optional "
 _QUALIFIERS = {

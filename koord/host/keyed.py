@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from koord.host.spelling import INT64_MAX, UNLIMITED, At, Exact, Value, number, words_at
+from koord.host.spelling import INT64_MAX, At, Exact, number, words_at
+from koord.model.cfs import UNLIMITED
+from koord.model.lattice import Lattice, Numbers, Value
 
 _DEFAULT = "default"
 _OFF = "NO_"
@@ -20,6 +22,10 @@ class DeviceLimit(Exact):
     """The limit of one device (``MAJ:MIN``): on v1 a line of the file (0 lifts it), on v2 ``v2_key`` of ``io.max``."""
 
     v2_key: str
+
+    @property
+    def lattice(self) -> Lattice | None:
+        return Numbers(1)
 
     def parse(self, text: str, at: At) -> Value:
         words = words_at(text, at.qualifier)
@@ -47,6 +53,10 @@ class DeviceWeight(Exact):
     low: int
     high: int
     default: int = 100
+
+    @property
+    def lattice(self) -> Lattice | None:
+        return Numbers(self.low)
 
     def parse(self, text: str, at: At) -> Value:
         if not text.strip():
@@ -91,6 +101,10 @@ class DeviceSettings:
     """``key=value`` words of one device, such as io.cost.qos; "" when it has none. ``off`` is what clears them."""
 
     off: str
+
+    @property
+    def lattice(self) -> Lattice | None:
+        return None
 
     def parse(self, text: str, at: At) -> Value:
         return " ".join(words_at(text, at.qualifier))

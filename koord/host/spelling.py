@@ -13,10 +13,9 @@ from typing import NamedTuple, Protocol
 
 from koord.host.weights import Weights
 from koord.model import cpuset
-from koord.model.cfs import MAX_SHARES, MIN_SHARES
+from koord.model.cfs import MAX_SHARES, MIN_SHARES, UNLIMITED
+from koord.model.lattice import CPUSets, Lattice, Numbers, Value
 
-Value = int | str
-UNLIMITED = -1
 IDLE_SHARES = 3
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 UNLIMITED_FROM_BYTES = 0x7FFFFFFFFFFF0000
@@ -32,6 +31,11 @@ class At(NamedTuple):
 
 
 class Spelling(Protocol):
+    @property
+    def lattice(self) -> Lattice | None:
+        """How its values compare; None where none is more than another."""
+        ...
+
     def parse(self, text: str, at: At) -> Value: ...
     def format(self, value: Value, at: At) -> str: ...
     def refusal(self, value: Value, at: At) -> str:
@@ -59,7 +63,11 @@ def words_at(text: str, qualifier: str) -> list[str]:
 
 
 class Exact:
-    """The value is the same only if it is equal."""
+    """The value is the same only if it is equal, and none is more than another."""
+
+    @property
+    def lattice(self) -> Lattice | None:
+        return None
 
     def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
         return desired == actual
@@ -73,6 +81,11 @@ class Integer(Exact):
     high: int = INT64_MAX
     unlimited: bool = False
     v2_word: int = 0
+
+    @property
+    def lattice(self) -> Lattice | None:
+        """Where -1 is a number among others, it cannot be "no limit" as well."""
+        return Numbers(self.low) if self.low >= 0 else None
 
     def parse(self, text: str, at: At) -> Value:
         words, index = text.split(), self.v2_word if at.version == 2 else 0
@@ -115,6 +128,10 @@ def _without_limit(value: Value) -> Value:
 class Shares:
     """``cpu.shares``, which v2 keeps as a weight. Of an idle group v1 shows 3 and v2 the weight 0: the same."""
 
+    @property
+    def lattice(self) -> Lattice | None:
+        return Numbers(MIN_SHARES)
+
     def parse(self, text: str, at: At) -> Value:
         shown = int(text)
         if at.version == 1:
@@ -138,6 +155,10 @@ class Shares:
 @dataclass(frozen=True, slots=True)
 class CPUList(Exact):
     """A list of CPUs or memory nodes. "" is the parent's; the kernel wants a newline for it, not nothing."""
+
+    @property
+    def lattice(self) -> Lattice | None:
+        return CPUSets()
 
     def parse(self, text: str, at: At) -> Value:
         return str(cpuset.parse(text))

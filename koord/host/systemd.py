@@ -18,9 +18,9 @@ from dataclasses import dataclass
 
 from koord.host.files import Value
 from koord.host.paths import expand_slice
-from koord.host.spelling import UNLIMITED
 from koord.host.weights import Weights
 from koord.model import cpuset
+from koord.model.cfs import UNLIMITED
 from koord.model.slices import SLICE
 
 INFINITY = (1 << 64) - 1

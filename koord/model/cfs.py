@@ -75,24 +75,3 @@ def weight_linear(cpu_shares: int) -> int:
     """``cpu.weight`` for ``cpu.shares`` as Kubernetes' KEP-2254 maps them: 2..262144 onto 1..10000 in a line."""
     weight = 1 + (cpu_shares - MIN_SHARES) * (MAX_WEIGHT - 1) // (MAX_SHARES - MIN_SHARES)
     return max(1, min(MAX_WEIGHT, weight))
-
-
-def scale_quota_us(quota: int, factor: float) -> int:
-    """``quota × factor``, rounded towards ``quota`` and at least 1000 us; "no limit" stays.
-
-    The factor stands for the simplest fraction near it (denominator up to a million): 1 / 1.2 is 5/6, so that scaling
-    by it is ``normalize_quota_us`` by 1.2. Raises ValueError unless it is positive and finite.
-    """
-    if not (math.isfinite(factor) and factor > 0):
-        raise ValueError(f"factor {factor} is not positive")
-    if quota < 0:
-        return UNLIMITED
-    exact = quota * Fraction(factor).limit_denominator(1_000_000)
-    return max(MIN_QUOTA_US, math.ceil(exact) if factor < 1 else math.floor(exact))
-
-
-def cap_quota_us(quota: int, cap: int) -> int:
-    """The smaller of both, at least 1000 us; a negative one is no limit."""
-    if quota < 0 or cap < 0:
-        quota = cap = max(quota, cap)
-    return UNLIMITED if quota < 0 else max(MIN_QUOTA_US, min(quota, cap))

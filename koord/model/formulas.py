@@ -13,13 +13,13 @@ from fractions import Fraction
 from types import MappingProxyType
 
 from koord.model import cfs
+from koord.model.lattice import CPUSets, Lattice, Numbers, Value
 from koord.model.quantity import MilliCPU
 
 FORMULA = "formula"
-FACTOR_SUFFIX, CAP_SUFFIX = "_factor", "_cap"
-"""How the inputs of ``composed_quota`` are named after their stages: ``burst_factor``, ``suppression_cap``."""
-UNLIMITED = -1
-Value = int | str
+COMPOSED = "composed"
+FACTOR, AT_MOST, AT_LEAST = "_factor", "_at_most", "_at_least"
+"""How the inputs of ``composed`` end, after their stages: ``burst_factor``, ``suppression_at_most``."""
 Inputs = Mapping[str, Value | float | None]
 NO_INPUTS: Inputs = MappingProxyType({})
 """Of a value that no formula made."""
@@ -86,12 +86,17 @@ def _memory_high(inputs: Inputs) -> Value:
 
 
 def _composed(inputs: Inputs) -> Value:
-    value = _number(inputs, "value")
+    value = _value(inputs)
+    lattice: Lattice = CPUSets() if isinstance(value, str) else Numbers(_number(inputs, "minimum", 0))
     for name, operand in inputs.items():
-        if name.endswith(FACTOR_SUFFIX) and isinstance(operand, int | float):
-            value = cfs.scale_quota_us(value, operand)
-        elif name.endswith(CAP_SUFFIX) and isinstance(operand, int):
-            value = cfs.cap_quota_us(value, operand)
+        if not isinstance(operand, int | str):
+            continue
+        if name.endswith(FACTOR):
+            value = lattice.scale(value, Fraction(operand))
+        elif name.endswith(AT_MOST):
+            value = lattice.meet(value, operand)
+        elif name.endswith(AT_LEAST):
+            value = lattice.join(value, operand)
     return value
 
 
@@ -116,9 +121,10 @@ FORMULAS: Mapping[str, Formula] = {
             _memory_high,
         ),
         Formula(
-            "composed_quota",
-            "value * each factor (rounded towards what it was, at least 1000), at most each cap, in the order given; "
-            "-1 stays unless it is capped",
+            COMPOSED,
+            "value * each factor (rounded towards what it was), at most and at least each bound, in the order given; "
+            "numbers are at least minimum, and -1 is no limit; of CPU sets at most is what both have, at least what "
+            "either has",
             _composed,
         ),
     )

@@ -1,29 +1,32 @@
 """From the opinions on one file to one value: stage after stage, with a trail of who made what of it.
 
-    SPEC gives a value; without one the stages work on the base, what someone else wrote last
-    NORMALIZATION and BURST scale it, SUPPRESSION caps it; unlimited stays unlimited unless capped
-    cpu_quota = unlimited if bound to CPUs; else base / ratio × burst factor, at most the cap, at least 1000 us
+    SET gives a value; without one the stages work on the base, what someone else wrote last
+    SCALE, AT_MOST and AT_LEAST change what there is, as the row's lattice (``koord.model.lattice``) says
 
 Pure. Invariants: a release takes part in nothing, so a file that every stage releases goes back to its base; a keep
-that nobody could resolve stands for something unknown, so the whole file is left as it is. A scale or cap of what is
-no CFS quota is refused, by name, and the other stages are composed without it.
+that nobody could resolve stands for something unknown, so the whole file is left as it is. An opinion that makes no
+sense for the file (a scaled CPU set, CPUs of which none is left) is refused, by name, and the other stages are composed
+without it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 
 import msgspec
+from msgspec.structs import replace
 
-from koord.host.files import Value
+from koord.host import files
+from koord.host.files import UnknownRow, Value
 from koord.host.reconcile.wanted import Wanted
-from koord.model import cfs
-from koord.model.formulas import CAP_SUFFIX, FACTOR_SUFFIX, FORMULA, NO_INPUTS, Inputs
-from qosd.decide.decision import Cap, Keep, Opinion, Scale, Set, Stage
+from koord.model.formulas import AT_LEAST, AT_MOST, COMPOSED, FACTOR, FORMULA, NO_INPUTS, Inputs
+from koord.model.lattice import Lattice, Numbers
+from qosd.decide.decision import Op, Opinion, Stage
 
-QUOTA = "cpu_quota"
-_COMPOSED = "composed_quota"
+_BASE = "what someone else wrote last"
 _UNWANTED = "no strategy wants a value any more"
+_SUFFIXES = {Op.SCALE: FACTOR, Op.AT_MOST: AT_MOST, Op.AT_LEAST: AT_LEAST}
 
 
 class StagedOpinion(msgspec.Struct, frozen=True):
@@ -34,14 +37,14 @@ class StagedOpinion(msgspec.Struct, frozen=True):
     opinion: Opinion
 
 
-class Made(msgspec.Struct, frozen=True):
+class TrailStep(msgspec.Struct, frozen=True):
     """What the file would hold after one stage; ``who`` "" is the base.
 
-    ``operand`` names what a scale or cap worked with, for the formula of all stages; of a value it is empty.
+    ``operand``: what the stage did to the value before, by the name that the formula of all stages knows; of a stage
+    that sets a value it is empty.
     """
 
     who: str
-    stage: Stage | None
     value: Value
     why: str
     inputs: Inputs = NO_INPUTS
@@ -51,87 +54,97 @@ class Made(msgspec.Struct, frozen=True):
 class Composed(Wanted, frozen=True):
     """What the opinions on one file come to, and how, stage by stage."""
 
-    trail: tuple[Made, ...] = ()
+    trail: tuple[TrailStep, ...] = ()
 
 
-def compose(name: str, spoken: Sequence[StagedOpinion], base: Value | None) -> Composed:
-    """The value of row ``name`` by ``spoken``, in the order of their stages; ``base`` None: it cannot be told."""
-    keeping = [one for one in spoken if isinstance(one.opinion, Keep)]
+def compose(name: str, opinions: Sequence[StagedOpinion], base: Value | None) -> Composed:
+    """The value of row ``name`` by ``opinions``, in the order of their stages; ``base`` None: it cannot be told."""
+    keeping = [staged for staged in opinions if staged.opinion.op is Op.KEEP]
     if keeping:
         return _without_value(keeping, keep=True)
-    made: list[Made] = []
+    trail: list[TrailStep] = []
     refused: list[tuple[str, str]] = []
-    for one in spoken:
+    for staged in opinions:
         try:
-            made = _next(name, made, one, base)
-        except ValueError as error:
-            refused.append((one.who, f"{one.stage.name} of {name}: {error}"))
-    speakers = [one for one in made if one.who]
+            trail = _continued(name, trail, staged, base)
+        except (ValueError, UnknownRow) as error:
+            refused.append((staged.who, f"{staged.stage.name} of {name}: {error}"))
+    speakers = [step.who for step in trail if step.who]
     if not speakers:
-        return msgspec.structs.replace(_without_value(spoken, keep=False), refused=tuple(refused))
+        return replace(_without_value(opinions, keep=False), refused=tuple(refused))
     return Composed(
-        made[-1].value,
-        ", ".join(dict.fromkeys(one.who for one in speakers)),
-        _why(made),
-        _inputs(made),
-        next((pod for one in spoken if (pod := pod_of(one.opinion))), ""),
+        trail[-1].value,
+        ", ".join(dict.fromkeys(speakers)),
+        _why(trail),
+        _inputs(name, trail),
+        _pod(opinions),
         refused=tuple(refused),
-        trail=tuple(made),
+        trail=tuple(trail),
     )
 
 
-def pod_of(opinion: Opinion) -> str:
-    """``namespace/name`` whose file it is about; "" = the node's."""
-    return "" if isinstance(opinion, Keep) else opinion.pod
+def _without_value(opinions: Sequence[StagedOpinion], keep: bool) -> Composed:
+    why = "; ".join(dict.fromkeys(staged.opinion.why for staged in opinions if staged.opinion.why)) or _UNWANTED
+    by = ", ".join(dict.fromkeys(staged.who for staged in opinions))
+    return Composed(None, by, why, pod=_pod(opinions), keep=keep)
 
 
-def _without_value(spoken: Sequence[StagedOpinion], keep: bool) -> Composed:
-    why = "; ".join(dict.fromkeys(one.opinion.why for one in spoken if one.opinion.why)) or _UNWANTED
-    pod = next((pod for one in spoken if (pod := pod_of(one.opinion))), "")
-    return Composed(None, ", ".join(dict.fromkeys(one.who for one in spoken)), why, pod=pod, keep=keep)
+def _pod(opinions: Sequence[StagedOpinion]) -> str:
+    return next((staged.opinion.pod for staged in opinions if staged.opinion.pod), "")
 
 
-def _next(name: str, made: list[Made], one: StagedOpinion, base: Value | None) -> list[Made]:
-    """The trail with one more stage; raises ValueError if the opinion makes no sense for the file."""
-    opinion = one.opinion
-    if isinstance(opinion, Set):
-        value = _at_least_minimum(opinion.value) if name == QUOTA else opinion.value
-        return [*made, Made(one.who, one.stage, value, opinion.why, opinion.inputs)]
-    if not isinstance(opinion, Scale | Cap):
-        return made
-    if name != QUOTA:
-        raise ValueError("only a CFS quota can be scaled or capped")
-    if not made:
+def _continued(name: str, trail: list[TrailStep], staged: StagedOpinion, base: Value | None) -> list[TrailStep]:
+    """The trail with one more stage; raises ValueError if the opinion makes no sense for the file, UnknownRow."""
+    opinion = staged.opinion
+    operand = opinion.value
+    if operand is None:
+        return trail
+    if opinion.op is Op.SET and not isinstance(operand, Fraction):
+        return [*trail, TrailStep(staged.who, operand, opinion.why, opinion.inputs)]
+    lattice = _lattice(name)
+    if not trail:
         if base is None:
             raise ValueError("there is no value to work on")
-        made = [Made("", None, base, "what someone else wrote last")]
-    before = int(made[-1].value)
-    if isinstance(opinion, Scale):
-        value = cfs.scale_quota_us(before, opinion.factor)
-        operand: Inputs = {f"{one.stage.name.lower()}{FACTOR_SUFFIX}": opinion.factor}
-    else:
-        value = cfs.cap_quota_us(before, opinion.value)
-        operand = {f"{one.stage.name.lower()}{CAP_SUFFIX}": opinion.value}
-    return [*made, Made(one.who, one.stage, value, opinion.why, opinion.inputs, operand)]
+        trail = [TrailStep("", base, _BASE)]
+    value = _applied(lattice, opinion.op, trail[-1].value, operand)
+    shown = str(operand) if isinstance(operand, Fraction) else operand
+    step = TrailStep(
+        staged.who, value, opinion.why, opinion.inputs, {f"{staged.stage.name.lower()}{_SUFFIXES[opinion.op]}": shown}
+    )
+    return [*trail, step]
 
 
-def _at_least_minimum(value: Value) -> int:
-    return cfs.cap_quota_us(int(value), cfs.UNLIMITED)
+def _lattice(name: str) -> Lattice:
+    lattice = files.row(name).spelling.lattice
+    if lattice is None:
+        raise ValueError("its values have no order: they can only be set")
+    return lattice
 
 
-def _why(made: Sequence[Made]) -> str:
+def _applied(lattice: Lattice, op: Op, value: Value, operand: Value | Fraction) -> Value:
+    if op is Op.SCALE:
+        return lattice.scale(value, Fraction(operand))
+    if isinstance(operand, Fraction):
+        raise ValueError(f"{operand} is a factor, not a value")
+    return lattice.meet(value, operand) if op is Op.AT_MOST else lattice.join(value, operand)
+
+
+def _why(trail: Sequence[TrailStep]) -> str:
     """The sentence of a single strategy as it stands; of several, each stage with its result."""
-    if len(made) == 1:
-        return made[0].why
-    return " → ".join(f"{one.value} ({one.why}{f': {one.who}' if one.who else ''})" for one in made)
+    if len(trail) == 1:
+        return trail[0].why
+    return " → ".join(f"{step.value} ({step.why}{f': {step.who}' if step.who else ''})" for step in trail)
 
 
-def _inputs(made: Sequence[Made]) -> Inputs:
+def _inputs(name: str, trail: Sequence[TrailStep]) -> Inputs:
     """Those of the value itself, or what the stages after it were fed."""
-    start = max(index for index, one in enumerate(made) if not one.operand)
-    if start == len(made) - 1:
-        return made[start].inputs
-    fed: dict[str, Value | float | None] = {FORMULA: _COMPOSED, "value": made[start].value}
-    for one in made[start + 1 :]:
-        fed.update(one.operand)
-    return fed
+    start = max(index for index, step in enumerate(trail) if not step.operand)
+    if start == len(trail) - 1:
+        return trail[start].inputs
+    inputs: dict[str, Value | float | None] = {FORMULA: COMPOSED, "value": trail[start].value}
+    lattice = _lattice(name)
+    if isinstance(lattice, Numbers) and lattice.minimum:
+        inputs["minimum"] = lattice.minimum
+    for step in trail[start + 1 :]:
+        inputs.update(step.operand)
+    return inputs

@@ -15,7 +15,7 @@ from koord.host.reconcile.state import FileState, FileStates, Speakers
 from koord.host.reconcile.wanted import Wanted
 from qosd.act.composition import Composed, compose
 from qosd.act.ownership import Arbitration, Ownership, arbitrate
-from qosd.decide.decision import Cap, Opinion, Release, Scale, Set
+from qosd.decide.decision import Op
 from qosd.decide.runner import NO_OPINIONS, Decisions, Opinions, State
 
 
@@ -35,7 +35,7 @@ class FileIntent:
 
     @property
     def is_release(self) -> bool:
-        return all(isinstance(one.opinion, Release) for one in self._arbitration.accepted)
+        return all(one.opinion.op is Op.RELEASE for one in self._arbitration.accepted)
 
     def wanted(self, base: Value | None) -> Composed:
         """What cannot be composed without a base is not refused for that."""
@@ -99,14 +99,8 @@ def _differing(old: Opinions, new: Opinions) -> Iterator[Target]:
         return
     for target, opinion in new.items():
         before = old.get(target)
-        if before is not opinion and (before is None or _effect(before) != _effect(opinion)):
+        if before is not opinion and (before is None or (before.op, before.value) != (opinion.op, opinion.value)):
             yield target
     for target in old:
         if target not in new:
             yield target
-
-
-def _effect(opinion: Opinion) -> tuple[type[Opinion], object]:
-    if isinstance(opinion, Set | Cap):
-        return type(opinion), opinion.value
-    return type(opinion), opinion.factor if isinstance(opinion, Scale) else None

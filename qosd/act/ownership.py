@@ -15,7 +15,7 @@ import msgspec
 from koord.host.files import Target
 from koord.host.reconcile.state import Speakers
 from qosd.act.composition import StagedOpinion
-from qosd.decide.decision import Keep, Stage
+from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import StrategyResult
 from qosd.strategies import STRATEGIES
 
@@ -62,7 +62,9 @@ def arbitrate(
         why = _not_its_own(result, target, owners)
         if opinion is None:
             if unknown_keeps and not result.decided and not why:
-                unknown.setdefault(result.stage, StagedOpinion(result.name, result.stage, Keep(result.sentence)))
+                unknown.setdefault(
+                    result.stage, StagedOpinion(result.name, result.stage, Opinion.keep(result.sentence))
+                )
         elif why:
             refused.append((result.name, why))
         else:

@@ -1,23 +1,25 @@
 """What a strategy may say: per kernel file one opinion, per cgroup its tasks' resctrl group, evictions, a sentence.
 
-An opinion is a value, a release (give the file back to its base) or a keep (no opinion now: what was decided last
-stays). Where several concerns shape one file, each speaks at its stage: the SPEC gives a value, NORMALIZATION and
-BURST scale it, SUPPRESSION caps it. ``koord.host`` knows how the kernel spells a value; opinions never do.
+An opinion is an operator and its operand: a value, a factor, a bound, a release (give the file back to its base) or a
+keep (no opinion now: what was decided last stays). Where several concerns shape one file, each speaks at its stage,
+and any of them with any operator: usually the SPEC sets a value, NORMALIZATION and BURST scale it, SUPPRESSION bounds
+it. ``koord.host`` knows how the kernel spells a value and how two of a kind compare; opinions never do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from enum import IntEnum
+from enum import IntEnum, StrEnum
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, Protocol
 
 import msgspec
 
 from koord.host.files import Target
+from koord.model.formulas import NO_INPUTS, Inputs
+from koord.model.lattice import Value
 from qosd.snapshot import NodeSnapshot
-
-Value = int | str
 
 
 class Stage(IntEnum):
@@ -29,49 +31,60 @@ class Stage(IntEnum):
     SUPPRESSION = 3
 
 
-class Set(msgspec.Struct, frozen=True):
-    """The file shall hold ``value`` (CRI's units; -1 = unlimited), before any later stage."""
+class Op(StrEnum):
+    """What an opinion does with what earlier stages made of the file, or, at the first, with its base."""
 
-    value: Value
+    SET = "set"
+    SCALE = "scale"
+    AT_MOST = "at most"
+    AT_LEAST = "at least"
+    RELEASE = "release"
+    KEEP = "keep"
+
+
+class Opinion(msgspec.Struct, frozen=True):
+    """What one strategy wants of one kernel file.
+
+    ``value``: in CRI's units (-1 = unlimited); a Fraction for SCALE, None for RELEASE and KEEP. ``inputs``: what the
+    formula was fed, by name, for the journal and ``explain``. ``pod``: ``namespace/name`` whose file it is, "" = the
+    node's.
+    """
+
+    op: Op
+    value: Value | Fraction | None
     why: str
-    inputs: Mapping[str, Value | float | None] = MappingProxyType({})
-    """What the formula was fed, by name, for the journal and ``explain``."""
-    pod: str = ""
-    """``namespace/name`` whose file it is; "" = the node's."""
-
-
-class Scale(msgspec.Struct, frozen=True):
-    """What earlier stages made, times ``factor``; an unlimited value stays unlimited."""
-
-    factor: float
-    why: str
-    inputs: Mapping[str, Value | float | None] = MappingProxyType({})
-    pod: str = ""
-
-
-class Cap(msgspec.Struct, frozen=True):
-    """At most ``value``, whatever earlier stages made of it."""
-
-    value: int
-    why: str
-    inputs: Mapping[str, Value | float | None] = MappingProxyType({})
+    inputs: Inputs = NO_INPUTS
     pod: str = ""
 
+    @classmethod
+    def set(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
+        """The file shall hold ``value``, whatever it held, before any later stage."""
+        return cls(Op.SET, value, why, inputs, pod)
 
-class Release(msgspec.Struct, frozen=True):
-    """The file goes back to its base: the last value that someone else wrote."""
+    @classmethod
+    def scale(cls, factor: Fraction, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
+        """``factor`` times what there is, rounded towards it; an unlimited value stays unlimited."""
+        return cls(Op.SCALE, factor, why, inputs, pod)
 
-    why: str
-    pod: str = ""
+    @classmethod
+    def at_most(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
+        """The smaller of both; of CPU sets what both have."""
+        return cls(Op.AT_MOST, value, why, inputs, pod)
 
+    @classmethod
+    def at_least(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
+        """The larger of both; of CPU sets what either has."""
+        return cls(Op.AT_LEAST, value, why, inputs, pod)
 
-class Keep(msgspec.Struct, frozen=True):
-    """No opinion now: the last one stays in force."""
+    @classmethod
+    def release(cls, why: str, pod: str = "") -> Opinion:
+        """The file goes back to its base: the last value that someone else wrote."""
+        return cls(Op.RELEASE, None, why, pod=pod)
 
-    why: str
-
-
-Opinion = Set | Scale | Cap | Release | Keep
+    @classmethod
+    def keep(cls, why: str) -> Opinion:
+        """No opinion now: the last one stays in force."""
+        return cls(Op.KEEP, None, why)
 
 
 class Membership(msgspec.Struct, frozen=True):

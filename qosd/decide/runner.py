@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 
 from koord.host.files import Target
-from qosd.decide.decision import Eviction, Keep, Membership, Opinion, Stage, Strategy
+from qosd.decide.decision import Eviction, Membership, Op, Opinion, Stage, Strategy
 from qosd.snapshot import NodeSnapshot
 
 _log = logging.getLogger(__name__)
@@ -191,8 +191,8 @@ def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -
 
 def _without_keeps(given: Opinions, last: Opinions) -> Opinions:
     """``given`` with the last opinion wherever it keeps that; a keep of what was never said is left as it is."""
-    if not any(isinstance(opinion, Keep) for opinion in given.values()):
+    if not any(opinion.op is Op.KEEP for opinion in given.values()):
         return given
     return {
-        target: last.get(target, opinion) if isinstance(opinion, Keep) else opinion for target, opinion in given.items()
+        target: last.get(target, opinion) if opinion.op is Op.KEEP else opinion for target, opinion in given.items()
     }

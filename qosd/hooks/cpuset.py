@@ -9,9 +9,10 @@ means "the parent's". A pool that the rules leave out is no opinion. First match
 from __future__ import annotations
 
 from koord.model import cpuset
+from koord.model.cfs import UNLIMITED
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import UNLIMITED, Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits, Field
 from qosd.hooks.rules import CPUManagerPolicy, Rules, join
 
 _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion

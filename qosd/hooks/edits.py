@@ -15,7 +15,6 @@ import msgspec
 from koord.model.formulas import Inputs
 
 KUBELET_PREFIX = "io.kubernetes."
-UNLIMITED = -1
 _AS_IT_STANDS: Inputs = MappingProxyType({})
 
 

@@ -21,8 +21,8 @@ from koord.host.files import ROWS, Value
 from koord.host.originals import Original, Pending
 from koord.host.weights import Weights
 from koord.model import cpuset
-from koord.model.cfs import MAX_SHARES, MIN_SHARES
-from qosd.hooks.edits import UNLIMITED, Edits, Field
+from koord.model.cfs import MAX_SHARES, MIN_SHARES, UNLIMITED
+from qosd.hooks.edits import Edits, Field
 from qosd.hooks.table import ROWS_OF_HOOKS
 
 CPUS, SWAP_V1, SWAP_V2 = "cpuset_cpus", "memory_swap_limit_in_bytes", "memory.swap.max"

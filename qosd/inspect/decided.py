@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from koord.host.files import Target
-from qosd.act.composition import pod_of
 from qosd.decide.runner import StrategyResult
 from qosd.inspect.sources import Sources
 
@@ -30,4 +29,4 @@ class Decided:
 
     def pod_of(self, target: Target) -> str:
         """``namespace/name`` that the opinions name; "" = the node's file, or nobody says."""
-        return next((pod for result in self.speakers(target) if (pod := pod_of(result.opinions[target]))), "")
+        return next((pod for result in self.speakers(target) if (pod := result.opinions[target].pod)), "")

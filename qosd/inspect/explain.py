@@ -21,7 +21,7 @@ from koord.http2.server import Refusal
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.composition import Composed
 from qosd.act.journal import Entry
-from qosd.decide.decision import Cap, Opinion, Scale, Set
+from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
 from qosd.inspect import convert, pods
 from qosd.inspect.decided import Decided
@@ -176,10 +176,10 @@ class _View:
 
     def _opinions(self, target: Target, composed: Composed | None) -> list[inspect.Opinion]:
         """In the order of composition; those that do not count say why."""
-        made = {one.who: one.value for one in composed.trail} if composed else {}
+        values = {step.who: step.value for step in composed.trail} if composed else {}
         refused = dict(self.refused.get(target, ()))
         return [
-            _opinion(result, result.opinions[target], made.get(result.name), refused.get(result.name, ""))
+            _opinion(result, result.opinions[target], values.get(result.name), refused.get(result.name, ""))
             for result in self.decided.speakers(target)
         ]
 
@@ -226,20 +226,17 @@ def _before(entries: Sequence[Entry]) -> str | None:
 
 
 def _opinion(by: StrategyResult, opinion: Opinion, value_after: Value | None, refused: str) -> inspect.Opinion:
-    fed = opinion.inputs if isinstance(opinion, Set | Scale | Cap) else {}
-    value = f"{opinion.factor:g}" if isinstance(opinion, Scale) else ""
-    if isinstance(opinion, Set | Cap):
-        value = str(opinion.value)
-    name, text = convert.formula(fed)
+    value = f"{float(opinion.value):g}" if opinion.op is Op.SCALE and opinion.value is not None else opinion.value
+    name, text = convert.formula(opinion.inputs)
     return inspect.Opinion(
         stage=by.stage.name.lower(),
         strategy=by.name,
-        kind=type(opinion).__name__.lower(),
-        value=value,
+        kind=opinion.op.value,
+        value="" if value is None else str(value),
         why=opinion.why,
         formula=name,
         formula_text=text,
-        inputs=convert.inputs(fed),
+        inputs=convert.inputs(opinion.inputs),
         result=None if value_after is None else str(value_after),
         refused=refused,
     )

@@ -20,7 +20,7 @@ from koord.model import cpuset
 from koord.model.formulas import FORMULA
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
-from qosd.decide.decision import Decision, Opinion, Set, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks import groupidentity
 from qosd.hooks.rules import Rules, join
 from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot
@@ -125,5 +125,5 @@ def _opinions(application: HostApplication, group: str, rules: Rules) -> dict[Ta
     return found
 
 
-def _set(application: HostApplication, value: Value, why: str) -> Set:
-    return Set(value, f"host application {application.name}: {why}", {FORMULA: "given", "value": value})
+def _set(application: HostApplication, value: Value, why: str) -> Opinion:
+    return Opinion.set(value, f"host application {application.name}: {why}", {FORMULA: "given", "value": value})

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 from koord.host.files import Target
 from koord.model.formulas import FORMULA
-from qosd.decide.decision import Decision, Scale, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks import engine, normalization
 from qosd.hooks.edits import Field
 from qosd.hooks.rules import Rules
@@ -53,4 +53,4 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
         return PodOpinions()
     why = f"kubelet's quota of the pod, divided by the CPU normalization ratio {float(ratio):g}"
     inputs = {FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}
-    return PodOpinions({Target(pod.group, Field.CPU_QUOTA.value): Scale(float(1 / ratio), why, inputs, pod.key)})
+    return PodOpinions({Target(pod.group, Field.CPU_QUOTA.value): Opinion.scale(1 / ratio, why, inputs, pod.key)})

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 
 from koord.host.files import ROWS, KernelFile, Target, Value
 from koord.model.formulas import FORMULA
-from qosd.decide.decision import Decision, Keep, Opinion, Release, Set, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Field, Left
@@ -62,7 +62,7 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
                 refused.append(f"{requested_of}: {error}")
                 continue
             why = f"{edit.hook}: {edit.why}"
-            opinions[Target(group, row.name)] = Set(value, why, _inputs(edit, value), pod.key)
+            opinions[Target(group, row.name)] = Opinion.set(value, why, _inputs(edit, value), pod.key)
         opinions.update(_left(pod, group, edits.left))
     return PodOpinions(opinions, tuple(refused))
 
@@ -72,7 +72,7 @@ def _left(pod: PodView, group: str, left: tuple[Left, ...]) -> dict[Target, Opin
     found: dict[Target, Opinion] = {}
     for one in left:
         why = f"{one.hook}: {one.why}"
-        found[Target(group, one.field.value)] = Keep(why) if one.stays else Release(why, pod.key)
+        found[Target(group, one.field.value)] = Opinion.keep(why) if one.stays else Opinion.release(why, pod.key)
     return found
 
 

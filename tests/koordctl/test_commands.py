@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
-from qosd.decide.decision import Release, Scale, Set, Stage
+from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
 from qosd.inspect.sources import PolicyState
@@ -203,7 +204,7 @@ async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
     left = Target(QUOTA.group.rpartition("/")[0], "cpu_quota")
     v1_files(tmp_path, left.group, "-1")
     why = "batchResource: left alone: the native amounts of istio-proxy are unknown"
-    node.actuator.results[0] = replace(node.actuator.results[0], opinions={left: Release(why, "default/job")})
+    node.actuator.results[0] = replace(node.actuator.results[0], opinions={left: Opinion.release(why, "default/job")})
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
     lines = [" ".join(line.split()).replace(str(tmp_path), "") for line in out.splitlines()]
@@ -213,13 +214,15 @@ async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
 async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> None:
     node = full_node(tmp_path)
     node.actuator.results += [
-        StrategyResult("half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "a faster CPU")}),
-        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
+        StrategyResult(
+            "half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Opinion.scale(Fraction(1, 2), "a faster CPU")}
+        ),
+        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Opinion.set(1, "mine")}),
     ]
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "file", f"{QUOTA.group}/{QUOTA.name}", "--socket", path)
     lines = [line.strip() for line in out.splitlines()]
-    assert "result 100000 = composed_quota(value=200000, normalization_factor=0.5)" in lines
+    assert "result 100000 = composed(value=200000, minimum=1000, normalization_factor=1/2)" in lines
     assert "normalization: half: scale 0.5 → 100000; a faster CPU" in lines
     assert (
         "spec: other: set 1; mine; NOT FOLLOWED: SPEC of /kubepods/besteffort/podjob/worker/cpu_quota is hooks's"

@@ -38,8 +38,10 @@ def test_what_cannot_be_computed(inputs: Inputs, says: str) -> None:
             {"request_bytes": 4096, "ceiling_bytes": 40_960, "percent": 50, "page_bytes": 4096, "floor_bytes": 0},
             20_480,
         ),
-        ("composed_quota", {"value": 200_000, "burst_factor": 1.5, "suppression_cap": 250_000}, 250_000),
-        ("composed_quota", {"value": -1, "burst_factor": 1.5}, -1),
+        ("composed", {"value": 200_000, "burst_factor": "3/2", "suppression_at_most": 250_000}, 250_000),
+        ("composed", {"value": 200_000, "burst_factor": "1/1000", "minimum": 1000}, 1000),
+        ("composed", {"value": "0-7", "suppression_at_most": "0-3", "spec_at_least": "9"}, "0-3,9"),
+        ("composed", {"value": -1, "burst_factor": "3/2"}, -1),
     ],
 )
 def test_results(name: str, inputs: Inputs, result: Value) -> None:

@@ -12,7 +12,7 @@ from koord.model import cfs, podtotal
 from koord.model.podtotal import Role
 from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
-from qosd.decide.decision import Decision, Keep, Release, Set
+from qosd.decide.decision import Decision, Op
 from qosd.hooks import engine
 from qosd.hooks.context import SpecContainer, Stage
 from qosd.hooks.edits import Field
@@ -61,7 +61,7 @@ def of_pod(who: PodView, by: Rules | None = None) -> dict[str, Any]:
     return {
         target.name: one.value
         for target, one in found.items()
-        if target.group == who.group and target.name in names and isinstance(one, Set)
+        if target.group == who.group and target.name in names and one.op is Op.SET
     }
 
 
@@ -120,13 +120,13 @@ class TestWhereSomeMayBeMissing:
         assert of_pod(mid(), rules(host)) == {}
 
     def test_what_was_given_stays_until_kubelet_has_told(self) -> None:
-        kept = [one for one in decided(batch(), rules(V2)).opinions.values() if isinstance(one, Keep)]
+        kept = [one for one in decided(batch(), rules(V2)).opinions.values() if one.op is Op.KEEP]
         assert len(kept) == 3
         assert "the native amounts of containers that extended-resource-spec may not name are unknown" in kept[0].why
 
     def test_a_container_of_another_kind_ends_it(self) -> None:
         found = decided(batch(seen=("main", "istio-proxy")), rules(V2)).opinions
-        released = [one for one in found.values() if isinstance(one, Release)]
+        released = [one for one in found.values() if one.op is Op.RELEASE]
         assert len(released) == 3
         assert "batchResource: left alone: the native amounts of istio-proxy are unknown" in released[0].why
 

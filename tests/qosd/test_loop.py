@@ -20,7 +20,7 @@ from koord.model.slo import NodeSLOSpec, ResourceThresholds
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
-from qosd.decide.decision import Decision, Set, Stage, Strategy
+from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.decide.runner import State
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.loop import NodeLoop, TickInputs
@@ -100,7 +100,7 @@ class Doubling:
         if self.raises:
             raise self.raises
         wanted = int(1000 * (snapshot.value(USED) or 0))
-        return Decision("as sensed", {QUOTA: Set(wanted, "test")} if wanted else {}), (memory or 0) + 1
+        return Decision("as sensed", {QUOTA: Opinion.set(wanted, "test")} if wanted else {}), (memory or 0) + 1
 
 
 @dataclass

@@ -16,7 +16,7 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
 from qosd.act.plan import Plan, Result
-from qosd.decide.decision import Opinion, Set, Stage
+from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, Opinions, State, StrategyResult
 from tests.opened import opened
 
@@ -169,8 +169,8 @@ class Rig:
         return [(target.name, value) for target, value in self.writer.made]
 
 
-def wants(value: Value, why: str = "spec", pod: str = "default/a") -> Set:
-    return Set(value, why, {"formula": "given", "value": value}, pod)
+def wants(value: Value, why: str = "spec", pod: str = "default/a") -> Opinion:
+    return Opinion.set(value, why, {"formula": "given", "value": value}, pod)
 
 
 def journalled_writes(entries: Iterable[Entry]) -> list[tuple[Target, Value | None]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+from fractions import Fraction
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoError
 from koord.host.weights import Weights
 from koord.host.writer import Found, WriteError
-from qosd.decide.decision import Cap, Keep, Release, Scale
+from qosd.decide.decision import Opinion
 from qosd.decide.runner import State
 from tests.qosd.act.rig import CPUS, IDLE, OWNERS, POD, QUOTA, SHARES, CountingWriter, Rig, S, journalled_writes, wants
 
@@ -254,11 +255,11 @@ class TestWriting:
 
     def test_stages_work_on_what_someone_else_wrote(self, rig: Rig) -> None:
         rig.put(QUOTA, "120000")
-        rig.say("ratio", (QUOTA, Scale(1 / 1.2, "ratio 1.2")))
+        rig.say("ratio", (QUOTA, Opinion.scale(Fraction(5, 6), "ratio 1.2")))
         rig.tick()
         assert rig.holds(QUOTA) == 100_000
-        rig.say("burst", (QUOTA, Scale(1.5, "throttled")))
-        rig.say("suppress", (QUOTA, Cap(140_000, "busy")))
+        rig.say("burst", (QUOTA, Opinion.scale(Fraction(3, 2), "throttled")))
+        rig.say("suppress", (QUOTA, Opinion.at_most(140_000, "busy")))
         rig.tick()
         assert rig.holds(QUOTA) == 140_000
         composed = rig.actuator.composed(QUOTA)
@@ -269,7 +270,7 @@ class TestWriting:
             ("burst", 150_000),
             ("suppress", 140_000),
         ]
-        rig.say("ratio"), rig.say("burst"), rig.say("suppress", (QUOTA, Release("calm")))
+        rig.say("ratio"), rig.say("burst"), rig.say("suppress", (QUOTA, Opinion.release("calm")))
         rig.tick()
         assert (rig.holds(QUOTA), rig.actuator.owned) == (120_000, {})
         assert rig.journal.entries[-1].why == "back to its base: calm"
@@ -366,7 +367,7 @@ class TestForeignWriters:
         assert (rig.holds(QUOTA), rig.actuator.contested) == (8000, {})
 
     def test_rare_changes_are_no_contest(self, rig: Rig) -> None:
-        rig.say("ratio", (QUOTA, Scale(0.5, "")))
+        rig.say("ratio", (QUOTA, Opinion.scale(Fraction(1, 2), "")))
         for quota in (10_000, 20_000, 30_000, 40_000):
             rig.put(QUOTA, str(quota))
             rig.see(QUOTA)
@@ -479,7 +480,7 @@ class TestLives:
         rig.say("hooks", (QUOTA, wants(5000)))
         rig.tick()
         rig.crash()
-        rig.say("hooks", (QUOTA, Keep("no data")))
+        rig.say("hooks", (QUOTA, Opinion.keep("no data")))
         rig.tick()
         rig.tick(seconds=60)
         assert rig.holds(QUOTA) == 5000
@@ -503,7 +504,7 @@ class TestLives:
     def test_disabling_all_rolls_back(self, rig: Rig) -> None:
         before = {target: rig.holds(target) for target in (QUOTA, CPUS, IDLE, SHARES)}
         rig.say("hooks", (CPUS, wants("0")), (IDLE, wants(1)), (SHARES, wants(2)))
-        rig.say("suppress", (QUOTA, Cap(5000, "busy")))
+        rig.say("suppress", (QUOTA, Opinion.at_most(5000, "busy")))
         rig.tick()
         rig.opinions.clear()
         rig.states = dict.fromkeys(OWNERS, State.DISABLED)

@@ -22,7 +22,7 @@ from koord.host.undo import UndoRecord
 from koord.host.writer import Found, WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
-from qosd.decide.decision import Cap, Opinion, Release, Scale, Stage
+from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.host.cgrouptrees import Machine, Scene, scenes
 from tests.host.kernelmodel import PAGE_BYTES
@@ -41,7 +41,7 @@ OURS = {
 WISHES: st.SearchStrategy[dict[Target, Opinion]] = st.lists(
     st.sampled_from(TARGETS).flatmap(
         lambda target: st.tuples(
-            st.just(target), st.builds(wants, OURS[target.name]) | st.builds(Release, st.just("over"))
+            st.just(target), st.builds(wants, OURS[target.name]) | st.just(Opinion.release("over"))
         )
     ),
     max_size=8,
@@ -123,11 +123,11 @@ class Histories(RuleBasedStateMachine):
 
     @rule(quotas=st.sets(QUOTAS), factor=st.sampled_from([0.5, 1 / 1.2]))
     def ratio_says(self, quotas: set[Target], factor: float) -> None:
-        self.rig.opinions["ratio"] = {target: Scale(factor, "ratio") for target in quotas}
+        self.rig.opinions["ratio"] = {target: Opinion.scale(factor, "ratio") for target in quotas}
 
     @rule(quotas=st.sets(QUOTAS), cap=st.sampled_from([1000, 6000]))
     def suppress_says(self, quotas: set[Target], cap: int) -> None:
-        self.rig.opinions["suppress"] = {target: Cap(cap, "busy") for target in quotas}
+        self.rig.opinions["suppress"] = {target: Opinion.at_most(cap, "busy") for target in quotas}
 
     @rule(seconds=st.sampled_from([0.05, 1.0, 30.0, 700.0]))
     def tick(self, seconds: float) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
 from koord.host.files import ROWS, Target
 from qosd.act.ownership import OWNERS, arbitrate
-from qosd.decide.decision import Cap, Keep, Opinion, Scale, Stage
+from qosd.decide.decision import Op, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.hooks.edits import Field
 from qosd.hooks.table import ROWS_OF_HOOKS
@@ -24,7 +26,7 @@ def result(name: str, stage: Stage, *opinions: tuple[Target, Opinion], decided: 
     [
         (result("nobody", Stage.SPEC, (QUOTA, wants(5000))), "not in the table"),
         (result("burst", Stage.SPEC, (QUOTA, wants(5000))), "speaks at stage BURST"),
-        (result("burst", Stage.BURST, (SHARES, Scale(2.0, ""))), "not among its files"),
+        (result("burst", Stage.BURST, (SHARES, Opinion.scale(Fraction(2), ""))), "not among its files"),
     ],
 )
 def test_outside_the_table_is_refused(one: StrategyResult, why: str) -> None:
@@ -37,7 +39,7 @@ def test_outside_the_table_is_refused(one: StrategyResult, why: str) -> None:
 
 def test_stages_are_heard_in_their_order() -> None:
     results = [
-        result("suppress", Stage.SUPPRESSION, (QUOTA, Cap(1, ""))),
+        result("suppress", Stage.SUPPRESSION, (QUOTA, Opinion.at_most(1, ""))),
         result("hooks", Stage.SPEC, (QUOTA, wants(5000))),
     ]
     assert [one.who for one in arbitrate(QUOTA, results, TABLE).accepted] == ["hooks", "suppress"]
@@ -54,7 +56,7 @@ def test_the_first_owner_stays(before: tuple[tuple[Stage, str], ...], owner: str
 def test_who_has_not_decided_yet_keeps_what_an_earlier_run_left() -> None:
     waiting = result("hooks", Stage.SPEC, decided=False)
     assert arbitrate(CPUS, [waiting], TABLE).accepted == ()
-    assert [type(one.opinion) for one in arbitrate(CPUS, [waiting], TABLE, (), True).accepted] == [Keep]
+    assert [one.opinion.op for one in arbitrate(CPUS, [waiting], TABLE, (), True).accepted] == [Op.KEEP]
     other = result("hosts", Stage.SPEC, (CPUS, wants("1")))
     assert [one.who for one in arbitrate(CPUS, [waiting, other], TABLE, (), True).accepted] == ["hosts"]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koord.host.files import Target
-from qosd.decide.decision import Decision, Eviction, Keep, Opinion, Release, Set, Stage, Strategy
+from qosd.decide.decision import Decision, Eviction, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all
 from qosd.hooks.rules import Rules
 from qosd.snapshot import NodeSnapshot
@@ -44,7 +44,7 @@ class Scripted:
 
 
 def opinions(**values: int) -> dict[Target, Opinion]:
-    return {Target(f"/{group}", "cpu_quota"): Set(value, "because") for group, value in values.items()}
+    return {Target(f"/{group}", "cpu_quota"): Opinion.set(value, "because") for group, value in values.items()}
 
 
 @pytest.fixture
@@ -143,22 +143,24 @@ def test_unchanged_opinions_keep_their_identity(snapshot: NodeSnapshot) -> None:
 
 
 def test_a_keep_is_the_last_opinion(snapshot: NodeSnapshot) -> None:
-    strategy = Scripted(says=Decision("one", {A: Set(1, ""), B: Release("")}))
+    strategy = Scripted(says=Decision("one", {A: Opinion.set(1, ""), B: Opinion.release("")}))
     run = Run(snapshot, strategy)
     run.tick()
-    strategy.says = Decision("two", {A: Keep(""), B: Keep("")})
+    strategy.says = Decision("two", {A: Opinion.keep(""), B: Opinion.keep("")})
     (second,) = run.tick()
     (third,) = run.tick()
-    assert dict(second.opinions) == {A: Set(1, ""), B: Release("")}
+    assert dict(second.opinions) == {A: Opinion.set(1, ""), B: Opinion.release("")}
     assert third.opinions is second.opinions
 
 
 def test_a_keep_of_what_was_never_said_stays_one(snapshot: NodeSnapshot) -> None:
-    (result,) = Run(snapshot, Scripted(says=Decision("", {A: Keep("no data")}))).tick()
-    assert result.opinions == {A: Keep("no data")}
+    (result,) = Run(snapshot, Scripted(says=Decision("", {A: Opinion.keep("no data")}))).tick()
+    assert result.opinions == {A: Opinion.keep("no data")}
 
 
-OPINION = st.builds(Set, st.integers(0, 3), st.just("")) | st.just(Release("")) | st.just(Keep(""))
+OPINION = (
+    st.builds(Opinion.set, st.integers(0, 3), st.just("")) | st.just(Opinion.release("")) | st.just(Opinion.keep(""))
+)
 
 
 @given(st.lists(st.dictionaries(st.sampled_from([A, B]), OPINION), min_size=1, max_size=6))
@@ -170,7 +172,7 @@ def test_keeps_are_resolved_by_what_was_said_before(said: list[dict[Target, Opin
         strategy.says = Decision("", given_now)
         (result,) = run.tick()
         known = {
-            target: known.get(target, opinion) if isinstance(opinion, Keep) else opinion
+            target: known.get(target, opinion) if opinion.op is Op.KEEP else opinion
             for target, opinion in given_now.items()
         }
         assert dict(result.opinions) == known

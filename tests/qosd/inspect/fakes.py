@@ -20,7 +20,7 @@ from koord.model.formulas import FORMULA, Inputs
 from qosd.act.composition import Composed, compose
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership, arbitrate
-from qosd.decide.decision import Decision, Set, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
 from qosd.inspect.service import Inspector, listening
@@ -218,7 +218,7 @@ def batch_node(tmp_path: Path, quota: str = "200000") -> FakeNode:
     v1_files(tmp_path, group, quota)
     quota_of = Target(group, "cpu_quota")
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": 2000, "period_us": 100_000}
-    opinions = {quota_of: Set(200_000, "batchResource: batch-cpu limit 2000m", fed, job.key)}
+    opinions = {quota_of: Opinion.set(200_000, "batchResource: batch-cpu limit 2000m", fed, job.key)}
     results = [
         StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "1 value of 1 pod", opinions),
         StrategyResult("burst", Stage.BURST, State.DISABLED, "disabled by configuration"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from fractions import Fraction
 from pathlib import Path
 from typing import TypeVar
 
@@ -20,7 +21,7 @@ from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NO
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.decide.decision import Cap, Eviction, Scale, Set, Stage
+from qosd.decide.decision import Eviction, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from tests.qosd.inspect.fakes import (
     NOW_NS,
@@ -145,7 +146,7 @@ async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
 
 async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path: Path) -> None:
     node = batch_node(tmp_path, quota="120000")
-    cap = {QUOTA: Cap(120_000, "BE may use 1.2 cores")}
+    cap = {QUOTA: Opinion.at_most(120_000, "BE may use 1.2 cores")}
     node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "", cap))
     answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
     assert shown(answer.pods[0].containers[0])["cpu_quota"] == ("120000", "120000")
@@ -215,9 +216,13 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
     node = batch_node(tmp_path, quota="90000")
     ratio = {FORMULA: "given", "value": "1.2"}
     node.actuator.results += [
-        StrategyResult("suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Cap(90_000, "full")}),
-        StrategyResult("norm", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Scale(0.5, "ratio 2", ratio)}),
-        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Set(1, "mine")}),
+        StrategyResult(
+            "suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Opinion.at_most(90_000, "full")}
+        ),
+        StrategyResult(
+            "norm", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Opinion.scale(Fraction(1, 2), "ratio 2", ratio)}
+        ),
+        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Opinion.set(1, "mine")}),
     ]
     node.actuator.contested[QUOTA] = "kubelet?"
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
@@ -228,7 +233,7 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
         ("spec", "set", "200000", "200000", False),
         ("spec", "set", "1", "", True),
         ("normalization", "scale", "0.5", "100000", False),
-        ("suppression", "cap", "90000", "90000", False),
+        ("suppression", "at most", "90000", "90000", False),
     ]
     assert (file.result, recomputed(file.formula, list(file.inputs))) == ("90000", "90000")
     assert (file.contested, file.before) == ("kubelet?", "-1")
@@ -248,7 +253,7 @@ async def test_a_file_that_nobody_decides(tmp_path: Path, asked: str) -> None:
 async def test_the_nodes_own_files(tmp_path: Path) -> None:
     node = batch_node(tmp_path)
     tier = Target("/kubepods/besteffort", "cpu_quota")
-    opinions = {tier: Set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
+    opinions = {tier: Opinion.set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
     node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "BE may use 2 cores", opinions))
     node.actuator.owned[tier] = held("/x", -1, 200_000, "suppress")
     answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))

@@ -16,7 +16,7 @@ from koord.host.files import Target
 from koord.model.priority import PriorityClass
 from koord.model.qos import DerivationRules, KubeQoS, QoSClass
 from koord.pb.cri import api_pb2 as cri
-from qosd.decide.decision import Set
+from qosd.decide.decision import Op
 from qosd.hooks import normalization
 from qosd.hooks.edits import Resources
 from qosd.pods import source as timing
@@ -257,7 +257,7 @@ async def test_a_quota_that_was_scaled_at_creation_is_not_scaled_again(
         await n.source.refresh()
         opinions = of_pod(n.pod("web"), rules(cpuNormalizationRatio=ratio)).opinions
         found = opinions[Target(n.container("web", "main").group, "cpu_quota")]
-        assert isinstance(found, Set) and found.value == quota_us
+        assert (found.op, found.value) == (Op.SET, quota_us)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from koord.model.slo import HostApplication, decode_spec
-from qosd.decide.decision import Decision, Set
+from qosd.decide.decision import Decision, Op
 from qosd.hooks.rules import HostFacts
 from qosd.strategies.hostapps import BadPath, HostApplications, group_of
 from tests.qosd.pods import V2, V2_VENDOR, rules
@@ -85,7 +85,7 @@ def decide(memory: Any, *applications: dict[str, Any], host: HostFacts = V2, **n
 
 
 def values(decision: Decision) -> dict[tuple[str, str], Any]:
-    return {(at.group, at.name): said.value for at, said in decision.opinions.items() if isinstance(said, Set)}
+    return {(at.group, at.name): said.value for at, said in decision.opinions.items() if said.op is Op.SET}
 
 
 def test_what_each_class_gets() -> None:

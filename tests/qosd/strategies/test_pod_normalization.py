@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koord.host.files import Target
-from qosd.decide.decision import Scale, Stage
+from qosd.decide.decision import Op, Stage
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
 from qosd.strategies.normalization import PodNormalization
@@ -22,7 +22,7 @@ ON_V1 = rules(HostFacts(cgroup_version=1), cpuNormalizationRatio=1.2)
 def scaled(pod: PodView, by: Rules = FASTER) -> dict[str, float]:
     decision, _ = PodNormalization().decide(snapshot(by, pod), None)
     assert all(target.name == "cpu_quota" for target in decision.opinions)
-    return {target.group: one.factor for target, one in decision.opinions.items() if isinstance(one, Scale)}
+    return {target.group: one.value for target, one in decision.opinions.items() if one.op is Op.SCALE}
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_says_by_what() -> None:
     decision, _ = PodNormalization().decide(snapshot(FASTER, view("p", "LS")), None)
     one = decision.opinions[Target("/kubepods/burstable/podp", "cpu_quota")]
     assert one.why == "kubelet's quota of the pod, divided by the CPU normalization ratio 1.2"
-    assert isinstance(one, Scale)
+    assert one.op is Op.SCALE
     assert (one.inputs["ratio"], one.pod) == ("6/5", "default/p")
-    assert math.ceil(120000 * one.factor) >= 100000, "never below the sum of its containers"
+    assert math.ceil(120000 * one.value) >= 100000, "never below the sum of its containers"
     assert PodNormalization.stage is Stage.NORMALIZATION

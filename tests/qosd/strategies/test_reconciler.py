@@ -14,7 +14,7 @@ from koord.host.files import Target
 from koord.host.order import Change, order
 from koord.model import cpuset, formulas
 from koord.pb.hooks import api_pb2 as hooks
-from qosd.decide.decision import Decision, Opinion, Set
+from qosd.decide.decision import Decision, Op, Opinion
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.hookserver.server import SERVICE, HookServer
@@ -45,7 +45,7 @@ def decided(by: Rules, *pods: PodView) -> Decision:
 
 def values(by: Rules, *pods: PodView) -> dict[tuple[str, str], Any]:
     found = decided(by, *pods).opinions
-    return {(target.group, target.name): one.value for target, one in found.items() if isinstance(one, Set)}
+    return {(target.group, target.name): one.value for target, one in found.items() if one.op is Op.SET}
 
 
 def of(group: str, found: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
@@ -136,7 +136,7 @@ class TestWhatIsSaid:
     def test_who_why_and_of_which_pod(self) -> None:
         decision = decided(rules(V2, sharedPools=POOLS), view("p", "LS"))
         one = decision.opinions[Target("/kubepods/burstable/podp/main", "cpuset_cpus")]
-        assert one == Set(
+        assert one == Opinion.set(
             "4-13",
             "cpuset: LS without bound CPUs uses the LS pool (outside LSE and LSR)",
             {"formula": "given", "value": "4-13"},
@@ -158,7 +158,7 @@ class TestWhatIsSaid:
         opinions = decided(rules(host, SPEC, sharedPools=POOLS, cpuNormalizationRatio=1.2), *pods).opinions
         assert len(opinions) > 20
         for target, one in opinions.items():
-            assert isinstance(one, Set)
+            assert one.op is Op.SET
             assert formulas.recompute(one.inputs) == one.value, target
 
 
@@ -262,7 +262,7 @@ class TestAnLSEPodThatArrivesLast:
         return {
             target.group.rpartition("/")[2]: one.value
             for target, one in opinions.items()
-            if target.name == "cpuset_cpus" and isinstance(one, Set)
+            if target.name == "cpuset_cpus" and one.op is Op.SET
         }
 
     def test_moves_ls_and_be_off_its_cpus_first(self) -> None:
@@ -276,7 +276,7 @@ class TestAnLSEPodThatArrivesLast:
         changes = [
             Change(target, self.now(before, target), one.value)
             for target, one in after.items()
-            if isinstance(one, Set) and target.name == "cpuset_cpus"
+            if one.op is Op.SET and target.name == "cpuset_cpus"
         ]
         steps = order(changes, 1)
         moved = [step for step in steps if step.target.group.split("/")[-2] in ("podls", "podbe")]
@@ -294,4 +294,4 @@ class TestAnLSEPodThatArrivesLast:
 
     def now(self, before: Mapping[Target, Opinion], target: Target) -> Any:
         held = before.get(target)
-        return held.value if isinstance(held, Set) else "0-15"
+        return "0-15" if held is None else held.value
