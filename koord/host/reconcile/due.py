@@ -15,12 +15,18 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from koord.host.files import Target
-from koord.host.order import IDLE, MEMORY, SHARES, SWAP
+from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, SWAP
 from koord.host.reconcile.state import FileStates, Look
 
 RECHECK_S = 50.0
 SWAPS = (SWAP, "memory.swap.max")
 """Which of them there is depends on the cgroup version."""
+FOLLOWERS: Mapping[str, tuple[str, ...]] = {IDLE: (SHARES,), MEMORY: SWAPS, QUOTA: (BURST,)}
+"""Files whose value depends on what becomes of another file of their cgroup: ``cpu.idle`` locks the shares, the limits
+of swap stay as the runtime made them for a limit of memory, and a burst is at most the quota."""
+SELDOM = (*SWAPS, BURST)
+"""Followers that are looked at only where something is wanted of them, or they are held."""
+_LEADERS = {follower: leader for leader, followers in FOLLOWERS.items() for follower in followers}
 _MAX_TOUCHED = 16_384
 """Touches kept between two runs; what is beyond is found by the recheck."""
 _READ_BYTES = 16_384
@@ -78,21 +84,13 @@ class WorkQueue:
 
 
 def with_partners(targets: Iterable[Target]) -> dict[Target, None]:
-    """Where one file of a cgroup follows another, both are looked at, the one that follows last.
-
-    The shares follow ``cpu.idle``, and the limits of swap that of memory.
-    """
+    """Where one file of a cgroup follows another, both are looked at, the one that follows last."""
     ordered: dict[Target, None] = {}
     last: dict[Target, None] = {}
     for target in targets:
-        if target.name in (IDLE, SHARES):
-            ordered[Target(target.group, IDLE)] = None
-            last[Target(target.group, SHARES)] = None
-        elif target.name == MEMORY or target.name in SWAPS:
-            ordered[Target(target.group, MEMORY)] = None
-            last.update((Target(target.group, name), None) for name in SWAPS)
-        else:
-            ordered[target] = None
+        leader = _LEADERS.get(target.name)
+        ordered[target if leader is None else Target(target.group, leader)] = None
+        last.update((Target(target.group, name), None) for name in FOLLOWERS.get(leader or target.name, ()))
     return ordered | last
 
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 from koord.host import files
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
-from koord.host.order import IDLE, MEMORY, SHARES, Change, Step, order
+from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, Change, Step, order
 from koord.host.originals import ContainerKey, Original, Pending, base_of
-from koord.host.reconcile.due import SWAPS, Due, look_at, with_partners
+from koord.host.reconcile.due import SELDOM, SWAPS, Due, look_at, with_partners
 from koord.host.reconcile.plan import (
     ADOPTED,
     FOREIGN,
@@ -33,6 +33,7 @@ from koord.host.reconcile.step import Observed, Transition, step, step_shares
 from koord.host.reconcile.wanted import Intent, Intents, Wanted
 from koord.host.undo import UndoRecord
 from koord.host.writer import Found, Writer
+from koord.model.formulas import AT_MOST, COMPOSED, FORMULA
 
 THE_RUNTIME = "the runtime"
 _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
@@ -73,7 +74,7 @@ class Planner:
         new = [target for target, look in looks.items() if look is None or self.states[target].good != look]
         chosen = dict.fromkeys((*due.changed, *new, *self.originals.due))
         for target in with_partners(chosen):
-            if target.name not in SWAPS or target in chosen or self._is_ours(target):
+            if target.name not in SELDOM or target in chosen or self._is_ours(target):
                 draft.examine(target, looks.get(target))
         return Plan(
             edition,
@@ -215,20 +216,36 @@ class _Draft:
     def _wanted(self, target: Target, row: KernelFile, intent: Intent, base: Value | None) -> Wanted:
         """A value that the kernel would refuse is no opinion: the file is left as it is."""
         wanted = intent.wanted(base)
-        if wanted.value is None:
-            return self._along(target, wanted)
-        try:
-            row.check(wanted.value, self._planner.writer.version)
-        except ValueRefused as error:
-            refused = (*wanted.refused, (wanted.by, str(error)))
-            return self._along(target, Wanted(None, wanted.by, wanted.why, pod=wanted.pod, keep=True, refused=refused))
-        return wanted
+        if wanted.value is not None:
+            try:
+                row.check(wanted.value, self._planner.writer.version)
+            except ValueRefused as error:
+                refused = (*wanted.refused, (wanted.by, str(error)))
+                wanted = Wanted(None, wanted.by, wanted.why, pod=wanted.pod, keep=True, refused=refused)
+        if target.name in SWAPS:
+            return self._along_memory(target, wanted)
+        return self._within_quota(target, wanted, base) if target.name == BURST else wanted
 
-    def _along(self, target: Target, wanted: Wanted) -> Wanted:
-        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
-        if target.name not in SWAPS:
+    def _within_quota(self, target: Target, wanted: Wanted, base: Value | None) -> Wanted:
+        """The kernel refuses a burst above the quota, and a quota below the burst."""
+        leader = self.transitions.get(Target(target.group, QUOTA))
+        if leader is None or leader.found is None:
             return wanted
+        quota_us = leader.found.value if leader.write is None else leader.write
+        burst_us = base if wanted.value is None else wanted.value
+        if not (isinstance(quota_us, int) and isinstance(burst_us, int) and 0 <= quota_us < burst_us):
+            return wanted
+        why = f"{wanted.why}; at most the quota of {quota_us}"
+        if wanted.value is None:
+            return replace(wanted, keep=True, why=why)
+        inputs = {FORMULA: COMPOSED, "value": wanted.value, f"quota{AT_MOST}": quota_us}
+        return replace(wanted, value=quota_us, why=why, inputs=inputs)
+
+    def _along_memory(self, target: Target, wanted: Wanted) -> Wanted:
+        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
         of_memory = self.transitions.get(Target(target.group, MEMORY))
+        if wanted.value is not None:
+            return wanted
         if of_memory is None:  # nobody can tell what becomes of it
             return replace(wanted, keep=True)
         if of_memory.wanted.value is None and not of_memory.wanted.keep:

@@ -25,6 +25,7 @@ S = 1_000_000_000
 POD = "/kubepods/pod1"
 QUOTA, SHARES, IDLE = (Target(POD, name) for name in ("cpu_quota", "cpu_shares", "cpu.idle"))
 CPUS = Target(POD, "cpuset_cpus")
+BURST = Target(POD, "cpu.max.burst")
 NEW_GROUP_V1 = MappingProxyType(
     {
         "cpu_quota": "-1\n",
@@ -34,14 +35,14 @@ NEW_GROUP_V1 = MappingProxyType(
         "memory_limit_in_bytes": "9223372036854771712\n",
     }
 )
-_ROWS = frozenset(NEW_GROUP_V1)
+_ROWS = frozenset(NEW_GROUP_V1) | {"cpu.max.burst"}
 OWNERS: Mapping[str, Ownership] = MappingProxyType(
     {
         "hooks": Ownership(Stage.SPEC, _ROWS),
         "hosts": Ownership(Stage.SPEC, frozenset({"cpuset_cpus"})),
         "ratio": Ownership(Stage.NORMALIZATION, frozenset({"cpu_quota"})),
         "burst": Ownership(Stage.BURST, frozenset({"cpu_quota"})),
-        "suppress": Ownership(Stage.SUPPRESSION, frozenset({"cpu_quota"})),
+        "suppress": Ownership(Stage.SUPPRESSION, _ROWS),
     }
 )
 

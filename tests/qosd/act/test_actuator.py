@@ -15,9 +15,23 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoError
 from koord.host.weights import Weights
 from koord.host.writer import Found, WriteError
+from koord.model.formulas import recompute
 from qosd.decide.decision import Opinion
 from qosd.decide.runner import State
-from tests.qosd.act.rig import CPUS, IDLE, OWNERS, POD, QUOTA, SHARES, CountingWriter, Rig, S, journalled_writes, wants
+from tests.qosd.act.rig import (
+    BURST,
+    CPUS,
+    IDLE,
+    OWNERS,
+    POD,
+    QUOTA,
+    SHARES,
+    CountingWriter,
+    Rig,
+    S,
+    journalled_writes,
+    wants,
+)
 
 BOX = Target(f"{POD}/box", "cpu_quota")
 HIGH = Target(POD, "memory_limit_in_bytes")
@@ -289,6 +303,46 @@ class TestWriting:
         assert rig.actuator.composed(QUOTA) is None
         rig.tick()
         assert rig.actuator.composed(QUOTA) is None
+
+
+class TestBurst:
+    """The kernel refuses a burst above the quota, and a quota below the burst."""
+
+    @pytest.fixture(autouse=True)
+    def _quota(self, rig: Rig) -> None:
+        rig.put(QUOTA, "100000")
+        rig.put(BURST, "0")
+        rig.say("hooks", (BURST, wants(80_000)))
+        rig.tick()
+        assert rig.holds(BURST) == 80_000
+
+    def cap(self, rig: Rig, quota_us: int) -> list[tuple[str, Value]]:
+        """What is written when the quota is bounded."""
+        made = len(rig.writer.made)
+        rig.say("suppress", (QUOTA, Opinion.at_most(quota_us, "busy")))
+        rig.tick()
+        return rig.written()[made:]
+
+    def test_it_goes_down_before_the_quota_does_and_comes_back_after(self, rig: Rig) -> None:
+        assert self.cap(rig, 50_000) == [("cpu.max.burst", 50_000), ("cpu_quota", 50_000)]
+        assert rig.journal.entries[-2].why == "spec; at most the quota of 50000"
+        assert recompute(rig.journal.entries[-2].inputs) == 50_000
+        assert self.cap(rig, -1) == [("cpu_quota", 100_000), ("cpu.max.burst", 80_000)]
+
+    def test_one_that_fits_stays(self, rig: Rig) -> None:
+        assert self.cap(rig, 90_000) == [("cpu_quota", 90_000)]
+
+    def test_a_base_that_does_not_fit_waits_for_the_quota(self, rig: Rig) -> None:
+        rig.put(BURST, "70000")
+        rig.see(BURST)
+        rig.tick()
+        assert self.cap(rig, 40_000) == [("cpu.max.burst", 40_000), ("cpu_quota", 40_000)]
+        rig.say("hooks")
+        rig.tick()
+        assert rig.holds(BURST) == 40_000
+        rig.say("suppress")
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.holds(BURST), rig.actuator.owned) == (100_000, 70_000, {})
 
 
 class TestIdle:

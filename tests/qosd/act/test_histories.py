@@ -7,6 +7,8 @@ the actuator wrote. The second test does it over the model of the kernel, which 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Mapping
+from fractions import Fraction
 from itertools import count
 from pathlib import Path
 
@@ -47,6 +49,13 @@ WISHES: st.SearchStrategy[dict[Target, Opinion]] = st.lists(
     max_size=8,
 ).map(dict)
 QUOTAS = st.sampled_from([target for target in TARGETS if target.name == "cpu_quota"])
+BOUNDS: Mapping[str, Value] = {
+    "cpu_quota": 6000,
+    "cpu_shares": 50,
+    "cpuset_cpus": "0-1,4,6",  # never made by a foreign writer, nor of what one wrote
+    "memory_limit_in_bytes": 1 << 21,
+}
+BOUNDED = st.dictionaries(st.sampled_from(TARGETS), st.booleans(), max_size=6)
 
 
 class Killed(BaseException):
@@ -111,7 +120,7 @@ class Histories(RuleBasedStateMachine):
 
     def write(self, target: Target) -> None:
         number = next(self.fresh)
-        text = {"cpuset_cpus": f"4-{number % 4 + 4}", "memory_limit_in_bytes": str(number * PAGE_BYTES)}
+        text = {"cpuset_cpus": f"4-{number % 3 + 5}", "memory_limit_in_bytes": str(number * PAGE_BYTES)}
         self.rig.put(target, text.get(target.name, str(number)))
         value = self.rig.holds(target)
         assert value is not None
@@ -121,13 +130,17 @@ class Histories(RuleBasedStateMachine):
     def hooks_say(self, wishes: dict[Target, Opinion]) -> None:
         self.rig.opinions["hooks"] = wishes
 
-    @rule(quotas=st.sets(QUOTAS), factor=st.sampled_from([0.5, 1 / 1.2]))
-    def ratio_says(self, quotas: set[Target], factor: float) -> None:
+    @rule(quotas=st.sets(QUOTAS), factor=st.sampled_from([Fraction(1, 2), Fraction(5, 6)]))
+    def ratio_says(self, quotas: set[Target], factor: Fraction) -> None:
         self.rig.opinions["ratio"] = {target: Opinion.scale(factor, "ratio") for target in quotas}
 
-    @rule(quotas=st.sets(QUOTAS), cap=st.sampled_from([1000, 6000]))
-    def suppress_says(self, quotas: set[Target], cap: int) -> None:
-        self.rig.opinions["suppress"] = {target: Opinion.at_most(cap, "busy") for target in quotas}
+    @rule(bounded=BOUNDED)
+    def suppress_says(self, bounded: dict[Target, bool]) -> None:
+        """At most, or at least, on every kind of value."""
+        self.rig.opinions["suppress"] = {
+            target: (Opinion.at_most if is_most else Opinion.at_least)(BOUNDS[target.name], "busy")
+            for target, is_most in bounded.items()
+        }
 
     @rule(seconds=st.sampled_from([0.05, 1.0, 30.0, 700.0]))
     def tick(self, seconds: float) -> None:
