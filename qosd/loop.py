@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from koord.host.topology import Topology
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
@@ -92,6 +94,7 @@ class NodeLoop:
             ages_s={**self._sense.sampler.ages_s(now_ns), **inputs.ages_s},
             kubelet_cpus=inputs.kubelet_cpus,
             tiers=inputs.tiers,
+            files=self._actuator.files,
         )
         if "pods" in inputs.ages_s:
             self._actuator.follow(inputs.pods, now_ns)
@@ -101,7 +104,8 @@ class NodeLoop:
 
     def decide(self) -> Plan:
         """Decide on the newest snapshot and keep what the strategies remember."""
-        self.decisions, self._states = self._decided()
+        assert self.snapshot is not None
+        self.decisions, self._states = self._decided(self.snapshot)
         return self._actuator.plan(self.decisions)
 
     def plan(self) -> Plan | None:
@@ -111,8 +115,8 @@ class NodeLoop:
         """
         if self.snapshot is None:
             return None
-        return self._actuator.plan(self._decided()[0])
+        snapshot = replace(self.snapshot, files=self._actuator.files)  # the tick that made it has acted since
+        return self._actuator.plan(self._decided(snapshot)[0])
 
-    def _decided(self) -> tuple[Decisions, StrategyStates]:
-        assert self.snapshot is not None
-        return decide_all(self.snapshot, self._strategies, self._states, self.switched_off)
+    def _decided(self, snapshot: NodeSnapshot) -> tuple[Decisions, StrategyStates]:
+        return decide_all(snapshot, self._strategies, self._states, self.switched_off)

@@ -12,6 +12,8 @@ from types import MappingProxyType
 
 import msgspec
 
+from koord.host.files import Target
+from koord.host.reconcile.state import FileState
 from koord.host.topology import Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
@@ -90,6 +92,8 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
     tiers: Mapping[KubeQoS, str] = MappingProxyType({})
     """The cgroups of kubelet's tiers, Guaranteed's being the root of all; empty while nobody knows."""
+    files: Mapping[Target, FileState] = MappingProxyType({})
+    """The files that are held, contested or waiting to be tried again, as the last tick left them."""
 
     @property
     def knows_pods(self) -> bool:

@@ -68,6 +68,11 @@ class Actuator:
         return {target: state.contested for target, state in states.items() if state.is_contested}
 
     @property
+    def files(self) -> Mapping[Target, FileState]:
+        """All files of which something is known: the same mapping while nothing changes. For the loop's own thread."""
+        return self._files.states.frozen()
+
+    @property
     def refused(self) -> Mapping[Target, tuple[tuple[str, str], ...]]:
         """(strategy, why) of the opinions that are not followed, by file."""
         return self._refused.copy()

@@ -29,6 +29,7 @@ class Stage(IntEnum):
     NORMALIZATION = 1
     BURST = 2
     SUPPRESSION = 3
+    ENFORCEMENT = 4
 
 
 class Op(StrEnum):

@@ -23,7 +23,7 @@ from qosd.act.composition import Composed
 from qosd.act.journal import Entry
 from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
-from qosd.inspect import convert, pods
+from qosd.inspect import contested, convert, pods
 from qosd.inspect.decided import Decided
 from qosd.inspect.sources import Sources
 from qosd.snapshot import NodeSnapshot, PodView
@@ -170,7 +170,7 @@ class _View:
             base_from=self._base_from(target, state),
             before=_before(entries),
             age_s=self._age_s(state),
-            contested=self.sources.actuator.contested.get(target, ""),
+            contested=contested.sentence(self.sources, target),
             foreign=[self._foreign(entry) for entry in entries if entry.result == FOREIGN],
         )
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from koord.host.files import Target
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.hooks.rules import Pool
-from qosd.inspect import convert
+from qosd.inspect import contested, convert
 from qosd.inspect.sources import About, Sources
 from qosd.snapshot import NodeSnapshot
 
@@ -39,7 +39,7 @@ def answer(sources: Sources) -> inspect.GetNodeResponse:
             for f in sources.front_ends()
         ],
         strategies=convert.strategies(sources.decisions()),
-        contested=[_contested(sources, target, why) for target, why in sources.actuator.contested.items()],
+        contested=[_contested(sources, target) for target in sources.actuator.contested],
         owned_files=len(sources.actuator.owned),
         warnings=sources.warnings(),
         policy=convert.policy(sources.policy()),
@@ -100,6 +100,6 @@ def _pools(name: str, pools: Iterable[Pool]) -> list[inspect.Pool]:
     return [inspect.Pool(name=name, socket=pool.socket, numa_node=pool.node, cpus=pool.cpuset) for pool in pools]
 
 
-def _contested(sources: Sources, target: Target, why: str) -> inspect.Contested:
+def _contested(sources: Sources, target: Target) -> inspect.Contested:
     path = sources.tree.path(target, for_write=True)
-    return inspect.Contested(path=str(path or f"{target.group}/{target.name}"), why=why)
+    return inspect.Contested(path=str(path or f"{target.group}/{target.name}"), why=contested.sentence(sources, target))

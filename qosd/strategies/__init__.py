@@ -6,9 +6,16 @@
 from __future__ import annotations
 
 from qosd.decide.decision import Strategy
+from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
 
-STRATEGIES: tuple[Strategy, ...] = (HookReconciler(), PodNormalization(), HostApplications(), ResctrlGroups())
+STRATEGIES: tuple[Strategy, ...] = (
+    HookReconciler(),
+    PodNormalization(),
+    HostApplications(),
+    ResctrlGroups(),
+    Enforcement(),
+)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from itertools import islice
+from types import MappingProxyType
 
 import msgspec
 from msgspec.structs import replace
@@ -45,11 +46,12 @@ class Retry(msgspec.Struct, frozen=True):
 class FileState(msgspec.Struct, frozen=True):
     """One file. Only ``retry`` says something of a FREE one.
 
-    ``base`` is what someone else wrote last, ``written`` what Koord wrote or found there, ``kept_by_systemd`` what
-    systemd makes of that where it differs. ``since_ns``: monotonic, since when it is in its phase; 0 = not known.
-    ``follows``: the value changes with another file's, and may be anything. ``adopted``: an earlier run left it, and
-    no strategy of this one has spoken of it yet. ``restored_times``: how often in a row a foreign value was put right,
-    each soon after the last. ``contested``: why the file is left alone. ``good``: what it looked like in good order.
+    ``base`` is what someone else wrote last, ``written`` what Koord wrote or found there (of a CONTESTED file: what it
+    would write), ``kept_by_systemd`` what systemd makes of that where it differs. ``since_ns``: monotonic, since when
+    it is in its phase; 0 = not known. ``follows``: the value changes with another file's, and may be anything.
+    ``adopted``: an earlier run left it, and no strategy of this one has spoken of it yet. ``restored_times``: how often
+    in a row a foreign value was put right, each soon after the last. ``contested``: why the file is left alone.
+    ``good``: what it looked like in good order.
     """
 
     phase: Phase = Phase.FREE
@@ -104,6 +106,7 @@ class FileStates(Mapping[Target, FileState]):
         self._at: dict[str, tuple[Target, ...]] = {}
         self._in_turn: dict[Target, None] = {}
         self._due_ns = NEVER_NS
+        self._frozen: Mapping[Target, FileState] | None = None
         for target, state in states.items():
             self.put(target, state)
 
@@ -120,11 +123,18 @@ class FileStates(Mapping[Target, FileState]):
         """All states as they are now. From any thread."""
         return self._states.copy()
 
+    def frozen(self) -> Mapping[Target, FileState]:
+        """All states as they are now, for the thread that changes them; the same mapping until one is changed."""
+        if self._frozen is None:
+            self._frozen = MappingProxyType(self._states.copy())
+        return self._frozen
+
     def put(self, target: Target, state: FileState) -> None:
         """Replace what is known of ``target``; of a FREE file without a retry, that is nothing."""
         before = self._states.get(target, FREE)
         if state is before:
             return
+        self._frozen = None
         if state.phase is Phase.FREE and state.retry is None:
             self._states.pop(target, None)
         else:

@@ -156,9 +156,10 @@ def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition
     lately = held.restored_times if observed.now_ns - held.restored_ns < FIGHT_WITHIN_NS else 0
     if lately >= _PATIENCE:
         why = f"degraded: contested by another writer, who set {found.value!s} again where {wanted.value!s} is wanted"
-        return Transition(
-            found, wanted, _contested(observed, found, why), is_foreign=True, is_outdated=True, gives_up=True
+        state = _as_wanted(
+            FileState(Phase.CONTESTED, found.path, found.inode, since_ns=observed.now_ns, contested=why), wanted
         )
+        return Transition(found, wanted, state, is_foreign=True, is_outdated=True, gives_up=True)
     tried = {"restored_times": lately + 1, "restored_ns": observed.now_ns}
     return Transition(
         found,
@@ -171,8 +172,12 @@ def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition
     )
 
 
-def _contested(observed: Observed, found: Found, why: str) -> FileState:
-    return FileState(Phase.CONTESTED, found.path, found.inode, since_ns=observed.now_ns, contested=why)
+def _as_wanted(contested: FileState, wanted: Wanted) -> FileState:
+    """The state says what would be written, for whoever enforces it elsewhere."""
+    assert wanted.value is not None
+    if (contested.written, contested.by, contested.pod) == (wanted.value, wanted.by, wanted.pod):
+        return contested
+    return replace(contested, written=wanted.value, by=wanted.by, pod=wanted.pod)
 
 
 def _of_contested(observed: Observed, found: Found) -> Transition:
@@ -185,6 +190,7 @@ def _of_contested(observed: Observed, found: Found) -> Transition:
     claim = replace(_claim(observed, found, wanted, None), **tried)
     if observed.rules.same(wanted.value, found.value):
         return Transition(found, wanted, claim)
+    state = _as_wanted(state, wanted)
     if observed.now_ns - state.since_ns < FORGIVEN_AFTER_NS:
         return Transition(found, wanted, state)
     return Transition(found, wanted, replace(state, since_ns=observed.now_ns), wanted.value, claim)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 
@@ -83,10 +83,13 @@ class Recorded:
 
 
 class Rig:
-    """``say`` what the strategies want, then ``tick``."""
+    """``say`` what the strategies want, then ``tick``; ``results`` may be replaced by whatever else decides."""
 
-    def __init__(self, root: Path, version: int = 1, units: Units | None = None) -> None:
-        self.root, self.units = root, units
+    def __init__(
+        self, root: Path, version: int = 1, units: Units | None = None, owners: Mapping[str, Ownership] = OWNERS
+    ) -> None:
+        self.root, self.units, self.owners = root, units, owners
+        self.results: Callable[[], tuple[StrategyResult, ...]] = self._as_said
         self.writer = CountingWriter(Tree(version, root / "cgroup", {}))
         self.journal = Recorded()
         self.now_ns = 1000 * S
@@ -98,7 +101,7 @@ class Rig:
 
     def _start(self) -> None:
         self.undo = opened(UndoRecord(self.root / "undo", BOOT))
-        self.actuator = Actuator(self.writer, self.undo, self.journal, OWNERS, units=self.units)
+        self.actuator = Actuator(self.writer, self.undo, self.journal, self.owners, units=self.units)
 
     def crash(self) -> None:
         """SIGKILL and the next start: nothing is left but the kernel's files and the undo record."""
@@ -132,7 +135,10 @@ class Rig:
         self.opinions[who] = dict(opinions)
 
     def decisions(self) -> Decisions:
-        results = (
+        return Decisions(self.ticks, self.now_ns, self.now_ns, self.results())
+
+    def _as_said(self) -> tuple[StrategyResult, ...]:
+        return tuple(
             StrategyResult(
                 name,
                 line.stage,
@@ -141,9 +147,8 @@ class Rig:
                 self.opinions.get(name, {}),
                 decided=name not in self.undecided,
             )
-            for name, line in OWNERS.items()
+            for name, line in self.owners.items()
         )
-        return Decisions(self.ticks, self.now_ns, self.now_ns, tuple(results))
 
     def plan(self) -> Plan:
         return self.actuator.plan(self.decisions())

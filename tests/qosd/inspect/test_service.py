@@ -16,13 +16,17 @@ from msgspec.structs import replace
 from koord.host.files import Target
 from koord.host.originals import Original
 from koord.host.reconcile.plan import FOREIGN
+from koord.host.reconcile.state import FileState, Phase
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
 from koord.model.formulas import FORMULA
+from koord.model.podtotal import Role
+from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.decision import Eviction, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
+from qosd.hooks.context import SpecContainer
 from tests.qosd.inspect.fakes import (
     NOW_NS,
     SECOND,
@@ -212,6 +216,35 @@ async def test_a_base_that_was_never_in_the_file(tmp_path: Path, requested: int,
     assert (file.base, file.base_from) == ("-1", says)
 
 
+@pytest.mark.parametrize(
+    ("state", "wanted", "says"),
+    [
+        (State.ACTIVE, 50_000, "enforced one level up: {pod}/cpu_quota is at most 50000"),
+        (State.ACTIVE, -1, "not enforced one level up: container worker has no limit"),
+        (State.DISABLED, 50_000, "not enforced one level up: enforcement is off"),
+        (None, 50_000, "enforced one level up from the next tick on, if it can be"),
+    ],
+)
+async def test_whether_a_contested_file_is_enforced_one_level_up(
+    tmp_path: Path, state: State | None, wanted: int, says: str
+) -> None:
+    node = batch_node(tmp_path)
+    assert node.snapshot is not None
+    (pod,) = node.snapshot.pods
+    spec = (SpecContainer("worker", Role.MAIN, ContainerAmounts("worker")),)
+    node.snapshot = replace(
+        node.snapshot,
+        pods=(replace(pod, spec_containers=spec),),
+        files={QUOTA: FileState(Phase.CONTESTED, written=wanted)},
+    )
+    node.actuator.contested[QUOTA] = "a fight"
+    if state is not None:
+        node.actuator.results.append(StrategyResult("enforcement", Stage.ENFORCEMENT, state, "off"))
+    path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
+    answer = await explain(node, tmp_path, inspect.ExplainRequest(file=path))
+    assert answer.files[0].contested == f"a fight; {says.format(pod=pod.group)}"
+
+
 async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
     node = batch_node(tmp_path, quota="90000")
     ratio = {FORMULA: "given", "value": "1.2"}
@@ -236,7 +269,8 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
         ("suppression", "at most", "90000", "90000", False),
     ]
     assert (file.result, recomputed(file.formula, list(file.inputs))) == ("90000", "90000")
-    assert (file.contested, file.before) == ("kubelet?", "-1")
+    assert file.contested.startswith("kubelet?; ")
+    assert file.before == "-1"
     assert [(each.value, each.age_s, each.detail) for each in file.foreign] == [("90000", 1.0, "unknown")]
     assert [strategy.state for strategy in answer.strategies] == ["active", "frozen", "active", "active"]
 

@@ -1,0 +1,29 @@
+"""What is said of a file that another writer fights for: why it is left alone, and whether it is enforced above."""
+
+from __future__ import annotations
+
+from koord.host.files import Target
+from qosd.decide.runner import State
+from qosd.inspect.sources import Sources
+from qosd.strategies.enforcement import Enforcement, NotEnforced, bound_above
+
+
+def sentence(sources: Sources, target: Target) -> str:
+    """For people; "" of a file that is not contested."""
+    why = sources.actuator.contested.get(target, "")
+    return f"{why}; {_above(sources, target)}" if why else ""
+
+
+def _above(sources: Sources, target: Target) -> str:
+    snapshot, decisions = sources.snapshot(), sources.decisions()
+    results = () if decisions is None else decisions.results
+    result = next((each for each in results if each.name == Enforcement.name), None)
+    if snapshot is None or result is None or target not in snapshot.files:
+        return "enforced one level up from the next tick on, if it can be"
+    if result.state is State.DISABLED:
+        return f"not enforced one level up: {result.name} is {result.sentence}"
+    try:
+        bound = bound_above(snapshot, target)
+    except NotEnforced as error:
+        return f"not enforced one level up: {error}"
+    return f"enforced one level up: {bound.target.group}/{bound.target.name} is at most {bound.value}"

@@ -1,0 +1,174 @@
+"""Contested files are enforced one level up: what a container's file cannot be held to, the pod's own file is.
+
+    cpu_quota, memory_limit_in_bytes    at most the total of what the pod's containers may have (koord.model.podtotal)
+    cpuset_cpus                         at most the union of it, on cgroup v2 only: v1 gives no group fewer CPUs than
+                                        one of its children has
+
+A file is contested when another writer changes it again and again (``koord.host.reconcile.step``). Of a container that
+is not there now (it restarts, or its turn has not come) the pod's spec tells the limit: under a pod's quota without
+room for it, it could not start on v1. Invariants: pure; no other container of the pod gets less than it may have; a
+file that cannot be enforced so is named with the reason. kubelet's own tiers are nobody's to bound, so a contested file
+of a pod's own cgroup stays as the other writer has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+from koord.host.files import Target, Value
+from koord.host.reconcile.state import FileState
+from koord.model import cfs, podtotal
+from koord.model.cfs import UNLIMITED
+from koord.model.formulas import FORMULA
+from koord.model.lattice import CPUSets
+from koord.model.podtotal import Role
+from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.hooks.context import SpecContainer
+from qosd.hooks.rules import Rules
+from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup
+
+QUOTA, CPUS, MEMORY = "cpu_quota", "cpuset_cpus", "memory_limit_in_bytes"
+_NAMED = 5
+"""Contested files that are not enforced and named in the strategy's sentence; ``explain`` says it of each."""
+_Part = tuple[str, Role, Value]
+"""A container's name, when it runs, and what it may have; "" and -1 are no limit."""
+
+
+class NotEnforced(Exception):
+    """Why a contested file has no bound one level up."""
+
+
+class Bound(msgspec.Struct, frozen=True):
+    """``target``, one level above a contested file, may hold at most ``value``."""
+
+    target: Target
+    value: Value
+    why: str
+    pod: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Memo:
+    files: Mapping[Target, FileState]
+    pods: tuple[PodView, ...]
+    rules: Rules
+    decision: Decision
+
+
+class Enforcement:
+    """The strategy ``enforcement``."""
+
+    name: ClassVar[str] = "enforcement"
+    stage: ClassVar[Stage] = Stage.ENFORCEMENT
+    rows: ClassVar[frozenset[str]] = frozenset({QUOTA, CPUS, MEMORY})
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
+        """Depends on the files' states, the pods and the cgroup version alone."""
+        files, pods, rules = snapshot.files, snapshot.pods, snapshot.rules
+        last = memory if isinstance(memory, _Memo) else None
+        if last is not None and last.files is files and last.pods is pods and last.rules is rules:
+            return last.decision, last
+        decision = _decision(snapshot)
+        if last is not None and last.decision == decision:
+            decision = last.decision
+        return decision, _Memo(files, pods, rules, decision)
+
+
+def _decision(snapshot: NodeSnapshot) -> Decision:
+    opinions: dict[Target, Opinion] = {}
+    problems = []
+    contested = [target for target, state in snapshot.files.items() if state.is_contested]
+    for target in contested:
+        try:
+            bound = bound_above(snapshot, target)
+        except NotEnforced as error:
+            problems.append(f"{target.group}/{target.name} is not enforced one level up: {error}")
+        else:
+            inputs = {FORMULA: "given", "value": bound.value}
+            opinions[bound.target] = Opinion.at_most(bound.value, bound.why, inputs, bound.pod)
+    more = [f"and {len(problems) - _NAMED} more"] if len(problems) > _NAMED else []
+    counts = f"{len(contested)} contested, {len(contested) - len(problems)} enforced one level up"
+    return Decision("; ".join((counts, *problems[:_NAMED], *more)), opinions)
+
+
+def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
+    """The bound that enforces a contested file. Raises NotEnforced."""
+    if target.name not in Enforcement.rows:
+        raise NotEnforced(f"{target.name} has no sum over a pod")
+    pod = _pod_of(snapshot, target.group)
+    if target.name == CPUS and snapshot.rules.host.cgroup_version == 1:
+        raise NotEnforced("cgroup v1 gives no group fewer CPUs than one of its children has")
+    parts = list(_parts(snapshot, pod, target.name))
+    unlimited = next((name for name, _, value in parts if value in (UNLIMITED, "")), None)
+    if unlimited is not None:
+        raise NotEnforced(f"container {unlimited} has no limit")
+    shares = ", ".join(f"{name} {value}" for name, _, value in parts)
+    why = f"{target.name} of {target.group} is contested: the pod gets what its containers may have ({shares})"
+    return Bound(Target(pod.group, target.name), _together(parts), why, pod.key)
+
+
+def _pod_of(snapshot: NodeSnapshot, group: str) -> PodView:
+    for pod in snapshot.pods:
+        container = next((each for each in pod.containers if each.group == group and not each.is_sandbox), None)
+        if container is None:
+            continue
+        if not has_cgroup(container.state):
+            raise NotEnforced("its container has ended")
+        if not pod.group:
+            raise NotEnforced("nobody tells the pod's own cgroup")
+        return pod
+    raise NotEnforced("it is no container's file, and what is above a pod is kubelet's")
+
+
+def _parts(snapshot: NodeSnapshot, pod: PodView, name: str) -> Iterator[_Part]:
+    """Every container that the pod has or, of an amount, will have, in the order of its spec."""
+    present = {
+        each.name: each for each in pod.containers if not each.is_sandbox and each.group and has_cgroup(each.state)
+    }
+    if pod.spec_containers is None and name != CPUS:
+        raise NotEnforced("only the runtime tells of the pod, and it does not know containers that are not there yet")
+    for each in pod.spec_containers or ():
+        container = present.pop(each.name, None)
+        if container is not None:
+            yield each.name, each.role, _of_container(snapshot, container, name)
+        elif name != CPUS:  # one that comes later gets the CPUs of its class, within its pod's
+            yield each.name, each.role, _of_spec(each, name)
+    yield from ((each.name, Role.MAIN, _of_container(snapshot, each, name)) for each in present.values())
+
+
+def _of_container(snapshot: NodeSnapshot, container: ContainerView, name: str) -> Value:
+    """What Koord wants of its file, else what kubelet requested."""
+    state = snapshot.files.get(Target(container.group, name))
+    if state is not None and (state.is_held or state.is_contested):
+        return state.written
+    if name == CPUS:
+        return ""
+    requested = container.requested
+    return _limit(requested.cpu_quota_us if name == QUOTA else requested.memory_limit_bytes)
+
+
+def _of_spec(container: SpecContainer, name: str) -> Value:
+    native = container.native
+    return cfs.quota_us(native.cpu_limit) if name == QUOTA else _limit(native.memory_limit)
+
+
+def _limit(amount: int | None) -> int:
+    return amount if amount is not None and amount > 0 else UNLIMITED
+
+
+def _together(parts: Sequence[_Part]) -> Value:
+    """What the pod needs for all of them: of amounts the sum, as far as they run at a time, of CPUs the union."""
+    amounts = [(role, value) for _, role, value in parts if isinstance(value, int)]
+    if len(amounts) == len(parts):
+        return podtotal.total(amounts)
+    return reduce(CPUSets().join, (value for *_, value in parts))
