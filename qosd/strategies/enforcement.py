@@ -1,8 +1,10 @@
 """Contested files are enforced one level up: what a container's file cannot be held to, the pod's own file is.
 
     cpu_quota, memory_limit_in_bytes    at most the total of what the pod's containers may have (koord.model.podtotal)
-    cpuset_cpus                         at most the union of it, on cgroup v2 only: v1 gives no group fewer CPUs than
-                                        one of its children has
+    cpuset_cpus                         at most the union of it, on cgroup v2 only
+
+cgroup v1 gives no group fewer CPUs than one of its children has, and no smaller quota either, unless the child's is
+unlimited: there a pod can be bounded where the other writer lifts a container's quota, not where it raises it.
 
 A file is contested when another writer changes it again and again (``koord.host.reconcile.step``). Of a container that
 is not there now (it restarts, or its turn has not come) the pod's spec tells the limit: under a pod's quota without
@@ -112,9 +114,22 @@ def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
     unlimited = next((name for name, _, value in parts if value in (UNLIMITED, "")), None)
     if unlimited is not None:
         raise NotEnforced(f"container {unlimited} has no limit")
+    total = _together(parts)
+    if target.name == QUOTA and snapshot.rules.host.cgroup_version == 1:
+        _check_children(snapshot, pod, total)
     shares = ", ".join(f"{name} {value}" for name, _, value in parts)
     why = f"{target.name} of {target.group} is contested: the pod gets what its containers may have ({shares})"
-    return Bound(Target(pod.group, target.name), _together(parts), why, pod.key)
+    return Bound(Target(pod.group, target.name), total, why, pod.key)
+
+
+def _check_children(snapshot: NodeSnapshot, pod: PodView, total: Value) -> None:
+    """v1 takes no quota below that of a child, but one without any. Raises NotEnforced."""
+    for container in pod.containers:
+        state = snapshot.files.get(Target(container.group, QUOTA))
+        if state is not None and state.is_contested and int(state.base) > int(total):
+            raise NotEnforced(
+                f"cgroup v1 takes no quota of {total} above one of {state.base}, as {container.name} has it"
+            )
 
 
 def _pod_of(snapshot: NodeSnapshot, group: str) -> PodView:

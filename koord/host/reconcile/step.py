@@ -156,9 +156,8 @@ def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition
     lately = held.restored_times if observed.now_ns - held.restored_ns < FIGHT_WITHIN_NS else 0
     if lately >= _PATIENCE:
         why = f"degraded: contested by another writer, who set {found.value!s} again where {wanted.value!s} is wanted"
-        state = _as_wanted(
-            FileState(Phase.CONTESTED, found.path, found.inode, since_ns=observed.now_ns, contested=why), wanted
-        )
+        contested = FileState(Phase.CONTESTED, found.path, found.inode, since_ns=observed.now_ns, contested=why)
+        state = _as_wanted(contested, found, wanted)
         return Transition(found, wanted, state, is_foreign=True, is_outdated=True, gives_up=True)
     tried = {"restored_times": lately + 1, "restored_ns": observed.now_ns}
     return Transition(
@@ -172,12 +171,11 @@ def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition
     )
 
 
-def _as_wanted(contested: FileState, wanted: Wanted) -> FileState:
-    """The state says what would be written, for whoever enforces it elsewhere."""
+def _as_wanted(contested: FileState, found: Found, wanted: Wanted) -> FileState:
+    """The state says what is there and what would be written, for whoever enforces it elsewhere."""
     assert wanted.value is not None
-    if (contested.written, contested.by, contested.pod) == (wanted.value, wanted.by, wanted.pod):
-        return contested
-    return replace(contested, written=wanted.value, by=wanted.by, pod=wanted.pod)
+    state = replace(contested, base=found.value, written=wanted.value, by=wanted.by, pod=wanted.pod)
+    return contested if state == contested else state
 
 
 def _of_contested(observed: Observed, found: Found) -> Transition:
@@ -190,7 +188,7 @@ def _of_contested(observed: Observed, found: Found) -> Transition:
     claim = replace(_claim(observed, found, wanted, None), **tried)
     if observed.rules.same(wanted.value, found.value):
         return Transition(found, wanted, claim)
-    state = _as_wanted(state, wanted)
+    state = _as_wanted(state, found, wanted)
     if observed.now_ns - state.since_ns < FORGIVEN_AFTER_NS:
         return Transition(found, wanted, state)
     return Transition(found, wanted, replace(state, since_ns=observed.now_ns), wanted.value, claim)

@@ -41,8 +41,10 @@ def of(pod: PodView, container: str, name: str) -> Target:
     return Target(pod.group if not container else f"{pod.group}/{container}", name)
 
 
-def seen(pod: PodView, *states: tuple[Target, Phase, Value], is_v1: bool = False) -> NodeSnapshot:
-    files = {target: FileState(phase, written=value) for target, phase, value in states}
+def seen(
+    pod: PodView, *states: tuple[Target, Phase, Value], is_v1: bool = False, foreign: Value = 90_000
+) -> NodeSnapshot:
+    files = {target: FileState(phase, base=foreign, written=value) for target, phase, value in states}
     return structs.replace(snapshot(ON_V1 if is_v1 else ON_V2, pod), files=files)
 
 
@@ -108,6 +110,7 @@ def test_bound(pod: PodView, name: str, main: Value, side: tuple[Phase, Value] |
     ("pod", "container", "name", "value", "is_v1", "why"),
     [
         (TWO, "main", CPUS, "0-1", True, "cgroup v1 gives no group fewer CPUs than one of its children has"),
+        (TWO, "main", QUOTA, 50_000, True, "cgroup v1 takes no quota of 70000 above one of 90000, as main has it"),
         (TWO, "main", CPUS, "0-1", False, "container side has no limit"),
         (TWO, "main", QUOTA, -1, False, "container main has no limit"),
         (TWO, "main", "cpu_shares", 512, False, "cpu_shares has no sum over a pod"),
@@ -129,6 +132,12 @@ def test_no_bound(pod: PodView, container: str, name: str, value: Value, is_v1: 
     assert decision.opinions == {}
     assert why in decision.sentence
     assert decision.sentence.startswith("1 contested, 0 enforced one level up; ")
+
+
+@pytest.mark.parametrize("foreign", [-1, 60_000, 70_000])
+def test_v1_bounds_a_pod_that_no_child_exceeds(foreign: int) -> None:
+    target = of(TWO, "main", QUOTA)
+    assert bound_above(seen(TWO, (target, CONTESTED, 50_000), is_v1=True, foreign=foreign), target).value == 70_000
 
 
 def test_what_is_not_contested_is_not_bounded() -> None:
@@ -189,7 +198,7 @@ class Node:
 
     def fight(self) -> None:
         """Another writer insists, until the file is left to it."""
-        for _ in range(4):
+        for _ in range(3):
             self.rig.tick()
             self.rig.put(self.main, "90000")
             self.rig.see(self.main)
