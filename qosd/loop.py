@@ -22,10 +22,10 @@ from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all
 from qosd.hooks.rules import Rules
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
-from qosd.sense import table
+from qosd.sense import table, window
 from qosd.sense.build import Sense
 from qosd.sense.targets import Tiers
-from qosd.snapshot import NodeSnapshot, PodView
+from qosd.snapshot import Aggregate, NodeSnapshot, PodView, Window
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ class NodeLoop:
         self._wall, self._monotonic, self._dry = wall, monotonic, dry
         self._states: StrategyStates = NO_STATES
         self._ticks = 0
+        self._declared = frozenset(each for strategy in strategies for each in strategy.windows)
+        self._windows: Mapping[Window, Mapping[str, Aggregate]] = {}
+        self._aggregated_ns: int | None = None
         self.switched_off: Collection[str] = frozenset()
         self.snapshot: NodeSnapshot | None = None
         self.decisions: Decisions | None = None
@@ -95,12 +98,23 @@ class NodeLoop:
             kubelet_cpus=inputs.kubelet_cpus,
             tiers=inputs.tiers,
             files=self._actuator.files,
+            sampled_ns=self._sense.sampler.sampled_ns,
+            windows=self._aggregates(),
+            absent=self._sense.sampler.absent(),
         )
         if "pods" in inputs.ages_s:
             self._actuator.follow(inputs.pods, now_ns)
         if sample and (prediction := self._predictor.observe(snapshot)) is not None:
             self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
         return snapshot
+
+    def _aggregates(self) -> Mapping[Window, Mapping[str, Aggregate]]:
+        """Those of the newest samples, worked out once for them."""
+        sampled_ns = self._sense.sampler.sampled_ns
+        if sampled_ns != self._aggregated_ns:
+            self._aggregated_ns = sampled_ns
+            self._windows = window.aggregates(self._sense.store, self._declared, sampled_ns)
+        return self._windows
 
     def decide(self) -> Plan:
         """Decide on the newest snapshot and keep what the strategies remember."""

@@ -27,6 +27,7 @@ _FINISHED = frozenset({"SANDBOX_NOTREADY"})
 _RUNNING = "CONTAINER_RUNNING"
 _WITH_CGROUP = frozenset({"CONTAINER_CREATED", _RUNNING})
 _NOTHING: Mapping[str, float] = MappingProxyType({})
+_NO_AGGREGATES: Mapping[str, Aggregate] = MappingProxyType({})
 
 
 class ContainerView(msgspec.Struct, frozen=True, eq=False):
@@ -73,6 +74,31 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
         return f"{self.namespace}/{self.name}"
 
 
+class Window(msgspec.Struct, frozen=True):
+    """The samples of ``metric`` of the last ``over_s`` seconds, by object.
+
+    A strategy that declares it is frozen while no object has ``at_least`` samples. ``quantile`` (0..1): which
+    percentile is wanted of them.
+    """
+
+    metric: str
+    over_s: float
+    at_least: int = 1
+    quantile: float = 0.5
+
+
+class Aggregate(msgspec.Struct, frozen=True):
+    """What the samples of one window and object come to, in the metric's unit.
+
+    ``percentile``: by nearest rank. ``slope_per_s``: of the straight line that fits them best, 0 for a single one.
+    """
+
+    count: int
+    mean: float
+    percentile: float
+    slope_per_s: float
+
+
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """``values``: the newest sample of every metric of the metric table, by metric name, then by object.
 
@@ -94,6 +120,12 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """The cgroups of kubelet's tiers, Guaranteed's being the root of all; empty while nobody knows."""
     files: Mapping[Target, FileState] = MappingProxyType({})
     """The files that are held, contested or waiting to be tried again, as the last tick left them."""
+    sampled_ns: int = 0
+    """The instant of the samples, by the monotonic clock; 0 before the first. Ticks between two beats share it."""
+    windows: Mapping[Window, Mapping[str, Aggregate]] = MappingProxyType({})
+    """What the strategies' windows come to, by object as in ``values``."""
+    absent: Mapping[str, str] = MappingProxyType({})
+    """Inputs that this node cannot have, with the reason: a strategy falls back where one that is late would freeze."""
 
     @property
     def knows_pods(self) -> bool:
@@ -104,6 +136,11 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     def value(self, metric: str, subject: str = "") -> float | None:
         """The newest sample of ``metric`` for ``subject``; None if there is none."""
         return self.values.get(metric, _NOTHING).get(subject)
+
+    def window(self, window: Window, subject: str = "") -> Aggregate | None:
+        """What the window comes to for ``subject``; None while it has too few samples."""
+        aggregate = self.windows.get(window, _NO_AGGREGATES).get(subject)
+        return aggregate if aggregate is not None and aggregate.count >= window.at_least else None
 
 
 def live(pod: PodView) -> bool:

@@ -203,6 +203,28 @@ def test_what_the_kernel_refuses_has_its_rule(node: Node) -> None:
         assert refused["error"].endswith(")"), f"without the kernel's rule: {refused['error']}"
 
 
+@pytest.mark.parametrize(
+    ("name", "of_container", "of_pod", "everything"),
+    [
+        ("cpu_quota", 90_000, 30_000, -1),
+        ("memory_limit_in_bytes", 96 * MIB, 64 * MIB, -1),
+        ("cpuset_cpus", "0-1", "1", "0-1"),
+    ],
+)
+def test_a_pod_may_have_less_than_its_container(
+    node: Node, name: str, of_container: Value, of_pod: Value, everything: Value
+) -> None:
+    """Which is how a contested file is enforced one level up; v1 refuses it for quotas and CPU sets."""
+    pod = node.group.rpartition("/")[0]
+    bound: list[Step] = [("write", node.group, name, of_container), ("write", pod, name, of_pod)]
+    undo: list[Step] = [("write", pod, name, everything), ("write", node.group, name, everything)]
+    effective = f"{TREE}{node.group}/cpuset.cpus.effective"
+    results = node.do([*bound, ("read", node.group, name), ("text", effective), *undo])
+    assert not [each for each in results if _is_error(each)]
+    assert (results[1]["value"], results[2]) == (of_pod, of_container)
+    assert results[3].strip() == (of_pod if name == "cpuset_cpus" else "0-1")
+
+
 def test_what_a_row_refuses_the_kernel_refuses_too(node: Node) -> None:
     steps: list[Step] = []
     for name, value, file, text in SENSELESS:

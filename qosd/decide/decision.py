@@ -19,7 +19,7 @@ import msgspec
 from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Inputs
 from koord.model.lattice import Value
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import NodeSnapshot, Window
 
 
 class Stage(IntEnum):
@@ -132,6 +132,10 @@ class Strategy(Protocol):
     @property
     def needs(self) -> Mapping[str, float]:
         """Inputs (names of ``NodeSnapshot.ages_s``) with the age in seconds beyond which the strategy is frozen."""
+
+    @property
+    def windows(self) -> tuple[Window, ...]:
+        """The windows that it reads. A strategy that has any decides once for each set of samples, never twice."""
 
     def enabled(self, snapshot: NodeSnapshot) -> bool: ...
 

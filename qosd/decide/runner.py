@@ -4,7 +4,8 @@
     frozen     an input that it needs is too old, or nobody can tell the policy: its last opinions stay, it evicts
                nobody
     failed     it raised: likewise, and the error is counted and said
-    active     its decision, where a keep stands for its last opinion of that file
+    active     its decision, where a keep stands for its last opinion of that file; of a strategy that reads windows
+               that of the newest samples, made once: it integrates no sample twice, and ``plan`` shows what it decided
 
 Pure but for the log line of an error: same snapshot, strategies and states, same answer. Invariants: one strategy's
 error or stale input never changes another's opinions; a mapping of opinions that a strategy did not change is passed
@@ -23,7 +24,7 @@ import msgspec
 
 from koord.host.files import Target
 from qosd.decide.decision import Eviction, Membership, Op, Opinion, Stage, Strategy
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import NodeSnapshot, Window
 
 _log = logging.getLogger(__name__)
 Opinions = Mapping[Target, Opinion]
@@ -51,6 +52,8 @@ class StrategyState(msgspec.Struct, frozen=True):
     errors: int = 0
     error: str = ""
     memberships: Memberships = NO_MEMBERSHIPS
+    sampled_ns: int | None = None
+    """Of the samples that ``own`` has seen."""
 
 
 StrategyStates = Mapping[str, StrategyState]
@@ -118,6 +121,8 @@ def _result(
         stale = _stale(snapshot, strategy)
         if stale:
             return _standing(strategy, State.FROZEN, stale, state)
+        if strategy.windows and state.decided and state.sampled_ns == snapshot.sampled_ns:
+            return _remembered(strategy, state), state
         return _decided(snapshot, strategy, state)
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
         said = f"{type(error).__name__}: {error}"
@@ -153,14 +158,38 @@ def _standing(
 
 def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
     """Which of the inputs that ``strategy`` needs are too old, and how old; "" if none is."""
-    found = []
+    problems = []
     for name, limit_s in strategy.needs.items():
         age_s = snapshot.ages_s.get(name)
+        if name in snapshot.absent:
+            continue
         if age_s is None:
-            found.append(f"input {name} has never been read")
+            problems.append(f"input {name} has never been read")
         elif age_s > limit_s:
-            found.append(f"input {name} is {age_s:.1f} s old (at most {limit_s:g} s)")
-    return ", ".join(found)
+            problems.append(f"input {name} is {age_s:.1f} s old (at most {limit_s:g} s)")
+    problems += [problem for window in strategy.windows if (problem := _short(snapshot, window))]
+    return ", ".join(problems)
+
+
+def _short(snapshot: NodeSnapshot, window: Window) -> str:
+    """What the window lacks; "" if some object has enough samples, or nothing is there to be measured."""
+    counts = [aggregate.count for aggregate in snapshot.windows.get(window, {}).values()]
+    if not counts or max(counts) >= window.at_least:
+        return ""
+    return f"{window.metric} has {max(counts)} samples in {window.over_s:g} s (at least {window.at_least})"
+
+
+def _remembered(strategy: Strategy, state: StrategyState) -> StrategyResult:
+    """The decision that these samples have had; what it evicts is under way."""
+    return StrategyResult(
+        strategy.name,
+        strategy.stage,
+        State.ACTIVE,
+        state.sentence,
+        state.opinions,
+        errors=state.errors,
+        memberships=state.memberships,
+    )
 
 
 def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:
@@ -185,6 +214,7 @@ def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -
         True,
         state.errors,
         memberships=decision.memberships,
+        sampled_ns=snapshot.sampled_ns,
     )
     return result, after
 

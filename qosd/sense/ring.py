@@ -100,10 +100,13 @@ class Rings:
         ring = self._rings.get(subject)
         if ring is None:
             return []
-        found: list[tuple[int, float]] = []
-        for instant in range(max(ring.first, self._now - self._capacity + 1), ring.last + 1):
+        samples: list[tuple[int, float]] = []
+        for instant in range(ring.last, max(ring.first, self._now - self._capacity + 1) - 1, -1):
             slot = instant % self._capacity
+            if self._times[slot] < since_ns:
+                break
             value = ring.cells[slot * self._width + column]
-            if self._times[slot] >= since_ns and not math.isnan(value):
-                found.append((self._times[slot], value))
-        return found
+            if not math.isnan(value):
+                samples.append((self._times[slot], value))
+        samples.reverse()
+        return samples

@@ -82,6 +82,8 @@ class Sampler:
         self.store, self._clock, self._cpu_clock = store, clock, cpu_clock
         self._turns = [_Turn(collector, Health()) for collector in collectors]
         self._targets = SampleTargets()
+        self.sampled_ns = 0
+        """The instant of the newest batch; 0 before the first."""
 
     @property
     def targets(self) -> SampleTargets:
@@ -97,7 +99,7 @@ class Sampler:
         suppresses: bool = False,
     ) -> None:
         """One batch. The same ``pods`` object as before means that nothing changed; ``suppresses``: see ``Tick``."""
-        at_ns = self._clock()
+        at_ns = self.sampled_ns = self._clock()
         if not self._targets.made_of(pods, tiers, host_apps):
             self._follow(SampleTargets.of(pods, tiers, host_apps))
         tick = Tick(at_ns, self._targets, self.store, suppresses)
@@ -117,6 +119,10 @@ class Sampler:
             for turn in self._turns
             if turn.health.last_success_ns is not None
         }
+
+    def absent(self) -> Mapping[str, str]:
+        """The collectors for which this node has nothing to read, with the reason."""
+        return {turn.collector.name: turn.health.disabled_reason for turn in self._turns if turn.health.disabled_reason}
 
     def close(self) -> None:
         for turn in self._turns:

@@ -72,6 +72,16 @@ class Store:
         with self._lock:
             return self._rings[panel].read(subject, column, since_ns)
 
+    def histories(self, metric: str, since_ns: int) -> Mapping[str, Sequence[tuple[int, float]]]:
+        """As ``series``, of every subject that has a newest sample."""
+        panel, column = self._columns[metric]
+        if column >= panel.kept:
+            return {}
+        subjects = self._newest.get(metric, _NO_SAMPLES)
+        with self._lock:
+            rings = self._rings[panel]
+            return {subject: rings.read(subject, column, since_ns) for subject in subjects}
+
     def percentile(self, metric: str, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:
         """Nearest-rank percentile (``quantile`` 0..1) of the samples of the last ``window_s`` seconds."""
         samples = self.series(metric, subject, now_ns - int(window_s * NANOSECONDS))

@@ -33,7 +33,7 @@ from koord.model.podtotal import Role
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks.context import SpecContainer
 from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup
+from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, Window, has_cgroup
 
 QUOTA, CPUS, MEMORY = "cpu_quota", "cpuset_cpus", "memory_limit_in_bytes"
 _NAMED = 5
@@ -70,6 +70,7 @@ class Enforcement:
     stage: ClassVar[Stage] = Stage.ENFORCEMENT
     rows: ClassVar[frozenset[str]] = frozenset({QUOTA, CPUS, MEMORY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True

@@ -23,7 +23,7 @@ from koord.model.slo import CgroupBase, HostApplication
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks import groupidentity
 from qosd.hooks.rules import Rules, join
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window
 
 CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE
 _TIERS = {
@@ -52,6 +52,7 @@ class HostApplications:
     stage: ClassVar[Stage] = Stage.SPEC
     rows: ClassVar[frozenset[str]] = frozenset({CPUS, IDENTITY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
+    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         """Always: without applications there is nothing to decide, and what was decided is released."""

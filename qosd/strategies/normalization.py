@@ -21,7 +21,7 @@ from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks import engine, normalization
 from qosd.hooks.edits import Field
 from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, Window, live
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup
 
@@ -35,6 +35,7 @@ class PodNormalization:
     stage: ClassVar[Stage] = Stage.NORMALIZATION
     rows: ClassVar[frozenset[str]] = frozenset({Field.CPU_QUOTA.value})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         ratio = snapshot.rules.node.cpu_normalization_ratio

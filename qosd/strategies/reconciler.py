@@ -26,7 +26,7 @@ from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Field, Left
 from qosd.hooks.rules import Rules
 from qosd.hooks.table import ROWS_OF_HOOKS
-from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
+from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, Window, has_cgroup, live, runs
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 
 
@@ -37,6 +37,7 @@ class HookReconciler:
     stage: ClassVar[Stage] = Stage.SPEC
     rows: ClassVar[frozenset[str]] = ROWS_OF_HOOKS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         """Always: ``node.hooks`` of the rules file switches hooks one by one."""

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.hooks import resctrl
 from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, Window, has_cgroup, live
 
 HOOK = "resctrl"
 _NO_GROUPS = Decision("no resctrl group of a QoS class is there")
@@ -36,6 +36,7 @@ class ResctrlGroups:
     stage: ClassVar[Stage] = Stage.SPEC
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.rules.enabled(HOOK)

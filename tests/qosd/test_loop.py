@@ -34,7 +34,7 @@ from qosd.sense.store import Row, Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
-from qosd.snapshot import NodeSnapshot, PodView
+from qosd.snapshot import NodeSnapshot, PodView, Window
 from tests.opened import opened
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
@@ -86,6 +86,7 @@ class Doubling:
     stage: Stage = Stage.SPEC
     rows: frozenset[str] = frozenset({"cpu_quota"})
     needs: Mapping[str, float] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
     seen: list[NodeSnapshot] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)
     raises: Exception | None = None

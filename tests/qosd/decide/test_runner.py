@@ -15,7 +15,7 @@ from koord.host.files import Target
 from qosd.decide.decision import Decision, Eviction, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all
 from qosd.hooks.rules import Rules
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import Aggregate, NodeSnapshot, Window
 from tests.qosd.podviews import snapshot as picture
 
 A, B = Target("/a", "cpu_quota"), Target("/b", "cpu_quota")
@@ -30,6 +30,7 @@ class Scripted:
     stage: Stage = Stage.SPEC
     rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=dict)
+    windows: tuple[Window, ...] = ()
     is_enabled: bool = True
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
     asked: int = 0
@@ -193,3 +194,79 @@ def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: N
     assert results[0].opinions == opinions(a=1)
     assert results[0].sentence.startswith("frozen: no policy is known (rules.yaml: is not YAML)")
     assert run.tick("first")[0].state is State.DISABLED, "the operator's own word counts"
+
+
+# --- windows ---------------------------------------------------------------------------------------------------------
+
+LOAD = Window("node_cpu_usage_cores", 10.0, at_least=3)
+
+
+def at(snapshot: NodeSnapshot, sampled_ns: int, counts: Mapping[str, int]) -> NodeSnapshot:
+    aggregates = {subject: Aggregate(count, 1.0, 1.0, 0.0) for subject, count in counts.items()}
+    return replace(snapshot, sampled_ns=sampled_ns, windows={LOAD: aggregates})
+
+
+def test_a_strategy_with_windows_sees_each_set_of_samples_once(snapshot: NodeSnapshot) -> None:
+    """A token bucket: each beat adds one; ticks in between, and any number of plans, add nothing."""
+    bucket = Scripted(
+        windows=(LOAD,), says=lambda memory: Decision(f"{memory or 0}", opinions(a=memory or 0), (EVICT,))
+    )
+    states: StrategyStates = {}
+    seen = []
+    for sampled_ns in (1, 1, 2, 2, 2, 3):
+        picture_now = at(snapshot, sampled_ns, {"": 3})
+        planned, _ = decide_all(picture_now, [bucket], states)
+        decisions, states = decide_all(picture_now, [bucket], states)
+        assert decisions == planned
+        (result,) = decisions.results
+        seen.append((result.state, result.sentence, result.opinions[A].value, len(result.evictions)))
+        again, _ = decide_all(picture_now, [bucket], states)
+        assert again.results[0].opinions is result.opinions
+        assert again.results[0].evictions == ()
+    active = State.ACTIVE
+    assert seen == [
+        (active, *each) for each in (("0", 0, 1), ("0", 0, 0), ("1", 1, 1), ("1", 1, 0), ("1", 1, 0), ("2", 2, 1))
+    ]
+
+
+def test_one_without_windows_decides_at_every_tick(snapshot: NodeSnapshot) -> None:
+    strategy = Scripted()
+    run = Run(at(snapshot, 1, {}), strategy)
+    run.tick(), run.tick()
+    assert strategy.asked == 2
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ({"": 2}, "node_cpu_usage_cores has 2 samples in 10 s (at least 3)"),
+        ({"a": 1, "b": 2}, "node_cpu_usage_cores has 2 samples in 10 s (at least 3)"),
+        ({"": 3}, ""),
+        ({"a": 1, "b": 3}, ""),
+        ({}, ""),
+    ],
+)
+def test_a_window_with_too_few_samples_freezes(snapshot: NodeSnapshot, counts: Mapping[str, int], why: str) -> None:
+    (result,) = Run(at(snapshot, 1, counts), Scripted(windows=(LOAD,))).tick()
+    assert (result.state, why in result.sentence) == (State.FROZEN if why else State.ACTIVE, True)
+
+
+def test_an_error_is_tried_again_with_the_same_samples(snapshot: NodeSnapshot) -> None:
+    """Its memory has not taken a step."""
+    strategy = Scripted(windows=(LOAD,), says=failing)
+    run = Run(at(snapshot, 1, {"": 3}), strategy)
+    run.tick()
+    strategy.says = Decision("better", opinions(a=1))
+    (result,) = run.tick()
+    assert (result.state, result.sentence) == (State.ACTIVE, "better")
+
+
+def test_what_a_node_cannot_have_freezes_nobody_and_what_is_late_does(snapshot: NodeSnapshot) -> None:
+    strategy = Scripted(needs={"pressure": 5.0, "node": 5.0})
+    without = replace(snapshot, absent={"pressure": "PSI is off"})
+    (result,) = Run(without, strategy).tick(node=1.0)
+    assert result.state is State.ACTIVE
+    (result,) = Run(without, strategy).tick(node=6.0)
+    assert (result.state, "input node is 6.0 s old" in result.sentence) == (State.FROZEN, True)
+    (result,) = Run(snapshot, strategy).tick(node=1.0)
+    assert (result.state, "pressure has never been read" in result.sentence) == (State.FROZEN, True)

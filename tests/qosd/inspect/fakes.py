@@ -26,7 +26,7 @@ from qosd.hooks.rules import HostFacts
 from qosd.inspect.service import Inspector, listening
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
 from qosd.sense.table import METRICS
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import NodeSnapshot, Window
 from tests.qosd.pods import extended, rules
 from tests.qosd.podviews import snapshot, view
 
@@ -47,6 +47,7 @@ class Named:
     stage: Stage = Stage.SPEC
     rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=lambda: {"pods": 60.0})
+    windows: tuple[Window, ...] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True

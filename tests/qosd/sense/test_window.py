@@ -1,0 +1,87 @@
+"""What windows come to, against the plainest way to say it."""
+
+from __future__ import annotations
+
+import statistics
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from qosd.sense import table
+from qosd.sense.store import Store
+from qosd.sense.window import aggregates
+from qosd.snapshot import Aggregate, Window
+
+S = 1_000_000_000
+METRIC = table.NODE.metrics[0].name
+WIDTH = len(table.NODE.metrics)
+
+
+def store_of(*samples: tuple[float, float], subject: str = "") -> Store:
+    """(second, value) of the node's first metric."""
+    store = Store([table.NODE])
+    for second, value in samples:
+        store.put(table.NODE, int(second * S), {subject: [value] * WIDTH})
+    return store
+
+
+def over(store: Store, window: Window, now_s: float) -> Aggregate | None:
+    return aggregates(store, [window], int(now_s * S))[window].get("")
+
+
+@pytest.mark.parametrize(
+    ("samples", "over_s", "now_s", "count", "mean", "slope_per_s"),
+    [
+        ([(1, 4.0)], 10, 1, 1, 4.0, 0.0),
+        ([(1, 1.0), (2, 2.0), (3, 3.0)], 10, 3, 3, 2.0, 1.0),
+        ([(1, 1.0), (2, 2.0), (3, 3.0)], 2, 3, 2, 2.5, 1.0),
+        ([(1, 1.0), (2, 2.0), (3, 3.0)], 2.5, 3, 3, 2.0, 1.0),
+        ([(1, 8.0), (3, 4.0)], 10, 3, 2, 6.0, -2.0),
+        ([(1, 5.0), (1, 7.0)], 10, 1, 2, 6.0, 0.0),
+        ([(1, 1.0), (2, float("nan")), (3, 3.0)], 10, 3, 2, 2.0, 1.0),
+    ],
+)
+def test_one_window(
+    samples: list[tuple[float, float]], over_s: float, now_s: float, count: int, mean: float, slope_per_s: float
+) -> None:
+    found = over(store_of(*samples), Window(METRIC, over_s), now_s)
+    assert found is not None
+    assert (found.count, found.mean, found.slope_per_s) == (count, mean, slope_per_s)
+
+
+def test_a_window_without_samples_is_absent() -> None:
+    assert over(store_of((1, 1.0)), Window(METRIC, 5), 6) is None
+    assert over(Store([table.NODE]), Window(METRIC, 5), 6) is None
+
+
+def test_an_object_that_is_gone_is_in_no_window() -> None:
+    store = store_of((1, 1.0), subject="a")
+    store.put(table.NODE, 2 * S, {"b": [2.0] * WIDTH})
+    window = Window(METRIC, 60)
+    assert set(aggregates(store, [window], 2 * S)[window]) == {"b"}
+
+
+def test_a_metric_that_nobody_measures() -> None:
+    with pytest.raises(KeyError):
+        aggregates(Store([table.NODE]), [Window("no_such_metric", 5)], 1)
+
+
+@given(
+    st.lists(st.floats(0, 1000, width=32), min_size=1, max_size=40),
+    st.integers(1, 60),
+    st.sampled_from([0.0, 0.5, 0.9, 1.0]),
+)
+def test_as_the_plainest_way_says_it(values: list[float], over_s: int, quantile: float) -> None:
+    """One sample a second; the newest at ``now``."""
+    now = len(values)
+    found = over(store_of(*enumerate(values, 1)), Window(METRIC, over_s, quantile=quantile), now)
+    inside = values[-over_s:]
+    assert found is not None
+    assert found.count == len(inside)
+    assert found.mean == pytest.approx(statistics.fmean(inside))
+    assert sum(value <= found.percentile for value in inside) >= quantile * len(inside)
+    assert found.percentile in inside
+    if len(inside) > 1:
+        slope, _ = statistics.linear_regression(range(len(inside)), inside)
+        assert found.slope_per_s == pytest.approx(slope, abs=1e-6)
