@@ -48,7 +48,7 @@ from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
-from qosd.policy import hostfacts
+from qosd.policy import besteffort, hostfacts
 from qosd.policy.kept import Keeper
 from qosd.policy.kubeletpolicy import PolicyRules
 from qosd.policy.pooledrules import PooledRules
@@ -65,6 +65,7 @@ from qosd.strategies.reconciler import HookReconciler
 
 KUBELET_TIMEOUT_S = 3.0
 JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"
+BEST_EFFORT = "besteffort.json"
 _SPARE_DESCRIPTORS = 256
 _LOOK_AGAIN_S = 10.0
 _NEVER_S = float("-inf")
@@ -87,6 +88,9 @@ class Node:
         self.cpu_manager = CPUManagerFile(self.event_loop, state_file, self._kubelet_policy_changed)
         self.rules = PooledRules(PolicyRules(self.rules_file, self.cpu_manager))
         self._make_acting()
+        self._best_effort_file = options.run_dir / BEST_EFFORT
+        if self.undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
+            self.rules.narrow(besteffort.load(self._best_effort_file))
         self._make_loop()
         self._make_pods()
         self._make_front_ends()
@@ -215,11 +219,21 @@ class Node:
             result = await self.in_thread(lambda: self.loop.tick(scene, sample=is_beat))
         finally:
             self.start_gate.ended(arriving)
+        self._narrow()
         if result is not None and result.results:
             for each in result.results:
                 self.metrics.writes.labels(each).inc()
             _log.info("tick: %s", result.sentence)
         return result
+
+    def _narrow(self) -> None:
+        """What the tick left to best-effort pods is theirs from the next hook call on."""
+        decisions = self.loop.decisions
+        left = None if decisions is None or self.read_only else decisions.best_effort
+        if left is not None and left != self.rules.left:
+            self._disk.submit(besteffort.save, self._best_effort_file, left)
+            if self.rules.narrow(left):
+                self.pace.wake()
 
     async def plan(self) -> Plan | None:
         """What the next tick would write."""

@@ -19,6 +19,7 @@ import msgspec
 from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Inputs
 from koord.model.lattice import Value
+from qosd.hooks.rules import BestEffortCPUs
 from qosd.snapshot import NodeSnapshot, Window
 
 
@@ -109,13 +110,15 @@ class Decision(msgspec.Struct, frozen=True):
 
     ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is
     released. So is ``memberships``, by cgroup: tasks of one that is no longer named go back to the root group. The
-    same mapping object twice means "nothing changed", and costs nothing downstream.
+    same mapping object twice means "nothing changed", and costs nothing downstream. ``best_effort`` None: the strategy
+    leaves best-effort pods all of their pool.
     """
 
     sentence: str
     opinions: Mapping[Target, Opinion] = MappingProxyType({})
     evictions: tuple[Eviction, ...] = ()
     memberships: Mapping[str, Membership] = MappingProxyType({})
+    best_effort: BestEffortCPUs | None = None
 
 
 class Strategy(Protocol):

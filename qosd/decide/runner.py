@@ -24,6 +24,7 @@ import msgspec
 
 from koord.host.files import Target
 from qosd.decide.decision import Eviction, Membership, Op, Opinion, Stage, Strategy
+from qosd.hooks.rules import BestEffortCPUs
 from qosd.snapshot import NodeSnapshot, Window
 
 _log = logging.getLogger(__name__)
@@ -54,6 +55,7 @@ class StrategyState(msgspec.Struct, frozen=True):
     memberships: Memberships = NO_MEMBERSHIPS
     sampled_ns: int | None = None
     """Of the samples that ``own`` has seen."""
+    best_effort: BestEffortCPUs | None = None
 
 
 StrategyStates = Mapping[str, StrategyState]
@@ -76,6 +78,7 @@ class StrategyResult(msgspec.Struct, frozen=True):
     decided: bool = True
     errors: int = 0
     memberships: Memberships = NO_MEMBERSHIPS
+    best_effort: BestEffortCPUs | None = None
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -85,6 +88,13 @@ class Decisions(msgspec.Struct, frozen=True):
     wall_ns: int
     monotonic_ns: int
     results: tuple[StrategyResult, ...]
+
+    @property
+    def best_effort(self) -> Mapping[str, BestEffortCPUs] | None:
+        """What is left to best-effort pods, by strategy; None while some strategy has not decided since the start."""
+        if not all(result.decided for result in self.results):
+            return None
+        return {result.name: result.best_effort for result in self.results if result.best_effort is not None}
 
 
 def decide_all(
@@ -152,6 +162,7 @@ def _standing(
         decided=state.decided,
         errors=state.errors,
         memberships=state.memberships,
+        best_effort=state.best_effort,
     )
     return result, state
 
@@ -189,6 +200,7 @@ def _remembered(strategy: Strategy, state: StrategyState) -> StrategyResult:
         state.opinions,
         errors=state.errors,
         memberships=state.memberships,
+        best_effort=state.best_effort,
     )
 
 
@@ -205,6 +217,7 @@ def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -
         decision.evictions,
         errors=state.errors,
         memberships=decision.memberships,
+        best_effort=decision.best_effort,
     )
     after = StrategyState(
         own,
@@ -215,6 +228,7 @@ def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -
         state.errors,
         memberships=decision.memberships,
         sampled_ns=snapshot.sampled_ns,
+        best_effort=decision.best_effort,
     )
     return result, after
 

@@ -12,6 +12,8 @@ from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
 
+import msgspec
+
 from koord.model import slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
@@ -32,6 +34,18 @@ class Pool:
     socket: int
     node: int
     cpuset: str
+
+
+class BestEffortCPUs(msgspec.Struct, frozen=True):
+    """The CPUs (a list) that one strategy leaves to best-effort pods: their pool has no others, now and for newcomers.
+
+    Hooks, NRI and reconciler follow the pool, container by container. So no group above them has to be narrowed, and
+    a container that is created meanwhile with more CPUs starts nevertheless (cgroup v1 would refuse it below a narrower
+    group) and comes to the pool at the next tick.
+    """
+
+    cpus: str
+    why: str
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,10 @@
 """The rules in force: what the rules file says, with the CPU pools that the node's pods leave.
 
-Hook server, NRI and reconciler all take their rules from here, so they never disagree about a pool. Invariants: the
-same object as long as neither file nor pools changed, because identity tells the others what they need not do again;
-a file that is read again counts at once, with pools made of what was last seen. Before the first ``update`` the pods
-are unknown, and so are the pools: no opinion, unless the file gives them. Neither are there pools while nobody can tell
-the policy.
+Hook server, NRI and reconciler all take their rules from here, so they never disagree about a pool; what strategies
+leave to best-effort pods narrows it for all of them. Invariants: the same object as long as neither file nor pools
+changed, because identity tells the others what they need not do again; a file that is read again counts at once, with
+pools made of what was last seen. Before the first ``update`` the pods are unknown, and so are the pools: no opinion,
+unless the file gives them. Neither are there pools while nobody can tell the policy.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 
 from koord.host.topology import Topology
 from qosd.hooks.context import PodContext
-from qosd.hooks.rules import Rules
-from qosd.policy.pools import Pools, compute_pools
+from qosd.hooks.rules import BestEffortCPUs, Rules
+from qosd.policy.pools import Pools, compute_pools, narrowed
 from qosd.policy.rulesfile import InForce
 from qosd.snapshot import PodView
 
@@ -45,6 +45,8 @@ class PooledRules:
         self._pools = Pools(self._from.node.ls_pools, self._from.node.be_pools)
         self._seen: _Seen | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
+        self.left: Mapping[str, BestEffortCPUs] = {}
+        """What strategies leave of the BE pool, by strategy."""
 
     @property
     def current(self) -> Rules:
@@ -77,6 +79,12 @@ class PooledRules:
         self._make()
         return self._current is not before
 
+    def narrow(self, left: Mapping[str, BestEffortCPUs]) -> bool:
+        """What strategies leave of the BE pool, by strategy, from now on. Has that changed the rules?"""
+        before, self.left = self._current, left
+        self._make()
+        return self._current is not before
+
     def _forget(self, seen_uids: set[str], monotonic_ns: int) -> bool:
         """Drop the expected pods that were seen or that never came; has any gone?"""
         kept = {
@@ -95,6 +103,7 @@ class PooledRules:
             expected = [pod for pod, _ in self._expected.values()]
             seen = self._seen
             pools = compute_pools(seen.topology, seen.pods, rules.node, seen.kubelet_cpus, expected)
+            pools = narrowed(pools, seen.topology, self.left)
             if rules.policy_unknown:  # nobody knows what is reserved, or given in the file
                 pools = replace(pools, ls=(), be=())
         self._pools = self._pools if pools == self._pools else pools

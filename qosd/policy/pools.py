@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from koord.host.topology import Topology
 from koord.model import cpuset
@@ -24,7 +24,7 @@ from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
 from koord.model.qos import QoSClass
 from qosd.hooks.context import PodContext
 from qosd.hooks.cpuset import keeps_kubelets
-from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
+from qosd.hooks.rules import BestEffortCPUs, CPUManagerPolicy, NodeRules, Pool
 from qosd.snapshot import PodView, live
 
 _FROM_FILE = "given in the rules file (node.sharedPools)"
@@ -89,6 +89,29 @@ def compute_pools(
         be, be_why = _joined(node.be_pools) & online, _FROM_FILE
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
     return Pools(_by_node(topology, ls), _by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
+
+
+def narrowed(pools: Pools, topology: Topology, left: Mapping[str, BestEffortCPUs]) -> Pools:
+    """``pools`` with what strategies leave of the BE pool, one after the other; one that leaves none of it is ignored.
+
+    ``left``: by strategy. A pool that is not known stays unknown.
+    """
+    for strategy, leaves in left.items():
+        before = _joined(pools.be)
+        try:
+            after = before & cpuset.parse(leaves.cpus)
+        except CPUSetError as error:
+            pools = replace(pools, warnings=(*pools.warnings, f"{strategy}: {error}"))
+            continue
+        if before and not after:
+            warning = (
+                f"{strategy} leaves CPUs {leaves.cpus} to best-effort pods, of which none is in the BE pool {before}"
+            )
+            pools = replace(pools, warnings=(*pools.warnings, warning))
+        elif after != before:
+            why = f"{pools.be_why}; {strategy} leaves {after} of them: {leaves.why}"
+            pools = replace(pools, be=_by_node(topology, after), be_why=why)
+    return pools
 
 
 def reserved(topology: Topology, node: NodeRules) -> CPUSet:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from koord.host.files import Target
 from qosd.decide.decision import Decision, Eviction, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all
-from qosd.hooks.rules import Rules
+from qosd.hooks.rules import BestEffortCPUs, Rules
 from qosd.snapshot import Aggregate, NodeSnapshot, Window
 from tests.qosd.podviews import snapshot as picture
 
@@ -270,3 +270,37 @@ def test_what_a_node_cannot_have_freezes_nobody_and_what_is_late_does(snapshot: 
     assert (result.state, "input node is 6.0 s old" in result.sentence) == (State.FROZEN, True)
     (result,) = Run(snapshot, strategy).tick(node=1.0)
     assert (result.state, "pressure has never been read" in result.sentence) == (State.FROZEN, True)
+
+
+# --- the CPUs that are left to best-effort ---------------------------------------------------------------------------
+
+ONE_CPU = BestEffortCPUs("0", "busy")
+
+
+def left(
+    snapshot: NodeSnapshot, states: StrategyStates, *strategies: Strategy, off: str = ""
+) -> tuple[Any, StrategyStates]:
+    decisions, states = decide_all(snapshot, strategies, states, (off,))
+    return decisions.best_effort, states
+
+
+def test_what_is_left_to_best_effort_stays_while_its_strategy_is_frozen_and_ends_with_it(
+    snapshot: NodeSnapshot,
+) -> None:
+    hold = Scripted("hold", says=Decision("held", best_effort=ONE_CPU), needs={"node": 5.0})
+    other = Scripted("other")
+    fresh, stale = replace(snapshot, ages_s={"node": 1.0}), replace(snapshot, ages_s={"node": 9.0})
+    found, states = left(stale, {}, hold, other)
+    assert found is None, "nobody knows what the last run left, so nobody may say that it is over"
+    found, states = left(fresh, states, hold, other)
+    assert found == {"hold": ONE_CPU}
+    found, states = left(stale, states, hold, other)
+    assert found == {"hold": ONE_CPU}
+    hold.says = failing
+    found, states = left(fresh, states, hold, other)
+    assert found == {"hold": ONE_CPU}
+    found, states = left(fresh, states, hold, other, off="hold")
+    assert found == {}
+    hold.says = Decision("calm")
+    found, states = left(fresh, states, hold, other)
+    assert found == {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from koord.host.topology import Topology
-from qosd.hooks.rules import Pool, Rules, join
+from qosd.hooks.rules import BestEffortCPUs, Pool, Rules, join
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
 from qosd.snapshot import PodView
@@ -114,3 +114,33 @@ def test_with_pools_keeps_rules_that_have_them() -> None:
     made = with_pools(rules(), pools)
     assert made.node.ls_pools == pools.ls
     assert with_pools(made, pools) is made
+
+
+class TestNarrowing:
+    LEFT = {"suppress": BestEffortCPUs("4", "busy")}  # noqa: RUF012 - a constant
+
+    def test_it_counts_at_once_and_ends_at_once(self) -> None:
+        node = Node()
+        first = node.sees(view("ls", "LS"))
+        assert node.pooled.narrow(self.LEFT)
+        assert (join(node.pooled.current.node.ls_pools), join(node.pooled.current.node.be_pools)) == ("0-15", "4")
+        assert not node.pooled.narrow(dict(self.LEFT))
+        assert node.pooled.narrow({})
+        assert node.pooled.current.node == first.node
+
+    def test_it_outlasts_pods_and_files(self) -> None:
+        node = Node()
+        node.pooled.narrow(self.LEFT)
+        assert node.pooled.current is node.file.current
+        node.sees(view("ls", "LS"))
+        node.sees(LSE)
+        assert join(node.pooled.current.node.be_pools) == "4"
+        node.file.current = rules(reservation={"reservedCPUs": "15"})
+        assert join(node.pooled.current.node.be_pools) == "4"
+
+    def test_without_a_known_policy_there_is_nothing_to_narrow(self) -> None:
+        node = Node()
+        node.file.current = replace(rules(), policy_unknown="rules.yaml: is not YAML")
+        node.sees(view("ls", "LS"))
+        assert not node.pooled.narrow(self.LEFT)
+        assert node.pooled.current.node.be_pools == ()
