@@ -76,16 +76,17 @@ def start_qosd(
     *,
     acts: bool = False,
     prefix: Sequence[str] = (),
+    module: str = "qosd",
 ) -> Process:
     """Start only koord-qosd and wait until it serves; its hook-server file is the one in ``hook_files``.
 
     Unless it ``acts``, it writes no kernel file itself: then what the kernel holds is the proxy's doing alone.
-    ``prefix``: a program, with its arguments, that runs it.
+    ``prefix``: a program, with its arguments, that runs it. ``module``: a test's own way into it.
     """
     rules_file = directory / "rules.yaml"
     rules_file.write_text(rules)
     argv = [
-        *(*prefix, sys.executable, "-m", "qosd"),
+        *(*prefix, sys.executable, "-m", module),
         *("--rules-file", str(rules_file)),
         *("--hook-socket", str(directory / "hooks.sock")),
         *("--inspect-socket", str(directory / "inspect.sock")),

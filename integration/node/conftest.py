@@ -54,8 +54,8 @@ def make_daemon(runtime: Path, kubepods: str, tmp_path: Path) -> Iterator[MakeDa
     """``make_daemon(rules=…, flags=…)``: a koord-qosd that is not started yet; stopped at the end if it runs then."""
     made: list[Daemon] = []
 
-    def make(rules: str = "", flags: Sequence[str] = (), socket: Path = runtime) -> Daemon:
-        made.append(Daemon(socket, tmp_path / f"qosd{len(made)}", rules, flags))
+    def make(rules: str = "", flags: Sequence[str] = (), socket: Path = runtime, module: str = "qosd") -> Daemon:
+        made.append(Daemon(socket, tmp_path / f"qosd{len(made)}", rules, flags, module))
         return made[-1]
 
     yield make

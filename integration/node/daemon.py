@@ -45,8 +45,11 @@ class Row:
 class Daemon:
     """``runtime``: CRI socket. Started by ``start``, as often as wanted; its directories stay between two starts."""
 
-    def __init__(self, runtime: Path, directory: Path, rules: str = "", flags: Sequence[str] = ()) -> None:
+    def __init__(
+        self, runtime: Path, directory: Path, rules: str = "", flags: Sequence[str] = (), module: str = "qosd"
+    ) -> None:
         self.runtime, self.directory, self.rules, self.flags = runtime, directory, rules, tuple(flags)
+        self.module = module
         self.socket = directory / "inspect.sock"
         self.pages = directory / "qosd.sock"
         self.log_file = directory / "qosd.log"
@@ -64,7 +67,14 @@ class Daemon:
         for file in hook_files.iterdir():
             file.unlink()  # the new one's says that it serves
         self._process = start_qosd(
-            self.runtime, self.directory, hook_files, self.rules, self.flags, acts=True, prefix=prefix
+            self.runtime,
+            self.directory,
+            hook_files,
+            self.rules,
+            self.flags,
+            acts=True,
+            prefix=prefix,
+            module=self.module,
         )
 
     def stop(self) -> int:

@@ -78,7 +78,8 @@ def _be_pool(pod: PodContext, rules: Rules) -> _Choice:
     pool = join(rules.node.be_pools)
     who = "free pods" if pod.is_free else "BE pods"
     if pool:
-        return pool, f"{who} use the BE pool (outside LSE)"
+        left = f", as far as {rules.node.be_left_by} leaves it to them" if rules.node.be_left_by else ""
+        return pool, f"{who} use the BE pool (outside LSE){left}"
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return "", f"{who} of the BestEffort tier use the tier's CPUs, whatever kubelet sent"
     return None

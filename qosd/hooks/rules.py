@@ -55,6 +55,8 @@ class NodeRules:
     cpu_manager_policy: CPUManagerPolicy = CPUManagerPolicy.NONE
     ls_pools: tuple[Pool, ...] = ()
     be_pools: tuple[Pool, ...] = ()
+    be_left_by: str = ""
+    """Not from the file: the strategies that leave best-effort pods no more of their pool, for people."""
     be_cpu_manager: bool = False
     kubelet_cpus: CPUSet = EMPTY
     """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""

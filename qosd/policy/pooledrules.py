@@ -10,11 +10,14 @@ unless the file gives them. Neither are there pools while nobody can tell the po
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from koord.host.topology import Topology
+from koord.model import cpuset
+from koord.model.cpuset import EMPTY, CPUSetError
 from qosd.hooks.context import PodContext
-from qosd.hooks.rules import BestEffortCPUs, Rules
+from qosd.hooks.rules import BestEffortCPUs, Pool, Rules
 from qosd.policy.pools import Pools, compute_pools, narrowed
 from qosd.policy.rulesfile import InForce
 from qosd.snapshot import PodView
@@ -25,7 +28,9 @@ EXPECTED_NS = 60 * 10**9
 
 def with_pools(rules: Rules, pools: Pools) -> Rules:
     """``rules`` with these pools and kubelet's CPUs; ``rules`` itself if it has them."""
-    node = replace(rules.node, ls_pools=pools.ls, be_pools=pools.be, kubelet_cpus=pools.kubelet)
+    node = replace(
+        rules.node, ls_pools=pools.ls, be_pools=pools.be, be_left_by=pools.be_left_by, kubelet_cpus=pools.kubelet
+    )
     return rules if node == rules.node else replace(rules, node=node)
 
 
@@ -100,16 +105,34 @@ class PooledRules:
         rules = self._given.current
         pools = Pools(rules.node.ls_pools, rules.node.be_pools)
         if self._seen is not None:
-            expected = [pod for pod, _ in self._expected.values()]
-            seen = self._seen
-            pools = compute_pools(seen.topology, seen.pods, rules.node, seen.kubelet_cpus, expected)
-            pools = narrowed(pools, seen.topology, self.left)
-            if rules.policy_unknown:  # nobody knows what is reserved, or given in the file
-                pools = replace(pools, ls=(), be=())
+            pools = self._computed(self._seen, rules)
+        elif self.left and not rules.policy_unknown:
+            pools = replace(pools, be=_remembered(self.left))
         self._pools = self._pools if pools == self._pools else pools
         unchanged = rules is self._from and with_pools(self._current, self._pools) is self._current
         if not unchanged:
             self._from, self._current = rules, with_pools(rules, self._pools)
+
+    def _computed(self, seen: _Seen, rules: Rules) -> Pools:
+        expected = [pod for pod, _ in self._expected.values()]
+        pools = compute_pools(seen.topology, seen.pods, rules.node, seen.kubelet_cpus, expected)
+        if rules.policy_unknown:  # nobody knows what is reserved, or given in the file
+            return replace(pools, ls=(), be=())
+        return narrowed(pools, seen.topology, self.left)
+
+
+def _remembered(left: Mapping[str, BestEffortCPUs]) -> tuple[Pool, ...]:
+    """The BE pool until the pods are known: what an earlier run left of it. Who has which CPU, the topology tells then.
+
+    Without it the front ends would say "whatever the tier has" of containers that are held, and the runtime would
+    widen them.
+    """
+    cpus = EMPTY
+    for leaves in left.values():
+        with suppress(CPUSetError):
+            theirs = cpuset.parse(leaves.cpus)
+            cpus = (cpus & theirs) or cpus or theirs
+    return (Pool(0, 0, str(cpus)),) if cpus else ()
 
 
 def _is_same(seen: _Seen, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str]) -> bool:

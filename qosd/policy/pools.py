@@ -44,6 +44,8 @@ class Pools:
     ls_why: str = ""
     be_why: str = ""
     warnings: tuple[str, ...] = ()
+    be_left_by: str = ""
+    """The strategies that have narrowed the BE pool; "" = none."""
 
 
 _Made = tuple[CPUSet, str]
@@ -110,7 +112,8 @@ def narrowed(pools: Pools, topology: Topology, left: Mapping[str, BestEffortCPUs
             pools = replace(pools, warnings=(*pools.warnings, warning))
         elif after != before:
             why = f"{pools.be_why}; {strategy} leaves {after} of them: {leaves.why}"
-            pools = replace(pools, be=_by_node(topology, after), be_why=why)
+            by = ", ".join(filter(None, (pools.be_left_by, strategy)))
+            pools = replace(pools, be=_by_node(topology, after), be_left_by=by, be_why=why)
     return pools
 
 

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from koord.host.topology import Topology
+from qosd.hooks import cpuset
+from qosd.hooks.context import Stage
+from qosd.hooks.edits import Resources
 from qosd.hooks.rules import BestEffortCPUs, Pool, Rules, join
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
@@ -128,10 +131,27 @@ class TestNarrowing:
         assert node.pooled.narrow({})
         assert node.pooled.current.node == first.node
 
+    def test_those_that_run_and_those_that_come_are_told_why(self) -> None:
+        node = Node()
+        job = view("job", "BE", "BestEffort")
+        node.sees(job)
+        node.pooled.narrow(self.LEFT)
+        (edit,) = cpuset.decide(job.context.at(Stage.CREATE, Resources(), "main", {}), node.pooled.current).items
+        assert (edit.value, edit.why) == (
+            "4",
+            "BE pods use the BE pool (outside LSE), as far as suppress leaves it to them",
+        )
+
+    def test_two_of_an_earlier_run_meet_and_nonsense_is_nothing(self) -> None:
+        node = Node()
+        node.pooled.narrow({name: BestEffortCPUs(cpus, "") for name, cpus in (("a", "0-3"), ("b", "x"), ("c", "2-5"))})
+        assert join(node.pooled.current.node.be_pools) == "2-3"
+
     def test_it_outlasts_pods_and_files(self) -> None:
         node = Node()
-        node.pooled.narrow(self.LEFT)
-        assert node.pooled.current is node.file.current
+        assert node.pooled.narrow(self.LEFT)
+        before = node.pooled.current.node
+        assert (join(before.ls_pools), join(before.be_pools)) == ("", "4"), "before the pods are known"
         node.sees(view("ls", "LS"))
         node.sees(LSE)
         assert join(node.pooled.current.node.be_pools) == "4"

@@ -1,0 +1,126 @@
+"""While best-effort pods are held to one CPU, every container that is created meanwhile starts, and is held as well.
+
+Through each front end, and where the reconciler is alone; across a SIGKILL; and back. cgroup v1 refuses a container
+with more CPUs than the group above it has: a tier that were narrowed would let none start. N=50 in the soak, 5 in CI.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from integration.demo import pods
+from integration.harness import cgroups
+from integration.harness.containerd import Containerd
+from integration.harness.cri import Cri
+from integration.harness.pods import Pod
+from integration.harness.processes import wait_for
+from integration.harness.proxy import RULES, socket_of, start_proxy
+from integration.node.conftest import MakeDaemon
+from integration.node.daemon import Daemon
+from integration.node.holding import FILE
+from integration.nri.classes import start
+
+COUNT = 50 if os.environ.get("SOAK") else 5
+HELD = "1"
+SOON_S = 10.0
+
+
+class Held:
+    """The daemon with the toy, a client of its runtime, and the cgroups of all pods that were started."""
+
+    def __init__(self, daemon: Daemon, client: Cri, root: str, edits: bool) -> None:
+        self.daemon, self.client, self.root, self.edits = daemon, client, root, edits
+        self.best_effort: list[str] = []
+        self.others: list[str] = []
+
+    @property
+    def file(self) -> Path:
+        return self.daemon.directory / "state" / FILE
+
+    def hold(self, cpus: str) -> None:
+        self.file.parent.mkdir(exist_ok=True)
+        self.file.write_text(cpus)
+        wait_for(lambda: self.pool() == (cpus or cgroups.all_cpus()), SOON_S, f"the BE pool to be {cpus or 'whole'}")
+
+    def pool(self) -> str:
+        """The CPUs of the BE pool, as ``koordctl node`` has it."""
+        found = self.daemon.koordctl("node").get("pools", ())
+        return ",".join(pool["cpus"] for pool in found if pool["name"] == "BE")
+
+    def start(self, name: str) -> None:
+        """One best-effort pod and one of the mid band; neither may fail to start."""
+        group = start(self.client, pods.best_effort(self.root, f"be-{name}"))
+        if self.edits:
+            assert self.cpus(group) == self.pool(), "a newcomer has what the pool has"
+        self.best_effort.append(group)
+        self.others.append(start(self.client, mid(self.root, f"mid-{name}")))
+
+    @staticmethod
+    def cpus(group: str) -> str:
+        return cgroups.read(group).cpuset_cpus
+
+    def settle(self, cpus: str) -> None:
+        def rest() -> dict[str, str]:
+            return {group: found for group in self.best_effort if (found := self.cpus(group)) != cpus}
+
+        wait_for(lambda: not rest(), SOON_S, f"all best-effort containers to have CPUs {cpus}: {rest()}")
+
+
+def mid(root: str, name: str) -> Pod:
+    """kubelet has it in the BestEffort tier as well; it is no best-effort pod to Koord."""
+    pod = pods.best_effort(root, name)
+    labels = {pods.QOS: "LS", "koordinator.sh/priority-class": "koord-mid"}
+    spec = pod.annotations[pods.EXTENDED_RESOURCES].replace("batch-", "mid-")
+    return dataclasses.replace(pod, labels=labels, annotations={pods.EXTENDED_RESOURCES: spec})
+
+
+@pytest.fixture(params=["proxy", "nri", "reconciler"])
+def held(request: pytest.FixtureRequest, kubepods: str, make_daemon: MakeDaemon) -> Iterator[Held]:
+    """The reconciler alone is what there is while neither proxy nor NRI is."""
+    runtime: Containerd = request.getfixturevalue("containerd2" if request.param == "nri" else "containerd1")
+    nri = ("--nri-socket", str(runtime.layout.nri_socket)) if request.param == "nri" else ()
+    daemon = make_daemon(RULES, nri, socket=runtime.socket, module="integration.node.holding")
+    with ExitStack() as stack:
+        stack.callback(runtime.remove_pods)
+        daemon.start()
+        socket = runtime.socket
+        if request.param == "proxy":
+            stack.callback(start_proxy(daemon.runtime, daemon.directory, daemon.directory / "hookserver.d").stop)
+            socket = socket_of(daemon.directory)
+        elif request.param == "nri":
+            daemon.process.wait_for(lambda: "attached to containerd" in daemon.log, 20, "NRI")
+        client = stack.enter_context(Cri(socket))
+        yield Held(daemon, client, kubepods, edits=request.param != "reconciler")
+
+
+def test_newcomers_start_and_are_held(held: Held) -> None:
+    everything = cgroups.all_cpus()
+    held.start("before")
+    held.settle(everything)
+    held.hold(HELD)
+    held.settle(HELD)
+    for number in range(COUNT):
+        held.start(str(number))
+    held.settle(HELD)
+    wait_for(lambda: {held.cpus(group) for group in held.others} == {"1"}, SOON_S, "mid pods to have the LS pool")
+    assert held.cpus(f"{held.root}/besteffort") == everything, "a tier is kubelet's"
+
+    held.daemon.kill()
+    held.daemon.start()
+    wait_for(lambda: held.pool() == HELD, SOON_S, "the BE pool to be what it was")
+    held.start("after")
+    held.settle(HELD)
+    since = held.daemon.journal()
+    assert not [row for row in since if row.name == "cpuset_cpus" and row.after == everything], "never wider in between"
+
+    held.hold("")
+    held.settle(everything)
+    held.start("free")
+    held.settle(everything)
+    assert not held.daemon.complaints()
