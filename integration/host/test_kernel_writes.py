@@ -132,3 +132,34 @@ def _texts(kernel: Groups) -> dict[str, bytes]:
                 if file.is_file() and file.stat().st_mode & 0o600 == 0o600 and file.name not in moving:
                     found[str(file)] = file.read_bytes()
     return found
+
+
+def test_a_frozen_group_stands_still_and_is_thawed_by_restoring(kernel: Groups, tmp_path: Path) -> None:
+    """``freezer.state`` on v1, in a hierarchy of its own."""
+    group = f"{kernel.top}/freezing"
+    directory = kernel.tree.directory(group, "freezer")
+    directory.mkdir(parents=True)
+    frozen = Target(group, "cgroup.freeze")
+    process = subprocess.Popen(["sleep", "60"])
+    record = UndoRecord(tmp_path / "undo.jsonl", "boot")
+    try:
+        (directory / "cgroup.procs").write_text(str(process.pid))
+        found = kernel.writer.look(frozen)
+        assert found is not None and found.value == 0
+        record.remember(frozen, found, 1)
+        kernel.writer.write(frozen, 1)
+        assert (directory / "freezer.state").read_text() in ("FREEZING\n", "FROZEN\n")
+        assert kernel.writer.read(frozen) == 1
+        process.terminate()
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.3)
+        assert {line.outcome for line in restore(kernel.writer, record)} == {Outcome.RESTORED}
+        assert kernel.writer.read(frozen) == 0
+        assert process.wait(5) != 0
+    finally:
+        (directory / "freezer.state").write_text("THAWED")
+        process.kill()
+        process.wait()
+        record.close()
+        directory.rmdir()
+        directory.parent.rmdir()

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from koord.host.kernelfile import KernelFile, ParseError, Probe, Target, ValueRefused
 from koord.host.keyed import DeviceLimit, DeviceSettings, DeviceWeight, SchedFeature, SchemataLine
-from koord.host.spelling import Bytes, Counter, CPUList, Integer, Shares, Spelling, Text, Word
+from koord.host.spelling import Bytes, Counter, CPUList, Freezer, Integer, Shares, Spelling, Text, Word
 from koord.model.cfs import MIN_QUOTA_US, UNLIMITED
 from koord.model.lattice import Value
 
@@ -243,7 +243,9 @@ _STATISTICS = (
 _TASKS = (
     KernelFile("cgroup.procs", "pid", _TEXT, ("cpu", "cgroup.procs"), "cgroup.procs", writable=False),
     KernelFile("cgroup.threads", "tid", _TEXT, ("cpu", "tasks"), "cgroup.threads", writable=False),
-    KernelFile("cgroup.freeze", "", _SWITCH, v2="cgroup.freeze", unified=True, since="5.2", probe=Probe.KUBEPODS),
+    KernelFile(
+        "cgroup.freeze", "", Freezer(), ("freezer", "freezer.state"), "cgroup.freeze", since="5.2", probe=Probe.KUBEPODS
+    ),
 )
 
 

@@ -194,6 +194,26 @@ class Word(Exact):
 
 
 @dataclass(frozen=True, slots=True)
+class Freezer(Exact):
+    """1 = the tasks stand still, or are about to; 0 = they run. v1 has words for it, and one for "about to"."""
+
+    def parse(self, text: str, at: At) -> Value:
+        word = text.strip()
+        states = {"0": 0, "1": 1} if at.version == 2 else {"THAWED": 0, "FREEZING": 1, "FROZEN": 1}
+        if word not in states:
+            raise ValueError(f"is none of {', '.join(states)}")
+        return states[word]
+
+    def format(self, value: Value, at: At) -> str:
+        if at.version == 2:
+            return str(value)
+        return "FROZEN" if value == 1 else "THAWED"
+
+    def refusal(self, value: Value, at: At) -> str:
+        return "" if number(value) in (0, 1) else "is not in 0..1"
+
+
+@dataclass(frozen=True, slots=True)
 class Text(Exact):
     """A file of statistics: kept as it is, for collectors that have a parser of their own."""
 

@@ -111,7 +111,7 @@ def test_an_unknown_row_is_an_error_not_an_absent_file(tmp_path: Path) -> None:
         ("memory_limit_in_bytes", True, "memory/a/memory.limit_in_bytes", "a/memory.max"),
         ("io.max.rbps@8:0", True, "blkio/a/blkio.throttle.read_bps_device", "a/io.max"),
         ("cpu.pressure", False, "unified/a/cpu.pressure", "a/cpu.pressure"),
-        ("cgroup.freeze", True, "unified/a/cgroup.freeze", "a/cgroup.freeze"),
+        ("cgroup.freeze", True, "freezer/a/freezer.state", "a/cgroup.freeze"),
         ("memory.reclaim", False, None, "a/memory.reclaim"),
         ("net_cls.classid", True, "net_cls/a/net_cls.classid", None),
         ("vm.min_free_kbytes", True, "proc/sys/vm/min_free_kbytes", "proc/sys/vm/min_free_kbytes"),
@@ -148,7 +148,7 @@ def test_a_hybrids_v2_tree_is_found(tmp_path: Path, mountinfo: str) -> None:
 def test_pressure_of_a_v1_node_without_a_v2_tree_is_the_vendors(tmp_path: Path) -> None:
     tree = cgroup.Tree(1, tmp_path, {})
     assert tree.path(Target("/a", "cpu.pressure")) == tmp_path / "cpuacct/a/cpu.pressure"
-    assert tree.path(Target("/a", "cgroup.freeze")) is None
+    assert tree.path(Target("/a", "irq.pressure")) is None
 
 
 def test_whether_a_group_exists(tmp_path: Path) -> None:

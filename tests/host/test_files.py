@@ -25,6 +25,8 @@ PAGE = 4096
         ("memory_limit_in_bytes", 2, "1G", "invalid literal"),
         ("cpuacct.usage", 2, "user_usec 5\n", "has no line usage_usec"),
         ("io.weight", 2, "", "is empty"),
+        ("cgroup.freeze", 1, "1", "is none of THAWED, FREEZING, FROZEN"),
+        ("cgroup.freeze", 2, "FROZEN", "is none of 0, 1"),
         ("sched_features@CORE_EXPEL", 2, "CORE_EXPELLER NO_CORE\n", "has no feature CORE_EXPEL"),
         ("resctrl.schemata@LS/L3", 1, "MB:0=100\n", "has no line L3"),
         ("resctrl.schemata@LS/L3", 1, "L3:0\n", "domain=setting"),
@@ -52,6 +54,8 @@ def test_text_of_another_form_names_file_and_text(name: str, version: int, text:
         ("cpu.bvt_warp_ns", 1, 3, "not in -1..2"),
         ("cpu.bvt_warp_ns", 1, -2, "not in -1..2"),
         ("cpu.idle", 2, 2, "not in 0..1"),
+        ("cgroup.freeze", 1, 2, "not in 0..1"),
+        ("cgroup.freeze", 2, "FROZEN", "not a whole number"),
         ("cpu.max.burst", 1, -1, "not in 0"),
         ("cpuset_cpus", 1, "0-", "is not a list"),
         ("cpuset.cpus.partition", 2, "exclusive", "is none of member"),
@@ -238,3 +242,19 @@ def test_rows_are_consistent() -> None:
 @pytest.mark.parametrize(("name", "vendor"), [("cpu.bvt_warp_ns", True), ("memory.high", False), ("cpu.idle", False)])
 def test_which_rows_only_vendor_kernels_have(name: str, vendor: bool) -> None:
     assert row(name).vendor is vendor
+
+
+@pytest.mark.parametrize(
+    ("version", "text", "value", "written"),
+    [
+        (1, "THAWED\n", 0, "THAWED"),
+        (1, "FREEZING\n", 1, "FROZEN"),
+        (1, "FROZEN\n", 1, "FROZEN"),
+        (2, "0\n", 0, "0"),
+        (2, "1\n", 1, "1"),
+    ],
+)
+def test_freezing_has_words_on_v1(version: int, text: str, value: int, written: str) -> None:
+    freezer = row("cgroup.freeze")
+    assert freezer.parse(text, version) == value
+    assert freezer.format(value, version) == written

@@ -513,6 +513,6 @@ async def test_churn_leaves_nothing_behind(tmp_path: Path) -> None:
         await until(lambda: n.names == [])
         watch, lists = n.source._watch, n.source._lists
         assert watch is not None and lists is not None
-        assert (watch.watches, watch.pods, watch.containers) == (4, set(), set())  # the root and three tiers
+        await until(lambda: (watch.watches, watch.pods, watch.containers) == (4, set(), set()))  # root and three tiers
         assert (lists.details, lists._states, n.source._merger._built) == ({}, {}, {})
         assert n.source.problems == ()
