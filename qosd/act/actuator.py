@@ -22,7 +22,7 @@ from qosd.act.composition import Composed
 from qosd.act.created import CreatedContainers
 from qosd.act.intents import Changes, TickIntents
 from qosd.act.journal import Entry, Recorder
-from qosd.act.mover import Mover
+from qosd.act.mover import TaskMover
 from qosd.act.ownership import OWNERS, Ownership
 from qosd.act.plan import Plan, Result
 from qosd.decide.runner import Decisions
@@ -50,7 +50,7 @@ class Actuator:
         self._journal, self._owners = journal, owners
         self._created = CreatedContainers(undo)
         self._files = Reconciler(writer, undo, self._created, page_bytes, units)
-        self._mover = Mover(writer, undo, journal)
+        self._mover = TaskMover(writer, undo, journal)
         self._changes = Changes()
         self._decisions: Decisions | None = None
         self._refused: dict[Target, tuple[tuple[str, str], ...]] = {}

@@ -26,8 +26,8 @@ from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import TASKS, UndoError, UndoRecord
 from koord.host.writer import Vanished, WriteError, Writer
 from qosd.act.journal import Entry, Recorder
-from qosd.act.moves import NEVER_NS, Finding, Holding, MoveOutcome, Moves, PlannedMove
-from qosd.act.whereabouts import examine
+from qosd.act.misplaced import examine
+from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, Moves, PlannedMove, TasksState
 from qosd.decide.decision import Membership
 from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State
 from qosd.hooks.resctrl import CLASS_GROUPS
@@ -40,14 +40,14 @@ _Wanted = tuple[str, Membership]
 _log = logging.getLogger(__name__)
 
 
-class Mover:
+class TaskMover:
     """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time."""
 
     def __init__(
         self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
-        self._held = {one.group: Holding(EARLIER_RUN, placed=one) for one in undo.placements}
+        self._held = {one.group: TasksState(EARLIER_RUN, placed=one) for one in undo.placements}
         self._applied: Mapping[str, Memberships] = {}
         self._undecided: frozenset[str] | None = None
         self._due_ns = NEVER_NS
@@ -74,7 +74,7 @@ class Mover:
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
         findings = tuple(
-            examine(tree, census, group, self._asked(group, wanted.get(group)), self._why_released(group, decisions))
+            examine(tree, census, group, self._state_of(group, wanted.get(group)), self._why_released(group, decisions))
             for group in chosen
         )
         moves = tuple(one.move for one in findings if one.move is not None)
@@ -83,13 +83,13 @@ class Mover:
     def execute(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
         """Make the moves, each until nobody is missing any more."""
         self._applied, self._undecided = moves.memberships, moves.undecided
-        turn = _Turn(self._writer, self._undo, self._journal, self._classes, decisions)
+        execution = _Execution(self._writer, self._undo, self._journal, self._classes, decisions)
         outcomes = []
         for finding in moves.findings:
             if finding.move is None:
-                after = turn.settle(finding)
+                after = execution.settle(finding)
             else:
-                after, outcome = turn.carry_out(finding, finding.move)
+                after, outcome = execution.carry_out(finding, finding.move)
                 outcomes.append(outcome)
             if after is None:
                 self._held.pop(finding.group, None)
@@ -112,15 +112,15 @@ class Mover:
     def _due(self, now_ns: int) -> Iterable[str]:
         return (group for group, held in self._held.items() if held.due_ns <= now_ns)
 
-    def _asked(self, group: str, wanted: _Wanted | None) -> Holding:
+    def _state_of(self, group: str, wanted: _Wanted | None) -> TasksState:
         """What is known of ``group``, with what is wanted of it now."""
         held = self._held.get(group)
         if wanted is None:
-            return Holding("") if held is None else replace(held, wanted=None)
+            return TasksState("") if held is None else replace(held, wanted=None)
         who, membership = wanted
         if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
             late = 0 if held is None else held.late
-            return Holding(who, membership.pod, membership, None if held is None else held.placed, late=late)
+            return TasksState(who, membership.pod, membership, None if held is None else held.placed, late=late)
         return replace(held, who=who, pod=membership.pod, wanted=membership)
 
     def _why_released(self, group: str, decisions: Decisions) -> str:
@@ -130,7 +130,7 @@ class Mover:
         return f"back to the root group: {f'{who} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
 
 
-class _Turn:
+class _Execution:
     """One tick's doing: from findings to what is known of each cgroup afterwards, None if that is nothing."""
 
     def __init__(
@@ -144,22 +144,22 @@ class _Turn:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
         self._decisions, self._now_ns = decisions, decisions.monotonic_ns
 
-    def settle(self, finding: Finding) -> Holding | None:
+    def settle(self, finding: Finding) -> TasksState | None:
         """Of a cgroup where nobody is to be moved."""
-        held = finding.holding
+        held = finding.state
         if finding.problem:
-            if finding.problem != held.said:
+            if finding.problem != held.problem:
                 self._tell(finding.group, held, finding.result, finding.problem)
-            return self._again(replace(held, said=finding.problem))
+            return self._again(replace(held, problem=finding.problem))
         if held.late and finding.found is None:
             self._tell(finding.group, held, DONE, _latecomers(held))
             held = replace(held, late=0)
         if held.placed is None or held.wanted is None:
             self._displace(finding.group)
-        return None if held.wanted is None else self._again(replace(held, said="", failures=0))
+        return None if held.wanted is None else self._again(replace(held, problem="", failures=0))
 
-    def carry_out(self, finding: Finding, move: PlannedMove) -> tuple[Holding | None, MoveOutcome]:
-        held = finding.holding
+    def carry_out(self, finding: Finding, move: PlannedMove) -> tuple[TasksState | None, MoveOutcome]:
+        held = finding.state
         try:
             placed = self._remembered(finding, move)
         except UndoError as error:
@@ -172,7 +172,7 @@ class _Turn:
         outcome = MoveOutcome(move, DONE, moved.tasks, _detail(moved))
         held = self._told(held, outcome)
         if held.wanted is not None:
-            held = replace(held, said="" if held.failures else held.said, failures=0)
+            held = replace(held, problem="" if held.failures else held.problem, failures=0)
             return self._again(held if moved.settled else replace(held, wait_s=0.0)), outcome
         if not moved.settled:
             return self._again(replace(held, wait_s=0.0)), outcome
@@ -181,7 +181,7 @@ class _Turn:
 
     def _remembered(self, finding: Finding, move: PlannedMove) -> Placed:
         """What the undo record says of the cgroup before its tasks are moved. Raises UndoError."""
-        held, found = finding.holding, finding.found
+        held, found = finding.state, finding.found
         assert found is not None
         placed = held.placed or Placed(finding.group, found.path, found.inode, ())
         if move.to and move.to not in placed.resctrl_groups:
@@ -197,17 +197,17 @@ class _Turn:
             )
         return placement.move(self._writer, "", lambda: placement.to_put_back(tree, placed) or ())
 
-    def _failed(self, held: Holding, outcome: MoveOutcome) -> tuple[Holding, MoveOutcome]:
+    def _failed(self, held: TasksState, outcome: MoveOutcome) -> tuple[TasksState, MoveOutcome]:
         """Tried again later, and told once for each reason."""
         move = outcome.move
-        if outcome.detail != held.said:
+        if outcome.detail != held.problem:
             _log.warning("tasks of %s -> %s: %s: %s", move.group, move.after, outcome.result, outcome.detail)
             self._tell(move.group, held, outcome.result, f"{move.why}: {outcome.detail}", move)
         failures = held.failures + 1
         due_ns = self._now_ns + backoff_ns(failures)
-        return replace(held, said=outcome.detail, failures=failures, due_ns=due_ns), outcome
+        return replace(held, problem=outcome.detail, failures=failures, due_ns=due_ns), outcome
 
-    def _told(self, held: Holding, outcome: MoveOutcome) -> Holding:
+    def _told(self, held: TasksState, outcome: MoveOutcome) -> TasksState:
         """``held`` with these tasks in the journal, or among the latecomers of whom it hears later."""
         is_late = held.told_ns is not None and held.wanted is not None
         if not outcome.tasks:
@@ -218,7 +218,7 @@ class _Turn:
         self._tell(outcome.move.group, held, DONE, f"{said}; {_latecomers(held)}" if held.late else said, outcome.move)
         return replace(held, late=0, told_ns=self._now_ns)
 
-    def _again(self, held: Holding) -> Holding:
+    def _again(self, held: TasksState) -> TasksState:
         """To be looked at again, after twice the time."""
         wait_s = min(RECHECK_S, 2 * held.wait_s or _FIRST_S)
         return replace(held, wait_s=wait_s, due_ns=self._now_ns + int(wait_s * _S))
@@ -229,7 +229,7 @@ class _Turn:
         except UndoError as error:
             _log.warning("tasks of %s stay in the undo record: %s", group, error)
 
-    def _tell(self, group: str, held: Holding, result: str, why: str, move: PlannedMove | None = None) -> None:
+    def _tell(self, group: str, held: TasksState, result: str, why: str, move: PlannedMove | None = None) -> None:
         path = self._writer.tree.resctrl if move is None else move.path
         wanted = held.wanted.resctrl_group if held.wanted is not None else placement.ROOT
         self._journal.record(
@@ -269,7 +269,7 @@ def _detail(moved: Moved) -> str:
     return f"{count(moved.tasks)}{ended}{'' if moved.settled else ', and more keep appearing'}"
 
 
-def _latecomers(held: Holding) -> str:
+def _latecomers(held: TasksState) -> str:
     return f"{count(held.late)} that came later had been moved too"
 
 

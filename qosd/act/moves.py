@@ -18,11 +18,11 @@ from qosd.decide.runner import Memberships
 NEVER_NS = 1 << 63
 
 
-class Holding(msgspec.Struct, frozen=True):
+class TasksState(msgspec.Struct, frozen=True):
     """What is known of one cgroup between ticks. ``placed`` None: no task of it was moved.
 
     ``wanted`` None: an earlier run's, or to be given back. ``wait_s``: from the last look to the next one, which is at
-    ``due_ns``. ``said``: what was in the way then. ``late``: tasks moved and not told of since ``told_ns``.
+    ``due_ns``. ``problem``: what was in the way then. ``late``: tasks moved and not told of since ``told_ns``.
     """
 
     who: str
@@ -32,11 +32,11 @@ class Holding(msgspec.Struct, frozen=True):
     due_ns: int = NEVER_NS
     wait_s: float = 0.0
     failures: int = 0
-    said: str = ""
+    problem: str = ""
     late: int = 0
     told_ns: int | None = None
 
-    def of(self, found: Cgroup | None) -> Holding:
+    def of(self, found: Cgroup | None) -> TasksState:
         """The same, if ``found`` is the very cgroup whose tasks were moved; else without a task that was."""
         placed = self.placed
         is_it = placed is not None and found is not None and (placed.path, placed.inode) == (found.path, found.inode)
@@ -73,13 +73,13 @@ class PlannedMove(msgspec.Struct, frozen=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """One cgroup as a plan found it; ``found`` None: it is gone. ``holding``: what was known, with what is wanted now.
+    """One cgroup as a plan found it; ``found`` None: it is gone. ``state``: what was known, with what is wanted now.
 
     ``result`` and ``problem``: why nothing can be done, in the journal's words; "" = nothing is in the way.
     """
 
     group: str
-    holding: Holding
+    state: TasksState
     found: Cgroup | None = None
     move: PlannedMove | None = None
     result: str = ""

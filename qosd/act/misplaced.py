@@ -13,22 +13,22 @@ from koord.host import placement, resctrl
 from koord.host.cgroup import ReadError, Tree
 from koord.host.placement import Census
 from koord.host.reconcile.plan import UNREADABLE, UNSUPPORTED, YIELDED
-from qosd.act.moves import Finding, Holding, PlannedMove
+from qosd.act.moves import Finding, PlannedMove, TasksState
 from qosd.decide.decision import Membership
 
 
-def examine(tree: Tree, census: Census, group: str, holding: Holding, why_released: str) -> Finding:
-    """What is to be done for ``holding.wanted``, or to give the tasks back, which is said with ``why_released``."""
+def examine(tree: Tree, census: Census, group: str, state: TasksState, why_released: str) -> Finding:
+    """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``."""
     try:
         found = placement.look(tree, group)
-        finding = Finding(group, holding.of(found), found)
+        finding = Finding(group, state.of(found), found)
         if found is None:
             return finding
-        if holding.wanted is None:
+        if state.wanted is None:
             return _released(finding, found.tasks, census, tree, why_released)
-        return _wanted(finding, found.tasks, census, tree, holding.wanted)
+        return _wanted(finding, found.tasks, census, tree, state.wanted)
     except (ReadError, ValueError) as error:
-        return Finding(group, holding, result=UNREADABLE, problem=str(error))
+        return Finding(group, state, result=UNREADABLE, problem=str(error))
 
 
 def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, wanted: Membership) -> Finding:
@@ -45,14 +45,14 @@ def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree,
 
 
 def _released(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, why: str) -> Finding:
-    placed = finding.holding.placed
+    placed = finding.state.placed
     back = frozenset[int]() if placed is None else census.among(tasks, placed.resctrl_groups)
     return replace(finding, move=_move(finding, census, tree, back, "", why)) if back else finding
 
 
 def _move(finding: Finding, census: Census, tree: Tree, tasks: frozenset[int], to: str, why: str) -> PlannedMove:
-    holding = finding.holding
-    known = () if holding.placed is None else holding.placed.resctrl_groups
+    state = finding.state
+    known = () if state.placed is None else state.placed.resctrl_groups
     origin = next((one for one in reversed(known) if one != to and census.among(tasks, (one,))), "")
     path = str(resctrl.tasks_file(tree.resctrl, to))
-    return PlannedMove(finding.group, path, origin, to, len(tasks), holding.who, why, holding.pod)
+    return PlannedMove(finding.group, path, origin, to, len(tasks), state.who, why, state.pod)
