@@ -132,12 +132,12 @@ class _View:
             for target, all_of in node.actuator.refused.items()
             for who, why in all_of
         ]
-        said = [f"no kernel file is written: {node.read_only}"] if node.read_only else []
-        said += [f"journal: {node.journal.problem}"] if node.journal.problem else []
-        said += [node.actuator.unsynced] if node.actuator.unsynced else []
-        said += [node.cpu_manager.problem] if node.cpu_manager.problem else []
+        warnings = [f"no kernel file is written: {node.read_only}"] if node.read_only else []
+        warnings += [f"journal: {node.journal.problem}"] if node.journal.problem else []
+        warnings += [node.actuator.unsynced] if node.actuator.unsynced else []
+        warnings += [node.cpu_manager.problem] if node.cpu_manager.problem else []
         return [
-            *said,
+            *warnings,
             *node.rules_file.warnings,
             *node.rules.pools.warnings,
             *node.locator.layout.problems,

@@ -55,8 +55,8 @@ class CgroupLocator:
         """Look for kubelet's layout anew; whether it changed. ``pod_groups``: cgroups or cgroup parents of pods."""
         running = kubelet.find(self.tree.proc, self._root)
         files = [self._root / file.lstrip("/") for file in kubelet.RUNTIME_CONFIGS]
-        said = of_runtime_driver("the runtime", self.runtime_driver) if self.runtime_driver else Claims()
-        claims = said + kubelet.claims(running, files)
+        of_runtime = of_runtime_driver("the runtime", self.runtime_driver) if self.runtime_driver else Claims()
+        claims = of_runtime + kubelet.claims(running, files)
         found = layout.detect(self.tree, claims, [group for group in pod_groups if group])
         changed = (found.kubepods, found.tiers) != (self.layout.kubepods, self.layout.tiers)
         self.layout = found

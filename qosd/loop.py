@@ -30,7 +30,8 @@ from qosd.snapshot import Aggregate, NodeSnapshot, PodView, Window
 
 @dataclass(frozen=True, slots=True)
 class TickInputs:
-    """What the event loop knows at the beginning of a tick. ``ages_s``: of the sources of pods."""
+    """What the event loop knows at the beginning of a tick. ``ages_s``: of ``pods`` and of each source of
+    them; absent = never."""
 
     pods: tuple[PodView, ...]
     rules: Rules

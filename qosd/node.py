@@ -129,7 +129,7 @@ class Node:
 
     def _make_loop(self) -> None:
         tree, limit = self.locator.tree, _raised_limit()
-        self.files = KeptFiles(max(limit - _SPARE_DESCRIPTORS, 0), lambda said: _log.warning("%s", said))
+        self.files = KeptFiles(max(limit - _SPARE_DESCRIPTORS, 0), lambda line: _log.warning("%s", line))
         host = Host(tree, self._online, os.sysconf("SC_CLK_TCK"), resource.getpagesize())
         self.sense = build(host, self.files, time.monotonic_ns)
         self.predictor = Predictor(self._keep_models)
@@ -254,7 +254,9 @@ class Node:
         rules = self.rules.update(self.locator.topology, pods, exclusive, now_ns) if known else self.rules.current
         if known and pods is not self._learnt_of:
             self._learn(pods)
-        ages_s = {} if self.pods.age_s is None else {"pods": self.pods.age_s}
+        ages_s = dict(self.pods.ages_s)
+        if self.pods.age_s is not None:
+            ages_s["pods"] = self.pods.age_s
         self._say(self.rules.pools.warnings)
         return TickInputs(pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s)
 

@@ -43,6 +43,13 @@ class ContainerView(msgspec.Struct, frozen=True, eq=False):
     attempt: int = 0
 
 
+class Owner(msgspec.Struct, frozen=True):
+    """The controller of a pod: ``ReplicaSet``, ``Job``, ``DaemonSet``…"""
+
+    kind: str
+    name: str
+
+
 class PodView(msgspec.Struct, frozen=True, eq=False):
     """A pod as the runtime and kubelet tell it, decoded once. Two views are the same pod state only if identical."""
 
@@ -67,6 +74,17 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     memory_request_bytes: int | None = None
     spec_containers: tuple[SpecContainer, ...] | None = None
     """Every container of the spec with its native amounts; None where only the runtime tells."""
+    priority: int | None = None
+    """``spec.priority``. This and what follows kubelet tells: None, "" and False where only the runtime does."""
+    phase: str = ""
+    owner: Owner | None = None
+    started_unix_s: float | None = None
+    """When kubelet has accepted it."""
+    deletion_unix_s: float | None = None
+    """By when it is to be gone, its grace period included; None: nobody deletes it."""
+    host_network: bool = False
+    runtime_class: str = ""
+    restart_policy: str = ""
 
     @property
     def key(self) -> str:

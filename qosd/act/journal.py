@@ -203,12 +203,12 @@ class Journal:
         if database is not None:
             with contextlib.suppress(sqlite3.Error):
                 database.close()
-        said = f"{self._file}: {error}"
+        problem = f"{self._file}: {error}"
         if isinstance(error, _OtherSchema) or getattr(error, "sqlite_errorcode", None) in _BROKEN:
-            said += self._set_aside()
-        if said != self.problem:
-            _log.warning("journal: %s", said)
-        self.problem = said
+            problem += self._set_aside()
+        if problem != self.problem:
+            _log.warning("journal: %s", problem)
+        self.problem = problem
 
     def _set_aside(self) -> str:
         aside = f"{self._file}.broken"

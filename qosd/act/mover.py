@@ -214,8 +214,8 @@ class _Execution:
             return held
         if is_late and self._now_ns - (held.told_ns or 0) < REPORT_S * _S:
             return replace(held, late=held.late + outcome.tasks)
-        said = f"{outcome.move.why}: {outcome.detail}"
-        self._tell(outcome.move.group, held, DONE, f"{said}; {_latecomers(held)}" if held.late else said, outcome.move)
+        why = f"{outcome.move.why}: {outcome.detail}"
+        self._tell(outcome.move.group, held, DONE, f"{why}; {_latecomers(held)}" if held.late else why, outcome.move)
         return replace(held, late=0, told_ns=self._now_ns)
 
     def _again(self, held: TasksState) -> TasksState:
@@ -252,7 +252,7 @@ class _Execution:
 
 def _are_same(one: Mapping[str, Memberships], other: Mapping[str, Memberships]) -> bool:
     """The very same mappings?"""
-    return len(one) == len(other) and all(other.get(name) is said for name, said in one.items())
+    return len(one) == len(other) and all(other.get(name) is memberships for name, memberships in one.items())
 
 
 def _merged(by_strategy: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:

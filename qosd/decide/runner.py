@@ -135,11 +135,11 @@ def _result(
             return _remembered(strategy, state), state
         return _decided(snapshot, strategy, state)
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
-        said = f"{type(error).__name__}: {error}"
-        if said != state.error:
-            _log.error("strategy %s: %s", strategy.name, said, exc_info=error)
-        state = msgspec.structs.replace(state, errors=state.errors + 1, error=said)
-        return _standing(strategy, State.FAILED, said, state)
+        text = f"{type(error).__name__}: {error}"
+        if text != state.error:
+            _log.error("strategy %s: %s", strategy.name, text, exc_info=error)
+        state = msgspec.structs.replace(state, errors=state.errors + 1, error=text)
+        return _standing(strategy, State.FAILED, text, state)
 
 
 def _disabled(strategy: Strategy, state: StrategyState, why: str) -> tuple[StrategyResult, StrategyState]:

@@ -84,6 +84,10 @@ class Amounts(msgspec.Struct, frozen=True):
         return self.kind == BATCH or bool(self.memory_limit_bytes)
 
 
+OVERHEAD = "(overhead)"
+"""The name under which what the pod's runtime class takes stands among its containers."""
+
+
 class SpecContainer(msgspec.Struct, frozen=True):
     """A container as the pod's spec has it, with its native requests and limits."""
 
@@ -96,7 +100,7 @@ class PodContext(msgspec.Struct, frozen=True):
     """A request with what its pod says, and what every hook asks of it worked out once."""
 
     request: Request
-    said: PodAnnotations
+    annotations: PodAnnotations
     kube_qos: KubeQoS | None
     """None outside kubelet's cgroups, where Burstable is assumed."""
     problems: tuple[str, ...]
@@ -115,16 +119,16 @@ class PodContext(msgspec.Struct, frozen=True):
     @classmethod
     def read(cls, request: Request) -> PodContext:
         """Decode labels and annotations; raises nothing, whatever they say."""
-        said = PodAnnotations.read(request.labels, request.annotations)
+        annotations = PodAnnotations.read(request.labels, request.annotations)
         return cls(
             request=request,
-            said=said,
+            annotations=annotations,
             kube_qos=cgroup_parent.kube_qos(request.cgroup_parent),
-            problems=tuple([f"{problem}; treated as absent" for problem in said.problems]),
+            problems=tuple([f"{problem}; treated as absent" for problem in annotations.problems]),
             is_container=request.stage in CONTAINER_STAGES,
-            raw_qos=said.qos_class,
-            is_free=said.priority_class is PriorityClass.FREE and said.qos_class not in _NEVER_BY_BAND,
-            bound_cpus=str(said.resource_status.cpuset) if said.resource_status else "",
+            raw_qos=annotations.qos_class,
+            is_free=annotations.priority_class is PriorityClass.FREE and annotations.qos_class not in _NEVER_BY_BAND,
+            bound_cpus=str(annotations.resource_status.cpuset) if annotations.resource_status else "",
         )
 
     def __str__(self) -> str:
@@ -155,21 +159,21 @@ class PodContext(msgspec.Struct, frozen=True):
     @property
     def numa_nodes(self) -> frozenset[int]:
         """The NUMA nodes on which the scheduler gave the pod CPU."""
-        status = self.said.resource_status
+        status = self.annotations.resource_status
         return frozenset(numa.node for numa in status.numa_node_resources if numa.has_cpu) if status else frozenset()
 
     @property
     def cpu_qos(self) -> CPUQOS | None:
-        return self.said.cpu_qos
+        return self.annotations.cpu_qos
 
     @property
     def memory_qos(self) -> PodMemoryQOS | None:
-        return self.said.memory_qos
+        return self.annotations.memory_qos
 
     @property
     def extended(self) -> Mapping[str, ContainerResources]:
         """Batch and mid resources by container name."""
-        return self.said.extended_resource_spec.containers if self.said.extended_resource_spec else {}
+        return self.annotations.extended_resource_spec.containers if self.annotations.extended_resource_spec else {}
 
     def derived(self, rules: DerivationRules, running: bool) -> DerivedQoS:
         """The class and where it comes from, for people."""

@@ -25,8 +25,8 @@ def answer(sources: Sources, request: inspect.ListPodsRequest) -> inspect.ListPo
     """Pods of ``namespace`` and ``name`` ("" = all), by namespace and name. Refusal before the first snapshot."""
     snapshot = sources.snapshot()
     if snapshot is None:
-        said = "; ".join(sources.warnings()) or "ask again in a second"
-        raise Refusal(FAILED_PRECONDITION, f"there is no snapshot yet: {said}")
+        reason = "; ".join(sources.warnings()) or "ask again in a second"
+        raise Refusal(FAILED_PRECONDITION, f"there is no snapshot yet: {reason}")
     chosen = [
         pod for pod in snapshot.pods if request.namespace in ("", pod.namespace) and request.name in ("", pod.name)
     ]

@@ -8,6 +8,7 @@ FetchError, never an empty list.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any
 
 import msgspec
@@ -17,14 +18,14 @@ from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.model.quantity import Bytes, MilliCPU, QuantityError
 from koord.model.requirements import ContainerAmounts
-from qosd.hooks.context import SpecContainer
+from qosd.hooks.context import OVERHEAD, SpecContainer
 from qosd.hooks.edits import Resources
 from qosd.pods.http import Access, FetchError, get
+from qosd.snapshot import Owner
 
 TERMINAL = ("Succeeded", "Failed")
 _ALWAYS = "Always"  # restartPolicy of an init container that is a sidecar
 _NATIVE = ("cpu", "memory")
-_OVERHEAD = "(overhead)"
 _PERIOD_US, _MIN_QUOTA_US = 100_000, 1000
 _QOS = {qos.value: qos for qos in KubeQoS}
 
@@ -43,7 +44,11 @@ class KubeletContainer(msgspec.Struct, frozen=True):
 
 
 class KubeletPod(msgspec.Struct, frozen=True):
-    """One pod of kubelet's list. None = not said, or unreadable."""
+    """One pod of kubelet's list. None = not said, or unreadable.
+
+    ``started_unix_s``: when kubelet has accepted it; ``deletion_unix_s``: by when it is to be gone, its grace period
+    included.
+    """
 
     uid: str
     namespace: str
@@ -61,6 +66,12 @@ class KubeletPod(msgspec.Struct, frozen=True):
     spec_containers: tuple[SpecContainer, ...] | None = None
     """All containers of the spec with their native amounts; None: some cannot be read, or the pod has amounts of its
     own, which replace them."""
+    owner: Owner | None = None
+    started_unix_s: float | None = None
+    deletion_unix_s: float | None = None
+    host_network: bool = False
+    runtime_class: str = ""
+    restart_policy: str = ""
 
     @property
     def ended(self) -> bool:
@@ -78,12 +89,20 @@ class _Container(msgspec.Struct, rename="camel"):
     restart_policy: str = ""
 
 
-class _Meta(msgspec.Struct):
+class _Owner(msgspec.Struct):
+    kind: str = ""
+    name: str = ""
+    controller: bool | None = None
+
+
+class _Meta(msgspec.Struct, rename="camel"):
     uid: str = ""
     namespace: str = ""
     name: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
+    owner_references: list[_Owner] | None = None
+    deletion_timestamp: str | None = None
 
 
 class _Spec(msgspec.Struct, rename="camel"):
@@ -92,6 +111,9 @@ class _Spec(msgspec.Struct, rename="camel"):
     overhead: dict[str, Any] | None = None
     resources: _Resources | None = None
     priority: int | None = None
+    host_network: bool | None = None
+    runtime_class_name: str | None = None
+    restart_policy: str = ""
 
 
 class _ContainerStatus(msgspec.Struct):
@@ -104,6 +126,7 @@ class _ContainerStatus(msgspec.Struct):
 class _Status(msgspec.Struct, rename="camel"):
     phase: str = ""
     qos_class: str = ""
+    start_time: str | None = None
     container_statuses: list[_ContainerStatus] | None = None
     init_container_statuses: list[_ContainerStatus] | None = None
 
@@ -182,7 +205,26 @@ def _pod(pod: _Pod) -> KubeletPod:
         requested=_cri(_limit(spec, "cpu"), _limit(spec, "memory")),
         containers=tuple([_container(one, limits.get(one.name)) for one in statuses]),
         spec_containers=_spec_containers(spec),
+        owner=_controller(meta),
+        started_unix_s=_unix_s(status.start_time),
+        deletion_unix_s=_unix_s(meta.deletion_timestamp),
+        host_network=bool(spec.host_network),
+        runtime_class=spec.runtime_class_name or "",
+        restart_policy=spec.restart_policy,
     )
+
+
+def _controller(meta: _Meta) -> Owner | None:
+    """The one owner that makes the pod anew."""
+    owners = [each for each in meta.owner_references or () if each.controller]
+    return Owner(owners[0].kind, owners[0].name) if owners else None
+
+
+def _unix_s(time: str | None) -> float | None:
+    try:
+        return None if time is None else datetime.fromisoformat(time).timestamp()
+    except ValueError:
+        return None
 
 
 def _spec_containers(spec: _Spec) -> tuple[SpecContainer, ...] | None:
@@ -190,7 +232,7 @@ def _spec_containers(spec: _Spec) -> tuple[SpecContainer, ...] | None:
     if any(_says(resource, spec.resources) for resource in _NATIVE):
         return None
     overhead = _Resources(requests=spec.overhead, limits=spec.overhead)
-    always = [SpecContainer(_OVERHEAD, Role.SIDECAR, _native(overhead))] if spec.overhead else []
+    always = [SpecContainer(OVERHEAD, Role.SIDECAR, _native(overhead))] if spec.overhead else []
     try:
         found = [SpecContainer(one.name, role, _native(one.resources)) for one, role in _in_order(spec)]
     except QuantityError:

@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from msgspec.structs import replace
+
 from koord.host import paths
 from koord.model import cgroup_parent, priority, qos
 from koord.model.qos import DerivationRules, KubeQoS
@@ -51,7 +53,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
     kubelet, request = inputs.kubelet, context.request
     views = _containers(inputs, request.cgroup_parent, old)
     group = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
-    return PodView(
+    view = PodView(
         uid=request.uid,
         namespace=request.namespace,
         name=request.name,
@@ -63,12 +65,25 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         qos=derived.qos,
         qos_source=derived.source,
         priority_class=priority.effective(request.labels, kubelet.priority if kubelet else None, derived.qos),
-        sub_priority=context.said.priority or 0,
+        sub_priority=context.annotations.priority or 0,
         containers=views,
         problems=(*context.problems, *_silences(group, request.cgroup_parent, views)),
         cpu_request_milli=None if kubelet is None else kubelet.cpu_request_milli,
         memory_request_bytes=None if kubelet is None else kubelet.memory_request_bytes,
         spec_containers=None if kubelet is None else kubelet.spec_containers,
+    )
+    if kubelet is None:
+        return view
+    return replace(
+        view,
+        priority=kubelet.priority,
+        phase=kubelet.phase,
+        owner=kubelet.owner,
+        started_unix_s=kubelet.started_unix_s,
+        deletion_unix_s=kubelet.deletion_unix_s,
+        host_network=kubelet.host_network,
+        runtime_class=kubelet.runtime_class,
+        restart_policy=kubelet.restart_policy,
     )
 
 

@@ -122,16 +122,18 @@ class RulesSource:
 
     def _rules(self, document: PolicyDocument) -> tuple[Rules, tuple[str, ...]]:
         """The rules, and what of the document does not count. Raises ConfigError."""
-        parsed, said = parse_yaml(document.source, document.text), list[str]()
+        parsed, warnings = parse_yaml(document.source, document.text), list[str]()
         rules = read(
             Path(document.source),
             parsed,
             self._host_facts(),
-            lambda path: said.append(f"{document.source}: {path}: no such key in NodeSLO, ignored"),
-            lambda error: said.append(f"{document.source}: {error}; it counts as not set"),
+            lambda path: warnings.append(f"{document.source}: {path}: no such key in NodeSLO, ignored"),
+            lambda error: warnings.append(f"{document.source}: {error}; it counts as not set"),
         )
-        more = [f"{document.source}: and {len(said) - _MOST_WARNINGS} more"] if len(said) > _MOST_WARNINGS else []
-        return rules, (*said[:_MOST_WARNINGS], *more)
+        more = (
+            [f"{document.source}: and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
+        )
+        return rules, (*warnings[:_MOST_WARNINGS], *more)
 
     def _absent(self, why: str) -> None:
         if self.provenance.origin is Origin.DEFAULTS and not self._unusable:
@@ -150,10 +152,10 @@ class RulesSource:
             why = "; ".join(part for part in (problem, self._unusable) if part)
             self.provenance = Provenance(Origin.UNKNOWN, str(self._file), problem=why)
             self.current = Rules(slo.NodeSLOSpec(), NodeRules(), self._host_facts(), policy_unknown=why)
-        said = f"{problem}; {_STAYS if is_known else _FROZEN}"
-        self._warnings = (said,) if is_known or not self._unusable else (said, self._unusable)
+        warning = f"{problem}; {_STAYS if is_known else _FROZEN}"
+        self._warnings = (warning,) if is_known or not self._unusable else (warning, self._unusable)
         self._metrics.rules_loads.labels("kept_last_good" if is_known else "unknown").inc()
-        _log.error("%s", said)
+        _log.error("%s", warning)
 
 
 def read(

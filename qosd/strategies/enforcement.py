@@ -31,7 +31,7 @@ from koord.model.formulas import FORMULA
 from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
 from qosd.decide.decision import Decision, Opinion, Stage
-from qosd.hooks.context import SpecContainer
+from qosd.hooks.context import OVERHEAD, SpecContainer
 from qosd.hooks.rules import Rules
 from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, Window, has_cgroup
 
@@ -175,6 +175,9 @@ def _of_container(snapshot: NodeSnapshot, container: ContainerView, name: str) -
 
 def _of_spec(container: SpecContainer, name: str) -> Value:
     native = container.native
+    amount = native.cpu_limit if name == QUOTA else native.memory_limit
+    if container.name == OVERHEAD and not amount:
+        return 0
     return cfs.quota_us(native.cpu_limit) if name == QUOTA else _limit(native.memory_limit)
 
 

@@ -23,6 +23,7 @@ from qosd.pods import cpumanager
 from qosd.pods.cpumanager import CPUManagerFile, CPUManagerState, read_state
 from qosd.pods.http import Access, FetchError
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
+from qosd.snapshot import Owner
 
 
 def answer(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:
@@ -133,8 +134,8 @@ def _self_signed(directory: Path) -> Path:
     return directory / "cert.pem"
 
 
-def listed(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None) -> bytes:
-    meta = {"uid": "u1", "namespace": "default", "name": "p"}
+def listed(spec: Mapping[str, Any], status: Mapping[str, Any] | None = None, **of_meta: Any) -> bytes:
+    meta = {"uid": "u1", "namespace": "default", "name": "p", **of_meta}
     return json.dumps({"items": [{"metadata": meta, "spec": spec, "status": status or {}}]}).encode()
 
 
@@ -225,6 +226,32 @@ def test_what_a_pod_says() -> None:
     assert (pod.cpu_request_milli, pod.memory_request_bytes) == (1000, 1 << 30)
     asked = Resources(100_000, 100_000, None)
     assert pod.containers == (KubeletContainer("i", "", "waiting"), KubeletContainer("c", "abc", "running", asked))
+
+
+JOB, SET = {"kind": "Job", "name": "j", "controller": True}, {"kind": "ReplicaSet", "name": "s"}
+
+
+@pytest.mark.parametrize(
+    ("spec", "status", "meta", "facts"),
+    [
+        ({}, {}, {}, {"owner": None, "started_unix_s": None, "deletion_unix_s": None, "host_network": False}),
+        ({}, {}, {"ownerReferences": [SET, JOB]}, {"owner": Owner("Job", "j")}),
+        ({}, {}, {"ownerReferences": [SET]}, {"owner": None}),
+        ({}, {"startTime": "2026-11-23T09:00:00Z"}, {}, {"started_unix_s": 1_795_424_400.0}),
+        ({}, {"startTime": "2026-11-23T10:00:00+01:00"}, {}, {"started_unix_s": 1_795_424_400.0}),
+        ({}, {"startTime": "yesterday"}, {}, {"started_unix_s": None}),
+        ({}, {}, {"deletionTimestamp": "2026-11-23T09:00:30Z"}, {"deletion_unix_s": 1_795_424_430.0}),
+        ({"hostNetwork": True}, {}, {}, {"host_network": True}),
+        ({"runtimeClassName": "kata"}, {}, {}, {"runtime_class": "kata"}),
+        ({"restartPolicy": "OnFailure"}, {}, {}, {"restart_policy": "OnFailure"}),
+        ({"hostNetwork": None, "runtimeClassName": None}, {}, {"ownerReferences": None}, {"runtime_class": ""}),
+    ],
+)
+def test_what_evictions_and_networks_need_of_a_pod(
+    spec: Mapping[str, Any], status: Mapping[str, Any], meta: Mapping[str, Any], facts: Mapping[str, Any]
+) -> None:
+    (pod,) = read_pods(listed(spec, status, **meta))
+    assert {name: getattr(pod, name) for name in facts} == facts
 
 
 def test_one_strange_pod_loses_itself_only() -> None:

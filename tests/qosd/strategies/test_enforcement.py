@@ -18,7 +18,7 @@ from koord.model.requirements import ContainerAmounts
 from qosd.act.ownership import OWNERS
 from qosd.decide.decision import Opinion
 from qosd.decide.runner import State, StrategyResult
-from qosd.hooks.context import SpecContainer
+from qosd.hooks.context import OVERHEAD, SpecContainer
 from qosd.hooks.edits import Resources
 from qosd.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.enforcement import CPUS, MEMORY, QUOTA, Enforcement, NotEnforced, bound_above
@@ -69,6 +69,13 @@ WITH_INIT = view(
     container_requested=LIMITED,
     spec=(spec("mesh", 100, role=Role.SIDECAR), spec("load", 500, role=Role.INIT), spec("main", 200)),
 )
+WITH_OVERHEAD = view(
+    "p",
+    "LS",
+    containers=[("main", RUNNING)],
+    container_requested=LIMITED,
+    spec=(spec(OVERHEAD, 100, role=Role.SIDECAR), spec("main", 200, 1 << 20)),
+)
 UNLISTED = view("p", "LS", containers=[("main", RUNNING)], container_requested=LIMITED)
 DEBUGGED = view(
     "p",
@@ -94,6 +101,8 @@ HELD, CONTESTED, FREE = Phase.HELD, Phase.CONTESTED, Phase.FREE
         (RESTARTS, MEMORY, 1 << 20, None, 4 << 20),
         (RESTARTS, CPUS, "0-1", None, "0-1"),
         (WITH_INIT, QUOTA, 20_000, None, 60_000),
+        (WITH_OVERHEAD, QUOTA, 20_000, None, 30_000),
+        (WITH_OVERHEAD, MEMORY, 1 << 20, None, 1 << 20),
         (UNLISTED, CPUS, "0-1", None, "0-1"),
         (DEBUGGED, QUOTA, 50_000, None, 70_000),
     ],
