@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 
 import koord
 from koord.host import support
-from koord.host.reconcile.plan import PlannedWrite
 from koord.host.support import Support
 from qosd.frontends import FrontEnd
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
@@ -39,7 +38,7 @@ def sources(node: Node) -> Sources:
         snapshot=lambda: node.loop.snapshot,
         decisions=lambda: node.loop.decisions,
         strategies=STRATEGIES,
-        plan=view.plan,
+        plan=node.plan,
         switch=view.switch,
         loops=view.loops,
         front_ends=view.front_ends,
@@ -54,10 +53,6 @@ class _View:
     def __init__(self, node: Node) -> None:
         self._node = node
         self._began_s = time.monotonic()
-
-    async def plan(self) -> Sequence[PlannedWrite]:
-        plan = await self._node.plan()
-        return () if plan is None else plan.shown
 
     async def switch(self, enabled: bool, names: Sequence[str]) -> None:
         chosen, off = frozenset(names), frozenset(self._node.loop.switched_off)

@@ -13,11 +13,11 @@ from typing import Protocol
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.host.originals import Original
-from koord.host.reconcile.plan import PlannedWrite
 from koord.host.reconcile.state import FileState
 from koord.host.writer import Writer
 from qosd.act.composition import Composed
 from qosd.act.journal import Entry
+from qosd.act.plan import Plan
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import Decisions
 from qosd.snapshot import NodeSnapshot
@@ -143,7 +143,7 @@ class Sources:
     decisions: Callable[[], Decisions | None]
     """Those that the newest tick acted on; None before the first."""
     strategies: Sequence[Strategy]
-    plan: Callable[[], Awaitable[Sequence[PlannedWrite]]]
+    plan: Callable[[], Awaitable[Plan | None]]
     """The next tick's writes, by the same functions on the newest snapshot."""
     switch: Callable[[bool, Sequence[str]], Awaitable[None]]
     """Enable or disable strategies by name until the process ends; returns after the tick that does it."""

@@ -18,12 +18,12 @@ MAX_LIMIT = 10_000
 async def plan(sources: Sources) -> inspect.PlanResponse:
     """The next tick's writes and evictions."""
     snapshot = sources.snapshot()
-    writes = await sources.plan() if snapshot is not None else ()
-    decisions = sources.decisions()
+    plan = await sources.plan() if snapshot is not None else None
+    decisions = sources.decisions() if plan is None else plan.decisions
     return inspect.PlanResponse(
         tick=0 if snapshot is None else snapshot.tick,
         observed_unix_ns=0 if snapshot is None else snapshot.wall_ns,
-        writes=map(_planned, writes),
+        writes=map(_planned, () if plan is None else plan.shown),
         evictions=[
             inspect.Eviction(pod=each.pod, uid=each.uid, strategy=result.name, why=each.why)
             for result in (decisions.results if decisions else ())

@@ -13,6 +13,8 @@ from msgspec.structs import replace
 from koord.host import cgroup
 from koord.host.files import Target, Value
 from koord.host.originals import Original
+from koord.host.reconcile import plan as files
+from koord.host.reconcile.due import Due
 from koord.host.reconcile.plan import DONE, PlannedWrite
 from koord.host.reconcile.state import FileState, Phase
 from koord.host.writer import Writer
@@ -20,6 +22,7 @@ from koord.model.formulas import FORMULA, Inputs
 from qosd.act.composition import Composed, compose
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership, arbitrate
+from qosd.act.plan import Plan
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
@@ -137,6 +140,8 @@ class FakeNode:
     journal: FakeJournal = field(default_factory=FakeJournal)
     store: FakeStore = field(default_factory=FakeStore)
     writes: list[PlannedWrite] = field(default_factory=list)
+    planned: list[StrategyResult] = field(default_factory=list)
+    """What the next tick decides; nothing: the same as the last."""
     loops: list[LoopState] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     policy: PolicyState = POLICY
@@ -149,8 +154,9 @@ class FakeNode:
     async def switch(self, enabled: bool, names: Sequence[str]) -> None:
         self.switched.append((enabled, tuple(names)))
 
-    async def plan(self) -> Sequence[PlannedWrite]:
-        return self.writes
+    async def plan(self) -> Plan | None:
+        decisions = Decisions(2, NOW_NS, UP_NS, tuple(self.planned or self.results))
+        return Plan(decisions, files.Plan(0, UP_NS, Due((), {}, 0), tuple(self.writes), (), {}, {}, {}, {}))
 
     def sources(self) -> Sources:
         return Sources(

@@ -319,8 +319,9 @@ async def test_the_node(tmp_path: Path) -> None:
 async def test_the_plan(tmp_path: Path) -> None:
     node = batch_node(tmp_path)
     node.writes = [write(QUOTA, "/x/cpu.cfs_quota_us", -1, 200_000, {FORMULA: "given", "value": 200_000})]
-    evictions = (Eviction("uid", "default/job", "memory"),)
-    node.results.append(StrategyResult("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=evictions))
+    last, coming = Eviction("uid1", "default/gone", "memory"), Eviction("uid2", "default/job", "memory")
+    node.results.append(StrategyResult("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=(last,)))
+    node.planned.append(StrategyResult("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=(coming,)))
     answer = await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
     planned = answer.writes[0]
     assert (planned.group, planned.name, planned.unit, planned.before, planned.after) == (
@@ -331,7 +332,8 @@ async def test_the_plan(tmp_path: Path) -> None:
         "200000",
     )
     assert [(each.name, each.number) for each in planned.inputs] == [("value", 200_000)]
-    assert [(each.pod, each.strategy) for each in answer.evictions] == [("default/job", "evict")]
+    assert [(each.pod, each.strategy) for each in answer.evictions] == [("default/job", "evict")], "of the coming tick"
+    assert [strategy.name for strategy in answer.strategies] == ["evict"]
 
 
 async def test_the_journal_and_its_filters(tmp_path: Path) -> None:
