@@ -5,7 +5,7 @@ Every formula is printed with its name and inputs, so that the result can be com
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.output import inputs
@@ -14,6 +14,8 @@ from koordctl.views import node as node_view
 from koordctl.views.values import NONE, age, human
 
 _INDENT = "  "
+_CHANGES = ("scale", "at most", "at least")
+"""The kinds of opinions that change what earlier stages made."""
 
 
 def table(answer: inspect.ExplainResponse) -> str:
@@ -54,8 +56,7 @@ def _block(file: inspect.ExplainedFile) -> str:
     lines.append(f"{_INDENT}{about}, decided by {file.owner}")
     lines.append(f"{_INDENT}{_holds(file)}")
     if file.HasField("result"):
-        lines.append(f"{_INDENT}result {_text(file, file.result)} = {_formula(file.formula, file.inputs)}")
-        lines.append(f"{_INDENT}{file.formula}: {file.formula_text}")
+        lines.extend(_result(file))
     if file.why:
         lines.append(f"{_INDENT}because {file.why}")
     if len(file.opinions) > 1 or any(each.refused for each in file.opinions):
@@ -67,6 +68,14 @@ def _block(file: inspect.ExplainedFile) -> str:
     if file.contested:
         lines.append(f"{_INDENT}CONTESTED: {file.contested}")
     return "\n".join(lines)
+
+
+def _result(file: inspect.ExplainedFile) -> Iterator[str]:
+    """What no formula made stands as it is."""
+    result = f"{_INDENT}result {_text(file, file.result)}"
+    yield f"{result} = {_formula(file.formula, file.inputs)}" if file.formula else result
+    if file.formula:
+        yield f"{_INDENT}{file.formula}: {file.formula_text}"
 
 
 def _holds(file: inspect.ExplainedFile) -> str:
@@ -90,7 +99,7 @@ def _opinion(file: inspect.ExplainedFile, each: inspect.Opinion) -> str:
         head += f" = {_formula(each.formula, each.inputs)}"
     tail = f"; {each.why}" if each.why else ""
     text = f"\n{_INDENT}{_INDENT}{each.formula}: {each.formula_text}" if each.formula_text else ""
-    then = f" → {_text(file, each.result)}" if each.kind in ("scale", "cap") and each.HasField("result") else ""
+    then = f" → {_text(file, each.result)}" if each.kind in _CHANGES and each.HasField("result") else ""
     refused = f"; NOT FOLLOWED: {each.refused}" if each.refused else ""
     return f"{head}{then}{tail}{refused}{text}"
 

@@ -7,7 +7,7 @@ journal, so it runs in a thread. Invariant: a file that is gone is an answer wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from koord.host import cgroup
@@ -15,6 +15,7 @@ from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ROWS, Target, UnknownRow, Value, row
 from koord.host.reconcile.plan import DONE, FOREIGN
 from koord.host.reconcile.state import FileState
+from koord.host.undo import TASKS
 from koord.host.values import normalise
 from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Refusal
@@ -66,6 +67,8 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
         targets += [Target(group, name) for group in containers for name in _ALWAYS]
         history += view.sources.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
+    cgroups = [container.group for pod in found for container in pod.containers if container.group]
+    message.files.extend(view.memberships(cgroups))
     message.pods.extend(pods.head(pod) for pod in found)
     return message
 
@@ -143,6 +146,24 @@ class _View:
             warnings=self.sources.warnings(),
             policy=convert.policy(self.sources.policy()),
         )
+
+    def memberships(self, cgroups: Iterable[str]) -> Iterator[inspect.ExplainedFile]:
+        """In which resctrl group the tasks of each cgroup are kept, and why: as if it were a value of a file."""
+        placed, resctrl = self.sources.actuator.placed, self.sources.tree.resctrl
+        for cgroup_, result in ((each, result) for each in cgroups for result in self.decided.results):
+            membership = result.memberships.get(cgroup_)
+            if membership is not None:
+                yield inspect.ExplainedFile(
+                    path=str(resctrl / membership.resctrl_group / "tasks"),
+                    group=cgroup_,
+                    name=TASKS,
+                    pod=membership.pod,
+                    container=self.labels.get(cgroup_, ("", ""))[1],
+                    owner=result.name,
+                    result=membership.resctrl_group,
+                    why=membership.why,
+                    actual=placed.get(cgroup_, "unknown"),
+                )
 
     def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:
         path = self.sources.tree.path(target, for_write=True)

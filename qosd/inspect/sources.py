@@ -34,6 +34,10 @@ class Actuator(Protocol):
     def refused(self) -> Mapping[Target, tuple[tuple[str, str], ...]]:
         """(strategy, why) of opinions that are not followed."""
 
+    @property
+    def placed(self) -> Mapping[str, str]:
+        """The resctrl group in which the tasks of each cgroup are kept now."""
+
     def original(self, target: Target) -> Original | None:
         """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""
 

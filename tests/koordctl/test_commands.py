@@ -17,7 +17,7 @@ from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
-from qosd.decide.decision import Opinion, Stage
+from qosd.decide.decision import Membership, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
 from qosd.inspect.sources import PolicyState
@@ -218,16 +218,37 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
             "half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Opinion.scale(Fraction(1, 2), "a faster CPU")}
         ),
         StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Opinion.set(1, "mine")}),
+        StrategyResult("limit", Stage.SUPPRESSION, State.ACTIVE, "", {QUOTA: Opinion.at_most(90_000, "busy")}),
+        StrategyResult("floor", Stage.ENFORCEMENT, State.ACTIVE, "", {QUOTA: Opinion.at_least(95_000, "a promise")}),
     ]
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "file", f"{QUOTA.group}/{QUOTA.name}", "--socket", path)
     lines = [line.strip() for line in out.splitlines()]
-    assert "result 100000 = composed(value=200000, minimum=1000, normalization_factor=1/2)" in lines
+    fed = "value=200000, minimum=1000, normalization_factor=1/2, suppression_at_most=90000, enforcement_at_least=95000"
+    assert f"result 95000 = composed({fed})" in lines
     assert "normalization: half: scale 0.5 → 100000; a faster CPU" in lines
+    assert "suppression: limit: at most 90000 → 90000; busy" in lines
+    assert "enforcement: floor: at least 95000 → 95000; a promise" in lines
     assert (
         "spec: other: set 1; mine; NOT FOLLOWED: SPEC of /kubepods/besteffort/podjob/worker/cpu_quota is hooks's"
         in lines
     )
+
+
+async def test_explain_says_in_which_resctrl_group_tasks_are_kept(tmp_path: Path) -> None:
+    node = full_node(tmp_path)
+    membership = {QUOTA.group: Membership("BE", "BE pods belong to group BE", "default/job")}
+    node.actuator.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=membership))
+    node.actuator.placed = {QUOTA.group: "BE"}
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
+    block = out[out.index("/BE/tasks") :].splitlines()
+    assert [line.strip() for line in block[1:5]] == [
+        "resctrl.tasks of container worker of default/job, decided by resctrl",
+        "holds BE",
+        "result BE",
+        "because BE pods belong to group BE",
+    ]
 
 
 async def test_the_result_can_be_computed_again_from_what_is_printed(tmp_path: Path) -> None:

@@ -86,6 +86,7 @@ class FakeActuator:
 
     owned: dict[Target, FileState] = field(default_factory=dict)
     contested: dict[Target, str] = field(default_factory=dict)
+    placed: dict[str, str] = field(default_factory=dict)
     refused: dict[Target, tuple[tuple[str, str], ...]] = field(default_factory=dict)
     results: list[StrategyResult] = field(default_factory=list)
     originals: dict[Target, Original] = field(default_factory=dict)

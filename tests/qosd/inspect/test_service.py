@@ -24,7 +24,7 @@ from koord.model.formulas import FORMULA
 from koord.model.podtotal import Role
 from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.decide.decision import Eviction, Opinion, Stage
+from qosd.decide.decision import Eviction, Membership, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.hooks.context import SpecContainer
 from tests.qosd.inspect.fakes import (
@@ -314,6 +314,19 @@ async def test_the_node(tmp_path: Path) -> None:
     assert [loop.name for loop in answer.loops] == ["pods", "node"]
     assert [contested.path for contested in answer.contested] == [f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"]
     assert [(front.name, front.acting) for front in answer.front_ends] == [("proxy", True), ("nri", False)]
+
+
+@pytest.mark.parametrize(("kept_in", "actual"), [({GROUP: "BE"}, "BE"), ({GROUP: "LS"}, "LS"), ({}, "unknown")])
+async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: dict[str, str], actual: str) -> None:
+    node = batch_node(tmp_path)
+    membership = {GROUP: Membership("BE", "BE pods belong to group BE", "default/job")}
+    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=membership))
+    node.actuator.placed = kept_in
+    answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
+    (file,) = (file for file in answer.files if file.name == "resctrl.tasks")
+    assert (file.group, file.owner, file.result, file.why) == (GROUP, "resctrl", "BE", "BE pods belong to group BE")
+    assert file.actual == actual
+    assert file.path.endswith("/BE/tasks")
 
 
 async def test_the_plan(tmp_path: Path) -> None:
