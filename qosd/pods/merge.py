@@ -103,7 +103,7 @@ def _of_kubelet(
 
 def _facts(pod: KubeletPod | None) -> KubeletPod | None:
     """Without what no view shows, so that it makes no new view."""
-    return None if pod is None else replace(pod, phase="", containers=())
+    return None if pod is None else replace(pod, containers=())
 
 
 def _container(one: KubeletContainer) -> Container:
