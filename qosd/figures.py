@@ -31,11 +31,11 @@ class Parts(Protocol):
 
 def of(node: Parts) -> tuple[Figure, ...]:
     return (
-        ("koord_qosd_held_files", "Kernel files that Koord holds now.", lambda: len(node.actuator.owned)),
+        ("koord_qosd_held_files", "Kernel files that Koord holds now.", lambda: len(node.actuator.files.owned)),
         (
             "koord_qosd_contested_files",
             "Kernel files left to another writer for now.",
-            lambda: len(node.actuator.contested),
+            lambda: len(node.actuator.files.contested),
         ),
         ("koord_qosd_journal_dropped_entries", "Journal entries lost since the start.", lambda: node.journal.dropped),
         ("koord_qosd_kept_files", "Descriptors kept open for sensing.", lambda: len(node.files)),

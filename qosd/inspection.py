@@ -15,7 +15,7 @@ from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, Polic
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.sense.sampler import Health
 from qosd.sense.table import METRICS
-from qosd.strategies import STRATEGIES
+from qosd.strategies import speakers
 
 _SUPPORT = {
     Support.PRESENT: "",
@@ -33,11 +33,12 @@ def sources(node: Node) -> Sources:
         writer=node.writer,
         metrics=METRICS,
         store=node.sense.store,
-        actuator=node.actuator,
+        files=node.actuator.files,
+        placed=lambda: node.actuator.tasks.placed,
         journal=node.journal,
         snapshot=lambda: node.loop.snapshot,
         decisions=lambda: node.loop.decisions,
-        strategies=STRATEGIES,
+        strategies=speakers(),
         plan=node.plan,
         switch=view.switch,
         loops=view.loops,
@@ -124,13 +125,14 @@ class _View:
         node = self._node
         refused = [
             f"{target.group}/{target.name}: opinion of {who} refused: {why}"
-            for target, all_of in node.actuator.refused.items()
+            for target, all_of in node.actuator.files.refused.items()
             for who, why in all_of
         ]
         warnings = [f"no kernel file is written: {node.read_only}"] if node.read_only else []
         warnings += [f"journal: {node.journal.problem}"] if node.journal.problem else []
-        warnings += [node.actuator.unsynced] if node.actuator.unsynced else []
+        warnings += [node.actuator.files.unsynced] if node.actuator.files.unsynced else []
         warnings += [node.cpu_manager.problem] if node.cpu_manager.problem else []
+        warnings += [node.reservation.problem] if node.reservation.problem else []
         return [
             *warnings,
             *node.rules_file.warnings,

@@ -18,7 +18,7 @@ from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
-from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all
+from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved
 from qosd.hooks.rules import Rules
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
@@ -86,6 +86,8 @@ class NodeLoop:
                 suppresses=inputs.rules.suppresses_cpu,
             )
         now_ns = self._monotonic()
+        if "pods" in inputs.ages_s:
+            self._follow(inputs.pods, now_ns)
         self._ticks += 1
         self.snapshot = snapshot = NodeSnapshot(
             tick=self._ticks,
@@ -98,16 +100,21 @@ class NodeLoop:
             ages_s={**self._sense.sampler.ages_s(now_ns), **inputs.ages_s},
             kubelet_cpus=inputs.kubelet_cpus,
             tiers=inputs.tiers,
-            files=self._actuator.files,
+            files=self._actuator.files.states,
+            refused=self._actuator.files.refused,
+            evictions=self._actuator.evictions.under_way,
             sampled_ns=self._sense.sampler.sampled_ns,
             windows=self._aggregates(),
             absent=self._sense.sampler.absent(),
         )
-        if "pods" in inputs.ages_s:
-            self._actuator.follow(inputs.pods, now_ns)
         if sample and (prediction := self._predictor.observe(snapshot)) is not None:
             self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
         return snapshot
+
+    def _follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:
+        self._actuator.files.follow(pods, now_ns)
+        if not self._dry:
+            self._actuator.evictions.follow(pods)
 
     def _aggregates(self) -> Mapping[Window, Mapping[str, Aggregate]]:
         """Those of the newest samples, worked out once for them."""
@@ -130,8 +137,15 @@ class NodeLoop:
         """
         if self.snapshot is None:
             return None
-        snapshot = replace(self.snapshot, files=self._actuator.files)  # the tick that made it has acted since
+        acted = self._actuator  # since the tick that made the snapshot
+        snapshot = replace(
+            self.snapshot,
+            files=acted.files.states,
+            refused=acted.files.refused,
+            evictions=acted.evictions.under_way,
+        )
         return self._actuator.plan(self._decided(snapshot)[0])
 
     def _decided(self, snapshot: NodeSnapshot) -> tuple[Decisions, StrategyStates]:
-        return decide_all(snapshot, self._strategies, self._states, self.switched_off)
+        decisions, states = decide_all(snapshot, self._strategies, self._states, self.switched_off)
+        return relieved(snapshot, decisions, states, self._states, self.switched_off)

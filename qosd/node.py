@@ -28,6 +28,8 @@ from koord.model.qos import DerivationRules
 from koord.service import wholefile
 from qosd import figures
 from qosd.act.actuator import Actuator
+from qosd.act.cristop import CRIStop
+from qosd.act.evictor import Evictor
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
 from qosd.frontends import FrontEnds
@@ -46,6 +48,7 @@ from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
+from qosd.pods.reservation import ReservationSource
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
 from qosd.policy import besteffort, hostfacts
@@ -81,12 +84,17 @@ class Node:
         self.event_loop = asyncio.get_running_loop()
         self.pace = Pace(options.tick_interval)
         self.locator = locator or CgroupLocator(options)
+        self.runtime = _runtime(options, self.event_loop)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self.kept_policy = Keeper(options.state_dir / POLICY, self._disk, self.event_loop)
         self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics, self.kept_policy)
         state_file = options.kubelet_state_dir / "cpu_manager_state"
         self.cpu_manager = CPUManagerFile(self.event_loop, state_file, self._kubelet_policy_changed)
-        self.rules = PooledRules(PolicyRules(self.rules_file, self.cpu_manager))
+        self.kubelet = _kubelet(options)
+        self.reservation = ReservationSource(
+            self.kubelet, lambda: self.rules_file.current.host.memory_total_bytes, self.pace.wake
+        )
+        self.rules = PooledRules(PolicyRules(self.rules_file, self.cpu_manager, self.reservation))
         self._make_acting()
         self._best_effort_file = options.run_dir / BEST_EFFORT
         if self.undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
@@ -124,7 +132,9 @@ class Node:
         self.writer.cfs_period_us = self.undo.cfs_period_us
         self.journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
         units = systemd_units.of_host(self.writer, self.undo)
-        self.actuator = Actuator(self.writer, self.undo, self.journal, units=units)
+        stop = None if self.runtime is None else CRIStop(self.runtime, self.locator.tree.exists)
+        evictor = Evictor(self.undo, self.journal, stop, self.event_loop)
+        self.actuator = Actuator(self.writer, self.undo, self.journal, units=units, evictor=evictor)
         self.originals = OriginalsRecorder(self.undo, self.writer, self.metrics.unrecorded_edits.labels().inc)
 
     def _make_loop(self) -> None:
@@ -140,12 +150,13 @@ class Node:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="node")
 
     def _make_pods(self) -> None:
-        options = self.options
-        runtime = None
-        if options.runtime_endpoint:
-            runtime = Runtime(options.runtime_endpoint, options.runtime_timeout, self.event_loop)
         self.pods = PodSource(
-            runtime, _kubelet(options), self._derivation, self.pace.wake, modified=self._touched, owns=self._owns
+            self.runtime,
+            self.kubelet,
+            self._derivation,
+            self.pace.wake,
+            modified=self._touched,
+            owns=self._owns,
         )
         self._watches: list[CgroupWatch] = []
 
@@ -183,9 +194,12 @@ class Node:
             _log.warning("%s", lost)
         self._follow()
         self.pods.start()
+        self.reservation.start()
 
     async def close(self) -> None:
         """Stop looking; every value stays as it is."""
+        await self.reservation.close()
+        await self.actuator.evictions.close()
         await self.pods.close()
         for watch in self._watches:
             watch.close()
@@ -193,6 +207,7 @@ class Node:
         if self._resctrl is not None:
             self._resctrl.close()
         self._thread.shutdown(wait=True)
+        self.actuator.orders.close()
         self._disk.shutdown(wait=True)
         self.kept_policy.close()
         self.sense.sampler.close()
@@ -214,9 +229,9 @@ class Node:
 
     async def tick(self, is_beat: bool) -> Result | None:
         """One turn of the loop, in its thread; what it came to is counted and said."""
-        scene, arriving = self._scene(), self.start_gate.begun()
+        inputs, arriving = self._tick_inputs(), self.start_gate.begun()
         try:
-            result = await self.in_thread(lambda: self.loop.tick(scene, sample=is_beat))
+            result = await self.in_thread(lambda: self.loop.tick(inputs, sample=is_beat))
         finally:
             self.start_gate.ended(arriving)
         self._narrow()
@@ -245,7 +260,7 @@ class Node:
 
     # what a tick is fed
 
-    def _scene(self) -> TickInputs:
+    def _tick_inputs(self) -> TickInputs:
         pods, now_ns = self.pods.current, time.monotonic_ns()
         self._look_for_layout()
         self._count_cpus()
@@ -263,6 +278,8 @@ class Node:
     def _learn(self, pods: tuple[PodView, ...]) -> None:
         """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""
         self._learnt_of = pods
+        if self.rules.current.host.files is None:
+            self.rules_file.look_at_host()  # the first pods' cgroups show what kubelet's have
         known = self._weights, self._cfs_period_us
         self._weights = self._weights or weights_of(self.writer, pods)
         self._cfs_period_us = self._cfs_period_us or cfs_period_of(pods)
@@ -276,7 +293,7 @@ class Node:
             self.undo.spell(weights or self.undo.weights, self.writer.cfs_period_us)
         except UndoError as error:
             _log.warning("koordctl restore must be told --weights %s: %s", self.writer.weights.value, error)
-        self.actuator.respelled()
+        self.actuator.files.respelled()
 
     def _count_cpus(self) -> None:
         """No event tells of a CPU that went on- or offline, so one small file is read every ten seconds.
@@ -364,10 +381,10 @@ class Node:
         return [cpu.id for cpu in topology.read(self.locator.tree.sys).cpus]
 
     def _touched(self, path: str) -> None:
-        self.actuator.touched(path)
+        self.actuator.files.touched(path)
 
     def _owns(self, path: str) -> bool:
-        return self.actuator.owns(path)
+        return self.actuator.files.owns(path)
 
     def _expect(self, pod: PodContext) -> None:
         """A sandbox is about to be made: whoever runs on its CPUs leaves them now."""
@@ -422,6 +439,12 @@ def _raised_limit() -> int:
     wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     return wanted
+
+
+def _runtime(options: Options, loop: asyncio.AbstractEventLoop) -> Runtime | None:
+    if not options.runtime_endpoint:
+        return None
+    return Runtime(options.runtime_endpoint, options.runtime_timeout, loop)
 
 
 def _kubelet(options: Options) -> KubeletClient | None:

@@ -8,6 +8,7 @@ An input that could not be had is absent, and ``ages_s`` says how old each of th
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
 
 import msgspec
@@ -15,6 +16,7 @@ import msgspec
 from koord.host.files import Target
 from koord.host.reconcile.state import FileState
 from koord.host.topology import Topology
+from koord.model import cpuset
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, SpecContainer
@@ -50,6 +52,24 @@ class Owner(msgspec.Struct, frozen=True):
     name: str
 
 
+class PodFacts(msgspec.Struct, frozen=True):
+    """What kubelet alone tells of a pod beside what hooks decide by.
+
+    ``started_unix_s``: when kubelet has accepted it; ``deletion_unix_s``: by when it is to be gone, its grace period
+    included, None: nobody deletes it.
+    """
+
+    owner: Owner | None = None
+    started_unix_s: float | None = None
+    deletion_unix_s: float | None = None
+    host_network: bool = False
+    runtime_class: str = ""
+    restart_policy: str = ""
+
+
+NO_FACTS = PodFacts()
+
+
 class PodView(msgspec.Struct, frozen=True, eq=False):
     """A pod as the runtime and kubelet tell it, decoded once. Two views are the same pod state only if identical."""
 
@@ -75,16 +95,9 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     spec_containers: tuple[SpecContainer, ...] | None = None
     """Every container of the spec with its native amounts; None where only the runtime tells."""
     priority: int | None = None
-    """``spec.priority``. This and what follows kubelet tells: None, "" and False where only the runtime does."""
+    """``spec.priority``. This and what follows kubelet tells: nothing where only the runtime does."""
     phase: str = ""
-    owner: Owner | None = None
-    started_unix_s: float | None = None
-    """When kubelet has accepted it."""
-    deletion_unix_s: float | None = None
-    """By when it is to be gone, its grace period included; None: nobody deletes it."""
-    host_network: bool = False
-    runtime_class: str = ""
-    restart_policy: str = ""
+    facts: PodFacts = NO_FACTS
 
     @property
     def key(self) -> str:
@@ -117,6 +130,34 @@ class Aggregate(msgspec.Struct, frozen=True):
     slope_per_s: float
 
 
+class EvictionPhase(StrEnum):
+    """How far an eviction is: its containers are being stopped; all have exited and their cgroups are gone; kubelet
+    has started some again; they could not be stopped."""
+
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    RESTARTED = "restarted"
+    FAILED = "failed"
+
+
+class EvictionState(msgspec.Struct, frozen=True):
+    """An eviction under way: from the order until the pod is gone, or has been left in peace for long.
+
+    ``attempts``: how often its containers have been stopped, or should have been; ``since_ns``: when the last attempt
+    began; ``retry_ns``: not before may it be made again. Both by the monotonic clock. ``who``: for which strategy.
+    """
+
+    uid: str
+    pod: str
+    phase: EvictionPhase
+    attempts: int
+    since_ns: int
+    retry_ns: int
+    problem: str = ""
+    who: str = ""
+    why: str = ""
+
+
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """``values``: the newest sample of every metric of the metric table, by metric name, then by object.
 
@@ -142,8 +183,24 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     """The instant of the samples, by the monotonic clock; 0 before the first. Ticks between two beats share it."""
     windows: Mapping[Window, Mapping[str, Aggregate]] = MappingProxyType({})
     """What the strategies' windows come to, by object as in ``values``."""
+    refused: Mapping[Target, tuple[tuple[str, str], ...]] = MappingProxyType({})
+    """(strategy, why) of the opinions that the last tick did not follow, by file."""
+    evictions: Mapping[str, EvictionState] = MappingProxyType({})
+    """Those under way, by the pod's UID: who is still releasing counts as having given what it has."""
     absent: Mapping[str, str] = MappingProxyType({})
     """Inputs that this node cannot have, with the reason: a strategy falls back where one that is late would freeze."""
+
+    @property
+    def capacity_cpu_milli(self) -> int:
+        """The CPUs that are online."""
+        return 1000 * len(self.topology.cpus)
+
+    @property
+    def allocatable_cpu_milli(self) -> int:
+        """The capacity without what the rules or kubelet reserve, whichever is more; never below 0."""
+        node = self.rules.node
+        by_rules_milli = 1000 * len(cpuset.parse(node.reserved_cpus)) if node.reserved_cpus else node.reserved_cpu_milli
+        return max(0, self.capacity_cpu_milli - max(by_rules_milli, node.kubelet_reserved.cpu_milli))
 
     @property
     def knows_pods(self) -> bool:

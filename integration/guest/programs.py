@@ -10,7 +10,11 @@ from collections.abc import Sequence
 from integration.guest import payload
 from integration.guest.guest import Guest
 
-MODULES = {"koord-runtime-proxy": "runtimeproxy", "koord-qosd": "qosd", "koordctl": "koordctl"}
+MODULES = {
+    "koord-runtime-proxy": "runtimeproxy.__main__",
+    "koord-qosd": "qosd.__main__",
+    "koordctl": "koordctl.__main__",
+}
 UNITS = ("koord-runtime-proxy.socket", "koord-runtime-proxy.service", "koord-qosd.service")
 SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
 _PROXY_METRICS = "/run/koord/runtime-proxy-metrics.sock"
@@ -37,15 +41,20 @@ def put(guest: Guest) -> None:
     guest.sh(f"cp {units} /etc/systemd/system/ && systemctl daemon-reload")
 
 
+def put_toys(guest: Guest) -> None:
+    """From its next start koord-qosd has the toy strategies of ``integration.node.toys`` besides its own."""
+    guest.put("/usr/bin/koord-qosd", script(payload.PYTHONPATH.split(":"), "integration.node.toys"), 0o755)
+
+
 def start(guest: Guest) -> None:
     """qosd, then the proxy; both serve when this returns."""
     guest.do("systemctl", "start", *UNITS[::-1])
 
 
 def script(paths: Sequence[str], module: str, python: str = "/usr/bin/python3 -BsE") -> str:
-    """The text of a program that runs ``module`` of the packages in ``paths``, by the command ``python``."""
+    """The text of a program that runs ``main`` of ``module``, found in ``paths``, by the command ``python``."""
     lines = (f"#!{python}", "import sys", f"sys.path[1:1] = {list(paths)!r}")
-    return "\n".join((*lines, f"from {module}.__main__ import main", "sys.exit(main())", ""))
+    return "\n".join((*lines, f"from {module} import main", "sys.exit(main())", ""))
 
 
 def proxy_metrics(guest: Guest) -> list[str]:

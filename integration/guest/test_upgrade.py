@@ -88,7 +88,7 @@ def lay_out(guest: Guest, version: str) -> None:
         f" && echo '__version__ = \"{version}\"' > {home}/koord/__init__.py"
         f" && rm -f {home}/koord/__pycache__/__init__.*"
     )
-    script = programs.script([home, f"{payload.ROOT}/lib"], "runtimeproxy")
+    script = programs.script([home, f"{payload.ROOT}/lib"], "runtimeproxy.__main__")
     guest.put(f"{home}/{PROGRAM.rpartition('/')[2]}", script, 0o755)
 
 

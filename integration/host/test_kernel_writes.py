@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,10 @@ from koord.host.order import Change, disturbed_by, order
 from koord.host.restoring import Outcome, restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import RULES, Unsupported, Vanished, WriteError
+from qosd.act.oneshots import OneShotWriter
+from qosd.decide.decision import OneShot, Stage
+from qosd.decide.runner import Decisions, State, StrategyResult
+from tests.qosd.act.rig import Recorded
 
 
 @pytest.fixture
@@ -163,3 +168,40 @@ def test_a_frozen_group_stands_still_and_is_thawed_by_restoring(kernel: Groups, 
         record.close()
         directory.rmdir()
         directory.parent.rmdir()
+
+
+def test_an_order_reclaims_what_is_cached(kernel: Groups, tmp_path: Path) -> None:
+    """A process of the group has written 32 MiB to a file and waits: the pages are the group's, and go."""
+    box = f"{kernel.top}/pod/box"
+    journal = Recorded()
+    orders = OneShotWriter(kernel.writer, journal)
+    file = Path.cwd() / f".cached-{os.getpid()}"  # not on a tmpfs, whose pages cannot be reclaimed
+    script = f"printf x; dd if=/dev/zero of={file} bs=1M count=32 conv=fsync status=none; echo written; exec sleep 60"
+    process = subprocess.Popen(["sh", "-c", f"read go; {script}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        kernel.put(Target(box, "cgroup.procs"), process.pid)
+        Path(f"/sys/fs/cgroup/memory{box}/cgroup.procs").write_text(f"{process.pid}\n")
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"go\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"xwritten\n"
+        current = Target(box, "memory.current")
+        before = kernel.writer.read(current)
+        order = OneShot(Target(box, "memory.force_empty"), 0, "memory lacks")
+        result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, "", one_shots=(order,))
+        decisions = Decisions(1, 1, 1, (result,))
+        orders.apply(decisions, orders.plan(decisions))
+        until = time.monotonic() + 10
+        while not journal.entries and time.monotonic() < until:
+            time.sleep(0.02)
+        after = kernel.writer.read(current)
+        assert isinstance(before, int)
+        assert isinstance(after, int)
+        print(f"{before >> 20} MiB before, {after >> 20} MiB afterwards: {journal.entries[0].result}")
+        assert (journal.results(), before - after > 16 << 20) == (["done"], True)
+    finally:
+        process.kill()
+        process.wait(10)
+        file.unlink(missing_ok=True)
+        orders.close()

@@ -37,13 +37,14 @@ class StaticPod:
     annotations: dict[str, Any]
     direct: Limits | None = None
     edited: Limits | None = None
+    command: tuple[str, ...] = SLEEP
 
     def manifest(self) -> dict[str, object]:
         container = {
             "name": "main",
             "image": BUSYBOX,
             "imagePullPolicy": "Never",
-            "command": list(SLEEP),
+            "command": list(self.command),
             "resources": self.native,
         }
         return {

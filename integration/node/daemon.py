@@ -150,10 +150,11 @@ class Daemon:
         found: dict[tuple[str, str], dict[str, Any]] = {}
         for line in self.undo_file.read_text().splitlines()[1:]:
             event = json.loads(line)
-            if event["type"] == "held":
+            if event["type"] == "file":
                 found[event["group"], event["name"]] = event
-            elif event["type"] == "forgotten":
-                found.pop((event["group"], event["name"]), None)
+            elif event["type"] == "dropped" and event["kind"] == "file":
+                group, name = event["key"]
+                found.pop((group, name), None)
         return {event["path"]: event["base"] for event in found.values()}
 
     # what the kernel says of it

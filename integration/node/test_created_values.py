@@ -7,6 +7,7 @@ Every settable value below the pods' cgroups is compared, after each way in whic
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -265,16 +266,19 @@ def test_a_fast_container_is_not_taken_for_what_it_was(
         pod = dataclasses.replace(pods.best_effort(kubepods), name="brief")
         cgroups.make_pod(pod)
         sandbox_id, _ = client.run(pod)
-        wait_for(lambda: b'"asked"' in daemon.undo_file.read_bytes(), 5, "what was asked for to be noted")
+        wait_for(lambda: b'"container"' in daemon.undo_file.read_bytes(), 5, "what was requested to be noted")
         client.remove(sandbox_id)
     daemon.process.wait_for(lambda: daemon.koordctl("plan")["writes"] == [], 10, "the pod to be gone")
-    wait_for(lambda: _asked_now(daemon) == 0, 10, "what was asked for to be forgotten")
+    wait_for(lambda: _noted_now(daemon) == 0, 10, "what was requested to be forgotten")
     assert daemon.stop() == 0
 
 
-def _asked_now(daemon: Daemon) -> int:
-    """By the record's lines: noted less forgotten."""
-    lines = daemon.undo_file.read_text().splitlines()
-    noted = {line.partition('"which":')[2].partition("]")[0] for line in lines if '"type":"asked"' in line}
-    gone = {line.partition('"which":')[2].partition("]")[0] for line in lines if '"type":"gone"' in line}
-    return len(noted - gone)
+def _noted_now(daemon: Daemon) -> int:
+    """Of how many containers the record says what kubelet requested."""
+    noted: set[str] = set()
+    for event in map(json.loads, daemon.undo_file.read_text().splitlines()[1:]):
+        if event["type"] == "container":
+            noted.add(str(event["key"]))
+        elif event["type"] == "dropped" and event["kind"] == "container":
+            noted.discard(str(event["key"]))
+    return len(noted)

@@ -1,7 +1,8 @@
 """While best-effort pods are held to one CPU, every container that is created meanwhile starts, and is held as well.
 
 Through each front end, and where the reconciler is alone; across a SIGKILL; and back. cgroup v1 refuses a container
-with more CPUs than the group above it has: a tier that were narrowed would let none start. N=50 in the soak, 5 in CI.
+with more CPUs than the group above it has: a tier that were narrowed would let none start. It refuses one with a larger
+quota as well, so under a tier that has less no container is given more. N=50 in the soak, 5 in CI.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from integration.harness.processes import wait_for
 from integration.harness.proxy import RULES, socket_of, start_proxy
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon
-from integration.node.holding import FILE
+from integration.node.toys import HOLDS
 from integration.nri.classes import start
 
 COUNT = 50 if os.environ.get("SOAK") else 5
@@ -41,11 +42,14 @@ class Held:
 
     @property
     def file(self) -> Path:
-        return self.daemon.directory / "state" / FILE
+        return self.daemon.directory / "state" / HOLDS
+
+    def write(self, text: str) -> None:
+        self.file.parent.mkdir(exist_ok=True)
+        self.file.write_text(text)
 
     def hold(self, cpus: str) -> None:
-        self.file.parent.mkdir(exist_ok=True)
-        self.file.write_text(cpus)
+        self.write(cpus)
         wait_for(lambda: self.pool() == (cpus or cgroups.all_cpus()), SOON_S, f"the BE pool to be {cpus or 'whole'}")
 
     def pool(self) -> str:
@@ -85,7 +89,7 @@ def held(request: pytest.FixtureRequest, kubepods: str, make_daemon: MakeDaemon)
     """The reconciler alone is what there is while neither proxy nor NRI is."""
     runtime: Containerd = request.getfixturevalue("containerd2" if request.param == "nri" else "containerd1")
     nri = ("--nri-socket", str(runtime.layout.nri_socket)) if request.param == "nri" else ()
-    daemon = make_daemon(RULES, nri, socket=runtime.socket, module="integration.node.holding")
+    daemon = make_daemon(RULES, nri, socket=runtime.socket, module="integration.node.toys")
     with ExitStack() as stack:
         stack.callback(runtime.remove_pods)
         daemon.start()
@@ -123,4 +127,35 @@ def test_newcomers_start_and_are_held(held: Held) -> None:
     held.settle(everything)
     held.start("free")
     held.settle(everything)
+    assert not held.daemon.complaints()
+
+
+def test_newcomers_start_under_a_small_quota(held: Held) -> None:
+    """Each is made for half a CPU, and the tier has a fifth."""
+    tier = f"{held.root}/besteffort"
+
+    def settle(tier_us: int, own_us: int) -> None:
+        def quotas() -> tuple[int, set[int]]:
+            own = {cgroups.read(group).cfs_quota_us for group in (*held.best_effort, *held.others)}
+            return cgroups.read(tier).cfs_quota_us, own
+
+        wait_for(lambda: quotas() == (tier_us, {own_us}), SOON_S, f"quotas {tier_us} and {own_us}: {quotas()}")
+
+    held.start("before")
+    settle(-1, 50_000)
+    held.write("200m")
+    settle(20_000, 20_000)
+    for number in range(COUNT):
+        held.start(str(number))
+    settle(20_000, 20_000)
+    held.daemon.kill()
+    held.daemon.start()
+    held.start("after")
+    settle(20_000, 20_000)
+    held.write("")
+    settle(-1, 50_000)
+    held.start("free")
+    settle(-1, 50_000)
+    failed = [row for row in held.daemon.journal() if row.result.startswith("failed")]
+    assert not failed, "children are lowered first, the tier is raised first"
     assert not held.daemon.complaints()

@@ -115,14 +115,14 @@ async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     inspector = Inspector(inspection.sources(qosd))
     number = seen.still + seen.moving
     chance = random.Random(f"{settings.SEED}/{number}")
-    scene = qosd._scene()
+    scene = qosd._tick_inputs()
     snapshot = await qosd.in_thread(lambda: qosd.loop.look(scene, sample=number % BEAT == 0))
     before = shown(await inspector.plan(inspect.PlanRequest()))
     decided: Plan = await qosd.in_thread(qosd.loop.decide)
     after = shown(await inspector.plan(inspect.PlanRequest()))
-    compare(before, [planned(write) for write in decided.writes], after, seen)
-    if decided.writes and chance.random() < KILLED:
-        victim = chance.choice(decided.writes).pod
+    compare(before, [planned(write) for write in decided.shown], after, seen)
+    if decided.shown and chance.random() < KILLED:
+        victim = chance.choice(decided.shown).pod
         await asyncio.to_thread(world.remove, cri, victim)
     result: Result = await qosd.in_thread(lambda: qosd.actuator.execute(decided))
     note(decided, result, snapshot.tick, seen)
@@ -149,7 +149,7 @@ def groups_of(snapshot: NodeSnapshot | None) -> set[str]:
 
 
 def _remembered(qosd: Qosd, gone: Collection[str]) -> list[str]:
-    acts = qosd.actuator
+    acts = qosd.actuator.files
     known = {"owned": acts.owned, "contested": acts.contested, "retried": acts.retries, "refused": acts.refused}
     undo = [f"undo record: {entry.path}" for entry in qosd.undo.entries if entry.group in gone]
     return [f"{what}: {target}" for what, targets in known.items() for target in targets if target.group in gone] + undo
@@ -177,9 +177,9 @@ def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[W
 
 def note(decided: Plan, result: Result, number: int, seen: Seen) -> None:
     """Every decided write was tried, in order, and none besides; one that vanished has no directory any more."""
-    if [outcome.write for outcome in result.outcomes] != list(decided.writes):
-        seen.wrong.append(f"tick {number}: decided {decided.writes}, executed {result.outcomes}")
-    seen.writes += len(decided.writes)
+    if [outcome.write for outcome in result.outcomes] != list(decided.shown):
+        seen.wrong.append(f"tick {number}: decided {decided.shown}, executed {result.outcomes}")
+    seen.writes += len(decided.shown)
     seen.results.update(outcome.result for outcome in result.outcomes)
     for outcome in result.outcomes:
         if outcome.result == "vanished" and Path(outcome.write.path).parent.exists():

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,13 +17,17 @@ import pytest
 from integration.host.groups import Groups
 from koord.host import placement, resctrl
 from koord.host.files import Target
+from koord.host.notes import MadeGroup
+from koord.host.placement import Placed
 from koord.host.restoring import Outcome, planned, restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S
-from qosd.decide.decision import Membership, Stage
+from qosd.act.moves import MoveOutcome
+from qosd.act.plan import Result
+from qosd.decide.decision import Membership, ResctrlGroup, Stage
 from qosd.decide.runner import Decisions, Memberships, State, StrategyResult
 
 TOP = f"/koord-resctrl-{os.getpid()}"
@@ -64,11 +68,14 @@ class Node:
 
     def tick(self, memberships: Memberships, seconds: float = 1.0) -> int:
         """How many tasks were moved."""
+        result = self.act(memberships, {}, seconds)
+        assert set(result.results) <= {"done"}, result.outcomes
+        return sum(outcome.tasks for outcome in result.outcomes if isinstance(outcome, MoveOutcome))
+
+    def act(self, memberships: Memberships, groups: Mapping[str, ResctrlGroup], seconds: float = 1.0) -> Result:
         self.now_ns += int(seconds * S)
-        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=memberships)
-        result = self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
-        assert all(outcome.result == "done" for outcome in result.moves), result.moves
-        return sum(outcome.tasks for outcome in result.moves)
+        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=memberships, resctrl_groups=groups)
+        return self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
 
     def join(self, process: int, group: str = BOX) -> None:
         """As ``kubectl exec``: a process from outside."""
@@ -171,7 +178,7 @@ def test_a_process_that_forks_all_the_time(node: Node, forking: subprocess.Popen
     assert [entry.result for entry in node.entries] == ["done"]
     node.tick(NOBODY)
     assert node.outside("") == frozenset()
-    assert node.undo.placements == ()
+    assert node.undo.all(Placed) == ()
     print(f"emulated: {moved} tasks moved in the first tick; {node.entries[-1].why}")
 
 
@@ -182,7 +189,44 @@ def test_restore_without_the_daemon(node: Node, forking: subprocess.Popen[str]) 
     (line,) = restore(node.writer, node.undo)
     assert line.outcome is Outcome.RESTORED, line
     assert node.outside("") == frozenset()
-    assert node.undo.placements == ()
+    assert node.undo.all(Placed) == ()
+
+
+def test_a_group_that_is_made_for_them(node: Node, forking: subprocess.Popen[str]) -> None:
+    """It takes the tasks, gives them back, and goes."""
+    own: Memberships = {BOX: Membership("toys", "toys belong together", "default/a")}
+    wanted = {"toys": ResctrlGroup("toys need a cache of their own")}
+    assert [set(node.act(own, wanted).results) for _ in range(2)] == [{"done"}, {"done"}]
+    time.sleep(0.3)
+    assert (len(node.tasks()) > 20, node.outside("toys")) == (True, frozenset())
+    nothing: Mapping[str, ResctrlGroup] = {}
+    first, second = node.act(NOBODY, nothing), node.act(NOBODY, nothing)
+    assert [outcome.write.target.name for outcome in (*first.outcomes, *second.outcomes)] == [
+        "resctrl.tasks",
+        "resctrl.group@toys",
+    ]
+    assert (node.outside(""), (node.tree.resctrl / "toys").exists()) == (frozenset(), False)
+    assert (node.undo.all(Placed), node.undo.all(MadeGroup)) == ((), ())
+
+
+def test_restore_removes_a_group_with_its_tasks(node: Node, forking: subprocess.Popen[str]) -> None:
+    own: Memberships = {BOX: Membership("toys", "toys belong together", "default/a")}
+    wanted = {"toys": ResctrlGroup("toys need a cache of their own")}
+    node.act(own, wanted), node.act(own, wanted)
+    shown, done = planned(node.writer, node.undo), restore(node.writer, node.undo)
+    assert [(line.target.name, line.outcome) for line in shown] == [(line.target.name, line.outcome) for line in done]
+    assert [line.outcome for line in done] == [Outcome.RESTORED, Outcome.RESTORED]
+    assert (node.outside(""), (node.tree.resctrl / "toys").exists()) == (frozenset(), False)
+
+
+def test_one_group_more_than_the_cpu_has(node: Node) -> None:
+    wanted = {f"toys{number}": ResctrlGroup("too many") for number in range(5)}
+    results = node.act(NOBODY, wanted).results
+    assert sorted(results) == [*("done",) * 4, "failed ENOSPC"]
+    assert "all classes of service of this CPU (CLOSIDs) are taken" in node.entries[-1].why
+    assert len(node.undo.all(MadeGroup)) == 4
+    node.act(NOBODY, {})
+    assert node.undo.all(MadeGroup) == ()
 
 
 def _write(file: Path, text: str) -> None:

@@ -132,7 +132,21 @@ _MEMORY = (
     _page_cache("memory.pagecache_limit.size", "bytes", Bytes(unlimited=False)),
     _page_cache("memory.pagecache_limit.sync", "", _SWITCH),
     KernelFile(
-        "memory.reclaim", "bytes", _TEXT, v2="memory.reclaim", writable=False, since="5.19", probe=Probe.KUBEPODS
+        "memory.reclaim",
+        "bytes",
+        Bytes(unlimited=False),
+        v2="memory.reclaim",
+        since="5.19",
+        probe=Probe.KUBEPODS,
+        is_one_shot=True,
+    ),
+    KernelFile(
+        "memory.force_empty",  # all that is reclaimable, whatever is written
+        "",
+        _NUMBER,
+        ("memory", "memory.force_empty"),
+        probe=Probe.KUBEPODS,
+        is_one_shot=True,
     ),
 )
 

@@ -14,11 +14,13 @@ from koord.host.weights import Weights
 from koord.model.lattice import Value
 
 _OPTIONAL = "optional "
+GROUP_NAME = r"(?!\.)[0-9A-Za-z_.\-]{1,255}"
+"""The pattern of a resctrl group's name."""
 _QUALIFIERS = {
     "device": re.compile(r"[0-9]{1,4}:[0-9]{1,7}", re.ASCII),
     "feature": re.compile(r"(?!NO_)[A-Z][A-Z0-9_]{0,63}", re.ASCII),
     "pid": re.compile(r"[1-9][0-9]{0,9}", re.ASCII),
-    "group/resource": re.compile(r"(?:(?!\.)[0-9A-Za-z_.\-]{1,255})?/[0-9A-Z]{1,16}", re.ASCII),
+    "group/resource": re.compile(rf"(?:{GROUP_NAME})?/[0-9A-Z]{{1,16}}", re.ASCII),
 }
 
 
@@ -71,6 +73,7 @@ class KernelFile:
     ``since`` is the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions
     on which only vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount.
     ``default``: what a new cgroup's file holds; None where nobody needs to know, or it is the parent's.
+    ``is_one_shot``: writing it is an order to the kernel; there is nothing to read, to hold or to give back.
     ``takes``: what kind of ``qualifier`` a target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
     """
 
@@ -90,6 +93,7 @@ class KernelFile:
     takes: str = ""
     qualifier: str = ""
     default: Value | None = None
+    is_one_shot: bool = False
 
     @property
     def vendor(self) -> bool:

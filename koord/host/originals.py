@@ -29,9 +29,9 @@ class Pending(StrEnum):
 class Original(msgspec.Struct, frozen=True):
     """One value: ``requested`` is what the file would hold without Koord, ``edited`` what the runtime writes."""
 
-    requested: Value = msgspec.field(name="asked")
-    edited: Value = msgspec.field(name="given")
-    pending: Pending = msgspec.field(default=Pending.NONE, name="news")
+    requested: Value
+    edited: Value
+    pending: Pending = Pending.NONE
 
 
 class ContainerKey(NamedTuple):
@@ -45,12 +45,17 @@ class ContainerKey(NamedTuple):
         return f"container {self.container} (attempt {self.attempt}) of pod {self.pod_uid}"
 
 
-class Originals(msgspec.Struct, frozen=True, tag="asked"):
+class Originals(msgspec.Struct, frozen=True, tag="container"):
     """What kubelet requested for one container, by row. ``group``: its cgroup, "" until a file of it was looked at."""
 
-    key: ContainerKey = msgspec.field(name="which")
+    key: ContainerKey
     values: dict[str, Original]
     group: str = ""
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the container is, its pod's list of containers tells."""
+        return True
 
     def settled(self, row: str, group: str) -> Originals:
         """The same, seen in ``group``, with nothing pending of ``row``."""

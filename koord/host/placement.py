@@ -34,13 +34,21 @@ _THREADS = "cgroup.threads"
 _T = TypeVar("_T")
 
 
-class Placed(msgspec.Struct, frozen=True, tag="placed"):
+class Placed(msgspec.Struct, frozen=True, tag="tasks"):
     """Koord moved tasks of cgroup ``group`` into ``resctrl_groups``; ``path`` and ``inode`` are the directory's."""
 
     group: str
     path: str
     inode: int
     resctrl_groups: tuple[str, ...]
+
+    @property
+    def key(self) -> tuple[str]:
+        return (self.group,)
+
+    @property
+    def is_there(self) -> bool:
+        return os.path.exists(self.path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koord.host.cgroup import ReadError, read_number, read_text
-from koord.host.kernelfile import ParseError
+from koord.host.kernelfile import GROUP_NAME, ParseError
 
 _RESERVED = frozenset({"info", "mon_groups", "mon_data"})
+_GROUP_NAME = re.compile(GROUP_NAME, re.ASCII)
 _DOMAIN = re.compile(r"mon_(L[0-9]+(?:CODE|DATA)?)_([0-9]+)", re.ASCII)
 _ABSENT = frozenset({"Error", "Unavailable", "Unassigned"})
 LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL = "llc_occupancy", "mbm_total_bytes", "mbm_local_bytes"
@@ -142,6 +143,11 @@ def format_domains(settings: Mapping[int, int], hexadecimal: bool) -> str:
 def groups(root: Path) -> list[str]:
     """The control groups below the root group, by name; [] without a mount."""
     return sorted(path.name for path in _directories(root) if path.name not in _RESERVED and (path / "tasks").exists())
+
+
+def is_group_name(name: str) -> bool:
+    """May a control group be called so? What the kernel keeps there itself, a path and a hidden name may not."""
+    return _GROUP_NAME.fullmatch(name) is not None and name not in _RESERVED
 
 
 def tasks_file(root: Path, group: str = "") -> Path:

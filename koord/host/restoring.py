@@ -1,4 +1,5 @@
-"""Putting back what the undo record tells of: every file that still holds a value of ours, then every moved task.
+"""Putting back what the undo record tells of: every file that still holds a value of ours, every moved task, and then
+every resctrl group that was made. An eviction that was under way is not gone on with.
 
 Files go through the reconciler with nothing wanted of them. So each write is noted in the record before it is made, as
 any other of ours, and this can die at any moment and be run again. A file that someone else wrote since is left alone.
@@ -15,15 +16,17 @@ from types import MappingProxyType
 
 from koord.host import files, placement
 from koord.host.cgroup import ReadError
+from koord.host.evictions import NotedEviction
 from koord.host.files import Target, Value
+from koord.host.notes import ABSENT, GROUP, PRESENT, TASKS, Entry, MadeGroup
 from koord.host.originals import ContainerKey, Original, Originals, base_of
 from koord.host.placement import Placed
 from koord.host.reconcile.plan import DONE, VANISHED, Plan
 from koord.host.reconcile.reconciler import Reconciler
 from koord.host.reconcile.wanted import NothingWanted
 from koord.host.systemd_units import Units
-from koord.host.undo import TASKS, Entry, UndoRecord
-from koord.host.writer import Writer
+from koord.host.undo import UndoRecord
+from koord.host.writer import Vanished, WriteError, Writer
 
 _NOTHING = NothingWanted("koordctl restore")
 
@@ -67,18 +70,18 @@ def claim(writer: Writer, record: UndoRecord, groups: Mapping[ContainerKey, str]
 
 def _claim(writer: Writer, record: UndoRecord, key: ContainerKey, original: Original, target: Target) -> None:
     try:
-        found = writer.look(target)
+        reading = writer.look(target)
     except (ReadError, files.ParseError):
         return
-    if found is None or not any(
-        record.same(target, found.path, value, found.value)
+    if reading is None or not any(
+        record.same(target, reading.path, value, reading.value)
         for value in (original.edited, writer.attainable(target, original.edited))
     ):
         return
-    entry = record.entry_for(target, found)
-    if entry is None or original.pending or not record.is_ours(entry, found.value):
+    entry = record.entry_for(target, reading)
+    if entry is None or original.pending or not record.is_ours(entry, reading.value):
         base = base_of(original, None if entry is None else entry.base)
-        record.take_over(target, found, base, key, original)
+        record.take_over(target, reading, base, key, original)
 
 
 def expect(writer: Writer, record: UndoRecord, originals: Originals) -> None:
@@ -86,18 +89,22 @@ def expect(writer: Writer, record: UndoRecord, originals: Originals) -> None:
     for name, original in originals.values.items():
         target = Target(originals.group, name)
         try:
-            found = writer.look(target) if originals.group else None
+            reading = writer.look(target) if originals.group else None
         except (ReadError, files.ParseError):
             continue
-        if found is not None and record.entry_for(target, found) is not None:
-            record.remember(target, found, writer.attainable(target, original.requested))
+        if reading is not None and record.entry_for(target, reading) is not None:
+            record.remember(target, reading, writer.attainable(target, original.requested))
 
 
 def planned(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
     """What ``restore`` would do, one line per entry: RESTORED stands for "to be put back". Writes nothing."""
     reconciler = Reconciler(writer, record)
     plan = reconciler.plan(_NOTHING, reconciler.states, 0)
-    return (*_lines(record, plan), *(_of_tasks(writer, placed) for placed in record.placements))
+    return (
+        *_lines(record, plan),
+        *(_of_tasks(writer, placed) for placed in record.all(Placed)),
+        *map(_of_group, record.all(MadeGroup)),
+    )
 
 
 def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> tuple[Restored, ...]:
@@ -114,7 +121,11 @@ def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> t
     if units is not None:
         units.clear()
     files_ = [_afterwards(writer, reconciler, line, failed.get(line.target, "")) for line in lines]
-    return (*files_, *(_move_back(writer, record, placed) for placed in record.placements))
+    tasks = [_move_back(writer, record, placed) for placed in record.all(Placed)]
+    groups = [_remove_group(writer, record, made) for made in record.all(MadeGroup)]
+    for eviction in record.all(NotedEviction):
+        record.drop(NotedEviction, eviction.uid)
+    return (*files_, *tasks, *groups)
 
 
 def _lines(record: UndoRecord, plan: Plan) -> list[Restored]:
@@ -127,16 +138,16 @@ def _line(record: UndoRecord, entry: Entry, plan: Plan) -> Restored:
     state, transition = plan.unreadable.get(entry.target), plan.transitions.get(entry.target)
     if state is not None and state.retry is not None:
         return replace(line, outcome=Outcome.FAILED, why=state.retry.why)
-    found = None if transition is None else transition.found
-    if transition is None or found is None or record.entry_for(entry.target, found) is None:
+    reading = None if transition is None else transition.reading
+    if transition is None or reading is None or record.entry_for(entry.target, reading) is None:
         return line
     if transition.write is not None:
         outcome = Outcome.RESTORED
-    elif record.is_base(entry, found.value):
+    elif record.is_base(entry, reading.value):
         outcome = Outcome.ALREADY_BASE
     else:
-        outcome = Outcome.RESTORED if record.is_ours(entry, found.value) else Outcome.FOREIGN
-    return replace(line, outcome=outcome, before=found.value, after=found.value)
+        outcome = Outcome.RESTORED if record.is_ours(entry, reading.value) else Outcome.FOREIGN
+    return replace(line, outcome=outcome, before=reading.value, after=reading.value)
 
 
 def _afterwards(writer: Writer, reconciler: Reconciler, line: Restored, why: str) -> Restored:
@@ -151,16 +162,16 @@ def _afterwards(writer: Writer, reconciler: Reconciler, line: Restored, why: str
 
 def _read_back(writer: Writer, line: Restored, why: str) -> Restored:
     try:
-        found = writer.look(line.target)
+        reading = writer.look(line.target)
     except (ReadError, files.ParseError) as error:
         return replace(line, outcome=Outcome.FAILED, after=None, why=str(error))
-    if found is None:
+    if reading is None:
         return replace(line, outcome=Outcome.GONE, after=None)
     if why:
-        return replace(line, outcome=Outcome.FAILED, after=found.value, why=why)
-    if line.base == "" and found.value != "":
-        why = f"its CPU set cannot be emptied while it has processes; it was given all, {found.value}"
-    return replace(line, after=found.value, why=why)
+        return replace(line, outcome=Outcome.FAILED, after=reading.value, why=why)
+    if line.base == "" and reading.value != "":
+        why = f"its CPU set cannot be emptied while it has processes; it was given all, {reading.value}"
+    return replace(line, after=reading.value, why=why)
 
 
 def _of_tasks(writer: Writer, placed: Placed) -> Restored:
@@ -187,5 +198,28 @@ def _move_back(writer: Writer, record: UndoRecord, placed: Placed) -> Restored:
             return replace(line, outcome=Outcome.FAILED, why=f"{placement.count(moved.tasks)} moved, then: {why}")
         line = replace(line, after=placement.ROOT, why=placement.count(moved.tasks))
     if line.outcome is not Outcome.FAILED:
-        record.displace(placed.group)
+        record.drop(Placed, placed.group)
+    return line
+
+
+def _of_group(note: MadeGroup) -> Restored:
+    """A resctrl group as if a file said that it is there; RESTORED stands for "to be removed"."""
+    line = Restored(Target("", f"{GROUP}@{note.name}"), note.path, Outcome.GONE, ABSENT)
+    if not note.is_there:
+        return line
+    outcome = Outcome.RESTORED if note.is_ours else Outcome.FOREIGN
+    return replace(line, outcome=outcome, before=PRESENT, after=PRESENT)
+
+
+def _remove_group(writer: Writer, record: UndoRecord, note: MadeGroup) -> Restored:
+    line = _of_group(note)
+    if line.outcome is Outcome.RESTORED:
+        try:
+            writer.remove_group(note.name)
+        except Vanished:
+            line = replace(line, outcome=Outcome.GONE)
+        except (WriteError, files.ValueRefused) as error:
+            return replace(line, outcome=Outcome.FAILED, why=str(error))
+        line = replace(line, after=ABSENT)
+    record.drop(MadeGroup, note.name)
     return line

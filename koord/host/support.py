@@ -62,5 +62,5 @@ def survey(tree: Tree, kubelet_groups: Sequence[str]) -> Mapping[str, Support]:
     return {**found, "cpuset.cpus.partition": found["cpuset.cpus.exclusive"]}
 
 
-def _asked(one: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:
-    return ("/",) if one.name.startswith("io.cost.") else kubelet_groups
+def _asked(known: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:
+    return ("/",) if known.name.startswith("io.cost.") else kubelet_groups

@@ -20,10 +20,11 @@ from typing import Protocol
 from koord.host import systemd
 from koord.host.cgroup import ReadError, read_text
 from koord.host.files import ROWS, ParseError, Target, Value, ValueRefused, row
+from koord.host.notes import DropIn
 from koord.host.systemd import Setting
 from koord.host.systemd_bus import SOCKET, TIMEOUT_S, Call, SystemBus
 from koord.host.undo import UndoError, UndoRecord
-from koord.host.writer import Found, WriteError, Writer
+from koord.host.writer import Reading, WriteError, Writer
 
 _TRANSIENT, _CONTROL = "transient", "system.control"
 
@@ -60,7 +61,7 @@ class _Part:
     """Rows of one unit whose values make up a property, what their files hold, and why systemd does not know it."""
 
     unit: str
-    found: dict[Target, Found]
+    found: dict[Target, Reading]
     settings: tuple[Setting, ...]
     why: str = ""
     answered: bool = False
@@ -93,18 +94,18 @@ class Units:
 
     def clear(self) -> None:
         """Remove the drop-in files that telling made. Raises UndoError if the record cannot be written."""
-        for path in self._record.drop_ins:
+        for path in [drop_in.path for drop_in in self._record.all(DropIn)]:
             with contextlib.suppress(OSError):  # gone, or others are in the directory
                 os.unlink(path)
                 os.rmdir(os.path.dirname(path))
-            self._record.forget_drop_in(path)
+            self._record.drop(DropIn, path)
 
     def _part(self, group: str, rows: Iterable[str]) -> _Part | None:
         """What systemd is to be told of these files; None if it is nothing of its own."""
         unit = systemd.unit_of(group)
         if not unit:
             return None
-        found: dict[Target, Found] = {}
+        found: dict[Target, Reading] = {}
         for target in (Target(group, name) for name in rows):
             with contextlib.suppress(ReadError, ParseError):
                 if (one := self._look(target)) is not None:
@@ -113,7 +114,7 @@ class Units:
         settings = systemd.settings(values, self._writer.version, self._writer.weights)
         return _Part(unit, found, settings) if settings else None
 
-    def _look(self, target: Target) -> Found | None:
+    def _look(self, target: Target) -> Reading | None:
         """As the writer's; a period on v2, which nobody writes alone, as it is read in the quota's file."""
         if self._writer.path(target) is not None:
             return self._writer.look(target)
@@ -122,13 +123,13 @@ class Units:
         if path is None or text is None:
             return None
         text = self._writer.as_made(target, path, text)
-        return Found(str(path), 0, row(target.name).parse(text, self._writer.version))
+        return Reading(str(path), 0, row(target.name).parse(text, self._writer.version))
 
-    def _beside(self, parts: Iterable[_Part]) -> dict[Target, Found]:
+    def _beside(self, parts: Iterable[_Part]) -> dict[Target, Reading]:
         """What else systemd writes in the cgroups of these units when it is told, as it is now."""
         told = dict.fromkeys(target for part in parts for target in part.found)
         groups = dict.fromkeys(target.group for target in told)
-        found: dict[Target, Found] = {}
+        found: dict[Target, Reading] = {}
         for target in (Target(group, name) for group in groups for name in self._written):
             if target in told:
                 continue
@@ -146,7 +147,7 @@ class Units:
                     self._record.remember(target, found, kept)
             for path in self._drop_ins(part):
                 if not os.path.exists(path):
-                    self._record.note_drop_in(path)
+                    self._record.note(DropIn(path))
         except UndoError as error:
             part.why = f"what it changes cannot be noted: {error}"
         return not part.why
@@ -175,13 +176,13 @@ class Units:
             for part in parts:
                 part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
 
-    def _settled(self, part: _Part, target: Target, before: Found) -> Told:
+    def _settled(self, part: _Part, target: Target, before: Reading) -> Told:
         """What became of it, with its own value in the file again."""
         failed = self._rewrite(target, before)
         why = part.why or failed
         return Told(why, None if why else _kept(part, target), part.answered)
 
-    def _rewrite(self, target: Target, before: Found) -> str:
+    def _rewrite(self, target: Target, before: Reading) -> str:
         """Write what the file held once more if it holds something else by now; why that fails, or ""."""
         try:
             now = self._writer.look(target)

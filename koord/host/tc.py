@@ -70,26 +70,26 @@ def witnesses(proc: Path, lib_modules: Path, boot: Path, release: str) -> Witnes
     )
 
 
-def availability(told: Witnesses) -> Mapping[str, Availability]:
+def availability(witnesses: Witnesses) -> Mapping[str, Availability]:
     """Of each of FEATURES."""
-    loaded = {line.split(maxsplit=1)[0] for line in (told.modules or "").splitlines() if line.strip()}
-    return {name: _of(feature, told, loaded) for name, feature in FEATURES.items()}
+    loaded = {line.split(maxsplit=1)[0] for line in (witnesses.modules or "").splitlines() if line.strip()}
+    return {name: _of(feature, witnesses, loaded) for name, feature in FEATURES.items()}
 
 
-def _of(feature: _Feature, told: Witnesses, loaded: set[str]) -> Availability:
+def _of(feature: _Feature, witnesses: Witnesses, loaded: set[str]) -> Availability:
     if feature.module in loaded:
         return Availability.LOADED
-    if told.config is not None:
-        chosen = re.search(rf"^{feature.option}=([ym])$", told.config, re.MULTILINE)
+    if witnesses.config is not None:
+        chosen = re.search(rf"^{feature.option}=([ym])$", witnesses.config, re.MULTILINE)
         if chosen is None:
             return Availability.ABSENT
         return Availability.BUILT_IN if chosen.group(1) == "y" else Availability.LOADABLE
-    if told.builtin is None and told.dependencies is None:
+    if witnesses.builtin is None and witnesses.dependencies is None:
         return Availability.UNKNOWN
     file = re.compile(rf"(?:^|/){feature.module}\.ko", re.MULTILINE)
-    if file.search(told.builtin or ""):
+    if file.search(witnesses.builtin or ""):
         return Availability.BUILT_IN
-    return Availability.LOADABLE if file.search(told.dependencies or "") else Availability.ABSENT
+    return Availability.LOADABLE if file.search(witnesses.dependencies or "") else Availability.ABSENT
 
 
 def _text(file: Path) -> str | None:

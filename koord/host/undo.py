@@ -1,6 +1,7 @@
 """What to put back: for each kernel file that Koord holds, the last value that someone else wrote there; for each
 container that the runtime made by an edited request, what kubelet had requested; the cgroups whose tasks Koord moved
-into a resctrl group, which go back to the root group; and the drop-in files of units that systemd made for Koord.
+into a resctrl group, which go back to the root group; the resctrl groups that it made, the drop-in files of units that
+systemd made for it, and the evictions that are under way. The kinds are those of ``notes``.
 
 The record is one file on a tmpfs (``/run``), gone after a boot as are the cgroups. It is appended to *before* the
 kernel is written or the runtime answered, so whatever a crash leaves behind is known: the file holds the base, one of
@@ -23,47 +24,27 @@ import os
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from koord.host import files
 from koord.host.files import Target, Value
+from koord.host.notes import KINDS, DropIn, Dropped, Entry, Key, Note, kind_of
 from koord.host.order import SHARES
 from koord.host.originals import ContainerKey, Original, Originals
-from koord.host.placement import Placed
 from koord.host.weights import Weights
-from koord.host.writer import Found
+from koord.host.writer import Reading
 from koord.model.cfs import PERIOD_US
 
-FORMAT = 1
-TASKS = "resctrl.tasks"
-"""Stands for a row's name where it is told about a cgroup's tasks: they are no value of a file."""
+FORMAT = 2
 _SPARE_LINES = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class UndoError(OSError):
     """The record cannot be read or written: ``filename`` and ``errno`` say which and why."""
-
-
-class Entry(msgspec.Struct, frozen=True, tag="held"):
-    """One held file. ``ours``: the value last meant to be written, then the one found before that write.
-
-    None among them stands for whatever the kernel makes of the file when another is written.
-    """
-
-    group: str
-    name: str
-    path: str
-    inode: int
-    base: Value
-    ours: tuple[Value | None, ...]
-
-    @property
-    def target(self) -> Target:
-        return Target(self.group, self.name)
 
 
 class _Header(msgspec.Struct, frozen=True):
@@ -73,35 +54,10 @@ class _Header(msgspec.Struct, frozen=True):
     cfs_period_us: int = PERIOD_US
 
 
-class _Forgotten(msgspec.Struct, frozen=True, tag="forgotten"):
-    group: str
-    name: str
-
-
-class _Displaced(msgspec.Struct, frozen=True, tag="displaced"):
-    group: str
-
-
-class _Gone(msgspec.Struct, frozen=True, tag="gone"):
-    """The container no longer exists, or is as requested; its originals are dropped."""
-
-    key: ContainerKey = msgspec.field(name="which")
-
-
-class _DropIn(msgspec.Struct, frozen=True, tag="drop-in"):
-    """A file that was not there before systemd was told of a value."""
-
-    path: str
-
-
-class _Removed(msgspec.Struct, frozen=True, tag="removed"):
-    """The drop-in file is gone."""
-
-    path: str
-
-
-_Event = Entry | _Forgotten | Placed | _Displaced | Originals | _Gone | _DropIn | _Removed
+_N = TypeVar("_N", bound=Note)
+_Event = Note | Dropped
 _EVENTS: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
+_BY_NAME: Mapping[str, type[Note]] = {kind_of(each): each for each in KINDS}
 
 
 class UndoRecord:
@@ -114,10 +70,7 @@ class UndoRecord:
 
     def __init__(self, file: Path, boot_id: str, page_bytes: int = mmap.PAGESIZE) -> None:
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
-        self._entries: dict[Target, Entry] = {}
-        self._placed: dict[str, Placed] = {}
-        self._originals: dict[ContainerKey, Originals] = {}
-        self._drop_ins: dict[str, _DropIn] = {}
+        self._notes: dict[type[Any], dict[Key, Any]] = {kind: {} for kind in KINDS}
         self._most_drop_ins = _SPARE_LINES
         self._lock = threading.RLock()
         self.originals_changes = 0
@@ -142,37 +95,58 @@ class UndoRecord:
 
     @property
     def entries(self) -> tuple[Entry, ...]:
-        return tuple(self._entries.values())
-
-    @property
-    def placements(self) -> tuple[Placed, ...]:
-        """The cgroups whose tasks Koord moved."""
-        return tuple(self._placed.values())
-
-    @property
-    def drop_ins(self) -> tuple[str, ...]:
-        """The paths of the drop-in files that systemd made for Koord; those of units that ended may be gone."""
-        return tuple(self._drop_ins)
+        """The held files."""
+        return self.all(Entry)
 
     @property
     def originals(self) -> tuple[Originals, ...]:
         """Of the containers that were made, or are being made, with something else than kubelet requested."""
+        return self.all(Originals)
+
+    def all(self, kind: type[_N]) -> tuple[_N, ...]:
+        """What is noted of one kind."""
         with self._lock:
-            return tuple(self._originals.values())
+            return tuple(self._of(kind).values())
+
+    def find(self, kind: type[_N], *key: str | int) -> _N | None:
+        """What is noted of one kind under this key."""
+        return self._of(kind).get(key)
+
+    def note(self, note: Note) -> None:
+        """Note, before it is done, what is to be undone one day."""
+        if self._notes[type(note)].get(note.key) != note:
+            self._append(note)
+            if isinstance(note, DropIn):
+                self._prune_drop_ins()
+
+    def drop(self, kind: type[Note], *key: str | int) -> None:
+        """It is undone, or nothing is left of it. Nothing to do if it was never noted."""
+        if key in self._notes[kind]:
+            self._append(Dropped(kind_of(kind), key))
+
+    def _of(self, kind: type[_N]) -> dict[Key, _N]:
+        return self._notes[kind]
+
+    def _prune_drop_ins(self) -> None:
+        """Nobody tells of a unit's end."""
+        with self._lock:
+            if len(self._notes[DropIn]) > self._most_drop_ins:
+                self._notes[DropIn] = _existing(self._notes[DropIn])
+                self._most_drop_ins = 2 * len(self._notes[DropIn]) + _SPARE_LINES
 
     def originals_of(self, key: ContainerKey) -> Originals | None:
         """What kubelet requested for this container; None if it was made so."""
-        return self._originals.get(key)
+        return self.find(Originals, *key)
 
-    def entry_for(self, target: Target, found: Found) -> Entry | None:
-        """The entry that speaks for the very file ``found``; None if there is none."""
-        entry = self._entries.get(target)
-        return entry if entry is not None and (entry.path, entry.inode) == (found.path, found.inode) else None
+    def entry_for(self, target: Target, reading: Reading) -> Entry | None:
+        """The entry that speaks for the very file ``reading``; None if there is none."""
+        entry = self.find(Entry, target.group, target.name)
+        return entry if entry is not None and (entry.path, entry.inode) == (reading.path, reading.inode) else None
 
-    def base_of(self, target: Target, found: Found) -> Value:
+    def base_of(self, target: Target, reading: Reading) -> Value:
         """The last value that someone else wrote to the file: of the record, or else what was found."""
-        entry = self.entry_for(target, found)
-        return entry.base if entry is not None and self.is_ours(entry, found.value) else found.value
+        entry = self.entry_for(target, reading)
+        return entry.base if entry is not None and self.is_ours(entry, reading.value) else reading.value
 
     def is_ours(self, entry: Entry, value: Value) -> bool:
         """Does ``value`` come from us, rounding by the kernel considered?"""
@@ -182,77 +156,49 @@ class UndoRecord:
         """Is ``value`` the entry's base?"""
         return self.same(entry.target, entry.path, entry.base, value)
 
-    def remember(self, target: Target, found: Found, ours: Value | None) -> Value:
+    def remember(self, target: Target, reading: Reading, ours: Value | None) -> Value:
         """Note, before writing ``ours``, what to put back one day; returns that base.
 
-        ``found`` is what the file holds now. If that is neither of the values of ours, someone else wrote it, and it
+        ``reading`` is what the file holds now. If that is neither of the values of ours, someone else wrote it, and it
         is the base from now on. ``ours`` None: the file is not written itself, but changes with another one.
         """
-        base = self.base_of(target, found)
-        entry = Entry(target.group, target.name, found.path, found.inode, base, (ours, found.value))
-        if self._entries.get(target) != entry:
-            self._note(entry)
+        base = self.base_of(target, reading)
+        entry = Entry(target.group, target.name, reading.path, reading.inode, base, (ours, reading.value))
+        self.note(entry)
         return base
 
-    def take_over(self, target: Target, found: Found, base: Value, key: ContainerKey, seen: Original) -> None:
-        """Hold a file of container ``key`` that ``found`` shows with the value ``seen.edited``; nothing is written."""
+    def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, seen: Original) -> None:
+        """Hold a file of container ``key`` that shows the value ``seen.edited``; nothing is written."""
         with self._lock:
-            entry = Entry(target.group, target.name, found.path, found.inode, base, (found.value,))
-            self._note(entry, *self._settled(target, key, seen))
+            entry = Entry(target.group, target.name, reading.path, reading.inode, base, (reading.value,))
+            self._append(entry, *self._settled(target, key, seen))
 
     def settle(self, target: Target, key: ContainerKey, seen: Original) -> None:
         """The file of container ``key`` holds something else than ``seen.edited`` by now: nothing is pending."""
         with self._lock:
-            self._note(*self._settled(target, key, seen))
+            self._append(*self._settled(target, key, seen))
 
     def _settled(self, target: Target, key: ContainerKey, seen: Original) -> tuple[Originals, ...]:
         """The container's entry as it is now; none if there is nothing to note, or an update has come since."""
-        known = self._originals.get(key)
+        known = self.originals_of(key)
         if known is None or known.values.get(target.name) != seen or (not seen.pending and known.group == target.group):
             return ()
         return (known.settled(target.name, target.group),)
 
     def forget(self, target: Target) -> None:
         """Drop the entry: its file is back at its base, or gone. Nothing to do if there is none."""
-        if target in self._entries:
-            self._note(_Forgotten(target.group, target.name))
-
-    def place(self, placed: Placed) -> None:
-        """Note, before the first task is moved, whose tasks are to be put back one day."""
-        if self._placed.get(placed.group) != placed:
-            self._note(placed)
-
-    def displace(self, group: str) -> None:
-        """The tasks of cgroup ``group`` are back, or gone. Nothing to do if they were never moved."""
-        if group in self._placed:
-            self._note(_Displaced(group))
+        self.drop(Entry, target.group, target.name)
 
     def note_originals(self, originals: Originals) -> None:
         """Note, before the runtime is answered, what kubelet requested; no values: the container is made so."""
-        if not originals.values:
+        if originals.values:
+            self.note(originals)
+        else:
             self.forget_originals(originals.key)
-        elif self._originals.get(originals.key) != originals:
-            self._note(originals)
 
     def forget_originals(self, key: ContainerKey) -> None:
         """The container is gone, or was never made, or its specification says again what kubelet requested."""
-        if key in self._originals:
-            self._note(_Gone(key))
-
-    def note_drop_in(self, path: str) -> None:
-        """Note, before systemd is told, the file that it makes for that."""
-        if path in self._drop_ins:
-            return
-        self._note(_DropIn(path))
-        if len(self._drop_ins) > self._most_drop_ins:  # nobody tells of a unit's end
-            with self._lock:
-                self._drop_ins = _existing(self._drop_ins)
-                self._most_drop_ins = 2 * len(self._drop_ins) + _SPARE_LINES
-
-    def forget_drop_in(self, path: str) -> None:
-        """The file was removed."""
-        if path in self._drop_ins:
-            self._note(_Removed(path))
+        self.drop(Originals, *key)
 
     def spell(self, weights: Weights | None, cfs_period_us: int) -> None:
         """Note how shares and quotas are read and written from now on, for whoever puts them back.
@@ -272,10 +218,11 @@ class UndoRecord:
         What is ours needs no other words: it is compared by either mapping.
         """
         requested = {(one.group, one.values[SHARES].requested) for one in self.originals if SHARES in one.values}
-        for target, entry in self._entries.items() if was is not now else ():
-            is_read = target.name == SHARES and (entry.group, entry.base) not in requested
+        entries = self._of(Entry)
+        for key, entry in entries.items() if was is not now else ():
+            is_read = entry.name == SHARES and (entry.group, entry.base) not in requested
             if is_read and files.row(SHARES).version_of(entry.path) == 2:
-                self._entries[target] = replace(entry, base=now.shares(was.weight(int(entry.base))))
+                entries[key] = replace(entry, base=now.shares(was.weight(int(entry.base))))
 
     def close(self) -> None:
         """Give the record free; what it says stays."""
@@ -325,48 +272,34 @@ class UndoRecord:
                 self._take(event)
             except (msgspec.DecodeError, files.UnknownRow) as error:
                 self.problems.append(f"{self._file}:{number}: {error}")
-        self._entries = {target: entry for target, entry in self._entries.items() if os.path.exists(entry.path)}
-        self._placed = {group: placed for group, placed in self._placed.items() if os.path.exists(placed.path)}
-        self._drop_ins = _existing(self._drop_ins)
+        self._notes = {kind: _existing(notes) for kind, notes in self._notes.items()}
 
     def _take(self, event: _Event) -> None:
-        match event:
-            case Originals():
-                self._originals[event.key] = event
-                self.originals_changes += 1
-            case _Gone():
-                self._originals.pop(event.key, None)
-                self.originals_changes += 1
-            case _DropIn():
-                self._drop_ins[event.path] = event
-            case _Removed():
-                self._drop_ins.pop(event.path, None)
-            case Placed():
-                self._placed[event.group] = event
-            case _Displaced():
-                self._placed.pop(event.group, None)
-            case Entry():
-                self._entries[event.target] = event
-            case _Forgotten():
-                self._entries.pop(Target(event.group, event.name), None)
+        if isinstance(event, Dropped):
+            kind = _BY_NAME[event.kind]
+            self._notes[kind].pop(event.key, None)
+        else:
+            kind = type(event)
+            self._notes[kind][event.key] = event
+        self.originals_changes += kind is Originals
 
-    def _note(self, *events: _Event) -> None:
+    def _append(self, *events: _Event) -> None:
         """Append the events, all or none of them, and know them from then on."""
         lines = b"\n".join([*map(msgspec.json.encode, events), b""])
         try:
             with self._lock:
                 if self._is_outdated:
                     self._rewrite()
-                self._append(lines)
+                self._write(lines)
                 self._lines += len(events)
                 for event in events:
                     self._take(event)
-                if self._lines > 2 * sum(map(len, self._known())) + _SPARE_LINES:
+                if self._lines > 2 * sum(map(len, self._notes.values())) + _SPARE_LINES:
                     self._compact()
         except OSError as error:
             raise _undo_error(error, self._file) from error
 
-    def _append(self, lines: bytes) -> None:
+    def _write(self, lines: bytes) -> None:
         try:
             if os.write(self._append_fd, lines) != len(lines):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -374,10 +307,6 @@ class UndoRecord:
             os.ftruncate(self._append_fd, self._size)
             raise
         self._size += len(lines)
-
-    def _known(self) -> tuple[Mapping[Any, _Event], ...]:
-        """All that is still to be known."""
-        return self._entries, self._placed, self._originals, self._drop_ins
 
     def _compact(self) -> None:
         """Rewrite the file, if there is room for the new one beside it: the old one says the same in more lines."""
@@ -390,7 +319,7 @@ class UndoRecord:
     def _rewrite(self) -> None:
         """Put a file of only the live entries in the place of the old one."""
         header = _Header(FORMAT, self._boot_id, self.weights, self.cfs_period_us)
-        live = (event for known in self._known() for event in known.values())
+        live = (event for notes in self._notes.values() for event in notes.values())
         lines = [msgspec.json.encode(one) for one in (header, *live)]
         content = b"".join(line + b"\n" for line in lines)
         descriptor = _replaced(self._file, content)
@@ -418,17 +347,19 @@ def _replaced(file: Path, content: bytes) -> int:
 
 
 def _check(event: _Event) -> None:
-    """Does this Koord know the rows that the event is about? Raises UnknownRow."""
+    """Does this Koord know the rows that the event is about, and its kind? Raises UnknownRow."""
     match event:
         case Originals():
             for name in event.values:
                 files.row(name)
-        case Entry() | _Forgotten():
+        case Entry():
             files.row(event.name)
+        case Dropped() if event.kind not in _BY_NAME:
+            raise files.UnknownRow(event.kind)
 
 
-def _existing(drop_ins: Mapping[str, _DropIn]) -> dict[str, _DropIn]:
-    return {path: made for path, made in drop_ins.items() if os.path.exists(path)}
+def _existing(notes: Mapping[Key, _N]) -> dict[Key, _N]:
+    return {key: note for key, note in notes.items() if note.is_there}
 
 
 @contextlib.contextmanager

@@ -2,7 +2,8 @@
 
 One call is one write(2) on a descriptor of its own: a buffered write would report the kernel's refusal late or not at
 all, and a kept descriptor would outlive its cgroup. Invariant: nothing is written that the row's own check refuses,
-and nothing is created. In which order to write is ``order``'s business, and what to put back ``undo``'s.
+and nothing is created but resctrl groups. In which order to write is ``order``'s business, and what to put back
+``undo``'s.
 
 Fails with a WriteError that carries path, value, errno and the kernel's rule where one is known: Vanished when the
 cgroup is gone (it may go between any two calls), Unsupported when it is there without such a file.
@@ -54,11 +55,14 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
             errno.EBUSY: "v1: usage cannot be reclaimed below it",
             errno.EINVAL: "v1: must not undercut the memory limit",
         },
+        "memory.reclaim": {errno.EAGAIN: "less than that could be reclaimed"},
+        "memory.force_empty": {errno.EBUSY: "v1: it has tasks or groups below it, and pages that stay"},
         "io.weight": {errno.EOPNOTSUPP: "the device has neither io.cost.qos enabled nor the BFQ scheduler"},
         "oom_score_adj": {errno.EACCES: "lowering it needs CAP_SYS_RESOURCE"},
     }
 )
 """What the kernel means by an errno, by row."""
+_GROUP_RULES = {errno.ENOSPC: "all classes of service of this CPU (CLOSIDs) are taken"}
 
 
 class WriteError(OSError):
@@ -81,7 +85,7 @@ class Unsupported(WriteError):
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Reading:
     """What a file held when it was read.
 
     ``inode`` tells it from another of the same path, within one boot. /proc keeps no inodes: there it is the start
@@ -113,7 +117,7 @@ class Writer:
         """The file that ``write`` would write; None where this cgroup version has none."""
         return self.tree.path(target, for_write=True)
 
-    def look(self, target: Target) -> Found | None:
+    def look(self, target: Target) -> Reading | None:
         """What the file that ``write`` would write holds now; None if it is not there.
 
         That is not always what takes effect: a v2 CPU set that was never written is "". Raises ReadError if the kernel
@@ -130,7 +134,7 @@ class Writer:
         text = self.as_made(target, path, text)
         if row.system is not None and row.system[0] == "proc":
             inode = _start_time(path.parent) if row.qualifier else 0
-        return Found(str(path), inode, row.parse(text, self.version, self.weights))
+        return Reading(str(path), inode, row.parse(text, self.version, self.weights))
 
     def read(self, target: Target) -> Value | None:
         """The value of ``look``; None if the file is not there."""
@@ -191,6 +195,38 @@ class Writer:
                 return False
             raise _kind(number, path)(number, str(path), str(task), _last_status(self.tree.resctrl)) from error
         return True
+
+    def make_group(self, name: str) -> int:
+        """Make the resctrl group ``name``; the inode of its directory.
+
+        Raises ValueRefused for what is no group's name, and WriteError (EEXIST: there is one) with what
+        ``info/last_cmd_status`` says.
+        """
+        path = self._group(name)
+        try:
+            path.mkdir()
+            return path.stat().st_ino
+        except OSError as error:
+            raise self._group_error(error, path, "mkdir") from error
+
+    def remove_group(self, name: str) -> None:
+        """Remove the resctrl group ``name``: the kernel puts its tasks back into the root group. Raises as above."""
+        path = self._group(name)
+        try:
+            path.rmdir()
+        except OSError as error:
+            raise self._group_error(error, path, "rmdir") from error
+
+    def _group(self, name: str) -> Path:
+        if not resctrl.is_group_name(name):
+            raise ValueRefused("resctrl group", name, "is no name of a group")
+        return self.tree.resctrl / name
+
+    def _group_error(self, error: OSError, path: Path, act: str) -> WriteError:
+        number = error.errno or errno.EIO
+        kind = Vanished if number in GONE else WriteError
+        rule = _GROUP_RULES.get(number, "") or _last_status(self.tree.resctrl)
+        return kind(number, str(path), act, rule)
 
     def attainable(self, target: Target, value: Value) -> Value:
         """``value``, or what comes nearest where the kernel no longer takes it.

@@ -78,7 +78,7 @@ def parse_json(text: str | bytes) -> object:
         raise SchemaError("", text, f"is not JSON: {error}") from error
 
 
-class _Told(NamedTuple):
+class _Listeners(NamedTuple):
     unknown: Unknown | None = None
     bad: Bad | None = None
 
@@ -88,7 +88,7 @@ def read(
 ) -> T:
     """``document`` as a ``cls``; ``path`` is where the document itself is, for messages. Raises SchemaError."""
     described = _describe(cls)
-    result = _struct(described, document, path, _Told(unknown, bad))
+    result = _struct(described, document, path, _Listeners(unknown, bad))
     assert isinstance(result, cls)
     return result
 
@@ -97,7 +97,7 @@ def read_member(
     cls: type[msgspec.Struct], field: str, document: object, path: str = "", bad: Bad | None = None
 ) -> Any:
     """``document`` as the type of one field of ``cls``, for documents that are a list or a map at the top."""
-    return _read(_fields(cls)[field].type, document, path, _Told(bad=bad))
+    return _read(_fields(cls)[field].type, document, path, _Listeners(bad=bad))
 
 
 def encode(value: msgspec.Struct | Mapping[str, object]) -> str:
@@ -162,21 +162,21 @@ def child(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
-def _read(kind: inspect.Type, value: object, path: str, told: _Told) -> object:
+def _read(kind: inspect.Type, value: object, path: str, listeners: _Listeners) -> object:
     if isinstance(kind, inspect.UnionType):
         kind = next(member for member in kind.types if not isinstance(member, inspect.NoneType))
     if isinstance(kind, inspect.StructType):
-        return _struct(kind, value, path, told)
+        return _struct(kind, value, path, listeners)
     if isinstance(kind, inspect.VarTupleType):
-        return _list(kind, value, path, told)
+        return _list(kind, value, path, listeners)
     if isinstance(kind, inspect.DictType):
-        return _dict(kind, value, path, told)
+        return _dict(kind, value, path, listeners)
     if isinstance(kind, inspect.AnyType):
         return value
     return _scalar(kind, value, path)
 
 
-def _struct(kind: inspect.StructType, value: object, path: str, told: _Told) -> object:
+def _struct(kind: inspect.StructType, value: object, path: str, listeners: _Listeners) -> object:
     if not isinstance(value, Mapping):
         raise SchemaError(path, value, "is not an object")
     fields, found = _fields(kind.cls), {}
@@ -184,11 +184,11 @@ def _struct(kind: inspect.StructType, value: object, path: str, told: _Told) -> 
         name = str(key)
         field = fields.get(name.lower())
         if field is None:
-            if told.unknown is not None:
-                told.unknown(child(path, name))
+            if listeners.unknown is not None:
+                listeners.unknown(child(path, name))
         elif member is not None and not _blank_choice(field.type, member):
             may_drop = field.default is None and field.name != _SWITCH
-            made = _member(field.type, member, child(path, field.encode_name), told, may_drop)
+            made = _member(field.type, member, child(path, field.encode_name), listeners, may_drop)
             if made is not _DROPPED:
                 found[field.name] = made
     for field in fields.values():
@@ -203,43 +203,43 @@ def _blank_choice(kind: inspect.Type, value: object) -> bool:
     return value == "" and any(isinstance(member, inspect.EnumType) for member in members)
 
 
-def _list(kind: inspect.VarTupleType, value: object, path: str, told: _Told) -> object:
+def _list(kind: inspect.VarTupleType, value: object, path: str, listeners: _Listeners) -> object:
     if not isinstance(value, list | tuple):
         raise SchemaError(path, value, "is not a list")
-    items = [_item(kind.item_type, item, f"{path}[{index}]", told) for index, item in enumerate(value)]
+    items = [_item(kind.item_type, item, f"{path}[{index}]", listeners) for index, item in enumerate(value)]
     return tuple([item for item in items if item is not _DROPPED])
 
 
-def _item(kind: inspect.Type, value: object, path: str, told: _Told) -> object:
+def _item(kind: inspect.Type, value: object, path: str, listeners: _Listeners) -> object:
     """The item of a list; ``_DROPPED`` for a bad object of which somebody wants to be told."""
-    if told.bad is None or not isinstance(kind, inspect.StructType):
-        return _read(kind, value, path, told)
+    if listeners.bad is None or not isinstance(kind, inspect.StructType):
+        return _read(kind, value, path, listeners)
     try:
-        return _read(kind, value, path, _Told(told.unknown))
+        return _read(kind, value, path, _Listeners(listeners.unknown))
     except SchemaError as error:
-        told.bad(error)
+        listeners.bad(error)
         return _DROPPED
 
 
-def _dict(kind: inspect.DictType, value: object, path: str, told: _Told) -> object:
+def _dict(kind: inspect.DictType, value: object, path: str, listeners: _Listeners) -> object:
     if not isinstance(value, Mapping):
         raise SchemaError(path, value, "is not an object")
     members = {
-        str(key): _member(kind.value_type, member, child(path, str(key)), told)
+        str(key): _member(kind.value_type, member, child(path, str(key)), listeners)
         for key, member in value.items()
         if member is not None
     }
     return {key: member for key, member in members.items() if member is not _DROPPED}
 
 
-def _member(kind: inspect.Type, value: object, path: str, told: _Told, may_drop: bool = True) -> object:
+def _member(kind: inspect.Type, value: object, path: str, listeners: _Listeners, may_drop: bool = True) -> object:
     """The member of an object; ``_DROPPED`` for a bad leaf of which somebody wants to be told."""
     try:
-        return _read(kind, value, path, told)
+        return _read(kind, value, path, listeners)
     except SchemaError as error:
-        if told.bad is None or not may_drop or not _is_leaf(kind):
+        if listeners.bad is None or not may_drop or not _is_leaf(kind):
             raise
-        told.bad(error)
+        listeners.bad(error)
         return _DROPPED
 
 

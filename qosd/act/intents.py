@@ -78,20 +78,16 @@ class Changes:
             for name in {**self._opinions, **opinions}
             for target in _differing(self._opinions.get(name, NO_OPINIONS), opinions.get(name, NO_OPINIONS))
         ]
-        if _undecided(decisions) != self._undecided:
+        if decisions.undecided != self._undecided:
             changed += [target for target, state in states.items() if state.adopted]
         return changed
 
     def applied(self, decisions: Decisions) -> None:
-        self._opinions, self._undecided = _opinions(decisions), _undecided(decisions)
+        self._opinions, self._undecided = _opinions(decisions), decisions.undecided
 
 
 def _opinions(decisions: Decisions) -> dict[str, Opinions]:
     return {result.name: result.opinions for result in decisions.results}
-
-
-def _undecided(decisions: Decisions) -> frozenset[str]:
-    return frozenset(result.name for result in decisions.results if not result.decided)
 
 
 def _differing(old: Opinions, new: Opinions) -> Iterator[Target]:

@@ -7,6 +7,8 @@ cgroup that cannot be looked at costs itself only, and says why.
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 from msgspec.structs import replace
 
 from koord.host import placement, resctrl
@@ -17,8 +19,13 @@ from qosd.act.moves import Finding, PlannedMove, TasksState
 from qosd.decide.decision import Membership
 
 
-def examine(tree: Tree, census: Census, group: str, state: TasksState, why_released: str) -> Finding:
-    """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``."""
+def examine(
+    tree: Tree, census: Census, group: str, state: TasksState, why_released: str, coming: Container[str] = ()
+) -> Finding:
+    """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``.
+
+    ``coming``: resctrl groups that shall be made; the tasks wait for them.
+    """
     try:
         found = placement.look(tree, group)
         finding = Finding(group, state.of(found), found)
@@ -26,6 +33,8 @@ def examine(tree: Tree, census: Census, group: str, state: TasksState, why_relea
             return finding
         if state.wanted is None:
             return _released(finding, found.tasks, census, tree, why_released)
+        if state.wanted.resctrl_group in coming and census.of(state.wanted.resctrl_group) is None:
+            return finding
         return _wanted(finding, found.tasks, census, tree, state.wanted)
     except (ReadError, ValueError) as error:
         return Finding(group, state, result=UNREADABLE, problem=str(error))

@@ -4,7 +4,7 @@ A cgroup is looked at when the opinion on it changes, then after 0.5, 1, 2, 4 an
 from there on, for processes that come from outside (``kubectl exec``). All that is due at once is compared with one
 reading of the resctrl groups. A tick at which nothing is due costs a comparison of identity per strategy.
 
-Invariants: ``plan`` changes nothing, and ``execute`` moves tasks of no cgroup that the plan did not show, each cgroup's
+Invariants: ``plan`` changes nothing, and ``apply`` moves tasks of no cgroup that the plan did not show, each cgroup's
 until nobody is missing any more; the undo record names a cgroup before its first task is moved. Nothing that the
 kernel or another writer does raises here. The journal has one entry per cgroup and change; latecomers are added up and
 told every ``REPORT_S`` at most.
@@ -12,19 +12,20 @@ told every ``REPORT_S`` at most.
 
 from __future__ import annotations
 
-import errno
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from msgspec.structs import replace
 
 from koord.host import placement
+from koord.host.notes import TASKS
 from koord.host.placement import Census, Moved, Placed, count
-from koord.host.reconcile.plan import DONE, FAILED, REFUSED, UNREADABLE, VANISHED
+from koord.host.reconcile.plan import DONE, REFUSED, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
-from koord.host.undo import TASKS, UndoError, UndoRecord
-from koord.host.writer import Vanished, WriteError, Writer
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import Writer
+from qosd.act.actor import are_same
 from qosd.act.journal import Entry, Recorder
 from qosd.act.misplaced import examine
 from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, Moves, PlannedMove, TasksState
@@ -47,7 +48,7 @@ class TaskMover:
         self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
-        self._held = {one.group: TasksState(EARLIER_RUN, placed=one) for one in undo.placements}
+        self._held = {one.group: TasksState(EARLIER_RUN, placed=one) for one in undo.all(Placed)}
         self._applied: Mapping[str, Memberships] = {}
         self._undecided: frozenset[str] | None = None
         self._due_ns = NEVER_NS
@@ -58,14 +59,14 @@ class TaskMover:
         return {group: one.wanted.resctrl_group for group, one in self._held.copy().items() if one.wanted is not None}
 
     def plan(self, decisions: Decisions) -> Moves:
-        """The moves that ``execute`` would begin with now. Reads kernel files; changes nothing."""
+        """The moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
         memberships = {
             result.name: result.memberships for result in decisions.results if result.memberships is not NO_MEMBERSHIPS
         }
-        undecided = frozenset(result.name for result in decisions.results if not result.decided)
+        undecided = decisions.undecided
         chosen: dict[str, None] = {}
         wanted: Mapping[str, _Wanted] = {}
-        is_new = undecided != self._undecided or not _are_same(memberships, self._applied)
+        is_new = undecided != self._undecided or not are_same(memberships, self._applied)
         is_due = decisions.monotonic_ns >= self._due_ns
         if is_new or is_due:
             wanted = _merged(memberships)
@@ -73,14 +74,22 @@ class TaskMover:
             chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
+        coming = {name for result in decisions.results for name in result.resctrl_groups} if chosen else ()
         findings = tuple(
-            examine(tree, census, group, self._state_of(group, wanted.get(group)), self._why_released(group, decisions))
+            examine(
+                tree,
+                census,
+                group,
+                self._state_of(group, wanted.get(group)),
+                self._why_released(group, decisions),
+                coming,
+            )
             for group in chosen
         )
         moves = tuple(one.move for one in findings if one.move is not None)
         return Moves(moves, findings, memberships, undecided)
 
-    def execute(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
+    def apply(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
         """Make the moves, each until nobody is missing any more."""
         self._applied, self._undecided = moves.memberships, moves.undecided
         execution = _Execution(self._writer, self._undo, self._journal, self._classes, decisions)
@@ -164,13 +173,13 @@ class _Execution:
             placed = self._remembered(finding, move)
         except UndoError as error:
             why = f"not moved, because what to put back cannot be noted: {error}"
-            return self._failed(held, MoveOutcome(move, REFUSED, 0, why))
+            return self._failed(held, move, MoveOutcome(move.as_write, REFUSED, why))
         held, moved = replace(held, placed=placed), self._moved(move, placed)
         if moved.error is not None:
             why = f"{moved.error} (after {count(moved.tasks)})" if moved.tasks else str(moved.error)
-            return self._failed(held, MoveOutcome(move, _result_of(moved.error), moved.tasks, why))
-        outcome = MoveOutcome(move, DONE, moved.tasks, _detail(moved))
-        held = self._told(held, outcome)
+            return self._failed(held, move, MoveOutcome(move.as_write, result_of(moved.error), why, tasks=moved.tasks))
+        outcome = MoveOutcome(move.as_write, DONE, _detail(moved), tasks=moved.tasks)
+        held = self._told(held, move, outcome)
         if held.wanted is not None:
             held = replace(held, problem="" if held.failures else held.problem, failures=0)
             return self._again(held if moved.settled else replace(held, wait_s=0.0)), outcome
@@ -186,7 +195,7 @@ class _Execution:
         placed = held.placed or Placed(finding.group, found.path, found.inode, ())
         if move.to and move.to not in placed.resctrl_groups:
             placed = Placed(placed.group, placed.path, placed.inode, (*placed.resctrl_groups, move.to))
-        self._undo.place(placed)
+        self._undo.note(placed)
         return placed
 
     def _moved(self, move: PlannedMove, placed: Placed) -> Moved:
@@ -197,9 +206,8 @@ class _Execution:
             )
         return placement.move(self._writer, "", lambda: placement.to_put_back(tree, placed) or ())
 
-    def _failed(self, held: TasksState, outcome: MoveOutcome) -> tuple[TasksState, MoveOutcome]:
+    def _failed(self, held: TasksState, move: PlannedMove, outcome: MoveOutcome) -> tuple[TasksState, MoveOutcome]:
         """Tried again later, and told once for each reason."""
-        move = outcome.move
         if outcome.detail != held.problem:
             _log.warning("tasks of %s -> %s: %s: %s", move.group, move.after, outcome.result, outcome.detail)
             self._tell(move.group, held, outcome.result, f"{move.why}: {outcome.detail}", move)
@@ -207,15 +215,15 @@ class _Execution:
         due_ns = self._now_ns + backoff_ns(failures)
         return replace(held, problem=outcome.detail, failures=failures, due_ns=due_ns), outcome
 
-    def _told(self, held: TasksState, outcome: MoveOutcome) -> TasksState:
+    def _told(self, held: TasksState, move: PlannedMove, outcome: MoveOutcome) -> TasksState:
         """``held`` with these tasks in the journal, or among the latecomers of whom it hears later."""
         is_late = held.told_ns is not None and held.wanted is not None
         if not outcome.tasks:
             return held
         if is_late and self._now_ns - (held.told_ns or 0) < REPORT_S * _S:
             return replace(held, late=held.late + outcome.tasks)
-        why = f"{outcome.move.why}: {outcome.detail}"
-        self._tell(outcome.move.group, held, DONE, f"{why}; {_latecomers(held)}" if held.late else why, outcome.move)
+        why = f"{move.why}: {outcome.detail}"
+        self._tell(move.group, held, DONE, f"{why}; {_latecomers(held)}" if held.late else why, move)
         return replace(held, late=0, told_ns=self._now_ns)
 
     def _again(self, held: TasksState) -> TasksState:
@@ -225,7 +233,7 @@ class _Execution:
 
     def _displace(self, group: str) -> None:
         try:
-            self._undo.displace(group)
+            self._undo.drop(Placed, group)
         except UndoError as error:
             _log.warning("tasks of %s stay in the undo record: %s", group, error)
 
@@ -250,11 +258,6 @@ class _Execution:
         )
 
 
-def _are_same(one: Mapping[str, Memberships], other: Mapping[str, Memberships]) -> bool:
-    """The very same mappings?"""
-    return len(one) == len(other) and all(other.get(name) is memberships for name, memberships in one.items())
-
-
 def _merged(by_strategy: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:
     """Who wants what of each cgroup: the first strategy that names it."""
     wanted: dict[str, _Wanted] = {}
@@ -271,13 +274,3 @@ def _detail(moved: Moved) -> str:
 
 def _latecomers(held: TasksState) -> str:
     return f"{count(held.late)} that came later had been moved too"
-
-
-def _result_of(error: Exception) -> str:
-    """In the journal's words."""
-    if isinstance(error, Vanished):
-        return VANISHED
-    if isinstance(error, WriteError):
-        number = error.errno or errno.EIO
-        return f"{FAILED} {errno.errorcode.get(number, number)}"
-    return UNREADABLE

@@ -10,8 +10,9 @@ from msgspec.structs import replace
 
 from koord.host import placement
 from koord.host.files import Target
+from koord.host.notes import TASKS
 from koord.host.placement import Cgroup, Placed
-from koord.host.undo import TASKS
+from koord.host.reconcile.plan import Outcome, PlannedWrite
 from qosd.decide.decision import Membership
 from qosd.decide.runner import Memberships
 
@@ -71,6 +72,11 @@ class PlannedMove(msgspec.Struct, frozen=True):
     def after(self) -> str:
         return self.to or placement.ROOT
 
+    @property
+    def as_write(self) -> PlannedWrite:
+        why = f"{self.why}: {placement.count(self.tasks)}"
+        return PlannedWrite(self.target, self.path, self.before, self.after, True, self.who, why, pod=self.pod)
+
 
 class Finding(msgspec.Struct, frozen=True):
     """One cgroup as a plan found it; ``found`` None: it is gone. ``state``: what was known, with what is wanted now.
@@ -87,18 +93,20 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Moves(msgspec.Struct, frozen=True):
-    """The moves of one tick. The rest is for whoever executes them."""
+    """The moves of one tick. The rest is for whoever makes them."""
 
     moves: tuple[PlannedMove, ...] = ()
     findings: tuple[Finding, ...] = ()
     memberships: Mapping[str, Memberships] = MappingProxyType({})
     undecided: frozenset[str] = frozenset()
 
+    @property
+    def shown(self) -> tuple[PlannedWrite, ...]:
+        """Each move as if a cgroup's resctrl group were a value."""
+        return tuple(move.as_write for move in self.moves)
 
-class MoveOutcome(msgspec.Struct, frozen=True):
-    """What became of one planned move: a result as of a write, how many tasks were moved, and what is to be said."""
 
-    move: PlannedMove
-    result: str
-    tasks: int
-    detail: str = ""
+class MoveOutcome(Outcome, frozen=True):
+    """What became of one planned move, and how many tasks were moved."""
+
+    tasks: int = 0

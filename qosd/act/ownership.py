@@ -17,7 +17,7 @@ from koord.host.reconcile.state import Speakers
 from qosd.act.composition import StagedOpinion
 from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import StrategyResult
-from qosd.strategies import STRATEGIES
+from qosd.strategies import speakers
 
 
 class Ownership(msgspec.Struct, frozen=True):
@@ -28,7 +28,7 @@ class Ownership(msgspec.Struct, frozen=True):
 
 
 OWNERS: Mapping[str, Ownership] = MappingProxyType(
-    {strategy.name: Ownership(strategy.stage, strategy.rows) for strategy in STRATEGIES}
+    {each.name: Ownership(each.stage, each.rows) for each in speakers()}
 )
 
 

@@ -1,9 +1,10 @@
-"""What a strategy may say: per kernel file one opinion, per cgroup its tasks' resctrl group, evictions, a sentence.
+"""What a strategy may say: per kernel file one opinion, per cgroup its tasks' resctrl group, shortages, a sentence.
 
 An opinion is an operator and its operand: a value, a factor, a bound, a release (give the file back to its base) or a
 keep (no opinion now: what was decided last stays). Where several concerns shape one file, each speaks at its stage,
 and any of them with any operator: usually the SPEC sets a value, NORMALIZATION and BURST scale it, SUPPRESSION bounds
-it. ``koord.host`` knows how the kernel spells a value and how two of a kind compare; opinions never do.
+it, and RELIEF further while something lacks. ``koord.host`` knows how the kernel spells a value and how two of a kind
+compare; opinions never do.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import msgspec
 from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Inputs
 from koord.model.lattice import Value
+from qosd.decide.shortage import Shortage
 from qosd.hooks.rules import BestEffortCPUs
 from qosd.snapshot import NodeSnapshot, Window
 
@@ -30,7 +32,8 @@ class Stage(IntEnum):
     NORMALIZATION = 1
     BURST = 2
     SUPPRESSION = 3
-    ENFORCEMENT = 4
+    RELIEF = 4
+    ENFORCEMENT = 5
 
 
 class Op(StrEnum):
@@ -97,27 +100,52 @@ class Membership(msgspec.Struct, frozen=True):
     pod: str = ""
 
 
+class ResctrlGroup(msgspec.Struct, frozen=True):
+    """A resctrl group that shall be there; one that Koord made goes when nobody wants it any more."""
+
+    why: str
+
+
+class OneShot(msgspec.Struct, frozen=True):
+    """A value to be written once: it is an order to the kernel, holds nothing, and cannot be given back."""
+
+    target: Target
+    value: Value
+    why: str
+    inputs: Inputs = NO_INPUTS
+    pod: str = ""
+
+
 class Eviction(msgspec.Struct, frozen=True):
-    """A pod to evict, by UID, and why."""
+    """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``group``: its cgroup, "" if nobody tells.
+
+    ``grace_s``: what its processes have to end by themselves.
+    """
 
     uid: str
     pod: str
     why: str
+    group: str = ""
+    grace_s: int = 0
+    inputs: Inputs = NO_INPUTS
 
 
 class Decision(msgspec.Struct, frozen=True):
     """What one strategy wants at one tick.
 
     ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is
-    released. So is ``memberships``, by cgroup: tasks of one that is no longer named go back to the root group. The
-    same mapping object twice means "nothing changed", and costs nothing downstream. ``best_effort`` None: the strategy
-    leaves best-effort pods all of their pool.
+    released. So is ``memberships``, by cgroup: tasks of one that is no longer named go back to the root group; and
+    ``resctrl_groups``, by name. The same mapping object twice means "nothing changed", and costs nothing downstream.
+    ``best_effort`` None: the strategy leaves best-effort pods all of their pool. ``one_shots`` and ``shortages`` are
+    of this tick alone.
     """
 
     sentence: str
     opinions: Mapping[Target, Opinion] = MappingProxyType({})
-    evictions: tuple[Eviction, ...] = ()
     memberships: Mapping[str, Membership] = MappingProxyType({})
+    resctrl_groups: Mapping[str, ResctrlGroup] = MappingProxyType({})
+    one_shots: tuple[OneShot, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
     best_effort: BestEffortCPUs | None = None
 
 

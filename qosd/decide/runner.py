@@ -15,15 +15,18 @@ on as the very same object, so that nothing downstream works for nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
 from koord.host.files import Target
-from qosd.decide.decision import Eviction, Membership, Op, Opinion, Stage, Strategy
+from qosd.decide import relief, rungs
+from qosd.decide.decision import Decision, Eviction, Membership, OneShot, Op, Opinion, ResctrlGroup, Stage, Strategy
+from qosd.decide.relief import Relief
+from qosd.decide.shortage import Claim, Shortage
 from qosd.hooks.rules import BestEffortCPUs
 from qosd.snapshot import NodeSnapshot, Window
 
@@ -33,6 +36,8 @@ NO_OPINIONS: Opinions = MappingProxyType({})
 Memberships = Mapping[str, Membership]
 """By cgroup."""
 NO_MEMBERSHIPS: Memberships = MappingProxyType({})
+NO_GROUPS: Mapping[str, ResctrlGroup] = MappingProxyType({})
+NOT_DECIDED = Decision("", NO_OPINIONS, NO_MEMBERSHIPS, NO_GROUPS)
 
 
 class State(StrEnum):
@@ -43,19 +48,19 @@ class State(StrEnum):
 
 
 class StrategyState(msgspec.Struct, frozen=True):
-    """What the runner knows of one strategy from the last tick. ``returned``: its opinions as it returned them."""
+    """What the runner knows of one strategy from the last tick.
+
+    ``returned``: its opinions as it returned them; ``decision``: what is in force, with no keep left that could be
+    resolved; ``sampled_ns``: of the samples that ``own`` has seen.
+    """
 
     own: Any = None
     returned: Opinions = NO_OPINIONS
-    opinions: Opinions = NO_OPINIONS
-    sentence: str = ""
+    decision: Decision = NOT_DECIDED
     decided: bool = False
     errors: int = 0
     error: str = ""
-    memberships: Memberships = NO_MEMBERSHIPS
     sampled_ns: int | None = None
-    """Of the samples that ``own`` has seen."""
-    best_effort: BestEffortCPUs | None = None
 
 
 StrategyStates = Mapping[str, StrategyState]
@@ -78,6 +83,9 @@ class StrategyResult(msgspec.Struct, frozen=True):
     decided: bool = True
     errors: int = 0
     memberships: Memberships = NO_MEMBERSHIPS
+    resctrl_groups: Mapping[str, ResctrlGroup] = NO_GROUPS
+    one_shots: tuple[OneShot, ...] = ()
+    shortages: tuple[Shortage, ...] = ()
     best_effort: BestEffortCPUs | None = None
 
 
@@ -90,9 +98,14 @@ class Decisions(msgspec.Struct, frozen=True):
     results: tuple[StrategyResult, ...]
 
     @property
+    def undecided(self) -> frozenset[str]:
+        """The strategies that have not decided since the start: what they left in an earlier run is unknown."""
+        return frozenset([result.name for result in self.results if not result.decided])
+
+    @property
     def best_effort(self) -> Mapping[str, BestEffortCPUs] | None:
         """What is left to best-effort pods, by strategy; None while some strategy has not decided since the start."""
-        if not all(result.decided for result in self.results):
+        if self.undecided:
             return None
         return {result.name: result.best_effort for result in self.results if result.best_effort is not None}
 
@@ -117,23 +130,86 @@ def decide_all(
     return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results)), after
 
 
+class Relieving:
+    """The strategy ``eviction``: what is done about the shortages that the others state. Always on: without a shortage
+    it holds nothing, and what it has frozen it must be able to thaw, whatever nobody knows."""
+
+    name: ClassVar[str] = "eviction"
+    stage: ClassVar[Stage] = Stage.RELIEF
+    rows: ClassVar[frozenset[str]] = rungs.ROWS
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    windows: ClassVar[tuple[Window, ...]] = ()
+
+    def __init__(self, claims: tuple[Claim, ...] = ()) -> None:
+        self._claims = claims
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        return relief.relieve(self._claims, snapshot, memory or relief.NOTHING_DONE)
+
+
+def relieved(
+    snapshot: NodeSnapshot,
+    decisions: Decisions,
+    states: StrategyStates,
+    before: StrategyStates,
+    switched_off: Container[str] = (),
+) -> tuple[Decisions, StrategyStates]:
+    """``decisions`` with one result more, the relief of all shortages in them; ``before``: the last call's states.
+
+    A relief that fails lets go of everything: nobody else would end a freeze.
+    """
+    claims = [Claim(result.name, shortage) for result in decisions.results for shortage in result.shortages]
+    strategy, state = Relieving(tuple(claims)), before.get(Relieving.name, StrategyState())
+    result, after = _guarded(
+        strategy,
+        state,
+        lambda: (
+            _disabled(strategy, state, "by the operator")
+            if strategy.name in switched_off
+            else _decided(snapshot, strategy, state)
+        ),
+    )
+    if result.state is State.FAILED:
+        result = msgspec.structs.replace(result, opinions=NO_OPINIONS)
+    return (
+        msgspec.structs.replace(decisions, results=(*decisions.results, result)),
+        {**states, strategy.name: after},
+    )
+
+
 def _result(
     snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
 ) -> tuple[StrategyResult, StrategyState]:
+    return _guarded(strategy, state, lambda: _turn(snapshot, strategy, state, is_off))
+
+
+def _turn(
+    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
+) -> tuple[StrategyResult, StrategyState]:
+    if is_off:
+        return _disabled(strategy, state, "by the operator")
+    if snapshot.rules.policy_unknown:
+        why = f"no policy is known ({snapshot.rules.policy_unknown})"
+        return _standing(strategy, State.FROZEN, why, state)
+    if not strategy.enabled(snapshot):
+        return _disabled(strategy, state, "by configuration")
+    stale = _stale(snapshot, strategy)
+    if stale:
+        return _standing(strategy, State.FROZEN, stale, state)
+    if strategy.windows and state.decided and state.sampled_ns == snapshot.sampled_ns:
+        return _of_state(strategy, State.ACTIVE, state.decision.sentence, state), state
+    return _decided(snapshot, strategy, state)
+
+
+def _guarded(
+    strategy: Strategy, state: StrategyState, turn: Callable[[], tuple[StrategyResult, StrategyState]]
+) -> tuple[StrategyResult, StrategyState]:
+    """``turn()``, or what becomes of a strategy that raises."""
     try:
-        if is_off:
-            return _disabled(strategy, state, "by the operator")
-        if snapshot.rules.policy_unknown:
-            why = f"no policy is known ({snapshot.rules.policy_unknown})"
-            return _standing(strategy, State.FROZEN, why, state)
-        if not strategy.enabled(snapshot):
-            return _disabled(strategy, state, "by configuration")
-        stale = _stale(snapshot, strategy)
-        if stale:
-            return _standing(strategy, State.FROZEN, stale, state)
-        if strategy.windows and state.decided and state.sampled_ns == snapshot.sampled_ns:
-            return _remembered(strategy, state), state
-        return _decided(snapshot, strategy, state)
+        return turn()
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
         text = f"{type(error).__name__}: {error}"
         if text != state.error:
@@ -151,20 +227,33 @@ def _standing(
     strategy: Strategy, standing: State, why: str, state: StrategyState
 ) -> tuple[StrategyResult, StrategyState]:
     """The last opinions stay in force."""
-    stays = f"what was decided stays ({state.sentence})" if state.decided else "it has not decided yet"
-    sentence = f"{standing}: {why}; {stays}"
-    result = StrategyResult(
+    stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
+    return _of_state(strategy, standing, f"{standing}: {why}; {stays}", state), state
+
+
+def _of_state(
+    strategy: Strategy, standing: State, sentence: str, state: StrategyState, decided_now: Decision = NOT_DECIDED
+) -> StrategyResult:
+    """What ``state`` keeps is in force; nobody is made to give for a strategy that stands still.
+
+    ``decided_now``: what this tick decided, with what is of this tick alone.
+    """
+    decision = state.decision
+    return StrategyResult(
         strategy.name,
         strategy.stage,
         standing,
         sentence,
-        state.opinions,
+        decision.opinions,
+        decided_now.evictions if isinstance(decided_now, Relief) else (),
         decided=state.decided,
         errors=state.errors,
-        memberships=state.memberships,
-        best_effort=state.best_effort,
+        memberships=decision.memberships,
+        resctrl_groups=decision.resctrl_groups,
+        one_shots=decided_now.one_shots,
+        shortages=decision.shortages if standing is State.ACTIVE else (),
+        best_effort=decision.best_effort,
     )
-    return result, state
 
 
 def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
@@ -190,47 +279,13 @@ def _short(snapshot: NodeSnapshot, window: Window) -> str:
     return f"{window.metric} has {max(counts)} samples in {window.over_s:g} s (at least {window.at_least})"
 
 
-def _remembered(strategy: Strategy, state: StrategyState) -> StrategyResult:
-    """The decision that these samples have had; what it evicts is under way."""
-    return StrategyResult(
-        strategy.name,
-        strategy.stage,
-        State.ACTIVE,
-        state.sentence,
-        state.opinions,
-        errors=state.errors,
-        memberships=state.memberships,
-        best_effort=state.best_effort,
-    )
-
-
 def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:
     decision, own = strategy.decide(snapshot, state.own)
     unchanged = state.decided and decision.opinions is state.returned
-    opinions = state.opinions if unchanged else _without_keeps(decision.opinions, state.opinions)
-    result = StrategyResult(
-        strategy.name,
-        strategy.stage,
-        State.ACTIVE,
-        decision.sentence,
-        opinions,
-        decision.evictions,
-        errors=state.errors,
-        memberships=decision.memberships,
-        best_effort=decision.best_effort,
-    )
-    after = StrategyState(
-        own,
-        decision.opinions,
-        opinions,
-        decision.sentence,
-        True,
-        state.errors,
-        memberships=decision.memberships,
-        sampled_ns=snapshot.sampled_ns,
-        best_effort=decision.best_effort,
-    )
-    return result, after
+    opinions = state.decision.opinions if unchanged else _without_keeps(decision.opinions, state.decision.opinions)
+    in_force = decision if opinions is decision.opinions else msgspec.structs.replace(decision, opinions=opinions)
+    after = StrategyState(own, decision.opinions, in_force, True, state.errors, sampled_ns=snapshot.sampled_ns)
+    return _of_state(strategy, State.ACTIVE, decision.sentence, after, decision), after
 
 
 def _without_keeps(given: Opinions, last: Opinions) -> Opinions:

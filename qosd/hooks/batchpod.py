@@ -128,10 +128,10 @@ def _quota(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> E
     return Edit(Field.CPU_QUOTA, quota_us, why, computed=fed)
 
 
-def _milli(one: _Container, ratio: Fraction | None) -> int:
+def _milli(container: _Container, ratio: Fraction | None) -> int:
     """The limit, what is batch of it divided by ``ratio``."""
-    divided = ratio is not None and one.cpu_kind == BATCH
-    return math.ceil(one.cpu_limit_milli / ratio) if ratio is not None and divided else one.cpu_limit_milli
+    divided = ratio is not None and container.cpu_kind == BATCH
+    return math.ceil(container.cpu_limit_milli / ratio) if ratio is not None and divided else container.cpu_limit_milli
 
 
 def _memory(containers: Sequence[_Container]) -> tuple[Edit, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from qosd.hooks import tierquota
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edits, merge
 from qosd.hooks.rules import Rules
@@ -24,7 +25,7 @@ def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edit
     """The merged edits of every one of ``hooks`` that is enabled and runs at ``pod.stage``, with the pod's problems."""
     stage = pod.stage
     parts = [_run(hook, pod, rules) for hook in hooks if stage in hook.stages and rules.enabled(hook.name)]
-    return merge((Edits(problems=pod.problems), *parts))
+    return tierquota.bounded(merge((Edits(problems=pod.problems), *parts)), pod, rules)
 
 
 def decide_call(pod: PodContext, rules: Rules) -> Edits:

@@ -38,7 +38,7 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     found = [_protection(MIN, minimum, request, settings.min_limit_percent, 0, source)]
     found.append(_protection(LOW, low, request, settings.low_limit_percent, minimum or 0, source))
     if pod.is_container:
-        ceiling = limit or rules.node.allocatable_memory_bytes or rules.host.memory_total_bytes
+        ceiling = limit or rules.allocatable_memory_bytes
         found.append(_throttling(request, ceiling, minimum, settings.throttling_percent, rules, source))
     return Edits(tuple([edit for edit in found if edit is not None]))
 

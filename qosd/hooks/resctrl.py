@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from koord.model.annotations import keys
+from koord.model.annotations.pod import KEYS
 from koord.model.qos import QoSClass
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits, Field
@@ -35,7 +35,7 @@ def group_of(pod: PodContext, rules: Rules) -> tuple[str, str]:
     group = _GROUPS.get(qos)
     settings = rules.class_settings(qos).resctrl_qos
     wanted = settings is not None and bool(settings.enable)
-    chosen_already = ANNOTATION in pod.request.annotations or keys.RESCTRL in pod.request.annotations
+    chosen_already = ANNOTATION in pod.request.annotations or KEYS["resctrl"].name in pod.request.annotations
     if group is None or not wanted or group not in rules.host.resctrl_groups or chosen_already:
         return "", ""
     return group, f"{qos} pods belong to resctrl group {group}"

@@ -17,6 +17,7 @@ import msgspec
 from koord.model import slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
+from koord.model.reservation import NOTHING, Reserved
 from koord.model.slo import CPUSuppressPolicy, NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
 
 
@@ -37,15 +38,18 @@ class Pool:
 
 
 class BestEffortCPUs(msgspec.Struct, frozen=True):
-    """The CPUs (a list) that one strategy leaves to best-effort pods: their pool has no others, now and for newcomers.
+    """What one strategy leaves to best-effort pods: of their pool the CPUs ``cpus`` (a list; "" = all of them), and of
+    the CPU time ``cpu_milli`` for kubelet's BestEffort tier (0 = as much as there is). For newcomers as well.
 
     Hooks, NRI and reconciler follow the pool, container by container. So no group above them has to be narrowed, and
     a container that is created meanwhile with more CPUs starts nevertheless (cgroup v1 would refuse it below a narrower
-    group) and comes to the pool at the next tick.
+    group) and comes to the pool at the next tick. The CPU time is the tier's quota; no quota below it may be more (v1
+    would not start such a container), so the hooks bound those of all pods that the tier holds.
     """
 
     cpus: str
     why: str
+    cpu_milli: int = 0
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ class NodeRules:
     be_pools: tuple[Pool, ...] = ()
     be_left_by: str = ""
     """Not from the file: the strategies that leave best-effort pods no more of their pool, for people."""
+    be_cpu_milli: int = 0
+    """Not from the file: what the strategies leave to the BestEffort tier; 0 = as much as there is."""
+    be_cpu_why: str = ""
     be_cpu_manager: bool = False
     kubelet_cpus: CPUSet = EMPTY
     """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""
@@ -75,6 +82,8 @@ class NodeRules:
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""
     allocatable_memory_bytes: int | None = None
+    kubelet_reserved: Reserved = NOTHING
+    """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)
 
     @cached_property
@@ -85,13 +94,18 @@ class NodeRules:
 
 @dataclass(frozen=True, slots=True)
 class HostFacts:
-    """What was found on the host. ``resctrl_groups`` are the class groups that exist."""
+    """What was found on the host. ``resctrl_groups`` are the class groups that exist.
+
+    ``files``: the optional kernel files that kubelet's cgroups have, by the names of their rows; None while there is no
+    such cgroup to look at.
+    """
 
     cgroup_version: int = 1
     has_group_identity: bool = False
     resctrl_groups: frozenset[str] = frozenset()
     memory_total_bytes: int = 0
     page_bytes: int = 4096
+    files: frozenset[str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +130,12 @@ class Rules:
     def class_settings(self, qos: QoSClass) -> ResourceQOS:
         """The settings of a class; LSE takes LSR's."""
         return self.qos_strategy.of(qos) or ResourceQOS()
+
+    @property
+    def allocatable_memory_bytes(self) -> int:
+        """What the rules file says; else the node's memory less what kubelet reserves. 0 = not known."""
+        given = self.node.allocatable_memory_bytes
+        return given or max(0, self.host.memory_total_bytes - self.node.kubelet_reserved.memory_bytes)
 
     @property
     def suppresses_cpu(self) -> bool:

@@ -10,15 +10,15 @@ from __future__ import annotations
 from collections.abc import Mapping, MutableMapping
 
 from koord.host.originals import ContainerKey
-from koord.model.annotations.pod import ANNOTATION_CODECS, LABEL_CODECS
+from koord.model.annotations import pod as table
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import normalization, resctrl
 from qosd.hooks.context import Request, Stage
 from qosd.hooks.edits import NUMBERS, Edits, Field, Resources
 from qosd.hooks.originals import RequestedResources
 
-LABELS = tuple(LABEL_CODECS)
-ANNOTATIONS = (*ANNOTATION_CODECS, resctrl.ANNOTATION)
+LABELS = tuple(table.LABELS)
+ANNOTATIONS = (*table.ANNOTATIONS, resctrl.ANNOTATION)
 OF_CONTAINER = (normalization.ANNOTATION,)
 """The keys that a hook may look at: contexts that are made here have no others."""
 

@@ -10,7 +10,7 @@ from qosd.strategies.enforcement import Enforcement, NotEnforced, bound_above
 
 def sentence(sources: Sources, target: Target) -> str:
     """For people; "" of a file that is not contested."""
-    why = sources.actuator.contested.get(target, "")
+    why = sources.files.contested.get(target, "")
     return f"{why}; {_above(sources, target)}" if why else ""
 
 

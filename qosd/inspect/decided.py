@@ -13,7 +13,7 @@ class Decided:
     def __init__(self, sources: Sources) -> None:
         decisions = sources.decisions()
         self.results: tuple[StrategyResult, ...] = () if decisions is None else decisions.results
-        self.owned = sources.actuator.owned
+        self.owned = sources.files.owned
         self._speakers: dict[Target, list[StrategyResult]] = {}
         for result in sorted(self.results, key=lambda result: result.stage):
             for target in result.opinions:

@@ -7,7 +7,7 @@ journal, so it runs in a thread. Invariant: a file that is gone is an answer wit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from koord.host import cgroup
@@ -15,7 +15,6 @@ from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ROWS, Target, UnknownRow, Value, row
 from koord.host.reconcile.plan import DONE, FOREIGN
 from koord.host.reconcile.state import FileState
-from koord.host.undo import TASKS
 from koord.host.values import normalise
 from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Refusal
@@ -24,7 +23,7 @@ from qosd.act.composition import Composed
 from qosd.act.journal import Entry
 from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
-from qosd.inspect import contested, convert, pods
+from qosd.inspect import acts, contested, convert, pods
 from qosd.inspect.decided import Decided
 from qosd.inspect.sources import Sources
 from qosd.snapshot import NodeSnapshot, PodView
@@ -67,8 +66,7 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
         targets += [Target(group, name) for group in containers for name in _ALWAYS]
         history += view.sources.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
-    cgroups = [container.group for pod in found for container in pod.containers if container.group]
-    message.files.extend(view.memberships(cgroups))
+    message.files.extend(acts.of_pods(view.sources, view.snapshot, view.decided.results, found))
     message.pods.extend(pods.head(pod) for pod in found)
     return message
 
@@ -77,26 +75,27 @@ def _of_node(view: _View) -> inspect.ExplainResponse:
     targets = [target for target in view.targets if target.group not in view.labels and not view.pod_of(target)]
     history = [entry for target in targets for entry in view.history_of(target)]
     message = view.explained(targets, history)
+    message.files.extend(acts.of_node(view.sources, view.decided.results))
     del message.strategies[:], message.inputs[:]
     message.strategies.extend(map(convert.strategy, view.decided.results))
     message.inputs.extend(map(convert.loop, view.sources.loops()))
     return message
 
 
-def _of_file(view: _View, asked: str) -> inspect.ExplainResponse:
-    target = next((target for target in view.targets if asked in view.names(target)), None)
-    target = target or target_of(view.sources.tree, asked)
+def _of_file(view: _View, name: str) -> inspect.ExplainResponse:
+    target = next((target for target in view.targets if name in view.names(target)), None)
+    target = target or target_of(view.sources.tree, name)
     if target is None:
-        raise Refusal(NOT_FOUND, f"{asked}: Koord knows no such kernel file on cgroup v{view.sources.tree.version}")
+        raise Refusal(NOT_FOUND, f"{name}: Koord knows no such kernel file on cgroup v{view.sources.tree.version}")
     return view.explained([target], view.history_of(target))
 
 
-def target_of(tree: Tree, asked: str) -> Target | None:
-    """The target whose file is ``asked``: a path in the cgroup tree, or ``<cgroup>/<row name>``."""
-    group, _, name = asked.rpartition("/")
+def target_of(tree: Tree, file: str) -> Target | None:
+    """The target whose file is ``file``: a path in the cgroup tree, or ``<cgroup>/<row name>``."""
+    group, _, name = file.rpartition("/")
     if name in ROWS and tree.exists(group or "/"):
         return Target(group or "/", name)
-    path = Path(asked)
+    path = Path(file)
     for known in ROWS.values():
         for_write = known.file_name(tree.version, for_write=True) == path.name
         if not for_write and known.file_name(tree.version) != path.name:
@@ -114,7 +113,7 @@ class _View:
         self.sources, self.snapshot, self.now_ns = sources, snapshot, now_ns
         self.decided = Decided(sources)
         self.targets = self.decided.targets
-        self.refused = sources.actuator.refused
+        self.refused = sources.files.refused
         self.labels = convert.labels(snapshot)
 
     def pod_of(self, target: Target) -> str:
@@ -147,28 +146,10 @@ class _View:
             policy=convert.policy(self.sources.policy()),
         )
 
-    def memberships(self, cgroups: Iterable[str]) -> Iterator[inspect.ExplainedFile]:
-        """In which resctrl group the tasks of each cgroup are kept, and why: as if it were a value of a file."""
-        placed, resctrl = self.sources.actuator.placed, self.sources.tree.resctrl
-        for cgroup_, result in ((each, result) for each in cgroups for result in self.decided.results):
-            membership = result.memberships.get(cgroup_)
-            if membership is not None:
-                yield inspect.ExplainedFile(
-                    path=str(resctrl / membership.resctrl_group / "tasks"),
-                    group=cgroup_,
-                    name=TASKS,
-                    pod=membership.pod,
-                    container=self.labels.get(cgroup_, ("", ""))[1],
-                    owner=result.name,
-                    result=membership.resctrl_group,
-                    why=membership.why,
-                    actual=placed.get(cgroup_, "unknown"),
-                )
-
     def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:
         path = self.sources.tree.path(target, for_write=True)
         state = self.decided.owned.get(target)
-        composed = self.sources.actuator.composed(target)
+        composed = self.sources.files.composed(target)
         name, text = convert.formula(composed.inputs) if composed else ("", "")
         result = None if composed is None or composed.value is None else str(composed.value)
         entries = by_path.get(str(path), [])
@@ -229,7 +210,7 @@ class _View:
 
     def _base_from(self, target: Target, state: FileState | None) -> str:
         """Of a file that the runtime wrote for us; "" where the base was read."""
-        original = self.sources.actuator.original(target)
+        original = self.sources.files.original(target)
         if state is None or original is None or original.requested != state.base:
             return ""
         return f"kubelet requested it; the container was made with {original.edited}"

@@ -39,8 +39,8 @@ def answer(sources: Sources) -> inspect.GetNodeResponse:
             for f in sources.front_ends()
         ],
         strategies=convert.strategies(sources.decisions()),
-        contested=[_contested(sources, target) for target in sources.actuator.contested],
-        owned_files=len(sources.actuator.owned),
+        contested=[_contested(sources, target) for target in sources.files.contested],
+        owned_files=len(sources.files.owned),
         warnings=sources.warnings(),
         policy=convert.policy(sources.policy()),
     )

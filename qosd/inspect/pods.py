@@ -41,8 +41,8 @@ def answer(sources: Sources, request: inspect.ListPodsRequest) -> inspect.ListPo
 def _composed(sources: Sources) -> _ByGroup:
     """What the actuator holds files to, by cgroup."""
     found: dict[str, dict[str, Wish]] = {}
-    for target in sources.actuator.owned:
-        composed = sources.actuator.composed(target)
+    for target in sources.files.owned:
+        composed = sources.files.composed(target)
         if composed is not None and composed.value is not None:
             wish = Wish(str(composed.value), f"{composed.by}: {composed.why}")
             found.setdefault(target.group, {})[target.name] = wish

@@ -23,8 +23,8 @@ from qosd.decide.runner import Decisions
 from qosd.snapshot import NodeSnapshot
 
 
-class Actuator(Protocol):
-    """What qosd.act.actuator.Actuator holds; asked from a thread while a tick may run."""
+class Files(Protocol):
+    """What qosd.act.fileactor.FileActor holds; asked from a thread while a tick may run."""
 
     @property
     def owned(self) -> Mapping[Target, FileState]: ...
@@ -33,10 +33,6 @@ class Actuator(Protocol):
     @property
     def refused(self) -> Mapping[Target, tuple[tuple[str, str], ...]]:
         """(strategy, why) of opinions that are not followed."""
-
-    @property
-    def placed(self) -> Mapping[str, str]:
-        """The resctrl group in which the tasks of each cgroup are kept now."""
 
     def original(self, target: Target) -> Original | None:
         """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""
@@ -140,7 +136,9 @@ class Sources:
     """Asked only how files are spelled; nothing is written."""
     metrics: Sequence[MetricRow]
     store: Series
-    actuator: Actuator
+    files: Files
+    placed: Callable[[], Mapping[str, str]]
+    """The resctrl group in which the tasks of each cgroup are kept now."""
     journal: Journal
     snapshot: Callable[[], NodeSnapshot | None]
     """The one that ``decisions`` were made from."""

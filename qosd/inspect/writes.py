@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord.host.evictions import EVICTION
 from koord.host.files import Value
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
@@ -23,7 +24,7 @@ async def plan(sources: Sources) -> inspect.PlanResponse:
     return inspect.PlanResponse(
         tick=0 if snapshot is None else snapshot.tick,
         observed_unix_ns=0 if snapshot is None else snapshot.wall_ns,
-        writes=map(_planned, () if plan is None else plan.shown),
+        writes=[_planned(act) for act in (() if plan is None else plan.shown) if act.target.name != EVICTION],
         evictions=[
             inspect.Eviction(pod=each.pod, uid=each.uid, strategy=result.name, why=each.why)
             for result in (decisions.results if decisions else ())

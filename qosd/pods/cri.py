@@ -169,6 +169,19 @@ class Runtime:
         info = verbose.document(answer.info)
         return Detail(verbose.group(info), "", verbose.resources(info), marks=verbose.marks(info))
 
+    async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
+        """Have its processes end: by TERM and, ``grace_s`` later, by KILL. Returns when they have, or it is gone.
+
+        ``exit_s``: what the kernel has, beyond the grace period, to end them; a killed process may take long to exit.
+        """
+        request = cri.StopContainerRequest(container_id=container_id, timeout=grace_s)
+        path = _SERVICE + "StopContainer"
+        try:
+            await self._client.call(path, request.SerializeToString(), grace_s + exit_s)
+        except UnaryError as error:
+            if error.code != NOT_FOUND:
+                raise self._unreachable("StopContainer", error) from error
+
     async def events(self) -> AsyncGenerator[str, None]:
         """Ids of containers and sandboxes to which something happened; ends, or raises, when the runtime ends it.
 
@@ -203,29 +216,29 @@ class Runtime:
         return RuntimeUnreachable(f"{self.endpoint}: {method}: {error}", code)
 
 
-def _sandbox(one: cri.PodSandbox) -> Sandbox:
+def _sandbox(listed: cri.PodSandbox) -> Sandbox:
     return Sandbox(
-        id=one.id,
-        namespace=one.metadata.namespace,
-        name=one.metadata.name,
-        uid=one.metadata.uid,
-        attempt=one.metadata.attempt,
-        state=_name(cri.PodSandboxState, one.state),
-        created_unix_ns=one.created_at,
-        labels=dict(one.labels),
-        annotations=dict(one.annotations),
+        id=listed.id,
+        namespace=listed.metadata.namespace,
+        name=listed.metadata.name,
+        uid=listed.metadata.uid,
+        attempt=listed.metadata.attempt,
+        state=_name(cri.PodSandboxState, listed.state),
+        created_unix_ns=listed.created_at,
+        labels=dict(listed.labels),
+        annotations=dict(listed.annotations),
     )
 
 
-def _container(one: cri.Container) -> Container:
+def _container(listed: cri.Container) -> Container:
     return Container(
-        id=one.id,
-        sandbox_id=one.pod_sandbox_id,
-        name=one.metadata.name,
-        attempt=one.metadata.attempt,
-        state=_name(cri.ContainerState, one.state),
-        created_unix_ns=one.created_at,
-        annotations=dict(one.annotations),
+        id=listed.id,
+        sandbox_id=listed.pod_sandbox_id,
+        name=listed.metadata.name,
+        attempt=listed.metadata.attempt,
+        state=_name(cri.ContainerState, listed.state),
+        created_unix_ns=listed.created_at,
+        annotations=dict(listed.annotations),
     )
 
 

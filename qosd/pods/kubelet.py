@@ -21,7 +21,7 @@ from koord.model.requirements import ContainerAmounts
 from qosd.hooks.context import OVERHEAD, SpecContainer
 from qosd.hooks.edits import Resources
 from qosd.pods.http import Access, FetchError, get
-from qosd.snapshot import Owner
+from qosd.snapshot import NO_FACTS, Owner, PodFacts
 
 TERMINAL = ("Succeeded", "Failed")
 _ALWAYS = "Always"  # restartPolicy of an init container that is a sidecar
@@ -44,11 +44,7 @@ class KubeletContainer(msgspec.Struct, frozen=True):
 
 
 class KubeletPod(msgspec.Struct, frozen=True):
-    """One pod of kubelet's list. None = not said, or unreadable.
-
-    ``started_unix_s``: when kubelet has accepted it; ``deletion_unix_s``: by when it is to be gone, its grace period
-    included.
-    """
+    """One pod of kubelet's list. None = not said, or unreadable."""
 
     uid: str
     namespace: str
@@ -66,12 +62,7 @@ class KubeletPod(msgspec.Struct, frozen=True):
     spec_containers: tuple[SpecContainer, ...] | None = None
     """All containers of the spec with their native amounts; None: some cannot be read, or the pod has amounts of its
     own, which replace them."""
-    owner: Owner | None = None
-    started_unix_s: float | None = None
-    deletion_unix_s: float | None = None
-    host_network: bool = False
-    runtime_class: str = ""
-    restart_policy: str = ""
+    facts: PodFacts = NO_FACTS
 
     @property
     def ended(self) -> bool:
@@ -205,12 +196,14 @@ def _pod(pod: _Pod) -> KubeletPod:
         requested=_cri(_limit(spec, "cpu"), _limit(spec, "memory")),
         containers=tuple([_container(one, limits.get(one.name)) for one in statuses]),
         spec_containers=_spec_containers(spec),
-        owner=_controller(meta),
-        started_unix_s=_unix_s(status.start_time),
-        deletion_unix_s=_unix_s(meta.deletion_timestamp),
-        host_network=bool(spec.host_network),
-        runtime_class=spec.runtime_class_name or "",
-        restart_policy=spec.restart_policy,
+        facts=PodFacts(
+            _controller(meta),
+            _unix_s(status.start_time),
+            _unix_s(meta.deletion_timestamp),
+            bool(spec.host_network),
+            spec.runtime_class_name or "",
+            spec.restart_policy,
+        ),
     )
 
 
@@ -250,9 +243,11 @@ def _native(resources: _Resources | None) -> ContainerAmounts:
     )
 
 
-def _container(one: _ContainerStatus, resources: _Resources | None) -> KubeletContainer:
-    id_ = one.container_id.rpartition("://")[2]
-    return KubeletContainer(one.name, id_, next(iter(one.state or {}), ""), _asked(resources), one.restart_count)
+def _container(status: _ContainerStatus, resources: _Resources | None) -> KubeletContainer:
+    id_ = status.container_id.rpartition("://")[2]
+    return KubeletContainer(
+        status.name, id_, next(iter(status.state or {}), ""), _asked(resources), status.restart_count
+    )
 
 
 def _asked(resources: _Resources | None) -> Resources:

@@ -106,8 +106,8 @@ def _facts(pod: KubeletPod | None) -> KubeletPod | None:
     return None if pod is None else replace(pod, containers=())
 
 
-def _container(one: KubeletContainer) -> Container:
-    return Container(one.id, "", one.name, one.restarts, _STATES.get(one.state, "CONTAINER_CREATED"), 0, {})
+def _container(status: KubeletContainer) -> Container:
+    return Container(status.id, "", status.name, status.restarts, _STATES.get(status.state, "CONTAINER_CREATED"), 0, {})
 
 
 def _groups_by_uid(groups: Set[str]) -> dict[str, str]:

@@ -13,8 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from msgspec.structs import replace
-
 from koord.host import paths
 from koord.model import cgroup_parent, priority, qos
 from koord.model.qos import DerivationRules, KubeQoS
@@ -22,7 +20,7 @@ from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
 from qosd.pods.cri import SANDBOX_READY, Container, Detail, Sandbox
 from qosd.pods.kubelet import KubeletPod
-from qosd.snapshot import ContainerView, PodView
+from qosd.snapshot import NO_FACTS, ContainerView, PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +51,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
     kubelet, request = inputs.kubelet, context.request
     views = _containers(inputs, request.cgroup_parent, old)
     group = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
-    view = PodView(
+    return PodView(
         uid=request.uid,
         namespace=request.namespace,
         name=request.name,
@@ -71,19 +69,9 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         cpu_request_milli=None if kubelet is None else kubelet.cpu_request_milli,
         memory_request_bytes=None if kubelet is None else kubelet.memory_request_bytes,
         spec_containers=None if kubelet is None else kubelet.spec_containers,
-    )
-    if kubelet is None:
-        return view
-    return replace(
-        view,
-        priority=kubelet.priority,
-        phase=kubelet.phase,
-        owner=kubelet.owner,
-        started_unix_s=kubelet.started_unix_s,
-        deletion_unix_s=kubelet.deletion_unix_s,
-        host_network=kubelet.host_network,
-        runtime_class=kubelet.runtime_class,
-        restart_policy=kubelet.restart_policy,
+        priority=None if kubelet is None else kubelet.priority,
+        phase="" if kubelet is None else kubelet.phase,
+        facts=NO_FACTS if kubelet is None else kubelet.facts,
     )
 
 

@@ -20,12 +20,16 @@ _GROUP_IDENTITY_FILE = "cpu.bvt_warp_ns"
 
 def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> HostFacts:
     """The facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
+    groups = list(tiers)
+    found = support.survey(tree, groups)
+    present = frozenset(name for name, answer in found.items() if answer is Support.PRESENT)
     return HostFacts(
         cgroup_version=tree.version,
-        has_group_identity=support.of(tree, _GROUP_IDENTITY_FILE, tiers) is Support.PRESENT,
+        has_group_identity=_GROUP_IDENTITY_FILE in present,
         resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if has_resctrl_group(tree, name)),
         memory_total_bytes=memory_total_bytes(meminfo),
         page_bytes=page_bytes,
+        files=present if any(map(tree.exists, groups)) else None,
     )
 
 

@@ -1,7 +1,7 @@
-"""The rules file against what kubelet says of itself: the CPU manager policy that runs is the one that counts.
+"""The rules file with what kubelet says of itself: the CPU manager policy that runs, and what kubelet reserves.
 
 A file that still says ``none`` on a node whose kubelet is ``static`` would move containers off the CPUs that kubelet
-gave them. Invariant: the same object as long as neither the file's rules nor the policy changed.
+gave them. Invariant: the same object as long as neither the file's rules nor what kubelet says changed.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from koord.model.reservation import NOTHING, Reserved
 from qosd.hooks.rules import CPUManagerPolicy, Rules
 from qosd.pods.cpumanager import STATIC, CPUManagerState
 from qosd.policy.rulesfile import InForce
@@ -20,19 +21,37 @@ class Kubelet(Protocol):
     current: CPUManagerState
 
 
-class PolicyRules:
-    """``file`` (``RulesSource``) and ``kubelet`` are looked at for each call: attributes, since a pod waits."""
+class Reservation(Protocol):
+    """``ReservationSource``: what kubelet keeps of the node."""
 
-    def __init__(self, file: InForce, kubelet: Kubelet) -> None:
-        self._file, self._kubelet = file, kubelet
-        self._from = self._made = file.current
+    current: Reserved
+
+
+class _NoReservation:
+    current = NOTHING
+
+
+class PolicyRules:
+    """``file`` (``RulesSource``), ``kubelet`` and ``reservation`` are looked at for each call, since a pod waits."""
+
+    def __init__(self, file: InForce, kubelet: Kubelet, reservation: Reservation | None = None) -> None:
+        self._file, self._kubelet, self._reservation = file, kubelet, reservation or _NoReservation()
+        self._from: tuple[Rules, bool, Reserved] | None = None
+        self._made = file.current
 
     @property
     def current(self) -> Rules:
-        rules = self._file.current
-        if self._kubelet.current.policy != STATIC or rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC:
-            return rules
-        if rules is not self._from or self._made is rules:
-            self._from = rules
-            self._made = replace(rules, node=replace(rules.node, cpu_manager_policy=CPUManagerPolicy.STATIC))
+        is_static = self._kubelet.current.policy == STATIC
+        rules, reserved = self._file.current, self._reservation.current
+        before = self._from
+        if before is None or before[0] is not rules or before[1:] != (is_static, reserved):
+            self._from = rules, is_static, reserved
+            self._made = _with(rules, is_static, reserved)
         return self._made
+
+
+def _with(rules: Rules, is_static: bool, reserved: Reserved) -> Rules:
+    """``rules`` itself where kubelet says nothing else."""
+    policy = CPUManagerPolicy.STATIC if is_static else rules.node.cpu_manager_policy
+    node = replace(rules.node, cpu_manager_policy=policy, kubelet_reserved=reserved)
+    return rules if node == rules.node else replace(rules, node=node)

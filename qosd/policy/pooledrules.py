@@ -18,7 +18,7 @@ from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSetError
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import BestEffortCPUs, Pool, Rules
-from qosd.policy.pools import Pools, compute_pools, narrowed
+from qosd.policy.pools import Pools, compute_pools, narrowed, with_time
 from qosd.policy.rulesfile import InForce
 from qosd.snapshot import PodView
 
@@ -29,7 +29,13 @@ EXPECTED_NS = 60 * 10**9
 def with_pools(rules: Rules, pools: Pools) -> Rules:
     """``rules`` with these pools and kubelet's CPUs; ``rules`` itself if it has them."""
     node = replace(
-        rules.node, ls_pools=pools.ls, be_pools=pools.be, be_left_by=pools.be_left_by, kubelet_cpus=pools.kubelet
+        rules.node,
+        ls_pools=pools.ls,
+        be_pools=pools.be,
+        be_left_by=pools.be_left_by,
+        be_cpu_milli=pools.be_cpu_milli,
+        be_cpu_why=pools.be_cpu_why,
+        kubelet_cpus=pools.kubelet,
     )
     return rules if node == rules.node else replace(rules, node=node)
 
@@ -42,11 +48,11 @@ class _Seen:
 
 
 class PooledRules:
-    """``given``: the rules that know nothing of the pods."""
+    """``file``: the rules that know nothing of the pods."""
 
-    def __init__(self, given: InForce) -> None:
-        self._given = given
-        self._from = self._current = given.current
+    def __init__(self, file: InForce) -> None:
+        self._file = file
+        self._from = self._current = file.current
         self._pools = Pools(self._from.node.ls_pools, self._from.node.be_pools)
         self._seen: _Seen | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
@@ -56,7 +62,7 @@ class PooledRules:
     @property
     def current(self) -> Rules:
         """The rules to decide by, now."""
-        if self._given.current is not self._from:
+        if self._file.current is not self._from:
             self._make()
         return self._current
 
@@ -102,12 +108,12 @@ class PooledRules:
         return gone
 
     def _make(self) -> None:
-        rules = self._given.current
+        rules = self._file.current
         pools = Pools(rules.node.ls_pools, rules.node.be_pools)
         if self._seen is not None:
             pools = self._computed(self._seen, rules)
         elif self.left and not rules.policy_unknown:
-            pools = replace(pools, be=_remembered(self.left))
+            pools = with_time(replace(pools, be=_remembered(self.left)), self.left)
         self._pools = self._pools if pools == self._pools else pools
         unchanged = rules is self._from and with_pools(self._current, self._pools) is self._current
         if not unchanged:

@@ -46,6 +46,9 @@ class Pools:
     warnings: tuple[str, ...] = ()
     be_left_by: str = ""
     """The strategies that have narrowed the BE pool; "" = none."""
+    be_cpu_milli: int = 0
+    """What they leave to the BestEffort tier; 0 = as much as there is."""
+    be_cpu_why: str = ""
 
 
 _Made = tuple[CPUSet, str]
@@ -98,7 +101,10 @@ def narrowed(pools: Pools, topology: Topology, left: Mapping[str, BestEffortCPUs
 
     ``left``: by strategy. A pool that is not known stays unknown.
     """
+    pools = with_time(pools, left)
     for strategy, leaves in left.items():
+        if not leaves.cpus:
+            continue
         before = _joined(pools.be)
         try:
             after = before & cpuset.parse(leaves.cpus)
@@ -115,6 +121,13 @@ def narrowed(pools: Pools, topology: Topology, left: Mapping[str, BestEffortCPUs
             by = ", ".join(filter(None, (pools.be_left_by, strategy)))
             pools = replace(pools, be=_by_node(topology, after), be_left_by=by, be_why=why)
     return pools
+
+
+def with_time(pools: Pools, left: Mapping[str, BestEffortCPUs]) -> Pools:
+    """``pools`` with the least CPU time that a strategy leaves to the BestEffort tier."""
+    times = [(leaves.cpu_milli, f"{strategy}: {leaves.why}") for strategy, leaves in left.items() if leaves.cpu_milli]
+    cpu_milli, why = min(times, default=(0, ""))
+    return replace(pools, be_cpu_milli=cpu_milli, be_cpu_why=why)
 
 
 def reserved(topology: Topology, node: NodeRules) -> CPUSet:

@@ -10,7 +10,6 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from koord.model import cpuset
 from qosd.predict import checkpoint
 from qosd.predict.bank import Bank
 from qosd.predict.checkpoint import CheckpointUnusable
@@ -60,13 +59,5 @@ class Predictor:
 
 
 def allocatable(snapshot: NodeSnapshot) -> Amount:
-    """The node's CPUs and memory without what its rules reserve."""
-    node, host = snapshot.rules.node, snapshot.rules.host
-    cpus_milli = 1000.0 * len(snapshot.topology.cpus)
-    memory_bytes = node.allocatable_memory_bytes or host.memory_total_bytes
-    return Amount(cpus_milli, float(memory_bytes)).above(Amount(float(_reserved_milli(snapshot)), 0.0))
-
-
-def _reserved_milli(snapshot: NodeSnapshot) -> int:
-    node = snapshot.rules.node
-    return 1000 * len(cpuset.parse(node.reserved_cpus)) if node.reserved_cpus else node.reserved_cpu_milli
+    """What the node has for pods."""
+    return Amount(float(snapshot.allocatable_cpu_milli), float(snapshot.rules.allocatable_memory_bytes))

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 from qosd.decide.decision import Strategy
+from qosd.decide.runner import Relieving
+from qosd.strategies.besteffort import BestEffortTier
 from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
@@ -17,5 +19,11 @@ STRATEGIES: tuple[Strategy, ...] = (
     PodNormalization(),
     HostApplications(),
     ResctrlGroups(),
+    BestEffortTier(),
     Enforcement(),
 )
+
+
+def speakers() -> tuple[Strategy, ...]:
+    """All that have opinions: the strategies, and after them the relief of the shortages that they state."""
+    return (*STRATEGIES, Relieving())

@@ -16,15 +16,13 @@ of a pod's own cgroup stays as the other writer has it.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import reduce
+from functools import partial, reduce
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
 
 from koord.host.files import Target, Value
-from koord.host.reconcile.state import FileState
 from koord.model import cfs, podtotal
 from koord.model.cfs import UNLIMITED
 from koord.model.formulas import FORMULA
@@ -32,8 +30,8 @@ from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks.context import OVERHEAD, SpecContainer
-from qosd.hooks.rules import Rules
 from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, Window, has_cgroup
+from qosd.strategies.memo import Memo, decide_anew
 
 QUOTA, CPUS, MEMORY = "cpu_quota", "cpuset_cpus", "memory_limit_in_bytes"
 _NAMED = 5
@@ -55,14 +53,6 @@ class Bound(msgspec.Struct, frozen=True):
     pod: str
 
 
-@dataclass(frozen=True, slots=True)
-class _Memo:
-    files: Mapping[Target, FileState]
-    pods: tuple[PodView, ...]
-    rules: Rules
-    decision: Decision
-
-
 class Enforcement:
     """The strategy ``enforcement``."""
 
@@ -75,16 +65,9 @@ class Enforcement:
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
         """Depends on the files' states, the pods and the cgroup version alone."""
-        files, pods, rules = snapshot.files, snapshot.pods, snapshot.rules
-        last = memory if isinstance(memory, _Memo) else None
-        if last is not None and last.files is files and last.pods is pods and last.rules is rules:
-            return last.decision, last
-        decision = _decision(snapshot)
-        if last is not None and last.decision == decision:
-            decision = last.decision
-        return decision, _Memo(files, pods, rules, decision)
+        return decide_anew(memory, (snapshot.files, snapshot.pods, snapshot.rules), partial(_decision, snapshot))
 
 
 def _decision(snapshot: NodeSnapshot) -> Decision:

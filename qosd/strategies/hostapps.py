@@ -11,7 +11,7 @@ path that would leave the cgroup tree, or that is a tier of kubelet's or its roo
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -24,6 +24,7 @@ from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.hooks import groupidentity
 from qosd.hooks.rules import Rules, join
 from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window
+from qosd.strategies.memo import Memo, decide_anew
 
 CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE
 _TIERS = {
@@ -36,13 +37,6 @@ _LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 
 class BadPath(ValueError):
     """A host application's cgroup is none that may be written."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Memo:
-    rules: Rules
-    tiers: Mapping[KubeQoS, str]
-    decision: Decision
 
 
 class HostApplications:
@@ -58,25 +52,24 @@ class HostApplications:
         """Always: without applications there is nothing to decide, and what was decided is released."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
         """Depends on the rules alone, pools included, and on where kubelet's tiers are."""
-        rules, tiers = snapshot.rules, snapshot.tiers
-        if isinstance(memory, _Memo) and memory.rules is rules and memory.tiers is tiers:
-            return memory.decision, memory
-        opinions: dict[Target, Opinion] = {}
-        refused = []
-        applications = rules.slo.host_applications or ()
-        for application in applications:
-            try:
-                group = group_of(application, tiers)
-            except BadPath as error:
-                refused.append(f"host application {application.name}: {error}")
-                continue
-            opinions.update(_opinions(application, group, rules))
-        decision = Decision("; ".join((f"{len(applications)} host applications", *refused)), opinions)
-        if isinstance(memory, _Memo) and memory.decision == decision:
-            decision = memory.decision
-        return decision, _Memo(rules, tiers, decision)
+        inputs = (snapshot.rules, snapshot.tiers)
+        return decide_anew(memory, inputs, partial(_decision, *inputs))
+
+
+def _decision(rules: Rules, tiers: Mapping[KubeQoS, str]) -> Decision:
+    opinions: dict[Target, Opinion] = {}
+    refused = []
+    applications = rules.slo.host_applications or ()
+    for application in applications:
+        try:
+            group = group_of(application, tiers)
+        except BadPath as error:
+            refused.append(f"host application {application.name}: {error}")
+            continue
+        opinions.update(_opinions(application, group, rules))
+    return Decision("; ".join((f"{len(applications)} host applications", *refused)), opinions)
 
 
 def group_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:

@@ -9,7 +9,7 @@ a pod or container that names a class, stays where it is. Without resctrl there 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -17,16 +17,10 @@ from qosd.decide.decision import Decision, Membership, Stage
 from qosd.hooks import resctrl
 from qosd.hooks.rules import Rules
 from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, Window, has_cgroup, live
+from qosd.strategies.memo import Memo, decide_anew
 
 HOOK = "resctrl"
 _NO_GROUPS = Decision("no resctrl group of a QoS class is there")
-
-
-@dataclass(frozen=True, slots=True)
-class _Memo:
-    rules: Rules
-    pods: tuple[PodView, ...]
-    decision: Decision
 
 
 class ResctrlGroups:
@@ -41,19 +35,15 @@ class ResctrlGroups:
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.rules.enabled(HOOK)
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memo]:
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
         """Depends on pods and rules alone."""
-        rules, pods = snapshot.rules, snapshot.pods
-        last = memory if isinstance(memory, _Memo) else None
-        if last is not None and last.rules is rules and last.pods is pods:
-            return last.decision, last
-        decision = _decision(rules, pods) if rules.host.resctrl_groups else _NO_GROUPS
-        if last is not None and last.decision == decision:
-            decision = last.decision
-        return decision, _Memo(rules, pods, decision)
+        inputs = (snapshot.rules, snapshot.pods)
+        return decide_anew(memory, inputs, partial(_decision, *inputs))
 
 
 def _decision(rules: Rules, pods: tuple[PodView, ...]) -> Decision:
+    if not rules.host.resctrl_groups:
+        return _NO_GROUPS
     memberships = {group: membership for pod in pods for group, membership in _of_pod(pod, rules)}
     counts: dict[str, int] = {}
     for membership in memberships.values():

@@ -9,10 +9,13 @@ import errno
 import itertools
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 from koord.host import resctrl
 from koord.host.cgroup import Tree
 from koord.host.writer import Vanished, WriteError, Writer
+
+_T = TypeVar("_T")
 
 
 class ModelWriter(Writer):
@@ -43,6 +46,58 @@ class ModelWriter(Writer):
         self.moved.append((group, task))
         self.then(task)
         return True
+
+
+class GroupWriter(ModelWriter):
+    """Makes and removes groups as the kernel does: filled at once; what is in one that goes is in the root group.
+
+    ``refusals``: errno by group, 0 = none. Dies before, or after, act number ``dies_at`` (0 = never).
+    """
+
+    killed: type[BaseException] = KeyboardInterrupt
+
+    def __init__(self, tree: Tree) -> None:
+        super().__init__(tree)
+        self.acts, self.dies_at, self.is_after = 0, 0, False
+
+    def _act(self, act: Callable[[], _T]) -> _T:
+        self.acts += 1
+        if self.acts == self.dies_at and not self.is_after:
+            raise self.killed
+        answer = act()
+        if self.acts == self.dies_at:
+            raise self.killed
+        return answer
+
+    def move_task(self, group: str, task: int) -> bool:
+        return self._act(lambda: super(GroupWriter, self).move_task(group, task))
+
+    def make_group(self, name: str) -> int:
+        self._refuse(name, "mkdir")
+
+        def made() -> int:
+            inode = super(GroupWriter, self).make_group(name)
+            (self.tree.resctrl / name / "schemata").write_text("L3:0=7ff\n")
+            write(resctrl.tasks_file(self.tree.resctrl, name), ())
+            return inode
+
+        return self._act(made)
+
+    def remove_group(self, name: str) -> None:
+        self._refuse(name, "rmdir")
+
+        def removed() -> None:
+            directory, root = self.tree.resctrl / name, resctrl.tasks_file(self.tree.resctrl)
+            write(root, {*(resctrl.tasks(self.tree.resctrl) or ()), *(resctrl.tasks(self.tree.resctrl, name) or ())})
+            for file in directory.iterdir():
+                file.unlink()
+            super(GroupWriter, self).remove_group(name)
+
+        self._act(removed)
+
+    def _refuse(self, name: str, act: str) -> None:
+        if number := self.refusals.get(name, 0):
+            raise self._group_error(OSError(number, ""), self.tree.resctrl / name, act)
 
 
 class ResctrlNode:

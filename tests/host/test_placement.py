@@ -11,9 +11,10 @@ import pytest
 from koord.host import placement, resctrl
 from koord.host.cgroup import Tree
 from koord.host.files import ParseError, ValueRefused
+from koord.host.notes import TASKS
 from koord.host.placement import MOST_WRITES, ROUNDS, Census, Placed
 from koord.host.restoring import Outcome, Restored, planned, restore
-from koord.host.undo import TASKS, UndoRecord
+from koord.host.undo import UndoRecord
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
 from tests.host.resctrltree import ResctrlNode, write
 from tests.opened import opened
@@ -160,7 +161,7 @@ class Recorded:
         self.record = opened(UndoRecord(self.file, BOOT))
         self.tasks = self.node.start(BOX, 3)
         self.placed = _placed(self.node.tree, "BE")
-        self.record.place(self.placed)
+        self.record.note(self.placed)
         placement.move(self.node.writer, "BE", lambda: _missing(self.node))
 
     def reopen(self, boot_id: str = BOOT) -> UndoRecord:
@@ -186,22 +187,22 @@ def recorded(tmp_path: Path) -> Recorded:
 
 class TestPuttingBack:
     def test_the_record_outlives_us_but_not_the_boot(self, recorded: Recorded) -> None:
-        assert recorded.reopen().placements == (recorded.placed,)
-        assert recorded.reopen("another boot").placements == ()
+        assert recorded.reopen().all(Placed) == (recorded.placed,)
+        assert recorded.reopen("another boot").all(Placed) == ()
 
     def test_what_is_back_or_gone_is_forgotten(self, recorded: Recorded) -> None:
-        recorded.record.displace(BOX)
-        assert recorded.reopen().placements == ()
-        recorded.record.place(recorded.placed)
+        recorded.record.drop(Placed, BOX)
+        assert recorded.reopen().all(Placed) == ()
+        recorded.record.note(recorded.placed)
         shutil.rmtree(recorded.node.tree.directory(BOX))
-        assert recorded.reopen().placements == ()
+        assert recorded.reopen().all(Placed) == ()
 
     def test_the_record_stays_small(self, recorded: Recorded) -> None:
         for _ in range(3000):
-            recorded.record.displace(BOX)
-            recorded.record.place(recorded.placed)
+            recorded.record.drop(Placed, BOX)
+            recorded.record.note(recorded.placed)
         assert recorded.file.stat().st_size < 400_000
-        assert recorded.reopen().placements == (recorded.placed,)
+        assert recorded.reopen().all(Placed) == (recorded.placed,)
 
     def test_restore_moves_them_to_the_root_group(self, recorded: Recorded) -> None:
         node = recorded.node
@@ -213,7 +214,7 @@ class TestPuttingBack:
         assert (line.outcome, line.after, line.why) == (Outcome.RESTORED, "root", "3 tasks")
         assert node.members() == set(recorded.tasks)
         assert node.members("BE") == set(other), "the runtime put them there, not Koord"
-        assert recorded.reopen().placements == ()
+        assert recorded.reopen().all(Placed) == ()
 
     def test_nobody_left_to_put_back(self, recorded: Recorded) -> None:
         for task in recorded.tasks:
@@ -231,9 +232,9 @@ class TestPuttingBack:
         recorded.node.writer.refusals[""] = errno.EINVAL
         line = recorded.restored()
         assert (line.outcome, line.why[:13]) == (Outcome.FAILED, "0 tasks moved")
-        assert recorded.reopen().placements == (recorded.placed,)
+        assert recorded.reopen().all(Placed) == (recorded.placed,)
 
     def test_an_unreadable_listing(self, recorded: Recorded) -> None:
         recorded.node.listing(BOX).write_text("many\n")
         assert recorded.restored().outcome is Outcome.FAILED
-        assert recorded.record.placements != ()
+        assert recorded.record.all(Placed) != ()

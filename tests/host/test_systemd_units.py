@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
+from koord.host.notes import DropIn
 from koord.host.restoring import Outcome, restore
 from koord.host.systemd_units import Told, Units, of_host
 from koord.host.undo import UndoError, UndoRecord
@@ -101,11 +102,11 @@ class TestRefusals:
         assert rig.writer.read(high) == 8192
 
     def test_what_cannot_be_noted_is_not_told(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-        def full(_: str) -> None:
+        def full(_: object) -> None:
             raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/undo")
 
-        monkeypatch.setattr(rig.record, "note_drop_in", full)
         target = rig.write("memory.high", 8192)
+        monkeypatch.setattr(rig.record, "note", full)
         told = rig.units.tell([target])[target]
         assert "cannot be noted" in told.why
         assert (told.answered, rig.systemd.calls) == (False, [])
@@ -205,7 +206,7 @@ def test_restoring_gives_everything_back_to_systemd_too(rig: Rig) -> None:
     assert rig.systemd.drop_ins() == drop_ins == [ALREADY_KNOWN]
     rig.systemd.reload()
     assert rig.texts() == files
-    assert (rig.record.entries, rig.record.drop_ins) == ((), ())
+    assert (rig.record.entries, rig.record.all(DropIn)) == ((), ())
 
 
 def test_a_systemd_that_cannot_be_reached_keeps_the_entry_for_another_time(rig: Rig) -> None:

@@ -22,7 +22,7 @@ from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import Outcome, Restored, claim, expect, planned, restore
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
-from koord.host.writer import Found, Writer
+from koord.host.writer import Reading, Writer
 from tests.opened import opened
 
 if TYPE_CHECKING:
@@ -49,14 +49,14 @@ class Rig:
         path.write_text(text)
         return path
 
-    def found(self, target: Target) -> Found:
-        found = self.writer.look(target)
-        assert found is not None
-        return found
+    def reading(self, target: Target) -> Reading:
+        reading = self.writer.look(target)
+        assert reading is not None
+        return reading
 
     def take(self, target: Target, value: Value) -> Value:
         """What the actuator does: remember, then write."""
-        base = self.record.remember(target, self.found(target), value)
+        base = self.record.remember(target, self.reading(target), value)
         self.writer.write(target, value)
         return base
 
@@ -74,16 +74,16 @@ def rig(tmp_path: Path) -> Rig:
 def test_the_base_outlives_our_writes_and_our_death(rig: Rig) -> None:
     rig.put(QUOTA, "100000\n")
     assert [rig.take(QUOTA, quota) for quota in (50_000, 40_000, 30_000)] == [100_000] * 3
-    assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+    assert rig.reopen().base_of(QUOTA, rig.reading(QUOTA)) == 100_000
 
 
 def test_what_someone_else_writes_becomes_the_base(rig: Rig) -> None:
     rig.put(QUOTA, "100000\n")
     rig.take(QUOTA, 50_000)
     rig.put(QUOTA, "70000\n")
-    assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 70_000
+    assert rig.reopen().base_of(QUOTA, rig.reading(QUOTA)) == 70_000
     assert rig.take(QUOTA, 40_000) == 70_000
-    assert rig.record.base_of(QUOTA, rig.found(QUOTA)) == 70_000
+    assert rig.record.base_of(QUOTA, rig.reading(QUOTA)) == 70_000
 
 
 def test_a_size_that_the_kernel_rounded_is_still_ours(rig: Rig) -> None:
@@ -91,7 +91,7 @@ def test_a_size_that_the_kernel_rounded_is_still_ours(rig: Rig) -> None:
     rig.put(limit, "9223372036854771712\n")
     rig.take(limit, 5_000_000)
     rig.put(limit, "4997120\n")
-    assert rig.reopen().base_of(limit, rig.found(limit)) == -1
+    assert rig.reopen().base_of(limit, rig.reading(limit)) == -1
 
 
 @pytest.mark.parametrize(
@@ -110,16 +110,16 @@ def test_shares_of_one_weight_differ_where_the_kernel_keeps_shares(
 def test_a_file_that_changes_along_with_another_is_ours_whatever_it_holds(rig: Rig) -> None:
     shares = Target("/kubepods/pod1", "cpu_shares")
     rig.put(shares, "512\n")
-    rig.record.remember(shares, rig.found(shares), None)
+    rig.record.remember(shares, rig.reading(shares), None)
     rig.put(shares, "3\n")
-    assert rig.reopen().base_of(shares, rig.found(shares)) == 512
+    assert rig.reopen().base_of(shares, rig.reading(shares)) == 512
     assert rig.take(shares, 100) == 512
 
 
 def test_an_entry_speaks_for_its_own_inode_and_boot_only(rig: Rig) -> None:
     path = rig.put(QUOTA, "100000\n")
     rig.take(QUOTA, 50_000)
-    again = Found(str(path), path.stat().st_ino + 1, 50_000)
+    again = Reading(str(path), path.stat().st_ino + 1, 50_000)
     assert rig.record.entry_for(QUOTA, again) is None
     assert rig.record.base_of(QUOTA, again) == 50_000
     assert rig.reopen("another boot").entries == ()
@@ -147,9 +147,9 @@ def test_forgotten_is_forgotten(rig: Rig) -> None:
         (lambda text: text[: text.index(b"\n") + 9], 0, None),
         (lambda text: b"", 0, "does not begin as an undo record"),
         (lambda text: b"rubbish\n" + text, 0, "does not begin as an undo record"),
-        (lambda text: text.replace(b'"format":1', b'"format":9'), 0, "format 9 is not 1"),
+        (lambda text: text.replace(b'"format":2', b'"format":9'), 0, "format 9 is not 2"),
         (lambda text: text.replace(b"\n", b"\nrubbish\n", 1), 1, "undo:2: JSON is malformed"),
-        (lambda text: text + b'{"type":"held","group":7}\n', 1, "undo:3: Expected `str`"),
+        (lambda text: text + b'{"type":"file","group":7}\n', 1, "undo:3: Expected `str`"),
         (lambda text: text.replace(b"cpu_quota", b"cpu_other"), 0, "undo:2: 'cpu_other'"),
     ],
 )
@@ -227,14 +227,14 @@ def test_a_disk_that_is_full_at_the_opening_fails_the_notes_of_that_time_only(
     disk = Disk(monkeypatch, number)
     for _ in range(2):
         record = rig.reopen(boot_id)
-        assert (record.base_of(QUOTA, rig.found(QUOTA)), record.problems) == (base, [])
+        assert (record.base_of(QUOTA, rig.reading(QUOTA)), record.problems) == (base, [])
         with pytest.raises(UndoError, match=f"{re.escape(os.strerror(number))}.*{rig.file}"):
             rig.take(QUOTA, 40_000)
         assert (rig.file.read_bytes(), sorted(rig.file.parent.glob("undo*"))) == (before, [rig.file, rig.lock])
-        assert rig.found(QUOTA).value == 50_000
+        assert rig.reading(QUOTA).value == 50_000
     disk.is_full = False
     assert rig.take(QUOTA, 30_000) == base
-    assert rig.reopen(boot_id).base_of(QUOTA, rig.found(QUOTA)) == base
+    assert rig.reopen(boot_id).base_of(QUOTA, rig.reading(QUOTA)) == base
 
 
 def test_the_first_record_of_a_boot_waits_for_room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_the_first_record_of_a_boot_waits_for_room(tmp_path: Path, monkeypatch: 
             rig.take(QUOTA, 50_000)
     assert not rig.file.exists()
     disk.is_full = False
-    assert rig.take(QUOTA, 50_000) == rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+    assert rig.take(QUOTA, 50_000) == rig.reopen().base_of(QUOTA, rig.reading(QUOTA)) == 100_000
 
 
 def test_what_was_appended_counts_although_there_is_no_room_for_fewer_lines(
@@ -255,10 +255,10 @@ def test_what_was_appended_counts_although_there_is_no_room_for_fewer_lines(
     rig.put(QUOTA, "100000\n")
     disk = Disk(monkeypatch)
     for quota in range(5_000, 6_100):
-        rig.record.remember(QUOTA, rig.found(QUOTA), quota)
+        rig.record.remember(QUOTA, rig.reading(QUOTA), quota)
     longest = rig.file.stat().st_size
     disk.is_full = False
-    rig.record.remember(QUOTA, rig.found(QUOTA), 7_000)
+    rig.record.remember(QUOTA, rig.reading(QUOTA), 7_000)
     assert rig.file.stat().st_size < longest / 100
 
 
@@ -306,7 +306,7 @@ def test_only_a_base_that_was_read_from_a_weight_is_told_anew(tmp_path: Path, ve
     rig.take(read, 2)
     originals = Originals(ContainerKey("uid", "main", 1), {"cpu_shares": Original(1024, 512, Pending.CREATED)})
     rig.record.note_originals(originals)
-    rig.record.take_over(box, rig.found(box), 1024, originals.key, originals.values["cpu_shares"])
+    rig.record.take_over(box, rig.reading(box), 1024, originals.key, originals.values["cpu_shares"])
     rig.record.spell(Weights.QUADRATIC, 100_000)
     assert {entry.group: entry.base for entry in rig.reopen().entries} == {read.group: base, box.group: 1024}
 
@@ -315,10 +315,10 @@ def test_the_file_stays_bounded(rig: Rig) -> None:
     rig.put(QUOTA, "100000\n")
     largest = 0
     for quota in range(5_000, 10_000):
-        rig.record.remember(QUOTA, rig.found(QUOTA), quota)
+        rig.record.remember(QUOTA, rig.reading(QUOTA), quota)
         largest = max(largest, rig.file.stat().st_size)
     assert largest < 1100 * 300
-    assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == 100_000
+    assert rig.reopen().base_of(QUOTA, rig.reading(QUOTA)) == 100_000
 
 
 ORIGINALS = Originals(ContainerKey("uid", "main", 1), {"cpu_quota": Original(100_000, 50_000, Pending.CREATED)})
@@ -339,10 +339,10 @@ def test_a_file_is_taken_over_and_settled_at_once(rig: Rig) -> None:
     rig.put(QUOTA, "50000\n")
     rig.record.note_originals(ORIGINALS)
     seen = ORIGINALS.values["cpu_quota"]
-    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ORIGINALS.key, seen)
+    rig.record.take_over(QUOTA, rig.reading(QUOTA), 100_000, ORIGINALS.key, seen)
     originals = rig.reopen().originals_of(ORIGINALS.key)
     assert originals == Originals(ORIGINALS.key, {"cpu_quota": Original(100_000, 50_000)}, QUOTA.group)
-    assert rig.record.base_of(QUOTA, rig.found(QUOTA)) == 100_000
+    assert rig.record.base_of(QUOTA, rig.reading(QUOTA)) == 100_000
     assert rig.take(QUOTA, 40_000) == 100_000
 
 
@@ -351,7 +351,7 @@ def test_an_update_that_comes_meanwhile_stays_news(rig: Rig) -> None:
     rig.record.note_originals(ORIGINALS)
     newer = Originals(ORIGINALS.key, {"cpu_quota": Original(70_000, 50_000, Pending.UPDATED)})
     rig.record.note_originals(newer)
-    rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ORIGINALS.key, ORIGINALS.values["cpu_quota"])
+    rig.record.take_over(QUOTA, rig.reading(QUOTA), 100_000, ORIGINALS.key, ORIGINALS.values["cpu_quota"])
     rig.record.settle(QUOTA, ORIGINALS.key, ORIGINALS.values["cpu_quota"])
     assert rig.reopen().originals_of(ORIGINALS.key) == newer
 
@@ -359,7 +359,7 @@ def test_an_update_that_comes_meanwhile_stays_news(rig: Rig) -> None:
 def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
     """From two threads, through several rewritings of the file."""
     rig.put(QUOTA, "100000\n")
-    found = rig.found(QUOTA)
+    reading = rig.reading(QUOTA)
 
     def note() -> None:
         for number in range(2000):
@@ -370,7 +370,7 @@ def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
     thread = threading.Thread(target=note)
     thread.start()
     for quota in range(5_000, 7_000):
-        rig.record.remember(QUOTA, found, quota)
+        rig.record.remember(QUOTA, reading, quota)
     thread.join()
     opened = rig.reopen()
     assert not opened.problems
@@ -386,7 +386,7 @@ def test_what_a_container_was_made_with_is_claimed(rig: Rig, known: bool) -> Non
     if known:
         settled = ORIGINALS.settled("cpu_quota", QUOTA.group)
         rig.record.note_originals(settled)
-        rig.record.take_over(QUOTA, rig.found(QUOTA), 100_000, ORIGINALS.key, settled.values["cpu_quota"])
+        rig.record.take_over(QUOTA, rig.reading(QUOTA), 100_000, ORIGINALS.key, settled.values["cpu_quota"])
         for value in (40_000, 30_000):
             rig.take(QUOTA, value)
         rig.put(QUOTA, "50000\n")
@@ -430,14 +430,14 @@ def test_after_any_history_the_base_is_what_someone_else_wrote_last(history: lis
                 rig.put(QUOTA, str(truth))
                 continue
             before = rig.file.read_bytes()
-            assert rig.record.remember(QUOTA, rig.found(QUOTA), 2000 * number) == truth
+            assert rig.record.remember(QUOTA, rig.reading(QUOTA), 2000 * number) == truth
             if action == "ours":
                 rig.writer.write(QUOTA, 2000 * number)
                 continue
             if action == "torn line":
                 rig.file.write_bytes(rig.file.read_bytes()[: len(before) + number])
             rig.reopen()
-        assert rig.reopen().base_of(QUOTA, rig.found(QUOTA)) == truth
+        assert rig.reopen().base_of(QUOTA, rig.reading(QUOTA)) == truth
 
 
 def test_restore_reports_each_file(rig: Rig) -> None:
@@ -531,7 +531,7 @@ def test_restore_keeps_the_kernels_order_and_restores_shares_with_idle(rig: Rig)
         target = Target(group, name)
         rig.put(target, text)
         if ours is None:
-            rig.record.remember(target, rig.found(target), None)
+            rig.record.remember(target, rig.reading(target), None)
         else:
             rig.take(target, ours)
     logged.log.clear()

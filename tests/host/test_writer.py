@@ -10,7 +10,7 @@ import pytest
 
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ParseError, Target, Value, ValueRefused
-from koord.host.writer import Found, Unsupported, Vanished, WriteError, Writer
+from koord.host.writer import Reading, Unsupported, Vanished, WriteError, Writer
 
 POD = "/kubepods/pod1"
 
@@ -168,7 +168,7 @@ def test_what_is_read_is_the_file_that_would_be_written(tmp_path: Path) -> None:
     used = writer(tmp_path, 2)
     path = file(used, "cpuset_cpus", "\n")
     (path.parent / "cpuset.cpus.effective").write_text("0-3\n")
-    assert used.look(Target(POD, "cpuset_cpus")) == Found(str(path), path.stat().st_ino, "")
+    assert used.look(Target(POD, "cpuset_cpus")) == Reading(str(path), path.stat().st_ino, "")
 
 
 @pytest.mark.parametrize(("name", "there"), [("cpu_quota", True), ("cpu_period", False), ("memory.low", False)])

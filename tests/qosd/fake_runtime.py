@@ -40,6 +40,17 @@ class FakeRuntime:
     updates: list[cri.UpdateContainerResourcesRequest] = field(default_factory=list)
     updated: Callable[[cri.UpdateContainerResourcesRequest], object] = lambda request: None
     """What a runtime does to the kernel then."""
+    stops: list[cri.StopContainerRequest] = field(default_factory=list)
+    stop_refusals: dict[str, Refusal] = field(default_factory=dict)
+    """By container id, how StopContainer fails."""
+    status_refusals: dict[str, Refusal] = field(default_factory=dict)
+    """By container id, how ContainerStatus fails."""
+    endless: set[str] = field(default_factory=set)
+    """The ids of containers that StopContainer waits for in vain."""
+    lingering: set[str] = field(default_factory=set)
+    """The ids of containers whose cgroup stays after their exit."""
+    stopped: Callable[[str], object] = lambda id_: None
+    """What happens when a container has been stopped, before StopContainer answers."""
 
     def pod(
         self,
@@ -110,6 +121,7 @@ class FakeRuntime:
     async def serving(self, socket: Path) -> AsyncIterator[str]:
         """Serve on ``socket``; yields the endpoint."""
         paths = {f"/runtime.v1.RuntimeService/{name}": self._method(name, *how) for name, how in _METHODS.items()}
+        paths["/runtime.v1.RuntimeService/StopContainer"] = self._stop
         server = UnaryServer(paths)
         listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(socket))
         try:
@@ -144,6 +156,8 @@ class FakeRuntime:
     def _container(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
         id_ = request.container_id
         self._gone(id_, self.containers)
+        if id_ in self.status_refusals:
+            raise self.status_refusals[id_]
         cpu = {"quota": self.quotas_us[id_], "period": 100_000, "shares": self.cpu_shares}
         resources = {"cpu": cpu, "memory": {"limit": 1 << 30}}
         linux = {"cgroupsPath": f"{self.parents[id_]}/{id_}", "resources": resources}
@@ -157,6 +171,26 @@ class FakeRuntime:
         self.quotas_us[request.container_id] = request.linux.cpu_quota or self.quotas_us[request.container_id]
         self.updated(request)
         return cri.UpdateContainerResourcesResponse()
+
+    async def _stop(self, message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+        """As containerd: a container that does not run is left as it is."""
+        self.calls["StopContainer"] += 1
+        request = cri.StopContainerRequest.FromString(message)
+        id_ = request.container_id
+        self.stops.append(request)
+        if self.failing:
+            raise Refusal(UNAVAILABLE, "server is not initialized yet")
+        self._gone(id_, self.containers)
+        if id_ in self.stop_refusals:
+            raise self.stop_refusals[id_]
+        if id_ in self.endless:
+            await asyncio.get_running_loop().create_future()
+        if self.containers[id_].state == cri.CONTAINER_RUNNING:
+            self.containers[id_].state = cri.CONTAINER_EXITED
+            if id_ not in self.lingering:
+                self.unmake(self.group(id_))
+        self.stopped(id_)
+        return Reply(cri.StopContainerResponse().SerializeToString())
 
     def _version(self, request: cri.VersionRequest) -> cri.VersionResponse:
         return cri.VersionResponse(runtime_name=self.version[0], runtime_version=self.version[1])

@@ -8,15 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from koord.host.evictions import EVICTION
 from koord.host.reconcile import plan
 from koordctl import exits
 from koordctl.__main__ import COMMANDS
+from qosd.act import evictor
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO, Node
 from qosd.options import Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
+from qosd.snapshot import EvictionPhase
 from tests import docpages
 from tests.qosd.machine import Machine
 
@@ -79,10 +82,10 @@ def test_exit_codes() -> None:
 
 def test_every_result_of_the_journal_is_explained() -> None:
     section = DAEMON[DAEMON.index("| Result | |") : DAEMON.index("### koordctl node")]
-    told = {words.split()[0] for words in re.findall(r"`([^`]+)`", section)}
+    told = {words.split()[0] for words in re.findall(r"`([^`]+)`", section)} - {EVICTION}
     assert told == {
         plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
-        plan.UNREADABLE, plan.ADOPTED,
+        plan.UNREADABLE, plan.ADOPTED, EvictionPhase.STOPPING, EvictionPhase.RESTARTED, evictor.ENDED,
     }  # fmt: skip
 
 

@@ -166,6 +166,17 @@ def rig(tmp_path: Path) -> Rig:
     return made
 
 
+def test_the_next_snapshot_tells_what_was_not_followed(tmp_path: Path) -> None:
+    """Two speak at the same stage of one file."""
+    rig = Rig(tmp_path, [Doubling([], name="other")])
+    rig.start()
+    rig.tick(), rig.tick(), rig.tick()
+    seen = rig.wanting.seen
+    assert seen[0].refused == {}
+    assert seen[1].refused == {QUOTA: (("hooks", f"SPEC of {POD}/cpu_quota is other's"),)}
+    assert seen[2].refused is seen[1].refused
+
+
 def test_collectors_are_told_of_suppression(rig: Rig) -> None:
     for enable in (False, True):
         rig.rules = Rules(slo=NodeSLOSpec(thresholds=ResourceThresholds(enable=enable)))
@@ -185,7 +196,8 @@ class TestTrouble:
         rig.tick()
         assert rig.loop.decisions is not None
         states = {result.name: (result.state, result.errors) for result in rig.loop.decisions.results}
-        assert states == {"failing": (State.FAILED, 1), "hooks": (State.ACTIVE, 0)}
+        active = (State.ACTIVE, 0)
+        assert states == {"failing": (State.FAILED, 1), "hooks": active, "eviction": active}
         assert rig.holds() == 1000
         assert rig.loop.ended_ns == rig.now_ns
 
@@ -233,7 +245,7 @@ def test_a_clock_that_is_set_changes_nothing_but_the_time_of_day(rig: Rig, step_
     assert (snapshot.wall_ns - rig.now_ns, snapshot.ages_s) == (rig.booted_ns, {"node": 0.0, "pods": 0.5})
     assert [(entry.tick, entry.after) for entry in rig.entries] == [(n, 1000 * n) for n in range(1, 7)]
     assert rig.entries[3].wall_ns - rig.entries[2].wall_ns == (step_s + 1) * S
-    assert rig.actuator.owned[QUOTA].since_ns == rig.now_ns
+    assert rig.actuator.files.owned[QUOTA].since_ns == rig.now_ns
     assert [value for _, value in rig.sense.store.series(USED)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
@@ -280,22 +292,22 @@ def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:
         rig.loop.look(rig.inputs(pods=0.5))
         planned = rig.loop.plan()
         assert planned is not None
-        assert [write.after for write in planned.writes] == [1000 * rig.meter.runs]
-        assert tuple(outcome.write for outcome in rig.tick(0, sample=False).outcomes) == planned.writes
+        assert [write.after for write in planned.shown] == [1000 * rig.meter.runs]
+        assert tuple(outcome.write for outcome in rig.tick(0, sample=False).outcomes) == planned.shown
         planned = rig.loop.plan()
         assert planned is not None
-        assert planned.writes == ()
+        assert planned.shown == ()
 
 
 def test_a_plan_changes_nothing(rig: Rig) -> None:
     rig.tick()
     rig.machine.put(f"cgroup/cpu{POD}/cpu.cfs_quota_us", "-1\n")
-    rig.actuator.touched(f"{rig.machine.cgroup_root}/cpu{POD}/cpu.cfs_quota_us")
-    before = (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.owned), rig.undo.entries)
+    rig.actuator.files.touched(f"{rig.machine.cgroup_root}/cpu{POD}/cpu.cfs_quota_us")
+    before = (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.files.owned), rig.undo.entries)
     first, again = rig.loop.plan(), rig.loop.plan()
     assert first is not None and again is not None
-    assert first.writes == again.writes != ()
-    assert (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.owned), rig.undo.entries) == before
+    assert first.shown == again.shown != ()
+    assert (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.files.owned), rig.undo.entries) == before
     assert (rig.holds(), len(rig.entries)) == (-1, 1)
     assert rig.wanting.memories == [None, 1, 1], "a plan is not remembered"
     assert [outcome.result for outcome in rig.tick(0.1, sample=False).outcomes] == [DONE]
@@ -308,8 +320,8 @@ def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
         assert rig.tick() is None
     plan = rig.loop.plan()
     assert plan is not None
-    assert [(write.before, write.after) for write in plan.writes] == [(-1, 2000)]
-    assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.owned) == (-1, [], (), {})
+    assert [(write.before, write.after) for write in plan.shown] == [(-1, 2000)]
+    assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.files.owned) == (-1, [], (), {})
     assert rig.wanting.memories == [None, 1, 2]
     assert rig.loop.ended_ns == rig.now_ns
 

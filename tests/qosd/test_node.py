@@ -208,7 +208,7 @@ class TestDirectoriesThatFail:
             disk.setattr("koord.host.undo._replaced", full)
             async with on_runtime(machine) as alive:
                 pod, container = await alive.batch_pod()
-                await alive.until(lambda: alive.node.actuator.retries, "a write that is refused")
+                await alive.until(lambda: alive.node.actuator.files.retries, "a write that is refused")
                 assert (alive.quota(pod), alive.quota(container), alive.node.read_only) == (-1, -1, "")
                 disk.undo()
                 await alive.until_decided(container)
@@ -357,7 +357,7 @@ async def test_stopping_leaves_values_and_the_next_start_takes_over(machine: Mac
         written = {entry.target for entry in alive.node.undo.entries}
     assert (alive.quota(pod), alive.quota(container)) == (50_000, 50_000)
     async with on_runtime(machine) as again:
-        assert set(again.node.actuator.owned) == written
+        assert set(again.node.actuator.files.owned) == written
         await again.until(lambda: again.node.pods.current, "the pod")
         assert await planned_writes(again) == ()
     with UndoRecord(machine.root / "run" / UNDO, "6f1d") as record:
@@ -370,9 +370,12 @@ async def test_disabling_gives_everything_back(machine: Machine) -> None:
         pod, container = await alive.batch_pod()
         await alive.until_decided(container)
         names = [strategy.name for strategy in alive.sources.strategies]
+        decisions = alive.sources.decisions()
+        assert decisions is not None
+        assert names == [result.name for result in decisions.results], "whoever speaks can be switched off"
         before = alive.writes_done
         await alive.sources.switch(False, names)
-        assert (alive.quota(pod), alive.quota(container), alive.node.actuator.owned) == (-1, -1, {})
+        assert (alive.quota(pod), alive.quota(container), alive.node.actuator.files.owned) == (-1, -1, {})
         assert alive.writes_done > before, "counted like any tick's"
         await alive.sources.switch(True, ["hooks"])
         assert alive.quota(container) == 50_000
@@ -423,7 +426,7 @@ async def test_what_was_written_before_the_runtimes_mapping_is_known_is_written_
         machine.runtime.start(other)
         machine.put(f"cgroup{machine.runtime.group(other)}/cpu.weight", "100\n")
         await alive.until(lambda: weight.read_text().strip() == "59", "512 shares by the newer mapping")
-        assert not alive.node.actuator.contested
+        assert not alive.node.actuator.files.contested
 
 
 async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> None:

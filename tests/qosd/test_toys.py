@@ -1,144 +1,83 @@
 """Toy strategies, one for each thing that the frame can say, through the whole loop: snapshot, decide, plan, act, undo.
 
-A value set, scaled and bounded on every kind of file, a token bucket over a window, a freeze. Held for 1,000 ticks:
-what a plan shows is what the tick does. A SIGKILL at every write of a recorded run, then a restart or ``koordctl
-restore``: every file is as it was.
+A value set, scaled and bounded on every kind of file, a token bucket over a window, a freeze, a resctrl group, an order
+to the kernel, shortages that go all steps. Held for 1,000 ticks: what a plan shows is what the tick does. A SIGKILL at
+every act of a recorded run, then a restart or ``koordctl restore``: everything is as it was.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import asyncio
+import dataclasses
+import shutil
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
 from contextlib import suppress
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
 from random import Random
-from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+from koord.host import resctrl
 from koord.host.files import Target, Value
+from koord.host.notes import KINDS
 from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
+from qosd.act.evictor import Evictor
 from qosd.act.journal import Entry
+from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import Ownership
-from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.decision import Eviction
+from qosd.decide.runner import Relieving
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.loop import NodeLoop, TickInputs
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
 from qosd.sense.build import Sense
+from qosd.sense.metric import Scope
 from qosd.sense.sampler import Sampler
 from qosd.sense.store import Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
-from qosd.snapshot import NodeSnapshot, Window
+from tests.host.resctrltree import GroupWriter
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
+from tests.qosd.toys import JOB, TOYS, WEB
 
 S = 1_000_000_000
-POD = "/kubepods/burstable/podweb"
-QUOTA, SHARES, CPUS, MEMORY, FREEZE = (
-    Target(POD, name) for name in ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes", "cgroup.freeze")
-)
-FILES = (QUOTA, SHARES, CPUS, MEMORY, FREEZE)
-LOAD = Window("node_cpu_usage_cores", 5.0, at_least=2)
-Opinions = Mapping[Target, Opinion]
-
-
-class Toy:
-    """Its opinions follow from the load, and from what it remembers."""
-
-    name: ClassVar[str]
-    stage: ClassVar[Stage]
-    rows: ClassVar[frozenset[str]]
-    needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    windows: ClassVar[tuple[Window, ...]] = (LOAD,)
-
-    def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return True
-
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
-        load = snapshot.window(LOAD)
-        assert load is not None, "too few samples freeze it"
-        opinions, memory = self.opinions(load.mean, memory)
-        return Decision(f"{len(opinions)} values", opinions), memory
-
-    def opinions(self, load: float, memory: Any) -> tuple[Opinions, Any]:
-        raise NotImplementedError
-
-
-class Setting(Toy):
-    name, stage = "toySet", Stage.SPEC
-    rows = frozenset(target.name for target in (QUOTA, SHARES, CPUS, MEMORY))
-
-    def opinions(self, load: float, memory: Any) -> tuple[Opinions, Any]:
-        if load < 2:
-            return {}, memory
-        values: dict[Target, Value] = {QUOTA: 100_000, SHARES: 512, CPUS: "0-2", MEMORY: 64 << 20}
-        return {target: Opinion.set(value, "set") for target, value in values.items()}, memory
-
-
-class Bucket(Toy):
-    """A token for each calm sample, one less for each busy one; while there are any, the quota is stretched."""
-
-    name, stage, rows = "toyBucket", Stage.BURST, frozenset({QUOTA.name})
-
-    def opinions(self, load: float, memory: Any) -> tuple[Opinions, Any]:
-        tokens = max(0, min(10, (memory or 0) + (1 if load < 5 else -1)))
-        return {QUOTA: Opinion.scale(Fraction(6, 5) ** tokens, f"{tokens} tokens")} if tokens else {}, tokens
-
-
-class Bounding(Toy):
-    name, stage = "toyBound", Stage.SUPPRESSION
-    rows = Setting.rows
-
-    def opinions(self, load: float, memory: Any) -> tuple[Opinions, Any]:
-        if load > 7:
-            values: dict[Target, Value] = {QUOTA: 50_000, SHARES: 2, CPUS: "0", MEMORY: 32 << 20}
-            return {target: Opinion.at_most(value, "busy") for target, value in values.items()}, memory
-        if load < 4:
-            values = {QUOTA: 150_000, SHARES: 700, CPUS: "3", MEMORY: 96 << 20}
-            return {target: Opinion.at_least(value, "calm") for target, value in values.items()}, memory
-        return {}, memory
-
-
-class Freezing(Toy):
-    """Three samples long at most."""
-
-    name, stage, rows = "toyFreeze", Stage.SUPPRESSION, frozenset({FREEZE.name})
-
-    def opinions(self, load: float, memory: Any) -> tuple[Opinions, Any]:
-        frozen_for = (memory or 0) + 1 if load > 8 else 0
-        return {FREEZE: Opinion.set(1, "very busy")} if 0 < frozen_for <= 3 else {}, frozen_for
-
-
-TOYS: Sequence[Toy] = (Setting(), Bucket(), Bounding(), Freezing())
+MAIN = f"{JOB}/main"
+FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})
+FILES_V2 = frozenset({"memory.reclaim", "memory.high", "cgroup.freeze"})
+OWNERS: Mapping[str, Ownership] = {each.name: Ownership(each.stage, each.rows) for each in (*TOYS, Relieving())}
 
 
 class Killed(BaseException):
     """SIGKILL."""
 
 
-class Dying(Writer):
-    """Dies before, or after, its write number ``dies_at``."""
+class Dying(GroupWriter):
+    """Dies before, or after, its act number ``dies_at``: writes, tasks moved, groups made and removed."""
 
-    writes, dies_at, dies_after = 0, 0, False
+    killed = Killed
 
     def write(self, target: Target, value: Value) -> None:
-        self.writes += 1
-        if self.writes == self.dies_at and not self.dies_after:
-            raise Killed
-        super().write(target, value)
-        if self.writes == self.dies_at:
-            raise Killed
+        self._act(lambda: super(Dying, self).write(target, value))
+
+
+class Inline(Executor):
+    """The thread of the orders is the tick's own."""
+
+    def submit(self, work: Callable[..., Any], /, *_: Any, **__: Any) -> Future[Any]:
+        work()
+        return Future()
 
 
 @dataclass
@@ -152,40 +91,64 @@ class Load:
 
     @property
     def panels(self) -> tuple[Any, ...]:
-        return (table.NODE,)
+        return (table.NODE, table.GROUPS[Scope.POD], table.GROUPS[Scope.CONTAINER])
 
     def collect(self, tick: Tick) -> Batch:
+        """The job uses two cores, and 64 MiB."""
         self.cores = min(10.0, max(0.0, self.cores + self.chance.uniform(-2, 2)))
-        return [(table.NODE, {"": (self.cores,) * len(table.NODE.metrics)})]
+        used = [2.0 if "cpu_usage" in metric.name else float(64 << 20) for metric in table.GROUPS[Scope.POD].metrics]
+        return [
+            (table.NODE, {"": (self.cores,) * len(table.NODE.metrics)}),
+            (table.GROUPS[Scope.POD], {JOB: tuple(used)}),
+            (table.GROUPS[Scope.CONTAINER], {MAIN: tuple(used)}),
+        ]
 
     def close(self) -> None:
         pass
 
 
 class Node:
-    """One daemon after another over the same files."""
+    """One daemon after another over the same files; a job that is evicted comes again, as another pod, later."""
 
-    def __init__(self, root: Path, seed: int) -> None:
-        self.root, self.seed = root, seed
-        self.machine = Machine(root)
-        self.machine.make(POD)
-        self.tree = self.machine.locator().tree
-        self.machine.put(f"cgroup/freezer{POD}/freezer.state", "THAWED\n")
-        self.before = self.values()
+    def __init__(self, root: Path, seed: int, version: int = 1) -> None:
+        self.root, self.seed, self.version = root, seed, version
+        self.machine = Machine(root, version)
+        for group in (WEB, MAIN):
+            self.machine.make(group)
+        self.tree = dataclasses.replace(self.machine.locator().tree, resctrl=root / "resctrl")
+        for group in ("", "LSR", "LS", "BE"):
+            (self.tree.resctrl / group).mkdir(parents=True)
+            (self.tree.resctrl / group / "tasks").write_text("")
+        self.job_tasks = {7001, 7002}
+        (self.tree.resctrl / "tasks").write_text("7001\n7002\n")
+        (self.tree.directory(MAIN) / ("tasks" if version == 1 else "cgroup.threads")).write_text("7001\n7002\n")
+        for group in (WEB, JOB):
+            self.machine.put(*self._new(group, "freezer", "freezer.state", "cgroup.freeze", ("THAWED", "0")))
+        self.machine.put(*self._new(JOB, "memory", "memory.force_empty", "memory.reclaim", ("", "")))
+        self.before = self.state()
         self.entries: list[Entry] = []
         self.now_ns = 100 * S
+        self.jobs, self.gone_until_ns = 0, 0
         self.start()
+
+    def _new(self, group: str, controller: str, v1: str, v2: str, texts: tuple[str, str]) -> tuple[str, str]:
+        """Path and text of a file that a machine's groups lack."""
+        path = f"cgroup/{controller}{group}/{v1}" if self.version == 1 else f"cgroup{group}/{v2}"
+        return path, f"{texts[self.version - 1]}\n"
 
     def start(self) -> None:
         self.undo = UndoRecord(self.root / "undo", "6f1d")
         self.writer = Dying(self.tree)
-        owners = {toy.name: Ownership(toy.stage, toy.rows) for toy in TOYS}
-        self.actuator = Actuator(self.writer, self.undo, self, owners)
+        self.events = asyncio.new_event_loop()
+        evictor = Evictor(self.undo, self, self, self.events, monotonic=self.clock, wall=self.clock)
+        orders = OneShotWriter(self.writer, self, Inline())
+        self.actuator = Actuator(self.writer, self.undo, self, OWNERS, evictor=evictor, orders=orders)
         store = Store(PANELS)
         sense = Sense(Sampler([Load(Random(self.seed))], store, self.clock), store, System(self.tree, None, 4096))  # type: ignore[arg-type]
         self.loop = NodeLoop(
             sense, TOYS, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock
         )
+        self.is_killed = False
 
     def clock(self) -> int:
         return self.now_ns
@@ -193,32 +156,66 @@ class Node:
     def record(self, entry: Entry) -> None:
         self.entries.append(entry)
 
+    async def evict(self, eviction: Eviction) -> None:
+        """The executor: kubelet makes the pod again after a while. A kill here is noticed when the tick has ended."""
+        try:
+            self.writer._act(lambda: self._evicted(eviction))
+        except Killed:
+            self.is_killed = True
+            await asyncio.sleep(3600)
+
+    def _evicted(self, eviction: Eviction) -> None:
+        assert eviction.group == JOB
+        self.jobs, self.gone_until_ns = self.jobs + 1, self.now_ns + 15 * S
+
     def inputs(self) -> TickInputs:
-        pods = (replace(view("web"), group=POD),)
-        rules = Rules(host=HostFacts(memory_total_bytes=16 << 30))
+        job = replace(view("job", "BE", "BestEffort"), group=JOB, uid=f"job-{self.jobs}", priority=5500)
+        job = replace(job, containers=tuple(replace(each, group=MAIN) for each in job.containers[1:]))
+        pods = (replace(view("web"), group=WEB), *((job,) if self.now_ns >= self.gone_until_ns else ()))
+        files = FILES_V1 if self.version == 1 else FILES_V2
+        rules = Rules(host=HostFacts(self.version, memory_total_bytes=16 << 30, files=files))
         return TickInputs(pods, rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, {"pods": 0.5})
 
-    def tick(self, is_beat: bool = True) -> Any:
+    def tick(self, is_beat: bool = True) -> None:
         self.now_ns += S if is_beat else S // 50
-        return self.loop.tick(self.inputs(), sample=is_beat)
+        self.loop.tick(self.inputs(), sample=is_beat)
+        self.run_events()
 
-    def values(self) -> dict[Target, Value | None]:
-        """What Koord may write. (Plain files keep -1 where a kernel of v1 shows its largest number.)"""
-        return {target: Writer(self.tree).read(target) for target in FILES}
+    def run_events(self) -> None:
+        """The event loop goes on, as far as it can."""
+        for _ in range(10):
+            self.events.run_until_complete(asyncio.sleep(0))
+        if self.is_killed:
+            raise Killed
+
+    def state(self) -> dict[str, object]:
+        """All that Koord may change. (Plain files keep -1 where a kernel of v1 shows its largest number.)"""
+        writer, rows = Writer(self.tree), ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes")
+        targets = [Target(group, name) for group in (WEB, JOB, MAIN) for name in rows]
+        targets += [Target(group, "cgroup.freeze") for group in (WEB, JOB)]
+        targets += [Target(group, "memory.high") for group in (WEB, JOB) if self.version == 2]
+        members = {name: resctrl.tasks(self.tree.resctrl, name) for name in ("", *resctrl.groups(self.tree.resctrl))}
+        return {f"{each.group}/{each.name}": writer.read(each) for each in targets} | {"resctrl": members}
 
     def close(self) -> None:
+        for task in asyncio.all_tasks(self.events):
+            task.cancel()
+        self.events.run_until_complete(asyncio.sleep(0))
+        self.events.close()
         self.undo.close()
 
 
-@pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    made = Node(tmp_path, seed=1)
-    yield made
-    made.close()
+VERSIONS = pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
+ACTS = {
+    1: {"memory.force_empty", "cgroup.freeze", "cpu_quota", "pod.eviction", "resctrl.tasks", "resctrl.group@toys"},
+    2: {"memory.reclaim", "memory.high", "cgroup.freeze", "cpu_quota", "pod.eviction", "resctrl.tasks"},
+}
 
 
-def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(node: Node) -> None:
+@VERSIONS
+def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(tmp_path: Path, version: int) -> None:
     """Beats and wake-ups between them; a plan before and after each changes nothing."""
+    node = Node(tmp_path, 1, version)
     chance, kinds = Random(2), set[str]()
     for _ in range(1000):
         is_beat = chance.random() < 0.7
@@ -229,53 +226,74 @@ def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(node: Node
         plan = node.loop.decide()
         assert shown.shown == again.shown == plan.shown
         result = node.actuator.execute(plan)
-        assert tuple(outcome.write for outcome in result.outcomes) == shown.writes
-        assert set(result.results) <= {"done"}, result.sentence
+        assert tuple(outcome.write for outcome in result.outcomes) == shown.shown
+        assert set(result.results) <= {"done", "started"}, result.sentence
         after = node.loop.plan()
-        assert after is not None and after.shown == (), "nothing is left to do, and no sample counts twice"
+        assert after is not None
+        left = {act.target.name for act in after.shown}
+        assert left <= {"resctrl.tasks", "resctrl.group@toys"}, "nothing is left to do, and no sample counts twice"
         kinds |= {outcome.write.target.name for outcome in result.outcomes}
-    assert kinds == {target.name for target in FILES}
-    assert {entry.result for entry in node.entries} == {"done"}
-    assert len(node.entries) == node.writer.writes
+        node.run_events()
+    assert kinds >= ACTS[version]
+    assert {entry.result for entry in node.entries} == {"done", "stopping", "vanished"}
+    by_relief = {entry.name for entry in node.entries if "eviction" in entry.who.split(", ")}
+    assert by_relief >= STEPS[version], "the shortages have gone all steps"
+    assert node.jobs > 1
+    node.close()
 
 
-def writes_of(directory: Path, ticks: int) -> int:
-    """How many writes a run has that nobody kills; it touches every file."""
-    node = Node(directory, seed=3)
+STEPS = {
+    1: {"memory.force_empty", "cpu_quota", "cgroup.freeze", "pod.eviction"},
+    2: {"memory.reclaim", "memory.high", "cpu_quota", "cgroup.freeze", "pod.eviction"},
+}
+
+
+def acts_of(directory: Path, version: int, ticks: int) -> int:
+    """How many acts a run has that nobody kills; there are some of every kind."""
+    node = Node(directory, 3, version)
     for _ in range(ticks):
         node.tick()
     node.close()
-    assert {entry.name for entry in node.entries} == {target.name for target in FILES}
-    return node.writer.writes
+    assert {entry.name for entry in node.entries} >= ACTS[version]
+    return node.writer.acts
 
 
 @pytest.mark.parametrize("is_restored", [False, True], ids=["restart", "koordctl restore"])
-@pytest.mark.parametrize("dies_after", [False, True], ids=["before", "after"])
-def test_a_kill_at_every_write_leaves_nothing_behind(
-    tmp_path: Path, dies_after: bool, is_restored: bool, record_property: Callable[[str, object], None]
+@pytest.mark.parametrize("is_after", [False, True], ids=["before", "after"])
+@VERSIONS
+def test_a_kill_at_every_act_leaves_nothing_behind(
+    tmp_path: Path, version: int, is_after: bool, is_restored: bool, record_property: Callable[[str, object], None]
 ) -> None:
     ticks = 80
-    count = writes_of(tmp_path / "recorded", ticks)
-    when, then = "after" if dies_after else "before", "restored" if is_restored else "restarted"
-    record_property("count", f"toys: killed {when} each of {count} writes, then {then}")
+    count = acts_of(tmp_path / "recorded", version, ticks)
+    when, then = "after" if is_after else "before", "restored" if is_restored else "restarted"
+    record_property("count", f"toys on v{version}: killed {when} each of {count} acts, then {then}")
     for number in range(1, count + 1):
-        node = Node(tmp_path / str(number), seed=3)
-        node.writer.dies_at, node.writer.dies_after = number, dies_after
+        node = Node(tmp_path / str(number), 3, version)
+        node.writer.dies_at, node.writer.is_after = number, is_after
         with suppress(Killed):
             for _ in range(ticks):
                 node.tick()
-        assert node.writer.writes == number, "it was killed there"
+        assert node.writer.acts == number, "it was killed there"
         node.close()
         if is_restored:
             with UndoRecord(node.root / "undo", "6f1d") as record:
-                restore(Writer(node.tree), record)
-                assert record.entries == ()
+                restore(GroupWriter(node.tree), record)
+                assert not any(record.all(kind) for kind in KINDS)
         else:
-            node.start()
-            for _ in range(3):
-                node.tick()
-            node.loop.switched_off = frozenset(toy.name for toy in TOYS)
-            node.tick(), node.tick()
-            assert (node.actuator.owned, node.undo.entries) == ({}, ())
-            node.close()
-        assert node.values() == node.before, f"killed at write {number}"
+            _restarted(node)
+        assert node.state() == node.before, f"killed at act {number}"
+        shutil.rmtree(node.root)
+
+
+def _restarted(node: Node) -> None:
+    """The next daemon goes on for a while, and then every strategy is switched off."""
+    node.start()
+    for _ in range(3):
+        node.tick()
+    node.loop.switched_off = frozenset(OWNERS)
+    for _ in range(20):
+        node.tick()
+    assert node.actuator.files.owned == {}
+    assert not any(node.undo.all(kind) for kind in KINDS)
+    node.close()

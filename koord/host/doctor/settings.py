@@ -157,10 +157,10 @@ def _drop_in_stale(node: Node, unit_name: str) -> bool | None:
     return kubelet_unit.stale(text, kubelet_unit.own_command(found))
 
 
-def runtime_kind(socket: str, told: tuple[str, str] | None = None) -> str:
+def runtime_kind(socket: str, answer: tuple[str, str] | None = None) -> str:
     """Which runtime it is: by its answer, else by its socket's name."""
-    if told is not None:
-        return told[0]
+    if answer is not None:
+        return answer[0]
     name = socket.rpartition("/")[2]
     return CRIO if name == "crio.sock" else DOCKER if "dockerd" in name else CONTAINERD
 
@@ -170,11 +170,11 @@ def runtime_config(kind: str) -> str:
     return {CRIO: _CRIO_CONFIG, DOCKER: _DOCKER_CONFIG}.get(kind, _CONTAINERD_CONFIG)
 
 
-def runtime(node: Node, socket: str, told: tuple[str, str] | None, asked: bool) -> RuntimeFacts:
-    """The runtime at ``socket``; ``told``: name and version, if it answered CRI's Version."""
-    kind = runtime_kind(socket, told)
+def runtime(node: Node, socket: str, answer: tuple[str, str] | None, asked: bool) -> RuntimeFacts:
+    """The runtime at ``socket``; ``answer``: name and version, if it answered CRI's Version."""
+    kind = runtime_kind(socket, answer)
     config = (json_file if kind == DOCKER else toml_file)(node, runtime_config(kind))
-    name, version = told or ("", "")
+    name, version = answer or ("", "")
     return RuntimeFacts(
         name=name,
         version=version,

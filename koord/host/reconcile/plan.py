@@ -5,21 +5,24 @@ The writes follow from what is wanted and what the kernel holds, so a dry run sh
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 
 import msgspec
 
-from koord.host.files import Target, Value
+from koord.host.files import Target, Value, ValueRefused
 from koord.host.originals import ContainerKey, Original
 from koord.host.reconcile.due import Due
 from koord.host.reconcile.state import FileState
 from koord.host.reconcile.step import Transition
 from koord.host.reconcile.wanted import Refusals
-from koord.host.writer import Found
+from koord.host.undo import UndoError
+from koord.host.writer import Reading, Unsupported, Vanished, WriteError
 from koord.model.formulas import NO_INPUTS, Inputs
 
-DONE, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
+DONE, STARTED, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
     "done",
+    "started",
     "vanished",
     "unsupported",
     "refused",
@@ -29,8 +32,21 @@ DONE, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
 )
 """Results in the journal. A write that the kernel refused is ``failed`` with its errno. Of these only ``done`` and
 ``failed …`` are writes that took place; ``foreign`` tells of someone else's (``after`` is what they wrote), ``adopted``
-of the runtime's, which wrote a value of ours (``before`` is what kubelet requested)."""
+of the runtime's, which wrote a value of ours (``before`` is what kubelet requested). ``started`` is an act that takes
+its time: another row says what it came to."""
 FAILED, UNREADABLE = "failed", "unreadable"
+
+
+def result_of(error: Exception) -> str:
+    """What an act has come to that ended in ``error``: a write, what is noted before it, or a look at the kernel."""
+    if isinstance(error, WriteError):
+        if isinstance(error, Vanished):
+            return VANISHED
+        if isinstance(error, Unsupported):
+            return UNSUPPORTED
+        number = error.errno or errno.EIO
+        return f"{FAILED} {errno.errorcode.get(number, number)}"
+    return REFUSED if isinstance(error, UndoError | ValueRefused) else UNREADABLE
 
 
 class PlannedWrite(msgspec.Struct, frozen=True):
@@ -73,7 +89,7 @@ class Taken(msgspec.Struct, frozen=True):
 
     key: ContainerKey
     original: Original
-    found: Found
+    reading: Reading
     base: Value | None
 
 
@@ -93,6 +109,11 @@ class Plan(msgspec.Struct, frozen=True):
     """Opinions left out on the files looked at; an empty tuple where all are followed."""
     taken: Mapping[Target, Taken]
     """What the runtime wrote for us, to be noted before anything is written."""
+
+    @property
+    def shown(self) -> tuple[PlannedWrite, ...]:
+        """For people."""
+        return self.writes
 
 
 class Outcome(msgspec.Struct, frozen=True):

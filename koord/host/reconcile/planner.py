@@ -32,7 +32,7 @@ from koord.host.reconcile.state import FREE, FileState, FileStates, Look, Phase,
 from koord.host.reconcile.step import Observed, Transition, step, step_shares
 from koord.host.reconcile.wanted import Intent, Intents, Wanted
 from koord.host.undo import UndoRecord
-from koord.host.writer import Found, Writer
+from koord.host.writer import Reading, Writer
 from koord.model.formulas import AT_MOST, COMPOSED, FORMULA
 
 THE_RUNTIME = "the runtime"
@@ -98,16 +98,16 @@ class RowRules:
     def __init__(self, planner: Planner, target: Target, row: KernelFile) -> None:
         self._planner, self._target, self._row = planner, target, row
 
-    def same(self, wanted: Value, found: Value) -> bool:
+    def same(self, wanted: Value, actual: Value) -> bool:
         """Does the file say what is wanted? Shares by the node's own mapping once that is known: siblings have it."""
         writer = self._planner.writer
         if self._row.name != SHARES or writer.version == 1 or self._planner.undo.weights is None:
-            return self.comes_of(wanted, found)
-        return found in (wanted, writer.weights.shares(writer.weights.weight(int(wanted))))
+            return self.comes_of(wanted, actual)
+        return actual in (wanted, writer.weights.shares(writer.weights.weight(int(wanted))))
 
-    def comes_of(self, written: Value, found: Value) -> bool:
+    def comes_of(self, written: Value, actual: Value) -> bool:
         """May what is in the file have become of what was written, by whoever and however it was spelled then?"""
-        return self._row.same(written, found, self._planner.page_bytes, self._planner.writer.version)
+        return self._row.same(written, actual, self._planner.page_bytes, self._planner.writer.version)
 
     def attainable(self, value: Value) -> Value:
         """What comes nearest to a value that the kernel no longer takes."""
@@ -132,52 +132,52 @@ class _Draft:
         intent = self._intents.of(target, before)
         try:
             row = files.row(target.name)
-            found = planner.writer.look(target)
+            reading = planner.writer.look(target)
         except (ReadError, ParseError) as error:
             self._cannot_be_read(target, before, intent, error)
         except (UnknownRow, ValueError) as error:
             self.refused[target] = (*((by, str(error)) for by in intent.by), *intent.wanted(None).refused)
         else:
             state = before
-            if found is not None:
-                state = self._settled(target, before, found)
-                state = self._taken_over(target, row, state, found)
+            if reading is not None:
+                state = self._settled(target, before, reading)
+                state = self._taken_over(target, row, state, reading)
                 if state is not before:
                     intent = self._intents.of(target, state)
-            self._step(target, row, intent, before, state, found, look)
+            self._step(target, row, intent, before, state, reading, look)
 
-    def _settled(self, target: Target, state: FileState, found: Found) -> FileState:
+    def _settled(self, target: Target, state: FileState, reading: Reading) -> FileState:
         """That of an earlier run with the value that it may have left, whichever of the two it was."""
-        if not (state.is_held and state.adopted and state.is_of(found)):
+        if not (state.is_held and state.adopted and state.is_of(reading)):
             return state
-        entry = self._planner.undo.entry_for(target, found)
-        if entry is not None and self._planner.undo.is_ours(entry, found.value):
-            return replace(state, written=found.value)
+        entry = self._planner.undo.entry_for(target, reading)
+        if entry is not None and self._planner.undo.is_ours(entry, reading.value):
+            return replace(state, written=reading.value)
         return replace(FREE, retry=state.retry)
 
-    def _taken_over(self, target: Target, row: KernelFile, state: FileState, found: Found) -> FileState:
+    def _taken_over(self, target: Target, row: KernelFile, state: FileState, reading: Reading) -> FileState:
         """The state of a file in which the runtime wrote what we gave it; else ``state``."""
         known = self._planner.originals.find(target)
         if known is None or known[1].edited == "" or state.is_contested:
             return state
         (key, original), rules = known, RowRules(self._planner, target, row)
-        held = state if state.is_held and state.is_of(found) else None
-        if not rules.comes_of(original.edited, found.value):
+        held = state if state.is_held and state.is_of(reading) else None
+        if not rules.comes_of(original.edited, reading.value):
             if original.pending is Pending.CREATED:
-                self.taken[target] = Taken(key, original, found, None)
+                self.taken[target] = Taken(key, original, reading, None)
             return state
-        if held is not None and not original.pending and rules.comes_of(held.written, found.value):
+        if held is not None and not original.pending and rules.comes_of(held.written, reading.value):
             return held
         base = base_of(original, None if held is None else held.base)
-        self.taken[target] = Taken(key, original, found, base)
+        self.taken[target] = Taken(key, original, reading, base)
         if held is not None:
-            return replace(held, base=base, written=found.value)
+            return replace(held, base=base, written=reading.value)
         return FileState(
             Phase.HELD,
-            found.path,
-            found.inode,
+            reading.path,
+            reading.inode,
             base,
-            found.value,
+            reading.value,
             THE_RUNTIME,
             self._now_ns,
             adopted=True,
@@ -191,12 +191,12 @@ class _Draft:
         intent: Intent,
         before: FileState,
         state: FileState,
-        found: Found | None,
+        reading: Reading | None,
         look: Look | None,
     ) -> None:
         observed = Observed(
             state,
-            found,
+            reading,
             partial(self._wanted, target, row, intent),
             intent.speakers,
             RowRules(self._planner, target, row),
@@ -206,7 +206,7 @@ class _Draft:
         if before.is_held and not state.is_held:
             transition = replace(transition, is_outdated=True)
         self.refused[target] = transition.wanted.refused
-        if found is None:
+        if reading is None:
             transition = replace(transition, state=self._missing(target, before, intent, transition.wanted))
         else:
             transition = self._paced(before, transition, look)
@@ -229,9 +229,9 @@ class _Draft:
     def _within_quota(self, target: Target, wanted: Wanted, base: Value | None) -> Wanted:
         """The kernel refuses a burst above the quota, and a quota below the burst."""
         leader = self.transitions.get(Target(target.group, QUOTA))
-        if leader is None or leader.found is None:
+        if leader is None or leader.reading is None:
             return wanted
-        quota_us = leader.found.value if leader.write is None else leader.write
+        quota_us = leader.reading.value if leader.write is None else leader.write
         burst_us = base if wanted.value is None else wanted.value
         if not (isinstance(quota_us, int) and isinstance(burst_us, int) and 0 <= quota_us < burst_us):
             return wanted
@@ -255,10 +255,10 @@ class _Draft:
 
     def _transition(self, target: Target, observed: Observed) -> Transition:
         idle = self.transitions.get(Target(target.group, IDLE)) if target.name == SHARES else None
-        if idle is None or idle.found is None:
+        if idle is None or idle.reading is None:
             return step(observed)
-        is_idle = idle.found.value == 1
-        shall_be = (idle.found.value if idle.write is None else idle.write) == 1
+        is_idle = idle.reading.value == 1
+        shall_be = (idle.reading.value if idle.write is None else idle.write) == 1
         is_ours = (idle.state if idle.write is None else idle.after).is_held
         return step_shares(observed, shall_be, is_ours) if is_idle or shall_be else step(observed)
 
@@ -309,42 +309,44 @@ class _Draft:
         )
 
     def _notice(self, target: Target, transition: Transition, before: FileState) -> None:
-        found, wanted = transition.found, transition.wanted
+        reading, wanted = transition.reading, transition.wanted
         taken = self.taken.get(target)
         if taken is not None and taken.base is not None:
             by, why = wanted.by or THE_RUNTIME, _why_taken(taken, before)
-            after = taken.found.value
-            self.notices.append(Notice(target, taken.found.path, taken.base, after, ADOPTED, by, why, pod=wanted.pod))
-        if found is None or not before.is_held:
+            after = taken.reading.value
+            self.notices.append(Notice(target, taken.reading.path, taken.base, after, ADOPTED, by, why, pod=wanted.pod))
+        if reading is None or not before.is_held:
             return
         if transition.is_foreign:
             by, pod = wanted.by or before.by, wanted.pod or before.pod
             why = "another writer changed it"
-            self.notices.append(Notice(target, found.path, before.written, found.value, FOREIGN, by, why, pod=pod))
+            self.notices.append(Notice(target, reading.path, before.written, reading.value, FOREIGN, by, why, pod=pod))
         if transition.gives_up:
-            self.notices.append(_about(target, found.path, YIELDED, wanted, transition.state.contested, found.value))
+            self.notices.append(
+                _about(target, reading.path, YIELDED, wanted, transition.state.contested, reading.value)
+            )
 
     def writes(self) -> tuple[PlannedWrite, ...]:
         """All writes, in the order in which the kernel takes them."""
-        held: dict[Target, Found] = {}
+        held: dict[Target, Reading] = {}
         changes = []
         for target, transition in self.transitions.items():
-            if transition.found is not None and transition.write is not None:
-                held[target] = transition.found
-                changes.append(Change(target, transition.found.value, transition.write))
+            if transition.reading is not None and transition.write is not None:
+                held[target] = transition.reading
+                changes.append(Change(target, transition.reading.value, transition.write))
         writes = []
         for each in order(changes, self._planner.writer.version) if changes else ():
             writes.append(self._write(each, held[each.target]))
-            held[each.target] = Found(held[each.target].path, held[each.target].inode, each.value)
+            held[each.target] = Reading(held[each.target].path, held[each.target].inode, each.value)
         return tuple(writes)
 
-    def _write(self, each: Step, found: Found) -> PlannedWrite:
+    def _write(self, each: Step, reading: Reading) -> PlannedWrite:
         transition = self.transitions[each.target]
         wanted, state = transition.wanted, transition.state
         planned = PlannedWrite(
             each.target,
-            found.path,
-            found.value,
+            reading.path,
+            reading.value,
             each.value,
             each.final,
             wanted.by,

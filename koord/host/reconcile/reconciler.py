@@ -10,7 +10,6 @@ the kernel or another writer does raises here.
 from __future__ import annotations
 
 import contextlib
-import errno
 import logging
 import mmap
 from collections.abc import Collection, Iterable, Mapping
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from koord.host import files
 from koord.host.cgroup import ReadError
 from koord.host.files import ParseError, Target, Value, ValueRefused
+from koord.host.notes import Entry
 from koord.host.order import SHARES, disturbed_by
 from koord.host.reconcile.due import WorkQueue
 from koord.host.reconcile.plan import (
@@ -27,7 +27,6 @@ from koord.host.reconcile.plan import (
     FAILED,
     REFUSED,
     UNREADABLE,
-    UNSUPPORTED,
     VANISHED,
     YIELDED,
     Notice,
@@ -35,15 +34,15 @@ from koord.host.reconcile.plan import (
     Plan,
     PlannedWrite,
     Taken,
+    result_of,
 )
 from koord.host.reconcile.planner import NO_ORIGINALS, OriginalsSource, Planner, RowRules
 from koord.host.reconcile.state import FREE, FileState, FileStates, Phase
 from koord.host.reconcile.step import Transition
 from koord.host.reconcile.systemd_sync import SystemdSync, Units
 from koord.host.reconcile.wanted import Intents
-from koord.host.undo import Entry as UndoEntry
 from koord.host.undo import UndoError, UndoRecord
-from koord.host.writer import Found, Unsupported, Vanished, WriteError, Writer
+from koord.host.writer import Reading, Vanished, WriteError, Writer
 
 EARLIER_RUN = "an earlier run"
 _log = logging.getLogger(__name__)
@@ -137,7 +136,7 @@ class Reconciler:
 
     def _settle(self, target: Target, transition: Transition) -> None:
         """The state of a file as it is without a write."""
-        is_released = not transition.state.is_held and transition.write is None and transition.found is not None
+        is_released = not transition.state.is_held and transition.write is None and transition.reading is not None
         if transition.is_outdated and is_released:
             self._released[target] = FREE
         elif transition.is_outdated:
@@ -150,7 +149,7 @@ class Reconciler:
             if taken.base is None:
                 self._undo.settle(target, taken.key, taken.original)
             else:
-                self._undo.take_over(target, taken.found, taken.base, taken.key, taken.original)
+                self._undo.take_over(target, taken.reading, taken.base, taken.key, taken.original)
         except UndoError as error:
             _log.warning("%s/%s is not taken over: %s", target.group, target.name, error)
             return False
@@ -181,16 +180,13 @@ class Reconciler:
             self._writer.write(target, write.after)
         except UndoError as error:
             return REFUSED, f"not written, because what to put back cannot be noted: {error}"
-        except ValueRefused as error:
-            return self._not_written(target, REFUSED, str(error))
         except Vanished as error:
             self._drop(target)
             return VANISHED, str(error)
-        except Unsupported as error:
-            return self._not_written(target, UNSUPPORTED, str(error))
-        except WriteError as error:
-            number = error.errno or errno.EIO
-            return self._not_written(target, f"{FAILED} {errno.errorcode.get(number, number)}", str(error))
+        except (ValueRefused, WriteError) as error:
+            if not self._states.get(target, FREE).is_held:
+                self._forget(target)
+            return result_of(error), str(error)
         return self._verify(plan.now_ns, write, transition, base)
 
     def _note(self, plan: Plan, write: PlannedWrite, transition: Transition) -> Value:
@@ -200,42 +196,37 @@ class Reconciler:
         """
         for other in disturbed_by(write.target):
             along = plan.transitions.get(other)
-            if along is not None and along.found is not None and self._states.get(other, FREE).is_held:
-                self._undo.remember(other, along.found, None)
-        inode = 0 if transition.found is None else transition.found.inode
-        found = Found(write.path, inode, write.before)
+            if along is not None and along.reading is not None and self._states.get(other, FREE).is_held:
+                self._undo.remember(other, along.reading, None)
+        inode = 0 if transition.reading is None else transition.reading.inode
+        reading = Reading(write.path, inode, write.before)
         with contextlib.suppress(ReadError, ParseError):
-            found = self._writer.look(write.target) or found
-        return self._undo.remember(write.target, found, write.after)
-
-    def _not_written(self, target: Target, result: str, detail: str) -> tuple[str, str]:
-        if not self._states.get(target, FREE).is_held:
-            self._forget(target)
-        return result, detail
+            reading = self._writer.look(write.target) or reading
+        return self._undo.remember(write.target, reading, write.after)
 
     def _verify(self, now_ns: int, write: PlannedWrite, transition: Transition, base: Value) -> tuple[str, str]:
         """Read back, and hold or free the file by what it says."""
         target = write.target
         try:
-            found = self._writer.look(target)
+            reading = self._writer.look(target)
         except (ReadError, ParseError) as error:
             return f"{FAILED} readback", str(error)
-        if found is None:
+        if reading is None:
             self._drop(target)
             return DONE, "gone right after it was written"
-        as_written = self._rules(target).same(write.after, found.value)
+        as_written = self._rules(target).same(write.after, reading.value)
         if as_written and write.final and not transition.after.is_held:
             self._released[target] = replace(transition.state, written=write.after, adopted=False, good=None)
             self._states.put(target, FREE)
             return DONE, ""
         if not as_written:
-            self._own(target, Found(found.path, found.inode, write.after), found.value)
+            self._own(target, Reading(reading.path, reading.inode, write.after), reading.value)
         claim = transition.after if transition.after.is_held else transition.state
         if claim.is_held:
-            written = write.after if as_written else found.value
-            claim = replace(claim, inode=found.inode, base=base, written=written, since_ns=now_ns)
+            written = write.after if as_written else reading.value
+            claim = replace(claim, inode=reading.inode, base=base, written=written, since_ns=now_ns)
             self._states.put(target, replace(claim, adopted=False, good=None))
-        return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {found.value!s}")
+        return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {reading.value!s}")
 
     def _sync_systemd(self, changed: set[Target], now_ns: int) -> Mapping[Target, str]:
         """Tell systemd of what was written and freed; what it keeps instead of a value of ours is ours as well."""
@@ -272,9 +263,13 @@ class Reconciler:
         if not state.is_held:
             return None
         with contextlib.suppress(ReadError, ParseError):
-            found = self._writer.look(target)
-            if found is not None and state.is_of(found) and not self._rules(target).same(state.written, found.value):
-                return found.value
+            reading = self._writer.look(target)
+            if (
+                reading is not None
+                and state.is_of(reading)
+                and not self._rules(target).same(state.written, reading.value)
+            ):
+                return reading.value
         return None
 
     def _rules(self, target: Target) -> RowRules:
@@ -285,7 +280,7 @@ class Reconciler:
         self._states.put(target, FREE)
         self._forget(target)
 
-    def _own(self, target: Target, written: Found, value: Value) -> None:
+    def _own(self, target: Target, written: Reading, value: Value) -> None:
         """The kernel made ``value`` of what was written: that is ours as well."""
         with contextlib.suppress(UndoError):
             self._undo.remember(target, written, value)
@@ -297,7 +292,7 @@ class Reconciler:
             _log.warning("%s/%s stays in the undo record: %s", target.group, target.name, error)
 
 
-def _adopted(entry: UndoEntry) -> FileState:
+def _adopted(entry: Entry) -> FileState:
     """What the record says of an earlier run's file; which of its values is there, the first look tells."""
     ours = entry.ours[0] if entry.ours else None
     return FileState(

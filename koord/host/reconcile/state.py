@@ -15,7 +15,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koord.host.files import Target, Value
-from koord.host.writer import Found
+from koord.host.writer import Reading
 
 Speakers = tuple[tuple[int, str], ...]
 """(stage, strategy) of those whose opinions on a file are followed."""
@@ -80,9 +80,9 @@ class FileState(msgspec.Struct, frozen=True):
     def is_contested(self) -> bool:
         return self.phase is Phase.CONTESTED
 
-    def is_of(self, found: Found) -> bool:
+    def is_of(self, reading: Reading) -> bool:
         """Is it this very file?"""
-        return (self.path, self.inode) == (found.path, found.inode)
+        return (self.path, self.inode) == (reading.path, reading.inode)
 
     def delayed(self, value: Value | None, now_ns: int, why: str) -> FileState:
         """The state after one more failed attempt at ``value``."""

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 from koord.host.files import Value
 from koord.host.reconcile.state import FREE, FileState, Phase, Speakers
 from koord.host.reconcile.wanted import Wanted
-from koord.host.writer import Found
+from koord.host.writer import Reading
 
 FIGHT_WITHIN_NS = 60 * 1_000_000_000
 FORGIVEN_AFTER_NS = 600 * 1_000_000_000
@@ -39,9 +39,9 @@ _PATIENCE = 2
 class FileRules(Protocol):
     """How values of one file compare. ``attainable``: what comes nearest to a value that the kernel no longer takes."""
 
-    def same(self, wanted: Value, found: Value) -> bool: ...
-    def comes_of(self, written: Value, found: Value) -> bool:
-        """May ``found`` have become of ``written``? Laxer than ``same``: other mappings of shares count too."""
+    def same(self, wanted: Value, actual: Value) -> bool: ...
+    def comes_of(self, written: Value, actual: Value) -> bool:
+        """May ``actual`` have become of ``written``? Laxer than ``same``: other mappings of shares count too."""
 
     def attainable(self, value: Value) -> Value: ...
 
@@ -50,7 +50,7 @@ class Observed(msgspec.Struct, frozen=True):
     """All that a step depends on. ``wanted`` gives the wanted value for an base; None: that cannot be told."""
 
     state: FileState
-    found: Found | None
+    reading: Reading | None
     wanted: Callable[[Value | None], Wanted]
     speakers: Speakers
     rules: FileRules
@@ -64,7 +64,7 @@ class Transition(msgspec.Struct, frozen=True):
     value was found. ``is_outdated``: what the undo record says of the file is. ``gives_up``: it is contested from here.
     """
 
-    found: Found | None
+    reading: Reading | None
     wanted: Wanted
     state: FileState = FREE
     write: Value | None = None
@@ -76,15 +76,15 @@ class Transition(msgspec.Struct, frozen=True):
 
 def step(observed: Observed) -> Transition:
     """The transition of a file that no other file's value depends on."""
-    state, found = observed.state, observed.found
-    if found is None:
+    state, reading = observed.state, observed.reading
+    if reading is None:
         return Transition(None, observed.wanted(None), is_outdated=state.is_held)
-    if state.is_contested and state.is_of(found):
-        return _of_contested(observed, found)
-    held = _held(observed, found)
-    if held is not None and not held.follows and not _is_ours(observed, held, found):
-        return _of_foreign(observed, found, held)
-    return _of_ours(observed, found, held)
+    if state.is_contested and state.is_of(reading):
+        return _of_contested(observed, reading)
+    held = _held(observed, reading)
+    if held is not None and not held.follows and not _is_ours(observed, held, reading):
+        return _of_foreign(observed, reading, held)
+    return _of_ours(observed, reading, held)
 
 
 def step_shares(observed: Observed, shall_be_idle: bool, idle_is_ours: bool) -> Transition:
@@ -93,75 +93,77 @@ def step_shares(observed: Observed, shall_be_idle: bool, idle_is_ours: bool) -> 
     The kernel makes them 3 then and locks them, and 1024 when it is cleared. So they are held along with an idle state
     of ours, and written after its end; with someone else's, a release leaves them.
     """
-    found = observed.found
-    if found is None:
+    reading = observed.reading
+    if reading is None:
         return step(observed)
-    held = _held(observed, found)
-    wanted = observed.wanted(found.value if held is None else held.base)
+    held = _held(observed, reading)
+    wanted = observed.wanted(reading.value if held is None else held.base)
     if shall_be_idle and not idle_is_ours and wanted.value is None and not wanted.keep:
-        return Transition(found, wanted, is_outdated=True)
-    held = held or _claim(observed, found, wanted, None)
+        return Transition(reading, wanted, is_outdated=True)
+    held = held or _claim(observed, reading, wanted, None)
     along = replace(held, follows=True, by=wanted.by or held.by)
     if shall_be_idle:
-        return Transition(found, wanted, along)
+        return Transition(reading, wanted, along)
     value = held.base if wanted.value is None else wanted.value
-    after = FREE if wanted.value is None else _claim(observed, found, wanted, held)
-    return Transition(found, wanted, along, value, after)
+    after = FREE if wanted.value is None else _claim(observed, reading, wanted, held)
+    return Transition(reading, wanted, along, value, after)
 
 
-def _held(observed: Observed, found: Found) -> FileState | None:
+def _held(observed: Observed, reading: Reading) -> FileState | None:
     """The state, if it is that of this very file, and it is held."""
     state = observed.state
-    return state if state.is_held and state.is_of(found) else None
+    return state if state.is_held and state.is_of(reading) else None
 
 
-def _is_ours(observed: Observed, held: FileState, found: Found) -> bool:
-    return observed.rules.comes_of(held.written, found.value) or found.value == held.kept_by_systemd
+def _is_ours(observed: Observed, held: FileState, reading: Reading) -> bool:
+    return observed.rules.comes_of(held.written, reading.value) or reading.value == held.kept_by_systemd
 
 
-def _of_ours(observed: Observed, found: Found, held: FileState | None) -> Transition:
+def _of_ours(observed: Observed, reading: Reading, held: FileState | None) -> Transition:
     """Nobody else wrote since the last look."""
-    wanted = observed.wanted(found.value if held is None else held.base)
+    wanted = observed.wanted(reading.value if held is None else held.base)
     is_outdated = observed.state.is_held and held is None
     if wanted.keep:
-        return Transition(found, wanted, held or FREE, is_outdated=is_outdated)
+        return Transition(reading, wanted, held or FREE, is_outdated=is_outdated)
     if wanted.value is None:
-        return _release(observed, found, wanted, held, is_outdated)
-    claim = _claim(observed, found, wanted, held)
-    if observed.rules.same(wanted.value, found.value):
-        return Transition(found, wanted, _held_already(claim, held, found.value), is_outdated=is_outdated)
-    return Transition(found, wanted, held or FREE, wanted.value, claim, is_outdated=is_outdated)
+        return _release(observed, reading, wanted, held, is_outdated)
+    claim = _claim(observed, reading, wanted, held)
+    if observed.rules.same(wanted.value, reading.value):
+        return Transition(reading, wanted, _held_already(claim, held, reading.value), is_outdated=is_outdated)
+    return Transition(reading, wanted, held or FREE, wanted.value, claim, is_outdated=is_outdated)
 
 
-def _release(observed: Observed, found: Found, wanted: Wanted, held: FileState | None, is_outdated: bool) -> Transition:
+def _release(
+    observed: Observed, reading: Reading, wanted: Wanted, held: FileState | None, is_outdated: bool
+) -> Transition:
     if held is None:
-        return Transition(found, wanted, is_outdated=is_outdated)
+        return Transition(reading, wanted, is_outdated=is_outdated)
     base = observed.rules.attainable(held.base)
-    if observed.rules.same(base, found.value):
-        return Transition(found, wanted, is_outdated=True)
-    return Transition(found, wanted, held, base)
+    if observed.rules.same(base, reading.value):
+        return Transition(reading, wanted, is_outdated=True)
+    return Transition(reading, wanted, held, base)
 
 
-def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition:
+def _of_foreign(observed: Observed, reading: Reading, held: FileState) -> Transition:
     """Someone else wrote: that value is the base, whatever becomes of the file."""
-    wanted = observed.wanted(found.value)
-    based = replace(held, base=found.value, written=found.value)
+    wanted = observed.wanted(reading.value)
+    based = replace(held, base=reading.value, written=reading.value)
     if wanted.keep:
-        return Transition(found, wanted, based, is_foreign=True, is_outdated=True)
+        return Transition(reading, wanted, based, is_foreign=True, is_outdated=True)
     if wanted.value is None:
-        return Transition(found, wanted, is_foreign=True, is_outdated=True)
-    claim = _claim(observed, found, wanted, based)
-    if observed.rules.same(wanted.value, found.value):
-        return Transition(found, wanted, claim, is_foreign=True, is_outdated=True)
+        return Transition(reading, wanted, is_foreign=True, is_outdated=True)
+    claim = _claim(observed, reading, wanted, based)
+    if observed.rules.same(wanted.value, reading.value):
+        return Transition(reading, wanted, claim, is_foreign=True, is_outdated=True)
     lately = held.restored_times if observed.now_ns - held.restored_ns < FIGHT_WITHIN_NS else 0
     if lately >= _PATIENCE:
-        why = f"degraded: contested by another writer, who set {found.value!s} again where {wanted.value!s} is wanted"
-        contested = FileState(Phase.CONTESTED, found.path, found.inode, since_ns=observed.now_ns, contested=why)
-        state = _as_wanted(contested, found, wanted)
-        return Transition(found, wanted, state, is_foreign=True, is_outdated=True, gives_up=True)
+        why = f"degraded: contested by another writer, who set {reading.value!s} again where {wanted.value!s} is wanted"
+        contested = FileState(Phase.CONTESTED, reading.path, reading.inode, since_ns=observed.now_ns, contested=why)
+        state = _as_wanted(contested, reading, wanted)
+        return Transition(reading, wanted, state, is_foreign=True, is_outdated=True, gives_up=True)
     tried = {"restored_times": lately + 1, "restored_ns": observed.now_ns}
     return Transition(
-        found,
+        reading,
         wanted,
         replace(based, **tried),
         wanted.value,
@@ -171,38 +173,38 @@ def _of_foreign(observed: Observed, found: Found, held: FileState) -> Transition
     )
 
 
-def _as_wanted(contested: FileState, found: Found, wanted: Wanted) -> FileState:
+def _as_wanted(contested: FileState, reading: Reading, wanted: Wanted) -> FileState:
     """The state says what is there and what would be written, for whoever enforces it elsewhere."""
     assert wanted.value is not None
-    state = replace(contested, base=found.value, written=wanted.value, by=wanted.by, pod=wanted.pod)
+    state = replace(contested, base=reading.value, written=wanted.value, by=wanted.by, pod=wanted.pod)
     return contested if state == contested else state
 
 
-def _of_contested(observed: Observed, found: Found) -> Transition:
-    state, wanted = observed.state, observed.wanted(found.value)
+def _of_contested(observed: Observed, reading: Reading) -> Transition:
+    state, wanted = observed.state, observed.wanted(reading.value)
     if wanted.keep:
-        return Transition(found, wanted, state)
+        return Transition(reading, wanted, state)
     if wanted.value is None:
-        return Transition(found, wanted)
+        return Transition(reading, wanted)
     tried = {"restored_times": _PATIENCE, "restored_ns": observed.now_ns}
-    claim = replace(_claim(observed, found, wanted, None), **tried)
-    if observed.rules.same(wanted.value, found.value):
-        return Transition(found, wanted, claim)
-    state = _as_wanted(state, found, wanted)
+    claim = replace(_claim(observed, reading, wanted, None), **tried)
+    if observed.rules.same(wanted.value, reading.value):
+        return Transition(reading, wanted, claim)
+    state = _as_wanted(state, reading, wanted)
     if observed.now_ns - state.since_ns < FORGIVEN_AFTER_NS:
-        return Transition(found, wanted, state)
-    return Transition(found, wanted, replace(state, since_ns=observed.now_ns), wanted.value, claim)
+        return Transition(reading, wanted, state)
+    return Transition(reading, wanted, replace(state, since_ns=observed.now_ns), wanted.value, claim)
 
 
-def _claim(observed: Observed, found: Found, wanted: Wanted, held: FileState | None) -> FileState:
+def _claim(observed: Observed, reading: Reading, wanted: Wanted, held: FileState | None) -> FileState:
     """The file as held for the strategies that speak now; ``written`` is still what was found."""
     known = FREE if held is None else held
     return FileState(
         Phase.HELD,
-        found.path,
-        found.inode,
-        found.value if held is None else held.base,
-        found.value,
+        reading.path,
+        reading.inode,
+        reading.value if held is None else held.base,
+        reading.value,
         wanted.by,
         observed.now_ns,
         wanted.pod,

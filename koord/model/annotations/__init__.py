@@ -1,12 +1,11 @@
-"""The labels and annotations of pods that a node reads: keys, codecs, and all of a pod's in one call.
+"""The labels and annotations of pods that a node reads: one table of keys, and all of a pod's in one call.
 
-``PodAnnotations.read(labels, annotations, pod="namespace/name")`` is the usual way in. ``keys`` has the names,
-``values`` the structs, ``decode`` one function per key; ``encode`` writes a struct's JSON form.
+``PodAnnotations.read(labels, annotations, pod="namespace/name")`` is the usual way in, and its fields are the table.
+``values`` has the structs, ``decode`` the readers of what is no plain struct; ``encode`` writes a struct's JSON form.
 """
 
 from __future__ import annotations
 
-from koord.model.annotations import keys
 from koord.model.annotations.errors import AnnotationError
 from koord.model.annotations.pod import PodAnnotations
 from koord.model.annotations.values import (
@@ -33,5 +32,4 @@ __all__ = [
     "PodResctrl",
     "ResourceStatus",
     "encode",
-    "keys",
 ]

@@ -1,4 +1,4 @@
-"""One function per key from its text to its value. Each raises ``BadValue`` with the reason, and nothing else.
+"""One function per kind of text from it to its value. Each raises ``BadValue`` with the reason, and nothing else.
 
 Those with ``bad`` tell it of each leaf that is wrong (path, value, reason) and give the rest; without it a bad leaf is
 a ``BadValue`` of the whole. JSON keys count in any case and unknown ones are ignored, as in the Go programs that write
@@ -22,7 +22,6 @@ from koord.model.annotations.values import (
     DeviceAllocation,
     ExtendedResourceSpec,
     OOMScoreAdj,
-    PodMemoryQOS,
     PodNetworkQOS,
     PodResctrl,
     ResctrlResource,
@@ -30,7 +29,6 @@ from koord.model.annotations.values import (
 )
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
-from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurst
 
 T = TypeVar("T")
 S = TypeVar("S", bound=msgspec.Struct)
@@ -100,25 +98,9 @@ def eviction_policy(text: str) -> tuple[str, ...]:
     return _wrapped(_Names, "items", text).items
 
 
-def cpu_burst(text: str, bad: Bad | None = None) -> CPUBurst:
-    return _read(CPUBurst, text, bad)
-
-
-def memory_qos(text: str, bad: Bad | None = None) -> PodMemoryQOS:
-    return _read(PodMemoryQOS, text, bad)
-
-
-def cpu_qos(text: str, bad: Bad | None = None) -> CPUQOS:
-    return _read(CPUQOS, text, bad)
-
-
-def blkio_qos(text: str, bad: Bad | None = None) -> BlkIOQOS:
-    return _read(BlkIOQOS, text, bad)
-
-
 def network_qos(text: str, bad: Bad | None = None) -> PodNetworkQOS:
     """Limits in bits per second, not negative."""
-    found = _read(PodNetworkQOS, text, bad)
+    found = read(PodNetworkQOS, text, bad)
     given = {"ingressLimit": found.ingress_limit, "egressLimit": found.egress_limit}
     good = _good_amounts("", {name: amount for name, amount in given.items() if amount is not None}, bad)
     return PodNetworkQOS(ingress_limit=good.get("ingressLimit"), egress_limit=good.get("egressLimit"))
@@ -131,13 +113,13 @@ def oom_score_adj_spec(text: str, bad: Bad | None = None) -> Mapping[str, int]:
 
 def resctrl(text: str, bad: Bad | None = None) -> PodResctrl:
     """Shares of cache and bandwidth; a range is two percentages, from < to."""
-    found = _read(PodResctrl, text, bad)
+    found = read(PodResctrl, text, bad)
     return PodResctrl(llc=_good_shares("llc", found.llc, bad), mb=_good_shares("mb", found.mb, bad))
 
 
 def extended_resource_spec(text: str, bad: Bad | None = None) -> ExtendedResourceSpec:
     """Requests and limits per container, none negative."""
-    found = _read(ExtendedResourceSpec, text, bad)
+    found = read(ExtendedResourceSpec, text, bad)
     good = {}
     for name, container in found.containers.items():
         path = schema.child("containers", name)
@@ -150,7 +132,7 @@ def extended_resource_spec(text: str, bad: Bad | None = None) -> ExtendedResourc
 
 def resource_status(text: str, bad: Bad | None = None) -> ResourceStatus:
     """The CPU set and the amounts by NUMA node, none negative."""
-    found = _read(ResourceStatus, text, bad)
+    found = read(ResourceStatus, text, bad)
     nodes = [
         replace(numa, resources=_good_amounts(f"numaNodeResources[{index}].resources", numa.resources, bad))
         for index, numa in enumerate(found.numa_node_resources)
@@ -194,7 +176,7 @@ def _json(text: str) -> object:
         raise BadValue(error.why) from error
 
 
-def _read(cls: type[S], text: str, bad: Bad | None = None) -> S:
+def read(cls: type[S], text: str, bad: Bad | None = None) -> S:
     """A document that is an object at its top; null is an empty one."""
     document = _json(text)
     try:

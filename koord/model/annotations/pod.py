@@ -10,13 +10,13 @@ Invariant: ``PodAnnotations.read`` raises nothing, whatever the texts are.
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
+from typing import Annotated, Any, get_type_hints
 
 import msgspec
 
-from koord.model.annotations import decode, keys
+from koord.model.annotations import decode
+from koord.model.annotations.codecs import Key, annotation, document, label
 from koord.model.annotations.errors import AnnotationError
 from koord.model.annotations.values import (
     CoreSchedPolicy,
@@ -27,38 +27,53 @@ from koord.model.annotations.values import (
     PodResctrl,
     ResourceStatus,
 )
-from koord.model.priority import PriorityClass
-from koord.model.qos import QoSClass
+from koord.model.priority import LABEL_PRIORITY_CLASS, PriorityClass
+from koord.model.qos import LABEL_QOS, QoSClass
 from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurst
 
 
 class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
-    """None = absent, or as good as absent because it is listed in ``problems``."""
+    """THE table: a field, its type, its key and how that is read. None = absent, or as good as absent because it is
+    listed in ``problems``."""
 
-    qos_class: QoSClass | None = None
+    qos_class: Annotated[QoSClass | None, label(LABEL_QOS, decode.qos_class)] = None
     """The raw class."""
-    priority_class: PriorityClass | None = None
+    priority_class: Annotated[PriorityClass | None, label(LABEL_PRIORITY_CLASS, decode.priority_class)] = None
     """From the label only; ``koord.model.priority.raw`` also knows ``spec.priority``."""
-    priority: int | None = None
+    priority: Annotated[int | None, label("koordinator.sh/priority", decode.int32)] = None
     """Sub-priority."""
-    eviction_enabled: bool = False
-    eviction_policy: tuple[str, ...] | None = None
+    eviction_enabled: Annotated[bool, label("koordinator.sh/eviction-enabled", decode.eviction_enabled)] = False
+    eviction_policy: Annotated[
+        tuple[str, ...] | None, annotation("koordinator.sh/eviction-policy", decode.eviction_policy)
+    ] = None
     """Who may evict the pod: None = anybody, () = nobody."""
-    eviction_priority: int = 0
-    cpu_burst: CPUBurst | None = None
-    memory_qos: PodMemoryQOS | None = None
-    cpu_qos: CPUQOS | None = None
-    blkio_qos: BlkIOQOS | None = None
-    network_qos: PodNetworkQOS | None = None
-    oom_score_adj: int | None = None
-    oom_score_adj_spec: Mapping[str, int] = msgspec.field(default_factory=dict)
-    core_sched_group_id: str | None = None
-    core_sched_policy: CoreSchedPolicy | None = None
-    resctrl: PodResctrl | None = None
-    extended_resource_spec: ExtendedResourceSpec | None = None
-    resource_status: ResourceStatus | None = None
-    device_allocated: Mapping[str, tuple[DeviceAllocation, ...]] = msgspec.field(default_factory=dict)
-    gpu_isolation_provider: str | None = None
+    eviction_priority: Annotated[int, annotation("koordinator.sh/eviction-priority", decode.int32)] = 0
+    cpu_burst: Annotated[CPUBurst | None, document("koordinator.sh/cpuBurst", CPUBurst)] = None
+    memory_qos: Annotated[PodMemoryQOS | None, document("koordinator.sh/memoryQOS", PodMemoryQOS)] = None
+    cpu_qos: Annotated[CPUQOS | None, document("koordinator.sh/cpuQOS", CPUQOS)] = None
+    blkio_qos: Annotated[BlkIOQOS | None, document("koordinator.sh/blkioQOS", BlkIOQOS)] = None
+    network_qos: Annotated[PodNetworkQOS | None, document("koordinator.sh/networkQOS", decode.network_qos)] = None
+    oom_score_adj: Annotated[int | None, annotation("koordinator.sh/oom-score-adj", decode.oom_score_adj)] = None
+    oom_score_adj_spec: Annotated[
+        Mapping[str, int], document("koordinator.sh/oom-score-adj-spec", decode.oom_score_adj_spec)
+    ] = msgspec.field(default_factory=dict)
+    core_sched_group_id: Annotated[str | None, label("koordinator.sh/core-sched-group-id", decode.plain)] = None
+    core_sched_policy: Annotated[
+        CoreSchedPolicy | None, label("koordinator.sh/core-sched-policy", decode.core_sched_policy)
+    ] = None
+    resctrl: Annotated[PodResctrl | None, document("node.koordinator.sh/resctrl", decode.resctrl)] = None
+    extended_resource_spec: Annotated[
+        ExtendedResourceSpec | None,
+        document("node.koordinator.sh/extended-resource-spec", decode.extended_resource_spec),
+    ] = None
+    resource_status: Annotated[
+        ResourceStatus | None, document("scheduling.koordinator.sh/resource-status", decode.resource_status)
+    ] = None
+    device_allocated: Annotated[
+        Mapping[str, tuple[DeviceAllocation, ...]],
+        annotation("scheduling.koordinator.sh/device-allocated", decode.device_allocated),
+    ] = msgspec.field(default_factory=dict)
+    gpu_isolation_provider: Annotated[str | None, label("koordinator.sh/gpu-isolation-provider", decode.plain)] = None
     problems: tuple[AnnotationError, ...] = ()
 
     @classmethod
@@ -66,15 +81,15 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         """Decode every key that is there. ``pod`` (namespace/name) is only for the messages."""
         found: dict[str, Any] = {}
         problems: list[AnnotationError] = []
-        for texts, codecs in ((labels, LABEL_CODECS), (annotations, ANNOTATION_CODECS)):
-            for key, (field, codec) in codecs.items():
-                if key in texts:
-                    text = texts[key]
-                    value, wrong = _decoded(codec, text) if len(text) <= _KEPT_CHARS else codec(text)
-                    problems.extend([AnnotationError(pod, key, text, why) for why in wrong])
+        for texts, table in ((labels, LABELS), (annotations, ANNOTATIONS)):
+            for name, (field, key) in table.items():
+                if name in texts:
+                    text = texts[name]
+                    value, wrong = key.decoded(text)
+                    problems.extend([AnnotationError(pod, name, text, why) for why in wrong])
                     if value is not None:
                         found[field] = value
-        if any(problem.key == keys.EVICTION_POLICY for problem in problems):
+        if any(problem.key == KEYS["eviction_policy"].name for problem in problems):
             found["eviction_policy"] = ()
         return cls(**found, problems=tuple(problems))
 
@@ -86,77 +101,12 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
         return self.eviction_policy is None or policy in self.eviction_policy
 
 
-Decoded = tuple[object, tuple[str, ...]]
-"""The value, None if there is none; and what is wrong."""
-Codec = Callable[[str], Decoded]
-
-_KEPT_TEXTS = 256
-_KEPT_CHARS = 2048
-_MOST_PROBLEMS = 8
-
-
-@functools.lru_cache(_KEPT_TEXTS)
-def _decoded(codec: Codec, text: str) -> Decoded:
-    """``codec(text)`` of the texts seen last: a pod says the same for each container, a workload for each pod."""
-    return codec(text)
-
-
-def _whole(read: Callable[[str], object]) -> Codec:
-    """All of the text counts, or nothing."""
-
-    def codec(text: str) -> Decoded:
-        try:
-            return read(text), ()
-        except decode.BadValue as error:
-            return None, (str(error),)
-
-    return codec
-
-
-def _by_leaf(read: Callable[[str, decode.Bad], object]) -> Codec:
-    """What is good counts; a document of which nothing is left does not."""
-
-    def codec(text: str) -> Decoded:
-        wrong: list[str] = []
-        try:
-            value = read(text, wrong.append)
-        except decode.BadValue as error:
-            return None, (str(error),)
-        is_empty = bool(wrong) and value == type(value)()
-        return None if is_empty else value, _few(wrong)
-
-    return codec
-
-
-def _few(wrong: list[str]) -> tuple[str, ...]:
-    more = len(wrong) - _MOST_PROBLEMS
-    return (*wrong[:_MOST_PROBLEMS], f"and {more} more") if more > 0 else tuple(wrong)
-
-
-LABEL_CODECS: Mapping[str, tuple[str, Codec]] = {
-    keys.QOS_CLASS: ("qos_class", _whole(decode.qos_class)),
-    keys.PRIORITY_CLASS: ("priority_class", _whole(decode.priority_class)),
-    keys.PRIORITY: ("priority", _whole(decode.int32)),
-    keys.EVICTION_ENABLED: ("eviction_enabled", _whole(decode.eviction_enabled)),
-    keys.CORE_SCHED_GROUP_ID: ("core_sched_group_id", _whole(decode.plain)),
-    keys.CORE_SCHED_POLICY: ("core_sched_policy", _whole(decode.core_sched_policy)),
-    keys.GPU_ISOLATION_PROVIDER: ("gpu_isolation_provider", _whole(decode.plain)),
+KEYS: Mapping[str, Key] = {
+    field: key
+    for field, hint in get_type_hints(PodAnnotations, include_extras=True).items()
+    for key in getattr(hint, "__metadata__", ())
 }
-"""Each label key with the field it fills and its codec."""
-
-ANNOTATION_CODECS: Mapping[str, tuple[str, Codec]] = {
-    keys.EVICTION_POLICY: ("eviction_policy", _whole(decode.eviction_policy)),
-    keys.EVICTION_PRIORITY: ("eviction_priority", _whole(decode.int32)),
-    keys.CPU_BURST: ("cpu_burst", _by_leaf(decode.cpu_burst)),
-    keys.MEMORY_QOS: ("memory_qos", _by_leaf(decode.memory_qos)),
-    keys.CPU_QOS: ("cpu_qos", _by_leaf(decode.cpu_qos)),
-    keys.BLKIO_QOS: ("blkio_qos", _by_leaf(decode.blkio_qos)),
-    keys.NETWORK_QOS: ("network_qos", _by_leaf(decode.network_qos)),
-    keys.OOM_SCORE_ADJ: ("oom_score_adj", _whole(decode.oom_score_adj)),
-    keys.OOM_SCORE_ADJ_SPEC: ("oom_score_adj_spec", _by_leaf(decode.oom_score_adj_spec)),
-    keys.RESCTRL: ("resctrl", _by_leaf(decode.resctrl)),
-    keys.EXTENDED_RESOURCE_SPEC: ("extended_resource_spec", _by_leaf(decode.extended_resource_spec)),
-    keys.RESOURCE_STATUS: ("resource_status", _by_leaf(decode.resource_status)),
-    keys.DEVICE_ALLOCATED: ("device_allocated", _whole(decode.device_allocated)),
-}
-"""Each annotation key with the field it fills and its codec."""
+"""By field."""
+LABELS = {key.name: (field, key) for field, key in KEYS.items() if key.is_label}
+ANNOTATIONS = {key.name: (field, key) for field, key in KEYS.items() if not key.is_label}
+"""By name, with the field that each fills."""

@@ -13,7 +13,7 @@ from koord.host.files import Value
 from koord.host.reconcile.state import FREE, FileState, Phase
 from koord.host.reconcile.step import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS, Observed, Transition, step, step_shares
 from koord.host.reconcile.wanted import Wanted
-from koord.host.writer import Found
+from koord.host.writer import Reading
 
 NOW_NS = 10_000 * 1_000_000_000
 PATH, INODE = "/cg/cpu.cfs_quota_us", 7
@@ -26,11 +26,11 @@ CONTESTED = FileState(Phase.CONTESTED, PATH, INODE, since_ns=NOW_NS - 1, contest
 class Exact:
     """Values are the same if they are equal; ``attainable`` changes nothing."""
 
-    def same(self, wanted: Value, found: Value) -> bool:
-        return wanted == found
+    def same(self, wanted: Value, reading: Value) -> bool:
+        return wanted == reading
 
-    def comes_of(self, written: Value, found: Value) -> bool:
-        return written == found
+    def comes_of(self, written: Value, reading: Value) -> bool:
+        return written == reading
 
     def attainable(self, value: Value) -> Value:
         return value
@@ -40,8 +40,8 @@ def want(value: Value) -> Wanted:
     return Wanted(value, "hooks", "spec")
 
 
-def observed(state: FileState, found: Value | None, wanted: Wanted, inode: int = INODE) -> Observed:
-    file = None if found is None else Found(PATH, inode, found)
+def observed(state: FileState, reading: Value | None, wanted: Wanted, inode: int = INODE) -> Observed:
+    file = None if reading is None else Reading(PATH, inode, reading)
     return Observed(state, file, lambda base: wanted, ((1, "hooks"),), Exact(), NOW_NS)
 
 
@@ -54,7 +54,7 @@ _FREE, _HELD, _CONTESTED = Phase.FREE, Phase.HELD, Phase.CONTESTED
 
 
 @pytest.mark.parametrize(
-    ("state", "found", "wanted", "expected"),
+    ("state", "reading", "wanted", "expected"),
     [
         (FREE, 100, want(100), (_HELD, None, _FREE)),
         (FREE, 100, want(50), (_FREE, 50, _HELD)),
@@ -77,9 +77,9 @@ _FREE, _HELD, _CONTESTED = Phase.FREE, Phase.HELD, Phase.CONTESTED
     ],
 )
 def test_what_follows(
-    state: FileState, found: Value | None, wanted: Wanted, expected: tuple[Phase, Value | None, Phase]
+    state: FileState, reading: Value | None, wanted: Wanted, expected: tuple[Phase, Value | None, Phase]
 ) -> None:
-    assert told(step(observed(state, found, wanted))) == expected
+    assert told(step(observed(state, reading, wanted))) == expected
 
 
 def test_another_file_of_the_same_path_is_free_and_the_record_outdated() -> None:
@@ -160,7 +160,7 @@ def test_what_is_put_back_is_always_what_someone_else_wrote_last(
         if foreign is not None and foreign != holds:  # the same value again is seen by nobody
             holds = theirs = foreign
         transition = step(
-            Observed(state, Found(PATH, INODE, holds), lambda base, w=wanted: w, (), Exact(), now_ns)  # type: ignore[misc]
+            Observed(state, Reading(PATH, INODE, holds), lambda base, w=wanted: w, (), Exact(), now_ns)  # type: ignore[misc]
         )
         state = transition.state
         if transition.write is not None:

@@ -11,7 +11,7 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
-from koord.host.writer import Found, Writer
+from koord.host.writer import Reading, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
@@ -56,7 +56,7 @@ class CountingWriter(Writer):
         self.tried: list[tuple[Target, Value]] = []
         self.looks = 0
 
-    def look(self, target: Target) -> Found | None:
+    def look(self, target: Target) -> Reading | None:
         self.looks += 1
         return super().look(target)
 
@@ -160,16 +160,16 @@ class Rig:
         dry = self.plan()
         made, told = len(self.writer.tried), len(self.journal.entries)
         again = self.plan()
-        assert again.writes == dry.writes
+        assert again.shown == dry.shown
         assert (len(self.writer.tried), len(self.journal.entries)) == (made, told), "a plan writes nothing"
         result = self.actuator.execute(again)
-        assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.shown
         return result
 
     def see(self, *targets: Target) -> None:
         """inotify tells of writes to these files."""
         for target in targets:
-            self.actuator.touched(str(self.path(target)))
+            self.actuator.files.touched(str(self.path(target)))
 
     def written(self) -> list[tuple[str, Value]]:
         return [(target.name, value) for target, value in self.writer.made]

@@ -21,7 +21,7 @@ from koord.host import files
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.undo import UndoRecord
-from koord.host.writer import Found, WriteError
+from koord.host.writer import Reading, WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Opinion, Stage
@@ -174,7 +174,7 @@ class Histories(RuleBasedStateMachine):
     def held_files_are_in_the_record(self) -> None:
         """Whatever is held with another value than its base could be put back by ``koordctl restore``."""
         recorded = {entry.target: entry.base for entry in self.rig.undo.entries}
-        for target, state in self.rig.actuator.owned.items():
+        for target, state in self.rig.actuator.files.owned.items():
             if state.written != state.base:
                 assert recorded[target] == state.base
 
@@ -188,8 +188,8 @@ class Histories(RuleBasedStateMachine):
         self.rig.tick()
         self.rig.tick(seconds=60)
         assert {target: self.rig.holds(target) for target in self.base} == self.base
-        assert (self.rig.actuator.owned, self.rig.actuator.contested, self.rig.undo.entries) == ({}, {}, ())
-        assert self.rig.actuator.retries == {}
+        assert (self.rig.actuator.files.owned, self.rig.actuator.files.contested, self.rig.undo.entries) == ({}, {}, ())
+        assert self.rig.actuator.files.retries == {}
         self.rig.opinions, self.rig.states = said, {}
 
     def teardown(self) -> None:
@@ -215,9 +215,9 @@ class ModelledWriter(DyingWriter):
     def path(self, target: Target) -> Path:
         return self.tree.root / target.group.lstrip("/") / target.name
 
-    def look(self, target: Target) -> Found | None:
+    def look(self, target: Target) -> Reading | None:
         path = self.path(target)
-        return Found(str(path), path.stat().st_ino, self.model.read(target)) if path.exists() else None
+        return Reading(str(path), path.stat().st_ino, self.model.read(target)) if path.exists() else None
 
     def attainable(self, target: Target, value: Value) -> Value:
         return value
@@ -263,7 +263,7 @@ class Life:
         decisions = Decisions(0, self.now_ns, self.now_ns, (result,))
         dry = self.actuator.plan(decisions)
         result = self.actuator.tick(decisions)
-        assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.shown
         assert {outcome.result for outcome in result.outcomes} <= {"done"}, result.sentence
 
     def holds(self, wanted: dict[Target, Value]) -> dict[Target, tuple[Value, Value]]:
@@ -314,7 +314,7 @@ def test_the_kernel_never_refuses_and_gets_its_values_back(
         assert life.holds(writable) == {}
         life.tick({})
         assert life.holds(dict(scene.current)) == {}
-        assert (life.actuator.owned, life.undo.entries) == ({}, ())
+        assert (life.actuator.files.owned, life.undo.entries) == ({}, ())
         life.undo.close()
 
 

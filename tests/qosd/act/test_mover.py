@@ -12,11 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koord.host.notes import TASKS
+from koord.host.placement import Placed
 from koord.host.restoring import restore
-from koord.host.undo import TASKS, UndoError, UndoRecord
+from koord.host.undo import UndoError, UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S, REPORT_S
+from qosd.act.moves import Moves
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State, StrategyResult
@@ -72,13 +75,18 @@ class Rig:
         """One tick; asserts that a dry run before it shows just that, and moves and tells nothing."""
         self.ticks += 1
         self.now_ns += int(seconds * S)
-        before = len(self.node.writer.moved), len(self.journal.entries), self.undo.placements
+        before = len(self.node.writer.moved), len(self.journal.entries), self.undo.all(Placed)
         dry, plan = self.plan(), self.plan()
-        assert dry.moves.moves == plan.moves.moves
-        assert (len(self.node.writer.moved), len(self.journal.entries), self.undo.placements) == before
+        assert dry.shown == plan.shown
+        assert (len(self.node.writer.moved), len(self.journal.entries), self.undo.all(Placed)) == before
         result = self.actuator.execute(plan)
-        assert tuple(outcome.move for outcome in result.moves) == dry.moves.moves
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.shown
         return result
+
+    def moves(self, plan: Plan) -> Moves:
+        """The mover's part."""
+        (moves,) = (part for part in plan.parts if isinstance(part, Moves))
+        return moves
 
     def pass_time(self, seconds: int) -> None:
         for _ in range(seconds):
@@ -100,7 +108,7 @@ class TestRefusals:
         rig.node.writer.refusals["BE"] = errno.EINVAL
         (rig.node.tree.resctrl / "info/last_cmd_status").write_text("Pseudo-locking in progress\n")
         rig.want(BOX="BE")
-        tried = [second for second in range(1, 20) if rig.tick().moves]
+        tried = [second for second in range(1, 20) if rig.tick().outcomes]
         assert tried == [1, 2, 4, 8, 16]
         ((result, before, after, why),) = rig.told()
         assert (result, before, after) == ("failed EINVAL", "root", "BE")
@@ -117,7 +125,7 @@ class TestRefusals:
         rig.node.start(BOX)
         rig.want(BOX="BE")
         with monkeypatch.context() as patch:
-            patch.setattr(rig.undo, "place", full)
+            patch.setattr(rig.undo, "note", full)
             rig.tick()
         assert (rig.node.writer.moved, rig.journal.results()) == ([], ["refused"])
         rig.tick()
@@ -157,10 +165,10 @@ class TestMoving:
     def test_right_after_the_start(self, rig: Rig) -> None:
         tasks = [*rig.node.start(BOX, 2), *rig.node.start(f"{BOX}/nested")]
         rig.want(BOX="BE")
-        (outcome,) = rig.tick().moves
-        assert (outcome.result, outcome.tasks, outcome.detail) == ("done", 3, "3 tasks")
+        (outcome,) = rig.tick().outcomes
+        assert (outcome.result, outcome.detail) == ("done", "3 tasks")
         assert rig.node.members("BE") == set(tasks)
-        assert rig.actuator.placed == {BOX: "BE"}
+        assert rig.actuator.tasks.placed == {BOX: "BE"}
         (entry,) = rig.journal.entries
         assert (entry.who, entry.pod, entry.group, entry.name) == ("resctrl", "default/a", BOX, TASKS)
         assert rig.told() == [("done", "root", "BE", f"{WHY}: 3 tasks")]
@@ -205,14 +213,14 @@ class TestMoving:
         rig.want()
         rig.pass_time(20)
         assert [why for *_, why in rig.told()] == [f"{WHY}: 1 task", "2 tasks that came later had been moved too"]
-        assert (rig.undo.placements, rig.actuator.placed) == ((), {})
+        assert (rig.undo.all(Placed), rig.actuator.tasks.placed) == ((), {})
 
     def test_a_fork_bomb_is_followed_up_at_once(self, rig: Rig) -> None:
         rig.node.start(BOX)
         rig.want(BOX="BE")
         rig.node.writer.then = lambda task: rig.node.start(BOX) and None
         for _ in range(20):
-            assert rig.tick().moves
+            assert rig.tick().outcomes
         assert len(rig.journal.entries) == 1
         rig.node.writer.then = lambda task: None
         rig.tick()
@@ -238,7 +246,7 @@ class TestMoving:
         rig.want()
         rig.tick()
         assert rig.node.members() == tasks
-        assert rig.undo.placements == ()
+        assert rig.undo.all(Placed) == ()
 
 
 class TestCost:
@@ -251,7 +259,7 @@ class TestCost:
             rig.ticks += 1
             rig.now_ns += S
             plan = rig.plan()
-            with_findings += bool(plan.moves.findings)
+            with_findings += bool(rig.moves(plan).findings)
             rig.actuator.execute(plan)
         assert with_findings == 100 // RECHECK_S
 
@@ -260,7 +268,7 @@ class TestCost:
         rig.memberships = Decision("").memberships
         for _ in range(3):
             rig.tick()
-        assert rig.plan().moves.findings == ()
+        assert rig.moves(rig.plan()).findings == ()
 
 
 class TestGivingBack:
@@ -274,7 +282,7 @@ class TestGivingBack:
         why = "back to the root group: resctrl is disabled by the operator: 2 tasks"
         assert rig.told()[-1] == ("done", "BE", "root", why)
         assert rig.journal.entries[-1].pod == "default/a"
-        assert (rig.undo.placements, rig.actuator.placed) == ((), {})
+        assert (rig.undo.all(Placed), rig.actuator.tasks.placed) == ((), {})
 
     def test_what_is_frozen_stays(self, rig: Rig) -> None:
         tasks = set(rig.node.start(BOX))
@@ -292,10 +300,10 @@ class TestGivingBack:
         rig.node.writer.refusals[""] = errno.EINVAL
         rig.want()
         rig.pass_time(5)
-        assert rig.undo.placements != ()
+        assert rig.undo.all(Placed) != ()
         del rig.node.writer.refusals[""]
         rig.pass_time(60)
-        assert (rig.node.members(), rig.undo.placements) == (tasks, ())
+        assert (rig.node.members(), rig.undo.all(Placed)) == (tasks, ())
 
     def test_after_a_crash_what_is_still_wanted_stays(self, rig: Rig) -> None:
         rig.node.start(BOX)
@@ -308,7 +316,7 @@ class TestGivingBack:
         rig.want(BOX="BE")
         rig.pass_time(20)
         assert len(rig.node.writer.moved) == 1
-        assert rig.undo.placements != ()
+        assert rig.undo.all(Placed) != ()
 
     def test_a_change_of_class_that_failed_half_way(self, rig: Rig) -> None:
         """Some tasks are in the old class's group, some in the new one's: the record names both."""
@@ -385,11 +393,11 @@ def test_any_history_ends_where_it_should(events: list[tuple[object, ...]], by_r
             rig.undo.close()
             with UndoRecord(rig.root / "undo", BOOT) as record:
                 restore(rig.node.writer, record)
-                assert record.placements == ()
+                assert record.all(Placed) == ()
         else:
             rig.disable()
             rig.tick()
-            assert rig.undo.placements == ()
+            assert rig.undo.all(Placed) == ()
         there = set().union(*(_tasks(rig, cgroup) for cgroup in CGROUPS))
         assert moved & there <= rig.node.members()
 

@@ -9,7 +9,7 @@ import pytest
 from koord.host.files import ROWS, Target
 from qosd.act.ownership import OWNERS, arbitrate
 from qosd.decide.decision import Op, Opinion, Stage
-from qosd.decide.runner import State, StrategyResult
+from qosd.decide.runner import Relieving, State, StrategyResult
 from qosd.hooks.edits import Field
 from qosd.hooks.table import ROWS_OF_HOOKS
 from qosd.strategies import STRATEGIES
@@ -62,7 +62,7 @@ def test_who_has_not_decided_yet_keeps_what_an_earlier_run_left() -> None:
 
 
 def test_every_strategy_owns_rows_that_there_are() -> None:
-    assert [*OWNERS] == [strategy.name for strategy in STRATEGIES]
+    assert [*OWNERS] == [*(strategy.name for strategy in STRATEGIES), Relieving.name]
     assert all(name in ROWS for owner in OWNERS.values() for name in owner.rows)
 
 

@@ -12,14 +12,20 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koord.host.files import Target
-from qosd.decide.decision import Decision, Eviction, Op, Opinion, Stage, Strategy
-from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all
+from koord.model.qos import QoSClass
+from qosd.decide import relief
+from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
+from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved
+from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.hooks.rules import BestEffortCPUs, Rules
 from qosd.snapshot import Aggregate, NodeSnapshot, Window
+from tests.qosd.decide.scenes import be, node
 from tests.qosd.podviews import snapshot as picture
 
 A, B = Target("/a", "cpu_quota"), Target("/b", "cpu_quota")
-EVICT = Eviction("u1", "default/a", "too much")
+LACK = Shortage(Resource.MEMORY_BYTES, 1 << 20, Victims(frozenset({QoSClass.BE}), "toy"), (), "too much")
+ORDER = OneShot(Target("/a", "memory.reclaim"), 4096, "too much")
+ORDERED = Decision("one", {A: Opinion.set(1, "because")}, one_shots=(ORDER,), shortages=(LACK,))
 
 
 @dataclass
@@ -81,9 +87,9 @@ def test_an_error_is_contained_counted_and_said(snapshot: NodeSnapshot, caplog: 
         assert result.sentence == "failed: ZeroDivisionError: no CPU; what was decided stays (one)"
         assert second.state is State.ACTIVE
     assert len(caplog.records) == 1, "the same error is logged once"
-    broken.says = Decision("fine again", opinions(b=2), (EVICT,))
+    broken.says = Decision("fine again", opinions(b=2), shortages=(LACK,))
     result, _ = run.tick()
-    assert (result.state, result.opinions, result.evictions) == (State.ACTIVE, opinions(b=2), (EVICT,))
+    assert (result.state, result.opinions, result.shortages) == (State.ACTIVE, opinions(b=2), (LACK,))
 
 
 def test_an_error_of_the_first_decision_decides_nothing(snapshot: NodeSnapshot) -> None:
@@ -100,16 +106,16 @@ def test_an_error_of_the_first_decision_decides_nothing(snapshot: NodeSnapshot) 
     ],
 )
 def test_stale_inputs_freeze(snapshot: NodeSnapshot, ages_s: dict[str, float], why: str) -> None:
-    strategy = Scripted(needs={"pods": 60.0, "node": 5.0}, says=Decision("one", opinions(a=1), (EVICT,)))
+    strategy = Scripted(needs={"pods": 60.0, "node": 5.0}, says=ORDERED)
     run = Run(snapshot, strategy)
     (first,) = run.tick(**ages_s)
     assert (first.state, first.decided, first.opinions, strategy.asked) == (State.FROZEN, False, {}, 0)
     (fresh,) = run.tick(pods=1.0, node=5.0)
-    assert (fresh.state, fresh.evictions) == (State.ACTIVE, (EVICT,))
+    assert (fresh.state, fresh.one_shots, fresh.shortages) == (State.ACTIVE, (ORDER,), (LACK,))
     (frozen,) = run.tick(**ages_s)
     assert frozen.sentence == f"frozen: {why}; what was decided stays (one)"
     assert frozen.opinions is fresh.opinions
-    assert (frozen.evictions, strategy.asked) == ((), 1)
+    assert (frozen.one_shots, frozen.shortages, strategy.asked) == ((), (), 1)
 
 
 @pytest.mark.parametrize("switched_off", [True, False])
@@ -209,7 +215,8 @@ def at(snapshot: NodeSnapshot, sampled_ns: int, counts: Mapping[str, int]) -> No
 def test_a_strategy_with_windows_sees_each_set_of_samples_once(snapshot: NodeSnapshot) -> None:
     """A token bucket: each beat adds one; ticks in between, and any number of plans, add nothing."""
     bucket = Scripted(
-        windows=(LOAD,), says=lambda memory: Decision(f"{memory or 0}", opinions(a=memory or 0), (EVICT,))
+        windows=(LOAD,),
+        says=lambda memory: replace(ORDERED, sentence=f"{memory or 0}", opinions=opinions(a=memory or 0)),
     )
     states: StrategyStates = {}
     seen = []
@@ -219,10 +226,11 @@ def test_a_strategy_with_windows_sees_each_set_of_samples_once(snapshot: NodeSna
         decisions, states = decide_all(picture_now, [bucket], states)
         assert decisions == planned
         (result,) = decisions.results
-        seen.append((result.state, result.sentence, result.opinions[A].value, len(result.evictions)))
+        seen.append((result.state, result.sentence, result.opinions[A].value, len(result.one_shots)))
+        assert result.shortages == (LACK,), "it lacks until newer samples say otherwise"
         again, _ = decide_all(picture_now, [bucket], states)
         assert again.results[0].opinions is result.opinions
-        assert again.results[0].evictions == ()
+        assert again.results[0].one_shots == ()
     active = State.ACTIVE
     assert seen == [
         (active, *each) for each in (("0", 0, 1), ("0", 0, 0), ("1", 1, 1), ("1", 1, 0), ("1", 1, 0), ("2", 2, 1))
@@ -273,6 +281,55 @@ def test_what_a_node_cannot_have_freezes_nobody_and_what_is_late_does(snapshot: 
 
 
 # --- the CPUs that are left to best-effort ---------------------------------------------------------------------------
+
+
+class TestRelief:
+    """What becomes of the shortages in a tick's results."""
+
+    POD = be("job")
+    LACKING = Scripted("lack", says=Decision("lacks", shortages=(LACK,)))
+
+    def tick(self, states: StrategyStates, at_s: float, **more: Any) -> tuple[StrategyResult, StrategyStates]:
+        now = node(at_s, [self.POD], {"job": 64 << 20})
+        decisions, after = decide_all(now, [self.LACKING], states)
+        decisions, after = relieved(now, decisions, after, states, **more)
+        return decisions.results[-1], after
+
+    def test_it_is_one_result_more_with_a_state_of_its_own(self) -> None:
+        result, states = self.tick({}, 1)
+        assert (result.name, result.stage, result.state) == ("eviction", Stage.RELIEF, State.ACTIVE)
+        assert [order.target.name for order in result.one_shots] == ["memory.reclaim"]
+        result, _ = self.tick(states, 1)
+        assert result.one_shots == (), "of these samples the step has been made"
+
+    def test_a_strategy_that_stands_still_makes_nobody_give(self) -> None:
+        now = node(1, [self.POD], {"job": 64 << 20})
+        frozen = Scripted("lack", says=Decision("lacks", shortages=(LACK,)), needs={"node": 5.0})
+        decisions, after = decide_all(now, [frozen], {})
+        assert relieved(now, decisions, after, {})[0].results[-1].one_shots == ()
+
+    def test_switched_off_it_lets_go(self) -> None:
+        _, states = self.tick({}, 1)
+        result, states = self.tick(states, 4)
+        assert result.opinions
+        result, _ = self.tick(states, 5, switched_off={"eviction"})
+        assert (result.state, result.opinions) == (State.DISABLED, {})
+
+    def test_if_it_fails_it_lets_go(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        _, states = self.tick({}, 1)
+        result, states = self.tick(states, 4)
+        assert result.opinions
+
+        def raising(*_: object) -> None:
+            raise ZeroDivisionError
+
+        with monkeypatch.context() as patch:
+            patch.setattr(relief, "relieve", raising)
+            result, states = self.tick(states, 5)
+            assert (result.state, result.opinions) == (State.FAILED, {})
+        result, _ = self.tick(states, 6)
+        assert (result.state, bool(result.opinions)) == (State.ACTIVE, True)
+
 
 ONE_CPU = BestEffortCPUs("0", "busy")
 

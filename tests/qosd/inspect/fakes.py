@@ -82,7 +82,7 @@ def entry(path: str, before: Value, after: Value, result: str = DONE, ago_s: int
 
 @dataclass
 class FakeActuator:
-    """Composes what ``results`` say, as the actuator does."""
+    """Composes what ``results`` say, as the actors do."""
 
     owned: dict[Target, FileState] = field(default_factory=dict)
     contested: dict[Target, str] = field(default_factory=dict)
@@ -157,14 +157,15 @@ class FakeNode:
 
     async def plan(self) -> Plan | None:
         decisions = Decisions(2, NOW_NS, UP_NS, tuple(self.planned or self.results))
-        return Plan(decisions, files.Plan(0, UP_NS, Due((), {}, 0), tuple(self.writes), (), {}, {}, {}, {}))
+        return Plan(decisions, (files.Plan(0, UP_NS, Due((), {}, 0), tuple(self.writes), (), {}, {}, {}, {}),))
 
     def sources(self) -> Sources:
         return Sources(
             writer=Writer(cgroup.detect(self.root, "")),
             metrics=METRICS,
             store=self.store,
-            actuator=self.actuator,
+            files=self.actuator,
+            placed=lambda: self.actuator.placed,
             journal=self.journal,
             snapshot=lambda: self.snapshot,
             decisions=lambda: Decisions(1, NOW_NS, UP_NS, tuple(self.results)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import stat
 from fractions import Fraction
@@ -17,6 +18,7 @@ from koord.host.files import Target
 from koord.host.originals import Original
 from koord.host.reconcile.plan import FOREIGN
 from koord.host.reconcile.state import FileState, Phase
+from koord.host.writer import Writer
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
@@ -24,9 +26,11 @@ from koord.model.formulas import FORMULA
 from koord.model.podtotal import Role
 from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.decide.decision import Eviction, Membership, Opinion, Stage
+from qosd.decide.decision import Eviction, Membership, Opinion, ResctrlGroup, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.hooks.context import SpecContainer
+from qosd.inspect import acts
+from qosd.snapshot import EvictionPhase, EvictionState
 from tests.qosd.inspect.fakes import (
     NOW_NS,
     SECOND,
@@ -327,6 +331,46 @@ async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: 
     assert (file.group, file.owner, file.result, file.why) == (GROUP, "resctrl", "BE", "BE pods belong to group BE")
     assert file.actual == actual
     assert file.path.endswith("/BE/tasks")
+
+
+@pytest.mark.parametrize(
+    ("phase", "problem", "why"),
+    [
+        (EvictionPhase.STOPPING, "", "memory lacks (attempt 2)"),
+        (EvictionPhase.FAILED, "it is running", "memory lacks (attempt 2): it is running"),
+    ],
+)
+async def test_how_far_a_pods_eviction_is(tmp_path: Path, phase: EvictionPhase, problem: str, why: str) -> None:
+    node = batch_node(tmp_path)
+    assert node.snapshot is not None
+    (pod,) = node.snapshot.pods
+    since_ns = node.snapshot.monotonic_ns - 3 * SECOND
+    state = EvictionState(pod.uid, pod.key, phase, 2, since_ns, 0, problem, "eviction", "memory lacks")
+    node.snapshot = replace(node.snapshot, evictions={pod.uid: state, "other": state})
+    answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
+    (file,) = (file for file in answer.files if file.name == "pod.eviction")
+    assert (file.pod, file.owner, file.result, file.actual) == ("default/job", "eviction", "stopped", phase)
+    assert (file.why, file.age_s) == (why, 3.0)
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+async def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -> None:
+    node = batch_node(tmp_path)
+    groups = {"toys": ResctrlGroup("toys need cache")}
+    node.results.append(StrategyResult("toy", Stage.SPEC, State.ACTIVE, "", resctrl_groups=groups))
+    sources = node.sources()
+    tree = dataclasses.replace(sources.tree, resctrl=tmp_path / "resctrl")
+    sources = dataclasses.replace(sources, writer=Writer(tree))
+    if is_there:
+        (tmp_path / "resctrl/toys").mkdir(parents=True)
+    (file,) = acts.of_node(sources, node.results)
+    assert (file.name, file.owner, file.result, file.why) == (
+        "resctrl.group@toys",
+        "toy",
+        "present",
+        "toys need cache",
+    )
+    assert file.actual == ("present" if is_there else "absent")
 
 
 async def test_the_plan(tmp_path: Path) -> None:

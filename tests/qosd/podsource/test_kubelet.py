@@ -251,7 +251,7 @@ def test_what_evictions_and_networks_need_of_a_pod(
     spec: Mapping[str, Any], status: Mapping[str, Any], meta: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
     (pod,) = read_pods(listed(spec, status, **meta))
-    assert {name: getattr(pod, name) for name in facts} == facts
+    assert {name: getattr(pod.facts, name) for name in facts} == facts
 
 
 def test_one_strange_pod_loses_itself_only() -> None:

@@ -293,7 +293,12 @@ async def test_kubelet_adds_priority_requests_and_fresh_annotations(tmp_path: Pa
         view = n.pod("web")
         assert (view.priority_class, view.kube_qos, view.qos) == (PriorityClass.BATCH, KubeQoS.BEST_EFFORT, QoSClass.BE)
         assert (view.cpu_request_milli, view.memory_request_bytes) == (250, 1 << 20)
-        assert (view.priority, view.phase, view.owner, view.deletion_unix_s) == (5500, "Running", None, None)
+        assert (view.priority, view.phase, view.facts.owner, view.facts.deletion_unix_s) == (
+            5500,
+            "Running",
+            None,
+            None,
+        )
         assert [(one.name, one.native.cpu_limit) for one in view.spec_containers or ()] == [("main", 1000)]
         assert view.context.request.annotations == {"a": "new"}
         assert view.context.requested == Resources(100_000, 100_000, None)

@@ -142,6 +142,18 @@ class TestNarrowing:
             "BE pods use the BE pool (outside LSE), as far as suppress leaves it to them",
         )
 
+    def test_of_cpu_time_the_least_counts_also_before_the_pods_are_known(self) -> None:
+        node = Node()
+        times = {"a": 2000, "b": 0, "c": 1500}
+        left = {name: BestEffortCPUs("", f"{name} is busy", milli) for name, milli in times.items()}
+        assert node.pooled.narrow(left)
+        before = node.pooled.current.node
+        assert (before.be_cpu_milli, before.be_cpu_why, before.be_pools) == (1500, "c: c is busy", ())
+        after = node.sees(view("ls", "LS")).node
+        assert (after.be_cpu_milli, join(after.be_pools)) == (1500, "0-15")
+        assert node.pooled.narrow({})
+        assert (node.pooled.current.node.be_cpu_milli, node.pooled.current.node.be_cpu_why) == (0, "")
+
     def test_two_of_an_earlier_run_meet_and_nonsense_is_nothing(self) -> None:
         node = Node()
         node.pooled.narrow({name: BestEffortCPUs(cpus, "") for name, cpus in (("a", "0-3"), ("b", "x"), ("c", "2-5"))})

@@ -11,17 +11,19 @@ import pytest
 
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
+from koord.model.reservation import NOTHING, Reserved
 from koord.service import wholefile
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
-from qosd.hooks.rules import Rules
+from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.predict import checkpoint
 from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
-from qosd.predict.predictor import Predictor
+from qosd.predict.predictor import Predictor, allocatable
 from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, Settings, predict
 from qosd.predict.trainer import Trainer
 from qosd.predict.workload import workload_name
 from qosd.snapshot import NodeSnapshot, PodView
+from tests.qosd.podviews import snapshot as picture
 
 GIB = float(2**30)
 START_S = 1_790_000_000.0
@@ -423,3 +425,20 @@ def test_a_failed_save_leaves_the_old_file(tmp_path: Path) -> None:
     with pytest.raises(OSError):
         wholefile.write(checkpoint.encode(bank), file)
     assert file.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("by_rules_milli", "by_kubelet", "cpus_milli", "memory_bytes"),
+    [
+        (0, NOTHING, 16_000, 1000),
+        (500, NOTHING, 15_500, 1000),
+        (500, Reserved(2000, 300), 14_000, 700),
+        (3000, Reserved(2000, 300), 13_000, 700),
+    ],
+)
+def test_what_rules_and_kubelet_reserve_is_offered_to_nobody(
+    by_rules_milli: int, by_kubelet: Reserved, cpus_milli: int, memory_bytes: int
+) -> None:
+    node = NodeRules(reserved_cpu_milli=by_rules_milli, kubelet_reserved=by_kubelet)
+    rules = Rules(node=node, host=HostFacts(memory_total_bytes=1000))
+    assert allocatable(picture(rules)) == Amount(float(cpus_milli), float(memory_bytes))

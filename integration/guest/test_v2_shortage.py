@@ -1,0 +1,122 @@
+"""Best-effort pods on cgroup v2 while the node lacks something, under a real kubelet, which starts containers again.
+
+Toy strategies say what lacks, and what is left to best-effort pods. Each test goes on where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from integration.guest import kubelet, pods, programs
+from integration.guest.guest import Guest
+from integration.kubelet.staticpods import MIB, PODS, StaticPod
+
+STATE = "/var/lib/koord"
+HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
+STEP_S = 180.0
+LS, BE = PODS[1], PODS[2]
+GREEDY = ("/bin/sh", "-c", "x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}; while :; do sleep 1; done")
+JOB = dataclasses.replace(BE, name="job", command=GREEDY)
+"""24 MiB that cannot be reclaimed, where there is no swap."""
+
+
+def mid(name: str) -> StaticPod:
+    """In kubelet's BestEffort tier, and no best-effort pod to Koord."""
+    spec = json.loads(json.dumps(BE.annotations).replace("batch-", "mid-"))
+    return dataclasses.replace(BE, name=name, qos="LS", annotations=spec)
+
+
+@pytest.fixture(scope="module")
+def node(guest: Guest) -> Guest:
+    """kubelet behind the proxy, and a koord-qosd with the toys."""
+    programs.put(guest)
+    programs.put_toys(guest)
+    programs.start(guest)
+    kubelet.configure(guest, programs.SOCKET)
+    pods.put(guest, (LS, JOB))
+    guest.do("systemctl", "start", "kubelet")
+    pods.wait_ready(guest, (LS.name, JOB.name), kubelet.READY_S)
+    return guest
+
+
+def rows(node: Guest) -> list[dict[str, str]]:
+    """What relief has done, oldest first."""
+    entries = json.loads(node.do("koordctl", "journal", "--limit", "1000", "-o", "json"))["entries"]
+    return [entry for entry in reversed(entries) if "eviction" in entry["who"].split(", ")]
+
+
+def results(node: Guest, name: str) -> list[str]:
+    return [row["result"] for row in rows(node) if row["name"] == name]
+
+
+def eviction(node: Guest) -> dict[str, str]:
+    """As explain tells it."""
+    files = json.loads(node.do("koordctl", "explain", "pod", "job-node", "-o", "json")).get("files", ())
+    return next((file for file in files if file["name"] == "pod.eviction"), {})
+
+
+def used_bytes(node: Guest) -> float:
+    """By the job, as the daemon sees it."""
+    answer = json.loads(node.do("koordctl", "metrics", "pod_memory_usage_bytes", "-o", "json"))
+    samples = [sample for metric in answer.get("metrics", ()) for sample in metric.get("samples", ())]
+    return max((sample.get("value", 0.0) for sample in samples if "job-node" in sample.get("label", "")), default=0.0)
+
+
+def test_reclaimed_throttled_frozen_evicted_and_held_at_the_floor(node: Guest) -> None:
+    before = kubelet.running(node)
+    pod = before["job"].pod_group
+    assert node.text(f"{pod}/memory.high") == "max"
+    node.wait(lambda: used_bytes(node) > 20 * MIB, "the job to be seen using more than the floor", STEP_S)
+    node.put(LACKS, f"memory {1 << 30}")
+    node.wait(lambda: node.text(f"{pod}/memory.high") == str(16 * MIB), "memory.high to be at its floor", STEP_S)
+    node.wait(lambda: "done" in results(node, "pod.eviction"), "its containers to have exited", STEP_S)
+    node.wait(lambda: "restarted" in results(node, "pod.eviction"), "kubelet to start one again", STEP_S)
+    assert node.text(f"{pod}/cgroup.freeze") == "0"
+    assert node.text(f"{pod}/memory.high") == str(16 * MIB)
+    assert eviction(node)["actual"] == "restarted"
+    node.wait(lambda: results(node, "pod.eviction").count("done") > 1, "the second attempt, after its pause", STEP_S)
+    told = rows(node)
+    assert {row["pod"] for row in told} == {"default/job-node"}
+    order = [row["name"] for row in told if row["result"] != "stopping"]
+    first = [order.index(name) for name in ("memory.reclaim", "memory.high", "cgroup.freeze", "pod.eviction")]
+    assert first == sorted(first), order
+    frozen = [row["after"] for row in told if (row["name"], row["result"]) == ("cgroup.freeze", "done")]
+    assert frozen == ["1", "0"], "once, and thawed"
+    assert kubelet.running(node)["ls"].container_id == before["ls"].container_id
+
+
+def test_the_next_daemon_gives_back_what_nobody_lacks(node: Guest) -> None:
+    node.sh("systemctl kill --signal=KILL koord-qosd.service; rm -f " + LACKS)
+    pod = kubelet.running(node).get("job")
+    node.wait(lambda: kubelet.running(node).get("job"), "the job to run", kubelet.READY_S)
+    pod = kubelet.running(node)["job"]
+    node.wait(lambda: node.text(f"{pod.pod_group}/memory.high") == "max", "memory.high to be given back", STEP_S)
+    assert node.text(f"{pod.pod_group}/cgroup.freeze") == "0"
+
+
+@pytest.mark.parametrize(("left", "suffix"), [("1", "-cpus"), ("200m", "-time")], ids=["CPU set", "quota"])
+def test_newcomers_start_while_best_effort_is_held(node: Guest, left: str, suffix: str) -> None:
+    newcomers: Sequence[StaticPod] = (dataclasses.replace(BE, name=f"be{suffix}"), mid(f"mid{suffix}"))
+    names = [pod.name for pod in newcomers]
+    node.put(HOLDS, left)
+    tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
+    if left.endswith("m"):
+        node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("20000 "), "the tier's quota", STEP_S)
+    pods.put(node, newcomers)
+    pods.wait_ready(node, (LS.name, JOB.name, *names), kubelet.READY_S)
+    running = kubelet.running(node)
+
+    def is_held() -> bool:
+        if left == "1":
+            return node.text(f"{running[names[0]].group}/cpuset.cpus.effective") == "1"
+        return all(node.text(f"{running[name].group}/cpu.max").startswith("20000 ") for name in names)
+
+    node.wait(is_held, "they to be held", STEP_S)
+    node.put(HOLDS, "")
+    pods.remove(node, names)
+    pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
+    node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("max "), "the tier to be free", STEP_S)

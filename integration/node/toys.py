@@ -1,0 +1,81 @@
+"""koord-qosd with two strategies more, which do what files of the test say.
+
+``python -m integration.node.toys``, with koord-qosd's own flags. Both files are in the state directory, and what is not
+there or empty says nothing: ``holds`` names the CPUs that are left to best-effort pods (``1``), or the CPU time of
+their tier in thousandths (``1000m``); ``lacks`` has lines such as ``cpu 500`` and ``memory 1048576``, in thousandths of
+a CPU and bytes.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from koord.model.qos import QoSClass
+from qosd import strategies
+from qosd.decide.decision import Decision, Stage
+from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
+from qosd.hooks.rules import BestEffortCPUs
+from qosd.snapshot import NodeSnapshot, Window
+
+HOLDS, LACKS = "holds", "lacks"
+WHY = "the toy says so"
+BE = Victims(frozenset({QoSClass.BE}), "toyEvict")
+
+
+class Toy:
+    """Not pure: the file is the test's hand in it."""
+
+    name: ClassVar[str]
+    stage: ClassVar[Stage] = Stage.SUPPRESSION
+    rows: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
+    windows: ClassVar[tuple[Window, ...]] = ()
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def text(self) -> str:
+        return self._file.read_text().strip() if self._file.exists() else ""
+
+
+class HoldBestEffort(Toy):
+    name = "toyHold"
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        cpus = self.text()
+        if not cpus:
+            return Decision("nothing is held"), None
+        is_time = cpus.endswith("m")
+        left = BestEffortCPUs("", WHY, int(cpus[:-1])) if is_time else BestEffortCPUs(cpus, WHY)
+        return Decision(f"best-effort pods are held to {cpus}", best_effort=left), None
+
+
+class Lack(Toy):
+    name = "toyLack"
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        lacks = (line.split() for line in self.text().splitlines())
+        shortages = tuple(
+            Shortage(Resource(resource), int(amount), BE, (OrderKey.AMOUNT,), WHY) for resource, amount in lacks
+        )
+        return Decision(f"{len(shortages)} shortages", shortages=shortages), None
+
+
+def main() -> None:
+    """The tuple has to know the toys before whoever derives something from it is imported."""
+    state = Path(sys.argv[sys.argv.index("--state-dir") + 1] if "--state-dir" in sys.argv else "/var/lib/koord")
+    strategies.STRATEGIES = (*strategies.STRATEGIES, HoldBestEffort(state / HOLDS), Lack(state / LACKS))
+    from qosd import program  # noqa: PLC0415
+
+    program.main()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,33 @@
+"""An eviction under way, as the undo record notes it: what a restart has to go on with, and counts as given."""
+
+from __future__ import annotations
+
+import msgspec
+
+EVICTION = "pod.eviction"
+"""Stands for a row's name where an eviction is told: it is no value of a file."""
+
+
+class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
+    """Pod ``pod`` (``namespace/name``), whose cgroup is ``group``, is evicted for strategy ``who``.
+
+    ``attempts``: how often its containers have been stopped, or should have been. ``grace_s``: what its processes have
+    to end by themselves. ``is_stopped``: the last attempt has stopped them all, so that whatever runs has begun since.
+    """
+
+    uid: str
+    pod: str
+    who: str
+    group: str
+    attempts: int = 1
+    grace_s: int = 0
+    is_stopped: bool = False
+
+    @property
+    def key(self) -> tuple[str]:
+        return (self.uid,)
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the pod is, the list of pods tells."""
+        return True

@@ -1,0 +1,86 @@
+"""How the text of one key becomes its value, and what is said of a text that is none.
+
+A codec raises nothing. Texts that were seen lately are not decoded again: a pod says the same for each container, a
+workload for each pod.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import msgspec
+
+from koord.model.annotations import decode
+
+Decoded = tuple[object, tuple[str, ...]]
+"""The value, None if there is none; and what is wrong."""
+Codec = Callable[[str], Decoded]
+
+_KEPT_TEXTS = 256
+_KEPT_CHARS = 2048
+_MOST_PROBLEMS = 8
+
+
+class Key(NamedTuple):
+    """The label or annotation ``name`` and how its text is read."""
+
+    name: str
+    codec: Codec
+    is_label: bool = False
+
+    def decoded(self, text: str) -> Decoded:
+        return _kept(self.codec, text) if len(text) <= _KEPT_CHARS else self.codec(text)
+
+
+def label(name: str, read: Callable[[str], object]) -> Key:
+    """A label; all of its text counts, or nothing."""
+    return Key(name, _whole(read), is_label=True)
+
+
+def annotation(name: str, read: Callable[[str], object]) -> Key:
+    """An annotation; all of its text counts, or nothing."""
+    return Key(name, _whole(read))
+
+
+def document(name: str, read: type[msgspec.Struct] | Callable[[str, decode.Bad], object]) -> Key:
+    """An annotation in JSON, read as the struct ``read`` or by that function; a bad leaf costs itself only."""
+    return Key(name, _by_leaf(functools.partial(decode.read, read) if isinstance(read, type) else read))
+
+
+@functools.lru_cache(_KEPT_TEXTS)
+def _kept(codec: Codec, text: str) -> Decoded:
+    return codec(text)
+
+
+def _whole(read: Callable[[str], object]) -> Codec:
+    """All of the text counts, or nothing."""
+
+    def codec(text: str) -> Decoded:
+        try:
+            return read(text), ()
+        except decode.BadValue as error:
+            return None, (str(error),)
+
+    return codec
+
+
+def _by_leaf(read: Callable[[str, decode.Bad], object]) -> Codec:
+    """What is good counts; a document of which nothing is left does not."""
+
+    def codec(text: str) -> Decoded:
+        wrong: list[str] = []
+        try:
+            value = read(text, wrong.append)
+        except decode.BadValue as error:
+            return None, (str(error),)
+        is_empty = bool(wrong) and value == type(value)()
+        return None if is_empty else value, _few(wrong)
+
+    return codec
+
+
+def _few(wrong: list[str]) -> tuple[str, ...]:
+    more = len(wrong) - _MOST_PROBLEMS
+    return (*wrong[:_MOST_PROBLEMS], f"and {more} more") if more > 0 else tuple(wrong)

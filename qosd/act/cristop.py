@@ -1,0 +1,137 @@
+"""Evictions through the container runtime: StopContainer for every container of the pod, and a look at what came of it.
+
+What the runtime answers to a stop decides nothing: an eviction has come about when the runtime, asked again, lists no
+container of the pod that runs, and the cgroups of all of them are gone, for only then is their memory free. Invariants:
+all containers are stopped at the same time, and none is spared because another's stop fails; what kubelet starts
+meanwhile is stopped too, ``ROUNDS`` times in all; every wait is bounded. It may be done again at any time: a container
+that has exited is not stopped again. Fails with EvictionFailed, which names each container that is left and says why.
+
+A container that is created and does not run yet has no process; containerd leaves it as it is, so it counts as stopped
+unless it has a cgroup.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+from qosd.decide.decision import Eviction
+from qosd.pods.cri import CONTAINER_CREATED, Container, Runtime, RuntimeUnreachable
+
+EXIT_S = 30.0
+"""What killed processes have to exit: one with much memory takes seconds, one that is frozen until it is thawed."""
+SETTLE_S = 5.0
+"""After the last stop, what the runtime has to list the containers as exited, and the cgroups to go."""
+ROUNDS = 3
+_PAUSE_S = 0.1
+_SHORT_ID = 12
+_EXITED = "CONTAINER_EXITED"
+
+
+class EvictionFailed(Exception):
+    """Something of the pod is left; the message says which containers, and why."""
+
+
+class CRIStop:
+    """Evicts by ``runtime``. ``exists``: is there a cgroup at that path (``/kubepods/…``)?"""
+
+    def __init__(
+        self, runtime: Runtime, exists: Callable[[str], bool], *, exit_s: float = EXIT_S, settle_s: float = SETTLE_S
+    ) -> None:
+        self._runtime, self._exists = runtime, exists
+        self._exit_s, self._settle_s = exit_s, settle_s
+
+    async def evict(self, eviction: Eviction) -> None:
+        """Stop every container of the pod; returns when all have exited and their cgroups are gone.
+
+        Raises EvictionFailed.
+        """
+        if not eviction.uid:
+            raise EvictionFailed(f"pod {eviction.pod} has no UID to find its containers by")
+        pod = _Pod(eviction, self._runtime, self._exists)
+        loop = asyncio.get_running_loop()
+        rounds, deadline_s = 0, loop.time() + self._settle_s
+        while problems := await pod.look():
+            if pod.unstopped and rounds < ROUNDS:
+                await pod.stop(self._exit_s)
+                rounds, deadline_s = rounds + 1, loop.time() + self._settle_s
+            elif loop.time() >= deadline_s:
+                raise EvictionFailed("; ".join(problems))
+            else:
+                await asyncio.sleep(_PAUSE_S)
+
+
+class _Pod:
+    """The containers of one pod, as ``look`` saw them last. ``unstopped``: those that nobody has stopped so far."""
+
+    def __init__(self, eviction: Eviction, runtime: Runtime, exists: Callable[[str], bool]) -> None:
+        self._eviction, self._runtime, self._exists = eviction, runtime, exists
+        self.unstopped: Sequence[Container] = ()
+        self._answers: dict[tuple[str, str], str] = {}  # to the stop of container id in that state
+        self._groups: dict[str, str] = {}
+        self._unknown: dict[str, str] = {}
+        self._names: dict[str, str] = {}
+
+    async def look(self) -> list[str]:
+        """What there is left of the pod, a sentence each; nothing: it is evicted. Never raises."""
+        try:
+            containers = await self._containers()
+        except RuntimeUnreachable as error:
+            self.unstopped = ()
+            return [str(error)]
+        self._names.update((each.id, f"container {each.name} ({each.id[:_SHORT_ID]})") for each in containers)
+        alive = [each for each in containers if each.state != _EXITED]
+        self.unstopped = [each for each in alive if (each.id, each.state) not in self._answers]
+        self._unknown.clear()
+        await self._learn_groups(each for each in containers if each not in self.unstopped)
+        left = {**self._left_groups(), **self._alive(alive)}
+        return [f"{self._names[id_]}: {why}" for id_, why in left.items()]
+
+    async def stop(self, exit_s: float) -> None:
+        """Stop the unstopped, all at the same time. Never raises: ``look`` says what came of it."""
+        stops = [self._stop(each, exit_s) for each in self.unstopped]
+        await asyncio.gather(*stops, self._learn_groups(self.unstopped))
+
+    async def _containers(self) -> list[Container]:
+        """Of all sandboxes that the pod has had."""
+        sandboxes, containers = await asyncio.gather(self._runtime.sandboxes(), self._runtime.containers())
+        ids = {each.id for each in sandboxes if each.uid == self._eviction.uid}
+        return [each for each in containers if each.sandbox_id in ids]
+
+    async def _stop(self, container: Container, exit_s: float) -> None:
+        try:
+            await self._runtime.stop_container(container.id, self._eviction.grace_s, exit_s)
+            answer = "the runtime says that it has been stopped"
+        except RuntimeUnreachable as error:
+            answer = str(error)
+        self._answers[container.id, container.state] = answer
+
+    async def _learn_groups(self, containers: Iterable[Container]) -> None:
+        await asyncio.gather(*(self._learn_group(each.id) for each in containers if each.id not in self._groups))
+
+    async def _learn_group(self, container_id: str) -> None:
+        """Its cgroup; "" for one that the runtime no longer has, or of which it does not tell."""
+        try:
+            detail = await self._runtime.container_detail(container_id)
+        except RuntimeUnreachable as error:
+            self._unknown[container_id] = str(error)
+        else:
+            self._groups[container_id] = "" if detail is None else detail.group
+
+    def _alive(self, containers: Iterable[Container]) -> Mapping[str, str]:
+        """By container id, how those still live that are to end."""
+        lives = {}
+        for each in containers:
+            answer = self._answers.get((each.id, each.state))
+            if answer is None or each.state != CONTAINER_CREATED:
+                state = each.state.removeprefix("CONTAINER_").lower()
+                lives[each.id] = f"is {state}: {answer or 'kubelet has made it since'}"
+        return lives
+
+    def _left_groups(self) -> Mapping[str, str]:
+        """By container id, what is wrong with its cgroup."""
+        left = {id_: f"its cgroup is not known: {why}" for id_, why in self._unknown.items()}
+        for id_, group in self._groups.items():
+            if group and self._exists(group):
+                left[id_] = f"its cgroup {group} is still there"
+        return left

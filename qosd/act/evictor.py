@@ -1,0 +1,391 @@
+"""Carries out evictions beside the ticks, and says at any time how far each is.
+
+Stopping containers takes seconds, so the tick's thread only notes an order and hands it to the event loop, where at
+most ``AT_ONCE`` are executed at the same time. What a later tick sees running decides how an eviction goes on: kubelet
+starts containers again, or the pod goes. An eviction ends when the pod is gone, or when nobody has ordered it again
+for ``REMEMBERED_S``; until then its attempts count, and each makes the pause before the next twice as long.
+
+Invariants: the undo record names an eviction before its first container is stopped, and until it ends, so that the
+next run goes on with what this one leaves behind: it executes again what had not come to its end, and never what had.
+A pod has one execution at most. The journal has one entry per step, ``done`` only for an eviction that has come about.
+Nothing that a runtime, an executor or a full undo record does raises here; what cannot be noted is refused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Set
+from types import MappingProxyType
+from typing import Protocol
+
+import msgspec
+from msgspec.structs import replace
+
+from koord.host.evictions import EVICTION, NotedEviction
+from koord.host.files import Target
+from koord.host.reconcile.plan import DONE, FAILED, REFUSED, STARTED, VANISHED, Outcome, PlannedWrite
+from koord.host.undo import UndoError, UndoRecord
+from qosd.act.cristop import EvictionFailed
+from qosd.act.journal import Entry, Recorder
+from qosd.decide.decision import Eviction
+from qosd.decide.runner import Decisions
+from qosd.snapshot import EvictionPhase, EvictionState, PodView, runs
+
+AT_ONCE = 4
+REMEMBERED_S = 600
+ENDED = "ended"
+"""The journal's result for an eviction that nobody has ordered again for long; the other steps' are their phases."""
+_FIRST_S, _MOST_S = 10, 300
+_S = 1_000_000_000
+_NEVER_NS = 1 << 63
+_RUNNING, _STOPPED = "running", "stopped"
+_NO_EXECUTOR = "no runtime endpoint is configured, so nobody can stop containers"
+_EARLIER_RUN = "an earlier run had begun it"
+_NO_CONTAINERS: Mapping[str, str] = MappingProxyType({})
+_log = logging.getLogger(__name__)
+
+
+class Executor(Protocol):
+    """Brings an eviction about. ``evict`` raises EvictionFailed, and may be called again for the same pod."""
+
+    async def evict(self, eviction: Eviction) -> None: ...
+
+
+class EvictionPlan(msgspec.Struct, frozen=True):
+    """The evictions of one tick, each with the strategy behind it."""
+
+    orders: tuple[tuple[str, Eviction], ...] = ()
+
+    @property
+    def shown(self) -> tuple[PlannedWrite, ...]:
+        return tuple(_as_write(who, order) for who, order in self.orders)
+
+
+_NOTHING = EvictionPlan()
+
+
+class _Case(msgspec.Struct, frozen=True):
+    """One eviction. ``tick``: of the last order, 0 = an earlier run's.
+
+    ``earlier_ids``: of containers that ran before the last attempt's end. ``is_executed``: the executor has it, or had.
+    ``ended_ns``: when the last attempt ended.
+    """
+
+    who: str
+    tick: int
+    eviction: Eviction
+    state: EvictionState
+    earlier_ids: Set[str] = frozenset()
+    is_executed: bool = True
+    ended_ns: int = 0
+
+    @property
+    def noted(self) -> NotedEviction:
+        """For the undo record."""
+        order, state = self.eviction, self.state
+        is_stopped = state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED)
+        return NotedEviction(order.uid, order.pod, self.who, order.group, state.attempts, order.grace_s, is_stopped)
+
+    def due_ns(self) -> int:
+        """When it ends if nobody orders it again."""
+        return _NEVER_NS if self.state.phase is EvictionPhase.STOPPING else self.ended_ns + REMEMBERED_S * _S
+
+
+class Evictor:
+    """``executor`` None: every order is refused; ``loop``: where it is called.
+
+    ``plan``, ``apply`` and ``follow`` are for one thread, the tick's.
+    """
+
+    def __init__(
+        self,
+        undo: UndoRecord,
+        journal: Recorder,
+        executor: Executor | None = None,
+        loop: asyncio.AbstractEventLoop | None = None,
+        *,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+        wall: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._executor, self._undo, self._journal, self._loop = executor, undo, journal, loop
+        self._monotonic, self._wall = monotonic, wall
+        self._gate = asyncio.Semaphore(AT_ONCE)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closed = False
+        self._lock = threading.Lock()
+        """Of what follows: the loop's thread changes it where an execution ends."""
+        self._cases = {each.uid: _adopted(each, monotonic()) for each in undo.all(NotedEviction)}
+        self._under_way = _states(self._cases)
+        self._refusals: dict[str, str] = {}
+        self._pods: tuple[PodView, ...] | None = None
+        self._containers: Mapping[str, Mapping[str, str]] = {}
+        self._due_ns = _NEVER_NS
+
+    @property
+    def under_way(self) -> Mapping[str, EvictionState]:
+        """By UID; the very same object while nothing changes. From any thread."""
+        return self._under_way
+
+    def plan(self, decisions: Decisions) -> EvictionPlan:
+        """What ``apply`` would order."""
+        orders = tuple((result.name, eviction) for result in decisions.results for eviction in result.evictions)
+        return EvictionPlan(orders) if orders else _NOTHING
+
+    def apply(self, decisions: Decisions, plan: EvictionPlan) -> tuple[Outcome, ...]:
+        """Take the orders. STARTED: it is noted, and will be executed; REFUSED: nothing is stopped."""
+        if not plan.orders:
+            return ()
+        with self._lock:
+            results = [self._order(who, eviction, decisions.tick) for who, eviction in plan.orders]
+        return tuple(Outcome(act, *result) for act, result in zip(plan.shown, results, strict=True))
+
+    def follow(self, pods: tuple[PodView, ...]) -> None:
+        """See what runs now. Only for pods that somebody tells: an eviction ends with a pod that is not among them."""
+        with self._lock:
+            now_ns = self._monotonic()
+            if pods is self._pods and now_ns < self._due_ns:
+                return
+            self._pods, self._containers = pods, _running(pods)
+            for uid, case in tuple(self._cases.items()):
+                self._follow(case, self._containers.get(uid), now_ns)
+            self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._containers}
+            self._due_ns = min((case.due_ns() for case in self._cases.values()), default=_NEVER_NS)
+
+    async def close(self) -> None:
+        """Wait for nothing any more; what is under way stays in the notes, for the next run."""
+        with self._lock:
+            self._is_closed = True
+            tasks = tuple(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # orders, in the tick's thread
+
+    def _order(self, who: str, eviction: Eviction, tick: int) -> tuple[str, str]:
+        now_ns = self._monotonic()
+        before = self._cases.get(eviction.uid)
+        refusal = self._busy(before, now_ns)
+        if refusal:
+            return REFUSED, refusal
+        attempts = 1 if before is None else before.state.attempts + 1
+        ids = frozenset(self._containers.get(eviction.uid, _NO_CONTAINERS))
+        case = _Case(who, tick, eviction, _stopping(who, eviction, attempts, now_ns), ids)
+        refusal = self._begin(case, before)
+        if refusal:
+            return REFUSED, self._refused(case, refusal)
+        self._refusals.pop(eviction.uid, None)
+        return STARTED, f"attempt {attempts} is noted and handed over"
+
+    def _busy(self, case: _Case | None, now_ns: int) -> str:
+        """Why the pod need not be stopped now, or must not yet."""
+        if case is None:
+            return ""
+        if case.state.phase is EvictionPhase.STOPPING:
+            return "is under way"
+        if case.state.phase is EvictionPhase.STOPPED:
+            return "its containers have been stopped, and none has been started since"
+        if now_ns < case.state.retry_ns:
+            return f"not again for {(case.state.retry_ns - now_ns) / _S:.3g} s"
+        return ""
+
+    def _begin(self, case: _Case, before: _Case | None) -> str:
+        """Note the order, tell the journal, and hand it over; why that cannot be done, else ""."""
+        uid = case.eviction.uid
+        if self._executor is None:
+            return _NO_EXECUTOR
+        try:
+            self._undo.note(case.noted)
+        except UndoError as error:
+            return f"not evicted, because that cannot be noted: {error}"
+        if not self._hand_over(uid):
+            self._renote(uid, before)
+            return "koord-qosd is about to end"
+        self._put(case)
+        self._tell_beginning(case)
+        return ""
+
+    def _refused(self, case: _Case, refusal: str) -> str:
+        """Told once for each reason."""
+        uid = case.eviction.uid
+        if self._refusals.get(uid) != refusal:
+            self._refusals[uid] = refusal
+            self._tell(case, REFUSED, f"{case.eviction.why}: {refusal}")
+        return refusal
+
+    def _hand_over(self, uid: str) -> bool:
+        """Whether the loop still takes it."""
+        if self._is_closed or self._loop is None:
+            return False
+        try:
+            self._loop.call_soon_threadsafe(self._execute_soon, uid)
+        except RuntimeError:  # the loop is closed
+            return False
+        return True
+
+    # what runs now, in the tick's thread
+
+    def _follow(self, case: _Case, containers: Mapping[str, str] | None, now_ns: int) -> None:
+        """``containers``: names by id of those that run; None: the pod is gone."""
+        phase = case.state.phase
+        if phase is EvictionPhase.STOPPING and case.is_executed:
+            self._put(replace(case, earlier_ids=case.earlier_ids | (containers or _NO_CONTAINERS).keys()))
+        elif containers is None:
+            self._end(case, VANISHED, "the pod is gone")
+        elif phase is EvictionPhase.STOPPING:
+            self._resume(case, containers.keys(), now_ns)
+        elif phase is EvictionPhase.STOPPED and containers.keys() - case.earlier_ids:
+            names = ", ".join(sorted({name for id_, name in containers.items() if id_ not in case.earlier_ids}))
+            self._put(replace(case, state=replace(case.state, phase=EvictionPhase.RESTARTED)))
+            why = f"kubelet has started containers again: {names}"
+            self._tell(case, EvictionPhase.RESTARTED, why, (_STOPPED, _RUNNING))
+        elif now_ns >= case.due_ns():
+            self._end(case, ENDED, f"the eviction ends: nobody has ordered it again for {REMEMBERED_S} s")
+
+    def _resume(self, case: _Case, ids: Set[str], now_ns: int) -> None:
+        """Execute what an earlier run had under way."""
+        state = _stopping(case.who, case.eviction, case.state.attempts, now_ns)
+        case = replace(case, state=state, earlier_ids=frozenset(ids), is_executed=True)
+        if self._executor is None:
+            self._put(case)
+            self._settle(case, _NO_EXECUTOR)
+        elif self._hand_over(case.eviction.uid):
+            self._put(case)
+            self._tell_beginning(case)
+
+    def _end(self, case: _Case, result: str, why: str) -> None:
+        uid = case.eviction.uid
+        del self._cases[uid]
+        self._under_way = _states(self._cases)
+        self._renote(uid, None)
+        self._tell(case, result, why, (None, None))
+
+    # the loop's thread
+
+    def _execute_soon(self, uid: str) -> None:
+        with self._lock:
+            if self._is_closed:
+                return
+            task = asyncio.get_running_loop().create_task(
+                self._execute(self._cases[uid].eviction), name=f"eviction of {uid}"
+            )
+            self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _execute(self, eviction: Eviction) -> None:
+        assert self._executor is not None
+        async with self._gate:
+            try:
+                await self._executor.evict(eviction)
+                problem = ""
+            except EvictionFailed as error:
+                problem = str(error) or "the executor does not say why"
+            except Exception as error:  # noqa: BLE001 - the root of a task: whatever is wrong, the eviction failed
+                _log.exception("evicting %s", eviction.pod)
+                problem = f"{type(error).__name__}: {error}"
+        with self._lock:
+            self._settle(self._cases[eviction.uid], problem)
+
+    def _settle(self, case: _Case, problem: str) -> None:
+        """The attempt has ended. From either thread, with the lock."""
+        now_ns = self._monotonic()
+        phase = EvictionPhase.FAILED if problem else EvictionPhase.STOPPED
+        case = replace(case, state=replace(case.state, phase=phase, problem=problem), ended_ns=now_ns)
+        self._put(case)
+        self._pods = None  # the same pods mean something else now
+        why = case.eviction.why
+        if problem:
+            _log.warning("pod %s is not evicted: %s", case.eviction.pod, problem)
+            self._tell(case, FAILED, f"{why}: {problem}")
+            return
+        self._renote(case.eviction.uid, case)
+        seconds = f"{(now_ns - case.state.since_ns) / _S:.3g} s"
+        self._tell(case, DONE, f"{why}: all containers have exited and their cgroups are gone, after {seconds}")
+
+    # both
+
+    def _put(self, case: _Case) -> None:
+        uid = case.eviction.uid
+        before = self._cases.get(uid)
+        self._cases[uid] = case
+        if before is None or before.state is not case.state:
+            self._under_way = _states(self._cases)
+
+    def _renote(self, uid: str, case: _Case | None) -> None:
+        """Bring the notes up to date; None: forget it. Where that fails, the next run does too much of it, not less."""
+        try:
+            if case is None:
+                self._undo.drop(NotedEviction, uid)
+            else:
+                self._undo.note(case.noted)
+        except UndoError as error:
+            _log.warning("the undo record says of the eviction of %s what it said before: %s", uid, error)
+
+    def _tell_beginning(self, case: _Case) -> None:
+        again = f" (attempt {case.state.attempts})" if case.state.attempts > 1 else ""
+        self._tell(case, EvictionPhase.STOPPING, f"the containers are being stopped{again}: {case.eviction.why}")
+
+    def _tell(
+        self, case: _Case, result: str, why: str, values: tuple[str | None, str | None] = (_RUNNING, _STOPPED)
+    ) -> None:
+        order = case.eviction
+        self._journal.record(
+            Entry(
+                wall_ns=self._wall(),
+                monotonic_ns=self._monotonic(),
+                tick=case.tick,
+                who=case.who,
+                pod=order.pod,
+                group=order.group,
+                name=EVICTION,
+                path=order.group,
+                before=values[0],
+                after=values[1],
+                result=str(result),
+                why=why,
+                inputs=order.inputs,
+            )
+        )
+
+
+def _as_write(who: str, order: Eviction) -> PlannedWrite:
+    target = Target(order.group, EVICTION)
+    return PlannedWrite(target, order.group, _RUNNING, _STOPPED, True, who, order.why, order.inputs, order.pod)
+
+
+def _states(cases: Mapping[str, _Case]) -> Mapping[str, EvictionState]:
+    return MappingProxyType({uid: case.state for uid, case in cases.items()})
+
+
+def _stopping(who: str, order: Eviction, attempts: int, now_ns: int) -> EvictionState:
+    """At the begin of an attempt."""
+    retry_ns = now_ns + _backoff_ns(attempts)
+    return EvictionState(
+        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, who=who, why=order.why
+    )
+
+
+def _backoff_ns(attempts: int) -> int:
+    """10, 20, 40, … 300 seconds after that many attempts."""
+    return int(min(_MOST_S, _FIRST_S * 2 ** min(attempts - 1, 10))) * _S
+
+
+def _adopted(note: NotedEviction, now_ns: int) -> _Case:
+    """What an earlier run left: to be executed again, unless its containers had been stopped."""
+    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.group, note.grace_s)
+    state = _stopping(note.who, order, note.attempts, now_ns)
+    if note.is_stopped:
+        state = replace(state, phase=EvictionPhase.STOPPED)
+    return _Case(note.who, 0, order, state, is_executed=note.is_stopped, ended_ns=now_ns)
+
+
+def _running(pods: Iterable[PodView]) -> Mapping[str, Mapping[str, str]]:
+    """By UID, the names by id of the containers that run. A pod may be there twice, with an old sandbox."""
+    containers: dict[str, dict[str, str]] = {}
+    for pod in pods:
+        running = {each.id: each.name for each in pod.containers if not each.is_sandbox and runs(each.state)}
+        containers.setdefault(pod.uid, {}).update(running)
+    return containers

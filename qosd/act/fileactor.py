@@ -1,0 +1,147 @@
+"""Kernel files: what a tick's decisions come to for each goes through the reconciler, and into the journal.
+
+Invariants: nothing is written that ``plan`` did not show; every write, whatever became of it, and everything that
+another writer did to a held file, has its row in the journal. Nothing that the kernel does raises here.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from koord.host.files import Target
+from koord.host.originals import Original
+from koord.host.reconcile.plan import Outcome, Plan
+from koord.host.reconcile.reconciler import Reconciler
+from koord.host.reconcile.state import FREE, FileState, Retry
+from koord.host.reconcile.systemd_sync import Units
+from koord.host.reconcile.wanted import Refusals
+from koord.host.undo import UndoRecord
+from koord.host.writer import Writer
+from qosd.act.actor import entry_of
+from qosd.act.composition import Composed
+from qosd.act.created import CreatedContainers
+from qosd.act.intents import Changes, TickIntents
+from qosd.act.journal import Recorder
+from qosd.act.ownership import Ownership
+from qosd.decide.runner import Decisions
+from qosd.snapshot import PodView
+
+_log = logging.getLogger(__name__)
+
+
+class FileActor:
+    """Writes to the tree of ``writer``. ``owners``: who may speak on which row. One thread at a time.
+
+    ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
+    ``refusals``: how many opinions were refused since the start; ``refused``: those that are refused now.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        undo: UndoRecord,
+        journal: Recorder,
+        owners: Mapping[str, Ownership],
+        page_bytes: int,
+        units: Units | None,
+    ) -> None:
+        self._journal, self._owners = journal, owners
+        self._created = CreatedContainers(undo)
+        self._reconciler = Reconciler(writer, undo, self._created, page_bytes, units)
+        self._changes = Changes()
+        self._decisions: Decisions | None = None
+        self._refused: Refusals = MappingProxyType({})
+        self.refusals = 0
+
+    @property
+    def owned(self) -> Mapping[Target, FileState]:
+        """The files held now."""
+        return {target: state for target, state in self._reconciler.states.copy().items() if state.is_held}
+
+    @property
+    def contested(self) -> Mapping[Target, str]:
+        """The files left to another writer, and why: whoever can should enforce the value one level up."""
+        states = self._reconciler.states.copy()
+        return {target: state.contested for target, state in states.items() if state.is_contested}
+
+    @property
+    def states(self) -> Mapping[Target, FileState]:
+        """All files of which something is known: the same mapping while nothing changes. For the loop's own thread."""
+        return self._reconciler.states.frozen()
+
+    @property
+    def refused(self) -> Refusals:
+        """(strategy, why) of the opinions that are not followed, by file; the same mapping while nothing changes."""
+        return self._refused
+
+    @property
+    def retries(self) -> Mapping[Target, Retry]:
+        """The files that could not be brought to their value, and when that is tried again."""
+        states = self._reconciler.states.copy()
+        return {target: state.retry for target, state in states.items() if state.retry is not None}
+
+    @property
+    def unsynced(self) -> str:
+        """Why systemd does not know some values that are held; "" if it knows them all."""
+        return self._reconciler.unsynced
+
+    def original(self, target: Target) -> Original | None:
+        """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing.
+
+        From any thread.
+        """
+        known = self._created.find(target)
+        return None if known is None else known[1]
+
+    def composed(self, target: Target) -> Composed | None:
+        """What the newest executed decisions come to for ``target``; None if nobody has an opinion."""
+        if self._decisions is None:
+            return None
+        state = self._reconciler.states.get(target, FREE)
+        intent = TickIntents(self._decisions, self._owners).of(target, state)
+        return intent.wanted(state.base if state.is_held else None) if intent.by else None
+
+    def follow(self, pods: tuple[PodView, ...], monotonic_ns: int) -> None:
+        """These are all pods now: their cgroups are looked up for what kubelet requested of them."""
+        self._created.follow(pods, monotonic_ns)
+
+    def touched(self, path: str) -> None:
+        """Somebody wrote the file at ``path``: the next tick looks at it. From any thread."""
+        self._reconciler.touched(path)
+
+    def owns(self, path: str) -> bool:
+        """Is the file at ``path`` held, or left to another writer for now? From any thread."""
+        return self._reconciler.follows(path)
+
+    def respelled(self) -> None:
+        """Shares stand for other weights from now on: those that are held are looked at, and written, once more."""
+        self._reconciler.respelled()
+
+    def plan(self, decisions: Decisions) -> Plan:
+        """What ``apply`` would write now. Reads kernel files; changes nothing."""
+        changed = self._changes.since(decisions, self._reconciler.states)
+        return self._reconciler.plan(TickIntents(decisions, self._owners), changed, decisions.monotonic_ns)
+
+    def apply(self, decisions: Decisions, plan: Plan) -> tuple[Outcome, ...]:
+        """Make the plan's writes, in its order. Raises StalePlan if another was applied since it was made."""
+        outcomes = self._reconciler.apply(plan)
+        self._decisions = decisions
+        self._changes.applied(decisions)
+        for target, refused in plan.refused.items():
+            self._note_refused(target, refused)
+        for notice in plan.notices:
+            self._journal.record(entry_of(decisions, notice, notice.result, notice.why))
+        for outcome in outcomes:
+            self._journal.record(entry_of(decisions, outcome.write, outcome.result, outcome.sentence))
+        return outcomes
+
+    def _note_refused(self, target: Target, refused: tuple[tuple[str, str], ...]) -> None:
+        if refused == self._refused.get(target, ()):
+            return
+        others = {each: why for each, why in self._refused.items() if each != target}
+        self._refused = MappingProxyType({**others, target: refused} if refused else others)
+        self.refusals += len(refused)
+        for who, why in refused:
+            _log.warning("%s/%s: opinion of %s refused: %s", target.group, target.name, who, why)

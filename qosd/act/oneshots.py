@@ -1,0 +1,121 @@
+"""OneShotPlan to the kernel: values that are written once, hold nothing and cannot be given back (``memory.reclaim``).
+
+The kernel may work for seconds on such a write, so a thread of its own makes them, in their order. Invariants: a tick
+never waits for one; of one file at most one is under way, and at most ``MOST_UNDER_WAY`` of all, what is beyond is
+refused and said; each that is made has one row in the journal when it is done. A restart forgets those under way:
+there is nothing to undo.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+
+from koord.host import files
+from koord.host.files import Target
+from koord.host.reconcile.plan import DONE, REFUSED, STARTED, Outcome, PlannedWrite, result_of
+from koord.host.writer import WriteError, Writer
+from qosd.act.actor import entry_of
+from qosd.act.journal import Recorder
+from qosd.decide.decision import OneShot
+from qosd.decide.runner import Decisions
+
+MOST_UNDER_WAY = 64
+_log = logging.getLogger(__name__)
+
+
+class OneShotPlan(msgspec.Struct, frozen=True):
+    """The orders of one tick."""
+
+    shown: tuple[PlannedWrite, ...] = ()
+
+
+_NOTHING = OneShotPlan()
+
+
+class OneShotWriter:
+    """Writes through ``writer``; ``executor``: the thread, else one is made with the first order."""
+
+    def __init__(self, writer: Writer, journal: Recorder, executor: Executor | None = None) -> None:
+        self._writer, self._journal, self._executor = writer, journal, executor
+        self._under_way: set[Target] = set()
+        self._lock = threading.Lock()
+
+    def plan(self, decisions: Decisions) -> OneShotPlan:
+        """The orders of these decisions, but for files where one is under way."""
+        if not any(result.one_shots for result in decisions.results):
+            return _NOTHING
+        return OneShotPlan(tuple(dict(self._planned(decisions)).values()))
+
+    def _planned(self, decisions: Decisions) -> Iterator[tuple[Target, PlannedWrite]]:
+        """By file; of several orders to one the last counts."""
+        for result in decisions.results:
+            for order in result.one_shots:
+                if order.target not in self._under_way:
+                    yield order.target, self._as_write(result.name, order)
+
+    def _as_write(self, who: str, order: OneShot) -> PlannedWrite:
+        try:
+            path = str(self._writer.path(order.target) or "")
+        except (files.UnknownRow, ValueError):
+            path = ""  # it will be refused
+        return PlannedWrite(order.target, path, "", order.value, True, who, order.why, order.inputs, order.pod)
+
+    def apply(self, decisions: Decisions, plan: OneShotPlan) -> tuple[Outcome, ...]:
+        """Hand them to the thread."""
+        return tuple([self._begun(decisions, write) for write in plan.shown])
+
+    def _begun(self, decisions: Decisions, write: PlannedWrite) -> Outcome:
+        problem = self._problem(write)
+        if problem:
+            self._journal.record(entry_of(decisions, write, REFUSED, f"{write.why}: {problem}"))
+            return Outcome(write, REFUSED, problem)
+        with self._lock:
+            self._under_way.add(write.target)
+        self._submit(lambda: self._carry_out(decisions, write))
+        return Outcome(write, STARTED)
+
+    def _problem(self, write: PlannedWrite) -> str:
+        """Why the order cannot be given; "" if it can."""
+        if len(self._under_way) >= MOST_UNDER_WAY:
+            return f"{MOST_UNDER_WAY} orders are under way"
+        try:
+            row = files.row(write.target.name)
+        except files.UnknownRow:
+            return "is no kernel file that Koord knows"
+        return "" if row.is_one_shot else "is a value and no order"
+
+    def _submit(self, work: Callable[[], Any]) -> None:
+        if self._executor is None:
+            self._executor = ThreadPoolExecutor(1, thread_name_prefix="orders")
+        self._executor.submit(work)
+
+    def _carry_out(self, decisions: Decisions, write: PlannedWrite) -> None:
+        """In the thread."""
+        try:
+            result, detail = self._attempt(write)
+        finally:
+            with self._lock:
+                self._under_way.discard(write.target)
+        if result != DONE:
+            _log.info("%s <- %s: %s: %s", write.path, write.after, result, detail)
+        self._journal.record(entry_of(decisions, write, result, f"{write.why}: {detail}" if detail else write.why))
+
+    def _attempt(self, write: PlannedWrite) -> tuple[str, str]:
+        try:
+            self._writer.write(write.target, write.after)
+        except WriteError as error:
+            return result_of(error), str(error)
+        except ValueError as error:  # what the row refuses, and a path that leaves the tree
+            return REFUSED, str(error)
+        return DONE, ""
+
+    def close(self) -> None:
+        """Begin no more; what the kernel works on ends by itself."""
+        if self._executor is not None:
+            self._executor.shutdown(wait=False, cancel_futures=True)

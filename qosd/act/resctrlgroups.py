@@ -1,0 +1,165 @@
+"""Resctrl groups: made when a strategy wants them, removed when none does any more and nothing of Koord's is in them.
+
+Invariants: a group that was there before belongs to someone else and is never removed; the undo record names a group
+before it is made; a group is removed only after the tasks that are kept in it and the schemata that are held of it
+have been given back, so a tick later at the earliest. What an earlier run made stays until all strategies have
+decided. A tick at which nothing is wanted, made or due costs a comparison per strategy.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from koord.host import resctrl
+from koord.host.files import Target, ValueRefused
+from koord.host.notes import ABSENT, GROUP, PRESENT, MadeGroup
+from koord.host.reconcile.plan import DONE, UNSUPPORTED, VANISHED, Outcome, PlannedWrite, result_of
+from koord.host.reconcile.reconciler import EARLIER_RUN
+from koord.host.reconcile.state import backoff_ns
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import WriteError, Writer
+from qosd.act.actor import are_same, entry_of
+from qosd.act.journal import Recorder
+from qosd.decide.decision import ResctrlGroup
+from qosd.decide.runner import NO_GROUPS, Decisions
+
+SCHEMATA = "resctrl.schemata"
+RECHECK_S = 10.0
+_S = 1_000_000_000
+_log = logging.getLogger(__name__)
+
+
+class GroupPlan(msgspec.Struct, frozen=True):
+    """The groups to be made and removed. The rest is for whoever does it; ``is_looked``: somebody looked for them."""
+
+    wanted: Mapping[str, Mapping[str, ResctrlGroup]] = MappingProxyType({})
+    """By strategy."""
+    undecided: frozenset[str] = frozenset()
+    shown: tuple[PlannedWrite, ...] = ()
+    is_looked: bool = False
+
+
+class ResctrlGroupMaker:
+    """Makes them through ``writer``. One thread at a time.
+
+    ``kept``: in which group the tasks of each cgroup are kept now.
+    """
+
+    def __init__(
+        self, writer: Writer, undo: UndoRecord, journal: Recorder, kept: Callable[[], Mapping[str, str]]
+    ) -> None:
+        self._writer, self._undo, self._journal, self._kept = writer, undo, journal, kept
+        self._owners: dict[str, str] = {made.name: EARLIER_RUN for made in undo.all(MadeGroup)}
+        self._last = GroupPlan()
+        self._due_ns = 0
+        self._failures = 0
+        self._problems: dict[str, str] = {}
+
+    def plan(self, decisions: Decisions) -> GroupPlan:
+        """The groups that ``apply`` would make and remove now. Looks for directories; changes nothing."""
+        wanted = {
+            result.name: result.resctrl_groups for result in decisions.results if result.resctrl_groups is not NO_GROUPS
+        }
+        undecided = decisions.undecided
+        is_new = undecided != self._last.undecided or not are_same(wanted, self._last.wanted)
+        is_due = decisions.monotonic_ns >= self._due_ns and bool(wanted or self._owners)
+        if not (is_new or is_due):
+            return GroupPlan(wanted, undecided)
+        acts = (*self._to_make(decisions), *self._to_remove(decisions, undecided))
+        return GroupPlan(wanted, undecided, acts, is_looked=True)
+
+    def _to_make(self, decisions: Decisions) -> list[PlannedWrite]:
+        writes: dict[str, PlannedWrite] = {}
+        for result in decisions.results:
+            for name, group in result.resctrl_groups.items():
+                if name not in writes and not self._exists(name):
+                    writes[name] = self._act(name, ABSENT, PRESENT, result.name, group.why)
+        return list(writes.values())
+
+    def _to_remove(self, decisions: Decisions, undecided: frozenset[str]) -> list[PlannedWrite]:
+        wanted = {name for result in decisions.results for name in result.resctrl_groups}
+        used = self._used() if self._owners.keys() - wanted else frozenset()
+        return [
+            self._act(made.name, PRESENT, ABSENT, self._owners.get(made.name, EARLIER_RUN), "no strategy wants it")
+            for made in self._undo.all(MadeGroup)
+            if made.name not in wanted and made.name not in used and not undecided
+        ]
+
+    def _used(self) -> frozenset[str]:
+        """The groups that have tasks, or schemata, of ours."""
+        schemata = (entry.name.partition("@") for entry in self._undo.entries)
+        return frozenset(
+            (*self._kept().values(), *(of.partition("/")[0] for name, _, of in schemata if name == SCHEMATA))
+        )
+
+    def _exists(self, name: str) -> bool:
+        return resctrl.is_group_name(name) and (self._writer.tree.resctrl / name).is_dir()
+
+    def _act(self, name: str, before: str, after: str, who: str, why: str) -> PlannedWrite:
+        path = str(self._writer.tree.resctrl / name)
+        return PlannedWrite(Target("", f"{GROUP}@{name}"), path, before, after, True, who, why)
+
+    def apply(self, decisions: Decisions, plan: GroupPlan) -> tuple[Outcome, ...]:
+        """Make and remove them."""
+        if not plan.is_looked:
+            return ()
+        self._last = plan
+        outcomes = tuple([self._carry_out(decisions, act) for act in plan.shown])
+        failed = any(outcome.result not in (DONE, VANISHED) for outcome in outcomes)
+        self._failures = self._failures + 1 if failed else 0
+        self._due_ns = decisions.monotonic_ns + self._wait_ns(plan.wanted)
+        return outcomes
+
+    def _wait_ns(self, wanted: Mapping[str, Mapping[str, ResctrlGroup]]) -> int:
+        """Until the next look. What is still used when nobody wants it any more is looked at in the next tick."""
+        if self._failures:
+            return backoff_ns(self._failures)
+        waits = self._owners.keys() - {name for names in wanted.values() for name in names}
+        return 0 if waits else int(RECHECK_S * _S)
+
+    def _carry_out(self, decisions: Decisions, act: PlannedWrite) -> Outcome:
+        name = act.target.name.partition("@")[2]
+        is_made = act.after == PRESENT
+        try:
+            self._make(name, act) if is_made else self._remove(name)
+            result, detail = DONE, ""
+        except (UndoError, ValueRefused, WriteError) as error:
+            result, detail = result_of(error), str(error)
+            if result == VANISHED:
+                self._forget(name)
+                result = UNSUPPORTED if is_made else VANISHED  # made where there is no resctrl
+        if result in (DONE, VANISHED) or detail != self._problems.get(name):
+            why = f"{act.why}: {detail}" if detail else act.why
+            self._journal.record(entry_of(decisions, act, result, why))
+        self._problems[name] = detail
+        return Outcome(act, result, detail)
+
+    def _make(self, name: str, act: PlannedWrite) -> None:
+        note = MadeGroup(name, act.path)
+        self._undo.note(note)
+        try:
+            inode = self._writer.make_group(name)
+        except (ValueRefused, WriteError):
+            self._undo.drop(MadeGroup, name)
+            raise
+        self._owners[name] = act.by
+        with contextlib.suppress(UndoError):  # it is noted already, less exactly
+            self._undo.note(msgspec.structs.replace(note, inode=inode))
+
+    def _remove(self, name: str) -> None:
+        made = self._undo.find(MadeGroup, name)
+        if made is not None and made.is_ours:
+            self._writer.remove_group(name)
+        self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        self._owners.pop(name, None)
+        try:
+            self._undo.drop(MadeGroup, name)
+        except UndoError as error:
+            _log.warning("resctrl group %s stays in the undo record: %s", name, error)
