@@ -18,7 +18,9 @@ LOOK_S = 0.1
 
 
 class Runtime:
-    """The runtime as ``direct`` sees it. ``moment`` changes when a disturbance begins, and when it is done."""
+    """The runtime as ``direct`` sees it. ``moment`` changes when a disturbance begins, when it is done, and when the
+    runtime is ready again: what it answered to a call of before may arrive after the news that it is ready.
+    """
 
     def __init__(self, direct: Caller) -> None:
         self.moment = 0
@@ -44,6 +46,7 @@ class Runtime:
         return self._ready.is_set()
 
     def undisturbed_since(self, moment: int) -> bool:
+        """Whether it was ready at that moment, and has been since."""
         return self._ready.is_set() and self.moment == moment
 
     async def ready(self) -> None:
@@ -52,6 +55,7 @@ class Runtime:
             moment = self.moment
             if await self._says_ready() and moment == self.moment and not self._disturbances:
                 self._ready.set()
+                self.moment += 1
             else:
                 await asyncio.sleep(LOOK_S)
 
