@@ -30,6 +30,7 @@ from qosd.inspect import service as inspect
 from qosd.metrics import CONTENT_TYPE, Metrics
 from qosd.node import Node
 from qosd.options import Options
+from qosd.pace import TickReason
 from qosd.policy.watching import PolicyWatch
 from qosd.sense.exposition import Exposition
 
@@ -91,17 +92,17 @@ def _tasks(
     return tasks
 
 
-def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[bool], Awaitable[None]]:
-    async def tick(is_beat: bool) -> None:
+def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[TickReason], Awaitable[None]]:
+    async def tick(reason: TickReason) -> None:
         began_s = time.monotonic()
         try:
-            await node.tick(is_beat)
+            await node.tick(reason)
             ticked()
         except Exception:  # noqa: BLE001 - the root of a tick: the next one starts anew
             _log.exception("a tick failed")
             node.metrics.failed_ticks.labels().inc()
             return
-        node.metrics.tick_seconds.labels("beat" if is_beat else "change").observe(time.monotonic() - began_s)
+        node.metrics.tick_seconds.labels(reason).observe(time.monotonic() - began_s)
 
     return tick
 

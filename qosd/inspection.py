@@ -13,6 +13,7 @@ from koord.host.support import Support
 from qosd.frontends import FrontEnd
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
 from qosd.node import JOURNAL, UNDO, Node
+from qosd.pace import TickReason
 from qosd.sense.sampler import Health
 from qosd.sense.table import METRICS
 from qosd.strategies import speakers
@@ -58,7 +59,7 @@ class _View:
     async def switch(self, enabled: bool, names: Sequence[str]) -> None:
         chosen, off = frozenset(names), frozenset(self._node.loop.switched_off)
         self._node.loop.switched_off = off - chosen if enabled else off | chosen
-        await self._node.tick(False)
+        await self._node.tick(TickReason.CHANGE)
 
     def loops(self) -> Sequence[LoopState]:
         now_ns = time.monotonic_ns()
@@ -133,6 +134,7 @@ class _View:
         warnings += [node.actuator.files.unsynced] if node.actuator.files.unsynced else []
         warnings += [node.cpu_manager.problem] if node.cpu_manager.problem else []
         warnings += [node.reservation.problem] if node.reservation.problem else []
+        warnings += node.urgency.problems
         return [
             *warnings,
             *node.rules_file.warnings,

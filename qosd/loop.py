@@ -1,9 +1,9 @@
 """The node's loop: sense, snapshot, decide, act, in that order, in one thread.
 
-A tick samples, makes the snapshot, decides and acts; between two ticks a change of pods makes a shorter one that
-samples nothing. ``plan`` is the same decision on the newest snapshot without the act. Invariant: everything here runs
-in the loop's own thread, one call after the other, so that a plan is never made of half a tick; what others read
-(``snapshot``, ``decisions``) is replaced whole.
+A tick samples, makes the snapshot, decides and acts; between two beats a change of pods makes a shorter one that
+samples nothing, and what is urgent one that samples at once. ``plan`` is the same decision on the newest snapshot
+without the act. Invariant: everything here runs in the loop's own thread, one call after the other, so that a plan is
+never made of half a tick; what others read (``snapshot``, ``decisions``) is replaced whole.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved
 from qosd.hooks.rules import Rules
+from qosd.pace import TickReason
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
 from qosd.sense import table, window
@@ -68,22 +69,23 @@ class NodeLoop:
         self.ended_ns: int | None = None
         """When the last tick ended, by the monotonic clock."""
 
-    def tick(self, inputs: TickInputs, *, sample: bool = True) -> Result | None:
+    def tick(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> Result | None:
         """Look, decide, act; what was executed, None if nothing may be."""
-        self.look(inputs, sample=sample)
+        self.look(inputs, reason)
         plan = self.decide()
         result = None if self._dry else self._actuator.execute(plan)
         self.ended_ns = self._monotonic()
         return result
 
-    def look(self, inputs: TickInputs, *, sample: bool = True) -> NodeSnapshot:
+    def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
         """Sense: the new snapshot."""
-        if sample:
+        if reason is not TickReason.CHANGE:
             self._sense.sampler.sample(
                 inputs.pods,
                 Tiers.of(inputs.tiers),
                 inputs.rules.slo.host_applications or (),
                 suppresses=inputs.rules.suppresses_cpu,
+                urgent=reason is TickReason.URGENT,
             )
         now_ns = self._monotonic()
         if "pods" in inputs.ages_s:
@@ -107,7 +109,7 @@ class NodeLoop:
             windows=self._aggregates(),
             absent=self._sense.sampler.absent(),
         )
-        if sample and (prediction := self._predictor.observe(snapshot)) is not None:
+        if reason is TickReason.BEAT and (prediction := self._predictor.observe(snapshot)) is not None:
             self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
         return snapshot
 

@@ -114,7 +114,7 @@ class Metrics:
         )
         self.tick_seconds = Histogram(
             "koord_qosd_tick_seconds",
-            "Time from the beginning of a tick to its last write, by kind (beat, change of pods).",
+            "Time from the beginning of a tick to its last write, by kind (beat, change, urgent).",
             ["kind"],
             buckets=_TICK_BUCKETS_S,
             registry=self.registry,

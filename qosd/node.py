@@ -43,7 +43,7 @@ from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.options import Options
 from qosd.originals import OriginalsRecorder
-from qosd.pace import Pace
+from qosd.pace import Pace, TickReason
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
@@ -65,6 +65,7 @@ from qosd.snapshot import PodView
 from qosd.startgate import StartGate
 from qosd.strategies import STRATEGIES
 from qosd.strategies.reconciler import HookReconciler
+from qosd.urgency import Urgency
 
 KUBELET_TIMEOUT_S = 3.0
 JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"
@@ -148,6 +149,8 @@ class Node:
             wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(self.read_only),
         )  # fmt: skip
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="node")
+        triggers = [each for strategy in STRATEGIES for each in strategy.triggers]
+        self.urgency = Urgency(self.event_loop, tree, triggers, self.pace.urge)
 
     def _make_pods(self) -> None:
         self.pods = PodSource(
@@ -198,6 +201,7 @@ class Node:
 
     async def close(self) -> None:
         """Stop looking; every value stays as it is."""
+        self.urgency.close()
         await self.reservation.close()
         await self.actuator.evictions.close()
         await self.pods.close()
@@ -227,11 +231,11 @@ class Node:
         self.rules_file.load()
         self.pace.wake()
 
-    async def tick(self, is_beat: bool) -> Result | None:
+    async def tick(self, reason: TickReason) -> Result | None:
         """One turn of the loop, in its thread; what it came to is counted and said."""
         inputs, arriving = self._tick_inputs(), self.start_gate.begun()
         try:
-            result = await self.in_thread(lambda: self.loop.tick(inputs, sample=is_beat))
+            result = await self.in_thread(lambda: self.loop.tick(inputs, reason))
         finally:
             self.start_gate.ended(arriving)
         self._narrow()
@@ -303,6 +307,7 @@ class Node:
         if time.monotonic() - self._counted_s >= _LOOK_AGAIN_S:
             self._counted_s = time.monotonic()
             self.cpu_manager.look_again()
+            self.urgency.arm(self.locator.tiers)
             if self._resctrl is not None:
                 self._resctrl.look_again()
             if self.locator.count_cpus():
@@ -331,7 +336,8 @@ class Node:
         self.pace.wake()
 
     def _follow(self) -> None:
-        """Watch the directories in which pods appear, and those in which values are written."""
+        """Watch the directories in which pods appear, and those in which values are written; arm the triggers."""
+        self.urgency.arm(self.locator.tiers)
         for problem in self.locator.layout.problems:
             _log.warning("%s", problem)
         for watch in self._watches:

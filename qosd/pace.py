@@ -1,15 +1,28 @@
-"""When to tick: at a steady beat, and at once when something changed in between.
+"""When to tick, and why: at a steady beat, and in between when something changed or is urgent.
 
-Invariant: two ticks never overlap, and begin at least ``GAP_S`` apart; a beat that was missed (a slow tick, a machine
-that was suspended) is left out, not made up for.
+Invariant: two ticks never overlap, and begin at least ``GAP_S`` apart; an urgent one, which samples, at least
+``SAMPLES_GAP_S`` after the samples before and as long before the next beat, or else that beat is its answer. A beat
+that was missed (a slow tick, a machine that was suspended) is left out, not made up for.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
+from enum import StrEnum
 
 GAP_S = 0.02
+SAMPLES_GAP_S = 0.2
+"""Rates over less are noise, and what never ends to be urgent must not cost more than that."""
+
+
+class TickReason(StrEnum):
+    """A beat samples what is due; a change samples nothing; what is urgent samples first, due or not."""
+
+    BEAT = "beat"
+    CHANGE = "change"
+    URGENT = "urgent"
 
 
 class Pace:
@@ -18,30 +31,53 @@ class Pace:
     def __init__(self, interval_s: float) -> None:
         self._interval_s = interval_s
         self._woken = asyncio.Event()
+        self._is_urgent = self._is_changed = False
 
     def wake(self) -> None:
-        """Something changed: tick as soon as may be."""
+        """Something changed: tick as soon as may be, by the samples that are there."""
+        self._is_changed = True
         self._woken.set()
 
-    async def run(self, tick: Callable[[bool], Awaitable[None]]) -> None:
-        """Call ``tick`` for ever; its argument says whether it is a beat (True) or a wake-up in between."""
+    def urge(self) -> None:
+        """Something is happening: tick as soon as may be, by new samples."""
+        self._is_urgent = True
+        self._woken.set()
+
+    async def run(self, tick: Callable[[TickReason], Awaitable[None]]) -> None:
+        """Call ``tick`` for ever."""
         loop = asyncio.get_running_loop()
-        due_s = loop.time()
+        due_s, sampled_s = loop.time(), -math.inf
         while True:
-            is_beat = not await self._woken_before(due_s - loop.time())
-            self._woken.clear()
-            if is_beat:
+            reason = await self._next(due_s, sampled_s + SAMPLES_GAP_S)
+            if reason is TickReason.BEAT:
                 late_s = max(0.0, loop.time() - due_s)
                 due_s += self._interval_s * (1 + late_s // self._interval_s)
-            await tick(is_beat)
+            if reason is not TickReason.CHANGE:
+                sampled_s = loop.time()
+            await tick(reason)
             await asyncio.sleep(GAP_S)
 
-    async def _woken_before(self, timeout_s: float) -> bool:
-        if timeout_s <= 0:
-            return False
+    async def _next(self, due_s: float, may_sample_s: float) -> TickReason:
+        """The reason of the next tick, when it is time for it. A tick serves every lesser reason as well."""
+        loop = asyncio.get_running_loop()
+        while True:
+            self._woken.clear()
+            now_s = loop.time()
+            if now_s >= due_s:
+                self._is_urgent = self._is_changed = False
+                return TickReason.BEAT
+            has_room = max(now_s, may_sample_s) <= due_s - SAMPLES_GAP_S
+            if self._is_urgent and has_room and now_s >= may_sample_s:
+                self._is_urgent = self._is_changed = False
+                return TickReason.URGENT
+            if self._is_changed:
+                self._is_changed = False
+                return TickReason.CHANGE
+            await self._woken_before((may_sample_s if self._is_urgent and has_room else due_s) - now_s)
+
+    async def _woken_before(self, timeout_s: float) -> None:
         try:
             async with asyncio.timeout(timeout_s):
                 await self._woken.wait()
         except TimeoutError:
-            return False
-        return True
+            pass

@@ -118,6 +118,24 @@ class Window(msgspec.Struct, frozen=True):
     quantile: float = 0.5
 
 
+class PressureTrigger(msgspec.Struct, frozen=True):
+    """Tasks that stalled for ``stall_us`` within ``window_us`` (0.5 to 10 s) wake the daemon, which samples at once.
+
+    ``resource``: ``cpu``, ``memory`` or ``io``; ``degree``: ``some`` task, or in ``full`` all of them. ``tier``: of
+    that tier's cgroup, None: of the whole node.
+    """
+
+    resource: str
+    degree: str
+    stall_us: int
+    window_us: int
+    tier: KubeQoS | None = None
+
+    def __str__(self) -> str:
+        subject = "the node" if self.tier is None else f"tier {self.tier}"
+        return f"{self.degree} {self.resource} of {subject}: {self.stall_us} us in {self.window_us} us"
+
+
 class Aggregate(msgspec.Struct, frozen=True):
     """What the samples of one window and object come to, in the metric's unit.
 

@@ -20,6 +20,7 @@ HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
 LS, BE = PODS[1], PODS[2]
 GREEDY = ("/bin/sh", "-c", "x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}; while :; do sleep 1; done")
+PAGE = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9316/metrics').read().decode())"
 JOB = dataclasses.replace(BE, name="job", command=GREEDY)
 """24 MiB that cannot be reclaimed, where there is no swap."""
 
@@ -66,6 +67,13 @@ def used_bytes(node: Guest) -> float:
     return max((sample.get("value", 0.0) for sample in samples if "job-node" in sample.get("label", "")), default=0.0)
 
 
+def urgent_ticks(node: Guest) -> float:
+    """Those that the pressure of the throttled job brought about."""
+    page = node.do("python3", "-c", PAGE)
+    count = 'koord_qosd_tick_seconds_count{kind="urgent"} '
+    return next((float(line.removeprefix(count)) for line in page.splitlines() if line.startswith(count)), 0.0)
+
+
 def test_reclaimed_throttled_frozen_evicted_and_held_at_the_floor(node: Guest) -> None:
     before = kubelet.running(node)
     pod = before["job"].pod_group
@@ -87,6 +95,7 @@ def test_reclaimed_throttled_frozen_evicted_and_held_at_the_floor(node: Guest) -
     frozen = [row["after"] for row in told if (row["name"], row["result"]) == ("cgroup.freeze", "done")]
     assert frozen == ["1", "0"], "once, and thawed"
     assert kubelet.running(node)["ls"].container_id == before["ls"].container_id
+    assert urgent_ticks(node) > 0
 
 
 def test_the_next_daemon_gives_back_what_nobody_lacks(node: Guest) -> None:

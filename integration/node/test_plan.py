@@ -31,6 +31,7 @@ from qosd.metrics import Metrics
 from qosd.node import JOURNAL
 from qosd.node import Node as Qosd
 from qosd.options import Options
+from qosd.pace import TickReason
 from qosd.sense.metric import Scope
 from qosd.sense.table import METRICS
 from qosd.snapshot import NodeSnapshot
@@ -116,7 +117,8 @@ async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     number = seen.still + seen.moving
     chance = random.Random(f"{settings.SEED}/{number}")
     scene = qosd._tick_inputs()
-    snapshot = await qosd.in_thread(lambda: qosd.loop.look(scene, sample=number % BEAT == 0))
+    reason = TickReason.CHANGE if number % BEAT else TickReason.BEAT
+    snapshot = await qosd.in_thread(lambda: qosd.loop.look(scene, reason))
     before = shown(await inspector.plan(inspect.PlanRequest()))
     decided: Plan = await qosd.in_thread(qosd.loop.decide)
     after = shown(await inspector.plan(inspect.PlanRequest()))
@@ -133,7 +135,7 @@ async def leftovers(qosd: Qosd, seen: Seen) -> list[str]:
     """What qosd still has of pods that are gone, after at most ``FORGET_S`` of ticks."""
     until = time.monotonic() + FORGET_S
     while True:
-        result = await qosd.tick(True)
+        result = await qosd.tick(TickReason.BEAT)
         assert result is not None
         gone = seen.groups - groups_of(qosd.loop.snapshot)
         found = [*_remembered(qosd, gone), *_sampled(qosd, gone)]

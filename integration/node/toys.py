@@ -14,26 +14,25 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from koord.model.qos import QoSClass
+from koord.model.qos import KubeQoS, QoSClass
 from qosd import strategies
-from qosd.decide.decision import Decision, Stage
+from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
 from qosd.hooks.rules import BestEffortCPUs
-from qosd.snapshot import NodeSnapshot, Window
+from qosd.snapshot import NodeSnapshot, PressureTrigger
 
 HOLDS, LACKS = "holds", "lacks"
 WHY = "the toy says so"
 BE = Victims(frozenset({QoSClass.BE}), "toyEvict")
 
 
-class Toy:
+class Toy(Strategy):
     """Not pure: the file is the test's hand in it."""
 
     name: ClassVar[str]
     stage: ClassVar[Stage] = Stage.SUPPRESSION
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def __init__(self, file: Path) -> None:
         self._file = file
@@ -59,6 +58,9 @@ class HoldBestEffort(Toy):
 
 class Lack(Toy):
     name = "toyLack"
+    triggers: ClassVar[tuple[PressureTrigger, ...]] = (
+        PressureTrigger("memory", "some", 50_000, 1_000_000, KubeQoS.BEST_EFFORT),
+    )
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
         lacks = (line.split() for line in self.text().splitlines())

@@ -22,7 +22,7 @@ from koord.model.formulas import NO_INPUTS, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
 from qosd.hooks.rules import BestEffortCPUs
-from qosd.snapshot import NodeSnapshot, Window
+from qosd.snapshot import NodeSnapshot, PressureTrigger, Window
 
 
 class Stage(IntEnum):
@@ -167,6 +167,12 @@ class Strategy(Protocol):
     @property
     def windows(self) -> tuple[Window, ...]:
         """The windows that it reads. A strategy that has any decides once for each set of samples, never twice."""
+        return ()
+
+    @property
+    def triggers(self) -> tuple[PressureTrigger, ...]:
+        """What wakes the node's loop for it between two beats, with new samples; most strategies need nothing."""
+        return ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool: ...
 

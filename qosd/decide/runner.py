@@ -130,7 +130,7 @@ def decide_all(
     return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results)), after
 
 
-class Relieving:
+class Relieving(Strategy):
     """The strategy ``eviction``: what is done about the shortages that the others state. Always on: without a shortage
     it holds nothing, and what it has frozen it must be able to thaw, whatever nobody knows."""
 
@@ -138,7 +138,6 @@ class Relieving:
     stage: ClassVar[Stage] = Stage.RELIEF
     rows: ClassVar[frozenset[str]] = rungs.ROWS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def __init__(self, claims: tuple[Claim, ...] = ()) -> None:
         self._claims = claims

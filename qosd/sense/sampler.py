@@ -54,15 +54,20 @@ class Health:
 
 @dataclass(slots=True)
 class _Turn:
-    """A collector and when it is due."""
+    """A collector and when it is due. Before ``rested_ns`` it is left alone, whatever is urgent."""
 
     collector: Collector
     health: Health
     due_ns: int = 0
+    rested_ns: int = 0
 
     @property
     def deadline_us(self) -> float:
         return self.collector.period_s * _DEADLINE_SHARE * 1e6
+
+    @property
+    def is_of_every_beat(self) -> bool:
+        return self.collector.period_s <= table.TICK_S
 
 
 class Sampler:
@@ -97,8 +102,12 @@ class Sampler:
         host_apps: Sequence[HostApplication] = (),
         *,
         suppresses: bool = False,
+        urgent: bool = False,
     ) -> None:
-        """One batch. The same ``pods`` object as before means that nothing changed; ``suppresses``: see ``Tick``."""
+        """One batch. The same ``pods`` object as before means that nothing changed; ``suppresses``: see ``Tick``.
+
+        ``urgent``: between two beats; the collectors of every beat run, and keep their turn at the next.
+        """
         at_ns = self.sampled_ns = self._clock()
         if not self._targets.made_of(pods, tiers, host_apps):
             self._follow(SampleTargets.of(pods, tiers, host_apps))
@@ -106,6 +115,10 @@ class Sampler:
         for turn in self._turns:
             if at_ns >= turn.due_ns - int(_EARLY_S * NANOSECONDS):
                 self._run(turn, tick)
+                _schedule(turn, at_ns)
+            elif urgent and turn.is_of_every_beat and at_ns >= turn.rested_ns:
+                self._run(turn, tick)
+                turn.due_ns = max(turn.due_ns, turn.rested_ns)
         rows = {turn.collector.name: _row(turn.health, at_ns) for turn in self._turns}
         self.store.put(table.COLLECTORS, at_ns, rows)
 
@@ -153,7 +166,7 @@ class Sampler:
         self._note_cost(turn, self._clock() - started_ns)
         if turn.collector.name not in _NEVER_REST:
             wait_s = max(wait_s, _REST * (self._cpu_clock() - cpu_started_ns) / NANOSECONDS)
-        _schedule(turn, tick.at_ns, wait_s)
+        turn.rested_ns = tick.at_ns + int(wait_s * NANOSECONDS)
 
     def _note_cost(self, turn: _Turn, took_ns: int) -> None:
         overran = took_ns / 1000 > turn.deadline_us
@@ -180,12 +193,12 @@ class Sampler:
             self.store.withdraw(panel)
 
 
-def _schedule(turn: _Turn, at_ns: int, wait_s: float) -> None:
-    """When the next run is due: at its beat, and not before ``wait_s`` after this one's beginning."""
+def _schedule(turn: _Turn, at_ns: int) -> None:
+    """When the next run is due: at its beat, and not before it has rested from this one."""
     period_ns = int(turn.collector.period_s * NANOSECONDS)
     on_time = turn.due_ns + period_ns
     next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns
-    turn.due_ns = max(next_ns, at_ns + int(wait_s * NANOSECONDS))
+    turn.due_ns = max(next_ns, turn.rested_ns)
 
 
 def _log_recovery(turn: _Turn) -> None:

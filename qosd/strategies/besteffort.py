@@ -16,22 +16,21 @@ from koord.model import cfs
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
-from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks.rules import Rules
-from qosd.snapshot import NodeSnapshot, Window
+from qosd.snapshot import NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
 QUOTA = "cpu_quota"
 
 
-class BestEffortTier:
+class BestEffortTier(Strategy):
     """The strategy ``bestEffortTier``."""
 
     name: ClassVar[str] = "bestEffortTier"
     stage: ClassVar[Stage] = Stage.SUPPRESSION
     rows: ClassVar[frozenset[str]] = frozenset({QUOTA})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         """Always: where nothing is left out, nothing is bounded."""

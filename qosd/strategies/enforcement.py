@@ -28,9 +28,9 @@ from koord.model.cfs import UNLIMITED
 from koord.model.formulas import FORMULA
 from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
-from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks.context import OVERHEAD, SpecContainer
-from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, Window, has_cgroup
+from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup
 from qosd.strategies.memo import Memo, decide_anew
 
 QUOTA, CPUS, MEMORY = "cpu_quota", "cpuset_cpus", "memory_limit_in_bytes"
@@ -53,14 +53,13 @@ class Bound(msgspec.Struct, frozen=True):
     pod: str
 
 
-class Enforcement:
+class Enforcement(Strategy):
     """The strategy ``enforcement``."""
 
     name: ClassVar[str] = "enforcement"
     stage: ClassVar[Stage] = Stage.ENFORCEMENT
     rows: ClassVar[frozenset[str]] = frozenset({QUOTA, CPUS, MEMORY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True

@@ -20,10 +20,10 @@ from koord.model import cpuset
 from koord.model.formulas import FORMULA
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
-from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import groupidentity
 from qosd.hooks.rules import Rules, join
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
 CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE
@@ -39,14 +39,13 @@ class BadPath(ValueError):
     """A host application's cgroup is none that may be written."""
 
 
-class HostApplications:
+class HostApplications(Strategy):
     """The strategy ``hostApplications``."""
 
     name: ClassVar[str] = "hostApplications"
     stage: ClassVar[Stage] = Stage.SPEC
     rows: ClassVar[frozenset[str]] = frozenset({CPUS, IDENTITY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         """Always: without applications there is nothing to decide, and what was decided is released."""

@@ -17,25 +17,24 @@ from typing import Any, ClassVar
 
 from koord.host.files import Target
 from koord.model.formulas import FORMULA
-from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine, normalization
 from qosd.hooks.edits import Field
 from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, Window, live
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup
 
 HOOK = "cpuNormalization"
 
 
-class PodNormalization:
+class PodNormalization(Strategy):
     """The strategy ``cpuNormalization``, on with the hook of that name and a ratio above 1."""
 
     name: ClassVar[str] = HOOK
     stage: ClassVar[Stage] = Stage.NORMALIZATION
     rows: ClassVar[frozenset[str]] = frozenset({Field.CPU_QUOTA.value})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         ratio = snapshot.rules.node.cpu_normalization_ratio

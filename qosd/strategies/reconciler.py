@@ -20,24 +20,23 @@ from msgspec.structs import replace
 
 from koord.host.files import ROWS, KernelFile, Target, Value
 from koord.model.formulas import FORMULA
-from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Field, Left
 from qosd.hooks.rules import Rules
 from qosd.hooks.table import ROWS_OF_HOOKS
-from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, Window, has_cgroup, live, runs
+from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 
 
-class HookReconciler:
+class HookReconciler(Strategy):
     """The strategy ``hooks``."""
 
     name: ClassVar[str] = "hooks"
     stage: ClassVar[Stage] = Stage.SPEC
     rows: ClassVar[frozenset[str]] = ROWS_OF_HOOKS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         """Always: ``node.hooks`` of the rules file switches hooks one by one."""

@@ -13,24 +13,23 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from qosd.decide.decision import Decision, Membership, Stage
+from qosd.decide.decision import Decision, Membership, Stage, Strategy
 from qosd.hooks import resctrl
 from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, Window, has_cgroup, live
+from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
 from qosd.strategies.memo import Memo, decide_anew
 
 HOOK = "resctrl"
 _NO_GROUPS = Decision("no resctrl group of a QoS class is there")
 
 
-class ResctrlGroups:
+class ResctrlGroups(Strategy):
     """The strategy ``resctrl``, on with the hook of that name."""
 
     name: ClassVar[str] = HOOK
     stage: ClassVar[Stage] = Stage.SPEC
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
-    windows: ClassVar[tuple[Window, ...]] = ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return snapshot.rules.enabled(HOOK)

@@ -24,6 +24,7 @@ from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.decide.runner import State
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.loop import NodeLoop, TickInputs
+from qosd.pace import TickReason
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
@@ -151,9 +152,9 @@ class Rig:
     def inputs(self, **ages_s: float) -> TickInputs:
         return TickInputs(self.pods, self.rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, ages_s)
 
-    def tick(self, seconds: float = 1.0, sample: bool = True) -> Any:
+    def tick(self, seconds: float = 1.0, reason: TickReason = TickReason.BEAT) -> Any:
         self.now_ns += int(seconds * S)
-        return self.loop.tick(self.inputs(pods=0.5), sample=sample)
+        return self.loop.tick(self.inputs(pods=0.5), reason)
 
     def holds(self) -> Value | None:
         return self.machine.holds(POD, "cpu_quota")
@@ -279,7 +280,7 @@ def test_a_snapshot_never_changes(rig: Rig) -> None:
 
 def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
     rig.tick()
-    rig.tick(0.1, sample=False)
+    rig.tick(0.1, reason=TickReason.CHANGE)
     assert rig.log == ["sense", "decide", "act", "decide"]
     assert rig.meter.runs == 1
     assert rig.wanting.seen[-1].tick == 2
@@ -293,7 +294,7 @@ def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:
         planned = rig.loop.plan()
         assert planned is not None
         assert [write.after for write in planned.shown] == [1000 * rig.meter.runs]
-        assert tuple(outcome.write for outcome in rig.tick(0, sample=False).outcomes) == planned.shown
+        assert tuple(outcome.write for outcome in rig.tick(0, reason=TickReason.CHANGE).outcomes) == planned.shown
         planned = rig.loop.plan()
         assert planned is not None
         assert planned.shown == ()
@@ -310,7 +311,7 @@ def test_a_plan_changes_nothing(rig: Rig) -> None:
     assert (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.files.owned), rig.undo.entries) == before
     assert (rig.holds(), len(rig.entries)) == (-1, 1)
     assert rig.wanting.memories == [None, 1, 1], "a plan is not remembered"
-    assert [outcome.result for outcome in rig.tick(0.1, sample=False).outcomes] == [DONE]
+    assert [outcome.result for outcome in rig.tick(0.1, reason=TickReason.CHANGE).outcomes] == [DONE]
 
 
 def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
@@ -329,12 +330,12 @@ def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
 def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
     rig.tick()
     rig.loop.switched_off = frozenset({"hooks"})
-    rig.tick(0.1, sample=False)
+    rig.tick(0.1, reason=TickReason.CHANGE)
     assert rig.holds() == -1
     assert rig.loop.decisions is not None
     assert rig.loop.decisions.results[0].sentence == "disabled by the operator"
     rig.loop.switched_off = frozenset()
-    rig.tick(0.1, sample=False)
+    rig.tick(0.1, reason=TickReason.CHANGE)
     assert rig.holds() == 1000
 
 
@@ -373,7 +374,7 @@ class TestPrediction:
 
     def test_ticks_between_beats_teach_nothing(self, learning: Rig) -> None:
         for _ in range(61):
-            learning.tick(1.0, sample=False)
+            learning.tick(1.0, reason=TickReason.CHANGE)
         assert learning.predictor.newest is None
         assert learning.kept == []
 

@@ -30,6 +30,7 @@ from qosd.hookserver.server import PROXY_METADATA, SERVICE
 from qosd.inspect.sources import Sources
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, UNDO, Node
+from qosd.pace import TickReason
 from qosd.pods import cpumanager
 from tests.qosd.machine import Machine
 from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
@@ -63,7 +64,7 @@ class Living:
         """Tick until it holds."""
         async with asyncio.timeout(WITHIN_S):
             while True:
-                await self.node.tick(True)
+                await self.node.tick(TickReason.BEAT)
                 if holds():
                     return
                 await asyncio.sleep(0.02)
@@ -131,7 +132,7 @@ def unwritable(machine: Machine, name: str) -> Path:
 class TestInputsThatFail:
     async def test_a_runtime_that_is_absent_leaves_the_pods_unknown(self, v1: Machine) -> None:
         async with living(v1) as alive:
-            result = await alive.node.tick(True)
+            result = await alive.node.tick(TickReason.BEAT)
             assert result is not None and result.outcomes == ()
             assert alive.node.pods.age_s is None
             assert alive.node.loop.snapshot is not None
@@ -149,7 +150,7 @@ class TestInputsThatFail:
 
     async def test_neither_runtime_nor_kubelet_is_a_node_without_pods(self, v1: Machine) -> None:
         async with living(v1, runtime_endpoint="") as alive:
-            await alive.node.tick(True)
+            await alive.node.tick(TickReason.BEAT)
             assert alive.node.pods.age_s is None
 
     async def test_a_procfs_without_meminfo_is_an_unknown_size(self, v1: Machine) -> None:
@@ -180,7 +181,7 @@ class TestDirectoriesThatFail:
         async with on_runtime(machine, run_dir=unwritable(machine, "run")) as alive:
             pod, container = await alive.batch_pod()
             await alive.until(lambda: alive.node.pods.current, "the pod")
-            assert await alive.node.tick(True) is None
+            assert await alive.node.tick(TickReason.BEAT) is None
             assert (alive.quota(pod), alive.quota(container)) == (-1, -1)
             assert await planned_writes(alive) != ()
             assert alive.sources.warnings()[0].startswith(
@@ -195,7 +196,7 @@ class TestDirectoriesThatFail:
         async with on_runtime(v1, run_dir=directory / "run", state_dir=directory / "state") as alive:
             pod, _ = await alive.batch_pod()
             await alive.until(lambda: alive.node.pods.current, "the pod")
-            assert await alive.node.tick(True) is None
+            assert await alive.node.tick(TickReason.BEAT) is None
             assert alive.quota(pod) == -1
 
     async def test_what_a_full_disk_keeps_from_being_noted_is_written_once_there_is_room(
@@ -283,7 +284,7 @@ class TestPlacesThatComeLate:
     async def test_no_cgroups_at_all(self, v1: Machine) -> None:
         v1.put("host/var/lib/kubelet/config.yaml", "cgroupDriver: cgroupfs\n")
         async with living(v1, cgroup_root=v1.root / "nowhere") as alive:
-            assert (await alive.node.tick(True)) is not None
+            assert (await alive.node.tick(TickReason.BEAT)) is not None
 
 
 def announce(node: Node, parent: str, labels: dict[str, str] | None = None, **annotations: str) -> None:
@@ -386,7 +387,7 @@ async def test_a_dry_run_plans_and_writes_nothing(machine: Machine) -> None:
     async with on_runtime(machine, dry_run=True) as alive:
         pod, _ = await alive.batch_pod()
         await alive.until(lambda: alive.node.pods.current, "the pod")
-        assert await alive.node.tick(True) is None
+        assert await alive.node.tick(TickReason.BEAT) is None
         planned = await planned_writes(alive)
         assert {(write.target.group, write.target.name) for write in planned} >= {(pod, "cpu_quota")}
         assert alive.quota(pod) == -1

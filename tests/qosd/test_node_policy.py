@@ -13,6 +13,7 @@ from koord.host.writer import Writer
 from qosd import figures
 from qosd.decide.runner import Relieving, State, StrategyResult
 from qosd.node import POLICY
+from qosd.pace import TickReason
 from qosd.policy.provenance import Origin
 from tests.qosd.machine import Machine
 from tests.qosd.test_node import Living, living, on_runtime
@@ -47,7 +48,7 @@ async def ticked(alive: Living) -> None:
     """Several ticks after the pods are known."""
     await alive.until(lambda: alive.node.pods.current, "the pods")
     for _ in range(3):
-        await alive.node.tick(True)
+        await alive.node.tick(TickReason.BEAT)
 
 
 def remove(file: Path) -> object:

@@ -37,6 +37,7 @@ from qosd.decide.decision import Eviction
 from qosd.decide.runner import Relieving
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.loop import NodeLoop, TickInputs
+from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
 from qosd.sense.build import Sense
@@ -53,6 +54,7 @@ from tests.qosd.podviews import view
 from tests.qosd.toys import JOB, TOYS, WEB
 
 S = 1_000_000_000
+GAPS_NS = {TickReason.BEAT: S, TickReason.CHANGE: S // 50, TickReason.URGENT: S // 5}
 MAIN = f"{JOB}/main"
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})
 FILES_V2 = frozenset({"memory.reclaim", "memory.high", "cgroup.freeze"})
@@ -176,9 +178,9 @@ class Node:
         rules = Rules(host=HostFacts(self.version, memory_total_bytes=16 << 30, files=files))
         return TickInputs(pods, rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, {"pods": 0.5})
 
-    def tick(self, is_beat: bool = True) -> None:
-        self.now_ns += S if is_beat else S // 50
-        self.loop.tick(self.inputs(), sample=is_beat)
+    def tick(self, reason: TickReason = TickReason.BEAT) -> None:
+        self.now_ns += GAPS_NS[reason]
+        self.loop.tick(self.inputs(), reason)
         self.run_events()
 
     def run_events(self) -> None:
@@ -214,13 +216,13 @@ ACTS = {
 
 @VERSIONS
 def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(tmp_path: Path, version: int) -> None:
-    """Beats and wake-ups between them; a plan before and after each changes nothing."""
+    """Beats and ticks between them; a plan before and after each changes nothing."""
     node = Node(tmp_path, 1, version)
     chance, kinds = Random(2), set[str]()
     for _ in range(1000):
-        is_beat = chance.random() < 0.7
-        node.now_ns += S if is_beat else S // 50
-        node.loop.look(node.inputs(), sample=is_beat)
+        (reason,) = chance.choices(list(GAPS_NS), (7, 2, 1))
+        node.now_ns += GAPS_NS[reason]
+        node.loop.look(node.inputs(), reason)
         shown, again = node.loop.plan(), node.loop.plan()
         assert shown is not None and again is not None
         plan = node.loop.decide()

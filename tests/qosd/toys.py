@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from koord.host.files import Target, Value
 from koord.model.qos import QoSClass
-from qosd.decide.decision import Decision, Membership, OneShot, Opinion, ResctrlGroup, Stage
+from qosd.decide.decision import Decision, Membership, OneShot, Opinion, ResctrlGroup, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
 from qosd.snapshot import NodeSnapshot, Window
 
@@ -24,7 +24,7 @@ BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT)
 Opinions = Mapping[Target, Opinion]
 
 
-class Toy:
+class Toy(Strategy):
     """``says`` what it wants at a load; a token is all that it remembers."""
 
     name: ClassVar[str]

@@ -103,6 +103,34 @@ def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> 
     assert sampler.ages_s(world.clock()) == {}
 
 
+@pytest.mark.parametrize(
+    ("period_s", "runs"),
+    [
+        pytest.param(1.0, [0, 0.5, 1, 1.5, 2, 3], id="what every beat samples is sampled, and keeps its turn"),
+        pytest.param(10.0, [0], id="what is measured seldom waits for its turn"),
+    ],
+)
+def test_what_is_urgent(world: World, period_s: float, runs: list[float]) -> None:
+    counted = Scripted(world, lambda run: row_of(float(run)), period_s=period_s)
+    sampler = Sampler([counted], world.store, world.clock)
+    for half_second in range(7):
+        if half_second != 5:
+            sampler.sample((), TIERS, urgent=half_second % 2 == 1)
+            assert sampler.sampled_ns == world.clock()
+        world.clock.advance(0.5)
+    assert counted.runs == runs
+
+
+def test_what_is_urgent_does_not_shorten_a_wait(world: World) -> None:
+    bad = Scripted(world, fails(ValueError("bad")))
+    absent = Scripted(world, fails(NotApplicable("no resctrl mount")), "absent")
+    sampler = Sampler([bad, absent], world.store, world.clock)
+    for _ in range(14):
+        sampler.sample((), TIERS, urgent=True)
+        world.clock.advance(0.5)
+    assert (bad.runs, absent.runs) == ([0, 2, 6], [0])
+
+
 @dataclass
 class Thread:
     """CPU time: runs on only where a test says so."""

@@ -1,0 +1,142 @@
+"""The pressure triggers of the strategies: armed in the kernel, and heard in the event loop.
+
+Each trigger is a descriptor in an epoll of its own, for event loops know nothing of EPOLLPRI, and the epoll is itself
+readable when any of them has something to say. A cgroup v1 tier has no PSI: there ``memory.pressure_level`` stands in
+for memory (medium for ``some``, critical for ``full``), and the other resources have none. Invariant: a trigger that
+ended, or cannot be armed, costs itself only: ``problems`` names it, and ``arm`` tries it again.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from asyncio import AbstractEventLoop
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from koord.host import pressuretrigger
+from koord.host.cgroup import Tree
+from koord.model.qos import KubeQoS
+from qosd.snapshot import PressureTrigger
+
+_LEVELS = {"some": "medium", "full": "critical"}
+_ENDED = select.EPOLLERR | select.EPOLLHUP
+
+
+@dataclass(frozen=True, slots=True)
+class _Armed:
+    """``directory``: the cgroup's, None: the whole node. ``is_event``: an eventfd, which is to be read."""
+
+    descriptor: int
+    directory: Path | None
+    is_event: bool
+
+
+class Urgency:
+    """Calls ``urge`` when a trigger fires. ``arm`` may be called at any time and costs nothing where nothing is new."""
+
+    def __init__(
+        self,
+        event_loop: AbstractEventLoop,
+        tree: Tree,
+        triggers: Iterable[PressureTrigger],
+        urge: Callable[[], None],
+    ) -> None:
+        self._event_loop, self._tree, self._urge = event_loop, tree, urge
+        self._triggers = tuple(dict.fromkeys(triggers))
+        self._armed: dict[PressureTrigger, _Armed] = {}
+        self._problems: dict[PressureTrigger, str] = {}
+        self._epoll = select.epoll() if self._triggers else None
+        if self._epoll is not None:
+            event_loop.add_reader(self._epoll.fileno(), self._hear, self._epoll)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each trigger that is not armed."""
+        return tuple(f"no urgent wake-up on {trigger}: {problem}" for trigger, problem in self._problems.items())
+
+    def arm(self, tiers: Mapping[KubeQoS, str]) -> None:
+        """Arm what is not armed yet, in the cgroups that the tiers have now."""
+        for trigger in self._triggers:
+            try:
+                self._arm(trigger, tiers)
+            except OSError as error:
+                self._problems[trigger] = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+            else:
+                self._problems.pop(trigger, None)
+
+    def close(self) -> None:
+        for trigger in tuple(self._armed):
+            self._end(trigger)
+        if self._epoll is not None:
+            self._event_loop.remove_reader(self._epoll.fileno())
+            self._epoll.close()
+
+    def _arm(self, trigger: PressureTrigger, tiers: Mapping[KubeQoS, str]) -> None:
+        cgroup = "" if trigger.tier is None else tiers.get(trigger.tier, "")
+        directory = self._directory(cgroup) if cgroup else None
+        before = self._armed.get(trigger)
+        if before is not None and before.directory == directory:
+            return
+        if before is not None:
+            self._end(trigger)
+        if trigger.tier is not None and not cgroup:
+            raise OSError("the tier's cgroup is not known yet")
+        armed, event_mask = self._opened(trigger, directory)
+        assert self._epoll is not None
+        try:
+            self._epoll.register(armed.descriptor, event_mask)
+        except OSError as error:
+            os.close(armed.descriptor)
+            raise OSError(error.errno, f"is not a pressure file: {error.strerror}", str(directory)) from error
+        self._armed[trigger] = armed
+
+    def _directory(self, cgroup: str) -> Path:
+        """Where PSI is, on v1 the v2 tree beside it, or else the memory controller."""
+        if self._tree.version == 2:
+            return self._tree.directory(cgroup)
+        beside = None if self._tree.unified is None else self._tree.unified / cgroup.lstrip("/")
+        return beside if beside is not None and beside.is_dir() else self._tree.directory(cgroup, "memory")
+
+    def _opened(self, trigger: PressureTrigger, directory: Path | None) -> tuple[_Armed, int]:
+        if directory is None:
+            file = self._tree.proc / "pressure" / trigger.resource
+        else:
+            file = directory / f"{trigger.resource}.pressure"
+            if trigger.resource == "memory" and not file.exists() and (directory / "memory.pressure_level").exists():
+                event = pressuretrigger.memory_level(directory, _LEVELS[trigger.degree])
+                return _Armed(event, directory, is_event=True), select.EPOLLIN
+        descriptor, _ = pressuretrigger.psi(file, trigger.degree, trigger.stall_us, trigger.window_us)
+        return _Armed(descriptor, directory, is_event=False), select.EPOLLPRI
+
+    def _hear(self, epoll: select.epoll) -> None:
+        """End what has ended before anything else: epoll would report it again without end.
+
+        The kernel tells of a stall once, and has told the event loop's own poll: so nothing left to hear is a stall.
+        """
+        events = dict(epoll.poll(0))
+        ended = [
+            trigger for trigger, armed in self._armed.items() if _has_ended(armed, events.get(armed.descriptor, 0))
+        ]
+        for trigger in ended:
+            self._end(trigger)
+            self._problems[trigger] = "its cgroup is gone"
+        if not events or len(ended) < len(events):
+            self._urge()
+
+    def _end(self, trigger: PressureTrigger) -> None:
+        armed = self._armed.pop(trigger)
+        assert self._epoll is not None
+        self._epoll.unregister(armed.descriptor)
+        os.close(armed.descriptor)
+
+
+def _has_ended(armed: _Armed, event: int) -> bool:
+    """An eventfd is read, or else it stays readable; the removal of its cgroup is an event like any other."""
+    if not event or not armed.is_event:
+        return bool(event & _ENDED)
+    with suppress(BlockingIOError):
+        os.eventfd_read(armed.descriptor)
+    return armed.directory is not None and not armed.directory.is_dir()
