@@ -19,6 +19,7 @@ from qosd.sense.pressure import NodePressure, Pressure
 from qosd.sense.rdt import Resctrl
 from qosd.sense.runqueue import RunQueue
 from qosd.sense.sampler import Sampler
+from qosd.sense.stalls import Stalls
 from qosd.sense.store import Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
@@ -63,6 +64,7 @@ def standard(host: Host, files: KeptFiles, clock: Clock, system: System) -> tupl
         NodePressure(files, clock, host.proc),
         Limits(tree, files),
         Pressure(tree, files, clock, host.proc),
+        Stalls(tree, files, clock, host.proc),
         RunQueue(tree, files, clock, host.proc),
         Disks(files, clock, host.proc, host.sys),
         Network(files, clock, host.proc, host.sys),

@@ -33,7 +33,7 @@ class Pressure:
     panels: Sequence[Panel] = tuple(table.PRESSURE.values())
 
     def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        self._proc_root, self._has_tree = proc_root, tree.version == 2 or tree.unified is not None
+        self._proc_root, self._tree = proc_root, tree
         self._gauges = PerGroup(
             make=lambda group: Gauge(
                 [path_of(tree, group.path, f"{resource}.pressure") for resource in table.PRESSURES], files, clock
@@ -44,9 +44,7 @@ class Pressure:
     def collect(self, tick: Tick) -> Batch:
         batch = [(table.PRESSURE[scope], _rows(gauges)) for scope, gauges in self._gauges.of(tick.targets).items()]
         if not any(rows for _, rows in batch):
-            _must_have_psi(self._proc_root)
-            if not self._has_tree:
-                raise NotApplicable("cgroup v1 without a v2 tree beside it: no pressure files")
+            must_have_psi(self._proc_root, self._tree)
         return batch
 
     def close(self) -> None:
@@ -67,7 +65,7 @@ class NodePressure:
     def collect(self, tick: Tick) -> Batch:
         sample = self._gauge.sample()
         if sample is None:
-            _must_have_psi(self._proc_root)
+            must_have_psi(self._proc_root)
             return []
         return [(table.NODE_PRESSURE, {"": sample})]
 
@@ -75,9 +73,12 @@ class NodePressure:
         self._files.drop(self._gauge.paths)
 
 
-def _must_have_psi(proc_root: Path) -> None:
+def must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:
+    """Raises NotApplicable where the kernel keeps no PSI, or none of the cgroups of ``tree``."""
     if not (proc_root / "pressure/cpu").exists():
         raise NotApplicable(f"no {proc_root}/pressure: the kernel has no PSI, or was booted with psi=0")
+    if tree is not None and tree.version == 1 and tree.unified is None:
+        raise NotApplicable("cgroup v1 without a v2 tree beside it: no pressure files")
 
 
 class Gauge:

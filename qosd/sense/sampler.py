@@ -108,10 +108,11 @@ class Sampler:
 
         ``urgent``: between two beats; the collectors of every beat run, and keep their turn at the next.
         """
-        at_ns = self.sampled_ns = self._clock()
+        before_ns, at_ns = self.sampled_ns, self._clock()
+        self.sampled_ns = at_ns
         if not self._targets.made_of(pods, tiers, host_apps):
             self._follow(SampleTargets.of(pods, tiers, host_apps))
-        tick = Tick(at_ns, self._targets, self.store, suppresses)
+        tick = Tick(at_ns, self._targets, self.store, suppresses, before_ns)
         for turn in self._turns:
             if at_ns >= turn.due_ns - int(_EARLY_S * NANOSECONDS):
                 self._run(turn, tick)

@@ -172,10 +172,22 @@ def _pressure() -> list[Column]:
 
 PRESSURE = {scope: _panel("pressure", scope, SLOW_S, *_pressure()) for scope in GROUP_SCOPES}
 NODE_PRESSURE = _panel("node_pressure", Scope.NODE, TICK_S, *_pressure())
+
+
+def _stalls() -> list[Column]:
+    what = "Share of every second for which {} waited for {}, exactly; of tiers and latency-sensitive containers."
+    tasks = {"some": "a task", "full": "every non-idle task"}
+    return [
+        Column(f"{resource}_stall_{degree}_us_per_s", "us/s", what.format(tasks[degree], resource), _RATE)
+        for resource, degree in product(PRESSURES, DEGREES)
+    ]
+
+
+STALLS = {scope: _panel("stalls", scope, TICK_S, *_stalls()) for scope in (Scope.TIER, Scope.CONTAINER)}
 RUN_QUEUE = _panel(
     "run_queue",
     Scope.CONTAINER,
-    SLOW_S,
+    TICK_S,
     Column(
         "run_queue_delay_us_per_s",
         "us/s",
@@ -280,6 +292,7 @@ PANELS: tuple[Panel, ...] = (
     *GROUPS.values(),
     *LIMITS.values(),
     *PRESSURE.values(),
+    *STALLS.values(),
     RUN_QUEUE,
     CYCLES,
     DISKS,

@@ -31,6 +31,8 @@ class Tick:
     store: Store
     suppresses: bool = False
     """Is best-effort's CPU being suppressed? Then its CPU sets move from second to second."""
+    before_ns: int = 0
+    """The instant of the batch before; 0 if there was none."""
 
     def value(self, metric: str, panel: Panel, subject: str = "") -> float | None:
         """A sample of this very batch; None if there is none."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from qosd.sense.cycles import Cycles
 from qosd.sense.metric import Scope
 from qosd.sense.pressure import NodePressure, Pressure
 from qosd.sense.runqueue import RunQueue
+from qosd.sense.stalls import Stalls
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
@@ -55,6 +57,59 @@ def test_pressure_of_no_known_form_is_absent(world: World, text: str) -> None:
     assert row and all(name.startswith("pod_io") for name in row)
 
 
+def stalls(world: World) -> Stalls:
+    return Stalls(world.tree, world.files, world.clock, world.root / "proc")
+
+
+def test_stalls_of_tiers_and_latency_sensitive_containers(world: World) -> None:
+    world.targets = SampleTargets.of((A, B), TIERS, ())
+    container = A.containers[1].group
+    for group in (container, A.group, B.containers[1].group, TIERS.besteffort):
+        world.write(group, cpu_pressure=psi(1000, 100), memory_pressure=psi(50, None), io_pressure="junk\n")
+    collector = stalls(world)
+    for panel, rows in run(world, collector).items():
+        assert not any(named(panel, row) for row in rows.values()), "one reading is no rate"
+    world.clock.advance(0.5)
+    for group in (container, TIERS.besteffort):
+        world.write(group, cpu_pressure=psi(251_000, 150), memory_pressure=psi(50, None))
+    rows = run(world, collector)
+    named_rows = {subject: named(panel, row) for panel in table.STALLS.values() for subject, row in rows[panel].items()}
+    assert named_rows == {
+        container: {
+            "container_cpu_stall_some_us_per_s": 500_000.0,
+            "container_cpu_stall_full_us_per_s": 100.0,
+            "container_memory_stall_some_us_per_s": 0.0,
+        },
+        TIERS.besteffort: {
+            "tier_cpu_stall_some_us_per_s": 500_000.0,
+            "tier_cpu_stall_full_us_per_s": 100.0,
+            "tier_memory_stall_some_us_per_s": 0.0,
+        },
+    }
+
+
+@pytest.mark.parametrize("again", ["a smaller total", "another cgroup of the same name", "no file in between"])
+def test_a_stall_is_never_counted_across_two_lives(world: World, again: str) -> None:
+    world.targets = SampleTargets.of((A,), TIERS, ())
+    container, collector = A.containers[1].group, stalls(world)
+    world.put("proc/pressure/cpu", psi(1, 1))
+    world.write(container, cpu_pressure=psi(1000, 0))
+    run(world, collector)
+    world.clock.advance(1)
+    file, newer = world.path(container, "cpu.pressure"), world.root / "newer"
+    newer.write_text(psi(500 if again == "a smaller total" else 5000, 0))
+    if again == "a smaller total":
+        file.write_text(newer.read_text())
+    else:
+        world.files.drop((str(file),))  # as a kernel's own does, when its cgroup is gone
+    if again == "no file in between":
+        file.unlink()
+        assert container not in run(world, collector)[table.STALLS[Scope.CONTAINER]]
+    newer.replace(file)
+    row = run(world, collector)[table.STALLS[Scope.CONTAINER]][container]
+    assert "container_cpu_stall_some_us_per_s" not in named(table.STALLS[Scope.CONTAINER], row)
+
+
 @pytest.mark.parametrize(
     ("version", "unified", "node_psi", "reason"),
     [(1, False, True, "without a v2 tree"), (1, True, False, "psi=0"), (2, False, False, "psi=0"), (2, True, True, "")],
@@ -63,12 +118,12 @@ def test_why_there_is_no_pressure(tmp_path: Path, version: int, unified: bool, n
     world = World(tmp_path, version, unified)
     if node_psi:
         world.put("proc/pressure/cpu", psi(1, 1))
-    collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
-    if not reason:
-        assert not any(run(world, collector).values())
-        return
-    with pytest.raises(NotApplicable, match=reason):
-        run(world, collector)
+    for collector in (Pressure(world.tree, world.files, world.clock, world.root / "proc"), stalls(world)):
+        if not reason:
+            assert not any(run(world, collector).values())
+            continue
+        with pytest.raises(NotApplicable, match=reason):
+            run(world, collector)
 
 
 def test_pressure_of_the_node(v2: World) -> None:
@@ -109,6 +164,74 @@ def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None
     threads(world, group, {11: (20_000_000, 4), 12: (1000, 0), 14: (10**9, 9)})  # 12 is another thread now
     rows = run(world, collector)[table.RUN_QUEUE]
     assert {name: list(row) for name, row in rows.items()} == {group: pytest.approx([2000.0, 5000.0, 1.0])}
+
+
+class Batches:
+    """One batch a second: stalls, then run-queue delay."""
+
+    def __init__(self, world: World, *collectors: Stalls | RunQueue) -> None:
+        self.world, self.collectors, self.before_ns = world, collectors, 0
+
+    def run(self, *collectors: Stalls | RunQueue) -> None:
+        self.world.clock.advance(1)
+        tick = replace(self.world.tick(), before_ns=self.before_ns)
+        for collector in collectors or self.collectors:
+            self.world.store_batch(collector.collect(tick))
+        self.before_ns = tick.at_ns
+
+    def delay(self, group: str) -> tuple[float | None, float | None]:
+        value = self.world.store.value
+        return value("container_run_queue_delay_us_per_s", group), value("container_run_queue_delay_us", group)
+
+
+def test_threads_are_read_only_where_a_task_waited(world: World) -> None:
+    world.targets = SampleTargets.of((A,), TIERS, ())
+    group, total_us, collector = A.containers[1].group, 0, run_queue(world)
+    batches = Batches(world, stalls(world), collector)
+
+    def second(waited_us: int, slices: int) -> tuple[float | None, float | None]:
+        """``slices``: so far, of the one thread that waits as long as the container stalls."""
+        nonlocal total_us
+        total_us += waited_us
+        world.write(group, cpu_pressure=psi(total_us, 0))
+        threads(world, group, {11: (total_us * 1000, slices)})
+        batches.run()
+        return batches.delay(group)
+
+    assert second(700, 1) == (None, None)
+    assert second(800, 3) == (800.0, 400.0)
+    assert second(0, 9) == (0.0, 0.0)
+    (world.root / "proc/11/schedstat").write_text("not to be read")
+    batches.run()
+    assert batches.delay(group) == (0.0, 0.0), "nobody waited, so nobody is read"
+    assert second(500, 20) == (500.0, None), "all of it in the last second; how many slices is not known"
+    assert second(600, 22) == (600.0, 300.0)
+    assert collector.period_s == table.TICK_S
+
+
+def test_a_batch_that_was_left_out_is_not_taken_for_a_quiet_one(world: World) -> None:
+    world.targets = SampleTargets.of((A,), TIERS, ())
+    group, first, second = A.containers[1].group, stalls(world), run_queue(world)
+    batches = Batches(world, first, second)
+    world.write(group, cpu_pressure=psi(0, 0))
+    threads(world, group, {11: (0, 0)})
+    batches.run()
+    world.write(group, cpu_pressure=psi(4000, 0))
+    threads(world, group, {11: (4_000_000, 4)})
+    batches.run(first)
+    batches.run()
+    assert batches.delay(group) == (2000.0, 1000.0)
+
+
+def test_without_psi_all_threads_are_read_and_seldom(world: World) -> None:
+    world.targets = SampleTargets.of((A,), TIERS, ())
+    group, collector = A.containers[1].group, run_queue(world)
+    batches = Batches(world, collector)
+    for wait_ns in (0, 3_000_000):
+        threads(world, group, {11: (wait_ns, 1)})
+        batches.run()
+    assert batches.delay(group) == (3000.0, 0.0)
+    assert collector.period_s == table.SLOW_S
 
 
 def test_threads_are_bounded_for_the_node(world: World) -> None:
