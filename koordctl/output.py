@@ -68,6 +68,6 @@ def member(holder: object, path: str) -> Any:
     return [plain(each) for each in value] if field.is_repeated else plain(value)
 
 
-def inputs(fed: Iterable[inspect.Input]) -> dict[str, Any]:
+def inputs(messages: Iterable[inspect.Input]) -> dict[str, Any]:
     """A formula's inputs by name; None for one that could not be had."""
-    return {each.name: getattr(each, each.WhichOneof("value") or "", None) for each in fed}
+    return {each.name: getattr(each, each.WhichOneof("value") or "", None) for each in messages}

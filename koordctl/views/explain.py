@@ -112,8 +112,8 @@ def _opinion(file: inspect.ExplainedFile, each: inspect.Opinion) -> str:
     return f"{head}{then}{tail}{refused}{text}"
 
 
-def _formula(name: str, fed: Sequence[inspect.Input]) -> str:
-    return f"{name}({', '.join(f'{key}={_plain(value)}' for key, value in inputs(fed).items())})"
+def _formula(name: str, values: Sequence[inspect.Input]) -> str:
+    return f"{name}({', '.join(f'{key}={_plain(value)}' for key, value in inputs(values).items())})"
 
 
 def _plain(value: object) -> str:

@@ -67,7 +67,7 @@ def _kernel(name: str, header: str, value_of: Callable[[Line], inspect.Value | N
     return Field(name, header, text, value=lambda line: member(value_of(line), key))
 
 
-def _held(name: str, header: str) -> Field[Line]:
+def _actual(name: str, header: str) -> Field[Line]:
     """What the kernel holds of the row ``name``."""
     return _kernel(
         name, header, lambda line: next((each for each in line.values if each.field == name), None), "actual"
@@ -100,10 +100,10 @@ CONTAINERS: Listing[Line] = Listing(
         Field("priority_class", "PRIORITY", lambda line: line.pod.priority_class or NONE, value="pod.priority_class"),
         _CONTAINER,
         Field("state", "STATE", lambda line: _state(line).rpartition("_")[2].lower(), value=_state),
-        _held("cpuset_cpus", "CPUS"),
-        _held("cpu_quota", "QUOTA(us)"),
-        _held("cpu_shares", "SHARES"),
-        _held("memory_limit_in_bytes", "MEMORY"),
+        _actual("cpuset_cpus", "CPUS"),
+        _actual("cpu_quota", "QUOTA(us)"),
+        _actual("cpu_shares", "SHARES"),
+        _actual("memory_limit_in_bytes", "MEMORY"),
         Field("as_desired", "AS DESIRED", _verdict, value=_as_desired),
         Field("uid", "UID", column=Column.NAMED, value="pod.uid"),
         Field("sandbox_id", "SANDBOX ID", column=Column.NAMED, value="pod.sandbox_id"),
