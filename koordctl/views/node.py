@@ -11,6 +11,10 @@ from koordctl.views.values import NONE, age, amount
 _GIB = 1 << 30
 
 
+def _cpus(pool: inspect.Pool) -> str:
+    return pool.cpus or "none"
+
+
 def _sentence(strategy: inspect.Strategy) -> str:
     errors = f" ({strategy.errors} errors)" if strategy.errors else ""
     return f"{strategy.sentence}{errors}" or NONE
@@ -35,12 +39,7 @@ USAGE: Listing[inspect.Usage] = Listing(
 )
 POOLS: Listing[inspect.Pool] = Listing(
     "pools",
-    (
-        Field("name", "POOL"),
-        Field("socket", "SOCKET"),
-        Field("numa_node", "NUMA"),
-        Field("cpus", "CPUS", lambda pool: pool.cpus or "none"),
-    ),
+    (Field("name", "POOL"), Field("socket", "SOCKET"), Field("numa_node", "NUMA"), Field("cpus", "CPUS", _cpus)),
 )
 FEATURES: Listing[inspect.Feature] = Listing(
     "features", (Field("name", "FEATURE"), Field("supported", "SUPPORTED"), Field("detail", "DETAIL"))

@@ -69,13 +69,7 @@ def _kernel(name: str, header: str, value_of: Callable[[Line], inspect.Value | N
 
 def _actual(name: str, header: str) -> Field[Line]:
     """What the kernel holds of the row ``name``."""
-    return _kernel(
-        name, header, lambda line: next((each for each in line.values if each.field == name), None), "actual"
-    )
-
-
-def _compared(name: str, header: str) -> Field[Line]:
-    return _kernel(name, header, lambda line: line.value, name)
+    return _kernel(name, header, lambda line: next((v for v in line.values if v.field == name), None), "actual")
 
 
 def _containers(answer: inspect.ListPodsResponse) -> Sequence[Line]:
@@ -123,8 +117,8 @@ VALUES: Listing[Line] = Listing(
         *_NAMES,
         _CONTAINER,
         Field("field", "VALUE", value="value.field"),
-        _compared("desired", "DESIRED"),
-        _compared("actual", "ACTUAL"),
+        _kernel("desired", "DESIRED", lambda line: line.value, "desired"),
+        _kernel("actual", "ACTUAL", lambda line: line.value, "actual"),
         Field("differs", "", lambda line: "differs" if _differs(line) else "", Column.FILLED, _differs),
         Field("why", "WHY", lambda line: member(line, "value.why") or NONE, value="value.why"),
         Field("file", "FILE", lambda line: member(line, "value.file") or NONE, value="value.file"),

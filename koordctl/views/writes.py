@@ -50,12 +50,7 @@ WRITES: Listing[inspect.PlannedWrite] = Listing(
 )
 EVICTIONS: Listing[inspect.Eviction] = Listing(
     "evictions",
-    (
-        Field("pod", "EVICT"),
-        Field("strategy", "BY"),
-        Field("why", "WHY"),
-        Field("uid", "UID", column=Column.WIDE),
-    ),
+    (Field("pod", "EVICT"), Field("strategy", "BY"), Field("why", "WHY"), Field("uid", "UID", column=Column.WIDE)),
 )
 ENTRIES: Listing[inspect.JournalEntry] = Listing(
     "entries",

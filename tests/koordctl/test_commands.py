@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
+from koordctl.views.node import SECTIONS
 from qosd.decide.decision import Membership, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
@@ -439,6 +441,11 @@ async def test_help_documents_the_exit_codes(command: str) -> None:
     code, out, _ = await koordctl(command, "--help")
     assert code == 0
     assert "2  the daemon cannot be reached" in out
+
+
+async def test_help_names_every_section_of_the_node() -> None:
+    _, out, _ = await koordctl("node", "--help")
+    assert set(SECTIONS) <= set(re.findall(r"\w+", out))
 
 
 async def test_what_an_answer_imports(tmp_path: Path) -> None:
