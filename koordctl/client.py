@@ -29,10 +29,10 @@ class Daemon:
         """The answer of NodeInspect's ``method``; raises Unreachable or Refused."""
         _check(self.path)
         try:
-            got = blocking.call(self.path, _SERVICE + method, request.SerializeToString(), self._timeout_s)
+            reply = blocking.call(self.path, _SERVICE + method, request.SerializeToString(), self._timeout_s)
         except UnaryError as error:
             raise self._meaning(error, method) from error
-        return answer.FromString(got)
+        return answer.FromString(reply)
 
     def _meaning(self, error: UnaryError, method: str) -> click.ClickException:
         if error.code == DEADLINE_EXCEEDED:

@@ -19,8 +19,8 @@ def call(
     socket: str, method: str, request: Message, answer: type[Answer], timeout_s: float, package: str = "runtime.v1"
 ) -> Answer:
     """``RuntimeService``'s ``method`` of the runtime that listens on ``socket``."""
-    said = blocking.call(socket, f"/{package}.RuntimeService/{method}", request.SerializeToString(), timeout_s)
+    reply = blocking.call(socket, f"/{package}.RuntimeService/{method}", request.SerializeToString(), timeout_s)
     try:
-        return answer.FromString(said)
+        return answer.FromString(reply)
     except DecodeError as error:
         raise UnaryError(INTERNAL, f"{method}: {error}") from error

@@ -60,10 +60,10 @@ def ask_runtime(socket: str) -> tuple[str, str] | None:
     from koord.pb.cri import api_pb2 as cri  # noqa: PLC0415
     from koordctl.cri import call  # noqa: PLC0415
 
-    asked = cri.VersionRequest()
+    request = cri.VersionRequest()
     for package in ("runtime.v1", "runtime.v1alpha2"):  # the old one only to learn the name of an old runtime
         try:
-            version = call(socket, "Version", asked, cri.VersionResponse, _RUNTIME_TIMEOUT_S, package)
+            version = call(socket, "Version", request, cri.VersionResponse, _RUNTIME_TIMEOUT_S, package)
         except UnaryError as error:
             if error.code == UNIMPLEMENTED:
                 continue
@@ -80,5 +80,5 @@ def ask_kubelet(program: Path) -> str:
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    said = done.stdout.strip()
-    return said.removeprefix(_KUBELET_SAYS) if said.startswith(_KUBELET_SAYS) else ""
+    output = done.stdout.strip()
+    return output.removeprefix(_KUBELET_SAYS) if output.startswith(_KUBELET_SAYS) else ""

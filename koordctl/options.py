@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import wraps
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import click
 
+if TYPE_CHECKING:
+    from koordctl.fields import Field, Listing
+
 SOCKET = "/run/koord/qosd-inspect.sock"
 _Command = Callable[..., Any]
+Lookup = Callable[[Mapping[str, Any]], "Listing[Any]"]
+"""A command's parameters → its listing."""
 
 
 def daemon(command: _Command) -> _Command:
@@ -34,9 +41,66 @@ def daemon(command: _Command) -> _Command:
     return decorated
 
 
-def output(*more: str, help_text: str | None = None) -> Callable[[_Command], _Command]:
-    """``-o table|json|yaml`` and whatever ``more`` tables the command has."""
-    choices: Sequence[str] = ("table", *more, "json", "yaml")
+def output() -> Callable[[_Command], _Command]:
+    """``-o table|json|yaml``."""
+    return _output("table", "json", "yaml")
+
+
+def listing(place: str | Lookup, help_text: str = "wide: with more columns.") -> Callable[[_Command], _Command]:
+    """``layout``: how the listing at ``place`` (``module:NAME`` below ``koordctl.views``) is shown.
+
+    From ``-o table|wide|json|yaml``, ``--fields`` and ``--sort-by``; an unknown name is said before anything is done.
+    """
+
+    def lookup(parameters: Mapping[str, Any]) -> Listing[Any]:
+        if not isinstance(place, str):
+            return place(parameters)
+        module, _, name = place.partition(":")
+        rows: Listing[Any] = getattr(import_module(f"koordctl.views.{module}"), name)
+        return rows
+
+    def names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+        before, comma, last = incomplete.rpartition(",") if parameter.name == "fields" else ("", "", incomplete)
+        try:
+            fields = lookup(context.params).fields
+        except click.UsageError:
+            return []
+        return [f"{before}{comma}{field.name}" for field in fields if field.name.startswith(last)]
+
+    def decorate(command: _Command) -> _Command:
+        @wraps(command)
+        def run(output: str, fields: str | None, sort_by: str | None, **others: Any) -> Any:
+            from koordctl.fields import Layout  # noqa: PLC0415
+
+            rows = lookup({"output": output, "fields": fields, "sort_by": sort_by, **others})
+            columns = [] if fields is None else [_field(rows, name.strip(), "--fields") for name in fields.split(",")]
+            order = None if sort_by is None else _field(rows, sort_by.removeprefix("-"), "--sort-by")
+            is_descending = sort_by is not None and sort_by.startswith("-")
+            return command(layout=Layout(rows, output, tuple(columns), order, is_descending), **others)
+
+        output = _output("table", "wide", "json", "yaml", help_text=help_text)
+        fields = click.option(
+            "--fields", metavar="NAME,...", shell_complete=names, help="Only these fields, in this order; in json, too."
+        )
+        order = click.option(
+            "--sort-by", metavar="[-]NAME", shell_complete=names, help="Sort by this field; -NAME: the greatest first."
+        )
+        decorated: _Command = output(fields(order(run)))
+        return decorated
+
+    return decorate
+
+
+def _field(rows: Listing[Any], name: str, option: str) -> Field[Any]:
+    from koordctl.fields import UnknownField  # noqa: PLC0415
+
+    try:
+        return rows.field(name)
+    except UnknownField as error:
+        raise click.BadParameter(f"{error}.", param_hint=option) from error
+
+
+def _output(*choices: str, help_text: str | None = None) -> Callable[[_Command], _Command]:
     return click.option(
         "-o", "--output", type=click.Choice(choices), default="table", show_default=True, help=help_text
     )

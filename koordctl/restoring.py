@@ -56,14 +56,14 @@ class Report:
     @property
     def to_do(self) -> int:
         """How many files and specifications are, or were, to be put back."""
-        outcomes = [*(one.outcome for one in self.files), *(one.outcome for one in self.specs)]
+        outcomes = [*(each.outcome for each in self.files), *(each.outcome for each in self.specs)]
         return outcomes.count(Outcome.RESTORED)
 
     @property
     def failures(self) -> tuple[str, ...]:
         """A sentence for each file and specification that could not be put back."""
-        failed = [f"{one.path}: {one.why}" for one in self.files if one.outcome is Outcome.FAILED]
-        return (*failed, *(f"{one.container}: {one.why}" for one in self.specs if one.outcome is Outcome.FAILED))
+        failed = [f"{each.path}: {each.why}" for each in self.files if each.outcome is Outcome.FAILED]
+        return (*failed, *(f"{each.container}: {each.why}" for each in self.specs if each.outcome is Outcome.FAILED))
 
 
 def restore_node(
@@ -127,21 +127,21 @@ class Restoration:
 
     def _listed(self) -> tuple[Mapping[ContainerKey, Listed], str]:
         """The containers that are concerned, or why nobody tells."""
-        wanted = [originals.key for originals in self._record.originals]
+        keys = [originals.key for originals in self._record.originals]
         try:
-            return self._runtime.find(wanted) if wanted else {}, ""
+            return self._runtime.find(keys) if keys else {}, ""
         except UnaryError as error:
             return MappingProxyType({}), f"the runtime at {self._runtime.socket} does not answer: {error}"
 
     def _claim(self, listed: Mapping[ContainerKey, Listed]) -> None:
-        groups = {key: one.group for key, one in listed.items() if one.group}
+        groups = {key: container.group for key, container in listed.items() if container.group}
         restoring.claim(self._writer, self._record, groups)
 
     def _to_do(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
         if listed is None:
             return _without_runtime(originals, why)
-        wanted = as_requested(originals, listed, self._writer)
-        return Spec(listed.name, Outcome.ALREADY_BASE if wanted is None else Outcome.RESTORED)
+        update = as_requested(originals, listed, self._writer)
+        return Spec(listed.name, Outcome.ALREADY_BASE if update is None else Outcome.RESTORED)
 
     def _put_back(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
         """Of one container; its originals are forgotten if there is nothing left to do for it."""
@@ -151,14 +151,14 @@ class Restoration:
         return spec
 
     def _updated(self, originals: Originals, listed: Listed) -> Spec:
-        wanted = as_requested(originals, listed, self._writer)
-        if wanted is None:
+        update = as_requested(originals, listed, self._writer)
+        if update is None:
             return Spec(listed.name, Outcome.ALREADY_BASE)
         restoring.expect(
             self._writer, self._record, Originals(originals.key, originals.values, listed.group or originals.group)
         )
         try:
-            there = self._runtime.update(listed.id, wanted)
+            there = self._runtime.update(listed.id, update)
         except UnaryError as error:
             return Spec(listed.name, Outcome.FAILED, f"the runtime keeps the values it was made with: {error}")
         return Spec(listed.name, Outcome.RESTORED if there else Outcome.GONE)

@@ -51,18 +51,20 @@ class Runtime:
     def __init__(self, socket: str, timeout_s: float = TIMEOUT_S) -> None:
         self.socket, self._timeout_s = socket, timeout_s
 
-    def find(self, wanted: Sequence[ContainerKey]) -> Mapping[ContainerKey, Listed]:
-        """Those of ``wanted`` that exist and have not ended."""
+    def find(self, keys: Sequence[ContainerKey]) -> Mapping[ContainerKey, Listed]:
+        """Those of ``keys`` that exist and have not ended."""
         pods = self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse).items
         uids = {pod.id: pod.metadata for pod in pods}
-        found = {}
-        for one in self._call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse).containers:
-            pod = uids.get(one.pod_sandbox_id, cri.PodSandboxMetadata())
-            key = ContainerKey(pod.uid, one.metadata.name, one.metadata.attempt)
-            if key in wanted and one.state in _LIVE:
-                listed = self._detail(one.id, f"{pod.namespace}/{pod.name} {one.metadata.name}")
-                found.update({} if listed is None else {key: listed})
-        return found
+        containers = {}
+        for container in self._call(
+            "ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse
+        ).containers:
+            pod = uids.get(container.pod_sandbox_id, cri.PodSandboxMetadata())
+            key = ContainerKey(pod.uid, container.metadata.name, container.metadata.attempt)
+            if key in keys and container.state in _LIVE:
+                listed = self._detail(container.id, f"{pod.namespace}/{pod.name} {container.metadata.name}")
+                containers.update({} if listed is None else {key: listed})
+        return containers
 
     def update(self, container_id: str, resources: cri.LinuxContainerResources) -> bool:
         """Ask for these; False if the container is gone."""
@@ -94,17 +96,17 @@ class Runtime:
 
 def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.LinuxContainerResources | None:
     """The update by which the runtime forgets our values; None if it has none of them any more."""
-    wanted = cri.LinuxContainerResources()
+    resources = cri.LinuxContainerResources()
     for name, original in originals.values.items():
         if name in _NUMBERS and _has(listed, original, *_NUMBERS[name]):
-            setattr(wanted, name, int(original.requested))
+            setattr(resources, name, int(original.requested))
         elif name == _CPUS and _has_cpus(listed, str(original.edited)):
-            wanted.cpuset_cpus = str(original.requested) or _all_cpus(writer, listed.group)
+            resources.cpuset_cpus = str(original.requested) or _all_cpus(writer, listed.group)
         elif name in files.ROWS and _has_unified(listed, name, original):
-            wanted.unified[name] = files.row(name).format(original.requested, 2)
-    if wanted.memory_limit_in_bytes and _SWAP_V1 in originals.values:
-        wanted.memory_swap_limit_in_bytes = int(originals.values[_SWAP_V1].requested)
-    return wanted if wanted.ByteSize() else None
+            resources.unified[name] = files.row(name).format(original.requested, 2)
+    if resources.memory_limit_in_bytes and _SWAP_V1 in originals.values:
+        resources.memory_swap_limit_in_bytes = int(originals.values[_SWAP_V1].requested)
+    return resources if resources.ByteSize() else None
 
 
 def _has(listed: Listed, original: Original, *path: str) -> bool:
@@ -154,7 +156,7 @@ def _json(text: str) -> Any:
         return None
 
 
-def _at(found: Any, *path: str) -> Any:
+def _at(document: Any, *path: str) -> Any:
     for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        document = document.get(key) if isinstance(document, dict) else None
+    return document

@@ -14,22 +14,20 @@ from textual.app import App, ComposeResult
 from textual.binding import BindingType
 from textual.widgets import DataTable, Footer, Static
 
+from koordctl.fields import Layout
 from koordctl.views import top as view
-from koordctl.views.values import sparkline
-
-_NODE_WIDTH, _POD_WIDTH = 60, 30
 
 
 class Screen(App[None]):
-    """``ask``: a Daemon's."""
+    """``ask``: a Daemon's; ``layout``: of the pods."""
 
     TITLE = "koordctl top"
     BINDINGS: ClassVar[list[BindingType]] = [("q", "quit", "Quit"), ("space", "hold", "Hold")]
     CSS = "#node { height: auto; padding: 0 1 1 1; } #said { height: 1; padding: 0 1; color: $error; }"
 
-    def __init__(self, ask: view.Ask, interval_s: float) -> None:
+    def __init__(self, ask: view.Ask, interval_s: float, layout: Layout[view.PodLine]) -> None:
         super().__init__()
-        self._ask, self._interval_s = ask, interval_s
+        self._ask, self._interval_s, self._layout = ask, interval_s, layout
         self._held = False
 
     def compose(self) -> ComposeResult:
@@ -39,7 +37,7 @@ class Screen(App[None]):
         yield Footer()
 
     def on_mount(self) -> None:
-        self.query_one(DataTable).add_columns("POD", *(title for _, title in view.POD_COLUMNS), "CPU HISTORY")
+        self.query_one(DataTable).add_columns(*(field.header for field in self._layout.columns(())))
         self.set_interval(self._interval_s, self.look)
         self.look()
 
@@ -68,15 +66,11 @@ class Screen(App[None]):
     def _show(self, picture: view.Picture) -> None:
         if self._held:
             return
-        width = max((len(line.name) for line in picture.node), default=0)
-        lines = [
-            f"{line.name:<{width}}  {line.text:>10}  {sparkline(line.history, _NODE_WIDTH)}" for line in picture.node
-        ]
-        self.query_one("#node", Static).update("\n".join(lines))
+        self.query_one("#node", Static).update(view.node_text(picture))
         table = self.query_one(DataTable)
         row, top = table.cursor_row, table.scroll_offset
         table.clear()
-        table.add_rows((each.name, *each.cells, sparkline(each.history, _POD_WIDTH)) for each in picture.pods)
+        table.add_rows(self._layout.cells(picture.pods))
         table.move_cursor(row=row)
         table.scroll_to(y=top.y, animate=False)
         self._say("" if picture.observed_unix_ns else "no snapshot yet")

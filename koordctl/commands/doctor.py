@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -12,6 +12,7 @@ from koordctl.exits import EPILOG, FAILED, OK
 
 if TYPE_CHECKING:
     from koord.host.doctor.facts import DaemonFacts
+    from koordctl.fields import Layout
 
 
 @click.command(epilog=EPILOG)
@@ -26,9 +27,9 @@ if TYPE_CHECKING:
 @click.option(
     "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
 )
-@options.output()
+@options.listing("doctor:FINDINGS", "wide: the same as table.")
 @options.daemon
-def doctor(root: Path, offline: bool, runtime: str, output: str, socket: str, timeout_s: float) -> int:
+def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket: str, timeout_s: float) -> int:
     """Check every assumption: one line each, and what to do about it.
 
     Then why Koord must not be installed here, if so. Ends with 4 if something fails, or if Koord cannot be installed
@@ -37,17 +38,14 @@ def doctor(root: Path, offline: bool, runtime: str, output: str, socket: str, ti
     from koord.host.doctor.checks import examine  # noqa: PLC0415
     from koord.host.doctor.preflight import blockers  # noqa: PLC0415
     from koordctl.nodefacts import gather  # noqa: PLC0415
+    from koordctl.output import show  # noqa: PLC0415
     from koordctl.views import doctor as view  # noqa: PLC0415
 
     daemon = (None, "not asked (--offline)") if offline else _daemon(socket, timeout_s)
     facts = gather(root, offline, runtime, daemon)
     findings, reasons = examine(facts), blockers(facts)
-    if output == "table":
-        click.echo(view.table(findings, reasons, recorded=facts.recorded))
-    else:
-        from koordctl.output import render  # noqa: PLC0415
-
-        click.echo(render(view.plain(findings, reasons, recorded=facts.recorded), output))
+    report = (findings, reasons, layout, facts.recorded)
+    show(layout, lambda: view.page(*report), lambda: view.document(*report))
     refused = bool(reasons) and facts.daemon is None
     return FAILED if view.failed(findings) or refused else OK
 

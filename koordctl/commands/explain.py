@@ -66,12 +66,14 @@ def file(path: str, output: str, socket: str, timeout_s: float) -> None:
 def _explain(subject: dict[str, Any], output: str, socket: str, timeout_s: float) -> None:
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show  # noqa: PLC0415
+    from koordctl.output import plain, render  # noqa: PLC0415
     from koordctl.views import explain as view  # noqa: PLC0415
 
     request: inspect_pb2.ExplainRequest = inspect.ExplainRequest(**subject)
     answer = Daemon(socket, timeout_s).ask("Explain", request, inspect.ExplainResponse)
-    show(answer, output, view.table)
-    if output == "table":
+    if output != "table":
+        click.echo(render(plain(answer), output))
+    else:
+        click.echo(view.page(answer))
         for warning in answer.warnings:
             click.echo(f"warning: {warning}", err=True)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import re
 from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from koordctl import options
 from koordctl.exits import EPILOG
+
+if TYPE_CHECKING:
+    from koordctl.fields import Layout
 
 _AGO = re.compile(r"(\d+)([smhd])", re.ASCII)
 _SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -32,15 +36,15 @@ def since_unix_ns(text: str, now: datetime) -> int:
 @click.option("--strategy", default="", metavar="NAME", help="Only writes of this strategy.")
 @click.option("--since", default="", metavar="TIME", help="Only later ones: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many.")
-@options.output("wide", help_text="wide: with reason and inputs.")
+@options.listing("writes:ENTRIES", "wide: with reason and inputs.")
 @options.daemon
 def journal(
-    pod: str, file: str, strategy: str, since: str, limit: int, output: str, socket: str, timeout_s: float
+    pod: str, file: str, strategy: str, since: str, limit: int, layout: Layout[Any], socket: str, timeout_s: float
 ) -> None:
     """What was written: when, by whom, before, after, and how it ended. The newest comes last."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show  # noqa: PLC0415
+    from koordctl.output import show_answer  # noqa: PLC0415
     from koordctl.views import writes as view  # noqa: PLC0415
 
     try:
@@ -49,8 +53,8 @@ def journal(
         raise click.BadParameter(f"{since!r} is neither 10m nor an ISO 8601 time", param_hint="--since") from error
     request = inspect.JournalRequest(pod=pod, file=file, strategy=strategy, since_unix_ns=start_ns, limit=limit)
     answer = Daemon(socket, timeout_s).ask("Journal", request, inspect.JournalResponse)
-    show(answer, output, view.journal_wide if output == "wide" else view.journal)
-    if output in ("table", "wide") and answer.problem:
+    show_answer(answer, layout, view.journal)
+    if layout.is_table and answer.problem:
         click.echo(f"warning: {answer.problem}", err=True)
-    if output in ("table", "wide") and answer.dropped:
+    if layout.is_table and answer.dropped:
         click.echo(f"warning: {answer.dropped} entries were dropped since koord-qosd started", err=True)

@@ -2,28 +2,32 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from koordctl import options
 from koordctl.exits import EPILOG
+
+if TYPE_CHECKING:
+    from koordctl.fields import Layout
 
 
 @click.command(epilog=EPILOG)
 @click.argument("metric", required=False, default="")
 @click.option("--subject", default="", metavar="TEXT", help="Only objects whose pod, cgroup or device contains TEXT.")
 @click.option("--history", is_flag=True, help="With the samples that qosd keeps (json and yaml), or a sparkline.")
-@options.output()
+@options.listing("metrics:METRICS")
 @options.daemon
-def metrics(metric: str, subject: str, history: bool, output: str, socket: str, timeout_s: float) -> None:
+def metrics(metric: str, subject: str, history: bool, layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """The newest sample of every metric and object.
 
     METRIC limits the list to metrics whose names begin so.
     """
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show  # noqa: PLC0415
-    from koordctl.views import metrics as view  # noqa: PLC0415
+    from koordctl.output import show_answer  # noqa: PLC0415
 
     request = inspect.MetricsRequest(metric=metric, subject=subject, history=history)
     answer = Daemon(socket, timeout_s).ask("Metrics", request, inspect.MetricsResponse)
-    show(answer, output, view.table)
+    show_answer(answer, layout)

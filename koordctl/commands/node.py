@@ -2,24 +2,62 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from koordctl import options
 from koordctl.exits import EPILOG
 
+if TYPE_CHECKING:
+    from koordctl.fields import Layout, Listing
+
+
+def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
+    """That of the section; without a section only ``-o`` is known."""
+    from koordctl.fields import Listing  # noqa: PLC0415
+    from koordctl.views.node import SECTIONS  # noqa: PLC0415
+
+    name, names = parameters.get("section"), ", ".join(SECTIONS)
+    if name:
+        if name not in SECTIONS:
+            raise click.BadParameter(f"there is no section {name!r}; there are {names}.", param_hint="--section")
+        return SECTIONS[name]
+    if (parameters.get("fields"), parameters.get("sort_by")) != (None, None):
+        raise click.UsageError(f"--fields and --sort-by need a --section: {names}.")
+    return Listing("", ())
+
+
+def _sections(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from koordctl.views.node import SECTIONS  # noqa: PLC0415
+
+    return [name for name in SECTIONS if name.startswith(incomplete)]
+
 
 @click.command(epilog=EPILOG)
-@options.output()
+@click.option(
+    "--section",
+    default="",
+    metavar="NAME",
+    shell_complete=_sections,
+    help="Only this table: usage, pools, features, front_ends, strategies, loops or contested.",
+)
+@options.listing(_listing)
 @options.daemon
-def node(output: str, socket: str, timeout_s: float) -> None:
+def node(section: str, layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """The node: capacity, usage, CPU pools, features, strategies, and the health of every loop."""
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show  # noqa: PLC0415
+    from koordctl.output import show, show_answer  # noqa: PLC0415
     from koordctl.views import node as view  # noqa: PLC0415
 
     answer = Daemon(socket, timeout_s).ask("GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
-    show(answer, output, view.table)
-    if output == "table":
+    if section:
+        rows = layout.listing.rows(answer)
+        show(layout, lambda: layout.table(rows) or f"{section}: none", lambda: {section: layout.objects(rows)})
+        return
+    show_answer(answer, layout, view.page)
+    if layout.is_table:
         for warning in answer.warnings:
             click.echo(f"warning: {warning}", err=True)

@@ -2,30 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
 import click
 
 from koordctl import options
 from koordctl.exits import EPILOG
 
+if TYPE_CHECKING:
+    from koordctl.fields import Layout, Listing
+
+
+def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
+    from koordctl.views import pods as view  # noqa: PLC0415
+
+    return view.VALUES if parameters.get("output") == "wide" else view.CONTAINERS
+
 
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False, default="")
 @click.option("-n", "--namespace", default="", help="Only pods of this namespace.")
-@options.output("wide", help_text="wide: one line per cgroup value, desired and actual, with file and reason.")
+@options.listing(_listing, "wide: one line per cgroup value, desired and actual, with file and reason.")
 @options.daemon
-def pods(name: str, namespace: str, output: str, socket: str, timeout_s: float) -> None:
+def pods(name: str, namespace: str, layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """Pods with QoS, priority and, for each container, desired against actual cgroup values.
 
     NAME limits the list to pods of that name.
     """
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import show  # noqa: PLC0415
+    from koordctl.output import show_answer  # noqa: PLC0415
     from koordctl.views import pods as view  # noqa: PLC0415
 
     request = inspect.ListPodsRequest(namespace=namespace, name=name)
     answer = Daemon(socket, timeout_s).ask("ListPods", request, inspect.ListPodsResponse)
-    show(answer, output, view.wide if output == "wide" else view.table)
-    if output in ("table", "wide"):
+    show_answer(answer, layout, view.page)
+    if layout.is_table:
         for warning in answer.warnings:
             click.echo(f"warning: {warning}", err=True)

@@ -81,13 +81,13 @@ def _without_record(host: Host, package: bool, dry_run: bool) -> int:
 
     if not dry_run:
         records.sweep(host.disk)
-    found = []
+    leftovers = []
     with suppress(SystemdError):  # a machine without systemd runs none of them
-        found = [unit for unit in UNITS if host.systemd.state(unit) == "active"]
+        leftovers = [unit for unit in UNITS if host.systemd.state(unit) == "active"]
     if not package:
         files = [f"{VENV_UNITS}/{unit}" for unit in UNITS]
-        found += [file for file in files if host.disk.exists(file)]
-    if found:
-        raise Refused(_BY_HAND.format(", ".join(found), "are" if len(found) > 1 else "is"))
+        leftovers += [file for file in files if host.disk.exists(file)]
+    if leftovers:
+        raise Refused(_BY_HAND.format(", ".join(leftovers), "are" if len(leftovers) > 1 else "is"))
     click.echo("Koord is not installed here: there is no record of an installation.")
     return OK

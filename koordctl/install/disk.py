@@ -61,13 +61,13 @@ class Disk:
     def look(self, path: str) -> Was:
         here = self.at(path)
         try:
-            found = here.lstat()
+            status = here.lstat()
         except (FileNotFoundError, NotADirectoryError):
             return Absent()
-        if stat.S_ISLNK(found.st_mode):
+        if stat.S_ISLNK(status.st_mode):
             return Symlink(os.readlink(here))
-        if stat.S_ISREG(found.st_mode):
-            return Content(here.read_bytes(), stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid)
+        if stat.S_ISREG(status.st_mode):
+            return Content(here.read_bytes(), stat.S_IMODE(status.st_mode), status.st_uid, status.st_gid)
         return Other()
 
     def exists(self, path: str) -> bool:
@@ -106,8 +106,8 @@ class Disk:
         with open(descriptor, "wb") as file:
             file.write(new.content)
             file.flush()
-            found = os.fstat(descriptor)
-            if (found.st_uid, found.st_gid) != (new.uid, new.gid):
+            status = os.fstat(descriptor)
+            if (status.st_uid, status.st_gid) != (new.uid, new.gid):
                 os.fchown(descriptor, new.uid, new.gid)
             os.fchmod(descriptor, new.mode)
             self.sync(descriptor)

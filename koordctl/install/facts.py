@@ -115,22 +115,22 @@ def programs(
     """The programs of the package, if ``package``; else those of the virtual environment ``prefix`` that runs this."""
     if package:
         directory = next((each for each in unitfile.DIRECTORIES[::-1] if node.exists(f"{each}/{QOSD}")), "")
-        found = {name: text for name in UNIT_FILES if (text := node.text(f"{directory}/{name}"))} if directory else {}
-        problem = "" if len(found) == len(UNIT_FILES) else "the package's units are not there"
-        return Programs(Flavour.PACKAGE, "/usr/bin", directory, found, problem)
+        units = {name: text for name in UNIT_FILES if (text := node.text(f"{directory}/{name}"))} if directory else {}
+        problem = "" if len(units) == len(UNIT_FILES) else "the package's units are not there"
+        return Programs(Flavour.PACKAGE, "/usr/bin", directory, units, problem)
     sources = prefix / "share/koord/systemd"
-    found = {name: (sources / name).read_text(encoding="utf-8") for name in UNIT_FILES if (sources / name).is_file()}
-    return Programs(Flavour.VENV, f"{prefix}/bin", VENV_UNITS, found, _problem(prefix, python, hidden, found))
+    units = {name: (sources / name).read_text(encoding="utf-8") for name in UNIT_FILES if (sources / name).is_file()}
+    return Programs(Flavour.VENV, f"{prefix}/bin", VENV_UNITS, units, _problem(prefix, python, hidden, units))
 
 
-def _problem(prefix: Path, python: Path, hidden: Sequence[str], found: Mapping[str, str]) -> str:
+def _problem(prefix: Path, python: Path, hidden: Sequence[str], units: Mapping[str, str]) -> str:
     if not (prefix / "pyvenv.cfg").is_file():
         return f"koordctl runs neither from a virtual environment ({prefix} is none) nor with --package"
     for place in (prefix.resolve(), python.resolve()):
         if any(place.is_relative_to(each) for each in hidden):
             return f"{place} is where the units cannot see it"
     missing = [f"{prefix}/bin/{name}" for name in PROGRAMS if not (prefix / "bin" / name).exists()]
-    missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNIT_FILES if name not in found]
+    missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNIT_FILES if name not in units]
     return f"not there: {', '.join(missing)}" if missing else ""
 
 
@@ -142,10 +142,10 @@ def _healthz(node: Node, process: Kubelet) -> str:
     """Where kubelet says whether it is well (``host:port``); "" if it is told not to."""
 
     def setting(flag_name: str, key: str, default: str) -> str:
-        said = flag(process.args, flag_name)
+        argument = flag(process.args, flag_name)
         configs = (settings.yaml_file(node, node.own(file)) for file in process.config_files())
         in_file = next((str(value) for config in configs if (value := config.at(key)) is not None), default)
-        return in_file if said is None else said
+        return in_file if argument is None else argument
 
     port = setting("healthz-port", "healthzPort", _HEALTHZ_PORT)
     address = setting("healthz-bind-address", "healthzBindAddress", "127.0.0.1")
@@ -163,10 +163,10 @@ def _tier(node: Node, doctor: Facts) -> str:
 def _group_of(node: Node, socket: str) -> str:
     """The group of the runtime's socket, by name; "" if it is root's or there is no socket."""
     try:
-        found = node.at(socket).stat()
+        status = node.at(socket).stat()
     except OSError:
         return ""
-    if not stat.S_ISSOCK(found.st_mode) or found.st_gid == 0:
+    if not stat.S_ISSOCK(status.st_mode) or status.st_gid == 0:
         return ""
     groups = (line.split(":") for line in (node.text("/etc/group") or "").splitlines())
-    return next((each[0] for each in groups if each[2:3] == [str(found.st_gid)]), str(found.st_gid))
+    return next((each[0] for each in groups if each[2:3] == [str(status.st_gid)]), str(status.st_gid))

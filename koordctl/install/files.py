@@ -97,13 +97,13 @@ def put(disk: Disk, places: Iterable[Place]) -> bool:
 def put_back(disk: Disk, places: Sequence[Place], before: Before, purge: bool = False) -> tuple[str, ...]:
     """Undo ``put``, however far it came; returns a sentence for each thing that stays."""
     notes = [note for place in reversed(places) if (note := _put_back(disk, place, before.was[place.path], purge))]
-    return (*notes, *remove_made(disk, before.missing))
+    return (*notes, *remove_directories(disk, before.missing))
 
 
-def remove_made(disk: Disk, made: Sequence[str]) -> tuple[str, ...]:
+def remove_directories(disk: Disk, directories: Sequence[str]) -> tuple[str, ...]:
     """Remove directories that we made, the innermost first, as far as they are empty."""
     notes = []
-    for directory in reversed(made):
+    for directory in reversed(directories):
         if not disk.remove_directory(directory):
             notes.append(f"{directory} stays: it holds {', '.join(disk.names(directory))}")
     return tuple(notes)

@@ -32,8 +32,8 @@ def is_proxy(endpoint: str) -> bool:
 
 def on_proxy(node: Node) -> bool:
     """Does a kubelet run here that reaches the runtime by the proxy?"""
-    found = facts(node)
-    return found.running and is_proxy(found.runtime_endpoint)
+    kubelet = facts(node)
+    return kubelet.running and is_proxy(kubelet.runtime_endpoint)
 
 
 def connections(node: Node) -> frozenset[str]:
@@ -55,11 +55,11 @@ def _problem(host: Host, unit: str, healthz: str, proxied: bool, older: frozense
     if state != "active":
         return f"it is {state}; see journalctl -u {unit}"
     node = Node(host.disk.root)
-    found = facts(node)
-    if not found.running:
+    kubelet = facts(node)
+    if not kubelet.running:
         return "it has no process named kubelet"
-    if is_proxy(found.runtime_endpoint) != proxied:
-        return f"its process uses {found.runtime_endpoint or 'the default endpoint'}"
+    if is_proxy(kubelet.runtime_endpoint) != proxied:
+        return f"its process uses {kubelet.runtime_endpoint or 'the default endpoint'}"
     if proxied and not connections(node) - older:
         return f"it has no connection to {PROXY_SOCKET}"
     return "" if not healthz else _unhealthy(healthz)
@@ -71,8 +71,8 @@ def _unhealthy(healthz: str) -> str:
     try:
         connection.request("GET", "/healthz")
         answer = connection.getresponse()
-        said = answer.read(200).decode("utf-8", "replace").strip()
-        return "" if answer.status == http.HTTPStatus.OK else f"{healthz}/healthz answers {answer.status}: {said}"
+        body = answer.read(200).decode("utf-8", "replace").strip()
+        return "" if answer.status == http.HTTPStatus.OK else f"{healthz}/healthz answers {answer.status}: {body}"
     except (OSError, http.client.HTTPException) as error:
         return f"{healthz}/healthz does not answer: {error}"
     finally:

@@ -33,27 +33,27 @@ _DIRECTORIES = ("/etc/runtime", "/etc/runtime/hookserver.d", "/etc/koord")
 
 def refusals(facts: NodeFacts, with_kubelet: bool, in_the_way: Sequence[str]) -> tuple[Finding, ...]:
     """Every reason not to install; ``in_the_way``: paths of ours where somebody else's file is."""
-    found = [one for one in blockers(facts.doctor) if with_kubelet or one.check not in _KUBELET_FINDINGS]
+    reasons = [each for each in blockers(facts.doctor) if with_kubelet or each.check not in _KUBELET_FINDINGS]
     if facts.user != 0:
-        found.append(_reason("root", "only root can install", "use sudo"))
+        reasons.append(_reason("root", "only root can install", "use sudo"))
     if facts.programs.problem:
-        found.append(_reason("programs", facts.programs.problem, "see 'Install it on a node' in the README"))
+        reasons.append(_reason("programs", facts.programs.problem, "see 'Install it on a node' in the README"))
     for path in in_the_way:
-        found.append(_reason("files", f"{path} is there and is not Koord's to replace", "remove what put it there"))
-    return (*found, *(_of_kubelet(facts) if with_kubelet else ()))
+        reasons.append(_reason("files", f"{path} is there and is not Koord's to replace", "remove what put it there"))
+    return (*reasons, *(_of_kubelet(facts) if with_kubelet else ()))
 
 
 def places(facts: NodeFacts, with_kubelet: bool) -> tuple[Place, ...]:
     """Every file and link of the plan."""
-    found = [*_programs(facts), *_units(facts), *_configuration(facts)]
-    return (*found, _kubelet(facts).place) if with_kubelet and facts.kubelet_unit else tuple(found)
+    files = [*_programs(facts), *_units(facts), *_configuration(facts)]
+    return (*files, _kubelet(facts).place) if with_kubelet and facts.kubelet_unit else tuple(files)
 
 
 def steps(facts: NodeFacts, with_kubelet: bool) -> tuple[Step, ...]:
     """All steps on a node without Koord."""
     units = (*_units(facts), *_configuration(facts))
     programs = _programs(facts)
-    found: list[Step] = [
+    node_steps: list[Step] = [
         Leavings(_TREES, _DIRECTORIES, own=("/etc/koord",)),
         *([Files("Link the programs to where the units look for them", programs)] if programs else []),
         Files("Put the units and their settings in place, to be started at boot", units, units=UNITS),
@@ -62,7 +62,7 @@ def steps(facts: NodeFacts, with_kubelet: bool) -> tuple[Step, ...]:
         Start("Start the runtime proxy, its socket first", PROXY_UNITS, serves_kubelet=True),
         _sandbox(facts),
     ]
-    return (*found, _kubelet(facts)) if with_kubelet else tuple(found)
+    return (*node_steps, _kubelet(facts)) if with_kubelet else tuple(node_steps)
 
 
 def changes(all_steps: Sequence[Step], differing: Set[str], facts: NodeFacts) -> tuple[Step, ...]:
@@ -70,14 +70,14 @@ def changes(all_steps: Sequence[Step], differing: Set[str], facts: NodeFacts) ->
 
     If anything is, a sandbox verifies it. What is started or restarted with other files goes back with them.
     """
-    left = [(step, _left(step, differing, facts)) for step in all_steps]
-    found = [each for _, each in left if each]
-    touched = tuple(unit for step in found if isinstance(step, Start) for unit in _touched(step, facts))
-    resume = (Resume(touched),) if touched and any(isinstance(step, Files) for step in found) else ()
-    return (*resume, *(each or step for step, each in left if each or (found and isinstance(step, Sandbox))))
+    pairs = [(step, _due(step, differing, facts)) for step in all_steps]
+    due = [each for _, each in pairs if each]
+    touched = tuple(unit for step in due if isinstance(step, Start) for unit in _touched(step, facts))
+    resume = (Resume(touched),) if touched and any(isinstance(step, Files) for step in due) else ()
+    return (*resume, *(each or step for step, each in pairs if each or (due and isinstance(step, Sandbox))))
 
 
-def _left(step: Step, differing: Set[str], facts: NodeFacts) -> Step | None:
+def _due(step: Step, differing: Set[str], facts: NodeFacts) -> Step | None:
     match step:
         case Files():
             return step if any(place.path in differing for place in step.places) else None
@@ -142,8 +142,8 @@ def _drop_ins(facts: NodeFacts) -> Iterator[File]:
 
 def _former_drop_ins(facts: NodeFacts) -> Iterator[Gone]:
     """Those that we made when the node was another: they would still say what it was."""
-    wanted = {file.path for file in _drop_ins(facts)}
-    return (Gone(path) for path in map(_drop_in_path, UNITS) if path in facts.ours and path not in wanted)
+    desired = {file.path for file in _drop_ins(facts)}
+    return (Gone(path) for path in map(_drop_in_path, UNITS) if path in facts.ours and path not in desired)
 
 
 def _drop_in_path(unit: str) -> str:

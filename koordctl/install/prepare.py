@@ -44,24 +44,24 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
     doctor = nodefacts.gather(root, wishes.offline, wishes.runtime)
     if wishes.kubelet_unit:
         doctor = replace(doctor, kubelet=replace(doctor.kubelet, unit=_with_type(wishes.kubelet_unit)))
-    asked = systemd if doctor.systemd and not wishes.offline else None
-    found = node_facts.gather(node, doctor, node_facts.programs(node, wishes.package), asked)
+    manager = systemd if doctor.systemd and not wishes.offline else None
+    facts = node_facts.gather(node, doctor, node_facts.programs(node, wishes.package), manager)
     if wishes.offline:  # the node is another; of this machine only the units' texts are needed
-        complete = len(found.programs.units) == len(node_facts.UNIT_FILES)
-        found = replace(found, user=0, programs=replace(found.programs, problem="" if complete else "no unit files"))
+        complete = len(facts.programs.units) == len(node_facts.UNIT_FILES)
+        facts = replace(facts, user=0, programs=replace(facts.programs, problem="" if complete else "no unit files"))
     installed = record is not None and record.installed
-    found = replace(found, ours=record.made if record is not None else frozenset())
-    return decide(Disk(root), found, wishes.with_kubelet, installed)
+    facts = replace(facts, ours=record.own_paths if record is not None else frozenset())
+    return decide(Disk(root), facts, wishes.with_kubelet, installed)
 
 
 def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) -> Prepared:
     """Reasons or steps for a node with these ``facts``."""
     if facts.programs.problem:
         return Prepared(facts, plan.refusals(facts, with_kubelet, ()), ())
-    wanted = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet)}
+    current = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet)}
     in_the_way = [
         place.path
-        for place, was in wanted.items()
+        for place, was in current.items()
         if isinstance(was, Other) or (isinstance(place, Link) and isinstance(was, Content))
     ]
     if facts.programs.flavour is Flavour.PACKAGE:  # units in /etc would win over the package's
@@ -72,7 +72,7 @@ def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) ->
         return Prepared(facts, reasons, ())
     steps = plan.steps(facts, with_kubelet)
     if installed:
-        differing = {place.path for place, was in wanted.items() if not place.holds(was)}
+        differing = {place.path for place, was in current.items() if not place.holds(was)}
         steps = plan.changes(steps, differing, facts)
     return Prepared(facts, (), steps)
 

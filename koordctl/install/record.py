@@ -62,10 +62,10 @@ class Record:
     @property
     def unfinished(self) -> tuple[Begun, ...]:
         """The steps of an installation, or of a change of it, that did not come to its end."""
-        found: list[Begun] = []
+        steps: list[Begun] = []
         for line in self._lines:
-            found = [*found, line] if isinstance(line, Begun) else []
-        return tuple(found)
+            steps = [*steps, line] if isinstance(line, Begun) else []
+        return tuple(steps)
 
     @property
     def complete(self) -> bool:
@@ -77,13 +77,13 @@ class Record:
         return any(isinstance(line, _Complete) for line in self._lines)
 
     @property
-    def made(self) -> frozenset[str]:
+    def own_paths(self) -> frozenset[str]:
         """Paths of the files and links that are there by what was completed."""
-        found: set[str] = set()
+        paths: set[str] = set()
         for begun in self.steps[: len(self.steps) - len(self.unfinished)]:
             for place in begun.step.places if isinstance(begun.step, Files | Kubelet) else ():
-                (found.discard if isinstance(place, Gone) else found.add)(place.path)
-        return frozenset(found)
+                (paths.discard if isinstance(place, Gone) else paths.add)(place.path)
+        return frozenset(paths)
 
     def begin(self, step: Step, before: Before) -> None:
         """Note that ``step`` is about to be done."""
@@ -135,10 +135,10 @@ def create(disk: Disk, version: str) -> Record:
 
 def load(disk: Disk) -> Record | None:
     """The record that is there; None without one. Raises InstallError if it is not understood."""
-    found = disk.look(_FILE)
-    if not isinstance(found, Content):
+    file = disk.look(_FILE)
+    if not isinstance(file, Content):
         return None
-    *whole, torn = found.content.split(b"\n")
+    *whole, torn = file.content.split(b"\n")
     first, *rest = whole or [b""]
     try:
         header = _LINES.decode(first)

@@ -50,7 +50,7 @@ def check_sandbox(host: Host, socket: Path, uid: str, parent: str, group: str) -
     """Make a sandbox, see it in cgroup ``group`` (named ``parent`` to the runtime), and remove it."""
     problem = ""
     for _ in range(_ATTEMPTS):
-        problem = _one(host, socket, uid, parent, group)
+        problem = _attempt(host, socket, uid, parent, group)
         if not problem:
             return
     raise InstallError(f"a pod sandbox through {socket}: {problem}")
@@ -58,9 +58,9 @@ def check_sandbox(host: Host, socket: Path, uid: str, parent: str, group: str) -
 
 def remove_all(host: Host, socket: Path, uid: str, group: str) -> None:
     """Remove every sandbox of the check ``uid``, and its cgroup. Raises InstallError if the runtime does not answer."""
-    wanted = cri.PodSandboxFilter(label_selector={LABEL: uid})
-    found = ask(socket, "ListPodSandbox", cri.ListPodSandboxRequest(filter=wanted), cri.ListPodSandboxResponse)
-    for sandbox in found.items:
+    labelled = cri.PodSandboxFilter(label_selector={LABEL: uid})
+    answer = ask(socket, "ListPodSandbox", cri.ListPodSandboxRequest(filter=labelled), cri.ListPodSandboxResponse)
+    for sandbox in answer.items:
         _remove(socket, sandbox.id)
     remove_group(host, group)
 
@@ -73,22 +73,22 @@ def remove_group(host: Host, group: str) -> None:
         raise InstallError(f"cgroup {group} cannot be removed: it is in use")
 
 
-def _one(host: Host, socket: Path, uid: str, parent: str, group: str) -> str:
+def _attempt(host: Host, socket: Path, uid: str, parent: str, group: str) -> str:
     """One attempt; why it proves nothing, or ""."""
     request = cri.RunPodSandboxRequest(config=_config(uid, parent))
-    made = ask(socket, "RunPodSandbox", request, cri.RunPodSandboxResponse).pod_sandbox_id
+    sandbox = ask(socket, "RunPodSandbox", request, cri.RunPodSandboxResponse).pod_sandbox_id
     try:
-        asked = cri.PodSandboxStatusRequest(pod_sandbox_id=made)
-        state = ask(socket, "PodSandboxStatus", asked, cri.PodSandboxStatusResponse).status.state
+        status = cri.PodSandboxStatusRequest(pod_sandbox_id=sandbox)
+        state = ask(socket, "PodSandboxStatus", status, cri.PodSandboxStatusResponse).status.state
         if state != cri.SANDBOX_READY:
             return "it was stopped by somebody else"
-        if not any(made in name for each in _directories(host, group) for name in os.listdir(each)):
+        if not any(sandbox in name for each in _directories(host, group) for name in os.listdir(each)):
             return f"it is not in cgroup {group}"
         return ""
     except (InstallError, OSError) as error:
         return str(error)
     finally:
-        _remove(socket, made)
+        _remove(socket, sandbox)
         remove_group(host, group)
 
 
@@ -128,9 +128,9 @@ def _emptied(directory: Path) -> bool:
     return True
 
 
-def _until(host: Host, done: Callable[[], bool]) -> bool:
+def _until(host: Host, condition: Callable[[], bool]) -> bool:
     for _ in range(_REMOVALS):
-        if done():
+        if condition():
             return True
         host.sleep(_PAUSE_S)
-    return done()
+    return condition()

@@ -55,8 +55,8 @@ class Leavings(msgspec.Struct, frozen=True, tag="leavings"):
         for path in (*self.trees, *(self.own if purge else ())):
             if path in before.missing:
                 host.disk.remove_tree(path)
-        made = [path for path in self.directories if path in before.missing]
-        notes = files.remove_made(host.disk, made)
+        directories = [path for path in self.directories if path in before.missing]
+        notes = files.remove_directories(host.disk, directories)
         return (*(f"{path} stays: it was there before" for path in there), *notes)
 
 

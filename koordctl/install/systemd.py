@@ -87,6 +87,6 @@ class Systemd:
         command = (self._program, *arguments)
         answer = self._run(command)
         if answer.code != 0:
-            said = " ".join(answer.err.split()).rstrip(".") or f"exit status {answer.code}"
-            raise SystemdError(f"{' '.join(command)}: {said}")
+            reason = " ".join(answer.err.split()).rstrip(".") or f"exit status {answer.code}"
+            raise SystemdError(f"{' '.join(command)}: {reason}")
         return answer.out

@@ -6,33 +6,49 @@ from collections import Counter
 from collections.abc import Sequence
 
 from koord.host.doctor.finding import Finding, Status
-from koordctl.table import align
+from koordctl.fields import Column, Field, Layout, Listing
 
 _RECORDED = "recorded: these are the files of another node, or of another time"
 
 
-def table(findings: Sequence[Finding], reasons: Sequence[Finding] = (), *, recorded: bool = False) -> str:
-    """One line per check, a line of sums, and why Koord must not be installed; ``recorded`` is said first."""
-    rows = [(each.status.upper() if _bad(each) else each.status, each.check, _said(each)) for each in findings]
-    parts = [align(("STATUS", "CHECK", "FOUND"), rows), _sums(findings), _installation(findings, reasons)]
-    return "\n\n".join([_RECORDED, *parts] if recorded else parts)
+def _is_bad(finding: Finding) -> bool:
+    return finding.status in (Status.WARN, Status.FAIL)
 
 
-def plain(findings: Sequence[Finding], reasons: Sequence[Finding], *, recorded: bool) -> dict[str, object]:
+def _status(finding: Finding) -> str:
+    return finding.status.upper() if _is_bad(finding) else str(finding.status)
+
+
+def _sentence(finding: Finding) -> str:
+    to_do = f". To do: {finding.remedy}" if _is_bad(finding) and finding.remedy else ""
+    return f"{finding.sentence}{to_do}"
+
+
+FINDINGS: Listing[Finding] = Listing(
+    "findings",
+    (
+        Field("status", "STATUS", _status, value=lambda finding: str(finding.status)),
+        Field("check", "CHECK"),
+        Field("sentence", "FOUND", _sentence),
+        Field("remedy", "TO DO", column=Column.NAMED),
+    ),
+)
+
+
+def page(findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout[Finding], is_recorded: bool) -> str:
+    """One line per check, a line of sums, and why Koord must not be installed; a recorded node is said first."""
+    parts = [layout.table(findings), _sums(findings), _installation(findings, reasons)]
+    return "\n\n".join([_RECORDED, *parts] if is_recorded else parts)
+
+
+def document(
+    findings: Sequence[Finding], reasons: Sequence[Finding], layout: Layout[Finding], is_recorded: bool
+) -> dict[str, object]:
     """All of it for programs."""
     return {
-        "source": "recorded" if recorded else "live",
-        "findings": [_plain(each) for each in findings],
-        "blockers": [_plain(each) for each in reasons],
-    }
-
-
-def _plain(finding: Finding) -> dict[str, str]:
-    return {
-        "check": finding.check,
-        "status": str(finding.status),
-        "sentence": finding.sentence,
-        "remedy": finding.remedy,
+        "source": "recorded" if is_recorded else "live",
+        "findings": layout.objects(findings),
+        "blockers": layout.objects(reasons),
     }
 
 
@@ -40,20 +56,12 @@ def _installation(findings: Sequence[Finding], reasons: Sequence[Finding]) -> st
     """What the table says already is only named again."""
     if not reasons:
         return "installation: possible"
-    lines = [f"  {each.check}: {'see above' if each in findings else _said(each)}" for each in reasons]
+    lines = [f"  {each.check}: {'see above' if each in findings else _sentence(each)}" for each in reasons]
     return "\n".join(("installation: refused", *lines))
 
 
 def failed(findings: Sequence[Finding]) -> bool:
     return any(each.status is Status.FAIL for each in findings)
-
-
-def _bad(finding: Finding) -> bool:
-    return finding.status in (Status.WARN, Status.FAIL)
-
-
-def _said(finding: Finding) -> str:
-    return f"{finding.sentence}. To do: {finding.remedy}" if _bad(finding) and finding.remedy else finding.sentence
 
 
 def _sums(findings: Sequence[Finding]) -> str:

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.output import inputs
-from koordctl.table import align
+from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.output import inputs, member
 from koordctl.views import node as node_view
 from koordctl.views.values import NONE, age, human
 
@@ -17,20 +17,28 @@ _INDENT = "  "
 _CHANGES = ("scale", "at most", "at least")
 """The kinds of opinions that change what earlier stages made."""
 
+LEFT: Listing[inspect.ExplainedFile] = Listing(
+    "files",
+    (
+        Field("container", "CONTAINER", lambda file: file.container or NONE),
+        Field("name", "VALUE"),
+        Field("actual", "HOLDS", lambda file: human(file.unit, file.name, member(file, "actual"))),
+        Field("path", "FILE", lambda file: file.path or NONE),
+        Field("why", "WHY", column=Column.FILLED),
+    ),
+)
 
-def table(answer: inspect.ExplainResponse) -> str:
+
+def page(answer: inspect.ExplainResponse) -> str:
     """The whole answer, without its warnings."""
     decided = [each for each in answer.files if each.owner]
     left = [each for each in answer.files if not each.owner]
     sections = [*map(_pod, answer.pods), *map(_block, decided)]
     if left:
-        sections.append(f"Left as kubelet and the runtime set them:\n{_left(left)}")
+        sections.append(f"Left as kubelet and the runtime set them:\n{Layout(LEFT).table(left)}")
     if not answer.files:
         sections.append("Koord decides no file here.")
-    if answer.strategies:
-        sections.append(node_view.strategies(answer.strategies))
-    if answer.inputs:
-        sections.append(node_view.loops(answer.inputs))
+    sections += [Layout(node_view.STRATEGIES).table(answer.strategies), Layout(node_view.LOOPS).table(answer.inputs)]
     sections.append(node_view.doubtful_policy(answer.policy))
     return "\n\n".join(section for section in sections if section)
 
@@ -104,8 +112,8 @@ def _opinion(file: inspect.ExplainedFile, each: inspect.Opinion) -> str:
     return f"{head}{then}{tail}{refused}{text}"
 
 
-def _formula(name: str, fed: Sequence[inspect.Input]) -> str:
-    return f"{name}({', '.join(f'{key}={_plain(value)}' for key, value in inputs(fed).items())})"
+def _formula(name: str, values: Sequence[inspect.Input]) -> str:
+    return f"{name}({', '.join(f'{key}={_plain(value)}' for key, value in inputs(values).items())})"
 
 
 def _plain(value: object) -> str:
@@ -116,14 +124,3 @@ def _text(file: inspect.ExplainedFile, text: str) -> str:
     """The value as it is, and for people where that reads better."""
     short = human(file.unit, file.name, text)
     return text if short == text else f"{text} ({short})" if text else short
-
-
-def _left(files: Sequence[inspect.ExplainedFile]) -> str:
-    header: tuple[str, ...] = ("CONTAINER", "VALUE", "HOLDS", "FILE")
-    rows = [(each.container or NONE, each.name, _actual(each), each.path or NONE, each.why) for each in files]
-    has_why = any(each.why for each in files)
-    return align((*header, "WHY") if has_why else header, rows if has_why else [row[:-1] for row in rows])
-
-
-def _actual(file: inspect.ExplainedFile) -> str:
-    return human(file.unit, file.name, file.actual) if file.HasField("actual") else NONE

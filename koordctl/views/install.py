@@ -75,7 +75,7 @@ def _joined(*parts: str) -> str:
 def _step(number: int, step: Step, look: Look, full: bool) -> Iterator[str]:
     yield f"{number}. {step.sentence}"
     for place in _places(step):
-        yield from _shown(place, look(place.path), full)
+        yield from _place_lines(place, look(place.path), full)
     for line in step.lines():
         yield f"   $ {line}" if line.startswith("systemctl") else f"   {line}"
 
@@ -84,7 +84,7 @@ def _places(step: Step) -> tuple[Place, ...]:
     return step.places if isinstance(step, Files | Kubelet) else ()
 
 
-def _shown(place: Place, was: Was, full: bool) -> Iterator[str]:
+def _place_lines(place: Place, was: Was, full: bool) -> Iterator[str]:
     verb = "keep" if place.holds(was) else "make" if isinstance(was, Absent) else "replace"
     verb = "remove" if isinstance(place, Gone) else verb
     target = f" -> {place.target}" if isinstance(place, Link) else ""

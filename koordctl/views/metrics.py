@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.table import align
+from koordctl.fields import Column, Field, Listing
 from koordctl.views.values import amount, sparkline
 
 _WIDTH = 40
 
 
-def table(answer: inspect.MetricsResponse) -> str:
-    """One line per metric and object."""
-    rows = []
-    for metric in answer.metrics:
-        for sample in metric.samples:
-            subject = sample.label or sample.subject or "node"
-            bars = sparkline([point.value for point in sample.history], _WIDTH)
-            rows.append((metric.name, subject, amount(metric.unit, sample.value), metric.unit, bars))
-    if not rows:
-        return "No samples."
-    history = any(row[4] for row in rows)
-    header = ("METRIC", "OBJECT", "VALUE", "UNIT", *(("HISTORY",) if history else ()))
-    return align(header, [row[: len(header)] for row in rows])
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One metric of one object."""
+
+    metric: inspect.Metric
+    sample: inspect.Sample
+
+
+def _lines(answer: inspect.MetricsResponse) -> Sequence[Line]:
+    return [Line(metric, sample) for metric in answer.metrics for sample in metric.samples]
+
+
+def _bars(line: Line) -> str:
+    return sparkline([point.value for point in line.sample.history], _WIDTH)
+
+
+METRICS: Listing[Line] = Listing(
+    "metrics",
+    (
+        Field("name", "METRIC", value="metric.name"),
+        Field("object", "OBJECT", value=lambda line: line.sample.label or line.sample.subject or "node"),
+        Field("value", "VALUE", lambda line: amount(line.metric.unit, line.sample.value), value="sample.value"),
+        Field("unit", "UNIT", value="metric.unit"),
+        Field("history", "HISTORY", _bars, Column.FILLED, "sample.history"),
+        Field("scope", "SCOPE", column=Column.WIDE, value="metric.scope"),
+        Field("help", "HELP", column=Column.WIDE, value="metric.help"),
+        Field("subject", "SUBJECT", column=Column.NAMED, value="sample.subject"),
+        Field("label", "LABEL", column=Column.NAMED, value="sample.label"),
+    ),
+    "No samples.",
+    _lines,
+)

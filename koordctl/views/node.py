@@ -2,42 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.table import align
+from koordctl.fields import Column, Field, Layout, Listing
 from koordctl.views.values import NONE, age, amount
 
 _GIB = 1 << 30
 
 
-def table(answer: inspect.GetNodeResponse) -> str:
+def _cpus(pool: inspect.Pool) -> str:
+    return pool.cpus or "none"
+
+
+def _sentence(strategy: inspect.Strategy) -> str:
+    errors = f" ({strategy.errors} errors)" if strategy.errors else ""
+    return f"{strategy.sentence}{errors}" or NONE
+
+
+def _front_end_state(front: inspect.FrontEnd) -> str:
+    return "acts" if front.acting else "attached" if front.attached else "absent"
+
+
+def _loop_state(loop: inspect.Loop) -> str:
+    return "off" if loop.disabled else "failing" if loop.failures else "ok" if loop.HasField("age_s") else "waiting"
+
+
+USAGE: Listing[inspect.Usage] = Listing(
+    "usage",
+    (
+        Field("metric", "METRIC"),
+        Field("value", "VALUE", lambda usage: amount(usage.unit, usage.value)),
+        Field("unit", "UNIT"),
+        Field("help", "HELP", column=Column.WIDE),
+    ),
+)
+POOLS: Listing[inspect.Pool] = Listing(
+    "pools",
+    (Field("name", "POOL"), Field("socket", "SOCKET"), Field("numa_node", "NUMA"), Field("cpus", "CPUS", _cpus)),
+)
+FEATURES: Listing[inspect.Feature] = Listing(
+    "features", (Field("name", "FEATURE"), Field("supported", "SUPPORTED"), Field("detail", "DETAIL"))
+)
+FRONT_ENDS: Listing[inspect.FrontEnd] = Listing(
+    "front_ends",
+    (
+        Field("name", "FRONT END"),
+        Field("state", "STATE", value=_front_end_state),
+        Field("detail", "DETAIL"),
+        Field("attached", "ATTACHED", column=Column.NAMED),
+        Field("acting", "ACTING", column=Column.NAMED),
+    ),
+)
+STRATEGIES: Listing[inspect.Strategy] = Listing(
+    "strategies",
+    (
+        Field("name", "STRATEGY"),
+        Field("stage", "STAGE"),
+        Field("state", "STATE"),
+        Field("opinions", "FILES"),
+        Field("sentence", "SAYS", _sentence),
+        Field("errors", "ERRORS", column=Column.WIDE),
+    ),
+)
+LOOPS: Listing[inspect.Loop] = Listing(
+    "loops",
+    (
+        Field("name", "LOOP"),
+        Field("state", "STATE", value=_loop_state),
+        Field("age_s", "AGE", lambda loop: age(loop.age_s) if loop.HasField("age_s") else "never"),
+        Field("failures", "FAILURES"),
+        Field("duration_us", "TOOK(us)", lambda loop: f"{loop.duration_us:.0f}"),
+        Field("problem", "SAYS", value=lambda loop: loop.disabled or (loop.last_error if loop.failures else "")),
+        Field("disabled", "DISABLED", column=Column.NAMED),
+        Field("last_error", "LAST ERROR", column=Column.WIDE),
+    ),
+)
+CONTESTED: Listing[inspect.Contested] = Listing("contested", (Field("path", "FILE"), Field("why", "WHY")))
+
+_TITLES: tuple[tuple[str, Listing[Any]], ...] = (
+    ("USAGE", USAGE),
+    ("CPU POOLS", POOLS),
+    ("FEATURES", FEATURES),
+    ("FRONT ENDS", FRONT_ENDS),
+    ("STRATEGIES", STRATEGIES),
+    ("LOOPS", LOOPS),
+    ("CONTESTED FILES", CONTESTED),
+)
+SECTIONS = {listing.key: listing for _, listing in _TITLES}
+
+
+def page(answer: inspect.GetNodeResponse, layout: Layout[Any]) -> str:
     """The whole answer, without its warnings."""
-    sections = [
-        _head(answer),
-        _section("USAGE", ("METRIC", "VALUE", "UNIT"), [_usage(each) for each in answer.usage]),
-        _section("CPU POOLS", ("POOL", "SOCKET", "NUMA", "CPUS"), [_pool(each) for each in answer.pools]),
-        _section("FEATURES", ("FEATURE", "SUPPORTED", "DETAIL"), [_feature(each) for each in answer.features]),
-        _section("FRONT ENDS", ("FRONT END", "STATE", "DETAIL"), [_front_end(each) for each in answer.front_ends]),
-        _section("STRATEGIES", STRATEGIES, [_strategy(each) for each in answer.strategies]),
-        _section("LOOPS", LOOPS, [_loop(each) for each in answer.loops]),
-        _section("CONTESTED FILES", ("FILE", "WHY"), [(each.path, each.why) for each in answer.contested]),
-    ]
-    return "\n\n".join(section for section in sections if section)
-
-
-STRATEGIES = ("STRATEGY", "STAGE", "STATE", "FILES", "SAYS")
-LOOPS = ("LOOP", "STATE", "AGE", "FAILURES", "TOOK(us)", "SAYS")
-
-
-def strategies(all_of_them: Iterable[inspect.Strategy]) -> str:
-    """One line per strategy."""
-    return align(STRATEGIES, [_strategy(each) for each in all_of_them])
-
-
-def loops(all_of_them: Iterable[inspect.Loop]) -> str:
-    """One line per collector or source."""
-    return align(LOOPS, [_loop(each) for each in all_of_them])
+    tables = [(title, Layout(each, layout.output).table(each.rows(answer))) for title, each in _TITLES]
+    return "\n\n".join([_head(answer), *(f"{title}\n{table}" for title, table in tables if table)])
 
 
 def _head(answer: inspect.GetNodeResponse) -> str:
@@ -55,58 +113,25 @@ def _head(answer: inspect.GetNodeResponse) -> str:
     return "\n".join(f"{name:<12}{text}" for name, text in lines)
 
 
-def policy(found: inspect.Policy) -> str:
+def policy(policy: inspect.Policy) -> str:
     """Where the policy in force comes from, how old it is, and what is wrong with its source now."""
-    old = f", {age(found.age_s)} old" if found.HasField("age_s") else ""
-    problem = f"; now: {found.problem}" if found.problem else ""
-    if found.origin == "source":
-        return f"{found.source}{old}"
-    if found.origin == "built-in defaults":
-        return f"built-in defaults: there never was a {found.source}"
-    if found.origin == "unknown":
-        return f"UNKNOWN, every strategy is frozen: {found.problem}"
-    return f"{found.origin} of {found.source}{old}{problem}"
+    old = f", {age(policy.age_s)} old" if policy.HasField("age_s") else ""
+    problem = f"; now: {policy.problem}" if policy.problem else ""
+    if policy.origin == "source":
+        return f"{policy.source}{old}"
+    if policy.origin == "built-in defaults":
+        return f"built-in defaults: there never was a {policy.source}"
+    if policy.origin == "unknown":
+        return f"UNKNOWN, every strategy is frozen: {policy.problem}"
+    return f"{policy.origin} of {policy.source}{old}{problem}"
 
 
-def doubtful_policy(found: inspect.Policy) -> str:
+def doubtful_policy(doubtful: inspect.Policy) -> str:
     """The same as a line of its own where the source does not say now what is in force; "" where it does."""
-    return "" if found.origin in ("", "source", "built-in defaults") else f"policy: {policy(found)}"
+    return "" if doubtful.origin in ("", "source", "built-in defaults") else f"policy: {policy(doubtful)}"
 
 
 def _own(daemon: inspect.Daemon) -> str:
     files = f"{daemon.open_files} of {daemon.open_files_limit} files"
     dropped = f", {daemon.journal_dropped} journal entries dropped" if daemon.journal_dropped else ""
     return f"{daemon.rss_bytes / (1 << 20):.0f} MiB, {files}{dropped}"
-
-
-def _section(title: str, header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return f"{title}\n{align(header, rows)}" if rows else ""
-
-
-def _usage(each: inspect.Usage) -> tuple[str, ...]:
-    return each.metric, amount(each.unit, each.value), each.unit
-
-
-def _pool(pool: inspect.Pool) -> tuple[str, ...]:
-    return pool.name, str(pool.socket), str(pool.numa_node), pool.cpus or "none"
-
-
-def _feature(feature: inspect.Feature) -> tuple[str, ...]:
-    return feature.name, "yes" if feature.supported else "no", feature.detail
-
-
-def _front_end(front: inspect.FrontEnd) -> tuple[str, ...]:
-    state = "acts" if front.acting else "attached" if front.attached else "absent"
-    return front.name, state, front.detail
-
-
-def _strategy(each: inspect.Strategy) -> tuple[str, ...]:
-    errors = f" ({each.errors} errors)" if each.errors else ""
-    return each.name, each.stage, each.state, str(each.opinions), f"{each.sentence}{errors}" or NONE
-
-
-def _loop(loop: inspect.Loop) -> tuple[str, ...]:
-    seen = loop.HasField("age_s")
-    state = "off" if loop.disabled else "failing" if loop.failures else "ok" if seen else "waiting"
-    said = loop.disabled or (loop.last_error if loop.failures else "")
-    return loop.name, state, age(loop.age_s) if seen else "never", str(loop.failures), f"{loop.duration_us:.0f}", said

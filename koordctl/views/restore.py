@@ -25,23 +25,23 @@ def table(report: Report, planned: bool) -> str:
         parts.append(align(_PLAN if planned else _DONE, rows))
     if report.specs:
         header = ("CONTAINER, AT THE RUNTIME", "TO DO" if planned else "DONE")
-        parts.append(align(header, [(one.container, _outcome(one, planned)) for one in report.specs]))
+        parts.append(align(header, [(spec.container, _outcome(spec, planned)) for spec in report.specs]))
     return "\n\n".join(parts)
 
 
 def plain(report: Report) -> dict[str, Any]:
     """The report for programs."""
-    found: dict[str, Any] = {"files": [_plain(line) for line in report.files]}
+    document: dict[str, Any] = {"files": [_plain(line) for line in report.files]}
     if report.specs:
-        found["containers"] = [
-            {"container": one.container, "outcome": str(one.outcome), "why": one.why} for one in report.specs
+        document["containers"] = [
+            {"container": spec.container, "outcome": str(spec.outcome), "why": spec.why} for spec in report.specs
         ]
-    return found
+    return document
 
 
 def _plain(line: Restored) -> dict[str, Any]:
-    found = {"path": line.path, "group": line.target.group, "name": line.target.name, "outcome": str(line.outcome)}
-    return {**found, "base": line.base, "before": line.before, "after": line.after, "why": line.why}
+    document = {"path": line.path, "group": line.target.group, "name": line.target.name, "outcome": str(line.outcome)}
+    return {**document, "base": line.base, "before": line.before, "after": line.after, "why": line.why}
 
 
 def _outcome(line: Restored | Spec, planned: bool) -> str:

@@ -9,8 +9,10 @@ _BARS = "▁▂▃▄▅▆▇█"
 NONE = "-"
 
 
-def human(unit: str, name: str, text: str) -> str:
-    """A kernel value: ``4Gi``, ``none`` for no limit, ``all`` for the parent's whole CPU set."""
+def human(unit: str, name: str, text: str | None) -> str:
+    """A kernel value: ``4Gi``, ``none`` for no limit, ``all`` for the parent's whole CPU set, ``-`` for None."""
+    if text is None:
+        return NONE
     if text == "-1" and unit in ("bytes", "us"):
         return "none"
     if text == "" and name == "cpuset_cpus":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import sys
 from fractions import Fraction
 from pathlib import Path
@@ -17,6 +18,7 @@ from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
+from koordctl.views.node import SECTIONS
 from qosd.decide.decision import Membership, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
@@ -76,11 +78,27 @@ def full_node(tmp_path: Path) -> FakeNode:
         (["disable", "all", "hooks"], "either all or names"),
         (["journal", "--since", "yesterday"], "neither 10m nor an ISO 8601 time"),
         (["completion", "tcsh"], "tcsh"),
+        (["pods", "--fields", "name,QOS"], "--fields: there is no field 'QOS'; there are namespace, name, qos_class, "),
+        (["pods", "--fields", ""], "--fields: there is no field ''; there are namespace, "),
+        (["pods", "-o", "wide", "--fields", "cpu_quota"], "there is no field 'cpu_quota'; there are namespace, "),
+        (["journal", "--sort-by", "-time"], "--sort-by: there is no field 'time'; there are unix_ns, pod, "),
+        (["plan", "--sort-by", "--pod"], "--sort-by: there is no field '-pod'; there are pod, "),
+        (
+            ["metrics", "--fields", "x"],
+            "'x'; there are name, object, value, unit, history, scope, help, subject, label.",
+        ),
+        (["disable", "all", "--fields", "x"], "'x'; there are name, stage, state, opinions, sentence, errors."),
+        (["doctor", "--offline", "--sort-by", "x"], "'x'; there are status, check, sentence, remedy."),
+        (["top", "--once", "--fields", "x"], "'x'; there are pod, cpu_usage_cores, "),
+        (["top", "-o", "json"], "-o json is for --once"),
+        (["node", "--section", "cpus"], "--section: there is no section 'cpus'; there are usage, pools, "),
+        (["node", "--fields", "name"], "--fields and --sort-by need a --section: usage, pools, "),
+        (["node", "--section", "loops", "--fields", "name,x"], "there is no field 'x'; there are name, state, age_s, "),
     ],
 )
 async def test_wrong_usage(arguments: list[str], said: str) -> None:
     code, out, err = await koordctl(*arguments)
-    assert (code, said in out + err) == (1, True), err
+    assert (code, said in " ".join((out + err).split())) == (1, True), err
     assert "Traceback" not in err
 
 
@@ -304,6 +322,94 @@ async def test_metrics(tmp_path: Path) -> None:
     assert await lines_of(tmp_path, "metrics", "nothing") == ["No samples."]
 
 
+@pytest.mark.parametrize(
+    ("arguments", "lines"),
+    [
+        (
+            ["pods", "--fields", "cpu_quota,name,uid"],
+            ["QUOTA(us) POD UID", "none db db", "150000 job job", "- web web"],
+        ),
+        (
+            ["pods", "--fields", "name,as_desired", "--sort-by", "as_desired"],
+            ["POD AS DESIRED", "job no: cpu_quota", "db yes", "web -"],
+        ),
+        (["pods", "--fields", "name", "--sort-by=-cpu_quota"], ["POD", "job", "db", "web"]),
+        (
+            ["pods", "-n", "default", "job", "-o", "wide", "--fields", "field,actual", "--sort-by", "-field"],
+            [
+                "VALUE ACTUAL",
+                "memory_limit_in_bytes 4Gi",
+                "cpuset_cpus all",
+                "cpu_shares 1536",
+                "cpu_quota 150000",
+            ],
+        ),
+        (
+            ["metrics", "--sort-by", "-value", "--fields", "name,value", "pod_"],
+            ["METRIC VALUE", "pod_memory_usage_bytes 3.0Mi", "pod_cpu_usage_cores 0.5"],
+        ),
+        (["journal", "--fields", "tick,result"], ["TICK RESULT", "7 done"]),
+        (
+            ["plan", "--fields", "pod,after,inputs"],
+            ["POD AFTER INPUTS", "default/job 200000 limit_milli=2000, period_us=100000"],
+        ),
+        (
+            ["node", "--section", "loops", "--fields", "name,age_s", "--sort-by", "-age_s"],
+            ["LOOP AGE", "node 0.9 s", "pods 0.4 s"],
+        ),
+        (["node", "--section", "contested"], ["contested: none"]),
+        (
+            ["disable", "all", "--fields", "state,name", "--sort-by", "name"],
+            ["STATE STRATEGY", "disabled burst", "active hooks"],
+        ),
+    ],
+    ids=" ".join,
+)
+async def test_fields_and_order(tmp_path: Path, arguments: list[str], lines: list[str]) -> None:
+    assert (await lines_of(tmp_path, *arguments))[: len(lines)] == lines
+
+
+@pytest.mark.parametrize(
+    ("arguments", "key", "objects"),
+    [
+        (["pods", "--fields", "name,cpu_quota"], "pods", [
+            {"name": "db", "cpu_quota": "-1"}, {"name": "job", "cpu_quota": "150000"}, {"name": "web"},
+        ]),
+        (["metrics", "pod_", "--fields", "object,value", "--sort-by", "value"], "metrics", [
+            {"object": "default/job", "value": 0.5}, {"object": "default/job", "value": 3.0 * (1 << 20)},
+        ]),
+        (["journal", "--fields", "name,after"], "entries", [{"name": "cpu_quota", "after": "200000"}]),
+        (["plan", "--fields", "inputs"], "writes", [
+            {"inputs": {"limit_milli": 2000, "period_us": 100_000}},
+        ]),
+        (["node", "--section", "loops", "--fields", "name"], "loops", [{"name": "pods"}, {"name": "node"}]),
+        (["enable", "all", "--fields", "name", "--sort-by", "-stage"], "strategies", [
+            {"name": "hooks"}, {"name": "burst"},
+        ]),
+        (["top", "--once", "--fields", "pod,memory_usage_bytes"], "pods", [
+            {"pod": "default/job", "memory_usage_bytes": 3.0 * (1 << 20)},
+        ]),
+    ],
+)  # fmt: skip
+async def test_fields_and_order_for_programs(
+    tmp_path: Path, arguments: list[str], key: str, objects: list[dict[str, object]]
+) -> None:
+    async with inspecting(tmp_path / "i.sock", full_node(tmp_path)) as path:
+        code, out, err = await koordctl(*arguments, "-o", "json", "--socket", path)
+        whole = await koordctl(*arguments[: arguments.index("--fields")], "-o", "json", "--socket", path)
+    assert (code, json.loads(out)[key]) == (0, objects), err
+    assert json.loads(out).keys() == json.loads(whole[1]).keys()
+
+
+async def test_top_once_needs_neither_terminal_nor_textual(tmp_path: Path) -> None:
+    assert await lines_of(tmp_path, "top", "--once") == [
+        "cpu_usage_cores 1.25 ▄█",
+        "",
+        "POD CPU THROTTLED MEMORY CPU WAIT MEM WAIT CPU HISTORY",
+        "default/job 0.5 - 3.0Mi - -",
+    ]
+
+
 async def test_strategies_off_and_on(tmp_path: Path) -> None:
     node = full_node(tmp_path)
     async with inspecting(tmp_path / "i.sock", node) as path:
@@ -335,6 +441,11 @@ async def test_help_documents_the_exit_codes(command: str) -> None:
     code, out, _ = await koordctl(command, "--help")
     assert code == 0
     assert "2  the daemon cannot be reached" in out
+
+
+async def test_help_names_every_section_of_the_node() -> None:
+    _, out, _ = await koordctl("node", "--help")
+    assert set(SECTIONS) <= set(re.findall(r"\w+", out))
 
 
 async def test_what_an_answer_imports(tmp_path: Path) -> None:
@@ -369,6 +480,26 @@ async def test_the_shell_completes_commands_and_pods(tmp_path: Path) -> None:
         assert out.split() == ["plain,job"]
     _, out, err = await koordctl(COMP_WORDS="koordctl explain pod j", KOORD_INSPECT_SOCKET="/none", **asking)
     assert (out.strip(), err) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
+        ("koordctl journal --so", ["--sort-by", "--socket"]),
+        ("koordctl journal --sort-by re", ["result"]),
+        ("koordctl journal --fields pod,ti", ["pod,tick"]),
+        ("koordctl pods --fields cpu_q", ["cpu_quota"]),
+        ("koordctl pods -o wide --fields d", ["desired", "differs"]),
+        ("koordctl node --section fr", ["front_ends"]),
+        ("koordctl node --section front_ends --sort-by a", ["attached", "acting"]),
+        ("koordctl node --fields n", []),
+        ("koordctl node --section nothing --fields n", []),
+    ],
+)
+async def test_the_shell_completes_fields(words: str, completions: list[str]) -> None:
+    asking = {"_KOORDCTL_COMPLETE": "bash_complete", "COMP_CWORD": f"{words.count(' ')}"}
+    _, out, err = await koordctl(COMP_WORDS=words, **asking)
+    assert (sorted(line.partition(",")[2] for line in out.split()), err) == (sorted(completions), "")
 
 
 POLICIES = [

@@ -50,6 +50,17 @@ async def test_without_anybody_to_ask(tmp_path: Path) -> None:
     ]
 
 
+async def test_fields_of_findings_and_of_what_keeps_koord_from_being_installed(tmp_path: Path) -> None:
+    recorded(tmp_path)
+    arguments = ("doctor", "--root", f"{tmp_path}", "--offline", "--fields", "check", "--sort-by", "-check")
+    _, table, _ = await koordctl(*arguments)
+    assert table.splitlines()[2:4] == ["CHECK", "warnings"]
+    report = json.loads((await koordctl(*arguments, "-o", "json"))[1])
+    assert report["source"] == "recorded"
+    assert report["blockers"] == [{"check": "systemd"}, {"check": "runtime"}, {"check": "kubelet-found"}]
+    assert report["findings"] == [{"check": line} for line in table.split("\n\n")[1].splitlines()[1:]]
+
+
 async def test_a_bad_recording_is_said_with_its_file(tmp_path: Path) -> None:
     (tmp_path / "koord-recording.json").write_text('{"kubelet": "v1.30.2"}')
     code, out, err = await koordctl("doctor", "--root", f"{tmp_path}")

@@ -11,6 +11,7 @@ import pytest
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.exits import Unreachable
+from koordctl.fields import Layout
 from koordctl.views import top
 from koordctl.views.values import age, amount, sparkline
 
@@ -46,11 +47,15 @@ def ask(method: str, request: inspect.MetricsRequest, answer: Any) -> inspect.Me
 
 def test_the_picture() -> None:
     picture = top.read(ask)
-    assert picture.node == (top.Line("cpu_usage_cores", "1.5", (1.0, 1.5)),)
+    assert picture.node == (top.NodeLine("cpu_usage_cores", "cores", 1.5, (1.0, 1.5)),)
     assert picture.pods == (
-        top.PodLine("default/web", ("2", "-", "3.0Mi", "-", "-"), (1.0, 2.0), 2.0),
-        top.PodLine("default/job", ("0.5", "-", "-", "-", "-"), (), 0.5),
+        top.PodLine("default/web", {"cpu_usage_cores": 2.0, "memory_usage_bytes": 3 << 20}, (1.0, 2.0)),
+        top.PodLine("default/job", {"cpu_usage_cores": 0.5}),
     )
+    assert Layout(top.PODS).cells(picture.pods) == [
+        ["default/web", "2", "-", "3.0Mi", "-", "-", "▅█"],
+        ["default/job", "0.5", "-", "-", "-", "-", ""],
+    ]
 
 
 def test_no_textual() -> None:
@@ -83,11 +88,12 @@ async def test_the_screen() -> None:
                 return True
         return False
 
-    screen = Screen(asking, 0.2)
+    fields = tuple(top.PODS.field(name) for name in ("pod", "memory_usage_bytes", "cpu_history"))
+    screen = Screen(asking, 0.2, Layout(top.PODS, fields=fields))
     async with screen.run_test() as pilot:
         assert await shown(screen, pilot, "#node", "cpu_usage_cores         1.5  ▆█")
         table = screen.query_one(DataTable)
-        assert table.get_row_at(0) == ["default/web", "2", "-", "3.0Mi", "-", "-", "▅█"]
+        assert table.get_row_at(0) == ["default/web", "3.0Mi", "▅█"]
         broken = True
         assert await shown(screen, pilot, "#said", "nobody listens")
         assert table.row_count == 2  # the last picture stays

@@ -6,12 +6,13 @@ import re
 from dataclasses import fields
 from pathlib import Path
 
+import click
 import pytest
 
 from koord.host.evictions import EVICTION
 from koord.host.reconcile import plan
 from koordctl import exits
-from koordctl.__main__ import COMMANDS
+from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
@@ -27,10 +28,13 @@ DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"
 OPERATIONS = docpages.page("operations.md")
 FLAGS = {entry.name.replace("_", "-"): getattr(Options(), entry.name) for entry in fields(Options)}
 FLAG_ROWS = docpages.flags(DAEMON)
-OF_OTHERS = {
-    "now", "runtime",
-    "socket", "offline", "root", "yes", "history", "subject", "pod", "file", "strategy", "since", "limit",
-}  # fmt: skip
+OF_KOORDCTL = {
+    name: {flag.removeprefix("--") for option in command.params for flag in option.opts}
+    for name in COMMANDS
+    if (command := cli.get_command(click.Context(cli), name)) is not None
+}
+OF_SYSTEMD = {"now", "runtime"}
+OF_PS = {"sort"}
 
 
 def shown(default: object) -> str:
@@ -47,7 +51,15 @@ def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
 def test_no_other_flag_has_a_row_or_is_mentioned() -> None:
     assert FLAG_ROWS.keys() == FLAGS.keys()
     mentioned = docpages.mentioned_flags(DAEMON + RULES)
-    assert mentioned - OF_OTHERS - {"config"} <= FLAGS.keys()
+    assert mentioned - OF_SYSTEMD - OF_PS - {"config"} - set().union(*OF_KOORDCTL.values()) <= FLAGS.keys()
+
+
+def test_every_command_with_fields_is_named_where_they_are_explained() -> None:
+    section = DAEMON[DAEMON.index("### Columns and order") : DAEMON.index("### koordctl pods")]
+    for name, flags in OF_KOORDCTL.items():
+        assert bool(re.search(rf"`{name}( --section)?`", section.partition("| |")[0])) == ("fields" in flags)
+    assert {"fields", "sort-by"} <= docpages.mentioned_flags(section)
+    assert {"once", "section", "history", "subject", "since", "limit"} <= docpages.mentioned_flags(DAEMON)
 
 
 def test_the_metric_table_is_the_one_of_the_code() -> None:

@@ -38,7 +38,7 @@ def changes(world: World, node: Facts | None = None, **changed: object) -> Prepa
     known: dict[str, object] = {
         "doctor": on_proxy,
         "running": frozenset(UNITS) & world.active,
-        "ours": record.made if record is not None else frozenset(),
+        "ours": record.own_paths if record is not None else frozenset(),
     }
     found = facts(world.root, **{**known, **changed})  # type: ignore[arg-type]
     return decide(world.host().disk, found, with_kubelet=True, installed=record is not None)

@@ -241,11 +241,11 @@ def test_a_change_that_was_cut_off_made_nothing(world: World) -> None:
     installed(world, root_dir="/srv/kubelet")
     record = records.load(world.host().disk)
     assert record is not None
-    made = record.made
+    made = record.own_paths
     assert f"/{drop_in(QOSD)}" in made
     step = next(step for step in changes(world).steps if isinstance(step, Files))
     assert Gone(f"/{drop_in(QOSD)}") in step.places
     record.begin(step, step.look(world.host()))
-    assert record.made == made
+    assert record.own_paths == made
     record.finish()
-    assert record.made == made - {f"/{drop_in(QOSD)}"}
+    assert record.own_paths == made - {f"/{drop_in(QOSD)}"}

@@ -1,0 +1,167 @@
+"""A listing as a tuple of fields: its table, its columns by name, its order, and its objects for programs follow.
+
+A field's name is the key of the JSON document. Invariant: what people read in a cell, what programs get and what rows
+are sorted by comes from one plain value. A value that is absent is left out of an object and is last in any order. An
+unknown name fails as UnknownField, which says what there is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
+from typing import Any, Generic, TypeVar
+
+from koordctl.output import member
+from koordctl.table import align
+from koordctl.views.values import NONE
+
+Row = TypeVar("Row")
+_NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?", re.ASCII)
+_TABLES = ("table", "wide")
+
+
+class UnknownField(ValueError):
+    """The listing has no field of that name."""
+
+
+class Column(Enum):
+    """Which tables have a field as a column without its being named."""
+
+    ALWAYS = auto()
+    FILLED = auto()  # those in which a row has a value
+    WIDE = auto()  # with -o wide
+    NAMED = auto()  # none
+
+
+@dataclass(frozen=True, slots=True)
+class Field(Generic[Row]):
+    """``value``: of a row, for programs and for sorting; or where it is (``pod.namespace``), by default ``name``.
+
+    ``text``: of a row, for people; the value's own text if absent.
+    """
+
+    name: str
+    header: str
+    text: Callable[[Row], str] | None = None
+    column: Column = Column.ALWAYS
+    value: Callable[[Row], Any] | str = ""
+
+    def plain(self, row: Row) -> Any:
+        """str, int, float, bool, list, mapping, or None for what is absent."""
+        return member(row, self.value or self.name) if isinstance(self.value, str) else self.value(row)
+
+    def cell(self, row: Row) -> str:
+        return _text(self.plain(row)) if self.text is None else self.text(row)
+
+
+@dataclass(frozen=True, slots=True)
+class Listing(Generic[Row]):
+    """``key``: of the list in an answer and in the JSON document; ``empty``: what is said when there is no row.
+
+    ``rows_of``: an answer's rows, where they are not simply the answer's member ``key``.
+    """
+
+    key: str
+    fields: tuple[Field[Row], ...]
+    empty: str = ""
+    rows_of: Callable[[Any], Sequence[Row]] | None = None
+
+    def rows(self, answer: Any) -> Sequence[Row]:
+        rows: Sequence[Row] = getattr(answer, self.key) if self.rows_of is None else self.rows_of(answer)
+        return rows
+
+    def field(self, name: str) -> Field[Row]:
+        """Raises UnknownField."""
+        for field in self.fields:
+            if field.name == name:
+                return field
+        raise UnknownField(f"there is no field {name!r}; there are {', '.join(each.name for each in self.fields)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout(Generic[Row]):
+    """How a listing is shown: by default as a table with the columns that it always has, in the order of its rows."""
+
+    listing: Listing[Row]
+    output: str = "table"
+    fields: tuple[Field[Row], ...] = ()
+    sort_by: Field[Row] | None = None
+    is_descending: bool = False
+
+    @property
+    def is_table(self) -> bool:
+        """Is it for people?"""
+        return self.output in _TABLES
+
+    def columns(self, rows: Sequence[Row]) -> tuple[Field[Row], ...]:
+        """The fields that were named, in that order; else those that a table of ``rows`` has."""
+        return self.fields or tuple(field for field in self.listing.fields if self._has_column(field, rows))
+
+    def _has_column(self, field: Field[Row], rows: Sequence[Row]) -> bool:
+        match field.column:
+            case Column.FILLED:
+                return any(field.plain(row) for row in rows)
+            case Column.WIDE:
+                return self.output == "wide"
+            case _:
+                return field.column is Column.ALWAYS
+
+    def sorted(self, rows: Sequence[Row]) -> list[Row]:
+        """Equal rows keep their order; those without a value come last, whatever the direction."""
+        if self.sort_by is None:
+            return list(rows)
+        ranked = [(_rank(self.sort_by.plain(row)), row) for row in rows]
+        present = [(rank, row) for rank, row in ranked if rank is not None]
+        present.sort(key=lambda each: each[0], reverse=self.is_descending)
+        return [row for _, row in present] + [row for rank, row in ranked if rank is None]
+
+    def table(self, rows: Sequence[Row]) -> str:
+        """Header and rows as text, without a final line break."""
+        return align([field.header for field in self.columns(rows)], self.cells(rows)) if rows else self.listing.empty
+
+    def cells(self, rows: Sequence[Row]) -> list[list[str]]:
+        """One line per row, in order."""
+        columns = self.columns(rows)
+        return [[field.cell(row) for field in columns] for row in self.sorted(rows)]
+
+    def objects(self, rows: Sequence[Row]) -> list[dict[str, Any]]:
+        """For programs: each row's fields that were named, or all; absent values are absent."""
+        fields = self.fields or self.listing.fields
+        return [
+            {field.name: value for field in fields if (value := field.plain(row)) is not None}
+            for row in self.sorted(rows)
+        ]
+
+    def document(self, document: dict[str, Any], answer: Any) -> dict[str, Any]:
+        """``document``, which is all of the answer; with one object per row if fields or an order were asked for."""
+        if not self.fields and self.sort_by is None:
+            return document
+        return {**document, self.listing.key: self.objects(self.listing.rows(answer))}
+
+
+def _rank(value: Any) -> tuple[bool, int | float, str] | None:
+    """By number, then by text; None for no value: None, NaN, and whatever is empty."""
+    if isinstance(value, int | float):
+        return None if value != value else (False, value, "")  # noqa: PLR0124 - NaN alone
+    text = _text(value) if value else ""
+    if _NUMBER.fullmatch(text):
+        return False, float(text) if "." in text else int(text), ""
+    return (True, 0, text) if text else None
+
+
+def _text(value: Any) -> str:
+    match value:
+        case None:
+            return NONE
+        case bool():
+            return "yes" if value else "no"
+        case float():
+            return f"{value:g}"
+        case Mapping():
+            return ", ".join(f"{key}={each}" for key, each in value.items()) or NONE
+        case list() | tuple():
+            return ", ".join(map(str, value)) or NONE
+        case _:
+            return str(value)
