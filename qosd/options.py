@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from koord.model import featuregates
+from koord.service import optionvalues
 from koord.service.log import LEVELS
 from koord.service.options import Program, option
 
 FAILURE_POLICIES = ("Ignore", "Fail")
 _SECONDS = (lambda seconds: 0 < seconds <= 60, "must be more than 0 and at most 60 seconds")
+
+
+def feature_gates(text: str) -> Mapping[str, bool]:
+    return featuregates.checked(optionvalues.switches(text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +28,8 @@ class Options:
     # fmt: off
     rules_file: Path = option(Path("/etc/koord/qosd-rules.yaml"),
         "YAML rules (see manifests/qosd-rules.yaml); reloaded on change; never one = built-in defaults")
+    feature_gates: Mapping[str, bool] = option("",
+        "Name=true,Other=false: Koordinator's feature gates; node.features of the rules win", read=feature_gates)
     hook_socket: Path = option(Path("/run/koord/qosd-hooks.sock"), "unix socket (0660) of RuntimeHookService")
     inspect_socket: Path = option(Path("/run/koord/qosd-inspect.sock"),
         "unix socket (0600) of NodeInspect, which koordctl asks")

@@ -23,7 +23,7 @@ from qosd.snapshot import NodeSnapshot, Window
 
 HOLDS, LACKS = "holds", "lacks"
 WHY = "the toy says so"
-BE = Victims(frozenset({QoSClass.BE}), "toyEvict")
+BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 
 
 class Toy:
@@ -31,6 +31,7 @@ class Toy:
 
     name: ClassVar[str]
     stage: ClassVar[Stage] = Stage.SUPPRESSION
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
     windows: ClassVar[tuple[Window, ...]] = ()

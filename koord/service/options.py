@@ -107,7 +107,8 @@ def option(
         name = flag or entry.name.replace("_", "-")
         return Option(name, entry.name, help_text, shown, reader, kinds, choices, bounds, metavar, live)
 
-    return field(default=read(default) if read else default, metadata={"row": row})
+    value = read(default) if read else default
+    return field(default_factory=lambda: value, metadata={"row": row})
 
 
 def _of_type(default: object, is_go: bool) -> tuple[Callable[[Any], object], tuple[type, ...]]:

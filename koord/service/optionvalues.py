@@ -70,6 +70,19 @@ def names(text: str) -> tuple[str, ...]:
     return tuple(name for part in text.split(",") if (name := part.strip()))
 
 
+def switches(text: str) -> dict[str, bool]:
+    """Kubernetes' ``Name=true,Other=false``; of a name that stands there twice the last counts."""
+    found = {}
+    for entry in names(text):
+        name, equals, value = entry.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{entry!r} is not Name=true or Name=false")
+        if value.strip() not in _BOOLS:
+            raise ValueError(f"{entry!r} is neither true nor false")
+        found[name.strip()] = _BOOLS[value.strip()]
+    return found
+
+
 def number(kind: type[int] | type[float]) -> Callable[[str], float]:
     def read(text: str) -> float:
         try:

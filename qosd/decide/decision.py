@@ -157,6 +157,10 @@ class Strategy(Protocol):
     @property
     def stage(self) -> Stage: ...
     @property
+    def gate(self) -> str:
+        """The feature gate behind which it stands (``koord.model.featuregates``); "" = none."""
+
+    @property
     def rows(self) -> frozenset[str]:
         """The kernel files that it may speak of, by the names of their rows."""
 

@@ -29,6 +29,7 @@ class BestEffortTier:
 
     name: ClassVar[str] = "bestEffortTier"
     stage: ClassVar[Stage] = Stage.SUPPRESSION
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = frozenset({QUOTA})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
     windows: ClassVar[tuple[Window, ...]] = ()

@@ -58,6 +58,7 @@ class Enforcement:
 
     name: ClassVar[str] = "enforcement"
     stage: ClassVar[Stage] = Stage.ENFORCEMENT
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = frozenset({QUOTA, CPUS, MEMORY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
     windows: ClassVar[tuple[Window, ...]] = ()

@@ -44,6 +44,7 @@ class HostApplications:
 
     name: ClassVar[str] = "hostApplications"
     stage: ClassVar[Stage] = Stage.SPEC
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = frozenset({CPUS, IDENTITY})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
     windows: ClassVar[tuple[Window, ...]] = ()

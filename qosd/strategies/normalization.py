@@ -33,6 +33,7 @@ class PodNormalization:
 
     name: ClassVar[str] = HOOK
     stage: ClassVar[Stage] = Stage.NORMALIZATION
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = frozenset({Field.CPU_QUOTA.value})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
     windows: ClassVar[tuple[Window, ...]] = ()

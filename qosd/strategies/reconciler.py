@@ -35,6 +35,7 @@ class HookReconciler:
 
     name: ClassVar[str] = "hooks"
     stage: ClassVar[Stage] = Stage.SPEC
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = ROWS_OF_HOOKS
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
     windows: ClassVar[tuple[Window, ...]] = ()

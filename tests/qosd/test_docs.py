@@ -9,6 +9,7 @@ import pytest
 
 from koord.host.evictions import EVICTION
 from koord.host.reconcile import plan
+from koord.model.featuregates import GATES
 from koordctl import exits
 from koordctl.__main__ import COMMANDS
 from qosd.act import evictor
@@ -19,6 +20,7 @@ from qosd.options import PROGRAM, Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
 from qosd.snapshot import EvictionPhase
+from qosd.strategies import speakers
 from tests import docpages
 from tests.qosd.machine import Machine
 
@@ -65,6 +67,19 @@ async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path
 def test_every_command_is_shown(name: str) -> None:
     assert re.search(rf"`{name}`", README[: README.index("## Two commands")]), "in the README's table"
     assert f"koordctl {name}" in DAEMON + OPERATIONS
+
+
+def test_the_feature_gates_are_those_of_the_code() -> None:
+    behind = {name: {each.name for each in speakers() if each.gate == name} for name in GATES}
+    rows = docpages.rows(DAEMON[DAEMON.index("## Feature gates") : DAEMON.index("## Files")], r"\w+")
+    assert rows == {
+        name: ("on" if gate.is_on else "off", gate.what, ", ".join(f"`{each}`" for each in sorted(behind[name])))
+        for name, gate in GATES.items()
+    }
+
+
+def test_every_strategys_gate_is_one() -> None:
+    assert {strategy.gate for strategy in speakers()} <= {"", *GATES}
 
 
 def test_exit_codes() -> None:

@@ -34,6 +34,8 @@ def parse(arguments: list[str]) -> Options:
         ("nri-plugin-index: 'a1'", "nri-plugin-index = 'a1': must be two digits"),
         ("dry-run: 'yes'", "dry-run = 'yes': must be bool"),
         ("state-dir: []", "state-dir = []: must be str"),
+        ("feature-gates: CPUBurst", "feature-gates = 'CPUBurst': 'CPUBurst' is not Name=true or Name=false"),
+        ("feature-gates: Burst=true", "feature-gates = 'Burst=true': 'Burst' is no feature gate; there are BECPUSup"),
         ("[", "is not YAML"),
     ],
 )
@@ -64,6 +66,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         (["--journal-rows", "-5"], "--journal-rows: '-5' must be more than 0"),
         (["--journal-rows", "1e3"], "--journal-rows: '1e3' is no number"),
         (["--nri-plugin-index", "5"], "--nri-plugin-index: '5' must be two digits"),
+        (["--feature-gates=Burst=true"], "--feature-gates: 'Burst=true' 'Burst' is no feature gate; there are BECPU"),
+        (["--feature-gates=CPUBurst=on"], "--feature-gates: 'CPUBurst=on' 'CPUBurst=on' is neither true nor false"),
         (["--dry-run=maybe"], "--no-dry-run: ignored explicit argument 'maybe'"),
     ],
 )
@@ -92,16 +96,21 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 
 
 OTHER = {"failure_policy": "Fail", "log_level": "debug", "nri_plugin_index": "77"}
+GATES, SWITCHES = "CPUBurst=false,AllAlpha=true", {"CPUBurst": False, "AllAlpha": True}
 
 
 @pytest.mark.parametrize("flag", PROGRAM.table)
 def test_every_option_has_a_flag_and_a_key(tmp_path: Path, flag: str) -> None:
     name = PROGRAM.table[flag].name
     default = getattr(Options(), name)
-    other = OTHER.get(name, (not default) if isinstance(default, bool) else type(default)("7"))
-    assert getattr(parse([f"--{flag}"] if other is True else [f"--{flag}", str(other)]), name) == other
+    if flag == "feature-gates":
+        text: object = GATES
+        other: object = SWITCHES
+    else:
+        text = other = OTHER.get(name, (not default) if isinstance(default, bool) else type(default)("7"))
+    assert getattr(parse([f"--{flag}"] if other is True else [f"--{flag}", str(text)]), name) == other
     file = tmp_path / "qosd.yaml"
-    file.write_text(yaml.safe_dump({flag: str(other) if isinstance(other, Path) else other}))
+    file.write_text(yaml.safe_dump({flag: str(text) if isinstance(text, Path) else text}))
     assert getattr(parse(["--config", str(file)]), name) == other
 
 

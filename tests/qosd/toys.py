@@ -19,7 +19,7 @@ QUOTA, SHARES, CPUS, MEMORY, FREEZE = (
 )
 LOAD = Window("node_cpu_usage_cores", 5.0, at_least=2)
 GROUP = "toys"
-BE = Victims(frozenset({QoSClass.BE}), "toyEvict")
+BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT)
 Opinions = Mapping[Target, Opinion]
 
@@ -29,6 +29,7 @@ class Toy:
 
     name: ClassVar[str]
     stage: ClassVar[Stage] = Stage.SPEC
+    gate: ClassVar[str] = ""
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
     windows: ClassVar[tuple[Window, ...]] = (LOAD,)

@@ -14,6 +14,7 @@ from koord.service.optionvalues import (
     positive_duration_s,
     size_bytes,
     socket_path,
+    switches,
 )
 
 
@@ -34,6 +35,13 @@ from koord.service.optionvalues import (
         (socket_path, "relative.sock", "not an absolute path of a unix socket"),
         (socket_path, "", "not an absolute path of a unix socket"),
         (optional_path, "relative", "not an absolute path"),
+        (switches, "BECPUEvict", "'BECPUEvict' is not Name=true or Name=false"),
+        (switches, "a=true,b", "'b' is not Name=true or Name=false"),
+        (switches, "=true", "'=true' is not Name=true or Name=false"),
+        (switches, "a=", "'a=' is neither true nor false"),
+        (switches, "a=yes", "'a=yes' is neither true nor false"),
+        (switches, "a=true=false", "'a=true=false' is neither true nor false"),
+        (switches, "a:true", "'a:true' is not Name=true or Name=false"),
     ],
 )
 def test_what_has_no_meaning_is_refused(read: Callable[[str], object], text: str, complaint: str) -> None:
@@ -77,3 +85,16 @@ def test_sizes(text: str, expected: int) -> None:
 def test_names() -> None:
     assert names(" a, b,, c ") == ("a", "b", "c")
     assert names("") == ()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", {}),
+        ("a=true,b=false", {"a": True, "b": False}),
+        (" a = True , b=F,, c=1", {"a": True, "b": False, "c": True}),
+        ("a=true,a=false", {"a": False}),
+    ],
+)
+def test_switches(text: str, expected: dict[str, bool]) -> None:
+    assert switches(text) == expected
