@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import koord
 from koord.host import support
 from koord.host.support import Support
+from qosd.decide.gates import gates_shown
 from qosd.frontends import FrontEnd
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
 from qosd.node import JOURNAL, UNDO, Node
@@ -98,6 +99,7 @@ class _View:
         groups = ", ".join(sorted(node.rules.current.host.resctrl_groups))
         return [
             Feature("resctrl class groups", bool(groups), groups or "no group of a class exists; no task is moved"),
+            *(Feature(*line) for line in gates_shown(speakers(), node.rules.current)),
             *(Feature(name, answer is Support.PRESENT, _SUPPORT[answer]) for name, answer in sorted(found.items())),
         ]
 

@@ -88,7 +88,9 @@ class Node:
         self.runtime = _runtime(options, self.event_loop)
         self._disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
         self.kept_policy = Keeper(options.state_dir / POLICY, self._disk, self.event_loop)
-        self.rules_file = RulesSource(options.rules_file, self._host_facts, metrics, self.kept_policy)
+        self.rules_file = RulesSource(
+            options.rules_file, self._host_facts, metrics, self.kept_policy, gate_flags=options.feature_gates
+        )
         state_file = options.kubelet_state_dir / "cpu_manager_state"
         self.cpu_manager = CPUManagerFile(self.event_loop, state_file, self._kubelet_policy_changed)
         self.kubelet = _kubelet(options)

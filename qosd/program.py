@@ -12,7 +12,8 @@ import uvloop
 from koord.service import log
 from koord.service.config import ConfigError
 from koord.service.notify import NotifyEnvironmentError
-from qosd import options
+from koord.service.options import OptionError
+from qosd.options import PROGRAM
 
 _log = logging.getLogger("qosd")
 
@@ -20,16 +21,16 @@ _log = logging.getLogger("qosd")
 def main() -> None:
     """Serve until a signal ends it; leaves by SystemExit otherwise."""
     try:
-        chosen = options.parse(sys.argv[1:])
-    except ConfigError as error:
+        options = PROGRAM.load(PROGRAM.parse(sys.argv[1:]))
+    except OptionError as error:
         print(f"koord-qosd: {error}", file=sys.stderr)
         sys.exit(2)
-    lines = log.set_up(chosen.log_level, ("qosd", "koord"), os.environ)
+    lines = log.set_up(options.log_level, ("qosd", "koord"), os.environ)
     from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(daemon.run(chosen, os.environ, lines))
+            runner.run(daemon.run(options, os.environ, lines))
     except* (OSError, ConfigError, NotifyEnvironmentError) as group:
         for reason in group.exceptions:
             _log.error("%s", reason)

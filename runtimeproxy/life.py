@@ -24,9 +24,10 @@ from typing import Protocol
 
 from koord.service import startsignals
 from koord.service.notify import Notifier
+from koord.service.options import CommandLine, OptionError
 from runtimeproxy.bypass import Bypass
 from runtimeproxy.listen import ListenerHost, Listeners
-from runtimeproxy.options import CommandLine, OptionError, Options, fixed_changes, load
+from runtimeproxy.options import PROGRAM, Options
 from runtimeproxy.upgrade import LATE_MODULES, READY_TIMEOUT_S, Predecessor, UpgradeError, preload, start_successor
 
 log = logging.getLogger("runtimeproxy.life")
@@ -236,7 +237,7 @@ class Life:
             return
         self._process.notifier.reloading()
         try:
-            fresh = load(self._command_line)
+            fresh = PROGRAM.load(self._command_line)
         except OptionError as error:
             log.error("options stay as they are: %s", error)
             self._process.notifier.ready(status="serving; the new options were refused, see the log")
@@ -246,7 +247,7 @@ class Life:
         log.info("reloaded")
 
     def _apply(self, fresh: Options) -> None:
-        fixed = fixed_changes(self._started_with, fresh)
+        fixed = PROGRAM.fixed_changes(self._started_with, fresh)
         if fixed:
             log.warning("takes effect at the next start or upgrade: %s", ", ".join(f"--{name}" for name in fixed))
         if fresh.bypass != self.options.bypass:

@@ -18,11 +18,12 @@ from koord.service.lines import LineWriter
 from koord.service.listen_fds import ListenFdsError, take_listen_fds
 from koord.service.log import set_up
 from koord.service.notify import Notifier, NotifyEnvironmentError, watchdog_interval_us
+from koord.service.options import CommandLine, OptionError
 from runtimeproxy.assemble import assemble
 from runtimeproxy.bypass import Bypass
 from runtimeproxy.life import LOGGED, Life, Process
 from runtimeproxy.listen import Listener, ListenError, Listeners, access_like, adopt, bind, is_own, own_name, usable
-from runtimeproxy.options import CommandLine, OptionError, Options, load, parse_command_line
+from runtimeproxy.options import PROGRAM, Options
 from runtimeproxy.upgrade import own_command, take_predecessor
 
 _SWITCH_S = 0.0005  # how long the thread that renders a page may keep a call from Python's interpreter
@@ -31,8 +32,8 @@ log = logging.getLogger("runtimeproxy")
 
 def main() -> int:
     try:
-        command_line = parse_command_line(sys.argv[1:])
-        options = load(command_line)
+        command_line = PROGRAM.parse(sys.argv[1:])
+        options = PROGRAM.load(command_line)
     except OptionError as error:
         print(f"koord-runtime-proxy: {error}", file=sys.stderr)
         return 2

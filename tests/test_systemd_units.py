@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from koordctl.install.facts import UNIT_FILES
-from runtimeproxy.options import load, parse_command_line
+from runtimeproxy.options import PROGRAM
 
 UNITS = Path(__file__).parent.parent / "systemd"
 
@@ -78,7 +78,7 @@ def test_no_runtime_directory_holds_the_cri_socket_and_the_shared_one_survives_a
 
 def test_the_proxys_command_line_is_valid_and_names_the_units_socket() -> None:
     program, *arguments = read("koord-runtime-proxy.service")["Service"]["ExecStart"][0].split()
-    options = load(parse_command_line(arguments))
+    options = PROGRAM.load(PROGRAM.parse(arguments))
     assert program == "/usr/bin/koord-runtime-proxy"
     assert [options.endpoint] == read("koord-runtime-proxy.socket")["Socket"]["ListenStream"]
 
@@ -94,7 +94,7 @@ def test_the_proxy_can_make_the_directory_of_its_socket_again_but_no_units_and_r
 
 def test_systemd_waits_longer_than_the_proxy_drains() -> None:
     stop_s = float(read("koord-runtime-proxy.service")["Service"]["TimeoutStopSec"][0])
-    assert stop_s > load(parse_command_line([])).stop_timeout_s + 5
+    assert stop_s > PROGRAM.load(PROGRAM.parse([])).stop_timeout_s + 5
 
 
 def mebibytes(value: list[str]) -> int:

@@ -23,7 +23,7 @@ from qosd.snapshot import NodeSnapshot, PressureTrigger
 
 HOLDS, LACKS = "holds", "lacks"
 WHY = "the toy says so"
-BE = Victims(frozenset({QoSClass.BE}), "toyEvict")
+BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 
 
 class Toy(Strategy):

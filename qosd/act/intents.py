@@ -16,7 +16,7 @@ from koord.host.reconcile.wanted import Wanted
 from qosd.act.composition import Composed, compose
 from qosd.act.ownership import Arbitration, Ownership, arbitrate
 from qosd.decide.decision import Op
-from qosd.decide.runner import NO_OPINIONS, Decisions, Opinions, State
+from qosd.decide.runner import NO_OPINIONS, Decisions, Opinions
 
 
 class FileIntent:
@@ -56,9 +56,7 @@ class TickIntents:
     def why_released(self, state: FileState, wanted: Wanted) -> str:
         spoke = {name for _, name in state.speakers}
         off = [
-            f"{result.name} is {result.sentence}"
-            for result in self._results
-            if result.name in spoke and result.state is State.DISABLED
+            f"{result.name} is {result.sentence}" for result in self._results if result.name in spoke and result.is_off
         ]
         return "; ".join(off) or wanted.why
 

@@ -30,7 +30,7 @@ from qosd.act.journal import Entry, Recorder
 from qosd.act.misplaced import examine
 from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, Moves, PlannedMove, TasksState
 from qosd.decide.decision import Membership
-from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State
+from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships
 from qosd.hooks.resctrl import CLASS_GROUPS
 
 RECHECK_S = 10.0
@@ -135,7 +135,7 @@ class TaskMover:
     def _why_released(self, group: str, decisions: Decisions) -> str:
         held = self._held.get(group)
         who = "" if held is None else held.who
-        off = [result.sentence for result in decisions.results if result.name == who and result.state is State.DISABLED]
+        off = [result.sentence for result in decisions.results if result.name == who and result.is_off]
         return f"back to the root group: {f'{who} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
 
 

@@ -150,12 +150,16 @@ class Decision(msgspec.Struct, frozen=True):
 
 
 class Strategy(Protocol):
-    """``decide`` is pure: same snapshot and memory, same answer; ``memory`` is None at first."""
+    """``decide`` is pure: same snapshot and memory, same answer; ``memory`` is None at first.
+
+    A strategy derives from it; what has a value here is the default.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def stage(self) -> Stage: ...
+
     @property
     def rows(self) -> frozenset[str]:
         """The kernel files that it may speak of, by the names of their rows."""
@@ -163,6 +167,11 @@ class Strategy(Protocol):
     @property
     def needs(self) -> Mapping[str, float]:
         """Inputs (names of ``NodeSnapshot.ages_s``) with the age in seconds beyond which the strategy is frozen."""
+
+    @property
+    def gate(self) -> str:
+        """The feature gate behind which it stands (``koord.model.featuregates``); "" = none."""
+        return ""
 
     @property
     def windows(self) -> tuple[Window, ...]:

@@ -1,6 +1,7 @@
 """Runs the strategies of one tick, each for itself, and says what became of each in a sentence.
 
     disabled   no opinions: whatever the strategy ever named is released
+    gated      likewise: the feature gate behind which it stands is off
     frozen     an input that it needs is too old, or nobody can tell the policy: its last opinions stay, it evicts
                nobody
     failed     it raised: likewise, and the error is counted and said
@@ -23,7 +24,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from koord.host.files import Target
-from qosd.decide import relief, rungs
+from qosd.decide import gates, relief, rungs
 from qosd.decide.decision import Decision, Eviction, Membership, OneShot, Op, Opinion, ResctrlGroup, Stage, Strategy
 from qosd.decide.relief import Relief
 from qosd.decide.shortage import Claim, Shortage
@@ -44,6 +45,7 @@ class State(StrEnum):
     ACTIVE = "active"
     FROZEN = "frozen"
     DISABLED = "disabled"
+    GATED = "switched off"
     FAILED = "failed"
 
 
@@ -70,7 +72,7 @@ NO_STATES: StrategyStates = MappingProxyType({})
 class StrategyResult(msgspec.Struct, frozen=True):
     """One strategy's part in a tick.
 
-    ``decided``: has it ever decided, or is it disabled? Until then, what it left behind in an earlier run is unknown,
+    ``decided``: has it ever decided, or is it off? Until then, what it left behind in an earlier run is unknown,
     and stays. ``errors``: how often it has raised.
     """
 
@@ -87,6 +89,11 @@ class StrategyResult(msgspec.Struct, frozen=True):
     one_shots: tuple[OneShot, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     best_effort: BestEffortCPUs | None = None
+
+    @property
+    def is_off(self) -> bool:
+        """Has it no opinions, and lets go of what it held?"""
+        return self.state in (State.DISABLED, State.GATED)
 
 
 class Decisions(msgspec.Struct, frozen=True):
@@ -166,7 +173,7 @@ def relieved(
         strategy,
         state,
         lambda: (
-            _disabled(strategy, state, "by the operator")
+            _off(strategy, state, State.DISABLED, "disabled by the operator")
             if strategy.name in switched_off
             else _decided(snapshot, strategy, state)
         ),
@@ -189,12 +196,14 @@ def _turn(
     snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
 ) -> tuple[StrategyResult, StrategyState]:
     if is_off:
-        return _disabled(strategy, state, "by the operator")
+        return _off(strategy, state, State.DISABLED, "disabled by the operator")
     if snapshot.rules.policy_unknown:
         why = f"no policy is known ({snapshot.rules.policy_unknown})"
         return _standing(strategy, State.FROZEN, why, state)
+    if shut := gates.why_shut(strategy, snapshot.rules):
+        return _off(strategy, state, State.GATED, f"{State.GATED}: {shut}")
     if not strategy.enabled(snapshot):
-        return _disabled(strategy, state, "by configuration")
+        return _off(strategy, state, State.DISABLED, "disabled by configuration")
     stale = _stale(snapshot, strategy)
     if stale:
         return _standing(strategy, State.FROZEN, stale, state)
@@ -217,8 +226,8 @@ def _guarded(
         return _standing(strategy, State.FAILED, text, state)
 
 
-def _disabled(strategy: Strategy, state: StrategyState, why: str) -> tuple[StrategyResult, StrategyState]:
-    result = StrategyResult(strategy.name, strategy.stage, State.DISABLED, f"disabled {why}", errors=state.errors)
+def _off(strategy: Strategy, state: StrategyState, off: State, why: str) -> tuple[StrategyResult, StrategyState]:
+    result = StrategyResult(strategy.name, strategy.stage, off, why, errors=state.errors)
     return result, StrategyState(decided=True, errors=state.errors)
 
 

@@ -50,12 +50,12 @@ class OrderKey(StrEnum):
 class Victims(msgspec.Struct, frozen=True):
     """Which pods may be made to give: those of ``classes`` with at most ``priority_at_most`` (None: any).
 
-    ``policy``: the name under which a pod's ``eviction-policy`` may forbid it. ``is_opt_in``: only pods labelled
-    ``eviction-enabled``.
+    ``gate``: the feature gate by which a pod's ``eviction-policy`` may forbid it. ``is_opt_in``: only pods
+    labelled ``eviction-enabled``.
     """
 
     classes: frozenset[QoSClass]
-    policy: str
+    gate: str
     priority_at_most: int | None = None
     is_opt_in: bool = False
 

@@ -130,7 +130,7 @@ def _may_be_chosen(pod: PodView, node: NodeSnapshot) -> bool:
 
 def _is_victim(pod: PodView, victims: Victims) -> bool:
     annotations = pod.context.annotations
-    is_willing = annotations.may_be_evicted_by(victims.policy)
+    is_willing = annotations.may_be_evicted_by(victims.gate)
     is_labelled = annotations.eviction_enabled or not victims.is_opt_in
     return is_willing and is_labelled and is_of_account(pod, victims)
 

@@ -19,6 +19,7 @@ ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"
 _OF_CONTAINER = "rdt.resources.beta.kubernetes.io/container."  # and its name; a pod's annotation
 _OF_SPEC = "io.kubernetes.cri.rdt-class"  # a container's own annotation
 _GROUPS = {QoSClass.LSE: "LSR", QoSClass.LSR: "LSR", QoSClass.LS: "LS", QoSClass.BE: "BE"}
+GATE = "RdtResctrl"
 CLASS_GROUPS = frozenset(_GROUPS.values())
 
 
@@ -34,7 +35,7 @@ def group_of(pod: PodContext, rules: Rules) -> tuple[str, str]:
     qos = pod.treated_as(rules.node.derivation)
     group = _GROUPS.get(qos)
     settings = rules.class_settings(qos).resctrl_qos
-    wanted = settings is not None and bool(settings.enable)
+    wanted = settings is not None and bool(settings.enable) and rules.gate(GATE).is_on
     chosen_already = ANNOTATION in pod.request.annotations or KEYS["resctrl"].name in pod.request.annotations
     if group is None or not wanted or group not in rules.host.resctrl_groups or chosen_already:
         return "", ""

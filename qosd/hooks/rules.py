@@ -14,7 +14,7 @@ from functools import cached_property
 
 import msgspec
 
-from koord.model import slo_defaults
+from koord.model import featuregates, slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
 from koord.model.reservation import NOTHING, Reserved
@@ -85,6 +85,7 @@ class NodeRules:
     kubelet_reserved: Reserved = NOTHING
     """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)
+    features: featuregates.Settings = field(default_factory=dict)
 
     @cached_property
     def derivation(self) -> DerivationRules:
@@ -118,6 +119,13 @@ class Rules:
     policy_unknown: str = ""
     """Why nobody can tell the policy; "" = it is known. Then ``slo`` says nothing, so hooks give pods what these ask
     for themselves, and no strategy decides or releases anything."""
+
+    gate_flags: featuregates.Settings = field(default_factory=dict)
+    """Not from the file: what the command line says of feature gates."""
+
+    def gate(self, name: str) -> featuregates.GateState:
+        """The feature gate of that name, and who says so."""
+        return featuregates.state(name, self.gate_flags, self.node.features)
 
     def enabled(self, hook: str) -> bool:
         """A hook is on unless ``node.hooks`` turns it off."""

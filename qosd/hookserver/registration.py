@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from qosd.hooks import resctrl
 from qosd.hooks.context import Stage
 from qosd.hooks.rules import Rules
 
@@ -34,7 +35,7 @@ class Advice:
 
     @classmethod
     def by(cls, rules: Rules) -> Advice:
-        annotates = rules.enabled("resctrl") and rules.node.rdt_verified
+        annotates = rules.enabled("resctrl") and rules.gate(resctrl.GATE).is_on and rules.node.rdt_verified
         return cls(not annotates, rules.node.sandbox_sizing_handlers)
 
 

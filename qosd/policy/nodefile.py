@@ -1,6 +1,7 @@
 """The section ``node`` of the rules file: what NodeSLO does not carry, checked value by value.
 
-The section is ours alone, so an unknown key is an error: a typing error never silently means "default".
+The section is ours alone, so an unknown key is an error: a typing error never silently means "default". But feature
+gates are upstream's, and grow: one that is unknown is told, and ignored.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from koord.model import cfs, quantity, schema
+from koord.model import cfs, featuregates, quantity, schema
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.priority import CPU
 from koord.model.quantity import Quantity
-from koord.model.schema import SchemaError
+from koord.model.schema import Bad, SchemaError
 from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
 from qosd.hooks.table import HOOK_NAMES
 
@@ -82,10 +83,11 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     sandbox_sizing_handlers: tuple[str, ...] = ()
     allocatable_memory: Quantity | None = None
     hooks: Mapping[str, bool] = msgspec.field(default_factory=dict)
+    features: Mapping[str, bool] = msgspec.field(default_factory=dict)
 
 
-def read(section: object) -> NodeRules:
-    """The node's rules from the document under ``node``; raises SchemaError."""
+def read(section: object, bad: Bad | None = None) -> NodeRules:
+    """The node's rules from the document under ``node``; raises SchemaError. ``bad`` is told of what does not count."""
     node = schema.read(_Node, section, "node", _refuse)
     for name in node.hooks:
         if name not in HOOK_NAMES:
@@ -107,7 +109,18 @@ def read(section: object) -> NodeRules:
         sandbox_sizing_handlers=frozenset(node.sandbox_sizing_handlers),
         allocatable_memory_bytes=_memory(node.allocatable_memory),
         hooks=dict(node.hooks),
+        features=_features(node.features, bad),
     )
+
+
+def _features(settings: Mapping[str, bool], bad: Bad | None) -> Mapping[str, bool]:
+    for name in settings:
+        if not featuregates.is_name(name):
+            error = SchemaError("node.features", name, "is no feature gate")
+            if bad is None:
+                raise error
+            bad(error)
+    return {name: is_on for name, is_on in settings.items() if featuregates.is_name(name)}
 
 
 def _refuse(path: str) -> None:

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from koord.model import slo, slo_defaults, slo_rules
+from koord.model.featuregates import NO_SETTINGS, Settings
 from koord.model.schema import Bad, SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
@@ -53,7 +54,10 @@ class Kept(Protocol):
 
 
 class RulesSource:
-    """The rules in force; ``load`` reads the file. ``kept`` remembers the last good document beyond this process."""
+    """The rules in force; ``load`` reads the file. ``kept`` remembers the last good document beyond this process.
+
+    ``gate_flags``: what the command line says of feature gates.
+    """
 
     def __init__(
         self,
@@ -62,10 +66,11 @@ class RulesSource:
         metrics: Metrics,
         kept: Kept | None = None,
         now_unix_s: Callable[[], float] = time.time,
+        gate_flags: Settings = NO_SETTINGS,
     ) -> None:
         self._file, self._host_facts, self._metrics = file, host_facts, metrics
-        self._kept, self._now_unix_s = kept, now_unix_s
-        self.current = Rules(slo_defaults.in_force(slo.NodeSLOSpec()), NodeRules(), host_facts())
+        self._kept, self._now_unix_s, self._gate_flags = kept, now_unix_s, gate_flags
+        self.current = Rules(host=host_facts(), gate_flags=gate_flags)
         self.provenance = Provenance(Origin.DEFAULTS, str(file))
         self._warnings: tuple[str, ...] = ()
         self._unusable = ""
@@ -133,7 +138,7 @@ class RulesSource:
         more = (
             [f"{document.source}: and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
         )
-        return rules, (*warnings[:_MOST_WARNINGS], *more)
+        return replace(rules, gate_flags=self._gate_flags), (*warnings[:_MOST_WARNINGS], *more)
 
     def _absent(self, why: str) -> None:
         if self.provenance.origin is Origin.DEFAULTS and not self._unusable:
@@ -151,7 +156,7 @@ class RulesSource:
         else:
             why = "; ".join(part for part in (problem, self._unusable) if part)
             self.provenance = Provenance(Origin.UNKNOWN, str(self._file), problem=why)
-            self.current = Rules(slo.NodeSLOSpec(), NodeRules(), self._host_facts(), policy_unknown=why)
+            self.current = Rules(slo.NodeSLOSpec(), NodeRules(), self._host_facts(), why, self._gate_flags)
         warning = f"{problem}; {_STAYS if is_known else _FROZEN}"
         self._warnings = (warning,) if is_known or not self._unusable else (warning, self._unusable)
         self._metrics.rules_loads.labels("kept_last_good" if is_known else "unknown").inc()
@@ -166,7 +171,7 @@ def read(
     bad: Bad | None = None,
 ) -> Rules:
     """Rules from a parsed rules file. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks, and ``bad`` of
-    leaves that are wrong, which then count as not set. Raises ConfigError.
+    leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
     """
     for key in document:
         if key not in (*_SECTIONS, *_IGNORED):
@@ -174,7 +179,7 @@ def read(
     try:
         spec = slo.decode_spec(document.get("spec") or {}, unknown=unknown, bad=bad)
         spec = slo_rules.checked(spec, bad=bad)
-        node = nodefile.read(document.get("node") or {})
+        node = nodefile.read(document.get("node") or {}, bad)
     except SchemaError as error:
         raise ConfigError(file, error.path, None, f"{error.value} {error.why}") from error
     return Rules(slo_defaults.in_force(spec), node, host)

@@ -24,10 +24,11 @@ _NO_GROUPS = Decision("no resctrl group of a QoS class is there")
 
 
 class ResctrlGroups(Strategy):
-    """The strategy ``resctrl``, on with the hook of that name."""
+    """The strategy ``resctrl``, on with the hook of that name and behind upstream's gate."""
 
     name: ClassVar[str] = HOOK
     stage: ClassVar[Stage] = Stage.SPEC
+    gate: ClassVar[str] = resctrl.GATE
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 

@@ -46,6 +46,7 @@ BAD = [
     (its("eviction_policy"), '"evictByCPUUsage"', "'evictByCPUUsage' is not a list"),
     (its("eviction_policy"), "[1]", "[0]: 1 is not a string"),
     (its("eviction_policy"), "null", "None is not a list"),
+    (its("eviction_policy"), '["CPUEvict","evictByCPUUsage"]', "[1]: 'evictByCPUUsage' is no feature gate"),
     (its("cpu_burst"), '{"policy":"always"}', "policy: 'always' is not one of none, cpuBurstOnly, cfsQuota"),
     (its("cpu_burst"), '{"cpuBurstPercent":10001}', "cpuBurstPercent: 10001 is not in 1..10000"),
     (its("cpu_burst"), '{"cpuBurstPercent":"100"}', "cpuBurstPercent: '100' is not a whole number"),
@@ -186,9 +187,7 @@ def test_what_would_switch_off_or_is_no_such_document_counts_for_nothing(text: s
 
 
 def test_problems_are_few_however_much_is_wrong() -> None:
-    found = read(
-        its("oom_score_adj_spec"), json.dumps({f"c{number}": 9999 for number in range(5000)} | {"good": 1})
-    )
+    found = read(its("oom_score_adj_spec"), json.dumps({f"c{number}": 9999 for number in range(5000)} | {"good": 1}))
     assert found.oom_score_adj_spec == {"good": 1}
     assert len(found.problems) == 9
     assert found.problems[-1].why == "and 4992 more"
@@ -209,9 +208,7 @@ def test_one_bad_value_does_not_stop_the_others() -> None:
 def test_absent_means_nothing_and_no_problem() -> None:
     assert PodAnnotations.read({}, {"other": "{"}) == NOTHING
     assert (
-        PodAnnotations.read(
-            {its("qos_class"): "", its("priority_class"): "", its("core_sched_policy"): ""}, {}
-        )
+        PodAnnotations.read({its("qos_class"): "", its("priority_class"): "", its("core_sched_policy"): ""}, {})
         == NOTHING
     )
 
@@ -219,16 +216,20 @@ def test_absent_means_nothing_and_no_problem() -> None:
 @pytest.mark.parametrize(
     ("text", "policy", "allowed"),
     [
-        (None, None, True), ('["evictByCPUUsage"]', ("evictByCPUUsage",), True), ('["CPUEvict"]', ("CPUEvict",), False),
-        ("[]", (), False), ("{", (), False), ("null", (), False),
+        ("[]", (), False), ("{", (), False), ("null", (), False), ('["CPUEvict", 1]', (), False),
+        ('["evictByCPUUsage"]', (), False), ('["cpuEvict"]', (), False), ('["AllAlpha"]', (), False),
+        ('["MemoryEvict"]', ("MemoryEvict",), False),
+        (None, None, True), ('["CPUEvict"]', ("CPUEvict",), True),
+        ('["BEMemoryEvict", "CPUEvict"]', ("BEMemoryEvict", "CPUEvict"), True),
+        ('["evictByCPUUsage", "CPUEvict"]', ("CPUEvict",), True),
     ],
 )  # fmt: skip
-def test_an_unreadable_eviction_policy_protects_the_pod(
+def test_an_eviction_policy_names_gates_and_one_without_any_protects_the_pod(
     text: str | None, policy: tuple[str, ...] | None, allowed: bool
 ) -> None:
     found = NOTHING if text is None else read(its("eviction_policy"), text)
     assert found.eviction_policy == policy
-    assert found.may_be_evicted_by("evictByCPUUsage") is allowed
+    assert found.may_be_evicted_by("CPUEvict") is allowed
 
 
 def test_plain_values() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 from pathlib import Path
 
 import click
@@ -11,22 +10,24 @@ import pytest
 
 from koord.host.evictions import EVICTION
 from koord.host.reconcile import plan
+from koord.model.featuregates import GATES
 from koordctl import exits
 from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO, Node
-from qosd.options import Options
+from qosd.options import PROGRAM, Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
 from qosd.snapshot import EvictionPhase
+from qosd.strategies import speakers
 from tests import docpages
 from tests.qosd.machine import Machine
 
 DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
 OPERATIONS = docpages.page("operations.md")
-FLAGS = {entry.name.replace("_", "-"): getattr(Options(), entry.name) for entry in fields(Options)}
+FLAGS = PROGRAM.table
 FLAG_ROWS = docpages.flags(DAEMON)
 OF_KOORDCTL = {
     name: {flag.removeprefix("--") for option in command.params for flag in option.opts}
@@ -37,15 +38,9 @@ OF_SYSTEMD = {"now", "runtime"}
 OF_PS = {"sort"}
 
 
-def shown(default: object) -> str:
-    if isinstance(default, bool):
-        return "on" if default else "off"
-    return "none" if default == "" else f"`{default}`" if isinstance(default, str | Path) else str(default)
-
-
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
-    assert FLAG_ROWS[flag][0] == shown(FLAGS[flag])
+    assert FLAG_ROWS[flag][0].strip("`") == (FLAGS[flag].shown or "none")
 
 
 def test_no_other_flag_has_a_row_or_is_mentioned() -> None:
@@ -84,6 +79,19 @@ async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path
 def test_every_command_is_shown(name: str) -> None:
     assert re.search(rf"`{name}`", README[: README.index("## Two commands")]), "in the README's table"
     assert f"koordctl {name}" in DAEMON + OPERATIONS
+
+
+def test_the_feature_gates_are_those_of_the_code() -> None:
+    behind = {name: {each.name for each in speakers() if each.gate == name} for name in GATES}
+    rows = docpages.rows(DAEMON[DAEMON.index("## Feature gates") : DAEMON.index("## Files")], r"\w+")
+    assert rows == {
+        name: ("on" if gate.is_on else "off", gate.what, ", ".join(f"`{each}`" for each in sorted(behind[name])))
+        for name, gate in GATES.items()
+    }
+
+
+def test_every_strategys_gate_is_one() -> None:
+    assert {strategy.gate for strategy in speakers()} <= {"", *GATES}
 
 
 def test_exit_codes() -> None:

@@ -417,6 +417,10 @@ class TestResctrl:
         assert self.group(who, host=replace(V2, resctrl_groups=frozenset({"BE"}))) is None
         assert self.group(who, spec={}) is None
 
+    def test_not_where_the_feature_gate_is_off(self) -> None:
+        by = rules(V2, self.ON, resctrl={"runtimeVerified": True}, features={resctrl.GATE: False})
+        assert resctrl.ANNOTATION not in str(decided(pod("LS", stage=Stage.RUN_SANDBOX, container=""), by))
+
     @pytest.mark.parametrize("key", [resctrl.ANNOTATION, "node.koordinator.sh/resctrl"])
     def test_a_pod_that_chose_keeps_its_choice(self, key: str) -> None:
         assert self.group(pod("LS", "Burstable", Stage.RUN_SANDBOX, "", **{key: "{}"})) is None

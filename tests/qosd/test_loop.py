@@ -24,7 +24,9 @@ from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.decide.runner import State
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.loop import NodeLoop, TickInputs
+from qosd.metrics import Metrics
 from qosd.pace import TickReason
+from qosd.policy.rulesfile import RulesSource
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense import table
@@ -85,6 +87,7 @@ class Doubling:
     log: list[str]
     name: str = "hooks"
     stage: Stage = Stage.SPEC
+    gate: str = ""
     rows: frozenset[str] = frozenset({"cpu_quota"})
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
@@ -337,6 +340,31 @@ def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
     rig.loop.switched_off = frozenset()
     rig.tick(0.1, reason=TickReason.CHANGE)
     assert rig.holds() == 1000
+
+
+def test_a_gate_of_the_rules_is_switched_live_and_what_stood_behind_it_is_given_back(rig: Rig) -> None:
+    file = rig.root / "rules.yaml"
+    source = RulesSource(file, HostFacts, Metrics(), gate_flags={"BECPUEvict": True})
+    rig.wanting.gate = "BECPUEvict"
+
+    def sentence(text: str) -> str:
+        file.write_text(text)
+        source.load()
+        rig.rules = source.current
+        rig.tick()
+        assert rig.loop.decisions is not None
+        return rig.loop.decisions.results[0].sentence
+
+    assert sentence("spec: {}") == "as sensed"
+    assert rig.holds() == 1000
+    assert sentence("node: {features: {BECPUEvict: false}}").endswith("BECPUEvict is off (by node.features)")
+    assert rig.holds() == -1
+    assert (
+        rig.entries[-1].why
+        == "back to its base: hooks is switched off: feature gate BECPUEvict is off (by node.features)"
+    )
+    assert sentence("node: {features: {CPUEvict: false}}") == "as sensed"
+    assert rig.holds() == 3000
 
 
 class TestPrediction:

@@ -411,6 +411,20 @@ async def test_what_koordctl_is_told_of_the_daemon(v1: Machine) -> None:
         }
         features = {feature.name: (feature.supported, feature.detail) for feature in sources.features()}
         assert features["cpu.bvt_warp_ns"][0] is False
+        assert features["feature gate RdtResctrl"] == (True, "default; strategy resctrl")
+
+
+async def test_a_feature_gate_of_the_command_line_and_of_the_rules(v1: Machine) -> None:
+    def resctrl(alive: Living) -> str:
+        decisions = alive.sources.decisions()
+        return next((each.sentence for each in decisions.results if each.name == "resctrl"), "") if decisions else ""
+
+    async with on_runtime(v1, feature_gates={"RdtResctrl": False}) as alive:
+        shut = "switched off: feature gate RdtResctrl is off (by --feature-gates)"
+        await alive.until(lambda: resctrl(alive) == shut, shut)
+        v1.put("rules.yaml", "node: {features: {RdtResctrl: true}}")
+        alive.node.reload()
+        await alive.until(lambda: resctrl(alive).startswith("no resctrl group"), "it runs")
 
 
 async def test_what_was_written_before_the_runtimes_mapping_is_known_is_written_again(tmp_path: Path) -> None:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
 import yaml
 
-from koord.service.config import ConfigError
-from qosd.options import Options, parse
+from koord.service.options import OptionError
+from qosd.options import PROGRAM, Options
+
+
+def parse(arguments: list[str]) -> Options:
+    return PROGRAM.load(PROGRAM.parse(arguments))
 
 
 @pytest.mark.parametrize(
@@ -31,19 +34,21 @@ from qosd.options import Options, parse
         ("nri-plugin-index: 'a1'", "nri-plugin-index = 'a1': must be two digits"),
         ("dry-run: 'yes'", "dry-run = 'yes': must be bool"),
         ("state-dir: []", "state-dir = []: must be str"),
+        ("feature-gates: CPUBurst", "feature-gates = 'CPUBurst': 'CPUBurst' is not Name=true or Name=false"),
+        ("feature-gates: Burst=true", "feature-gates = 'Burst=true': 'Burst' is no feature gate; there are BECPUSup"),
         ("[", "is not YAML"),
     ],
 )
 def test_a_bad_file_is_refused(tmp_path: Path, text: str, complaint: str) -> None:
     file = tmp_path / "qosd.yaml"
     file.write_text(text)
-    with pytest.raises(ConfigError, match=str(file)) as caught:
+    with pytest.raises(OptionError, match=str(file)) as caught:
         parse(["--config", str(file)])
     assert complaint in str(caught.value)
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(OptionError, match="does not exist"):
         parse(["--config", str(tmp_path / "none.yaml")])
 
 
@@ -61,6 +66,8 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         (["--journal-rows", "-5"], "--journal-rows: '-5' must be more than 0"),
         (["--journal-rows", "1e3"], "--journal-rows: '1e3' is no number"),
         (["--nri-plugin-index", "5"], "--nri-plugin-index: '5' must be two digits"),
+        (["--feature-gates=Burst=true"], "--feature-gates: 'Burst=true' 'Burst' is no feature gate; there are BECPU"),
+        (["--feature-gates=CPUBurst=on"], "--feature-gates: 'CPUBurst=on' 'CPUBurst=on' is neither true nor false"),
         (["--dry-run=maybe"], "--no-dry-run: ignored explicit argument 'maybe'"),
     ],
 )
@@ -89,17 +96,22 @@ def test_flags_win_over_the_file(tmp_path: Path) -> None:
 
 
 OTHER = {"failure_policy": "Fail", "log_level": "debug", "nri_plugin_index": "77"}
+GATES, SWITCHES = "CPUBurst=false,AllAlpha=true", {"CPUBurst": False, "AllAlpha": True}
 
 
-@pytest.mark.parametrize("name", [option.name for option in fields(Options)])
-def test_every_option_has_a_flag_and_a_key(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("flag", PROGRAM.table)
+def test_every_option_has_a_flag_and_a_key(tmp_path: Path, flag: str) -> None:
+    name = PROGRAM.table[flag].name
     default = getattr(Options(), name)
-    given = OTHER.get(name, (not default) if isinstance(default, bool) else type(default)("7"))
-    flag = "--" + name.replace("_", "-")
-    assert getattr(parse([flag] if given is True else [flag, str(given)]), name) == given
+    if flag == "feature-gates":
+        text: object = GATES
+        other: object = SWITCHES
+    else:
+        text = other = OTHER.get(name, (not default) if isinstance(default, bool) else type(default)("7"))
+    assert getattr(parse([f"--{flag}"] if other is True else [f"--{flag}", str(text)]), name) == other
     file = tmp_path / "qosd.yaml"
-    file.write_text(yaml.safe_dump({flag[2:]: str(given) if isinstance(given, Path) else given}))
-    assert getattr(parse(["--config", str(file)]), name) == given
+    file.write_text(yaml.safe_dump({flag: str(text) if isinstance(text, Path) else text}))
+    assert getattr(parse(["--config", str(file)]), name) == other
 
 
 def test_a_switch_of_the_file_can_be_turned_off(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ QUOTA, SHARES, CPUS, MEMORY, FREEZE = (
 )
 LOAD = Window("node_cpu_usage_cores", 5.0, at_least=2)
 GROUP = "toys"
-BE = Victims(frozenset({QoSClass.BE}), "toyEvict")
+BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT)
 Opinions = Mapping[Target, Opinion]
 

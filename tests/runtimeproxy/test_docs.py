@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from dataclasses import fields
 
 import pytest
 
@@ -12,11 +11,11 @@ from runtimeproxy.cri.methods import METHODS
 from runtimeproxy.hooks.edits import RESOURCE_FIELDS
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.metrics import METRICS, PREFIX, Declared, Kind
-from runtimeproxy.options import Options
+from runtimeproxy.options import PROGRAM
 from tests import docpages
 
 PAGE = docpages.page("runtime-proxy.md")
-FLAGS = {entry.metadata["flag"]: entry.metadata for entry in fields(Options)}
+FLAGS = PROGRAM.table
 FLAG_ROWS = docpages.flags(PAGE)
 WITHOUT_FIELD = {"config", "help", "version"}
 OF_OTHER_PROGRAMS = {"unix-socket", "kill-whom", "offline"}
@@ -25,8 +24,8 @@ OF_OTHER_PROGRAMS = {"unix-socket", "kill-whom", "offline"}
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
     default, live, _ = FLAG_ROWS[flag]
-    assert default == (f"`{FLAGS[flag]['shown']}`" if FLAGS[flag]["shown"] else "none")
-    assert (live == "yes") == FLAGS[flag]["live"]
+    assert default == (f"`{FLAGS[flag].shown}`" if FLAGS[flag].shown else "none")
+    assert (live == "yes") == FLAGS[flag].live
 
 
 def test_no_other_flag_is_mentioned() -> None:

@@ -14,7 +14,7 @@ from koord.service.notify import Notifier
 from runtimeproxy import life
 from runtimeproxy.bypass import Bypass
 from runtimeproxy.life import Attachments, Ending, Life, Process
-from runtimeproxy.options import load, parse_command_line
+from runtimeproxy.options import PROGRAM
 
 SUCCESSOR = 4711
 
@@ -67,11 +67,11 @@ class Signalled:
         monkeypatch.setattr(life, "start_successor", self._start_successor)
         monkeypatch.setattr(life, "preload", lambda: None)
         monkeypatch.setattr(signal, "setitimer", lambda which, seconds: None)
-        command_line = parse_command_line([])
+        command_line = PROGRAM.parse([])
         self.life = Life(
             Process((), {}, cast(Notifier, self.manager), None, None),
             command_line,
-            load(command_line),
+            PROGRAM.load(command_line),
             relay=cast(Any, Parts()),
             listeners=cast(Any, Parts()),
             bypass=Bypass(lambda on: None, False, str(tmp_path / "bypass")),

@@ -1,27 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from runtimeproxy.options import (
-    CommandLine,
-    OptionError,
-    Options,
-    duration_s,
-    fixed_changes,
-    load,
-    parse_command_line,
-    size_bytes,
-    status_endpoint,
-)
+from koord.service.options import CommandLine, OptionError
+from runtimeproxy.options import PROGRAM, Options, status_endpoint
 
 
 def options(*arguments: str) -> Options:
-    return load(parse_command_line(arguments))
+    return PROGRAM.load(PROGRAM.parse(arguments))
 
 
 @pytest.mark.parametrize(
@@ -127,60 +115,27 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
 
 def test_every_flag_can_stand_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("\n".join(f"{e.metadata['flag']}: '{e.metadata['shown']}'" for e in fields(Options)))
-    assert load(CommandLine({}, str(file))) == Options()
+    file.write_text("\n".join(f"{flag}: '{row.shown}'" for flag, row in PROGRAM.table.items()))
+    assert PROGRAM.load(CommandLine({}, str(file))) == Options()
 
 
 def test_what_needs_a_restart_is_told() -> None:
     before, after = options(), options("--koord-runtimeproxy-endpoint=/run/new.sock", "--hook-timeout=9s")
-    assert fixed_changes(before, after) == ["koord-runtimeproxy-endpoint"]
+    assert PROGRAM.fixed_changes(before, after) == ["koord-runtimeproxy-endpoint"]
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["-h"], ["--version"]])
 def test_help_and_version_end_with_0(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as raised:
-        parse_command_line(arguments)
+        PROGRAM.parse(arguments)
     assert raised.value.code == 0
     assert "koord-runtime-proxy" in capsys.readouterr().out
 
 
 def test_help_says_what_docker_means(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        parse_command_line(["--help"])
+        PROGRAM.parse(["--help"])
     assert "cri-dockerd" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("0", 0.0),
-        ("3s", 3.0),
-        ("300ms", 0.3),
-        ("1.5h", 5400.0),
-        ("1m30s", 90.0),
-        ("2h45m", 9900.0),
-        (".5s", 0.5),
-        ("10us", 1e-5),
-        ("10µs", 1e-5),
-    ],
-)
-def test_durations(text: str, expected: float) -> None:
-    assert duration_s(text) == pytest.approx(expected)
-
-
-@given(st.text(max_size=8))
-def test_a_duration_is_a_number_of_seconds_or_refused(text: str) -> None:
-    try:
-        assert duration_s(text) >= 0
-    except ValueError as error:
-        assert "duration" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"), [("0", 0), ("5", 5), ("64MiB", 64 << 20), ("1Gi", 1 << 30), ("2K", 2048)]
-)
-def test_sizes(text: str, expected: int) -> None:
-    assert size_bytes(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from koord.model.annotations.values import (
     ResctrlResource,
     ResourceStatus,
 )
+from koord.model.featuregates import GATES
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
 
@@ -93,9 +94,15 @@ def plain(text: str) -> str:
     return text
 
 
-def eviction_policy(text: str) -> tuple[str, ...]:
-    """The names of the policies that may evict the pod."""
-    return _wrapped(_Names, "items", text).items
+def eviction_policy(text: str, bad: Bad | None = None) -> tuple[str, ...]:
+    """The feature gates behind which a strategy must stand to evict the pod."""
+    gates = []
+    for index, name in enumerate(_wrapped(_Names, "items", text).items):
+        if name in GATES:
+            gates.append(name)
+        else:
+            _wrong(f"[{index}]: {schema.clip(name)} is no feature gate", bad)
+    return tuple(gates)
 
 
 def network_qos(text: str, bad: Bad | None = None) -> PodNetworkQOS:

@@ -44,9 +44,9 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
     """Sub-priority."""
     eviction_enabled: Annotated[bool, label("koordinator.sh/eviction-enabled", decode.eviction_enabled)] = False
     eviction_policy: Annotated[
-        tuple[str, ...] | None, annotation("koordinator.sh/eviction-policy", decode.eviction_policy)
+        tuple[str, ...] | None, document("koordinator.sh/eviction-policy", decode.eviction_policy)
     ] = None
-    """Who may evict the pod: None = anybody, () = nobody."""
+    """Behind which feature gates a strategy must stand to evict the pod: None = any, () = nobody may."""
     eviction_priority: Annotated[int, annotation("koordinator.sh/eviction-priority", decode.int32)] = 0
     cpu_burst: Annotated[CPUBurst | None, document("koordinator.sh/cpuBurst", CPUBurst)] = None
     memory_qos: Annotated[PodMemoryQOS | None, document("koordinator.sh/memoryQOS", PodMemoryQOS)] = None
@@ -90,15 +90,15 @@ class PodAnnotations(msgspec.Struct, frozen=True, kw_only=True):
                     if value is not None:
                         found[field] = value
         if any(problem.key == KEYS["eviction_policy"].name for problem in problems):
-            found["eviction_policy"] = ()
+            found.setdefault("eviction_policy", ())
         return cls(**found, problems=tuple(problems))
 
     def oom_score_adj_of(self, container: str) -> int | None:
         """The container's own score, else the pod's."""
         return self.oom_score_adj_spec.get(container, self.oom_score_adj)
 
-    def may_be_evicted_by(self, policy: str) -> bool:
-        return self.eviction_policy is None or policy in self.eviction_policy
+    def may_be_evicted_by(self, gate: str) -> bool:
+        return self.eviction_policy is None or gate in self.eviction_policy
 
 
 KEYS: Mapping[str, Key] = {

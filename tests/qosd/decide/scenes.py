@@ -23,8 +23,8 @@ FILES_V2 = frozenset({"memory.reclaim", "memory.high", "cgroup.freeze"})
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})
 RULES = rules(V2)
 TOPOLOGY = machine()
-POLICY = "memoryEvict"
-BE = Victims(frozenset({QoSClass.BE}), POLICY)
+WHO, GATE = "memoryEvict", "MemoryEvict"
+BE = Victims(frozenset({QoSClass.BE}), GATE)
 BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT)
 POLICY_KEY, PRIORITY_KEY = "koordinator.sh/eviction-policy", "koordinator.sh/eviction-priority"
 ENABLED_LABEL, SUB_LABEL = "koordinator.sh/eviction-enabled", "koordinator.sh/priority"
@@ -92,7 +92,7 @@ def lacks(
     amount: int,
     resource: Resource = MEMORY,
     *rungs: Rung,
-    who: str = POLICY,
+    who: str = WHO,
     victims: Victims = BE,
     order: tuple[OrderKey, ...] = BY_AMOUNT,
     measure: Measure = Measure.USAGE,

@@ -35,9 +35,10 @@ from tests.qosd.decide.scenes import (
     CPU,
     FILES_V1,
     FILES_V2,
+    GATE,
     MEMORY,
     MIB,
-    POLICY,
+    WHO,
     Run,
     S,
     be,
@@ -163,7 +164,7 @@ def test_evict_is_the_shortest_prefix_that_covers(amount: int, victims: str) -> 
     eviction = relief.evictions[0]
     assert (eviction.pod, eviction.group, eviction.grace_s) == ("default/a", A.group, 0)
     assert eviction.inputs == {"limit": 70}
-    assert all(word in eviction.why for word in (POLICY, "evict", "too much", str(amount), str(300 * MIB)))
+    assert all(word in eviction.why for word in (WHO, "evict", "too much", str(amount), str(300 * MIB)))
 
 
 def test_evict_by_request() -> None:
@@ -414,7 +415,7 @@ def test_calm() -> None:
     assert run.tick(at(20)).opinions is stands
     relief = run.tick(at(32.9))
     assert relief.opinions is stands
-    assert relief.sentence == f"memory: no shortage now ({POLICY}): throttling 1 pod"
+    assert relief.sentence == f"memory: no shortage now ({WHO}): throttling 1 pod"
     relief = run.tick(at(33))
     assert (dict(relief.opinions), relief.sentence, run.state) == ({}, "no shortage", NOTHING_DONE)
     assert run.tick(at(34), claim).one_shots, "the next shortage begins at the first rung"
@@ -509,7 +510,7 @@ def test_after_a_restart_of_the_daemon_its_cpu_stays_at_the_floor_until_calm() -
             "cpu: 1 milli-CPU lack (cpuEvict: too much): what is on its way covers it",
         ),
         (
-            (lacks(1, MEMORY, EVICT, victims=Victims(frozenset({QoSClass.LSE}), POLICY)),),
+            (lacks(1, MEMORY, EVICT, victims=Victims(frozenset({QoSClass.LSE}), GATE)),),
             [],
             "memory: 1 bytes lack (memoryEvict: too much): no pod is left to be chosen",
         ),

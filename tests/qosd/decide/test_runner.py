@@ -17,13 +17,13 @@ from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved
 from qosd.decide.shortage import Resource, Shortage, Victims
-from qosd.hooks.rules import BestEffortCPUs, Rules
+from qosd.hooks.rules import BestEffortCPUs, NodeRules, Rules
 from qosd.snapshot import Aggregate, NodeSnapshot, Window
 from tests.qosd.decide.scenes import be, node
 from tests.qosd.podviews import snapshot as picture
 
 A, B = Target("/a", "cpu_quota"), Target("/b", "cpu_quota")
-LACK = Shortage(Resource.MEMORY_BYTES, 1 << 20, Victims(frozenset({QoSClass.BE}), "toy"), (), "too much")
+LACK = Shortage(Resource.MEMORY_BYTES, 1 << 20, Victims(frozenset({QoSClass.BE}), "BEMemoryEvict"), (), "too much")
 ORDER = OneShot(Target("/a", "memory.reclaim"), 4096, "too much")
 ORDERED = Decision("one", {A: Opinion.set(1, "because")}, one_shots=(ORDER,), shortages=(LACK,))
 
@@ -34,6 +34,7 @@ class Scripted:
 
     name: str = "scripted"
     stage: Stage = Stage.SPEC
+    gate: str = ""
     rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
@@ -136,6 +137,63 @@ def test_disabled_has_no_opinions_and_forgets(snapshot: NodeSnapshot, switched_o
     strategy.is_enabled = True
     run.tick()
     assert remembered == [None, None]
+
+
+def ruled(flags: Mapping[str, bool], features: Mapping[str, bool]) -> Rules:
+    return Rules(node=NodeRules(features=features), gate_flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("gate", "flags", "features", "shut"),
+    [
+        ("BECPUEvict", {}, {}, "feature gate BECPUEvict is off (default)"),
+        ("CPUBurst", {"CPUBurst": False}, {}, "feature gate CPUBurst is off (by --feature-gates)"),
+        ("CPUBurst", {"CPUBurst": True}, {"CPUBurst": False}, "feature gate CPUBurst is off (by node.features)"),
+        ("BECPUEvict", {"BECPUEvict": False}, {"BECPUEvict": True}, ""),
+        ("BECPUEvict", {"BECPUEvict": True}, {}, ""),
+        ("BECPUEvict", {"AllAlpha": True}, {}, ""),
+        ("CPUBurst", {}, {}, ""),
+        ("", {"AllAlpha": False, "AllBeta": False}, {}, ""),
+    ],
+)
+def test_a_strategy_behind_a_gate_that_is_off_does_not_run(
+    snapshot: NodeSnapshot, gate: str, flags: dict[str, bool], features: dict[str, bool], shut: str
+) -> None:
+    strategy, other = Scripted(gate=gate, says=Decision("one", opinions(a=1))), Scripted("other")
+    run = Run(replace(snapshot, rules=ruled(flags, features)), strategy, other)
+    result, beside = run.tick()
+    assert (result.state, beside.state) == (State.GATED if shut else State.ACTIVE, State.ACTIVE)
+    assert result.sentence == (f"switched off: {shut}" if shut else "one")
+    assert (strategy.asked, result.is_off, result.decided) == (0 if shut else 1, bool(shut), True)
+    assert result.opinions == ({} if shut else opinions(a=1))
+    (silenced, _) = run.tick("scripted")
+    assert silenced.sentence == "disabled by the operator", "who would have to enable it, too"
+
+
+def test_a_gate_is_switched_live_and_what_the_strategy_knew_is_forgotten(snapshot: NodeSnapshot) -> None:
+    remembered: list[Any] = []
+
+    def says(memory: Any) -> Decision:
+        remembered.append(memory)
+        return Decision("one", opinions(a=1))
+
+    run = Run(snapshot, Scripted(gate="BECPUEvict", says=says))
+    on, off = ({"BECPUEvict": is_on} for is_on in (True, False))
+    found = []
+    for features in (off, on, on, off, on):
+        run.snapshot = replace(snapshot, rules=ruled({}, features))
+        (result,) = run.tick()
+        found.append((result.state, bool(result.opinions)))
+    active, gated = (State.ACTIVE, True), (State.GATED, False)
+    assert found == [gated, active, active, gated, active]
+    assert remembered == [None, 1, None]
+
+
+def test_nobody_is_gated_while_no_policy_is_known(snapshot: NodeSnapshot) -> None:
+    """``node.features`` might have said otherwise, and what is held must stay."""
+    unknown = Rules(policy_unknown="rules.yaml: is not YAML", gate_flags={"CPUBurst": False})
+    (result,) = Run(replace(snapshot, rules=unknown), Scripted(gate="CPUBurst")).tick()
+    assert result.state is State.FROZEN
 
 
 def test_unchanged_opinions_keep_their_identity(snapshot: NodeSnapshot) -> None:

@@ -21,8 +21,8 @@ from tests.qosd.decide.scenes import (
     BE,
     CPU,
     ENABLED_LABEL,
+    GATE,
     MEMORY,
-    POLICY,
     POLICY_KEY,
     PRIORITY_KEY,
     SUB_LABEL,
@@ -33,8 +33,8 @@ from tests.qosd.decide.scenes import (
 )
 from tests.qosd.pods import extended
 
-OPT_IN = Victims(frozenset({QoSClass.BE}), POLICY, is_opt_in=True)
-UP_TO_5500 = Victims(frozenset({QoSClass.BE}), POLICY, priority_at_most=5500)
+OPT_IN = Victims(frozenset({QoSClass.BE}), GATE, is_opt_in=True)
+UP_TO_5500 = Victims(frozenset({QoSClass.BE}), GATE, priority_at_most=5500)
 STOPPING, STOPPED = under_way("p", EvictionPhase.STOPPING), under_way("p", EvictionPhase.STOPPED)
 RESTARTED, FAILED = (under_way("p", phase, retry_s=5) for phase in (EvictionPhase.RESTARTED, EvictionPhase.FAILED))
 
@@ -48,8 +48,12 @@ def shortage(victims: Victims = BE, **said: Any) -> Shortage:
     [
         (be("p"), BE, None, 1, True, False),
         (be("p", qos="LS"), BE, None, 1, False, False),
-        (be("p", annotations={POLICY_KEY: [POLICY]}), BE, None, 1, True, False),
-        (be("p", annotations={POLICY_KEY: ["cpuEvict"]}), BE, None, 1, False, False),
+        (be("p", annotations={POLICY_KEY: [GATE]}), BE, None, 1, True, False),
+        (be("p", annotations={POLICY_KEY: ["CPUEvict"]}), BE, None, 1, False, False),
+        (be("p", annotations={POLICY_KEY: ["CPUEvict", GATE]}), BE, None, 1, True, False),
+        (be("p", annotations={POLICY_KEY: ["noGate", GATE]}), BE, None, 1, True, False),
+        (be("p", annotations={POLICY_KEY: ["noGate"]}), BE, None, 1, False, False),
+        (be("p", annotations={POLICY_KEY: []}), BE, None, 1, False, False),
         (be("p", annotations={POLICY_KEY: "no JSON"}), BE, None, 1, False, False),
         (be("p"), OPT_IN, None, 1, False, False),
         (be("p", labels={ENABLED_LABEL: "true"}), OPT_IN, None, 1, True, False),
@@ -145,7 +149,7 @@ def test_a_pod_that_goes_gives_its_usage_to_all_and_its_request_to_its_own_accou
     amounts = Amounts(node(1, [pod], cpu={"p": 50}), {})
     assert pending_amount(pod, shortage(resource=CPU), amounts) == 50
     assert pending_amount(pod, shortage(resource=CPU, measure=Measure.REQUEST), amounts) == 0
-    of_ls = Victims(frozenset({QoSClass.LS}), POLICY)
+    of_ls = Victims(frozenset({QoSClass.LS}), GATE)
     assert pending_amount(pod, shortage(of_ls, resource=CPU, measure=Measure.REQUEST), amounts) == 300
 
 

@@ -48,6 +48,7 @@ class Named:
 
     name: str
     stage: Stage = Stage.SPEC
+    gate: str = ""
     rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=lambda: {"pods": 60.0})
     windows: tuple[Window, ...] = ()

@@ -16,8 +16,8 @@ from qosd.policy.rulesfile import RulesSource
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "qosd-rules.yaml"
 
 
-def source(file: Path, metrics: Metrics | None = None) -> RulesSource:
-    return RulesSource(file, HostFacts, metrics or Metrics())
+def source(file: Path, metrics: Metrics | None = None, **gate_flags: bool) -> RulesSource:
+    return RulesSource(file, HostFacts, metrics or Metrics(), gate_flags=gate_flags)
 
 
 @pytest.mark.parametrize(
@@ -35,6 +35,8 @@ def source(file: Path, metrics: Metrics | None = None) -> RulesSource:
         ("node: {cpuNormalizationRatio: 0}", "node.cpuNormalizationRatio: 0 is neither -1 (off) nor a positive number"),
         ("node: {hooks: {cpusets: true}}", "node.hooks: 'cpusets' is no hook; there are batchResource"),
         ("node: {hooks: {cpuset: 1}}", "node.hooks.cpuset: 1 is neither true nor false"),
+        ("node: {features: {CPUBurst: 1}}", "node.features.CPUBurst: 1 is neither true nor false"),
+        ("node: {features: [CPUBurst]}", "node.features: a list is not an object"),
         ("node: {guaranteedAs: BE}", "node.guaranteedAs: 'BE' is not one of LS, LSR"),
         ("node: {allocatableMemory: -1Gi}", "node.allocatableMemory: '-1Gi' is negative"),
         (
@@ -122,6 +124,36 @@ def test_a_bad_leaf_of_nodeslo_is_a_warning_and_the_rest_counts(tmp_path: Path) 
     )
 
 
+def test_an_unknown_feature_gate_is_a_warning_and_the_others_count(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("node: {features: {Newer: true, BECPUEvict: true}, guaranteedAs: LSR}")
+    rules = source(file)
+    rules.load()
+    assert rules.warnings == (f"{file}: node.features: 'Newer' is no feature gate; it counts as not set",)
+    assert rules.current.gate("BECPUEvict") == (True, "by node.features")
+    assert rules.current.node.guaranteed_is_lsr
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        (None, (True, "by --feature-gates")),
+        ("[", (True, "by --feature-gates")),
+        ("spec: {}", (True, "by --feature-gates")),
+        ("node: {features: {CPUEvict: true}}", (True, "by --feature-gates")),
+        ("node: {features: {BECPUEvict: false}}", (False, "by node.features")),
+        ("node: {features: {AllAlpha: false}}", (False, "by node.features")),
+    ],
+)
+def test_the_file_says_more_than_the_command_line(tmp_path: Path, text: str | None, state: tuple[bool, str]) -> None:
+    file = tmp_path / "rules.yaml"
+    rules = source(file, BECPUEvict=True)
+    if text is not None:
+        file.write_text(text)
+    rules.load()
+    assert rules.current.gate("BECPUEvict") == state
+
+
 def test_warnings_are_few_however_much_is_wrong(tmp_path: Path) -> None:
     file = tmp_path / "rules.yaml"
     file.write_text("spec:\n" + "".join(f"  key{number}: 1\n" for number in range(5000)))
@@ -168,6 +200,7 @@ def test_the_annotated_example_says_the_defaults() -> None:
     assert rules.warnings == ()
     assert rules.current.slo == Rules().slo
     assert {name: on for name, on in rules.current.node.hooks.items() if not on} == {}
+    assert rules.current.node.features == {}
     assert rules.current.node.derivation == Rules().node.derivation
     assert rules.current.node.limits_in_cri
 

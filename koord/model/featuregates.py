@@ -1,0 +1,106 @@
+"""Feature gates: the names and defaults of Koordinator's node agent, as far as they concern what a node daemon does.
+
+So koordlet's ``--feature-gates`` can be pasted, and the annotation ``eviction-policy`` names the same things.
+Of a gate the node's rules (``node.features``) count before the command line, that before the default; within each, the
+gate's own name counts before ``AllAlpha`` and ``AllBeta``, which mean all that are of this maturity.
+
+Sources: names, defaults and the two groups from node-qos §0.2 and node-profiling §1.4; the maturity is Kubernetes' rule
+that a gate is off while it is Alpha and on once it is Beta, which koordlet's own tables follow. A name that is not in
+the table is refused by ``checked``, which names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+ALL_ALPHA, ALL_BETA = "AllAlpha", "AllBeta"
+Settings = Mapping[str, bool]
+"""What one source says, by name."""
+NO_SETTINGS: Settings = MappingProxyType({})
+
+
+class Gate(NamedTuple):
+    """A row of the table. ``what``: it lets the daemon do that."""
+
+    is_on: bool
+    what: str
+
+    @property
+    def group(self) -> str:
+        return ALL_BETA if self.is_on else ALL_ALPHA
+
+
+GATES: Mapping[str, Gate] = MappingProxyType({
+    "BECPUSuppress": Gate(True, "suppress the CPU of best-effort pods"),
+    "BECPUManager": Gate(False, "bind best-effort pods to the pools of their NUMA nodes, instead of suppression"),
+    "BECPUEvict": Gate(False, "evict best-effort pods that get too little of the CPU they requested"),
+    "BEMemoryEvict": Gate(False, "evict best-effort pods by the node's memory usage"),
+    "CPUEvict": Gate(False, "evict pods by priority and the node's CPU usage"),
+    "MemoryEvict": Gate(False, "evict pods by priority and the node's memory usage"),
+    "CPUAllocatableEvict": Gate(False, "evict pods whose CPU requests exceed what is allocatable"),
+    "MemoryAllocatableEvict": Gate(False, "evict pods whose memory requests exceed what is allocatable"),
+    "CPUBurst": Gate(True, "let containers that are throttled use more CPU for a while"),
+    "CgroupReconcile": Gate(False, "memory QoS: memory.min, memory.low, memory.high, watermarks"),
+    "SystemConfig": Gate(False, "set the kernel's memory watermarks"),
+    "BlkIOReconcile": Gate(False, "limits and weights of block I/O"),
+    "RdtResctrl": Gate(True, "resctrl groups of the QoS classes"),
+    "Resctrl": Gate(False, "resctrl groups of single pods"),
+    "GroupIdentity": Gate(True, "group identity (cpu.bvt_warp_ns)"),
+    "CPUSetAllocator": Gate(True, "CPU sets of containers"),
+    "BatchResource": Gate(True, "CPU shares, CFS quota and memory limit of batch pods"),
+    "CPUNormalization": Gate(False, "divide CFS quotas by the CPU normalization ratio"),
+    "CoreSched": Gate(False, "core scheduling"),
+    "OOMScoreAdj": Gate(False, "oom_score_adj of containers"),
+    "TCNetworkQoS": Gate(False, "network bandwidth by tc"),
+    "TerwayQoS": Gate(False, "network bandwidth by Terway"),
+    "GPUEnvInject": Gate(False, "environment variables of allocated GPUs"),
+    "RDMADeviceInject": Gate(False, "devices of allocated RDMA functions"),
+    "NodeTopologyReport": Gate(True, "report the node's topology"),
+    "Accelerators": Gate(False, "measure and report GPUs and other accelerators"),
+    "RDMADevices": Gate(False, "report RDMA devices"),
+    "HugePageReport": Gate(False, "report huge pages"),
+    "PodResourcesProxy": Gate(False, "answer kubelet's pod-resources API with the scheduler's allocations"),
+    "HamiCoreVGPUMonitor": Gate(False, "measure virtual GPUs of HAMi"),
+    "CPICollector": Gate(False, "measure cycles per instruction"),
+    "Libpfm4": Gate(False, "measure them by libpfm4"),
+    "PSICollector": Gate(False, "measure pressure (PSI)"),
+    "ResctrlCollector": Gate(False, "measure cache and memory bandwidth by resctrl"),
+    "ColdPageCollector": Gate(False, "measure cold pages (kidled)"),
+    "PerCPUMetric": Gate(False, "metrics of single CPUs"),
+    "NodeMetricPromMetrics": Gate(False, "the reported node usage as metrics"),
+    "AuditEvents": Gate(False, "keep an audit log of what was done"),
+    "AuditEventsHTTPHandler": Gate(False, "serve it by HTTP"),
+})  # fmt: skip
+"""By name."""
+
+
+class GateState(NamedTuple):
+    """Is the gate on, and who says so: ``default``, ``by --feature-gates`` or ``by node.features``."""
+
+    is_on: bool
+    source: str
+
+
+def is_name(name: str) -> bool:
+    """Is it a gate, or a group of them?"""
+    return name in GATES or name in (ALL_ALPHA, ALL_BETA)
+
+
+def checked(settings: Settings) -> Settings:
+    """``settings``. Raises ValueError with the first name that is none."""
+    for name in settings:
+        if not is_name(name):
+            raise ValueError(f"{name!r} is no feature gate; there are {', '.join((*GATES, ALL_ALPHA, ALL_BETA))}")
+    return settings
+
+
+def state(name: str, flags: Settings = NO_SETTINGS, features: Settings = NO_SETTINGS) -> GateState:
+    """The gate by the command line's ``flags`` and the rules' ``features``; KeyError for a name that is no gate's."""
+    gate = GATES[name]
+    for settings, source in ((features, "by node.features"), (flags, "by --feature-gates")):
+        is_on = settings.get(name, settings.get(gate.group))
+        if is_on is not None:
+            return GateState(is_on, source)
+    return GateState(gate.is_on, "default")

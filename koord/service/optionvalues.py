@@ -1,0 +1,110 @@
+"""What the text of an option means, as Go's and Kubernetes' programs read theirs; each raises ValueError with the why.
+
+``koord.service.options`` puts flag or key, and the text, before it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+_BOOLS = {
+    **dict.fromkeys(("1", "t", "T", "true", "True", "TRUE"), True),
+    **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False),
+}
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_BYTES = {
+    letter + rest: 1 << shift for letter, shift in (("K", 10), ("M", 20), ("G", 30)) for rest in ("", "B", "i", "iB")
+}
+
+
+def duration_s(text: str) -> float:
+    """Go's duration syntax in seconds: ``300ms``, ``1.5h``, ``2m30s``, ``0``; never negative."""
+    if text == "0":
+        return 0.0
+    parts = _DURATION_PART.findall(text)
+    if not parts or "".join(number + unit for number, unit in parts) != text:
+        raise ValueError("not a duration such as 300ms, 3s or 1m30s")
+    return sum(float(number) * _SECONDS[unit] for number, unit in parts)
+
+
+def positive_duration_s(text: str) -> float:
+    seconds = duration_s(text)
+    if seconds == 0:
+        raise ValueError("must be more than 0")
+    return seconds
+
+
+def size_bytes(text: str) -> int:
+    """Bytes: ``1048576``, ``64MiB``, ``64Mi``, ``64M`` (the last three are the same number)."""
+    digits = text.rstrip("KMGiB")
+    unit = text[len(digits) :]
+    if not digits.isdecimal() or (unit and unit not in _BYTES):
+        raise ValueError("not a size such as 67108864 or 64MiB")
+    return int(digits) * _BYTES.get(unit, 1)
+
+
+def boolean(text: str) -> bool:
+    if text not in _BOOLS:
+        raise ValueError("neither true nor false")
+    return _BOOLS[text]
+
+
+def socket_path(text: str) -> str:
+    """A unix socket's absolute path; the ``unix://`` that kubelet's flags have is tolerated."""
+    path = text.removeprefix("unix://")
+    if not path.startswith("/"):
+        raise ValueError("not an absolute path of a unix socket")
+    return path
+
+
+def optional_path(text: str) -> str:
+    if text and not text.startswith("/"):
+        raise ValueError("not an absolute path")
+    return text
+
+
+def names(text: str) -> tuple[str, ...]:
+    """Comma-separated; blanks around names and empty names do not count."""
+    return tuple(name for part in text.split(",") if (name := part.strip()))
+
+
+def switches(text: str) -> dict[str, bool]:
+    """Kubernetes' ``Name=true,Other=false``; of a name that stands there twice the last counts."""
+    found = {}
+    for entry in names(text):
+        name, equals, value = entry.partition("=")
+        if not equals or not name.strip():
+            raise ValueError(f"{entry!r} is not Name=true or Name=false")
+        if value.strip() not in _BOOLS:
+            raise ValueError(f"{entry!r} is neither true nor false")
+        found[name.strip()] = _BOOLS[value.strip()]
+    return found
+
+
+def number(kind: type[int] | type[float]) -> Callable[[str], float]:
+    def read(text: str) -> float:
+        try:
+            return kind(text)
+        except (ValueError, OverflowError) as error:
+            raise ValueError("is no number") from error
+
+    return read
+
+
+def check_kind(value: object, kinds: tuple[type, ...]) -> None:
+    """A value of YAML is of one of these types, the last of which has a name for people."""
+    if not isinstance(value, kinds) or (isinstance(value, bool) and bool not in kinds):
+        raise ValueError(f"must be {kinds[-1].__name__}")
+
+
+def text(value: object) -> str:
+    """A value of YAML in the spelling of the command line."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
+        return ",".join(value)
+    if isinstance(value, str | int | float):
+        return str(value)
+    raise ValueError("must be a string, a number, a boolean or a list of strings")
