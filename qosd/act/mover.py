@@ -18,15 +18,16 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from msgspec.structs import replace
 
 from koord.host import placement
+from koord.host.files import Target
 from koord.host.notes import TASKS
 from koord.host.placement import Census, Moved, Placed, count
-from koord.host.reconcile.plan import DONE, REFUSED, result_of
+from koord.host.reconcile.plan import DONE, REFUSED, Notice, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
-from qosd.act.actor import are_same
-from qosd.act.journal import Entry, Recorder
+from qosd.act.actor import are_same, entry_of
+from qosd.act.journal import Recorder
 from qosd.act.misplaced import examine
 from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, Moves, PlannedMove, TasksState
 from qosd.decide.decision import Membership
@@ -210,7 +211,8 @@ class _Execution:
         """Tried again later, and told once for each reason."""
         if outcome.detail != held.problem:
             _log.warning("tasks of %s -> %s: %s: %s", move.group, move.after, outcome.result, outcome.detail)
-            self._tell(move.group, held, outcome.result, f"{move.why}: {outcome.detail}", move)
+            why = f"{move.why}: {outcome.detail}"
+            self._journal.record(entry_of(self._decisions, move.as_write, outcome.result, why))
         failures = held.failures + 1
         due_ns = self._now_ns + backoff_ns(failures)
         return replace(held, problem=outcome.detail, failures=failures, due_ns=due_ns), outcome
@@ -222,8 +224,8 @@ class _Execution:
             return held
         if is_late and self._now_ns - (held.told_ns or 0) < REPORT_S * _S:
             return replace(held, late=held.late + outcome.tasks)
-        why = f"{move.why}: {outcome.detail}"
-        self._tell(move.group, held, DONE, f"{why}; {_latecomers(held)}" if held.late else why, move)
+        why = f"{move.why}: {outcome.detail}{f'; {_latecomers(held)}' if held.late else ''}"
+        self._journal.record(entry_of(self._decisions, move.as_write, DONE, why))
         return replace(held, late=0, told_ns=self._now_ns)
 
     def _again(self, held: TasksState) -> TasksState:
@@ -237,25 +239,11 @@ class _Execution:
         except UndoError as error:
             _log.warning("tasks of %s stay in the undo record: %s", group, error)
 
-    def _tell(self, group: str, held: TasksState, result: str, why: str, move: PlannedMove | None = None) -> None:
-        path = self._writer.tree.resctrl if move is None else move.path
-        wanted = held.wanted.resctrl_group if held.wanted is not None else placement.ROOT
-        self._journal.record(
-            Entry(
-                wall_ns=self._decisions.wall_ns,
-                monotonic_ns=self._now_ns,
-                tick=self._decisions.tick,
-                who=held.who,
-                pod=held.pod,
-                group=group,
-                name=TASKS,
-                path=str(path),
-                before=None if move is None else move.before,
-                after=wanted,
-                result=result,
-                why=why,
-            )
-        )
+    def _tell(self, group: str, held: TasksState, result: str, why: str) -> None:
+        """Of a cgroup whose tasks stay where they are."""
+        path, wanted = str(self._writer.tree.resctrl), held.wanted.resctrl_group if held.wanted else placement.ROOT
+        notice = Notice(Target(group, TASKS), path, None, wanted, result, held.who, why, pod=held.pod)
+        self._journal.record(entry_of(self._decisions, notice, result, why))
 
 
 def _merged(by_strategy: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:
