@@ -22,7 +22,7 @@ from koord.service import process, timeslice
 from koord.service.lines import LineWriter
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statusserver import Maker, Page
-from qosd import inspection, status
+from qosd import status
 from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
@@ -71,8 +71,7 @@ async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: 
     _watch(node, stack)
     node.start()
     await stack.enter_async_context(hookserver.listening(options.hook_socket, node.hooks))
-    inspector = inspect.Inspector(inspection.sources(node))
-    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspector))
+    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspect.Inspector(node)))
     if options.metrics_endpoint:
         await _open_pages(node, health, environ, stack)
     return _register(node, stack)
@@ -108,7 +107,8 @@ def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[bool], Awaitab
 
 def _health(node: Node) -> Health:
     def ended_s() -> float | None:
-        return None if node.loop.ended_ns is None else node.loop.ended_ns / _NANOSECONDS
+        ended_ns = node.loop.report.ended_ns
+        return None if ended_ns is None else ended_ns / _NANOSECONDS
 
     return Health(node.options.tick_interval, ended_s, lambda: node.pods.age_s, time.monotonic)
 

@@ -14,7 +14,7 @@ import os
 import resource
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TypeVar
@@ -102,7 +102,7 @@ class Node:
         self._make_loop()
         self._make_pods()
         self._make_front_ends()
-        metrics.follow(figures.of(self))
+        metrics.follow(figures.of(self.loop, self.journal, self.files, self.rules_file))
         self._looked_s = self._counted_s = _NEVER_S
         self._resctrl: ResctrlWatch | None = None
         self._weights: Weights | None = None
@@ -243,8 +243,7 @@ class Node:
 
     def _narrow(self) -> None:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
-        decisions = self.loop.decisions
-        left = None if decisions is None or self.read_only else decisions.best_effort
+        left = None if self.read_only else self.loop.report.decisions.best_effort
         if left is not None and left != self.rules.left:
             self._disk.submit(besteffort.save, self._best_effort_file, left)
             if self.rules.narrow(left):
@@ -253,6 +252,12 @@ class Node:
     async def plan(self) -> Plan | None:
         """What the next tick would write."""
         return await self.in_thread(self.loop.plan)
+
+    async def switch(self, enabled: bool, names: Iterable[str]) -> None:
+        """Enable or disable strategies by name until the process ends; returns after the tick that does it."""
+        chosen, off = frozenset(names), frozenset(self.loop.switched_off)
+        self.loop.switched_off = off - chosen if enabled else off | chosen
+        await self.tick(False)
 
     async def in_thread(self, work: Callable[[], T]) -> T:
         """``work`` between two ticks."""

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
@@ -43,7 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 class TaskMover:
-    """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time."""
+    """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time.
+
+    ``placed``: the resctrl group in which the tasks of each cgroup are kept now; replaced whole.
+    """
 
     def __init__(
         self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
@@ -53,11 +57,7 @@ class TaskMover:
         self._applied: Mapping[str, Memberships] = {}
         self._undecided: frozenset[str] | None = None
         self._due_ns = NEVER_NS
-
-    @property
-    def placed(self) -> Mapping[str, str]:
-        """The resctrl group in which the tasks of each cgroup are kept now."""
-        return {group: one.wanted.resctrl_group for group, one in self._held.copy().items() if one.wanted is not None}
+        self.placed: Mapping[str, str] = MappingProxyType({})
 
     def plan(self, decisions: Decisions) -> Moves:
         """The moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
@@ -107,6 +107,8 @@ class TaskMover:
                 self._held[finding.group] = after
         if moves.findings:
             self._due_ns = min((one.due_ns for one in self._held.values()), default=NEVER_NS)
+            kept = {group: one.wanted.resctrl_group for group, one in self._held.items() if one.wanted is not None}
+            self.placed = MappingProxyType(kept)
         return tuple(outcomes)
 
     def _changed(self, wanted: Mapping[str, _Wanted], some_undecided: bool) -> Iterator[str]:
