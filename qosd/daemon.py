@@ -23,6 +23,7 @@ from koord.service.lines import LineWriter
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statusserver import Maker, Page
 from qosd import status
+from qosd.assembly import assemble
 from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
@@ -47,7 +48,7 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
         _log.info("turns on the CPU keep their length: %s", error)
     metrics = Metrics(lambda: lines.dropped)
     notifier = Notifier(environ.get("NOTIFY_SOCKET"))
-    node = Node(options, metrics)
+    node = assemble(options, metrics)
     health = _health(node)
     with process.signals(lambda: _reload(node, notifier)) as stop:
         async with AsyncExitStack() as stack:

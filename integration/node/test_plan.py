@@ -25,6 +25,7 @@ from integration.node.daemon import Row, read_journal
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.plan import Plan, Result
+from qosd.assembly import assemble
 from qosd.inspect.service import Inspector
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL
@@ -98,7 +99,7 @@ async def running(runtime: Path, directory: Path) -> AsyncIterator[Qosd]:
         rules_file=rules, hookserver_dir="", runtime_endpoint=f"unix://{runtime}", nri_socket="",
         kubelet_state_dir=directory / "kubelet", run_dir=directory / "run", state_dir=directory / "state",
     )  # fmt: skip
-    qosd = Qosd(options, Metrics())
+    qosd = assemble(options, Metrics())
     try:
         qosd.start()
         async with asyncio.timeout(10):

@@ -25,6 +25,7 @@ from koord.model.qos import KubeQoS
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
+from qosd.assembly import assemble
 from qosd.frontends import FrontEnd
 from qosd.hookserver.server import PROXY_METADATA, SERVICE
 from qosd.inspect import daemon
@@ -81,7 +82,7 @@ class Living:
 @asynccontextmanager
 async def living(machine: Machine, **options: Any) -> AsyncIterator[Living]:
     """A node on ``machine``, whose runtime serves if there is one, started and closed."""
-    node = Node(machine.options(**options), Metrics(), machine.locator(**options))
+    node = assemble(machine.options(**options), Metrics(), machine.locator(**options))
     node.start()
     try:
         yield Living(machine, node)
@@ -222,14 +223,14 @@ class TestDirectoriesThatFail:
         def full(*_: object) -> UndoRecord:
             raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/koord/undo.jsonl")
 
-        monkeypatch.setattr("qosd.node.UndoRecord", full)
+        monkeypatch.setattr("qosd.assembly.UndoRecord", full)
         with pytest.raises(UndoError, match="No space left on device"):
-            Node(v1.options(), Metrics(), v1.locator())
+            assemble(v1.options(), Metrics(), v1.locator())
 
     async def test_a_record_that_a_running_daemon_holds_ends_the_start(self, v1: Machine) -> None:
         async with living(v1):
             with pytest.raises(UndoError, match="in use by a running koord-qosd"):
-                Node(v1.options(), Metrics(), v1.locator())
+                assemble(v1.options(), Metrics(), v1.locator())
 
     async def test_without_a_journal_the_loop_goes_on(self, machine: Machine) -> None:
         async with on_runtime(machine, state_dir=unwritable(machine, "state")) as alive:
@@ -324,7 +325,7 @@ class TestKubeletsCPUManagerThatCannotBeWatched:
             await alive.until(lambda: alive.node.rules.pools.ls, "the LS pool")
             assert any("cpu_manager_state cannot be watched" in one for one in daemon.warnings(alive.node))
             v1.put("kubelet/cpu_manager_state", EXCLUSIVE)
-            monkeypatch.setattr("qosd.node._LOOK_AGAIN_S", 0.0)
+            monkeypatch.setattr("qosd.hostwatch._LOOK_AGAIN_S", 0.0)
             await alive.until(lambda: alive.node.rules.current.node.cpu_manager_policy == "static", "kubelet's policy")
             await alive.until(lambda: str(alive.node.rules.pools.kubelet) == "2-3", "them set aside")
 

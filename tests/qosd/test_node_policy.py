@@ -116,7 +116,7 @@ async def test_kubelets_place_may_be_found_while_the_file_is_being_saved(machine
     async with on_runtime(machine) as alive:
         before = alive.node.rules_file.provenance
         machine.put("rules.yaml", "node: {half")
-        alive.node._look(["/kubepods"])
+        alive.node.host.look(["/kubepods"])
         assert alive.node.rules_file.provenance is before
 
 

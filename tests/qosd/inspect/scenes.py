@@ -21,6 +21,7 @@ from koord.model.formulas import FORMULA, Inputs
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
+from qosd.assembly import assemble
 from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
@@ -102,7 +103,7 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
     """A node that is asked before its next tick."""
     machine = Machine(scene.root / "node")
     options = machine.options(cgroup_root=scene.root, runtime_endpoint="")
-    node = Node(options, Metrics(), CgroupLocator(options, scene.root / "host"))
+    node = assemble(options, Metrics(), CgroupLocator(options, scene.root / "host"))
     try:
         if scene.rules:
             machine.put("rules.yaml", scene.rules)

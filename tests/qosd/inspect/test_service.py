@@ -111,7 +111,7 @@ async def test_before_the_first_snapshot(tmp_path: Path, method: str, request_: 
 async def test_a_failing_part_costs_its_call_only(tmp_path: Path) -> None:
     socket = tmp_path / "i.sock"
     async with living(batch_scene(tmp_path)) as node, listening(socket, Inspector(node)):
-        node._thread.shutdown()
+        node.thread.shutdown()
         with pytest.raises(UnaryError) as failed:
             await call(str(socket), "Plan", inspect.PlanRequest(), inspect.PlanResponse)
         assert failed.value.code == INTERNAL
