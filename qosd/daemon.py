@@ -22,7 +22,8 @@ from koord.service import process, timeslice
 from koord.service.lines import LineWriter
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statusserver import Maker, Page
-from qosd import inspection, status
+from qosd import status
+from qosd.assembly import assemble
 from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
@@ -48,7 +49,7 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
         _log.info("turns on the CPU keep their length: %s", error)
     metrics = Metrics(lambda: lines.dropped)
     notifier = Notifier(environ.get("NOTIFY_SOCKET"))
-    node = Node(options, metrics)
+    node = assemble(options, metrics)
     health = _health(node)
     with process.signals(lambda: _reload(node, notifier)) as stop:
         async with AsyncExitStack() as stack:
@@ -72,8 +73,7 @@ async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: 
     _watch(node, stack)
     node.start()
     await stack.enter_async_context(hookserver.listening(options.hook_socket, node.hooks))
-    inspector = inspect.Inspector(inspection.sources(node))
-    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspector))
+    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspect.Inspector(node)))
     if options.metrics_endpoint:
         await _open_pages(node, health, environ, stack)
     return _register(node, stack)
@@ -109,7 +109,8 @@ def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[TickReason], A
 
 def _health(node: Node) -> Health:
     def ended_s() -> float | None:
-        return None if node.loop.ended_ns is None else node.loop.ended_ns / _NANOSECONDS
+        ended_ns = node.loop.report.ended_ns
+        return None if ended_ns is None else ended_ns / _NANOSECONDS
 
     return Health(node.options.tick_interval, ended_s, lambda: node.pods.age_s, time.monotonic)
 

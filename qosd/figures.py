@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sized
-from typing import Protocol
+from collections.abc import Callable
 
-from qosd.act.actuator import Actuator
+from koord.host.reader import KeptFiles
 from qosd.act.journal import Journal
+from qosd.loop import NodeLoop
 from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import RulesSource
 
@@ -16,30 +16,17 @@ Figure = tuple[str, str, Callable[[], float]]
 """Name, help, and who is asked."""
 
 
-class Parts(Protocol):
-    """Those of ``qosd.node.Node`` that have a figure."""
-
-    @property
-    def actuator(self) -> Actuator: ...
-    @property
-    def journal(self) -> Journal: ...
-    @property
-    def files(self) -> Sized: ...
-    @property
-    def rules_file(self) -> RulesSource: ...
-
-
-def of(node: Parts) -> tuple[Figure, ...]:
+def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Figure, ...]:
     return (
-        ("koord_qosd_held_files", "Kernel files that Koord holds now.", lambda: len(node.actuator.files.owned)),
+        ("koord_qosd_held_files", "Kernel files that Koord holds now.", lambda: len(loop.report.files.owned)),
         (
             "koord_qosd_contested_files",
             "Kernel files left to another writer for now.",
-            lambda: len(node.actuator.files.contested),
+            lambda: len(loop.report.files.contested),
         ),
-        ("koord_qosd_journal_dropped_entries", "Journal entries lost since the start.", lambda: node.journal.dropped),
-        ("koord_qosd_kept_files", "Descriptors kept open for sensing.", lambda: len(node.files)),
-        *_of_policy(node.rules_file),
+        ("koord_qosd_journal_dropped_entries", "Journal entries lost since the start.", lambda: journal.dropped),
+        ("koord_qosd_kept_files", "Descriptors kept open for sensing.", lambda: len(kept_files)),
+        *_of_policy(rules_file),
     )
 
 

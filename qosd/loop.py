@@ -3,7 +3,7 @@
 A tick samples, makes the snapshot, decides and acts; between two beats a change of pods makes a shorter one that
 samples nothing, and what is urgent one that samples at once. ``plan`` is the same decision on the newest snapshot
 without the act. Invariant: everything here runs in the loop's own thread, one call after the other, so that a plan is
-never made of half a tick; what others read (``snapshot``, ``decisions``) is replaced whole.
+never made of half a tick; what others read of it is ``report``, which is replaced whole at the end of a tick.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from qosd.hooks.rules import Rules
 from qosd.pace import TickReason
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
+from qosd.report import NOT_DECIDED, TickReport
 from qosd.sense import table, window
 from qosd.sense.build import Sense
 from qosd.sense.targets import Tiers
@@ -43,7 +44,10 @@ class TickInputs:
 
 
 class NodeLoop:
-    """``wall`` and ``monotonic`` are clocks in nanoseconds. ``dry``: decide and plan, but never act."""
+    """``wall`` and ``monotonic`` are clocks in nanoseconds. ``dry``: decide and plan, but never act.
+
+    ``switched_off``: names of strategies, replaced whole by whoever switches.
+    """
 
     def __init__(
         self,
@@ -65,17 +69,27 @@ class NodeLoop:
         self._aggregated_ns: int | None = None
         self.switched_off: Collection[str] = frozenset()
         self.snapshot: NodeSnapshot | None = None
-        self.decisions: Decisions | None = None
-        self.ended_ns: int | None = None
-        """When the last tick ended, by the monotonic clock."""
+        self.report = self._new_report(None, NOT_DECIDED, None)
 
     def tick(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> Result | None:
         """Look, decide, act; what was executed, None if nothing may be."""
         self.look(inputs, reason)
         plan = self.decide()
         result = None if self._dry else self._actuator.execute(plan)
-        self.ended_ns = self._monotonic()
+        self.report = self._new_report(self.snapshot, plan.decisions, self._monotonic())
         return result
+
+    def _new_report(self, snapshot: NodeSnapshot | None, decisions: Decisions, ended_ns: int | None) -> TickReport:
+        acts = self._actuator
+        return TickReport(
+            acts.files.report,
+            acts.tasks.placed,
+            acts.evictions.under_way,
+            self._sense.sampler.health(),
+            snapshot,
+            decisions,
+            ended_ns,
+        )
 
     def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
         """Sense: the new snapshot."""
@@ -91,27 +105,31 @@ class NodeLoop:
         if "pods" in inputs.ages_s:
             self._follow(inputs.pods, now_ns)
         self._ticks += 1
-        self.snapshot = snapshot = NodeSnapshot(
-            tick=self._ticks,
-            wall_ns=self._wall(),
-            monotonic_ns=now_ns,
-            rules=inputs.rules,
-            topology=inputs.topology,
-            pods=inputs.pods,
-            values=self._sense.store.newest(),
-            ages_s={**self._sense.sampler.ages_s(now_ns), **inputs.ages_s},
-            kubelet_cpus=inputs.kubelet_cpus,
-            tiers=inputs.tiers,
-            files=self._actuator.files.states,
-            refused=self._actuator.files.refused,
-            evictions=self._actuator.evictions.under_way,
-            sampled_ns=self._sense.sampler.sampled_ns,
-            windows=self._aggregates(),
-            absent=self._sense.sampler.absent(),
+        self.snapshot = snapshot = self._with_acts(
+            NodeSnapshot(
+                tick=self._ticks,
+                wall_ns=self._wall(),
+                monotonic_ns=now_ns,
+                rules=inputs.rules,
+                topology=inputs.topology,
+                pods=inputs.pods,
+                values=self._sense.store.newest(),
+                ages_s={**self._sense.sampler.ages_s(now_ns), **inputs.ages_s},
+                kubelet_cpus=inputs.kubelet_cpus,
+                tiers=inputs.tiers,
+                sampled_ns=self._sense.sampler.sampled_ns,
+                windows=self._aggregates(),
+                absent=self._sense.sampler.absent(),
+            )
         )
         if reason is TickReason.BEAT and (prediction := self._predictor.observe(snapshot)) is not None:
             self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
         return snapshot
+
+    def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:
+        """``snapshot`` with what the acts until now have left."""
+        files, evictions = self._actuator.files.report, self._actuator.evictions.under_way
+        return replace(snapshot, files=files.states, refused=files.refused, evictions=evictions)
 
     def _follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:
         self._actuator.files.follow(pods, now_ns)
@@ -129,8 +147,8 @@ class NodeLoop:
     def decide(self) -> Plan:
         """Decide on the newest snapshot and keep what the strategies remember."""
         assert self.snapshot is not None
-        self.decisions, self._states = self._decided(self.snapshot)
-        return self._actuator.plan(self.decisions)
+        decisions, self._states = self._decided(self.snapshot)
+        return self._actuator.plan(decisions)
 
     def plan(self) -> Plan | None:
         """What the next tick would write if nothing changed until then; None before the first snapshot.
@@ -139,14 +157,7 @@ class NodeLoop:
         """
         if self.snapshot is None:
             return None
-        acted = self._actuator  # since the tick that made the snapshot
-        snapshot = replace(
-            self.snapshot,
-            files=acted.files.states,
-            refused=acted.files.refused,
-            evictions=acted.evictions.under_way,
-        )
-        return self._actuator.plan(self._decided(snapshot)[0])
+        return self._actuator.plan(self._decided(self._with_acts(self.snapshot))[0])
 
     def _decided(self, snapshot: NodeSnapshot) -> tuple[Decisions, StrategyStates]:
         decisions, states = decide_all(snapshot, self._strategies, self._states, self.switched_off)

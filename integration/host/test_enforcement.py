@@ -68,7 +68,7 @@ class Node:
         return self.groups.writer.read(target)
 
     def seen(self) -> NodeSnapshot:
-        return structs.replace(snapshot(on_v1(rules(V2)), self.pod), files=self.actuator.files.states)
+        return structs.replace(snapshot(on_v1(rules(V2)), self.pod), files=self.actuator.files.report.states)
 
     def tick(self) -> Result:
         self.now_ns += S
@@ -88,7 +88,7 @@ class Node:
             self.put(target, foreign)
             self.actuator.files.touched(str(self.groups.file(target)))
         self.tick()
-        assert list(self.actuator.files.contested) == [target]
+        assert list(self.actuator.files.report.contested) == [target]
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_the_pod_is_bounded_and_gets_its_own_back(node: Node, name: str, foreign
     assert node.holds(main) == foreign
     node.opinions = {}
     node.tick(), node.tick()
-    assert (node.holds(own), node.actuator.files.owned) == (2 * LIMITS[name], {})
+    assert (node.holds(own), node.actuator.files.report.owned) == (2 * LIMITS[name], {})
 
 
 def test_a_quota_that_v1_would_refuse_is_not_tried_and_said(node: Node) -> None:

@@ -24,8 +24,8 @@ from integration.node.churn import FOREIGN, Node, churning
 from integration.node.daemon import Row, read_journal
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd import inspection
 from qosd.act.plan import Plan, Result
+from qosd.assembly import assemble
 from qosd.inspect.service import Inspector
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL
@@ -100,7 +100,7 @@ async def running(runtime: Path, directory: Path) -> AsyncIterator[Qosd]:
         rules_file=rules, hookserver_dir="", runtime_endpoint=f"unix://{runtime}", nri_socket="",
         kubelet_state_dir=directory / "kubelet", run_dir=directory / "run", state_dir=directory / "state",
     )  # fmt: skip
-    qosd = Qosd(options, Metrics())
+    qosd = assemble(options, Metrics())
     try:
         qosd.start()
         async with asyncio.timeout(10):
@@ -113,7 +113,7 @@ async def running(runtime: Path, directory: Path) -> AsyncIterator[Qosd]:
 
 async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     """One turn of the node's loop, opened up between its parts."""
-    inspector = Inspector(inspection.sources(qosd))
+    inspector = Inspector(qosd)
     number = seen.still + seen.moving
     chance = random.Random(f"{settings.SEED}/{number}")
     scene = qosd._tick_inputs()
@@ -151,7 +151,7 @@ def groups_of(snapshot: NodeSnapshot | None) -> set[str]:
 
 
 def _remembered(qosd: Qosd, gone: Collection[str]) -> list[str]:
-    acts = qosd.actuator.files
+    acts = qosd.actuator.files.report
     known = {"owned": acts.owned, "contested": acts.contested, "retried": acts.retries, "refused": acts.refused}
     undo = [f"undo record: {entry.path}" for entry in qosd.undo.entries if entry.group in gone]
     return [f"{what}: {target}" for what, targets in known.items() for target in targets if target.group in gone] + undo

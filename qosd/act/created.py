@@ -9,7 +9,8 @@ two comparisons.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 
 from koord.host.files import Target
 from koord.host.originals import ContainerKey, Original
@@ -22,7 +23,10 @@ _log = logging.getLogger(__name__)
 
 
 class CreatedContainers:
-    """Reads what hooks note in ``undo``; ``due``: files to be looked at because their original is pending."""
+    """Reads what hooks note in ``undo``; ``due``: files to be looked at because their original is pending.
+
+    ``originals``: by cgroup, then by row; replaced whole.
+    """
 
     def __init__(self, undo: UndoRecord) -> None:
         self._undo = undo
@@ -33,6 +37,7 @@ class CreatedContainers:
         self._unseen_since_ns: dict[ContainerKey, int] = {}
         self._forget_ns = 1 << 63
         self.due: tuple[Target, ...] = ()
+        self.originals: Mapping[str, Mapping[str, Original]] = MappingProxyType({})
 
     def find(self, target: Target) -> tuple[ContainerKey, Original] | None:
         """The original of ``target``, and its container; None if that was made as requested."""
@@ -50,10 +55,11 @@ class CreatedContainers:
         known = {each.key: each for each in self._undo.originals}
         listed = {key: each for key, each in _containers(pods) if key in known}
         self._of_group = {each.group: key for key, each in listed.items() if each.group and runs(each.state)}
+        self.originals = MappingProxyType({group: known[key].values for group, key in self._of_group.items()})
         self.due = tuple(
             Target(group, name)
-            for group, key in self._of_group.items()
-            for name, original in known[key].values.items()
+            for group, originals in self.originals.items()
+            for name, original in originals.items()
             if original.pending
         )
         self._forget(known.keys() - listed.keys(), now_ns)

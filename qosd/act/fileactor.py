@@ -11,17 +11,15 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from koord.host.files import Target
-from koord.host.originals import Original
 from koord.host.reconcile.plan import Outcome, Plan
 from koord.host.reconcile.reconciler import Reconciler
-from koord.host.reconcile.state import FREE, FileState, Retry
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.reconcile.wanted import Refusals
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from qosd.act.actor import entry_of
-from qosd.act.composition import Composed
 from qosd.act.created import CreatedContainers
+from qosd.act.filereport import FileReport
 from qosd.act.intents import Changes, TickIntents
 from qosd.act.journal import Recorder
 from qosd.act.ownership import Ownership
@@ -35,7 +33,7 @@ class FileActor:
     """Writes to the tree of ``writer``. ``owners``: who may speak on which row. One thread at a time.
 
     ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
-    ``refusals``: how many opinions were refused since the start; ``refused``: those that are refused now.
+    ``refusals``: how many opinions were refused since the start.
     """
 
     def __init__(
@@ -56,52 +54,17 @@ class FileActor:
         self.refusals = 0
 
     @property
-    def owned(self) -> Mapping[Target, FileState]:
-        """The files held now."""
-        return {target: state for target, state in self._reconciler.states.copy().items() if state.is_held}
-
-    @property
-    def contested(self) -> Mapping[Target, str]:
-        """The files left to another writer, and why: whoever can should enforce the value one level up."""
-        states = self._reconciler.states.copy()
-        return {target: state.contested for target, state in states.items() if state.is_contested}
-
-    @property
-    def states(self) -> Mapping[Target, FileState]:
-        """All files of which something is known: the same mapping while nothing changes. For the loop's own thread."""
-        return self._reconciler.states.frozen()
-
-    @property
-    def refused(self) -> Refusals:
-        """(strategy, why) of the opinions that are not followed, by file; the same mapping while nothing changes."""
-        return self._refused
-
-    @property
-    def retries(self) -> Mapping[Target, Retry]:
-        """The files that could not be brought to their value, and when that is tried again."""
-        states = self._reconciler.states.copy()
-        return {target: state.retry for target, state in states.items() if state.retry is not None}
-
-    @property
-    def unsynced(self) -> str:
-        """Why systemd does not know some values that are held; "" if it knows them all."""
-        return self._reconciler.unsynced
-
-    def original(self, target: Target) -> Original | None:
-        """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing.
-
-        From any thread.
-        """
-        known = self._created.find(target)
-        return None if known is None else known[1]
-
-    def composed(self, target: Target) -> Composed | None:
-        """What the newest executed decisions come to for ``target``; None if nobody has an opinion."""
-        if self._decisions is None:
-            return None
-        state = self._reconciler.states.get(target, FREE)
-        intent = TickIntents(self._decisions, self._owners).of(target, state)
-        return intent.wanted(state.base if state.is_held else None) if intent.by else None
+    def report(self) -> FileReport:
+        """All that is known of files now. For the loop's own thread; what it returns is for any."""
+        reconciler = self._reconciler
+        return FileReport(
+            reconciler.states.frozen(),
+            self._refused,
+            self._created.originals,
+            reconciler.unsynced,
+            self._owners,
+            self._decisions,
+        )
 
     def follow(self, pods: tuple[PodView, ...], monotonic_ns: int) -> None:
         """These are all pods now: their cgroups are looked up for what kubelet requested of them."""

@@ -14,19 +14,21 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 from msgspec.structs import replace
 
 from koord.host import placement
+from koord.host.files import Target
 from koord.host.notes import TASKS
 from koord.host.placement import Census, Moved, Placed, count
-from koord.host.reconcile.plan import DONE, REFUSED, result_of
+from koord.host.reconcile.plan import DONE, REFUSED, Notice, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
-from qosd.act.actor import are_same
-from qosd.act.journal import Entry, Recorder
+from qosd.act.actor import are_same, entry_of
+from qosd.act.journal import Recorder
 from qosd.act.misplaced import examine
 from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, Moves, PlannedMove, TasksState
 from qosd.decide.decision import Membership
@@ -42,7 +44,10 @@ _log = logging.getLogger(__name__)
 
 
 class TaskMover:
-    """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time."""
+    """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time.
+
+    ``placed``: the resctrl group in which the tasks of each cgroup are kept now; replaced whole.
+    """
 
     def __init__(
         self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
@@ -52,11 +57,7 @@ class TaskMover:
         self._applied: Mapping[str, Memberships] = {}
         self._undecided: frozenset[str] | None = None
         self._due_ns = NEVER_NS
-
-    @property
-    def placed(self) -> Mapping[str, str]:
-        """The resctrl group in which the tasks of each cgroup are kept now."""
-        return {group: one.wanted.resctrl_group for group, one in self._held.copy().items() if one.wanted is not None}
+        self.placed: Mapping[str, str] = MappingProxyType({})
 
     def plan(self, decisions: Decisions) -> Moves:
         """The moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
@@ -106,6 +107,8 @@ class TaskMover:
                 self._held[finding.group] = after
         if moves.findings:
             self._due_ns = min((one.due_ns for one in self._held.values()), default=NEVER_NS)
+            kept = {group: one.wanted.resctrl_group for group, one in self._held.items() if one.wanted is not None}
+            self.placed = MappingProxyType(kept)
         return tuple(outcomes)
 
     def _changed(self, wanted: Mapping[str, _Wanted], some_undecided: bool) -> Iterator[str]:
@@ -210,7 +213,8 @@ class _Execution:
         """Tried again later, and told once for each reason."""
         if outcome.detail != held.problem:
             _log.warning("tasks of %s -> %s: %s: %s", move.group, move.after, outcome.result, outcome.detail)
-            self._tell(move.group, held, outcome.result, f"{move.why}: {outcome.detail}", move)
+            why = f"{move.why}: {outcome.detail}"
+            self._journal.record(entry_of(self._decisions, move.as_write, outcome.result, why))
         failures = held.failures + 1
         due_ns = self._now_ns + backoff_ns(failures)
         return replace(held, problem=outcome.detail, failures=failures, due_ns=due_ns), outcome
@@ -222,8 +226,8 @@ class _Execution:
             return held
         if is_late and self._now_ns - (held.told_ns or 0) < REPORT_S * _S:
             return replace(held, late=held.late + outcome.tasks)
-        why = f"{move.why}: {outcome.detail}"
-        self._tell(move.group, held, DONE, f"{why}; {_latecomers(held)}" if held.late else why, move)
+        why = f"{move.why}: {outcome.detail}{f'; {_latecomers(held)}' if held.late else ''}"
+        self._journal.record(entry_of(self._decisions, move.as_write, DONE, why))
         return replace(held, late=0, told_ns=self._now_ns)
 
     def _again(self, held: TasksState) -> TasksState:
@@ -237,25 +241,11 @@ class _Execution:
         except UndoError as error:
             _log.warning("tasks of %s stay in the undo record: %s", group, error)
 
-    def _tell(self, group: str, held: TasksState, result: str, why: str, move: PlannedMove | None = None) -> None:
-        path = self._writer.tree.resctrl if move is None else move.path
-        wanted = held.wanted.resctrl_group if held.wanted is not None else placement.ROOT
-        self._journal.record(
-            Entry(
-                wall_ns=self._decisions.wall_ns,
-                monotonic_ns=self._now_ns,
-                tick=self._decisions.tick,
-                who=held.who,
-                pod=held.pod,
-                group=group,
-                name=TASKS,
-                path=str(path),
-                before=None if move is None else move.before,
-                after=wanted,
-                result=result,
-                why=why,
-            )
-        )
+    def _tell(self, group: str, held: TasksState, result: str, why: str) -> None:
+        """Of a cgroup whose tasks stay where they are."""
+        path, wanted = str(self._writer.tree.resctrl), held.wanted.resctrl_group if held.wanted else placement.ROOT
+        notice = Notice(Target(group, TASKS), path, None, wanted, result, held.who, why, pod=held.pod)
+        self._journal.record(entry_of(self._decisions, notice, result, why))
 
 
 def _merged(by_strategy: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:

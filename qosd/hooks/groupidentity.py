@@ -36,7 +36,7 @@ def active(rules: Rules) -> bool:
     """Does the kernel have the file, and does the policy use it for any class that decides?"""
     policies = rules.qos_strategy.policies
     by_policy = policies is None or policies.cpu_policy in (None, CPUPolicy.GROUP_IDENTITY)
-    return rules.host.has_group_identity and by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
+    return FILE in (rules.host.files or ()) and by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
 
 
 def _cpu_qos(rules: Rules, qos: QoSClass) -> CPUQOS:

@@ -102,7 +102,6 @@ class HostFacts:
     """
 
     cgroup_version: int = 1
-    has_group_identity: bool = False
     resctrl_groups: frozenset[str] = frozenset()
     memory_total_bytes: int = 0
     page_bytes: int = 4096

@@ -5,36 +5,33 @@ The tasks of a cgroup in a resctrl group, a resctrl group that shall be there, a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 
 from koord.host.evictions import EVICTION
 from koord.host.notes import ABSENT, GROUP, PRESENT, TASKS
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import StrategyResult
-from qosd.inspect.sources import Sources
-from qosd.snapshot import NodeSnapshot, PodView
+from qosd.report import TickReport
+from qosd.snapshot import PodView
 
 
-def of_pods(
-    sources: Sources, snapshot: NodeSnapshot, results: Sequence[StrategyResult], pods: Iterable[PodView]
-) -> Iterator[inspect.ExplainedFile]:
+def of_pods(report: TickReport, resctrl: Path, pods: Iterable[PodView]) -> Iterator[inspect.ExplainedFile]:
     """In which resctrl group the tasks of each container are kept, and how far the pod's eviction is."""
     for pod in pods:
         for container in pod.containers:
             if container.group:
                 name = "(sandbox)" if container.is_sandbox else container.name
-                yield from _memberships(sources, results, container.group, name)
-        yield from _eviction(snapshot, pod)
+                yield from _memberships(report, resctrl, container.group, name)
+        yield from _eviction(report, pod)
 
 
-def _memberships(
-    sources: Sources, results: Sequence[StrategyResult], group: str, container: str
-) -> Iterator[inspect.ExplainedFile]:
-    for result in results:
+def _memberships(report: TickReport, resctrl: Path, group: str, container: str) -> Iterator[inspect.ExplainedFile]:
+    for result in report.decisions.results:
         membership = result.memberships.get(group)
         if membership is not None:
             yield inspect.ExplainedFile(
-                path=str(sources.tree.resctrl / membership.resctrl_group / "tasks"),
+                path=str(resctrl / membership.resctrl_group / "tasks"),
                 group=group,
                 name=TASKS,
                 pod=membership.pod,
@@ -42,12 +39,12 @@ def _memberships(
                 owner=result.name,
                 result=membership.resctrl_group,
                 why=membership.why,
-                actual=sources.placed().get(group, "unknown"),
+                actual=report.placed.get(group, "unknown"),
             )
 
 
-def _eviction(snapshot: NodeSnapshot, pod: PodView) -> Iterator[inspect.ExplainedFile]:
-    state = snapshot.evictions.get(pod.uid)
+def _eviction(report: TickReport, pod: PodView) -> Iterator[inspect.ExplainedFile]:
+    state = report.evictions.get(pod.uid)
     if state is not None:
         yield inspect.ExplainedFile(
             path=pod.group,
@@ -58,15 +55,15 @@ def _eviction(snapshot: NodeSnapshot, pod: PodView) -> Iterator[inspect.Explaine
             result="stopped",
             why=f"{state.why} (attempt {state.attempts}){f': {state.problem}' if state.problem else ''}",
             actual=state.phase,
-            age_s=max(0.0, (snapshot.monotonic_ns - state.since_ns) / 1e9),
+            age_s=max(0.0, (report.decisions.monotonic_ns - state.since_ns) / 1e9),
         )
 
 
-def of_node(sources: Sources, results: Iterable[StrategyResult]) -> Iterator[inspect.ExplainedFile]:
+def of_node(results: Iterable[StrategyResult], resctrl: Path) -> Iterator[inspect.ExplainedFile]:
     """The resctrl groups that strategies want."""
     for result in results:
         for name, group in result.resctrl_groups.items():
-            path = sources.tree.resctrl / name
+            path = resctrl / name
             yield inspect.ExplainedFile(
                 path=str(path),
                 name=f"{GROUP}@{name}",

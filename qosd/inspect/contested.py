@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from koord.host.files import Target
+from koord.host.reconcile.state import FREE
 from qosd.decide.runner import State
-from qosd.inspect.sources import Sources
+from qosd.report import TickReport
 from qosd.strategies.enforcement import Enforcement, NotEnforced, bound_above
 
 
-def sentence(sources: Sources, target: Target) -> str:
+def sentence(report: TickReport, target: Target) -> str:
     """For people; "" of a file that is not contested."""
-    why = sources.files.contested.get(target, "")
-    return f"{why}; {_above(sources, target)}" if why else ""
+    state = report.files.states.get(target, FREE)
+    return f"{state.contested}; {_above(report, target)}" if state.is_contested else ""
 
 
-def _above(sources: Sources, target: Target) -> str:
-    snapshot, decisions = sources.snapshot(), sources.decisions()
-    results = () if decisions is None else decisions.results
-    result = next((each for each in results if each.name == Enforcement.name), None)
+def _above(report: TickReport, target: Target) -> str:
+    snapshot = report.snapshot
+    result = next((each for each in report.decisions.results if each.name == Enforcement.name), None)
     if snapshot is None or result is None or target not in snapshot.files:
         return "enforced one level up from the next tick on, if it can be"
     if result.state is State.DISABLED:

@@ -6,7 +6,6 @@ from koord.host.files import ROWS, UnknownRow, row
 from koord.model.formulas import FORMULA, FORMULAS, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import Decisions, StrategyResult
-from qosd.inspect.sources import LoopState, PolicyState
 from qosd.snapshot import NodeSnapshot
 
 
@@ -37,9 +36,9 @@ def unit_of(name: str) -> str:
         return ""
 
 
-def strategies(decisions: Decisions | None) -> list[inspect.Strategy]:
-    """Every strategy's result; none before the first tick."""
-    return [] if decisions is None else [strategy(result) for result in decisions.results]
+def strategies(decisions: Decisions) -> list[inspect.Strategy]:
+    """Every strategy's result."""
+    return [strategy(result) for result in decisions.results]
 
 
 def strategy(result: StrategyResult) -> inspect.Strategy:
@@ -51,21 +50,6 @@ def strategy(result: StrategyResult) -> inspect.Strategy:
         opinions=len(result.opinions),
         errors=result.errors,
     )
-
-
-def loop(state: LoopState) -> inspect.Loop:
-    return inspect.Loop(
-        name=state.name,
-        age_s=state.age_s,
-        failures=state.failures,
-        last_error=state.last_error,
-        disabled=state.disabled,
-        duration_us=state.duration_us,
-    )
-
-
-def policy(state: PolicyState) -> inspect.Policy:
-    return inspect.Policy(origin=state.origin, source=state.source, age_s=state.age_s, problem=state.problem)
 
 
 def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:

@@ -14,33 +14,43 @@ from koord.host import cgroup
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ROWS, Target, UnknownRow, Value, row
 from koord.host.reconcile.plan import DONE, FOREIGN
-from koord.host.reconcile.state import FileState
+from koord.host.reconcile.state import FREE, FileState
 from koord.host.values import normalise
+from koord.host.writer import Writer
 from koord.http2.grpc import FAILED_PRECONDITION, INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Refusal
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.composition import Composed
-from qosd.act.journal import Entry
+from qosd.act.journal import Entry, Journal
 from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
 from qosd.inspect import acts, contested, convert, pods
-from qosd.inspect.decided import Decided
-from qosd.inspect.sources import Sources
+from qosd.report import TickReport
 from qosd.snapshot import NodeSnapshot, PodView
+from qosd.strategies import speakers
 
 _ALWAYS = ("cpuset_cpus", "cpu_quota", "cpu_shares", "memory_limit_in_bytes")
 _HISTORY = 200
 
 
-def answer(sources: Sources, request: inspect.ExplainRequest, now_ns: int) -> inspect.ExplainResponse:
-    """``now_ns``: wall clock. Raises Refusal for a pod or file that is not known, or before the first snapshot."""
-    snapshot = sources.snapshot()
-    if snapshot is None:
+def answer(
+    report: TickReport,
+    request: inspect.ExplainRequest,
+    daemon: inspect.ExplainResponse,
+    writer: Writer,
+    journal: Journal,
+    now_ns: int,
+) -> inspect.ExplainResponse:
+    """``daemon``: what it says of itself, with all that may be an input. ``writer`` tells how files are spelled.
+
+    ``now_ns``: wall clock. Raises Refusal for a pod or file that is not known, or before the first tick.
+    """
+    if report.snapshot is None:
         raise Refusal(FAILED_PRECONDITION, "there is no snapshot yet: ask again in a second")
     subject = request.WhichOneof("subject")
-    view = _View(sources, snapshot, now_ns)
+    view = _View(report, report.snapshot, daemon, writer, journal, now_ns)
     if subject == "pod":
-        return _of_pods(view, _pods(snapshot, request.pod.namespace, request.pod.name))
+        return _of_pods(view, _pods(report.snapshot, request.pod.namespace, request.pod.name))
     if subject == "node":
         return _of_node(view)
     if subject == "file":
@@ -64,9 +74,9 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
         groups = {*containers, *(container.group for container in pod.containers), pod.group} - {""}
         targets += [target for target in view.targets if target.group in groups or view.pod_of(target) == pod.key]
         targets += [Target(group, name) for group in containers for name in _ALWAYS]
-        history += view.sources.journal.query(pod=pod.key, limit=_HISTORY)
+        history += view.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
-    message.files.extend(acts.of_pods(view.sources, view.snapshot, view.decided.results, found))
+    message.files.extend(acts.of_pods(view.report, view.tree.resctrl, found))
     message.pods.extend(pods.head(pod) for pod in found)
     return message
 
@@ -75,18 +85,18 @@ def _of_node(view: _View) -> inspect.ExplainResponse:
     targets = [target for target in view.targets if target.group not in view.labels and not view.pod_of(target)]
     history = [entry for target in targets for entry in view.history_of(target)]
     message = view.explained(targets, history)
-    message.files.extend(acts.of_node(view.sources, view.decided.results))
+    message.files.extend(acts.of_node(view.report.decisions.results, view.tree.resctrl))
     del message.strategies[:], message.inputs[:]
-    message.strategies.extend(map(convert.strategy, view.decided.results))
-    message.inputs.extend(map(convert.loop, view.sources.loops()))
+    message.strategies.extend(convert.strategies(view.report.decisions))
+    message.inputs.extend(view.daemon.inputs)
     return message
 
 
 def _of_file(view: _View, name: str) -> inspect.ExplainResponse:
     target = next((target for target in view.targets if name in view.names(target)), None)
-    target = target or target_of(view.sources.tree, name)
+    target = target or target_of(view.tree, name)
     if target is None:
-        raise Refusal(NOT_FOUND, f"{name}: Koord knows no such kernel file on cgroup v{view.sources.tree.version}")
+        raise Refusal(NOT_FOUND, f"{name}: Koord knows no such kernel file on cgroup v{view.tree.version}")
     return view.explained([target], view.history_of(target))
 
 
@@ -107,27 +117,40 @@ def target_of(tree: Tree, file: str) -> Target | None:
 
 
 class _View:
-    """One answer's picture: the snapshot, what is decided of each file, and what the actuator holds."""
+    """One answer's picture: the report, who speaks of each file, and whose each is."""
 
-    def __init__(self, sources: Sources, snapshot: NodeSnapshot, now_ns: int) -> None:
-        self.sources, self.snapshot, self.now_ns = sources, snapshot, now_ns
-        self.decided = Decided(sources)
-        self.targets = self.decided.targets
-        self.refused = sources.files.refused
+    def __init__(
+        self,
+        report: TickReport,
+        snapshot: NodeSnapshot,
+        daemon: inspect.ExplainResponse,
+        writer: Writer,
+        journal: Journal,
+        now_ns: int,
+    ) -> None:
+        self.report, self.snapshot, self.daemon, self.now_ns = report, snapshot, daemon, now_ns
+        self.writer, self.tree, self.journal = writer, writer.tree, journal
         self.labels = convert.labels(snapshot)
+        self._speakers: dict[Target, list[StrategyResult]] = {}
+        for result in sorted(report.decisions.results, key=lambda result: result.stage):
+            for target in result.opinions:
+                self._speakers.setdefault(target, []).append(result)
+        known = {*self._speakers, *report.files.owned}
+        self.targets = sorted(known, key=lambda target: (target.group, target.name))
 
     def pod_of(self, target: Target) -> str:
-        """``namespace/name`` whose file it is; "" = the node's."""
-        return self.labels.get(target.group, ("", ""))[0] or self.decided.pod_of(target)
+        """``namespace/name`` whose file it is, by its cgroup or by what the opinions name; "" = the node's."""
+        opinions = (result.opinions[target] for result in self._speakers.get(target, ()))
+        return self.labels.get(target.group, ("", ""))[0] or next((each.pod for each in opinions if each.pod), "")
 
     def names(self, target: Target) -> set[str]:
         """What people may call the file."""
-        paths = (self.sources.tree.path(target, for_write) for for_write in (True, False))
+        paths = (self.tree.path(target, for_write) for for_write in (True, False))
         return {f"{target.group}/{target.name}", *(str(path) for path in paths if path is not None)}
 
     def history_of(self, target: Target) -> Sequence[Entry]:
-        path = self.sources.tree.path(target, for_write=True)
-        return () if path is None else self.sources.journal.query(file=str(path), limit=_HISTORY)
+        path = self.tree.path(target, for_write=True)
+        return () if path is None else self.journal.query(file=str(path), limit=_HISTORY)
 
     def explained(self, targets: Iterable[Target], history: Sequence[Entry]) -> inspect.ExplainResponse:
         """The files, with the strategies that speak of them and what those strategies need."""
@@ -135,21 +158,21 @@ class _View:
         for entry in history:
             by_path.setdefault(entry.path, []).append(entry)
         wanted = list(targets)
-        speaking = {result.name for target in wanted for result in self.decided.speakers(target)}
-        needed = {need for strategy in self.sources.strategies if strategy.name in speaking for need in strategy.needs}
+        speaking = {result.name for target in wanted for result in self._speakers.get(target, ())}
+        needed = {need for strategy in speakers() if strategy.name in speaking for need in strategy.needs}
         return inspect.ExplainResponse(
             observed_unix_ns=self.snapshot.wall_ns,
             files=[self._file(target, by_path) for target in wanted],
-            strategies=[convert.strategy(result) for result in self.decided.results if result.name in speaking],
-            inputs=[convert.loop(loop) for loop in self.sources.loops() if loop.name in needed],
-            warnings=self.sources.warnings(),
-            policy=convert.policy(self.sources.policy()),
+            strategies=[each for each in convert.strategies(self.report.decisions) if each.name in speaking],
+            inputs=[loop for loop in self.daemon.inputs if loop.name in needed],
+            warnings=self.daemon.warnings,
+            policy=self.daemon.policy,
         )
 
     def _file(self, target: Target, by_path: dict[str, list[Entry]]) -> inspect.ExplainedFile:
-        path = self.sources.tree.path(target, for_write=True)
-        state = self.decided.owned.get(target)
-        composed = self.sources.files.composed(target)
+        path, files = self.tree.path(target, for_write=True), self.report.files
+        state = files.states.get(target, FREE)
+        composed = files.composed(target)
         name, text = convert.formula(composed.inputs) if composed else ("", "")
         result = None if composed is None or composed.value is None else str(composed.value)
         entries = by_path.get(str(path), [])
@@ -160,7 +183,7 @@ class _View:
             unit=convert.unit_of(target.name),
             pod=self.pod_of(target),
             container=self.labels.get(target.group, ("", ""))[1],
-            owner=composed.by if result is not None and composed else state.by if state else "",
+            owner=composed.by if result is not None and composed else state.by if state.is_held else "",
             formula=name,
             formula_text=text,
             inputs=convert.inputs(composed.inputs) if composed else (),
@@ -168,21 +191,21 @@ class _View:
             why=composed.why if composed else "",
             opinions=self._opinions(target, composed),
             actual=self._actual(target, result),
-            base=None if state is None else str(state.base),
+            base=str(state.base) if state.is_held else None,
             base_from=self._base_from(target, state),
             before=_before(entries),
             age_s=self._age_s(state),
-            contested=contested.sentence(self.sources, target),
+            contested=contested.sentence(self.report, target),
             foreign=[self._foreign(entry) for entry in entries if entry.result == FOREIGN],
         )
 
     def _opinions(self, target: Target, composed: Composed | None) -> list[inspect.Opinion]:
         """In the order of composition; those that do not count say why."""
         values = {step.who: step.value for step in composed.trail} if composed else {}
-        refused = dict(self.refused.get(target, ()))
+        refused = dict(self.report.files.refused.get(target, ()))
         return [
             _opinion(result, result.opinions[target], values.get(result.name), refused.get(result.name, ""))
-            for result in self.decided.speakers(target)
+            for result in self._speakers.get(target, ())
         ]
 
     def _actual(self, target: Target, desired: str | None) -> str | None:
@@ -191,27 +214,26 @@ class _View:
         if text is None:
             return None
         page_bytes = self.snapshot.rules.host.page_bytes
-        writer = self.sources.writer
-        return normalise(row(target.name), writer.version, text, desired, page_bytes, writer.weights)
+        return normalise(row(target.name), self.tree.version, text, desired, page_bytes, self.writer.weights)
 
     def _text(self, target: Target) -> str | None:
         try:
-            path = self.sources.tree.path(target)
+            path = self.tree.path(target)
             text = None if path is None else cgroup.read_text(path)
-            return text if path is None or text is None else self.sources.writer.as_made(target, path, text)
+            return text if path is None or text is None else self.writer.as_made(target, path, text)
         except (ReadError, UnknownRow):
             return None
 
-    def _age_s(self, state: FileState | None) -> float | None:
+    def _age_s(self, state: FileState) -> float | None:
         """As of the snapshot, by its monotonic clock: the wall clock may have been set since."""
-        if state is None or not state.since_ns:
+        if not state.is_held or not state.since_ns:
             return None
         return max(0.0, (self.snapshot.monotonic_ns - state.since_ns) / 1e9)
 
-    def _base_from(self, target: Target, state: FileState | None) -> str:
+    def _base_from(self, target: Target, state: FileState) -> str:
         """Of a file that the runtime wrote for us; "" where the base was read."""
-        original = self.sources.files.original(target)
-        if state is None or original is None or original.requested != state.base:
+        original = self.report.files.original(target)
+        if not state.is_held or original is None or original.requested != state.base:
             return ""
         return f"kubelet requested it; the container was made with {original.edited}"
 

@@ -4,32 +4,33 @@ from __future__ import annotations
 
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import convert
-from qosd.inspect.sources import MetricRow, Sources
+from qosd.sense.metric import Metric
+from qosd.sense.store import Store
+from qosd.sense.table import METRICS
 from qosd.snapshot import NodeSnapshot
 
 _MAX_HISTORIES = 500
 """More series than that are answered without history: the answer must stay a few megabytes."""
 
 
-def answer(sources: Sources, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
+def answer(snapshot: NodeSnapshot | None, store: Store, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
     """The metrics whose names begin with ``request.metric``, of the objects that contain ``request.subject``."""
-    snapshot = sources.snapshot()
     message = inspect.MetricsResponse()
     if snapshot is None:
         return message
     message.observed_unix_ns = snapshot.wall_ns
     labels = {group: "/".join(filter(None, who)) for group, who in convert.labels(snapshot).items()}
-    for row in sources.metrics:
+    for row in METRICS:
         samples = _samples(snapshot, row, request, labels)
         if samples:
             message.metrics.add(name=row.name, unit=row.unit, help=row.help, scope=str(row.scope), samples=samples)
     if request.history and sum(len(metric.samples) for metric in message.metrics) <= _MAX_HISTORIES:
-        _add_history(message, sources, snapshot)
+        _add_history(message, store, snapshot)
     return message
 
 
 def _samples(
-    snapshot: NodeSnapshot, row: MetricRow, request: inspect.MetricsRequest, labels: dict[str, str]
+    snapshot: NodeSnapshot, row: Metric, request: inspect.MetricsRequest, labels: dict[str, str]
 ) -> list[inspect.Sample]:
     if not row.name.startswith(request.metric):
         return []
@@ -40,10 +41,10 @@ def _samples(
     ]
 
 
-def _add_history(message: inspect.MetricsResponse, sources: Sources, snapshot: NodeSnapshot) -> None:
+def _add_history(message: inspect.MetricsResponse, store: Store, snapshot: NodeSnapshot) -> None:
     for metric in message.metrics:
         for sample in metric.samples:
             sample.history.extend(
                 inspect.Point(age_s=(snapshot.monotonic_ns - at_ns) / 1e9, value=value)
-                for at_ns, value in sources.store.series(metric.name, sample.subject)
+                for at_ns, value in store.series(metric.name, sample.subject)
             )

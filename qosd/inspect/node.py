@@ -1,14 +1,16 @@
-"""GetNode: the node as the newest snapshot has it, and how the daemon fares."""
+"""GetNode: the node as the newest tick saw and left it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
+from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.hooks.rules import Pool
 from qosd.inspect import contested, convert
-from qosd.inspect.sources import About, Sources
+from qosd.report import TickReport
+from qosd.sense.table import METRICS
 from qosd.snapshot import NodeSnapshot
 
 _USAGE = (
@@ -27,47 +29,18 @@ _USAGE = (
 )
 
 
-def answer(sources: Sources) -> inspect.GetNodeResponse:
-    """All of GetNode; without a snapshot, what is known without one."""
-    snapshot = sources.snapshot()
-    message = inspect.GetNodeResponse(
-        daemon=_daemon(sources.about(), sources.journal.dropped),
-        features=[inspect.Feature(name=f.name, supported=f.supported, detail=f.detail) for f in sources.features()],
-        loops=map(convert.loop, sources.loops()),
-        front_ends=[
-            inspect.FrontEnd(name=f.name, attached=f.attached, acting=f.acting, detail=f.detail)
-            for f in sources.front_ends()
-        ],
-        strategies=convert.strategies(sources.decisions()),
-        contested=[_contested(sources, target) for target in sources.files.contested],
-        owned_files=len(sources.files.owned),
-        warnings=sources.warnings(),
-        policy=convert.policy(sources.policy()),
-    )
+def add_report(answer: inspect.GetNodeResponse, report: TickReport, tree: Tree) -> None:
+    """What the newest tick tells; without one, what is known without one."""
+    answer.strategies.extend(convert.strategies(report.decisions))
+    answer.contested.extend(_contested(report, tree, target) for target in report.files.contested)
+    answer.owned_files = len(report.files.owned)
+    snapshot = report.snapshot
     if snapshot is not None:
         node = snapshot.rules.node
-        message.observed_unix_ns = snapshot.wall_ns
-        message.capacity.CopyFrom(_capacity(snapshot))
-        message.usage.extend(_usage(sources, snapshot))
-        message.pools.extend([*_pools("LS", node.ls_pools), *_pools("BE", node.be_pools)])
-    return message
-
-
-def _daemon(about: About, dropped: int) -> inspect.Daemon:
-    return inspect.Daemon(
-        version=about.version,
-        pid=about.pid,
-        uptime_s=about.uptime_s,
-        rss_bytes=about.rss_bytes,
-        open_files=about.open_files,
-        open_files_limit=about.open_files_limit,
-        rules_file=about.rules_file,
-        runtime_endpoint=about.runtime_endpoint,
-        cgroup_root=about.cgroup_root,
-        journal_file=about.journal_file,
-        journal_dropped=dropped,
-        undo_file=about.undo_file,
-    )
+        answer.observed_unix_ns = snapshot.wall_ns
+        answer.capacity.CopyFrom(_capacity(snapshot))
+        answer.usage.extend(_usage(snapshot))
+        answer.pools.extend([*_pools("LS", node.ls_pools), *_pools("BE", node.be_pools)])
 
 
 def _capacity(snapshot: NodeSnapshot) -> inspect.Capacity:
@@ -85,9 +58,9 @@ def _capacity(snapshot: NodeSnapshot) -> inspect.Capacity:
     )
 
 
-def _usage(sources: Sources, snapshot: NodeSnapshot) -> list[inspect.Usage]:
+def _usage(snapshot: NodeSnapshot) -> list[inspect.Usage]:
     """Those of _USAGE that have a sample."""
-    table = {row.name: row for row in sources.metrics}
+    table = {row.name: row for row in METRICS}
     samples = [(table[name], snapshot.value(name)) for name in _USAGE if name in table]
     return [
         inspect.Usage(metric=row.name, unit=row.unit, value=value, help=row.help)
@@ -100,6 +73,6 @@ def _pools(name: str, pools: Iterable[Pool]) -> list[inspect.Pool]:
     return [inspect.Pool(name=name, socket=pool.socket, numa_node=pool.node, cpus=pool.cpuset) for pool in pools]
 
 
-def _contested(sources: Sources, target: Target) -> inspect.Contested:
-    path = sources.tree.path(target, for_write=True)
-    return inspect.Contested(path=str(path or f"{target.group}/{target.name}"), why=contested.sentence(sources, target))
+def _contested(report: TickReport, tree: Tree, target: Target) -> inspect.Contested:
+    path = tree.path(target, for_write=True)
+    return inspect.Contested(path=str(path or f"{target.group}/{target.name}"), why=contested.sentence(report, target))

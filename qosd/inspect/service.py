@@ -1,6 +1,7 @@
 """NodeInspect: one method per question, on koord.http2's server; the socket is the owner's alone (0600).
 
-What reads kernel files or the journal runs in a thread, so that no hook call waits for koordctl. Invariant: an
+An answer is made of the newest tick's report, of what the daemon says of itself, and of kernel files and the journal,
+which are read in a thread, so that no hook call waits for koordctl. Invariants: nothing is kept between calls; an
 answer's own failure costs that call; what the asker can put right is a status with a sentence.
 """
 
@@ -19,8 +20,11 @@ from koord.http2.grpc import INVALID_ARGUMENT, NOT_FOUND
 from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd import serving
-from qosd.inspect import convert, explain, metrics, node, pods, writes
-from qosd.inspect.sources import Sources
+from qosd.inspect import convert, daemon, explain, metrics, pods, writes
+from qosd.inspect import node as nodes
+from qosd.node import Node
+from qosd.report import TickReport
+from qosd.strategies import speakers
 
 SERVICE = "koord.node.v1.NodeInspect"
 SOCKET_MODE = 0o600
@@ -28,10 +32,15 @@ Asked = TypeVar("Asked", bound=Message)
 
 
 class Inspector:
-    """Answers NodeInspect; ``now_ns`` is the wall clock."""
+    """Answers NodeInspect about ``node``. ``wall`` and ``monotonic`` are clocks in nanoseconds."""
 
-    def __init__(self, sources: Sources, now_ns: Callable[[], int] = time.time_ns) -> None:
-        self._sources, self._now_ns = sources, now_ns
+    def __init__(
+        self,
+        node: Node,
+        wall: Callable[[], int] = time.time_ns,
+        monotonic: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self._node, self._wall, self._monotonic, self._began_ns = node, wall, monotonic, monotonic()
 
     def methods(self) -> dict[str, Method]:
         """The service's methods by path."""
@@ -46,31 +55,61 @@ class Inspector:
         }
         return {f"/{SERVICE}/{name}": method for name, method in table.items()}
 
+    @property
+    def _report(self) -> TickReport:
+        return self._node.loop.report
+
     async def get_node(self, request: inspect.GetNodeRequest) -> inspect.GetNodeResponse:
-        return await asyncio.to_thread(node.answer, self._sources)
+        node = self._node
+        answer = inspect.GetNodeResponse(
+            loops=daemon.loops(node, self._monotonic()),
+            front_ends=daemon.front_ends(node),
+            warnings=daemon.warnings(node),
+            policy=daemon.policy(node, self._wall()),
+        )
+        report, tree, dropped = self._report, node.locator.tree, node.journal.dropped
+        uptime_s = (self._monotonic() - self._began_ns) / 1e9
+        tiers, rules = node.locator.tiers.values(), node.rules.current
+
+        def read() -> None:
+            nodes.add_report(answer, report, tree)
+            answer.features.extend(daemon.features(tree, tiers, rules))
+            answer.daemon.CopyFrom(daemon.process(node.options, uptime_s, dropped))
+
+        await asyncio.to_thread(read)
+        return answer
 
     async def list_pods(self, request: inspect.ListPodsRequest) -> inspect.ListPodsResponse:
-        return await asyncio.to_thread(pods.answer, self._sources, request)
+        node = self._node
+        return await asyncio.to_thread(pods.answer, self._report, request, node.writer, daemon.warnings(node))
 
     async def explain(self, request: inspect.ExplainRequest) -> inspect.ExplainResponse:
-        return await asyncio.to_thread(explain.answer, self._sources, request, self._now_ns())
+        node = self._node
+        head = inspect.ExplainResponse(
+            inputs=daemon.loops(node, self._monotonic()),
+            warnings=daemon.warnings(node),
+            policy=daemon.policy(node, self._wall()),
+        )
+        return await asyncio.to_thread(
+            explain.answer, self._report, request, head, node.writer, node.journal, self._wall()
+        )
 
     async def plan(self, request: inspect.PlanRequest) -> inspect.PlanResponse:
-        return await writes.plan(self._sources)
+        return writes.plan(await self._node.plan(), daemon.policy(self._node, self._wall()))
 
     async def journal(self, request: inspect.JournalRequest) -> inspect.JournalResponse:
-        return await asyncio.to_thread(writes.journal, self._sources, request)
+        return await asyncio.to_thread(writes.journal, self._node.journal, request)
 
     async def metrics(self, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
-        return await asyncio.to_thread(metrics.answer, self._sources, request)
+        return await asyncio.to_thread(metrics.answer, self._report.snapshot, self._node.sense.store, request)
 
     async def set_strategies(self, request: inspect.SetStrategiesRequest) -> inspect.SetStrategiesResponse:
-        known = [strategy.name for strategy in self._sources.strategies]
+        known = [strategy.name for strategy in speakers()]
         unknown = [name for name in request.names if name not in known]
         if unknown:
             raise Refusal(NOT_FOUND, f"there is no strategy {unknown[0]!r}; there are {', '.join(known)}")
-        await self._sources.switch(request.enabled, tuple(request.names) or tuple(known))
-        return inspect.SetStrategiesResponse(strategies=convert.strategies(self._sources.decisions()))
+        await self._node.switch(request.enabled, request.names or known)
+        return inspect.SetStrategiesResponse(strategies=convert.strategies(self._report.decisions))
 
 
 def _method(asked: type[Asked], handler: Callable[[Asked], Awaitable[Message]]) -> Method:

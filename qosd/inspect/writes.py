@@ -8,30 +8,29 @@ from koord.host.evictions import EVICTION
 from koord.host.files import Value
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.act.journal import Entry
+from qosd.act.journal import Entry, Journal
+from qosd.act.plan import Plan
 from qosd.inspect import convert
-from qosd.inspect.sources import Sources
 
 DEFAULT_LIMIT = 100
 MAX_LIMIT = 10_000
 
 
-async def plan(sources: Sources) -> inspect.PlanResponse:
-    """The next tick's writes and evictions."""
-    snapshot = sources.snapshot()
-    plan = await sources.plan() if snapshot is not None else None
-    decisions = sources.decisions() if plan is None else plan.decisions
+def plan(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
+    """The next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
+    if plan is None:
+        return inspect.PlanResponse(policy=policy)
     return inspect.PlanResponse(
-        tick=0 if snapshot is None else snapshot.tick,
-        observed_unix_ns=0 if snapshot is None else snapshot.wall_ns,
-        writes=[_planned(act) for act in (() if plan is None else plan.shown) if act.target.name != EVICTION],
+        tick=plan.decisions.tick,
+        observed_unix_ns=plan.decisions.wall_ns,
+        writes=[_planned(act) for act in plan.shown if act.target.name != EVICTION],
         evictions=[
             inspect.Eviction(pod=each.pod, uid=each.uid, strategy=result.name, why=each.why)
-            for result in (decisions.results if decisions else ())
+            for result in plan.decisions.results
             for each in result.evictions
         ],
-        strategies=convert.strategies(decisions),
-        policy=convert.policy(sources.policy()),
+        strategies=convert.strategies(plan.decisions),
+        policy=policy,
     )
 
 
@@ -51,17 +50,16 @@ def _planned(write: PlannedWrite) -> inspect.PlannedWrite:
     )
 
 
-def journal(sources: Sources, request: inspect.JournalRequest) -> inspect.JournalResponse:
+def journal(journal: Journal, request: inspect.JournalRequest) -> inspect.JournalResponse:
     """What the journal has, newest first; blocks on the disk."""
-    entries = sources.journal.query(
+    entries = journal.query(
         pod=request.pod,
         file=request.file,
         strategy=request.strategy,
         since_ns=request.since_unix_ns,
         limit=min(request.limit or DEFAULT_LIMIT, MAX_LIMIT),
     )
-    problem = sources.journal.problem
-    return inspect.JournalResponse(entries=_entries(entries), dropped=sources.journal.dropped, problem=problem)
+    return inspect.JournalResponse(entries=_entries(entries), dropped=journal.dropped, problem=journal.problem)
 
 
 def _entries(entries: Sequence[Entry]) -> list[inspect.JournalEntry]:

@@ -15,7 +15,6 @@ from koord.host.support import Support
 from qosd.hooks.rules import HostFacts
 
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
-_GROUP_IDENTITY_FILE = "cpu.bvt_warp_ns"
 
 
 def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> HostFacts:
@@ -25,7 +24,6 @@ def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> Hos
     present = frozenset(name for name, answer in found.items() if answer is Support.PRESENT)
     return HostFacts(
         cgroup_version=tree.version,
-        has_group_identity=_GROUP_IDENTITY_FILE in present,
         resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if has_resctrl_group(tree, name)),
         memory_total_bytes=memory_total_bytes(meminfo),
         page_bytes=page_bytes,

@@ -9,6 +9,7 @@ models are read: those that get no samples expire by themselves.
 from __future__ import annotations
 
 import json
+import logging
 import math
 import os
 from collections.abc import Mapping
@@ -16,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from koord.model.histogram import Checkpoint, CheckpointError, DecayingHistogram
+from koord.service import wholefile
 from qosd.predict.bank import Bank, Model
 
 VERSION = 1
+_log = logging.getLogger(__name__)
 
 
 class CheckpointUnusable(Exception):
@@ -57,6 +60,14 @@ def load(bank: Bank, file: Path) -> tuple[str, ...]:
         except (CheckpointError, KeyError, TypeError, ValueError, AttributeError) as error:
             problems.append(f"{file}: model {key}: {type(error).__name__}: {error}; it starts from nothing")
     return tuple(problems)
+
+
+def save(bank: Bank, file: Path) -> None:
+    """Replace ``file`` by what the models know; where that fails, the log says so."""
+    try:
+        wholefile.write(encode(bank), file)
+    except OSError as error:
+        _log.warning("the models are not kept: %s: %s", error.filename, error.strerror)
 
 
 def _unusable(file: Path, why: str) -> CheckpointUnusable:

@@ -22,8 +22,8 @@ TIERS = {
     "Burstable": "/kubepods/burstable/pod1",
     "BestEffort": "/kubepods/besteffort/pod1",
 }
-V2_VENDOR = HostFacts(cgroup_version=2, has_group_identity=True, resctrl_groups=frozenset({"LSR", "LS", "BE"}))
-V2 = replace(V2_VENDOR, has_group_identity=False)
+V2 = HostFacts(cgroup_version=2, resctrl_groups=frozenset({"LSR", "LS", "BE"}))
+V2_VENDOR = replace(V2, files=frozenset({"cpu.bvt_warp_ns"}))
 T = TypeVar("T")
 
 

@@ -14,9 +14,10 @@ from koord.model.featuregates import GATES
 from koordctl import exits
 from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor
+from qosd.assembly import assemble
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
-from qosd.node import JOURNAL, MODELS, POLICY, UNDO, Node
+from qosd.node import JOURNAL, MODELS, POLICY, UNDO
 from qosd.options import PROGRAM, Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
@@ -64,7 +65,7 @@ def test_the_metric_table_is_the_one_of_the_code() -> None:
 async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path) -> None:
     machine = Machine(tmp_path)
     metrics = Metrics()
-    node = Node(machine.options(), metrics, machine.locator())
+    node = assemble(machine.options(), metrics, machine.locator())
     try:
         kinds = {family.name: family.type for family in metrics.registry.collect()}
     finally:

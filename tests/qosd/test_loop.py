@@ -191,19 +191,19 @@ def test_collectors_are_told_of_suppression(rig: Rig) -> None:
 class TestTrouble:
     def test_before_the_first_snapshot_there_is_no_plan(self, rig: Rig) -> None:
         assert rig.loop.plan() is None
-        assert (rig.loop.snapshot, rig.loop.decisions, rig.loop.ended_ns) == (None, None, None)
+        report = rig.loop.report
+        assert (report.snapshot, report.decisions.results, report.ended_ns) == (None, (), None)
 
     def test_a_strategy_that_raises_costs_itself_only(self, tmp_path: Path) -> None:
         failing = Doubling([], name="failing", raises=ZeroDivisionError("of its own"))
         rig = Rig(tmp_path, [failing])
         rig.start()
         rig.tick()
-        assert rig.loop.decisions is not None
-        states = {result.name: (result.state, result.errors) for result in rig.loop.decisions.results}
+        states = {result.name: (result.state, result.errors) for result in rig.loop.report.decisions.results}
         active = (State.ACTIVE, 0)
         assert states == {"failing": (State.FAILED, 1), "hooks": active, "eviction": active}
         assert rig.holds() == 1000
-        assert rig.loop.ended_ns == rig.now_ns
+        assert rig.loop.report.ended_ns == rig.now_ns
 
     def test_what_a_strategy_decided_before_it_raised_stays(self, rig: Rig) -> None:
         rig.tick()
@@ -227,14 +227,13 @@ class TestTrouble:
         rig.tick()
         rig.meter.failing = True
         rig.tick(4)
-        assert rig.loop.decisions is not None
-        assert rig.loop.decisions.results[0].state is State.FROZEN
+        assert rig.loop.report.decisions.results[0].state is State.FROZEN
         assert rig.holds() == 1000
 
     def test_a_group_that_vanished_is_no_error(self, rig: Rig) -> None:
         rig.machine.unmake(POD)
         assert rig.tick().outcomes == ()
-        assert rig.loop.ended_ns == rig.now_ns
+        assert rig.loop.report.ended_ns == rig.now_ns
 
 
 @pytest.mark.parametrize("step_s", [86_400, -86_400])
@@ -249,7 +248,7 @@ def test_a_clock_that_is_set_changes_nothing_but_the_time_of_day(rig: Rig, step_
     assert (snapshot.wall_ns - rig.now_ns, snapshot.ages_s) == (rig.booted_ns, {"node": 0.0, "pods": 0.5})
     assert [(entry.tick, entry.after) for entry in rig.entries] == [(n, 1000 * n) for n in range(1, 7)]
     assert rig.entries[3].wall_ns - rig.entries[2].wall_ns == (step_s + 1) * S
-    assert rig.actuator.files.owned[QUOTA].since_ns == rig.now_ns
+    assert rig.actuator.files.report.owned[QUOTA].since_ns == rig.now_ns
     assert [value for _, value in rig.sense.store.series(USED)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
@@ -281,6 +280,47 @@ def test_a_snapshot_never_changes(rig: Rig) -> None:
     assert rig.loop.snapshot is not first
 
 
+def test_a_report_is_of_a_whole_tick_and_never_changes(rig: Rig) -> None:
+    rig.tick()
+    first = rig.loop.report
+    assert (first.snapshot, first.ended_ns) == (rig.wanting.seen[0], rig.now_ns)
+    assert (first.decisions.tick, first.files.decisions) == (1, first.decisions)
+    assert [state.written for state in first.files.owned.values()] == [1000]
+    assert first.collectors["node"].last_success_ns == rig.now_ns
+    rig.now_ns += S
+    rig.loop.look(rig.inputs(pods=0.5))
+    rig.actuator.execute(rig.loop.decide())
+    assert rig.loop.report is first, "half a tick is no report"
+    assert [state.written for state in first.files.owned.values()] == [1000]
+    rig.tick()
+    assert rig.loop.report is not first
+
+
+def test_a_tick_that_an_error_of_our_own_ends_leaves_the_last_report(tmp_path: Path) -> None:
+    class Broken(Rig):
+        def record(self, entry: Entry) -> None:
+            raise ZeroDivisionError("of its own")
+
+    rig = Broken(tmp_path)
+    before = rig.start().report
+    with pytest.raises(ZeroDivisionError):
+        rig.tick()
+    assert rig.loop.report is before
+    assert (before.snapshot, before.files.states, before.ended_ns) == (None, {}, None)
+
+
+def test_a_tick_at_which_nothing_changes_shares_what_it_reports(rig: Rig) -> None:
+    rig.tick()
+    rig.tick(0.1, reason=TickReason.CHANGE)
+    first = rig.loop.report
+    rig.tick(0.1, reason=TickReason.CHANGE)
+    again = rig.loop.report
+    assert again is not first
+    assert again.files.states is first.files.states
+    assert (again.files.refused is first.files.refused, again.files.originals is first.files.originals) == (True, True)
+    assert (again.placed is first.placed, again.evictions is first.evictions) == (True, True)
+
+
 def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
     rig.tick()
     rig.tick(0.1, reason=TickReason.CHANGE)
@@ -307,11 +347,11 @@ def test_a_plan_changes_nothing(rig: Rig) -> None:
     rig.tick()
     rig.machine.put(f"cgroup/cpu{POD}/cpu.cfs_quota_us", "-1\n")
     rig.actuator.files.touched(f"{rig.machine.cgroup_root}/cpu{POD}/cpu.cfs_quota_us")
-    before = (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.files.owned), rig.undo.entries)
+    before = (rig.loop.snapshot, rig.loop.report, rig.actuator.files.report.states, rig.undo.entries)
     first, again = rig.loop.plan(), rig.loop.plan()
     assert first is not None and again is not None
     assert first.shown == again.shown != ()
-    assert (rig.loop.snapshot, rig.loop.decisions, dict(rig.actuator.files.owned), rig.undo.entries) == before
+    assert (rig.loop.snapshot, rig.loop.report, rig.actuator.files.report.states, rig.undo.entries) == before
     assert (rig.holds(), len(rig.entries)) == (-1, 1)
     assert rig.wanting.memories == [None, 1, 1], "a plan is not remembered"
     assert [outcome.result for outcome in rig.tick(0.1, reason=TickReason.CHANGE).outcomes] == [DONE]
@@ -325,9 +365,9 @@ def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
     plan = rig.loop.plan()
     assert plan is not None
     assert [(write.before, write.after) for write in plan.shown] == [(-1, 2000)]
-    assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.files.owned) == (-1, [], (), {})
+    assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.files.report.owned) == (-1, [], (), {})
     assert rig.wanting.memories == [None, 1, 2]
-    assert rig.loop.ended_ns == rig.now_ns
+    assert rig.loop.report.ended_ns == rig.now_ns
 
 
 def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
@@ -335,8 +375,7 @@ def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:
     rig.loop.switched_off = frozenset({"hooks"})
     rig.tick(0.1, reason=TickReason.CHANGE)
     assert rig.holds() == -1
-    assert rig.loop.decisions is not None
-    assert rig.loop.decisions.results[0].sentence == "disabled by the operator"
+    assert rig.loop.report.decisions.results[0].sentence == "disabled by the operator"
     rig.loop.switched_off = frozenset()
     rig.tick(0.1, reason=TickReason.CHANGE)
     assert rig.holds() == 1000
@@ -352,8 +391,7 @@ def test_a_gate_of_the_rules_is_switched_live_and_what_stood_behind_it_is_given_
         source.load()
         rig.rules = source.current
         rig.tick()
-        assert rig.loop.decisions is not None
-        return rig.loop.decisions.results[0].sentence
+        return rig.loop.report.decisions.results[0].sentence
 
     assert sentence("spec: {}") == "as sensed"
     assert rig.holds() == 1000

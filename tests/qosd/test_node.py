@@ -24,14 +24,17 @@ from koord.http2.server import Reply
 from koord.model.qos import KubeQoS
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
-from qosd import inspection
+from koord.pb.koord import inspect_pb2 as inspect
+from qosd.assembly import assemble
 from qosd.frontends import FrontEnd
 from qosd.hookserver.server import PROXY_METADATA, SERVICE
-from qosd.inspect.sources import Sources
+from qosd.inspect import daemon
+from qosd.inspect.service import Inspector
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, UNDO, Node
 from qosd.pace import TickReason
 from qosd.pods import cpumanager
+from qosd.strategies import speakers
 from tests.qosd.machine import Machine
 from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
 
@@ -46,10 +49,6 @@ class Living:
 
     machine: Machine
     node: Node
-
-    @property
-    def sources(self) -> Sources:
-        return inspection.sources(self.node)
 
     async def batch_pod(self, name: str = "job", kubepods: str = "/kubepods") -> tuple[str, str]:
         """A BE pod with half a CPU and 64 MiB, running; (cgroup of the pod, of its container)."""
@@ -84,7 +83,7 @@ class Living:
 @asynccontextmanager
 async def living(machine: Machine, **options: Any) -> AsyncIterator[Living]:
     """A node on ``machine``, whose runtime serves if there is one, started and closed."""
-    node = Node(machine.options(**options), Metrics(), machine.locator(**options))
+    node = assemble(machine.options(**options), Metrics(), machine.locator(**options))
     node.start()
     try:
         yield Living(machine, node)
@@ -100,7 +99,7 @@ async def on_runtime(machine: Machine, **options: Any) -> AsyncIterator[Living]:
 
 async def planned_writes(alive: Living) -> tuple[PlannedWrite, ...]:
     """As ``koordctl plan`` shows them."""
-    plan = await alive.sources.plan()
+    plan = await alive.node.plan()
     return () if plan is None else plan.shown
 
 
@@ -137,16 +136,16 @@ class TestInputsThatFail:
             assert alive.node.pods.age_s is None
             assert alive.node.loop.snapshot is not None
             assert "pods" not in alive.node.loop.snapshot.ages_s
-            pods = next(loop for loop in alive.sources.loops() if loop.name == "pods")
+            pods = next(loop for loop in daemon.loops(alive.node, 0) if loop.name == "pods")
             await alive.until(lambda: alive.node.pods.problems, "a problem")
-            assert pods.age_s is None
-            assert str(v1.socket) in alive.sources.warnings()[0]
+            assert not pods.HasField("age_s")
+            assert str(v1.socket) in daemon.warnings(alive.node)[0]
 
     async def test_a_kubelet_that_cannot_be_reached_leaves_the_runtimes_pods(self, v1: Machine) -> None:
         async with on_runtime(v1, kubelet_endpoint=f"http://127.0.0.1:{unused_port()}") as alive:
             _, container = await alive.batch_pod()
             await alive.until_decided(container)
-            assert any("/pods: " in warning for warning in alive.sources.warnings())
+            assert any("/pods: " in warning for warning in daemon.warnings(alive.node))
 
     async def test_neither_runtime_nor_kubelet_is_a_node_without_pods(self, v1: Machine) -> None:
         async with living(v1, runtime_endpoint="") as alive:
@@ -165,7 +164,7 @@ class TestInputsThatFail:
         async with on_runtime(v1) as alive:
             _, container = await alive.batch_pod()
             await alive.until_decided(container)
-            assert "makes it /kubepods.slice, which does not exist" in alive.sources.warnings()[0]
+            assert "makes it /kubepods.slice, which does not exist" in daemon.warnings(alive.node)[0]
 
 
 def unused_port() -> int:
@@ -184,7 +183,7 @@ class TestDirectoriesThatFail:
             assert await alive.node.tick(TickReason.BEAT) is None
             assert (alive.quota(pod), alive.quota(container)) == (-1, -1)
             assert await planned_writes(alive) != ()
-            assert alive.sources.warnings()[0].startswith(
+            assert daemon.warnings(alive.node)[0].startswith(
                 "no kernel file is written: what to put back cannot be noted: "
             )
             await alive.node.close()
@@ -209,14 +208,12 @@ class TestDirectoriesThatFail:
             disk.setattr("koord.host.undo._replaced", full)
             async with on_runtime(machine) as alive:
                 pod, container = await alive.batch_pod()
-                await alive.until(lambda: alive.node.actuator.files.retries, "a write that is refused")
+                await alive.until(lambda: alive.node.actuator.files.report.retries, "a write that is refused")
                 assert (alive.quota(pod), alive.quota(container), alive.node.read_only) == (-1, -1, "")
                 disk.undo()
                 await alive.until_decided(container)
                 assert alive.node.journal.flush()
-                said = {
-                    entry.why for entry in alive.sources.journal.query(file="cpu_quota") if entry.result == "refused"
-                }
+                said = {entry.why for entry in alive.node.journal.query(file="cpu_quota") if entry.result == "refused"}
                 assert any("not written, because what to put back cannot be noted" in why for why in said)
         with UndoRecord(machine.root / "run" / UNDO, "6f1d") as record:
             assert {entry.base for entry in record.entries if entry.target.name == "cpu_quota"} == {-1}
@@ -227,14 +224,14 @@ class TestDirectoriesThatFail:
         def full(*_: object) -> UndoRecord:
             raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/koord/undo.jsonl")
 
-        monkeypatch.setattr("qosd.node.UndoRecord", full)
+        monkeypatch.setattr("qosd.assembly.UndoRecord", full)
         with pytest.raises(UndoError, match="No space left on device"):
-            Node(v1.options(), Metrics(), v1.locator())
+            assemble(v1.options(), Metrics(), v1.locator())
 
     async def test_a_record_that_a_running_daemon_holds_ends_the_start(self, v1: Machine) -> None:
         async with living(v1):
             with pytest.raises(UndoError, match="in use by a running koord-qosd"):
-                Node(v1.options(), Metrics(), v1.locator())
+                assemble(v1.options(), Metrics(), v1.locator())
 
     async def test_without_a_journal_the_loop_goes_on(self, machine: Machine) -> None:
         async with on_runtime(machine, state_dir=unwritable(machine, "state")) as alive:
@@ -243,7 +240,7 @@ class TestDirectoriesThatFail:
             assert alive.node.journal.failures > 0
             assert any(
                 warning.startswith(f"journal: {machine.root}/a-file/state/{JOURNAL}: ")
-                for warning in alive.sources.warnings()
+                for warning in daemon.warnings(alive.node)
             )
 
     async def test_what_was_learnt_in_another_version_is_set_aside(self, v1: Machine) -> None:
@@ -258,12 +255,12 @@ class TestPlacesThatComeLate:
         machine = Machine(tmp_path, version)
         async with on_runtime(machine) as alive:
             await alive.until(lambda: alive.node.pods.age_s is not None, "a list")
-            warnings = alive.sources.warnings()
+            warnings = daemon.warnings(alive.node)
             assert warnings == ["neither kubelet, nor the runtime, nor the cgroup tree shows where pods are"]
             machine.kubepods()
             _, container = await alive.batch_pod()
             await alive.until_decided(container)
-            assert alive.sources.warnings() == []
+            assert daemon.warnings(alive.node) == []
             assert alive.node.loop.snapshot is not None
             assert alive.node.locator.tiers[KubeQoS.BEST_EFFORT] == "/kubepods/besteffort"
 
@@ -327,9 +324,9 @@ class TestKubeletsCPUManagerThatCannotBeWatched:
         async with on_runtime(v1) as alive:
             v1.runtime.pod("web", labels={QOS: "LS"})
             await alive.until(lambda: alive.node.rules.pools.ls, "the LS pool")
-            assert any("cpu_manager_state cannot be watched" in one for one in alive.sources.warnings())
+            assert any("cpu_manager_state cannot be watched" in one for one in daemon.warnings(alive.node))
             v1.put("kubelet/cpu_manager_state", EXCLUSIVE)
-            monkeypatch.setattr("qosd.node._LOOK_AGAIN_S", 0.0)
+            monkeypatch.setattr("qosd.hostwatch._LOOK_AGAIN_S", 0.0)
             await alive.until(lambda: alive.node.rules.current.node.cpu_manager_policy == "static", "kubelet's policy")
             await alive.until(lambda: str(alive.node.rules.pools.kubelet) == "2-3", "them set aside")
 
@@ -346,7 +343,7 @@ async def test_values_are_written_and_explained(machine: Machine) -> None:
         await alive.until_decided(container)
         assert (alive.quota(pod), machine.holds(pod, "memory_limit_in_bytes")) == (50_000, 64 << 20)
         assert alive.node.journal.flush()
-        told = {entry.group for entry in alive.sources.journal.query(file="cpu_quota")}
+        told = {entry.group for entry in alive.node.journal.query(file="cpu_quota")}
         assert told == {pod, container}
         assert await planned_writes(alive) == ()
 
@@ -358,7 +355,7 @@ async def test_stopping_leaves_values_and_the_next_start_takes_over(machine: Mac
         written = {entry.target for entry in alive.node.undo.entries}
     assert (alive.quota(pod), alive.quota(container)) == (50_000, 50_000)
     async with on_runtime(machine) as again:
-        assert set(again.node.actuator.files.owned) == written
+        assert set(again.node.actuator.files.report.owned) == written
         await again.until(lambda: again.node.pods.current, "the pod")
         assert await planned_writes(again) == ()
     with UndoRecord(machine.root / "run" / UNDO, "6f1d") as record:
@@ -370,15 +367,14 @@ async def test_disabling_gives_everything_back(machine: Machine) -> None:
     async with on_runtime(machine) as alive:
         pod, container = await alive.batch_pod()
         await alive.until_decided(container)
-        names = [strategy.name for strategy in alive.sources.strategies]
-        decisions = alive.sources.decisions()
-        assert decisions is not None
-        assert names == [result.name for result in decisions.results], "whoever speaks can be switched off"
+        names = [strategy.name for strategy in speakers()]
+        results = alive.node.loop.report.decisions.results
+        assert names == [result.name for result in results], "whoever speaks can be switched off"
         before = alive.writes_done
-        await alive.sources.switch(False, names)
-        assert (alive.quota(pod), alive.quota(container), alive.node.actuator.files.owned) == (-1, -1, {})
+        await alive.node.switch(False, names)
+        assert (alive.quota(pod), alive.quota(container), alive.node.actuator.files.report.owned) == (-1, -1, {})
         assert alive.writes_done > before, "counted like any tick's"
-        await alive.sources.switch(True, ["hooks"])
+        await alive.node.switch(True, ["hooks"])
         assert alive.quota(container) == 50_000
         assert set(alive.node.loop.switched_off) == set(names) - {"hooks"}
 
@@ -391,33 +387,34 @@ async def test_a_dry_run_plans_and_writes_nothing(machine: Machine) -> None:
         planned = await planned_writes(alive)
         assert {(write.target.group, write.target.name) for write in planned} >= {(pod, "cpu_quota")}
         assert alive.quota(pod) == -1
-        assert alive.sources.warnings()[0] == "no kernel file is written: by --dry-run"
+        assert daemon.warnings(alive.node)[0] == "no kernel file is written: by --dry-run"
 
 
 async def test_what_koordctl_is_told_of_the_daemon(v1: Machine) -> None:
     async with on_runtime(v1) as alive:
         await alive.batch_pod()
         await alive.until(lambda: alive.node.pods.current, "the pod")
-        about, sources = alive.sources.about(), alive.sources
+        told = await Inspector(alive.node).get_node(inspect.GetNodeRequest())
+        about = told.daemon
         assert (about.cgroup_root, about.runtime_endpoint) == (f"{v1.cgroup_root}", f"unix://{v1.socket}")
         assert (about.journal_file, about.undo_file) == (f"{v1.root}/state/{JOURNAL}", f"{v1.root}/run/{UNDO}")
         assert 0 < about.open_files < about.open_files_limit
-        assert {loop.name for loop in sources.loops()} >= {"node", "pods", "pressure"}
-        ends = {end.name: (end.attached, end.acting) for end in sources.front_ends()}
+        assert {loop.name for loop in told.loops} >= {"node", "pods", "pressure"}
+        ends = {end.name: (end.attached, end.acting) for end in told.front_ends}
         assert ends == {
             FrontEnd.PROXY: (False, False),
             FrontEnd.NRI: (False, False),
             FrontEnd.RECONCILER: (True, True),
         }
-        features = {feature.name: (feature.supported, feature.detail) for feature in sources.features()}
+        features = {feature.name: (feature.supported, feature.detail) for feature in told.features}
         assert features["cpu.bvt_warp_ns"][0] is False
         assert features["feature gate RdtResctrl"] == (True, "default; strategy resctrl")
 
 
 async def test_a_feature_gate_of_the_command_line_and_of_the_rules(v1: Machine) -> None:
     def resctrl(alive: Living) -> str:
-        decisions = alive.sources.decisions()
-        return next((each.sentence for each in decisions.results if each.name == "resctrl"), "") if decisions else ""
+        results = alive.node.loop.report.decisions.results
+        return next((each.sentence for each in results if each.name == "resctrl"), "")
 
     async with on_runtime(v1, feature_gates={"RdtResctrl": False}) as alive:
         shut = "switched off: feature gate RdtResctrl is off (by --feature-gates)"
@@ -441,7 +438,7 @@ async def test_what_was_written_before_the_runtimes_mapping_is_known_is_written_
         machine.runtime.start(other)
         machine.put(f"cgroup{machine.runtime.group(other)}/cpu.weight", "100\n")
         await alive.until(lambda: weight.read_text().strip() == "59", "512 shares by the newer mapping")
-        assert not alive.node.actuator.files.contested
+        assert not alive.node.actuator.files.report.contested
 
 
 async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from koord.host.files import Target
 from koord.host.writer import Writer
 from qosd import figures
 from qosd.decide.runner import Relieving, State, StrategyResult
+from qosd.inspect import daemon
 from qosd.node import POLICY
 from qosd.pace import TickReason
 from qosd.policy.provenance import Origin
@@ -72,10 +73,10 @@ async def test_a_restart_without_a_good_file_releases_nothing(
         change(machine.root / "rules.yaml")
         async with living(machine) as alive:
             await ticked(alive)
-            policy = alive.sources.policy()
+            policy = alive.node.rules_file.provenance
             assert (policy.origin, alive.writes_done, low(machine, container)) == (Origin.LAST_GOOD, 0, PROTECTED)
-            assert policy.age_s is not None and policy.problem
-            assert alive.sources.warnings()[0].endswith("the last good rules stay")
+            assert policy.taken_unix_s is not None and policy.problem
+            assert daemon.warnings(alive.node)[0].endswith("the last good rules stay")
             assert all(result.state is not State.FROZEN for result in _turns(alive))
 
 
@@ -87,7 +88,7 @@ async def test_a_policy_that_nobody_can_tell_freezes(machine: Machine, change: C
         machine.put(f"state/{POLICY}", "no copy at all")
         async with living(machine) as alive:
             await ticked(alive)
-            assert (alive.sources.policy().origin, alive.writes_done) == (Origin.UNKNOWN, 0)
+            assert (alive.node.rules_file.provenance.origin, alive.writes_done) == (Origin.UNKNOWN, 0)
             assert low(machine, container) == PROTECTED
             states = {result.name: result.state for result in _turns(alive)}
             assert states.pop(Relieving.name) is State.ACTIVE, "without a shortage it holds nothing"
@@ -105,8 +106,9 @@ async def test_a_removed_file_does_not_stop_a_running_node(machine: Machine) -> 
         (machine.root / "rules.yaml").unlink()
         alive.node.reload()
         await ticked(alive)
-        assert (low(machine, container), alive.sources.policy().origin) == (PROTECTED, Origin.LAST_GOOD)
-        gauges = {name: ask() for name, _, ask in figures.of(alive.node)}
+        assert (low(machine, container), alive.node.rules_file.provenance.origin) == (PROTECTED, Origin.LAST_GOOD)
+        node = alive.node
+        gauges = {name: ask() for name, _, ask in figures.of(node.loop, node.journal, node.files, node.rules_file)}
         assert (gauges["koord_qosd_policy_is_last_good"], gauges["koord_qosd_policy_is_unknown"]) == (1, 0)
 
 
@@ -115,7 +117,7 @@ async def test_kubelets_place_may_be_found_while_the_file_is_being_saved(machine
     async with on_runtime(machine) as alive:
         before = alive.node.rules_file.provenance
         machine.put("rules.yaml", "node: {half")
-        alive.node._look(["/kubepods"])
+        alive.node.host.look(["/kubepods"])
         assert alive.node.rules_file.provenance is before
 
 
@@ -124,8 +126,8 @@ async def test_a_first_start_without_a_file_is_the_built_in_defaults(machine: Ma
     async with on_runtime(machine) as alive:
         _, container = await alive.batch_pod()
         await alive.until_decided(container)
-        assert alive.sources.policy().origin is Origin.DEFAULTS
-        assert alive.sources.policy().age_s is None
+        assert alive.node.rules_file.provenance.origin is Origin.DEFAULTS
+        assert alive.node.rules_file.provenance.taken_unix_s is None
     assert not (machine.root / "state" / POLICY).exists()
 
 
@@ -136,6 +138,4 @@ async def test_a_policy_read_at_the_very_end_is_kept(machine: Machine) -> None:
 
 
 def _turns(alive: Living) -> tuple[StrategyResult, ...]:
-    decisions = alive.sources.decisions()
-    assert decisions is not None
-    return decisions.results
+    return alive.node.loop.report.decisions.results

@@ -296,6 +296,6 @@ def _restarted(node: Node) -> None:
     node.loop.switched_off = frozenset(OWNERS)
     for _ in range(20):
         node.tick()
-    assert node.actuator.files.owned == {}
+    assert node.actuator.files.report.owned == {}
     assert not any(node.undo.all(kind) for kind in KINDS)
     node.close()

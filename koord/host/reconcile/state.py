@@ -119,10 +119,6 @@ class FileStates(Mapping[Target, FileState]):
     def __len__(self) -> int:
         return len(self._states)
 
-    def copy(self) -> dict[Target, FileState]:
-        """All states as they are now. From any thread."""
-        return self._states.copy()
-
     def frozen(self) -> Mapping[Target, FileState]:
         """All states as they are now, for the thread that changes them; the same mapping until one is changed."""
         if self._frozen is None:

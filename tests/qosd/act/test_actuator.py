@@ -55,7 +55,7 @@ class TestRefusals:
                 tried.append(second)
         assert tried == [1, 2, 4, 8, 16]
         assert rig.journal.results() == ["failed EINVAL"] * 5
-        assert rig.actuator.files.owned == {}
+        assert rig.actuator.files.report.owned == {}
         assert rig.undo.entries == ()
 
     def test_another_value_is_tried_at_once(self, rig: Rig) -> None:
@@ -74,7 +74,7 @@ class TestRefusals:
         result = rig.actuator.execute(plan)
         assert [outcome.result for outcome in result.outcomes] == ["vanished", "vanished"]
         assert rig.journal.results() == ["vanished", "vanished"]
-        assert (rig.actuator.files.owned, rig.undo.entries) == ({}, ())
+        assert (rig.actuator.files.report.owned, rig.undo.entries) == ({}, ())
 
     def test_a_file_that_this_kernel_lacks_is_told_once(self, rig: Rig) -> None:
         rig.path(IDLE).unlink()
@@ -123,7 +123,7 @@ class TestRefusals:
         (rig.path(CPUS).parent / "cgroup.events").mkdir()  # reading it is refused: are there processes?
         rig.say("hooks")
         rig.tick()
-        assert (rig.holds(CPUS), rig.holds(QUOTA), rig.actuator.files.owned) == ("", -1, {})
+        assert (rig.holds(CPUS), rig.holds(QUOTA), rig.actuator.files.report.owned) == ("", -1, {})
 
     @pytest.mark.parametrize(
         ("target", "value"),
@@ -134,10 +134,10 @@ class TestRefusals:
         rig.tick()
         rig.tick(seconds=60)
         assert (rig.writer.tried, rig.actuator.files.refusals) == ([], 1)
-        assert list(rig.actuator.files.refused) == [target]
+        assert list(rig.actuator.files.report.refused) == [target]
         rig.say("hooks")
         rig.tick()
-        assert rig.actuator.files.refused == {}
+        assert rig.actuator.files.report.refused == {}
 
     def test_two_strategies_at_one_stage(self, rig: Rig) -> None:
         rig.say("hosts", (CPUS, wants("1")))
@@ -191,7 +191,7 @@ class TestWriting:
         assert (entry.before, entry.after, entry.path) == (-1, 5000, str(rig.path(QUOTA)))
         assert entry.inputs == {"formula": "given", "value": 5000}
         assert result.sentence == "1 done"
-        holding = rig.actuator.files.owned[QUOTA]
+        holding = rig.actuator.files.report.owned[QUOTA]
         assert (holding.base, holding.written, holding.by, holding.since_ns) == (-1, 5000, "hooks", rig.now_ns)
 
     @pytest.mark.parametrize(
@@ -211,7 +211,7 @@ class TestWriting:
         rig.put(SHARES, f"{made}\n")
         rig.say("hooks", (SHARES, wants(wanted)))
         rig.tick()
-        assert (rig.holds(SHARES), rig.actuator.files.owned[SHARES].base) == (wanted, made)
+        assert (rig.holds(SHARES), rig.actuator.files.report.owned[SHARES].base) == (wanted, made)
         rig.crash()
         rig.tick()
         rig.say("hooks")
@@ -230,7 +230,7 @@ class TestWriting:
         for _ in range(3):
             rig.tick()
         assert rig.path(SHARES).read_text().strip() == "59"
-        assert (rig.journal.results(), rig.actuator.files.contested) == (["done", "done"], {})
+        assert (rig.journal.results(), rig.actuator.files.report.contested) == (["done", "done"], {})
         rig.say("hooks")
         rig.tick()
         assert (rig.path(SHARES).read_text().strip(), rig.undo.entries) == ("79", ())
@@ -262,7 +262,7 @@ class TestWriting:
         rig.say("hooks", (CPUS, wants("1-2")))
         rig.tick()
         assert rig.written() == [("cpuset_cpus", "0-2"), ("cpuset_cpus", "1-2")]
-        assert rig.actuator.files.owned[CPUS].base == "0-1"
+        assert rig.actuator.files.report.owned[CPUS].base == "0-1"
         rig.say("hooks")
         rig.tick()
         assert rig.holds(CPUS) == "0-1"
@@ -276,7 +276,7 @@ class TestWriting:
         rig.say("suppress", (QUOTA, Opinion.at_most(140_000, "busy")))
         rig.tick()
         assert rig.holds(QUOTA) == 140_000
-        composed = rig.actuator.files.composed(QUOTA)
+        composed = rig.actuator.files.report.composed(QUOTA)
         assert composed is not None
         assert [(one.who, one.value) for one in composed.trail] == [
             ("", 120_000),
@@ -286,7 +286,7 @@ class TestWriting:
         ]
         rig.say("ratio"), rig.say("burst"), rig.say("suppress", (QUOTA, Opinion.release("calm")))
         rig.tick()
-        assert (rig.holds(QUOTA), rig.actuator.files.owned) == (120_000, {})
+        assert (rig.holds(QUOTA), rig.actuator.files.report.owned) == (120_000, {})
         assert rig.journal.entries[-1].why == "back to its base: calm"
 
     def test_other_words_for_the_same_value_cost_no_look(self, rig: Rig) -> None:
@@ -296,13 +296,13 @@ class TestWriting:
         rig.say("hooks", (QUOTA, wants(5000, "another")))
         rig.tick()
         assert rig.writer.looks == looks
-        composed = rig.actuator.files.composed(QUOTA)
+        composed = rig.actuator.files.report.composed(QUOTA)
         assert composed is not None and composed.why == "another"
 
     def test_nobody_has_an_opinion(self, rig: Rig) -> None:
-        assert rig.actuator.files.composed(QUOTA) is None
+        assert rig.actuator.files.report.composed(QUOTA) is None
         rig.tick()
-        assert rig.actuator.files.composed(QUOTA) is None
+        assert rig.actuator.files.report.composed(QUOTA) is None
 
 
 class TestBurst:
@@ -342,7 +342,7 @@ class TestBurst:
         assert rig.holds(BURST) == 40_000
         rig.say("suppress")
         rig.tick()
-        assert (rig.holds(QUOTA), rig.holds(BURST), rig.actuator.files.owned) == (100_000, 70_000, {})
+        assert (rig.holds(QUOTA), rig.holds(BURST), rig.actuator.files.report.owned) == (100_000, 70_000, {})
 
 
 class TestIdle:
@@ -357,7 +357,7 @@ class TestIdle:
         rig.say("hooks")
         rig.tick()
         assert rig.written()[1:] == [("cpu.idle", 0), ("cpu_shares", 512)]
-        assert (rig.actuator.files.owned, rig.undo.entries) == ({}, ())
+        assert (rig.actuator.files.report.owned, rig.undo.entries) == ({}, ())
 
     def test_shares_of_an_idle_group_wait(self, rig: Rig) -> None:
         rig.say("hooks", (IDLE, wants(1)), (SHARES, wants(2048)))
@@ -392,13 +392,15 @@ class TestForeignWriters:
             rig.put(QUOTA, str(foreign))
             rig.see(QUOTA)
             rig.tick()
-            assert (rig.holds(QUOTA), rig.actuator.files.owned[QUOTA].base) == (5000, foreign)
+            assert (rig.holds(QUOTA), rig.actuator.files.report.owned[QUOTA].base) == (5000, foreign)
         rig.put(QUOTA, "8000")
         rig.see(QUOTA)
         rig.tick()
         assert rig.holds(QUOTA) == 8000
-        assert rig.actuator.files.contested[QUOTA].startswith("degraded: contested by another writer, who set 8000")
-        assert (rig.actuator.files.owned, rig.undo.entries) == ({}, ())
+        assert rig.actuator.files.report.contested[QUOTA].startswith(
+            "degraded: contested by another writer, who set 8000"
+        )
+        assert (rig.actuator.files.report.owned, rig.undo.entries) == ({}, ())
         assert rig.journal.results() == ["done", "foreign", "done", "foreign", "done", "foreign", "yielded"]
         assert [entry.after for entry in rig.journal.entries if entry.result == "foreign"] == [6000, 7000, 8000]
         for _ in range(100):
@@ -408,17 +410,17 @@ class TestForeignWriters:
     def test_a_contested_file_is_tried_again_much_later(self, rig: Rig) -> None:
         self.test_put_right_twice_then_yielded(rig)
         rig.tick(seconds=FORGIVEN_AFTER_NS / S)
-        assert (rig.holds(QUOTA), rig.actuator.files.contested) == (5000, {})
+        assert (rig.holds(QUOTA), rig.actuator.files.report.contested) == (5000, {})
         rig.put(QUOTA, "8000")
         rig.see(QUOTA)
         rig.tick()
-        assert (rig.holds(QUOTA), list(rig.actuator.files.contested)) == (8000, [QUOTA])
+        assert (rig.holds(QUOTA), list(rig.actuator.files.report.contested)) == (8000, [QUOTA])
 
     def test_a_contested_file_is_given_up_with_its_opinion_or_its_directory(self, rig: Rig) -> None:
         self.test_put_right_twice_then_yielded(rig)
         rig.say("hooks")
         rig.tick()
-        assert (rig.holds(QUOTA), rig.actuator.files.contested) == (8000, {})
+        assert (rig.holds(QUOTA), rig.actuator.files.report.contested) == (8000, {})
 
     def test_rare_changes_are_no_contest(self, rig: Rig) -> None:
         rig.say("ratio", (QUOTA, Opinion.scale(Fraction(1, 2), "")))
@@ -427,7 +429,7 @@ class TestForeignWriters:
             rig.see(QUOTA)
             rig.tick(seconds=FIGHT_WITHIN_NS / S)
             assert rig.holds(QUOTA) == quota // 2
-        assert rig.actuator.files.contested == {}
+        assert rig.actuator.files.report.contested == {}
 
     def test_a_writer_that_agrees_gives_the_base(self, rig: Rig) -> None:
         rig.say("hooks", (QUOTA, wants(5000)))
@@ -445,7 +447,7 @@ class TestForeignWriters:
         rig.put(QUOTA, "7000")
         rig.say("hooks")
         rig.tick()
-        assert (rig.holds(QUOTA), rig.actuator.files.owned, rig.undo.entries) == (7000, {}, ())
+        assert (rig.holds(QUOTA), rig.actuator.files.report.owned, rig.undo.entries) == (7000, {}, ())
 
     def test_a_value_of_ours_from_earlier_can_be_foreign(self, rig: Rig) -> None:
         for value in (5000, 6000):
@@ -454,7 +456,7 @@ class TestForeignWriters:
         rig.put(QUOTA, "5000")
         rig.see(QUOTA)
         rig.tick()
-        assert rig.actuator.files.owned[QUOTA].base == 5000
+        assert rig.actuator.files.report.owned[QUOTA].base == 5000
         assert [entry.base for entry in rig.undo.entries] == [5000]
 
     def test_untold_changes_are_found_within_a_minute(self, rig: Rig) -> None:
@@ -477,12 +479,12 @@ class TestForeignWriters:
     def test_a_directory_made_again_is_a_new_one(self, rig: Rig) -> None:
         rig.say("hooks", (QUOTA, wants(5000)))
         rig.tick()
-        before = rig.actuator.files.owned[QUOTA].inode
+        before = rig.actuator.files.report.owned[QUOTA].inode
         rig.path(QUOTA).rename(rig.root / "old")  # keeps the inode from being used again
         rig.put(QUOTA, "7000")
         rig.see(QUOTA)
         rig.tick()
-        holding = rig.actuator.files.owned[QUOTA]
+        holding = rig.actuator.files.report.owned[QUOTA]
         assert (holding.base, holding.restored_times, holding.inode != before) == (7000, 0, True)
         assert rig.holds(QUOTA) == 5000
 
@@ -493,7 +495,7 @@ class TestForeignWriters:
         rig.tick(seconds=60)
         rig.say("hooks")
         rig.tick()
-        assert (rig.actuator.files.owned, rig.actuator.files.retries, rig.undo.entries) == ({}, {}, ())
+        assert (rig.actuator.files.report.owned, rig.actuator.files.report.retries, rig.undo.entries) == ({}, {}, ())
         assert "vanished" not in rig.journal.results()
 
 
@@ -505,8 +507,8 @@ class TestLives:
         rig.crash()
         rig.tick()
         assert len(rig.journal.entries) == lines
-        assert {target: one.base for target, one in rig.actuator.files.owned.items()} == {QUOTA: -1, CPUS: "0-3"}
-        assert all(one.by == "hooks" and one.since_ns > 0 for one in rig.actuator.files.owned.values())
+        assert {target: one.base for target, one in rig.actuator.files.report.owned.items()} == {QUOTA: -1, CPUS: "0-3"}
+        assert all(one.by == "hooks" and one.since_ns > 0 for one in rig.actuator.files.report.owned.values())
 
     def test_what_nobody_wants_after_the_start_is_released(self, rig: Rig) -> None:
         rig.say("hooks", (QUOTA, wants(5000)), (SHARES, wants(2)))
@@ -552,8 +554,11 @@ class TestLives:
         rig.crash()
         rig.say("hooks", (QUOTA, wants(5000)))
         rig.tick()
-        assert (rig.holds(QUOTA), rig.actuator.files.owned[QUOTA].base) == (5000, 7000 if reading == "7000" else -1)
-        assert rig.actuator.files.contested == {}
+        assert (rig.holds(QUOTA), rig.actuator.files.report.owned[QUOTA].base) == (
+            5000,
+            7000 if reading == "7000" else -1,
+        )
+        assert rig.actuator.files.report.contested == {}
 
     def test_disabling_all_rolls_back(self, rig: Rig) -> None:
         before = {target: rig.holds(target) for target in (QUOTA, CPUS, IDLE, SHARES)}
@@ -564,7 +569,7 @@ class TestLives:
         rig.states = dict.fromkeys(OWNERS, State.DISABLED)
         rig.tick()
         assert {target: rig.holds(target) for target in before} == before
-        assert rig.actuator.files.owned == {}
+        assert rig.actuator.files.report.owned == {}
         assert {entry.why for entry in rig.journal.entries[4:]} == {
             "back to its base: hooks is disabled by the operator",
             "back to its base: suppress is disabled by the operator",

@@ -53,7 +53,7 @@ def tick(rig: Rig, state: str = RUNNING, seconds: float = 1.0) -> None:
 
 def test_while_it_is_being_made_its_files_are_the_runtimes(rig: Rig) -> None:
     tick(rig, CREATED)
-    assert (rig.actuator.files.owned, rig.undo.entries, rig.journal.entries) == ({}, (), [])
+    assert (rig.actuator.files.report.owned, rig.undo.entries, rig.journal.entries) == ({}, (), [])
 
 
 @pytest.mark.parametrize("dies", [False, True])
@@ -74,7 +74,7 @@ def test_taken_over_without_a_write_and_given_back_as_asked(rig: Rig, dies: bool
     rig.say("hooks")
     tick(rig)
     assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
-    assert (rig.actuator.files.owned, rig.undo.entries) == ({}, ())
+    assert (rig.actuator.files.report.owned, rig.undo.entries) == ({}, ())
 
 
 def test_what_nobody_wants_by_now_is_given_back_at_once(rig: Rig) -> None:
@@ -100,8 +100,8 @@ def test_what_someone_wrote_after_its_creation_is_the_base(rig: Rig) -> None:
     rig.say("hooks", *WANTED)
     tick(rig)
     tick(rig)
-    assert rig.actuator.files.owned[SHARES].base == 700
-    assert rig.actuator.files.owned[QUOTA].base == -1
+    assert rig.actuator.files.report.owned[SHARES].base == 700
+    assert rig.actuator.files.report.owned[QUOTA].base == -1
 
 
 def test_another_value_is_wanted_before_anyone_looked(rig: Rig) -> None:
@@ -120,7 +120,7 @@ def test_the_runtime_applies_its_specification_again(rig: Rig) -> None:
         rig.see(QUOTA)
         tick(rig)
         assert rig.holds(QUOTA) == 40_000
-    assert (rig.actuator.files.owned[QUOTA].base, rig.actuator.files.contested) == (-1, {})
+    assert (rig.actuator.files.report.owned[QUOTA].base, rig.actuator.files.report.contested) == (-1, {})
     assert "foreign" not in rig.journal.results()
     rig.put(QUOTA, "50000\n")
     assert restored(rig) == {"cpu_quota": -1, "cpu_shares": 2}
@@ -134,7 +134,7 @@ def test_an_update_changes_what_is_given_back(rig: Rig, requested: int, new: int
     rig.put(QUOTA, f"{held}\n")
     rig.say("hooks", (QUOTA, wants(new)), (SHARES, wants(512)))
     tick(rig)
-    assert (rig.actuator.files.owned[QUOTA].base, rig.writer.tried) == (requested, [])
+    assert (rig.actuator.files.report.owned[QUOTA].base, rig.writer.tried) == (requested, [])
     rig.crash()
     assert restored(rig) == {"cpu_quota": requested, "cpu_shares": 2}
 
@@ -143,7 +143,7 @@ def test_a_record_that_cannot_be_written_costs_time_only(rig: Rig, tmp_path: Pat
     """Nothing is released to a wrong base, and the next tick tries again."""
     held, rig.undo._append_fd = rig.undo._append_fd, open("/dev/full", "wb", 0).fileno()  # noqa: SIM115
     tick(rig)
-    assert (rig.writer.tried, rig.actuator.files.owned) == ([], {})
+    assert (rig.writer.tried, rig.actuator.files.report.owned) == ([], {})
     assert "refused" in rig.journal.results()
     rig.undo._append_fd = held
     tick(rig, seconds=5)
@@ -173,7 +173,7 @@ def test_swap_stays_limited_with_memory_and_both_are_given_back(rig: Rig) -> Non
     rig.say("hooks", (MEMORY, wants(1 << 20)))
     for seconds in (1, 60, 60):
         tick(rig, seconds=seconds)
-    assert (rig.writer.tried, set(rig.actuator.files.owned)) == ([], {MEMORY, SWAP})
+    assert (rig.writer.tried, set(rig.actuator.files.report.owned)) == ([], {MEMORY, SWAP})
     rig.say("hooks")
     tick(rig)
     assert rig.written() == [(SWAP.name, -1), (MEMORY.name, -1)]

@@ -174,7 +174,7 @@ class Histories(RuleBasedStateMachine):
     def held_files_are_in_the_record(self) -> None:
         """Whatever is held with another value than its base could be put back by ``koordctl restore``."""
         recorded = {entry.target: entry.base for entry in self.rig.undo.entries}
-        for target, state in self.rig.actuator.files.owned.items():
+        for target, state in self.rig.actuator.files.report.owned.items():
             if state.written != state.base:
                 assert recorded[target] == state.base
 
@@ -188,8 +188,12 @@ class Histories(RuleBasedStateMachine):
         self.rig.tick()
         self.rig.tick(seconds=60)
         assert {target: self.rig.holds(target) for target in self.base} == self.base
-        assert (self.rig.actuator.files.owned, self.rig.actuator.files.contested, self.rig.undo.entries) == ({}, {}, ())
-        assert self.rig.actuator.files.retries == {}
+        assert (
+            self.rig.actuator.files.report.owned,
+            self.rig.actuator.files.report.contested,
+            self.rig.undo.entries,
+        ) == ({}, {}, ())
+        assert self.rig.actuator.files.report.retries == {}
         self.rig.opinions, self.rig.states = said, {}
 
     def teardown(self) -> None:
@@ -314,7 +318,7 @@ def test_the_kernel_never_refuses_and_gets_its_values_back(
         assert life.holds(writable) == {}
         life.tick({})
         assert life.holds(dict(scene.current)) == {}
-        assert (life.actuator.files.owned, life.undo.entries) == ({}, ())
+        assert (life.actuator.files.report.owned, life.undo.entries) == ({}, ())
         life.undo.close()
 
 

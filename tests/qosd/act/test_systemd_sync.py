@@ -59,12 +59,12 @@ def test_what_could_not_be_told_stays_written_and_is_told_later(
         assert len(units.told) == 1, "not before ten seconds have passed"
         rig.tick(seconds=1)
     assert (rig.holds(QUOTA), units.told) == (5000, [{QUOTA}, {QUOTA}])
-    assert "no bus" in rig.actuator.files.unsynced
+    assert "no bus" in rig.actuator.files.report.unsynced
     assert len(caplog.records) == 1, "said once"
     units.answer = Told()
     rig.tick(seconds=10)
     rig.tick(seconds=10)
-    assert (rig.actuator.files.unsynced, len(units.told)) == ("", 3)
+    assert (rig.actuator.files.report.unsynced, len(units.told)) == ("", 3)
 
 
 def test_a_bus_that_is_silent_is_not_waited_for_with_every_change(rig: Rig, units: Units) -> None:
@@ -121,12 +121,12 @@ def test_what_is_given_back_while_systemd_does_not_listen_is_told_later(
     units.answer = answer
     rig.say("hooks")
     rig.tick()
-    assert (rig.holds(QUOTA), rig.actuator.files.owned) == (-1, {})
+    assert (rig.holds(QUOTA), rig.actuator.files.report.owned) == (-1, {})
     units.told.clear()
     units.answer = Told()
     for _ in range(3):
         rig.tick(seconds=10)
-    assert (units.told, rig.actuator.files.unsynced) == ([{QUOTA}], "")
+    assert (units.told, rig.actuator.files.report.unsynced) == ([{QUOTA}], "")
 
 
 def test_what_a_unit_does_not_know_yet_is_told_with_whatever_changes_in_it(rig: Rig, units: Units) -> None:
@@ -150,7 +150,7 @@ def test_a_group_that_ends_while_the_bus_is_silent_is_forgotten(rig: Rig, units:
     units.gone = {OTHER}
     for _ in range(3):
         rig.tick(seconds=10)
-    assert (units.told[1:], rig.actuator.files.unsynced) == ([{OTHER}], "")
+    assert (units.told[1:], rig.actuator.files.report.unsynced) == ([{OTHER}], "")
 
 
 def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, units: Units) -> None:
@@ -164,7 +164,7 @@ def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, un
         rig.put(QUOTA, "34000\n")  # a reload
         rig.see(QUOTA)
     rig.tick()
-    assert (rig.holds(QUOTA), rig.actuator.files.contested, set(rig.journal.results())) == (33_333, {}, {"done"})
+    assert (rig.holds(QUOTA), rig.actuator.files.report.contested, set(rig.journal.results())) == (33_333, {}, {"done"})
     rig.say("hooks")
     rig.tick()
     assert rig.holds(QUOTA) == -1, "its base is still what was there first"
@@ -187,7 +187,7 @@ def test_without_systemd_nothing_is_said(tmp_path: Path) -> None:
     rig.tick()
     rig.crash()
     rig.tick()
-    assert (rig.actuator.files.unsynced, [entry.why for entry in rig.journal.entries]) == ("", ["spec"])
+    assert (rig.actuator.files.report.unsynced, [entry.why for entry in rig.journal.entries]) == ("", ["spec"])
 
 
 def test_a_start_tells_what_was_given_back_before_a_kill_and_systemd_has_not_heard(rig: Rig, units: Units) -> None:
@@ -217,4 +217,4 @@ def test_what_systemd_makes_of_a_value_that_was_given_back_is_given_back_anew(ri
     units.meddle = lambda: None
     rig.see(QUOTA)
     rig.tick()
-    assert (rig.holds(QUOTA), rig.actuator.files.owned, rig.undo.entries) == (33_333, {}, ())
+    assert (rig.holds(QUOTA), rig.actuator.files.report.owned, rig.undo.entries) == (33_333, {}, ())

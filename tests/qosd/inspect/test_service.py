@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import os
 import stat
 from fractions import Fraction
@@ -16,9 +15,7 @@ from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.host.originals import Original
-from koord.host.reconcile.plan import FOREIGN
 from koord.host.reconcile.state import FileState, Phase
-from koord.host.writer import Writer
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
@@ -26,42 +23,40 @@ from koord.model.formulas import FORMULA
 from koord.model.podtotal import Role
 from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
+from qosd.act.evictor import EvictionPlan
+from qosd.act.plan import Plan
 from qosd.decide.decision import Eviction, Membership, Opinion, ResctrlGroup, Stage
-from qosd.decide.runner import State, StrategyResult
+from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.context import SpecContainer
-from qosd.inspect import acts
+from qosd.inspect import acts, writes
+from qosd.inspect.service import Inspector, listening
 from qosd.snapshot import EvictionPhase, EvictionState
-from tests.qosd.inspect.fakes import (
-    NOW_NS,
-    SECOND,
-    V1,
-    FakeNode,
-    FakeStore,
-    batch_node,
-    entry,
-    held,
-    inspecting,
-    write,
-)
+from qosd.strategies import speakers
+from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living
 from tests.qosd.pods import rules
 from tests.qosd.podviews import snapshot, view
 
 Answer = TypeVar("Answer", bound=Message)
 GROUP = "/kubepods/besteffort/podjob/worker"
 QUOTA = Target(GROUP, "cpu_quota")
+A_FIGHT = FileState(Phase.CONTESTED, contested="a fight")
 
 
-async def ask(node: FakeNode, tmp_path: Path, method: str, request: Message, answer: type[Answer]) -> Answer:
-    async with inspecting(tmp_path / "i.sock", node) as path:
-        client = UnaryClient(path, asyncio.get_running_loop())
-        try:
-            got = await client.call(f"/koord.node.v1.NodeInspect/{method}", request.SerializeToString(), 10)
-        finally:
-            client.close()
+async def call(path: str, method: str, request: Message, answer: type[Answer]) -> Answer:
+    client = UnaryClient(path, asyncio.get_running_loop())
+    try:
+        got = await client.call(f"/koord.node.v1.NodeInspect/{method}", request.SerializeToString(), 10)
+    finally:
+        client.close()
     return answer.FromString(got.message)
 
 
-async def explain(node: FakeNode, tmp_path: Path, request: inspect.ExplainRequest) -> inspect.ExplainResponse:
+async def ask(node: Scene, tmp_path: Path, method: str, request: Message, answer: type[Answer]) -> Answer:
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        return await call(path, method, request, answer)
+
+
+async def explain(node: Scene, tmp_path: Path, request: inspect.ExplainRequest) -> inspect.ExplainResponse:
     return await ask(node, tmp_path, "Explain", request, inspect.ExplainResponse)
 
 
@@ -90,7 +85,7 @@ def shown(container: inspect.Container) -> dict[str, tuple[str | None, str | Non
 )
 async def test_refusals_say_what_is_wrong(tmp_path: Path, method: str, request_: Message, code: int, says: str) -> None:
     with pytest.raises(UnaryError, match=says) as refused:
-        await ask(batch_node(tmp_path), tmp_path, method, request_, inspect.ExplainResponse)
+        await ask(batch_scene(tmp_path), tmp_path, method, request_, inspect.ExplainResponse)
     assert refused.value.code == code
 
 
@@ -102,26 +97,30 @@ async def test_refusals_say_what_is_wrong(tmp_path: Path, method: str, request_:
     ],
 )
 async def test_before_the_first_snapshot(tmp_path: Path, method: str, request_: Message, code: int) -> None:
-    node = FakeNode(tmp_path, None, warnings=["runtime: no socket"])
-    with pytest.raises(UnaryError) as refused:
-        await ask(node, tmp_path, method, request_, inspect.ListPodsResponse)
-    assert refused.value.code == code
-    empty = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
-    assert (empty.observed_unix_ns, empty.daemon.pid, list(empty.warnings)) == (0, 42, ["runtime: no socket"])
-    plan = await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
-    assert list(plan.writes) == []
+    lost = "neither kubelet, nor the runtime, nor the cgroup tree shows where pods are"
+    async with inspecting(tmp_path / "i.sock", Scene(tmp_path)) as path:
+        with pytest.raises(UnaryError) as refused:
+            await call(path, method, request_, inspect.ListPodsResponse)
+        assert refused.value.code == code
+        empty = await call(path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+        assert (empty.observed_unix_ns, empty.daemon.pid, list(empty.warnings)) == (0, os.getpid(), [lost])
+        plan = await call(path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+        assert (list(plan.writes), plan.policy.origin) == ([], "source")
 
 
-async def test_a_failing_source_costs_its_call_only(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
-    node.writes = [None]  # type: ignore[list-item]
-    with pytest.raises(UnaryError) as failed:
-        await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
-    assert failed.value.code == INTERNAL
+async def test_a_failing_part_costs_its_call_only(tmp_path: Path) -> None:
+    socket = tmp_path / "i.sock"
+    async with living(batch_scene(tmp_path)) as node, listening(socket, Inspector(node)):
+        node.thread.shutdown()
+        with pytest.raises(UnaryError) as failed:
+            await call(str(socket), "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+        assert failed.value.code == INTERNAL
+        answer = await call(str(socket), "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+        assert answer.owned_files == 1
 
 
 async def test_the_socket_is_the_owners_alone(tmp_path: Path) -> None:
-    async with inspecting(tmp_path / "i.sock", batch_node(tmp_path)) as path:
+    async with inspecting(tmp_path / "i.sock", batch_scene(tmp_path)) as path:
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
         client = UnaryClient(path, asyncio.get_running_loop())
         with pytest.raises(UnaryError) as garbage:
@@ -134,7 +133,7 @@ async def test_the_socket_is_the_owners_alone(tmp_path: Path) -> None:
 
 
 async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
-    node = batch_node(tmp_path, quota="150000")
+    node = batch_scene(tmp_path, quota="150000")
     answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
     pod = answer.pods[0]
     assert (pod.namespace, pod.name, pod.qos_class, answer.observed_unix_ns) == ("default", "job", "BE", NOW_NS)
@@ -153,7 +152,7 @@ async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
 
 
 async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path: Path) -> None:
-    node = batch_node(tmp_path, quota="120000")
+    node = batch_scene(tmp_path, quota="120000")
     cap = {QUOTA: Opinion.at_most(120_000, "BE may use 1.2 cores")}
     node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "", cap))
     answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
@@ -161,7 +160,7 @@ async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path:
 
 
 async def test_a_container_that_goes_away_costs_its_own_values(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     gone = view("gone", "LS")
     assert node.snapshot is not None
     node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, gone))
@@ -171,14 +170,15 @@ async def test_a_container_that_goes_away_costs_its_own_values(tmp_path: Path) -
 
 
 async def test_filters(tmp_path: Path) -> None:
-    node = FakeNode(tmp_path, snapshot(rules(V1), view("a"), view("b")))
-    for request, names in (
-        (inspect.ListPodsRequest(name="b"), ["b"]),
-        (inspect.ListPodsRequest(namespace="default"), ["a", "b"]),
-        (inspect.ListPodsRequest(namespace="other"), []),
-    ):
-        answer = await ask(node, tmp_path, "ListPods", request, inspect.ListPodsResponse)
-        assert [pod.name for pod in answer.pods] == names
+    node = Scene(tmp_path, snapshot(rules(V1), view("a"), view("b")))
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        for request, names in (
+            (inspect.ListPodsRequest(name="b"), ["b"]),
+            (inspect.ListPodsRequest(namespace="default"), ["a", "b"]),
+            (inspect.ListPodsRequest(namespace="other"), []),
+        ):
+            answer = await call(path, "ListPods", request, inspect.ListPodsResponse)
+            assert [pod.name for pod in answer.pods] == names
 
 
 # --- Explain ---------------------------------------------------------------------------------------------------------
@@ -191,7 +191,7 @@ def recomputed(name: str, fed: list[inspect.Input]) -> str:
 
 async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path: Path) -> None:
     answer = await explain(
-        batch_node(tmp_path), tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"})
+        batch_scene(tmp_path), tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"})
     )
     assert [pod.name for pod in answer.pods] == ["job"]
     assert [strategy.name for strategy in answer.strategies] == ["hooks"]
@@ -213,8 +213,8 @@ async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path
     ("requested", "says"), [(-1, "kubelet requested it; the container was made with 200000"), (70_000, "")]
 )
 async def test_a_base_that_was_never_in_the_file(tmp_path: Path, requested: int, says: str) -> None:
-    node = batch_node(tmp_path)
-    node.actuator.originals = {Target("/kubepods/besteffort/podjob/worker", "cpu_quota"): Original(requested, 200_000)}
+    node = batch_scene(tmp_path)
+    node.originals = {GROUP: {"cpu_quota": Original(requested, 200_000)}}
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     file = next(file for file in answer.files if file.name == "cpu_quota")
     assert (file.base, file.base_from) == ("-1", says)
@@ -232,7 +232,7 @@ async def test_a_base_that_was_never_in_the_file(tmp_path: Path, requested: int,
 async def test_whether_a_contested_file_is_enforced_one_level_up(
     tmp_path: Path, state: State | None, wanted: int, says: str
 ) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     assert node.snapshot is not None
     (pod,) = node.snapshot.pods
     spec = (SpecContainer("worker", Role.MAIN, ContainerAmounts("worker")),)
@@ -241,18 +241,18 @@ async def test_whether_a_contested_file_is_enforced_one_level_up(
         pods=(replace(pod, spec_containers=spec),),
         files={QUOTA: FileState(Phase.CONTESTED, written=wanted)},
     )
-    node.actuator.contested[QUOTA] = "a fight"
+    node.states[QUOTA] = A_FIGHT
     if state is not None:
-        node.actuator.results.append(StrategyResult("enforcement", Stage.ENFORCEMENT, state, "off"))
+        node.results.append(StrategyResult("enforcement", Stage.ENFORCEMENT, state, "off"))
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
     answer = await explain(node, tmp_path, inspect.ExplainRequest(file=path))
     assert answer.files[0].contested == f"a fight; {says.format(pod=pod.group)}"
 
 
 async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
-    node = batch_node(tmp_path, quota="90000")
+    node = batch_scene(tmp_path, quota="90000")
     ratio = {FORMULA: "given", "value": "1.2"}
-    node.actuator.results += [
+    node.results += [
         StrategyResult(
             "suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Opinion.at_most(90_000, "full")}
         ),
@@ -261,9 +261,9 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
         ),
         StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Opinion.set(1, "mine")}),
     ]
-    node.actuator.contested[QUOTA] = "kubelet?"
+    node.states[QUOTA] = replace(A_FIGHT, base=-1)
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
-    node.journal.entries.insert(0, entry(path, 200_000, 90_000, FOREIGN, 1, why="unknown"))
+    node.entries.append(entry(path, 90_000))
     answer = await explain(node, tmp_path, inspect.ExplainRequest(file=path))
     file = answer.files[0]
     assert [(each.stage, each.kind, each.value, each.result, bool(each.refused)) for each in file.opinions] == [
@@ -273,7 +273,7 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
         ("suppression", "at most", "90000", "90000", False),
     ]
     assert (file.result, recomputed(file.formula, list(file.inputs))) == ("90000", "90000")
-    assert file.contested.startswith("kubelet?; ")
+    assert file.contested.startswith("a fight; ")
     assert file.before == "-1"
     assert [(each.value, each.age_s, each.detail) for each in file.foreign] == [("90000", 1.0, "unknown")]
     assert [strategy.state for strategy in answer.strategies] == ["active", "frozen", "active", "active"]
@@ -282,18 +282,17 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
 @pytest.mark.parametrize("asked", ["{root}/cpu{group}/cpu.shares", "{group}/cpu_shares"])
 async def test_a_file_that_nobody_decides(tmp_path: Path, asked: str) -> None:
     answer = await explain(
-        batch_node(tmp_path), tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path, group=GROUP))
+        batch_scene(tmp_path), tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path, group=GROUP))
     )
     assert [(file.name, file.owner, file.actual) for file in answer.files] == [("cpu_shares", "", "1536")]
     assert not answer.files[0].HasField("result")
 
 
 async def test_the_nodes_own_files(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     tier = Target("/kubepods/besteffort", "cpu_quota")
     opinions = {tier: Opinion.set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
     node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "BE may use 2 cores", opinions))
-    node.actuator.owned[tier] = held("/x", -1, 200_000, "suppress")
     answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))
     assert [(file.group, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
     assert not answer.files[0].HasField("actual")
@@ -304,28 +303,29 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
 
 
 async def test_the_node(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     assert node.snapshot is not None
     values = {"node_cpu_usage_cores": {"": 1.25}, "pod_cpu_usage_cores": {GROUP: 1.0}}
     node.snapshot = replace(
         node.snapshot, values=values, rules=rules(V1, sharedPools={"ls": [{"cpuset": "0-3", "socket": 1}]})
     )
-    node.actuator.contested[QUOTA] = "kubelet?"
+    node.states[QUOTA] = A_FIGHT
     answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
     assert (answer.capacity.cpus, answer.capacity.pods, answer.capacity.containers) == (16, 1, 1)
     assert [(usage.metric, usage.value) for usage in answer.usage] == [("node_cpu_usage_cores", 1.25)]
     assert [(pool.name, pool.socket, pool.cpus) for pool in answer.pools] == [("LS", 1, "0-3")]
-    assert [loop.name for loop in answer.loops] == ["pods", "node"]
+    assert [loop.name for loop in answer.loops] == ["node", "pods"]
     assert [contested.path for contested in answer.contested] == [f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"]
-    assert [(front.name, front.acting) for front in answer.front_ends] == [("proxy", True), ("nri", False)]
+    ends = [(front.name, front.acting) for front in answer.front_ends]
+    assert ends == [("proxy", True), ("nri", False), ("reconciler", False)]
 
 
 @pytest.mark.parametrize(("kept_in", "actual"), [({GROUP: "BE"}, "BE"), ({GROUP: "LS"}, "LS"), ({}, "unknown")])
 async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: dict[str, str], actual: str) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     membership = {GROUP: Membership("BE", "BE pods belong to group BE", "default/job")}
     node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=membership))
-    node.actuator.placed = kept_in
+    node.placed = kept_in
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     (file,) = (file for file in answer.files if file.name == "resctrl.tasks")
     assert (file.group, file.owner, file.result, file.why) == (GROUP, "resctrl", "BE", "BE pods belong to group BE")
@@ -341,12 +341,12 @@ async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: 
     ],
 )
 async def test_how_far_a_pods_eviction_is(tmp_path: Path, phase: EvictionPhase, problem: str, why: str) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     assert node.snapshot is not None
     (pod,) = node.snapshot.pods
     since_ns = node.snapshot.monotonic_ns - 3 * SECOND
     state = EvictionState(pod.uid, pod.key, phase, 2, since_ns, 0, problem, "eviction", "memory lacks")
-    node.snapshot = replace(node.snapshot, evictions={pod.uid: state, "other": state})
+    node.evictions = {pod.uid: state, "other": state}
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     (file,) = (file for file in answer.files if file.name == "pod.eviction")
     assert (file.pod, file.owner, file.result, file.actual) == ("default/job", "eviction", "stopped", phase)
@@ -354,16 +354,13 @@ async def test_how_far_a_pods_eviction_is(tmp_path: Path, phase: EvictionPhase, 
 
 
 @pytest.mark.parametrize("is_there", [False, True])
-async def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -> None:
-    node = batch_node(tmp_path)
+def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -> None:
     groups = {"toys": ResctrlGroup("toys need cache")}
-    node.results.append(StrategyResult("toy", Stage.SPEC, State.ACTIVE, "", resctrl_groups=groups))
-    sources = node.sources()
-    tree = dataclasses.replace(sources.tree, resctrl=tmp_path / "resctrl")
-    sources = dataclasses.replace(sources, writer=Writer(tree))
     if is_there:
         (tmp_path / "resctrl/toys").mkdir(parents=True)
-    (file,) = acts.of_node(sources, node.results)
+    (file,) = acts.of_node(
+        [StrategyResult("toy", Stage.SPEC, State.ACTIVE, "", resctrl_groups=groups)], tmp_path / "resctrl"
+    )
     assert (file.name, file.owner, file.result, file.why) == (
         "resctrl.group@toys",
         "toy",
@@ -374,58 +371,65 @@ async def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -
 
 
 async def test_the_plan(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
-    node.writes = [write(QUOTA, "/x/cpu.cfs_quota_us", -1, 200_000, {FORMULA: "given", "value": 200_000})]
-    last, coming = Eviction("uid1", "default/gone", "memory"), Eviction("uid2", "default/job", "memory")
-    node.results.append(StrategyResult("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=(last,)))
-    node.planned.append(StrategyResult("evict", Stage.SPEC, State.ACTIVE, "too full", evictions=(coming,)))
-    answer = await ask(node, tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
-    planned = answer.writes[0]
-    assert (planned.group, planned.name, planned.unit, planned.before, planned.after) == (
-        GROUP,
-        "cpu_quota",
-        "us",
-        "-1",
+    """The next tick's, by the strategies themselves."""
+    answer = await ask(batch_scene(tmp_path, "150000"), tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+    (planned,) = answer.writes
+    assert (planned.group, planned.name, planned.unit) == (GROUP, "cpu_quota", "us")
+    assert (planned.before, planned.after, planned.path) == (
+        "150000",
         "200000",
+        f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us",
     )
-    assert [(each.name, each.number) for each in planned.inputs] == [("value", 200_000)]
-    assert [(each.pod, each.strategy) for each in answer.evictions] == [("default/job", "evict")], "of the coming tick"
-    assert [strategy.name for strategy in answer.strategies] == ["evict"]
+    assert [(each.name, each.number) for each in planned.inputs] == [("limit_milli", 2000), ("period_us", 100_000)]
+    assert [strategy.name for strategy in answer.strategies] == [strategy.name for strategy in speakers()]
+    assert (answer.tick, answer.observed_unix_ns) == (1, NOW_NS)
+
+
+def test_the_plans_evictions() -> None:
+    order = Eviction("uid", "default/job", "memory")
+    decisions = Decisions(2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, "", evictions=(order,)),))
+    answer = writes.plan(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
+    assert [(each.pod, each.uid, each.strategy) for each in answer.evictions] == [("default/job", "uid", "evict")]
+    assert list(answer.writes) == [], "an eviction is told once"
 
 
 async def test_the_journal_and_its_filters(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
-    node.journal.dropped = 3
-    for request, count in (
-        (inspect.JournalRequest(), 1),
-        (inspect.JournalRequest(strategy="other"), 0),
-        (inspect.JournalRequest(since_unix_ns=NOW_NS), 0),
-        (inspect.JournalRequest(pod="default/job", file=f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"), 1),
-    ):
-        answer = await ask(node, tmp_path, "Journal", request, inspect.JournalResponse)
-        assert (len(answer.entries), answer.dropped) == (count, 3)
+    node = batch_scene(tmp_path)
+    node.dropped = 3
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        for request, count in (
+            (inspect.JournalRequest(), 1),
+            (inspect.JournalRequest(strategy="other"), 0),
+            (inspect.JournalRequest(since_unix_ns=NOW_NS), 0),
+            (inspect.JournalRequest(pod="default/job", file=f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"), 1),
+        ):
+            answer = await call(path, "Journal", request, inspect.JournalResponse)
+            assert (len(answer.entries), answer.dropped) == (count, 3)
 
 
 async def test_metrics_with_history(tmp_path: Path) -> None:
-    node = batch_node(tmp_path)
+    node = batch_scene(tmp_path)
     assert node.snapshot is not None
     values = {"pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 1.5}, "node_cpu_usage_cores": {"": 2.0}}
     node.snapshot = replace(node.snapshot, values=values)
-    node.store = FakeStore({("node_cpu_usage_cores", ""): [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]})
-    for request, found in (
-        (inspect.MetricsRequest(metric="pod_"), [("pod_cpu_usage_cores", "default/job", 0)]),
-        (inspect.MetricsRequest(subject="default/job"), [("pod_cpu_usage_cores", "default/job", 0)]),
-        (inspect.MetricsRequest(metric="node_cpu", history=True), [("node_cpu_usage_cores", "", 2)]),
-    ):
-        answer = await ask(node, tmp_path, "Metrics", request, inspect.MetricsResponse)
-        got = [(each.name, one.label, len(one.history)) for each in answer.metrics for one in each.samples]
-        assert got == found
+    node.history = {"node_cpu_usage_cores": [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]}
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        for request, found in (
+            (inspect.MetricsRequest(metric="pod_"), [("pod_cpu_usage_cores", "default/job", 0)]),
+            (inspect.MetricsRequest(subject="default/job"), [("pod_cpu_usage_cores", "default/job", 0)]),
+            (inspect.MetricsRequest(metric="node_cpu", history=True), [("node_cpu_usage_cores", "", 2)]),
+        ):
+            answer = await call(path, "Metrics", request, inspect.MetricsResponse)
+            got = [(each.name, one.label, len(one.history)) for each in answer.metrics for one in each.samples]
+            assert got == found
 
 
-@pytest.mark.parametrize(("enabled", "names"), [(False, ()), (True, ("hooks",))])
-async def test_switches(tmp_path: Path, enabled: bool, names: tuple[str, ...]) -> None:
-    node = batch_node(tmp_path)
-    request = inspect.SetStrategiesRequest(enabled=enabled, names=names)
-    answer = await ask(node, tmp_path, "SetStrategies", request, inspect.SetStrategiesResponse)
-    assert node.switched == [(enabled, names or ("hooks", "burst"))]
-    assert [strategy.name for strategy in answer.strategies] == ["hooks", "burst"]
+async def test_switches(tmp_path: Path) -> None:
+    every = {strategy.name for strategy in speakers()}
+    async with inspecting(tmp_path / "i.sock", batch_scene(tmp_path)) as path:
+        for enabled, names, off in ((False, (), every), (True, ("hooks",), every - {"hooks"})):
+            request = inspect.SetStrategiesRequest(enabled=enabled, names=names)
+            answer = await call(path, "SetStrategies", request, inspect.SetStrategiesResponse)
+            sentences = {strategy.name: strategy.sentence for strategy in answer.strategies}
+            assert {name for name, sentence in sentences.items() if sentence == "disabled by the operator"} == off
+            assert sentences.keys() == every

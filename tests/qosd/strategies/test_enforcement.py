@@ -197,7 +197,7 @@ class Node:
         self.rig.results = self.results
 
     def results(self) -> tuple[StrategyResult, ...]:
-        node = structs.replace(snapshot(ON_V2, self.pod), files=self.rig.actuator.files.states)
+        node = structs.replace(snapshot(ON_V2, self.pod), files=self.rig.actuator.files.report.states)
         decision, _ = Enforcement().decide(node, None)
         bounds = StrategyResult(Enforcement.name, Enforcement.stage, State.ACTIVE, decision.sentence, decision.opinions)
         if self.is_off:
@@ -213,7 +213,7 @@ class Node:
             self.rig.see(self.main)
         self.rig.tick()
         assert self.rig.holds(self.main) == 90_000
-        assert list(self.rig.actuator.files.contested) == [self.main]
+        assert list(self.rig.actuator.files.report.contested) == [self.main]
 
 
 def _below(container: ContainerView) -> ContainerView:
@@ -246,14 +246,14 @@ class TestThroughAct:
         node.rig.tick()
         node.opinions = {}
         node.rig.tick(), node.rig.tick()
-        assert (node.rig.holds(node.own), node.rig.actuator.files.owned) == (40_000, {})
+        assert (node.rig.holds(node.own), node.rig.actuator.files.report.owned) == (40_000, {})
 
     def test_once_the_other_writer_gives_up_the_file_is_held_and_the_pod_free(self, node: Node) -> None:
         node.fight()
         node.rig.tick(FORGIVEN_AFTER_NS / 1e9)
         node.rig.tick()
         assert (node.rig.holds(node.main), node.rig.holds(node.own)) == (10_000, 40_000)
-        assert node.rig.actuator.files.contested == {}
+        assert node.rig.actuator.files.report.contested == {}
 
     def test_disabling_gives_the_pod_its_own_back(self, node: Node) -> None:
         node.fight()
@@ -277,10 +277,10 @@ class TestThroughAct:
 
 def test_the_files_are_one_mapping_while_nothing_changes(node: Node) -> None:
     node.rig.tick()
-    before = node.rig.actuator.files.states
+    before = node.rig.actuator.files.report.states
     node.rig.tick(0.1)
-    assert node.rig.actuator.files.states is before
+    assert node.rig.actuator.files.report.states is before
     node.opinions = {node.main: wants(11_000)}
     node.rig.tick()
-    assert node.rig.actuator.files.states is not before
+    assert node.rig.actuator.files.report.states is not before
     assert before[node.main].written == 10_000

@@ -1,0 +1,63 @@
+"""What a tick has left of kernel files, for whoever asks afterwards, in any thread.
+
+Invariant: nothing in it changes. Each of its mappings is shared with the actor, which replaces it whole and only when
+something in it is another, so that a report costs one object per tick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from koord.host.files import Target
+from koord.host.originals import Original
+from koord.host.reconcile.state import FREE, FileState, Retry
+from koord.host.reconcile.wanted import Refusals
+from qosd.act.composition import Composed
+from qosd.act.intents import TickIntents
+from qosd.act.ownership import Ownership
+from qosd.decide.runner import Decisions
+
+
+class FileReport(msgspec.Struct, frozen=True, eq=False):
+    """``states``: all files of which something is known. ``decisions``: those that were executed last; None: none were.
+
+    ``refused``: (strategy, why) of the opinions that are not followed, by file. ``originals``: by cgroup of a
+    container, then by row. ``unsynced``: why systemd does not know some values that are held; "" if it knows them all.
+    """
+
+    states: Mapping[Target, FileState]
+    refused: Refusals
+    originals: Mapping[str, Mapping[str, Original]]
+    unsynced: str
+    owners: Mapping[str, Ownership]
+    decisions: Decisions | None
+
+    @property
+    def owned(self) -> Mapping[Target, FileState]:
+        """The files that are held."""
+        return {target: state for target, state in self.states.items() if state.is_held}
+
+    @property
+    def contested(self) -> Mapping[Target, str]:
+        """The files left to another writer, and why: whoever can should enforce the value one level up."""
+        return {target: state.contested for target, state in self.states.items() if state.is_contested}
+
+    @property
+    def retries(self) -> Mapping[Target, Retry]:
+        """The files that could not be brought to their value, and when that is tried again."""
+        return {target: state.retry for target, state in self.states.items() if state.retry is not None}
+
+    def original(self, target: Target) -> Original | None:
+        """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""
+        originals = self.originals.get(target.group)
+        return None if originals is None else originals.get(target.name)
+
+    def composed(self, target: Target) -> Composed | None:
+        """What ``decisions`` come to for ``target``; None if nobody has an opinion."""
+        if self.decisions is None:
+            return None
+        state = self.states.get(target, FREE)
+        intent = TickIntents(self.decisions, self.owners).of(target, state)
+        return intent.wanted(state.base if state.is_held else None) if intent.by else None

@@ -1,0 +1,238 @@
+"""All that qosd does on its node, put together: who is given what.
+
+Everything is handed over as an object; what is a function here stands for a part that is made later, or decides anew
+at each call.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import os
+import resource
+import tempfile
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+from koord.host import systemd_units, topology
+from koord.host.cgroup import Tree
+from koord.host.reader import KeptFiles
+from koord.host.undo import UndoError, UndoRecord
+from koord.host.writer import Writer
+from qosd import figures
+from qosd.act.actuator import Actuator
+from qosd.act.cristop import CRIStop
+from qosd.act.evictor import Evictor
+from qosd.act.journal import Journal
+from qosd.frontends import FrontEnds
+from qosd.hooks.rules import HostFacts, Rules
+from qosd.hookserver.server import HookServer
+from qosd.hostwatch import HostWatch
+from qosd.locator import CgroupLocator
+from qosd.loop import NodeLoop
+from qosd.metrics import Metrics
+from qosd.node import BEST_EFFORT, JOURNAL, MODELS, POLICY, UNDO, Node
+from qosd.nri.plugin import Plugin
+from qosd.nri.service import Hooks
+from qosd.options import Options
+from qosd.originals import OriginalsRecorder
+from qosd.pace import Pace
+from qosd.pods.cpumanager import CPUManagerFile
+from qosd.pods.cri import Runtime
+from qosd.pods.http import Access
+from qosd.pods.kubelet import KubeletClient
+from qosd.pods.reservation import ReservationSource
+from qosd.pods.source import PodSource
+from qosd.policy import besteffort, hostfacts
+from qosd.policy.kept import Keeper
+from qosd.policy.kubeletpolicy import PolicyRules
+from qosd.policy.pooledrules import PooledRules
+from qosd.policy.rulesfile import RulesSource
+from qosd.predict import checkpoint
+from qosd.predict.predictor import Predictor
+from qosd.sense.build import Host, Sense, build
+from qosd.strategies import STRATEGIES
+from qosd.strategies.reconciler import HookReconciler
+from qosd.urgency import Urgency
+
+KUBELET_TIMEOUT_S = 3.0
+_SPARE_DESCRIPTORS = 256
+_log = logging.getLogger(__name__)
+
+
+def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None = None) -> Node:
+    """The node, in the running event loop. ``locator``: else made anew.
+
+    Raises ConfigError, and UndoError if another koord-qosd runs or there is no room for even an empty file.
+    """
+    event_loop, pace = asyncio.get_running_loop(), Pace(options.tick_interval)
+    disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
+    locator = locator or CgroupLocator(options)
+    runtime, kubelet = _runtime(options, event_loop), _kubelet(options)
+
+    def kubelet_policy_changed() -> None:
+        pods.hint()
+        pace.wake()
+
+    kept_policy = Keeper(options.state_dir / POLICY, disk, event_loop)
+    rules_file = RulesSource(
+        options.rules_file, partial(_host_facts, locator), metrics, kept_policy, gate_flags=options.feature_gates
+    )
+    cpu_manager = CPUManagerFile(event_loop, options.kubelet_state_dir / "cpu_manager_state", kubelet_policy_changed)
+    reservation = ReservationSource(kubelet, lambda: rules_file.current.host.memory_total_bytes, pace.wake)
+    rules = PooledRules(PolicyRules(rules_file, cpu_manager, reservation))
+
+    undo, read_only = _undo_record(options)
+    if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
+        rules.narrow(besteffort.load(options.run_dir / BEST_EFFORT))
+    writer = _writer(locator.tree, undo)
+    journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
+    stop = None if runtime is None else CRIStop(runtime, locator.tree.exists)
+    evictor = Evictor(undo, journal, stop, event_loop)
+    actuator = Actuator(writer, undo, journal, units=systemd_units.of_host(writer, undo), evictor=evictor)
+
+    kept_files, sense = _sense(locator.tree)
+    predictor = Predictor(lambda bank: disk.submit(checkpoint.save, bank, options.state_dir / MODELS))
+    loop = NodeLoop(
+        sense, STRATEGIES, actuator, predictor,
+        wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(read_only),
+    )  # fmt: skip
+    pods = PodSource(
+        runtime, kubelet, lambda: rules.current.node.derivation, pace.wake,
+        modified=actuator.files.touched, owns=actuator.files.owns,
+    )  # fmt: skip
+    triggers = [trigger for strategy in STRATEGIES for trigger in strategy.triggers]
+    urgency = Urgency(event_loop, locator.tree, triggers, pace.urge)
+    node = Node(
+        options=options, metrics=metrics, pace=pace, locator=locator, kept_policy=kept_policy, rules_file=rules_file,
+        cpu_manager=cpu_manager, reservation=reservation, rules=rules, undo=undo, read_only=read_only, writer=writer,
+        journal=journal, actuator=actuator, files=kept_files, sense=sense, predictor=predictor, loop=loop, pods=pods,
+        host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency), disk=disk,
+    )  # fmt: skip
+    _add_front_ends(node)
+    metrics.follow(figures.of(loop, journal, kept_files, rules_file))
+    return node
+
+
+def _add_front_ends(node: Node) -> None:
+    """Whoever edits containers while they are made."""
+    tree, options, rules = node.locator.tree, node.options, node.rules
+    originals = OriginalsRecorder(node.undo, node.writer, node.metrics.unrecorded_edits.labels().inc)
+
+    def in_force() -> Rules:
+        return rules.current
+
+    node.front_ends = FrontEnds(
+        lambda: node.hooks.server.connections,
+        lambda: node.plugin.runtime if node.plugin else "",
+        enabled=lambda: HookReconciler.name not in node.loop.switched_off,
+    )
+    node.hooks = HookServer(
+        in_force, node.metrics, acts=node.front_ends.proxy_acts, seen=node.expect,
+        room_for=node.start_gate.room_for, originals=originals,
+    )  # fmt: skip
+    if options.nri_socket:
+        served = Hooks(
+            in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.cpus_of, tree),
+            announced=node.expect, pods_changed=node.pods.hint, later=node.event_loop.call_soon, originals=originals,
+            has_resctrl_group=partial(hostfacts.has_resctrl_group, tree),
+        )  # fmt: skip
+        socket = Path(options.nri_socket)
+        node.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
+
+
+def _undo_record(options: Options) -> tuple[UndoRecord, str]:
+    """The record, and why no kernel file may be written; "": all may. Raises UndoError."""
+    boot_id = _boot_id(options.proc_root)
+    read_only = "by --dry-run" if options.dry_run else ""
+    try:
+        undo = UndoRecord(_directory(options.run_dir) / UNDO, boot_id)
+    except UndoError as error:
+        if error.errno == errno.EAGAIN:
+            raise  # a second koord-qosd: the two would put right each other's values for ever
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise  # not even an empty file can be made: the next start may find room, and this one would not look
+        read_only = f"what to put back cannot be noted: {error}"
+        _log.error("no kernel file is written: %s", read_only)
+        undo = _unused_record(boot_id)
+    for problem in undo.problems:
+        _log.warning("%s", problem)
+    return undo, read_only
+
+
+def _writer(tree: Tree, undo: UndoRecord) -> Writer:
+    """It spells as the run before did, until the containers show how the runtime does."""
+    writer = Writer(tree)
+    writer.weights = undo.weights or writer.weights
+    writer.cfs_period_us = undo.cfs_period_us
+    return writer
+
+
+def _sense(tree: Tree) -> tuple[KeptFiles, Sense]:
+    kept_files = KeptFiles(max(_raised_limit() - _SPARE_DESCRIPTORS, 0), lambda line: _log.warning("%s", line))
+    host = Host(tree, partial(_online, tree), os.sysconf("SC_CLK_TCK"), resource.getpagesize())
+    return kept_files, build(host, kept_files, time.monotonic_ns)
+
+
+def _host_facts(locator: CgroupLocator) -> HostFacts:
+    try:
+        text = (locator.tree.proc / "meminfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        text = ""
+    return hostfacts.look(locator.tree, locator.tiers.values(), text, resource.getpagesize())
+
+
+def _online(tree: Tree) -> Sequence[int]:
+    return [cpu.id for cpu in topology.read(tree.sys).cpus]
+
+
+def _directory(path: Path) -> Path:
+    """``path``, made if it can be; who opens a file there says what is wrong with it."""
+    try:
+        path.mkdir(parents=True, exist_ok=True, mode=0o755)
+    except OSError as error:
+        _log.error("%s cannot be made: %s", path, error.strerror)
+    return path
+
+
+def _unused_record(boot_id: str) -> UndoRecord:
+    """A record for a daemon that will not write: its files are gone as soon as they are open."""
+    with tempfile.TemporaryDirectory(prefix="koord-qosd-") as directory:
+        return UndoRecord(Path(directory) / UNDO, boot_id)
+
+
+def _boot_id(proc: Path) -> str:
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except OSError:
+        return "unknown"
+
+
+def _raised_limit() -> int:
+    """The limit of open files, raised as far as this process may."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 1 << 20) if hard != resource.RLIM_INFINITY else 1 << 20
+    resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    return wanted
+
+
+def _runtime(options: Options, loop: asyncio.AbstractEventLoop) -> Runtime | None:
+    if not options.runtime_endpoint:
+        return None
+    return Runtime(options.runtime_endpoint, options.runtime_timeout, loop)
+
+
+def _kubelet(options: Options) -> KubeletClient | None:
+    if not options.kubelet_endpoint:
+        return None
+    access = Access(
+        options.kubelet_endpoint,
+        token_file=Path(options.kubelet_token_file) if options.kubelet_token_file else None,
+        ca_file=Path(options.kubelet_ca_file) if options.kubelet_ca_file else None,
+        verify=not options.kubelet_insecure_tls,
+    )
+    return KubeletClient(access, KUBELET_TIMEOUT_S)

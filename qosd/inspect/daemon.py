@@ -1,0 +1,142 @@
+"""What the daemon says of itself beside its newest tick: its sources, its front ends, what it cannot do.
+
+All of that lives in the event loop, where these functions are called; those that say so read files, and are called in
+a thread.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections.abc import Iterable
+
+import koord
+from koord.host import support
+from koord.host.cgroup import Tree
+from koord.host.support import Support
+from koord.pb.koord import inspect_pb2 as inspect
+from qosd.decide.gates import gates_shown
+from qosd.frontends import FrontEnd
+from qosd.hooks.rules import Rules
+from qosd.node import JOURNAL, UNDO, Node
+from qosd.options import Options
+from qosd.sense.sampler import Health
+from qosd.strategies import speakers
+
+_SUPPORT = {
+    Support.PRESENT: "",
+    Support.ABSENT: "this kernel has no such file",
+    Support.VENDOR: "only vendor kernels have it; the nearest upstream means is used instead",
+    Support.UNKNOWN: "not known before kubelet has made its cgroups",
+    Support.OTHER_VERSION: "the other cgroup version has it",
+}
+
+
+def loops(node: Node, monotonic_ns: int) -> list[inspect.Loop]:
+    """The collectors, and the sources of pods; without ``age_s``: it has never succeeded."""
+    pods = node.pods
+    collectors = [_collector(name, health, monotonic_ns) for name, health in node.loop.report.collectors.items()]
+    return [*collectors, inspect.Loop(name="pods", age_s=pods.age_s, last_error="; ".join(pods.problems))]
+
+
+def _collector(name: str, health: Health, monotonic_ns: int) -> inspect.Loop:
+    success_ns = health.last_success_ns
+    return inspect.Loop(
+        name=name,
+        age_s=None if success_ns is None else (monotonic_ns - success_ns) / 1e9,
+        failures=health.failures,
+        last_error=health.last_error,
+        disabled=health.disabled_reason,
+        duration_us=health.duration_us,
+    )
+
+
+def front_ends(node: Node) -> list[inspect.FrontEnd]:
+    acting, connections, plugin = node.front_ends.acting(), node.hooks.server.connections, node.plugin
+    if plugin is None:
+        nri = "switched off (--nri-socket '')"
+    else:
+        nri = plugin.runtime or f"{plugin.status.socket}: {plugin.status.failure or 'not there'}"
+    said = {
+        FrontEnd.PROXY: (connections > 0, f"{node.options.hook_socket}: {connections} connections"),
+        FrontEnd.NRI: (bool(plugin and plugin.runtime), nri),
+        FrontEnd.RECONCILER: (True, node.front_ends.describe()),
+    }
+    return [
+        inspect.FrontEnd(name=name, attached=attached, acting=name is acting, detail=detail)
+        for name, (attached, detail) in said.items()
+    ]
+
+
+def policy(node: Node, wall_ns: int) -> inspect.Policy:
+    """Where the policy in force comes from; without ``age_s``: no source ever said it."""
+    found = node.rules_file.provenance
+    return inspect.Policy(
+        origin=found.origin, source=found.source, age_s=found.age_s(wall_ns / 1e9), problem=found.problem
+    )
+
+
+def warnings(node: Node) -> list[str]:
+    """What is wrong, one sentence each."""
+    files, journal = node.loop.report.files, node.journal
+    problems = (
+        f"no kernel file is written: {node.read_only}" if node.read_only else "",
+        f"journal: {journal.problem}" if journal.problem else "",
+        files.unsynced,
+        node.cpu_manager.problem,
+        node.reservation.problem,
+        *node.rules_file.warnings,
+        *node.rules.pools.warnings,
+        *node.host.problems,
+        *node.pods.problems,
+    )
+    refused = [
+        f"{target.group}/{target.name}: opinion of {who} refused: {why}"
+        for target, refusals in files.refused.items()
+        for who, why in refusals
+    ]
+    return [*filter(None, problems), *refused]
+
+
+def process(options: Options, uptime_s: float, journal_dropped: int) -> inspect.Daemon:
+    """The daemon's own figures; reads files."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return inspect.Daemon(
+        version=koord.__version__,
+        pid=os.getpid(),
+        uptime_s=uptime_s,
+        rss_bytes=_rss_bytes(),
+        open_files=len(os.listdir("/proc/self/fd")),
+        open_files_limit=soft,
+        rules_file=str(options.rules_file),
+        runtime_endpoint=options.runtime_endpoint,
+        cgroup_root=str(options.cgroup_root),
+        journal_file=str(options.state_dir / JOURNAL),
+        journal_dropped=journal_dropped,
+        undo_file=str(options.run_dir / UNDO),
+    )
+
+
+def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Feature]:
+    """What this node supports, and how that is known or what is used instead; reads files."""
+    groups = ", ".join(sorted(rules.host.resctrl_groups))
+    return [
+        inspect.Feature(
+            name="resctrl class groups",
+            supported=bool(groups),
+            detail=groups or "no group of a class exists; no task is moved",
+        ),
+        *(
+            inspect.Feature(name=name, supported=is_on, detail=detail)
+            for name, is_on, detail in gates_shown(speakers(), rules)
+        ),
+        *(
+            inspect.Feature(name=name, supported=answer is Support.PRESENT, detail=_SUPPORT[answer])
+            for name, answer in sorted(support.survey(tree, list(tiers)).items())
+        ),
+    ]
+
+
+def _rss_bytes() -> int:
+    with open("/proc/self/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()

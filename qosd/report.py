@@ -1,0 +1,36 @@
+"""What a tick has left: one immutable report, of which koordctl's answers and the metrics are made.
+
+Invariants: it is published whole, by one assignment, so that no reader in any thread sees half a tick; nothing in it
+changes afterwards. Its mappings are those that the actors, the store and the strategies replace whole, never copies,
+so that it costs a tick a few objects, whatever the node holds. A tick that an error of our own ends publishes none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from qosd.act.filereport import FileReport
+from qosd.decide.runner import Decisions
+from qosd.sense.sampler import Health
+from qosd.snapshot import EvictionState, NodeSnapshot
+
+NOT_DECIDED = Decisions(0, 0, 0, ())
+
+
+class TickReport(msgspec.Struct, frozen=True, eq=False):
+    """The node after its newest tick.
+
+    ``snapshot``: the one that ``decisions`` were made from; None before the first tick. ``placed``: the resctrl group
+    in which the tasks of each cgroup are kept. ``evictions``: those under way, by the pod's UID. ``collectors``: how
+    each is. ``ended_ns``: when the tick ended, by the monotonic clock.
+    """
+
+    files: FileReport
+    placed: Mapping[str, str]
+    evictions: Mapping[str, EvictionState]
+    collectors: Mapping[str, Health]
+    snapshot: NodeSnapshot | None = None
+    decisions: Decisions = NOT_DECIDED
+    ended_ns: int | None = None

@@ -1,0 +1,182 @@
+"""A daemon to be asked, on a cgroup tree of plain files: a test says what its strategies decided, and all else is real.
+
+One tick acts on that, by the actors; then somebody else writes, then NodeInspect is served.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from koord.host.files import Target, Value
+from koord.host.originals import Original
+from koord.host.reconcile.plan import FOREIGN
+from koord.host.reconcile.state import FileState
+from koord.model.formulas import FORMULA, Inputs
+from qosd.act.actuator import Actuator
+from qosd.act.journal import Entry
+from qosd.act.ownership import Ownership
+from qosd.assembly import assemble
+from qosd.decide.decision import Opinion, Stage
+from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.hooks.rules import HostFacts
+from qosd.hookserver import server as hookserver
+from qosd.inspect.service import Inspector, listening
+from qosd.locator import CgroupLocator
+from qosd.metrics import Metrics
+from qosd.node import Node
+from qosd.policy.provenance import Origin, Provenance
+from qosd.report import TickReport
+from qosd.sense import table
+from qosd.sense.metric import NO_SAMPLE
+from qosd.sense.sampler import Health
+from qosd.snapshot import EvictionState, NodeSnapshot
+from tests.qosd.machine import Machine
+from tests.qosd.pods import extended, rules
+from tests.qosd.podviews import snapshot, view
+
+SECOND = 1_000_000_000
+NOW_NS = 1_000 * SECOND
+UP_NS = 100 * SECOND  # monotonic
+AGO_NS = 12 * SECOND  # the tick
+V1 = HostFacts(memory_total_bytes=16 << 30)
+POLICY = Provenance(Origin.SOURCE, "/etc/koord/qosd-rules.yaml", 880.0)
+
+
+def entry(path: str, after: Value, result: str = FOREIGN, ago_s: int = 1, why: str = "unknown") -> Entry:
+    """A line of the journal about the quota of default/job's container."""
+    when_ns, group = NOW_NS - ago_s * SECOND, "/kubepods/besteffort/podjob/worker"
+    return Entry(when_ns, 0, 7, "hooks", "default/job", group, "cpu_quota", path, 200_000, after, result, why)
+
+
+@dataclass
+class Scene:
+    """What the newest tick decided, and what a test says of the rest; ``snapshot`` None: there was no tick."""
+
+    root: Path
+    snapshot: NodeSnapshot | None = None
+    results: list[StrategyResult] = field(default_factory=list)
+    states: dict[Target, FileState] = field(default_factory=dict)
+    """Of files, instead of what the tick made of them."""
+    originals: dict[str, dict[str, Original]] = field(default_factory=dict)
+    placed: dict[str, str] = field(default_factory=dict)
+    evictions: dict[str, EvictionState] = field(default_factory=dict)
+    collectors: dict[str, Health] = field(default_factory=dict)
+    written: dict[Path, str] = field(default_factory=dict)
+    """By somebody else, after the tick."""
+    entries: list[Entry] = field(default_factory=list)
+    """More of the journal."""
+    dropped: int = 0
+    history: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    """Of node metrics."""
+    rules: str = ""
+    """The rules file; "": none, and ``policy`` is said to be in force."""
+    policy: Provenance = POLICY
+
+    def report(self, node: Node) -> TickReport:
+        """What the tick leaves."""
+        if self.snapshot is None:
+            return node.loop.report
+        owners = {each.name: Ownership(each.stage, frozenset(t.name for t in each.opinions)) for each in self.results}
+        actuator = Actuator(node.writer, node.undo, node.journal, owners)
+        decisions = Decisions(1, NOW_NS - AGO_NS, UP_NS - AGO_NS, tuple(self.results))
+        actuator.tick(decisions)
+        files = actuator.files.report
+        files = replace(files, states={**files.states, **self.states}, originals=self.originals)
+        return TickReport(
+            files,
+            self.placed,
+            self.evictions,
+            self.collectors,
+            self.snapshot,
+            replace(decisions, wall_ns=NOW_NS, monotonic_ns=UP_NS),
+        )
+
+
+@asynccontextmanager
+async def living(scene: Scene) -> AsyncIterator[Node]:
+    """A node that is asked before its next tick."""
+    machine = Machine(scene.root / "node")
+    options = machine.options(cgroup_root=scene.root, runtime_endpoint="")
+    node = assemble(options, Metrics(), CgroupLocator(options, scene.root / "host"))
+    try:
+        if scene.rules:
+            machine.put("rules.yaml", scene.rules)
+            node.rules_file.load()
+        else:
+            node.rules_file.provenance = scene.policy
+        node.loop.report, node.loop.snapshot = scene.report(node), scene.snapshot
+        for path, text in scene.written.items():
+            path.write_text(f"{text}\n")
+        for each in scene.entries:
+            node.journal.record(each)
+        assert node.journal.flush()
+        node.journal.dropped = scene.dropped
+        for name, samples in scene.history.items():
+            for at_ns, value in samples:
+                row = tuple(value if metric.name == name else NO_SAMPLE for metric in table.NODE.metrics)
+                node.sense.store.put(table.NODE, at_ns, {"": row})
+        yield node
+    finally:
+        await node.close()
+
+
+@asynccontextmanager
+async def inspecting(socket: Path, scene: Scene) -> AsyncIterator[str]:
+    """NodeInspect on ``socket`` of a node that one runtime proxy is connected to; yields the path."""
+    async with living(scene) as node, hookserver.listening(node.options.hook_socket, node.hooks):
+        _, proxy = await asyncio.open_unix_connection(node.options.hook_socket)
+        try:
+            async with listening(socket, Inspector(node, lambda: NOW_NS, lambda: UP_NS)):
+                yield str(socket)
+        finally:
+            proxy.close()
+
+
+def fill(directory: Path, files: Mapping[str, str]) -> None:
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        (directory / name).write_text(text + "\n")
+
+
+def v1_files(root: Path, group: str, quota: str = "-1") -> None:
+    """A container's cgroup on v1, 1536 shares and 4 GiB, in a pod that may use CPUs 0-1."""
+    path = group.lstrip("/")
+    fill(root / "cpu" / path, {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000", "cpu.shares": "1536"})
+    fill(root / "cpuset" / path, {"cpuset.cpus": "0-1", "cpuset.mems": "0"})
+    fill(root / "cpuset" / path.rpartition("/")[0], {"cpuset.cpus": "0-1", "cpuset.mems": "0"})
+    fill(root / "memory" / path, {"memory.limit_in_bytes": str(4 << 30)})
+
+
+def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:
+    """One BE pod ``default/job`` on cgroup v1 with one container, whose quota Koord holds at 200000.
+
+    ``quota``: what the file holds by now.
+    """
+    job = view(
+        "job",
+        "BE",
+        "BestEffort",
+        containers=[("worker", "CONTAINER_RUNNING")],
+        EXTENDED=extended("worker", request="1500", limit="2000", memory="4Gi"),
+    )
+    group = job.containers[1].group
+    v1_files(tmp_path, group)
+    quota_of = Target(group, "cpu_quota")
+    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": 2000, "period_us": 100_000}
+    opinions = {quota_of: Opinion.set(200_000, "batchResource: batch-cpu limit 2000m", fed, job.key)}
+    return Scene(
+        tmp_path,
+        replace(snapshot(rules(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
+        [
+            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "1 value of 1 pod", opinions),
+            StrategyResult("burst", Stage.BURST, State.DISABLED, "disabled by configuration"),
+        ],
+        collectors={"node": Health(UP_NS - 9 * SECOND // 10, duration_us=850.0)},
+        written={tmp_path / f"cpu{group}/cpu.cfs_quota_us": quota},
+    )
