@@ -74,7 +74,7 @@ class RelayServer:
         self.policy.forget_routes()
         if bypass:
             for connection in list(self._connections):
-                connection.requests.held.release_all()
+                connection.held.release_all()
 
     @property
     def bypass(self) -> bool:
@@ -91,7 +91,7 @@ class RelayServer:
         for listener in list(self._listeners):
             self.remove_listener(listener)
         for connection in list(self._connections):
-            connection.drain()
+            connection.going_away.drain()
 
     async def drained(self, timeout_s: float) -> bool:
         """Wait for the last connection to end; after ``timeout_s`` close what is left and return False."""
@@ -100,7 +100,7 @@ class RelayServer:
                 await self._idle.wait()
                 return True
         for connection in list(self._connections):
-            connection.close()
+            connection.pair.close()
         return False
 
     def _accept(self, listener: socket.socket) -> None:
@@ -163,7 +163,7 @@ class RelayServer:
         self._idle.clear()
         self.counters.connections += 1
         self.counters.connections_total += 1
-        connection.ended.add_done_callback(lambda _: self._left(connection))
+        connection.pair.ended.add_done_callback(lambda _: self._left(connection))
         return connection
 
     def _left(self, connection: Connection) -> None:
