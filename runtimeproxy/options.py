@@ -211,19 +211,19 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class CommandLine:
-    """The flags that were given, as text, and the two that are not ``Options``; kept to be merged again at a reload."""
+    """Its flags as text, and the two that are not ``Options``; kept to be merged again at a reload."""
 
-    given: Mapping[str, str]
+    flags: Mapping[str, str]
     config_file: str = ""
 
 
 def parse_command_line(arguments: Sequence[str]) -> CommandLine:
     """``arguments`` without the program's name. ``--help`` and ``--version`` print and raise SystemExit(0)."""
-    found = vars(_parser().parse_args(list(arguments)))
-    if found.pop("version", False):
+    values = vars(_parser().parse_args(list(arguments)))
+    if values.pop("version", False):
         _print_version()
-    config_file = found.pop("config", "")
-    return CommandLine(found, config_file)
+    config_file = values.pop("config", "")
+    return CommandLine(values, config_file)
 
 
 def load(command_line: CommandLine) -> Options:
@@ -236,7 +236,7 @@ def load(command_line: CommandLine) -> Options:
                 raise OptionError(f"{command_line.config_file}: unknown key {key!r}")
             where = f"{command_line.config_file}: {key}"
             values[flags[key].name] = _read(where, _config_text(where, value), flags[key])
-    for key, text in command_line.given.items():
+    for key, text in command_line.flags.items():
         values[flags[key].name] = _read(f"--{key}", text, flags[key])
     return Options(**values)
 

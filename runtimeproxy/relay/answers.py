@@ -51,9 +51,9 @@ class AnswerHalf(Half):
         going_away: GoingAway,
         streams: Streams,
         refusals: Refusals,
-        lost: Callable[[End], None],
+        on_lost: Callable[[End], None],
     ) -> None:
-        super().__init__(pair, pair.runtime, pair.to_client, lost)
+        super().__init__(pair, pair.runtime, pair.to_client, on_lost)
         self._uplink = uplink
         self._going_away = going_away
         self._streams = streams
@@ -83,15 +83,15 @@ class AnswerHalf(Half):
         self.direction.forward(data)
         return len(data), 0
 
-    def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
+    def relay(self, data: bytes, frames: list[Frame], used_bytes: int) -> None:
         """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
 
         While an acknowledgement is on its way, it has to find what came before it accounted for.
         """
         if self.pair.acks:
-            self.relay_with(self._in_order, data, frames, used)
+            self.relay_with(self._in_order, data, frames, used_bytes)
             return
-        self.relay_with(self._handlers, data, frames, used)
+        self.relay_with(self._handlers, data, frames, used_bytes)
         notes = self._notes
         for frame in frames:
             note = notes.get(frame[0])

@@ -46,8 +46,8 @@ class Connection:
             streams,
             self._taps,
             self.held,
-            go_raw=self.answers.go_raw,
-            lost=self._lost,
+            on_raw=self.answers.go_raw,
+            on_lost=self._lost,
         )
         self._is_cut_off = False
 

@@ -21,14 +21,14 @@ Handler = Callable[[bytes, Frame], bytes | None]
 
 
 class Half(asyncio.Protocol):
-    """Reads ``end``; what it passes on goes to ``direction``. ``lost`` is called when the end's transport is gone."""
+    """Reads ``end`` and passes on to ``direction``. ``on_lost`` is called when the end's transport is gone."""
 
-    def __init__(self, pair: Pair, end: End, direction: Direction, lost: Callable[[End], None]) -> None:
+    def __init__(self, pair: Pair, end: End, direction: Direction, on_lost: Callable[[End], None]) -> None:
         self.pair = pair
         self.end = end
         self.direction = direction
         self.unusual = False  # what comes is not, or not only, frames
-        self._lost = lost
+        self._on_lost = on_lost
         self._handlers: dict[int, Handler] = {}
         self._rest = bytearray()  # the begin of a frame; of many reads only the bytes are kept
         self._need_bytes = 0
@@ -51,8 +51,8 @@ class Half(asyncio.Protocol):
             self._rest.clear()
         try:
             while data:
-                used, self._need_bytes = self._take(data)
-                data = data[used:]
+                used_bytes, self._need_bytes = self._take(data)
+                data = data[used_bytes:]
                 if self._need_bytes:
                     self._rest += data
                     return
@@ -65,10 +65,10 @@ class Half(asyncio.Protocol):
         """Relay what ``data`` begins with: (bytes used, bytes needed to go on). Raises FrameError."""
         if self.unusual:
             return self.consume(data)
-        frames, used, need_bytes = split(data, 0, self.direction.max_frame_bytes)
-        if used:
-            self.relay(data, frames, used)
-        return used, need_bytes
+        frames, used_bytes, need_bytes = split(data, 0, self.direction.max_frame_bytes)
+        if used_bytes:
+            self.relay(data, frames, used_bytes)
+        return used_bytes, need_bytes
 
     def flush(self) -> None:
         """Pass on what waited for the rest of its frame."""
@@ -97,7 +97,7 @@ class Half(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self.end.lose()
-        self._lost(self.end)
+        self._on_lost(self.end)
 
     # relaying
 
@@ -105,12 +105,12 @@ class Half(asyncio.Protocol):
         """Relay what is no frames, while `unusual`: (bytes used, bytes needed to go on). Raises FrameError."""
         raise NotImplementedError
 
-    def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
-        """Pass ``data[:used]`` on."""
-        self.relay_with(self._handlers, data, frames, used)
+    def relay(self, data: bytes, frames: list[Frame], used_bytes: int) -> None:
+        """Pass ``data[:used_bytes]`` on."""
+        self.relay_with(self._handlers, data, frames, used_bytes)
 
-    def relay_with(self, handlers: dict[int, Handler], data: bytes, frames: list[Frame], used: int) -> None:
-        """Pass ``data[:used]`` on, with what the handlers put in the place of frames or inject behind them."""
+    def relay_with(self, handlers: dict[int, Handler], data: bytes, frames: list[Frame], used_bytes: int) -> None:
+        """Pass ``data[:used_bytes]`` on, with what the handlers put in the place of frames or inject behind them."""
         out: list[bytes] | None = None
         run = 0
         direction = self.direction
@@ -135,9 +135,9 @@ class Half(asyncio.Protocol):
             run = end
         direction.relaying = False
         if out is None:
-            direction.forward(data if used == len(data) else data[:used])
+            direction.forward(data if used_bytes == len(data) else data[:used_bytes])
             return
-        out.append(data[run:used])
+        out.append(data[run:used_bytes])
         whole = b"".join(out)
         if whole:
             direction.forward(whole)

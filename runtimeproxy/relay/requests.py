@@ -49,7 +49,7 @@ MAX_STREAMS = 16_384  # open at a time: what is remembered of each is small, but
 
 
 class RequestHalf(Half):
-    """Reads the client; ``go_raw`` is called when it does not speak HTTP/2."""
+    """Reads the client; ``on_raw`` is called when it does not speak HTTP/2."""
 
     def __init__(
         self,
@@ -61,10 +61,10 @@ class RequestHalf(Half):
         taps: Taps,
         held: HeldStreams,
         *,
-        go_raw: Callable[[], None],
-        lost: Callable[[End], None],
+        on_raw: Callable[[], None],
+        on_lost: Callable[[End], None],
     ) -> None:
-        super().__init__(pair, pair.client, pair.to_runtime, lost)
+        super().__init__(pair, pair.client, pair.to_runtime, on_lost)
         self._accounts = accounts
         self._uplink = uplink
         self._outbox = uplink.outbox
@@ -72,7 +72,7 @@ class RequestHalf(Half):
         self._streams = streams
         self._taps = taps
         self._held = held
-        self._go_raw = go_raw
+        self._on_raw = on_raw
         self._decoder = pair.to_runtime.decoder
         self._reset = pair.reset
         self.unusual = True
@@ -94,16 +94,16 @@ class RequestHalf(Half):
     def consume(self, data: bytes) -> tuple[int, int]:
         """The preface, or all that comes from whoever does not begin with it."""
         if self.pair.raw or not PREFACE.startswith(data[: len(PREFACE)]):
-            self._go_raw()
+            self._on_raw()
             self.direction.forward(data)
             return len(data), 0
         if len(data) < len(PREFACE):
             return 0, len(data) + 1  # the next byte may tell
         self.pair.started, self.unusual = True, False
-        frames, used, need = split(data, len(PREFACE), self.direction.max_frame_bytes)
-        self.relay(data, frames, used)
+        frames, used_bytes, need_bytes = split(data, len(PREFACE), self.direction.max_frame_bytes)
+        self.relay(data, frames, used_bytes)
         self._going_away.proceed()
-        return used, need
+        return used_bytes, need_bytes
 
     # frames
 

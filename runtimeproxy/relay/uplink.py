@@ -46,13 +46,13 @@ class Uplink:
         self.is_congested = full
         self.pump()
 
-    def send_behind_headers(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
-        """Send frames that concern a stream, once the runtime has its HEADERS; ``gone`` is called as they go out."""
+    def send_behind_headers(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
+        """Send frames that concern a stream, once the runtime has its HEADERS; ``on_sent`` is called as they go out."""
         if self.outbox.waits(stream):
-            self.outbox.queue_frame(stream, frames, gone)
+            self.outbox.queue_frame(stream, frames, on_sent)
         else:
-            if gone is not None:
-                gone()
+            if on_sent is not None:
+                on_sent()
             self._pair.to_runtime.inject(frames)
 
     # streams that are over for the runtime, and not yet for the client

@@ -29,7 +29,7 @@ class Scene:
         self.calls: list[Call] = []
         self.interceptor = SimInterceptor(self.loop, self.calls, dice)
         self.server = RelayServer(self.loop, "", self.interceptor, held_budget_bytes=profile.budget_bytes)
-        self.connection = self.server._joined()
+        self.connection = self.server._join()
         sizes = profile.socket_bytes, profile.high_water_bytes
         self.near, self.far = SimTransport(self.loop, *sizes), SimTransport(self.loop, *sizes)
         self.client = Client(self.near)
