@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Generic, TypeVar
 
-from koordctl.output import member
+from koordctl.plain import member
 from koordctl.table import align
-from koordctl.views.values import NONE
+from koordctl.values import NONE
 
 Row = TypeVar("Row")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?", re.ASCII)

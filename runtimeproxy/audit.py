@@ -23,12 +23,12 @@ class AuditLog:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
 
-    def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
+    def edited(self, subject: str, field: str, before: str, after: str, file: str) -> None:
         if not _may_show(field):
             before, after = before and HIDDEN, after and HIDDEN
         self._write(
             f"edit object={_quoted(subject)} field={_quoted(field)} before={_quoted(before)} "
-            f"after={_quoted(after)} who={_quoted(who)}"
+            f"after={_quoted(after)} who={_quoted(file)}"
         )
 
 

@@ -29,7 +29,7 @@ class Bypass:
         self._switch = switch
         self._file = file
         self._watch: FileWatch | None = None
-        self._on = self._wanted()
+        self._on = self._is_due()
         apply(self._on)
 
     @property
@@ -87,13 +87,13 @@ class Bypass:
             self._watch.close()
             self._watch = None
 
-    def _wanted(self) -> bool:
+    def _is_due(self) -> bool:
         return self._switch or bool(self._file and os.path.exists(self._file))
 
     def _update(self) -> None:
-        wanted = self._wanted()
-        if wanted == self._on:
+        on = self._is_due()
+        if on == self._on:
             return
-        self._on = wanted
-        self._apply(wanted)
-        log.warning("bypass is %s", "on: nothing is edited" if wanted else "off")
+        self._on = on
+        self._apply(on)
+        log.warning("bypass is %s", "on: nothing is edited" if on else "off")

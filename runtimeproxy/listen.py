@@ -44,10 +44,10 @@ def is_own(name: str) -> bool:
     return name.rstrip("0123456789") == OWN_NAME
 
 
-def own_name(taken: Iterable[str]) -> str:
-    """A name for a socket that we make, other than the ``taken`` ones."""
-    names = set(taken)
-    return next(name for number in count() if (name := f"{OWN_NAME}{number or ''}") not in names)
+def own_name(names: Iterable[str]) -> str:
+    """A name for a socket that we make, other than ``names``."""
+    others = set(names)
+    return next(name for number in count() if (name := f"{OWN_NAME}{number or ''}") not in others)
 
 
 class ListenerHost(Protocol):

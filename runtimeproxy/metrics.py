@@ -52,7 +52,7 @@ class Declared:
     read: Callable[[Figures], Iterable[tuple[Labels, float | Histogram]]]
 
 
-def _one(value: Callable[[Figures], float]) -> Callable[[Figures], list[tuple[Labels, float | Histogram]]]:
+def _bare(value: Callable[[Figures], float]) -> Callable[[Figures], list[tuple[Labels, float | Histogram]]]:
     return lambda figures: [((), float(value(figures)))]
 
 
@@ -112,12 +112,12 @@ METRICS = (
         Kind.GAUGE,
         "The longest of these since the start.",
         (),
-        _one(lambda f: f.lag.longest_s),
+        _bare(lambda f: f.lag.longest_s),
     ),
     Declared("edits", Kind.COUNTER, "Fields rewritten in requests.", ("method", "field"), _by(lambda f: f.hooks.edits)),
-    Declared("edited_requests", Kind.COUNTER, "Requests that went on rewritten.", (), _one(lambda f: f.relay.edited)),
+    Declared("edited_requests", Kind.COUNTER, "Requests that went on rewritten.", (), _bare(lambda f: f.relay.edited)),
     Declared(
-        "refused", Kind.COUNTER, "Requests refused under failure policy Fail.", (), _one(lambda f: f.relay.refused)
+        "refused", Kind.COUNTER, "Requests refused under failure policy Fail.", (), _bare(lambda f: f.relay.refused)
     ),
     Declared(
         "fail_open",
@@ -154,24 +154,24 @@ METRICS = (
         ("reason",),
         _by_reason(lambda f: f.relay.blind),
     ),
-    Declared("connections", Kind.GAUGE, "Client connections open now.", (), _one(lambda f: f.relay.connections)),
+    Declared("connections", Kind.GAUGE, "Client connections open now.", (), _bare(lambda f: f.relay.connections)),
     Declared(
         "accepted_connections",
         Kind.COUNTER,
         "Client connections accepted.",
         (),
-        _one(lambda f: f.relay.connections_total),
+        _bare(lambda f: f.relay.connections_total),
     ),
     Declared(
         "unserved_connections",
         Kind.COUNTER,
         "Client connections closed because the runtime was missing.",
         (),
-        _one(lambda f: f.relay.connections_unserved),
+        _bare(lambda f: f.relay.connections_unserved),
     ),
     Declared("bytes", Kind.COUNTER, "Bytes relayed.", ("direction",), _bytes),
-    Declared("held_streams", Kind.GAUGE, "Requests kept back now.", (), _one(lambda f: f.relay.held_streams)),
-    Declared("held_bytes", Kind.GAUGE, "Bytes of requests kept back now.", (), _one(lambda f: f.relay.held_bytes)),
+    Declared("held_streams", Kind.GAUGE, "Requests kept back now.", (), _bare(lambda f: f.relay.held_streams)),
+    Declared("held_bytes", Kind.GAUGE, "Bytes of requests kept back now.", (), _bare(lambda f: f.relay.held_bytes)),
     Declared(
         "hook_calls",
         Kind.COUNTER,
@@ -214,13 +214,13 @@ METRICS = (
         ("server", "stage"),
         _by(lambda f: f.hooks.posts_dropped),
     ),
-    Declared("hook_servers", Kind.GAUGE, "Hook servers registered now.", (), _one(lambda f: f.hook_servers())),
+    Declared("hook_servers", Kind.GAUGE, "Hook servers registered now.", (), _bare(lambda f: f.hook_servers())),
     Declared(
         "hook_file_errors",
         Kind.GAUGE,
         "Hook server files that are invalid now.",
         (),
-        _one(lambda f: f.hooks.file_errors),
+        _bare(lambda f: f.hooks.file_errors),
     ),
     Declared(
         "exempt",
@@ -229,22 +229,26 @@ METRICS = (
         ("reason",),
         _by(lambda f: f.hooks.exemptions),
     ),
-    Declared("cached_pods", Kind.GAUGE, "Pods remembered now.", (), _one(lambda f: f.hooks.cached_pods)),
+    Declared("cached_pods", Kind.GAUGE, "Pods remembered now.", (), _bare(lambda f: f.hooks.cached_pods)),
     Declared(
-        "cached_containers", Kind.GAUGE, "Containers remembered now.", (), _one(lambda f: f.hooks.cached_containers)
+        "cached_containers", Kind.GAUGE, "Containers remembered now.", (), _bare(lambda f: f.hooks.cached_containers)
     ),
     Declared(
-        "bypass", Kind.GAUGE, "1 while nothing is edited on request of the operator.", (), _one(lambda f: f.bypass())
+        "bypass", Kind.GAUGE, "1 while nothing is edited on request of the operator.", (), _bare(lambda f: f.bypass())
     ),
     Declared(
-        "backend_up", Kind.GAUGE, "1 if the runtime's socket takes connections now.", (), _one(lambda f: f.backend_up())
+        "backend_up",
+        Kind.GAUGE,
+        "1 if the runtime's socket takes connections now.",
+        (),
+        _bare(lambda f: f.backend_up()),
     ),
     Declared(
         "log_lines_dropped",
         Kind.COUNTER,
         "Lines of the log and the audit log that nobody read in time.",
         (),
-        _one(lambda f: f.log_lines_dropped()),
+        _bare(lambda f: f.log_lines_dropped()),
     ),
     Declared(
         "build_info",
@@ -257,11 +261,11 @@ METRICS = (
 
 
 Values = list[tuple[Labels, float | Histogram]]
-Taken = list[tuple[Declared, Values]]
+Snapshot = list[tuple[Declared, Values]]
 """Every metric with its values at one moment: safe to be rendered while the figures go on."""
 
 
-def take(figures: Figures) -> Taken:
+def take(figures: Figures) -> Snapshot:
     """Copy the figures: a millisecond at most, where rendering them takes tens."""
     return [(declared, [(labels, _copied(value)) for labels, value in declared.read(figures)]) for declared in METRICS]
 
@@ -273,19 +277,19 @@ def _copied(value: float | Histogram) -> float | Histogram:
 class Exposition:
     """The collector that Prometheus' registry asks."""
 
-    def __init__(self, taken: Taken) -> None:
-        self._taken = taken
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._taken = snapshot
 
     def collect(self) -> Iterable[Metric]:
         return [_metric(declared, values) for declared, values in self._taken]
 
 
-def render(taken: Taken) -> bytes:
+def render(snapshot: Snapshot) -> bytes:
     """The text exposition of every metric of the table, in any thread."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415 - imported after serving began
 
     registry = CollectorRegistry()
-    registry.register(Exposition(taken))
+    registry.register(Exposition(snapshot))
     return generate_latest(registry)
 
 

@@ -66,7 +66,8 @@ def file(path: str, output: str, socket: str, timeout_s: float) -> None:
 def _explain(subject: dict[str, Any], output: str, socket: str, timeout_s: float) -> None:
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
-    from koordctl.output import plain, render  # noqa: PLC0415
+    from koordctl.output import render  # noqa: PLC0415
+    from koordctl.plain import plain  # noqa: PLC0415
     from koordctl.views import explain as view  # noqa: PLC0415
 
     request: inspect_pb2.ExplainRequest = inspect.ExplainRequest(**subject)

@@ -9,9 +9,9 @@ from collections.abc import Iterator, Sequence
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.fields import Column, Field, Layout, Listing
-from koordctl.output import inputs, member
+from koordctl.plain import inputs, member
+from koordctl.values import NONE, age, human
 from koordctl.views import node as node_view
-from koordctl.views.values import NONE, age, human
 
 _INDENT = "  "
 _CHANGES = ("scale", "at most", "at least")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.fields import Column, Field, Listing
-from koordctl.views.values import amount, sparkline
+from koordctl.values import amount, sparkline
 
 _WIDTH = 40
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.fields import Column, Field, Layout, Listing
-from koordctl.views.values import NONE, age, amount
+from koordctl.values import NONE, age, amount
 
 _GIB = 1 << 30
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.fields import Column, Field, Layout, Listing
-from koordctl.output import member
-from koordctl.views.values import NONE, human
+from koordctl.plain import member
+from koordctl.values import NONE, human
 
 
 @dataclass(frozen=True, slots=True)

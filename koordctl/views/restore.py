@@ -8,7 +8,7 @@ from koord.host.files import Value
 from koord.host.restoring import Outcome, Restored
 from koordctl.restoring import Report, Spec
 from koordctl.table import align
-from koordctl.views.values import NONE
+from koordctl.values import NONE
 
 _PLAN = ("FILE", "HOLDS", "BASE", "TO DO")
 _DONE = ("FILE", "HELD", "BASE", "DONE")

@@ -8,7 +8,7 @@ from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.fields import Column, Field, Layout, Listing
-from koordctl.views.values import NONE, amount, sparkline
+from koordctl.values import NONE, amount, sparkline
 
 Ask = Callable[[str, Any, Any], Any]
 """NodeInspect's method, its request, the class of its answer → the answer."""

@@ -7,9 +7,9 @@ from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.fields import Column, Field, Layout, Listing
-from koordctl.output import member
+from koordctl.plain import member
+from koordctl.values import NONE, human
 from koordctl.views import node as node_view
-from koordctl.views.values import NONE, human
 
 _Write = inspect.PlannedWrite | inspect.JournalEntry
 

@@ -195,9 +195,9 @@ class Containers:
         from_runtime = partial(self._known, service, container_id, TIMEOUT_S)
         self._tell(stage, from_runtime if entry is None else self._as_it_is(service, entry), outcome)
 
-    def _tell(self, stage: Stage, known: Telling, outcome: int) -> None:
+    def _tell(self, stage: Stage, source: Telling, outcome: int) -> None:
         async def make() -> bytes | None:
-            container = await known()
+            container = await source()
             return None if container is None else container.SerializeToString()
 
         for server in self._world.chain.of(stage):

@@ -39,8 +39,10 @@ def _moved(runtime: bytes, sent: Edits) -> Edits:
     return {slot: value for slot, value in held.items() if not _same_parent(value, sent.get(slot))}
 
 
-def _same_parent(held: Value, sent: Value | None) -> bool:
-    return held == sent or (sent is not None and components(str(held)) == components(str(sent)) is not None)
+def _same_parent(runtime: Value, kubelet: Value | None) -> bool:
+    return runtime == kubelet or (
+        kubelet is not None and components(str(runtime)) == components(str(kubelet)) is not None
+    )
 
 
 def pod_as_sent(configs: list[bytes], entry: PodEntry | None, again: Edits) -> Pod:

@@ -103,11 +103,11 @@ class Sandboxes:
             if not server.awaits(Stage.PRE_RUN_POD, pod.handler):
                 server.post(Stage.PRE_RUN_POD, make)
 
-    def created(self, made: bytes, edits: Edits, answer: bytes | None) -> None:
-        """``made``: the PodSandboxHookRequest of the sandbox as the runtime got it; field 1 of ``answer`` is its id."""
+    def created(self, sandbox: bytes, edits: Edits, answer: bytes | None) -> None:
+        """``sandbox``: its PodSandboxHookRequest, as the runtime got it; field 1 of ``answer`` is its id."""
         pod_id = text(payloads(answer or b"", 1)[0])
         if pod_id:
-            self._world.store.put_pod(pod_id, PodEntry(*identity(made), made, edits))
+            self._world.store.put_pod(pod_id, PodEntry(*identity(sandbox), sandbox, edits))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdatePodSandboxResources."""

@@ -121,7 +121,7 @@ class World:
                 name(slot),
                 shown(slot, agreed.before.get(slot)),
                 shown(slot, value),
-                agreed.who.get(slot, "sandbox"),
+                agreed.files.get(slot, "sandbox"),
             )
 
     def fault(self, doing: str, error: Exception) -> None:

@@ -50,11 +50,11 @@ class Question:
 
 @dataclass(slots=True)
 class Agreed:
-    """``before``: what edited slots had, if anything, before the first server; ``who``: the hook file that set each."""
+    """``before``: what edited slots had, if anything, before the first server; ``files``: who set each, a hook file."""
 
     before: Edits = field(default_factory=dict)
     edits: Edits = field(default_factory=dict)
-    who: dict[Slot, str] = field(default_factory=dict)
+    files: dict[Slot, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,27 +94,27 @@ class Chain:
 
         ``deadline``: monotonic seconds by which the last server must have answered, None for no limit but theirs.
         """
-        asked = [server for server in self._of[question.stage] if server.awaits(question.stage, question.handler)]
+        servers = [server for server in self._of[question.stage] if server.awaits(question.stage, question.handler)]
         agreed, request, parse = Agreed(), question.request, partial(self._read, question.shape)
-        for server in asked:
+        for server in servers:
             left_s = server.timeout_s if deadline is None else min(server.timeout_s, deadline - self._clock())
             try:
-                said = await server.ask(question.stage, request, left_s, parse)
+                reply = await server.ask(question.stage, request, left_s, parse)
             except HookFailed as failed:
                 if self._ends(server, question, failed):
                     return Refuse(UNAVAILABLE, f"hook server {server.spec.file}: {failed}")
                 continue
-            if said is None or not any(said.answer):
+            if reply is None or not any(reply.answer):
                 continue
-            heard = await self._apart(len(request), partial(_hear, question, request, said))
+            heard = await self._apart(len(request), partial(_hear, question, request, reply))
             self._tell_refused(server.spec.file, question, heard.refused)
             self._tell_overridden(server.spec.file, question, agreed, heard)
             _take_over(agreed, heard, server.spec.file)
-            if server is not asked[-1]:
+            if server is not servers[-1]:
                 request = await self._apart(
                     len(request), partial(patch.apply, request, question.shape.request, heard.kept)
                 )
-        if len(asked) > 1:
+        if len(servers) > 1:
             agreed.edits = changes(agreed.edits, agreed.before)
         return agreed
 
@@ -142,7 +142,11 @@ class Chain:
         for slot in heard.kept.keys() & agreed.edits.keys():
             self._metrics.hook_conflict(slot.field)
             log.warning(
-                "%s: %s of hook server %s overrides that of %s", question.subject(), name(slot), file, agreed.who[slot]
+                "%s: %s of hook server %s overrides that of %s",
+                question.subject(),
+                name(slot),
+                file,
+                agreed.files[slot],
             )
 
     def _tell_refused(self, file: str, question: Question, refused: Sequence[tuple[Slot, str]]) -> None:
@@ -151,17 +155,17 @@ class Chain:
             log.warning("%s: hook server %s may not set %s (%s); dropped", question.subject(), file, name(slot), reason)
 
 
-def _hear(question: Question, request: bytes, said: Opinion[Said]) -> _Heard:
+def _hear(question: Question, request: bytes, reply: Opinion[Said]) -> _Heard:
     """``request`` as the server was shown it."""
-    set_, removed = said.answer
-    named = {slot.field for slot in (*set_, *removed)} if said.presence else ALL_FIELDS
+    set_, removed = reply.answer
+    named = {slot.field for slot in (*set_, *removed)} if reply.presence else ALL_FIELDS
     shown = read(request, question.shape.asked, named)
     owned = {
         slot: new
-        for slot, new in opinion(shown, set_, removed, presence=said.presence).items()
+        for slot, new in opinion(shown, set_, removed, presence=reply.presence).items()
         if slot.field in question.guard.owned
     }
-    refused = tuple([(slot, why) for slot, new in owned.items() if (why := question.guard.refusal(slot, new))])
+    refused = tuple([(slot, reason) for slot, new in owned.items() if (reason := question.guard.refusal(slot, new))])
     for slot, _ in refused:
         del owned[slot]
     return _Heard(shown, owned, refused)
@@ -171,4 +175,4 @@ def _take_over(agreed: Agreed, heard: _Heard, file: str) -> None:
     for slot, new in heard.kept.items():
         if slot in heard.shown and slot not in agreed.edits:
             agreed.before[slot] = heard.shown[slot]
-        agreed.edits[slot], agreed.who[slot] = new, file
+        agreed.edits[slot], agreed.files[slot] = new, file

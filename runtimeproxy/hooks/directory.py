@@ -43,7 +43,7 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Look:
     """What the last look at one file yielded; ``good`` may stem from an earlier version."""
 
     good: Loaded | None
@@ -64,7 +64,7 @@ class Directory:
         self._metrics = metrics
         self._trusted = trust.owners()
         self._error: str | None = None
-        self._seen: dict[str, _Seen] = {}
+        self._looks: dict[str, _Look] = {}
         self._servers: tuple[Loaded, ...] = ()
 
     @property
@@ -74,7 +74,7 @@ class Directory:
     @property
     def errors(self) -> Mapping[str, str]:
         """What is wrong now, by file name; by the directory's path if it is the directory itself."""
-        files = {shown_name(name): seen.error for name, seen in self._seen.items() if seen.error is not None}
+        files = {shown_name(name): look.error for name, look in self._looks.items() if look.error is not None}
         return files if self._error is None else {self._path: self._error, **files}
 
     def watch(self, loop: asyncio.AbstractEventLoop) -> DirectoryWatch:
@@ -94,7 +94,7 @@ class Directory:
         except OSError as error:
             self._fail(f"hook directory {self._path}: {error.strerror}")
         self._metrics.hook_file_errors(len(self.errors))
-        servers = tuple(seen.good for _, seen in sorted(self._seen.items()) if seen.good is not None)
+        servers = tuple(look.good for _, look in sorted(self._looks.items()) if look.good is not None)
         if servers != self._servers:
             self._servers = servers
             log.info("hook servers: %s", ", ".join(loaded.spec.file for loaded in servers) or "none")
@@ -108,7 +108,7 @@ class Directory:
             self._fail(f"hook directory {self._path}: {distrust}")
             return
         names = [name for name in os.listdir(self._path) if name.endswith(SUFFIX) and not name.startswith(".")]
-        self._seen = {name: seen for name in names if (seen := self._look(name)) is not None}
+        self._looks = {name: look for name in names if (look := self._look(name)) is not None}
         self._error = None
 
     def _fail(self, error: str) -> None:
@@ -116,9 +116,9 @@ class Directory:
             log.error("%s; its servers stay as they are", error)
         self._error = error
 
-    def _look(self, name: str) -> _Seen | None:
+    def _look(self, name: str) -> _Look | None:
         """The state of one file; None if it is gone or no regular file."""
-        before = self._seen.get(name)
+        before = self._looks.get(name)
         good = before.good if before else None
         try:
             version, content = _read(os.path.join(self._path, name), self._trusted)
@@ -126,19 +126,19 @@ class Directory:
         except OSError as error:
             if error.errno in (errno.ENOENT, errno.ENXIO):
                 return None
-            return self._failed(before, _Seen(good, f"{shown_name(name)}: {error.strerror}"))
+            return self._failed(before, _Look(good, f"{shown_name(name)}: {error.strerror}"))
         except HookFileError as error:
-            return self._failed(before, _Seen(good, str(error)))
+            return self._failed(before, _Look(good, str(error)))
         if spec is None:
             return None
         if spec.unknown_stages and (good is None or good.spec.unknown_stages != spec.unknown_stages):
             log.warning("%s: runtime-hooks that this proxy never calls: %s", name, ", ".join(spec.unknown_stages))
-        return _Seen(Loaded(spec, version), None)
+        return _Look(Loaded(spec, version), None)
 
-    def _failed(self, before: _Seen | None, seen: _Seen) -> _Seen:
-        if before is None or before.error != seen.error:
-            log.error("hook file %s; %s", seen.error, "its last good version stays" if seen.good else "it is left out")
-        return seen
+    def _failed(self, before: _Look | None, look: _Look) -> _Look:
+        if before is None or before.error != look.error:
+            log.error("hook file %s; %s", look.error, "its last good version stays" if look.good else "it is left out")
+        return look
 
 
 def shown_name(name: str) -> str:

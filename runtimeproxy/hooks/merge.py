@@ -6,7 +6,7 @@ proto3 with an echo of the whole request, so only a difference is an opinion, an
 it may as well be an answer that fills in two fields only. One exception, for the container's CPU set and memory
 nodes: koordlet drops kubelet's set of a BestEffort container by echoing everything else and leaving it empty.
 
-Pure. Invariant: applying the result to ``shown`` changes every slot named in it.
+Pure. Invariant: applying the result to ``request`` changes every slot named in it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from runtimeproxy.hooks.edits import CPUSETS, HUGEPAGE_LIMITS, RESOURCE_INTS, Ed
 SIGNED = ("cpu_quota", "oom_score_adj")  # a negative value of the others is no opinion of a server without presence
 
 
-def opinion(shown: Mapping[Slot, Value], said: Edits, removed: Edits, *, presence: bool) -> Edits:
-    """The edits in an answer. ``said``: what the answer sets; ``removed``: the keys it asks to delete."""
+def opinion(request: Mapping[Slot, Value], answer: Edits, removals: Edits, *, presence: bool) -> Edits:
+    """The edits in an answer. ``request``: as the server was shown it; ``removals``: the keys that it deletes."""
     if presence:
-        return changes(said | removed, shown)
-    heard = {slot: new for slot, new in said.items() if _is_opinion(slot, new)}
-    edits = changes(heard, shown)
-    if _echoes(shown, heard):
-        edits |= changes({Slot(field): "" for field in CPUSETS if Slot(field) not in heard}, shown)
+        return changes(answer | removals, request)
+    opinions = {slot: new for slot, new in answer.items() if _is_opinion(slot, new)}
+    edits = changes(opinions, request)
+    if _echoes(request, opinions):
+        edits |= changes({Slot(field): "" for field in CPUSETS if Slot(field) not in opinions}, request)
     return edits
 
 
@@ -37,7 +37,7 @@ def _is_opinion(slot: Slot, new: Value) -> bool:
     return True
 
 
-def _echoes(shown: Mapping[Slot, Value], heard: Edits) -> bool:
+def _echoes(request: Mapping[Slot, Value], answer: Edits) -> bool:
     """Does the answer repeat the container's resources? Nothing that was shown is missing, and something is equal."""
-    sent = [slot for slot in map(Slot, RESOURCE_INTS) if value(shown, slot)]
-    return all(slot in heard for slot in sent) and any(heard[slot] == shown[slot] for slot in sent)
+    sent = [slot for slot in map(Slot, RESOURCE_INTS) if value(request, slot)]
+    return all(slot in answer for slot in sent) and any(answer[slot] == request[slot] for slot in sent)

@@ -17,8 +17,8 @@ HIDDEN = "(not shown)"
 
 
 class Audit(Protocol):
-    def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
-        """One rewritten field. ``subject``: ``pod ns/name`` or ``container ns/pod/name``; ``who``: a hook file."""
+    def edited(self, subject: str, field: str, before: str, after: str, file: str) -> None:
+        """One rewritten field. ``subject``: ``pod ns/name`` or ``container ns/pod/name``; ``file``: the hook file."""
 
 
 class Metrics(Protocol):

@@ -29,7 +29,7 @@ def apply(message: bytes, table: Table, edits: Edits) -> bytes:
         owned = table[slot.field]
         in_place = owned.how in (How.BYTES_LIST, How.INT_LIST) or value is None
         if in_place and slot.key.encode("utf-8", "surrogateescape") in message:  # else there is no such entry
-            visitors.setdefault(owned.path, _Entries(owned, {})).wanted[slot.key] = value
+            visitors.setdefault(owned.path, _Entries(owned, {})).values[slot.key] = value
         elif value is not None:
             appended.setdefault(owned.path[:-1], bytearray()).extend(_field(owned, slot.key, value))
     edited = edit_entries(message, visitors) if visitors else message
@@ -47,26 +47,26 @@ def check_size(message: bytes, edited: bytes) -> None:
 
 
 class _Entries:
-    """Visits the entries of one map or list and remembers which of the wanted keys it met."""
+    """Visits the entries of one map or list and remembers which of the keys in ``values`` it met."""
 
-    def __init__(self, owned: Owned, wanted: dict[str, Value]) -> None:
+    def __init__(self, owned: Owned, values: dict[str, Value]) -> None:
         self._owned = owned
-        self.wanted = wanted
+        self.values = values
         self._met: set[str] = set()
 
     def __call__(self, entry: bytes) -> bytes | None:
         key = last_bytes(entry, KEY).decode("utf-8", "surrogateescape")
-        if key not in self.wanted:
+        if key not in self.values:
             return entry
         self._met.add(key)
-        value = self.wanted[key]
+        value = self.values[key]
         return None if value is None else set_last(entry, VALUE, _value(value))
 
     def missing(self) -> bytes:
-        """Entries for the wanted keys that were not there."""
+        """Entries for the keys that were not there."""
         return b"".join(
             _field(self._owned, key, value)
-            for key, value in self.wanted.items()
+            for key, value in self.values.items()
             if value is not None and key not in self._met
         )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from koord.http2.frames import (
     ACK,
@@ -28,24 +27,38 @@ from koord.http2.frames import (
     uint32,
 )
 from koord.http2.grpc import UNAVAILABLE, UNKNOWN, status_in
-from koord.http2.hpack import HeaderDecoder, HpackError
+from koord.http2.hpack import HpackError
+from runtimeproxy.relay.end import End
+from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.half import Half, Handler
+from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
+from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.stream import State, Stream
+from runtimeproxy.relay.streams import Streams
+from runtimeproxy.relay.uplink import Uplink
 
-if TYPE_CHECKING:
-    from runtimeproxy.relay.connection import Connection
-
-_WANTED = (b"grpc-status",)
+_KEPT_BACK = (State.HOLDING, State.ASKING, State.RELEASED)
 
 
 class AnswerHalf(Half):
-    """Reads the runtime; `write` sends to the runtime, `inject` and `forward` to the client."""
+    """Reads the runtime."""
 
-    def __init__(self, connection: Connection) -> None:
-        super().__init__(connection)
-        self.decoder = HeaderDecoder(_WANTED)
-        self.settled = False  # the runtime's first frames have gone to the client
+    def __init__(
+        self,
+        pair: Pair,
+        uplink: Uplink,
+        going_away: GoingAway,
+        streams: Streams,
+        refusals: Refusals,
+        on_lost: Callable[[End], None],
+    ) -> None:
+        super().__init__(pair, pair.runtime, pair.to_client, on_lost)
+        self._uplink = uplink
+        self._going_away = going_away
+        self._streams = streams
+        self._refusals = refusals
+        self._decoder = pair.to_client.decoder
         self._handlers = {SETTINGS: self._settings, WINDOW_UPDATE: self._window_update}
         self._notes: dict[int, Handler] = {
             DATA: self._data,
@@ -56,128 +69,127 @@ class AnswerHalf(Half):
         }
         self._in_order = {**self._handlers, **self._notes}
 
-    def forward(self, data: bytes) -> None:
-        connection = self.connection
-        connection.counters.bytes_to_client += len(data)
-        connection.requests.write(data)
-        if not self.settled:
-            self.settled = True
-            connection.going_away.proceed()
+    def congested(self, full: bool) -> None:
+        self.pair.client.pause("runtime", full)
+        self._uplink.congested(full)
 
-    def inject(self, frames: bytes) -> None:
-        """Nothing may come before the runtime's SETTINGS, so until then frames of ours wait to follow them."""
-        if self.settled:
-            super().inject(frames)
-        else:
-            self._injected.append(frames)
+    def go_raw(self) -> None:
+        """The client does not speak HTTP/2: bytes pass as they are, both ways."""
+        if not self.pair.raw:
+            self.pair.raw = self.unusual = True
+            self.flush()
 
     def consume(self, data: bytes) -> tuple[int, int]:
-        self.forward(data)
+        self.direction.forward(data)
         return len(data), 0
 
-    def relay(self, data: bytes, frames: list[Frame], used: int) -> None:
+    def relay(self, data: bytes, frames: list[Frame], used_bytes: int) -> None:
         """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
 
         While an acknowledgement is on its way, it has to find what came before it accounted for.
         """
-        if self.connection.acks:
-            self.relay_with(self._in_order, data, frames, used)
+        if self.pair.acks:
+            self.relay_with(self._in_order, data, frames, used_bytes)
             return
-        self.relay_with(self._handlers, data, frames, used)
+        self.relay_with(self._handlers, data, frames, used_bytes)
         notes = self._notes
         for frame in frames:
             note = notes.get(frame[0])
             if note is not None:
                 note(data, frame)
 
-    def size_update(self) -> bytes:
-        """What a header block of ours has to begin with. On a blind connection nobody can tell."""
-        return b"" if self.connection.blind else self.decoder.size_update()
-
     # frames
 
     def _headers(self, data: bytes, frame: Frame) -> bytes | None:
-        connection = self.connection
+        pair = self.pair
         _, flags, stream_id, _, _ = frame
         fields: Mapping[bytes, bytes] = {}
-        if not connection.blind:
+        if not pair.blind:
             try:
-                fields = self.decoder.decode(header_block(data, frame))
+                fields = self._decoder.decode(header_block(data, frame))
             except HpackError as error:
-                connection.go_blind("answer headers", error)
+                self._going_away.go_blind("answer headers", error)
         if flags & END_STREAM:
-            connection.answered(stream_id, status_in(fields, UNKNOWN))
+            self._end(stream_id, status_in(fields, UNKNOWN))
             return None
-        stream = connection.streams.get(stream_id)
+        stream = pair.streams.get(stream_id)
         if isinstance(stream, Stream):
             stream.answered = True
         return None
 
     def _data(self, data: bytes, frame: Frame) -> bytes | None:
         _, flags, stream_id, _, _ = frame
-        stream = self.connection.streams.get(stream_id)
+        stream = self.pair.streams.get(stream_id)
         if isinstance(stream, Stream):
             stream.note_answer(data_payload(data, frame))
         if flags & END_STREAM:
-            self.connection.answered(stream_id, UNKNOWN)
+            self._end(stream_id, UNKNOWN)
         return None
 
+    def _end(self, stream_id: int, status: int) -> None:
+        """The runtime has ended its answer, maybe before it had all of the request."""
+        stream = self.pair.streams.get(stream_id)
+        if isinstance(stream, Stream) and stream.state in _KEPT_BACK and not stream.end_sent:
+            self._uplink.cut_short(stream)
+        self._streams.finish(stream_id, status)
+
     def _rst_stream(self, data: bytes, frame: Frame) -> bytes | None:
-        self.connection.finish(frame[2], UNAVAILABLE)
-        self.connection.requests.drop_rest(frame[2], False)
+        self._streams.finish(frame[2], UNAVAILABLE)
+        self._uplink.drop_rest(frame[2], False)
         return None
 
     def _push_promise(self, data: bytes, frame: Frame) -> bytes | None:
         try:
-            self.decoder.decode(header_block(data, frame))
+            self._decoder.decode(header_block(data, frame))
         except HpackError as error:
-            self.connection.go_blind("push promises", error)
+            self._going_away.go_blind("push promises", error)
         return None
 
     def _settings(self, data: bytes, frame: Frame) -> bytes | None:
-        requests = self.connection.requests
+        pair = self.pair
         if frame[1] & ACK:
             return self._settings_ack()
         values = settings_of(data, frame)
         for identifier, value in values:
             if identifier == HEADER_TABLE_SIZE:
-                requests.decoder.allow_table_bytes(value)
+                pair.to_runtime.decoder.allow_table_bytes(value)
             elif identifier == MAX_FRAME_SIZE:
-                requests.max_frame_bytes = max(requests.max_frame_bytes, value)
-        self.connection.runtime_settings.append(values)
-        if len(self.connection.runtime_settings) > MAX_UNACKNOWLEDGED:
+                pair.to_runtime.max_frame_bytes = max(pair.to_runtime.max_frame_bytes, value)
+        pair.runtime_settings.append(values)
+        if len(pair.runtime_settings) > MAX_UNACKNOWLEDGED:
             raise FrameError(ENHANCE_YOUR_CALM, "the runtime's SETTINGS are not acknowledged by its client")
         return None
 
     def _settings_ack(self) -> bytes | None:
-        acks = self.connection.acks
+        acks = self.pair.acks
         meaning = acks.popleft() if acks else None
         if isinstance(meaning, Stream):
-            self.connection.requests.held.refusals.barrier(meaning)
+            self._refusals.barrier(meaning)
             return b""
-        self.connection.requests.unacknowledged -= 1
+        self.pair.unacknowledged -= 1
         if meaning is not None:
-            self.decoder.acknowledged_table_bytes(meaning)
+            self._decoder.acknowledged_table_bytes(meaning)
         return None
 
     def _window_update(self, data: bytes, frame: Frame) -> bytes | None:
         increment = uint32(data, frame) & MAX_WINDOW_BYTES
-        requests = self.connection.requests
+        uplink = self._uplink
         stream_id = frame[2]
         if stream_id == 0:
-            requests.outbox.window_bytes += increment
-            requests.pump_soon()
+            uplink.outbox.window_bytes += increment
+            uplink.pump_soon()
             return b""
-        stream = self.connection.streams.get(stream_id)
+        stream = self.pair.streams.get(stream_id)
         if not isinstance(stream, Stream) or stream.state is State.TAPPED:
-            return b"" if requests.has_reset(stream_id) else None
+            return b"" if stream_id in self.pair.reset else None
         stream.window_bytes += increment
-        requests.pump_soon()
+        uplink.pump_soon()
         return b""
 
     def _goaway(self, data: bytes, frame: Frame) -> bytes | None:
         """The runtime will not answer streams above ``last``: the client repeats those elsewhere."""
-        last = self.connection.runtime_last = min(last_stream_of(data, frame), self.connection.runtime_last)
-        for stream_id in [each for each in self.connection.streams if each > last]:
-            self.connection.finish(stream_id, UNAVAILABLE)
+        pair = self.pair
+        last = pair.runtime_last = min(last_stream_of(data, frame), pair.runtime_last)
+        for stream_id in [each for each in pair.streams if each > last]:
+            self._streams.finish(stream_id, UNAVAILABLE)
         return None

@@ -9,7 +9,7 @@ it.
 Invariants: nobody gives way while each of n connections holds at most 1/n of the limit, and no copy ever makes anybody.
 What was given up goes on as the runtime takes it; if what waits brings the sum to OVERDRAFT_BYTES above the limit, the
 connection with the largest share is closed. A client does not get there by sending alone: it is read no more before
-(`Connection.account`).
+(`Accounts.account`).
 """
 
 from __future__ import annotations

@@ -10,56 +10,68 @@ second is closed; one that speaks something else is left alone until whoever dra
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import logging
+from collections.abc import Callable
 
 from koord.http2.frames import MAX_STREAM_ID, NO_ERROR, PING, frame, goaway
+from runtimeproxy.relay.pair import Pair
 
-if TYPE_CHECKING:
-    from runtimeproxy.relay.connection import Connection
+log = logging.getLogger("koord.relay")
 
 WAIT_S = 1.0  # for the answer to our PING, or for the first bytes of a client that has said nothing yet
 _PING = b"koordDrn"
 
 
 class GoingAway:
-    """``last_allowed``: streams above it are dropped, the client repeats them elsewhere."""
+    """``last_allowed``: streams above it are dropped, the client repeats them elsewhere.
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    ``on_ping`` is called as our PING goes out: its acknowledgement is not for the runtime.
+    """
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
         self.draining = False
         self.last_allowed = MAX_STREAM_ID
+        self.on_ping: Callable[[], None]
         self._announced = self._final = False
+        pair.to_client.on_settled = self.proceed
 
     def drain(self) -> None:
-        """Ask the client to open its next streams elsewhere."""
+        """Ask the client to open its next streams elsewhere, and close when the last stream has ended."""
         if not self.draining:
             self.draining = True
             self.proceed()
             self.expect_preface()
 
-    def cut_off(self) -> None:
-        """Take no stream any more, from now on, whatever the client has already sent."""
+    def go_blind(self, block: str, error: Exception) -> None:
+        """Header blocks cannot be followed any more: from now on nothing is intercepted and no stream is taken."""
+        pair = self._pair
+        if pair.blind:
+            return
+        pair.blind = True
+        pair.counters.blind[block] += 1
+        log.warning("connection is drained, its %s no longer decode: %s", block, error)
         self.draining = True
         self._allow_no_more()
 
     def proceed(self) -> None:
         """Go on if both ends have begun; called again when one of them does."""
-        connection = self._connection
-        if not self.draining or not (connection.requests.started and connection.answers.settled):
+        pair = self._pair
+        if not self.draining or not (pair.started and pair.to_client.settled):
             return
         if self.last_allowed != MAX_STREAM_ID:
             self._say_last()
         elif not self._announced:
             self._announced = True
-            connection.requests.expect_drain_ping()
-            connection.to_client(self._goaway(MAX_STREAM_ID) + frame(PING, 0, 0, _PING))
-            connection.loop.call_later(WAIT_S, self._allow_no_more)
+            self.on_ping()
+            pair.to_client.inject(self._goaway(MAX_STREAM_ID) + frame(PING, 0, 0, _PING))
+            pair.loop.call_later(WAIT_S, self._allow_no_more)
 
     def expect_preface(self) -> None:
         """A client that says nothing has no call to lose, but there may be one on its way."""
-        connection = self._connection
-        if self.draining and connection.requests.transport is not None and not connection.requests.started:
-            connection.loop.call_later(WAIT_S, self._close_if_silent)
+        pair = self._pair
+        if self.draining and pair.client.transport is not None and not pair.started:
+            pair.loop.call_later(WAIT_S, self._close_if_silent)
 
     def is_ping_answer(self, payload: bytes) -> bool:
         """Is this PING acknowledgement the answer to ours? Then every stream opened before GOAWAY is known."""
@@ -70,28 +82,28 @@ class GoingAway:
 
     def close_if_done(self) -> None:
         """Close once the last stream has ended, behind the frame that ended it."""
-        if self._final and not self._connection.streams:
-            self._connection.loop.call_soon(self._close_if_still_done)
+        if self._final and not self._pair.streams:
+            self._pair.loop.call_soon(self._close_if_still_done)
 
     def _allow_no_more(self) -> None:
         if self.last_allowed == MAX_STREAM_ID:
-            self.last_allowed = self._connection.last_stream
+            self.last_allowed = self._pair.last_stream
             self.proceed()
 
     def _say_last(self) -> None:
         if not self._final:
             self._final = True
-            self._connection.to_client(self._goaway(self.last_allowed))
+            self._pair.to_client.inject(self._goaway(self.last_allowed))
             self.close_if_done()
 
     def _goaway(self, last_stream: int) -> bytes:
         """Never more than the runtime's own GOAWAY has allowed: a later one must not take streams back in (§6.8)."""
-        return goaway(min(last_stream, self._connection.runtime_last), NO_ERROR)
+        return goaway(min(last_stream, self._pair.runtime_last), NO_ERROR)
 
     def _close_if_still_done(self) -> None:
-        if not self._connection.streams:
-            self._connection.close()
+        if not self._pair.streams:
+            self._pair.close()
 
     def _close_if_silent(self) -> None:
-        if not self._connection.requests.started and not self._connection.raw:
-            self._connection.close()
+        if not self._pair.started and not self._pair.raw:
+            self._pair.close()

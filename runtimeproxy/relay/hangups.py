@@ -18,33 +18,33 @@ class Hangups:
 
     def __init__(self) -> None:
         self._epoll: select.epoll | None = None
-        self._gone: dict[int, Callable[[], None]] = {}
+        self._watched: dict[int, Callable[[], None]] = {}
 
-    def watch(self, loop: asyncio.AbstractEventLoop, descriptor: int, gone: Callable[[], None]) -> None:
-        """Call ``gone`` when the peer has closed its end; never where the kernel has no descriptor left for that."""
-        if self._gone.get(descriptor) == gone:
+    def watch(self, loop: asyncio.AbstractEventLoop, descriptor: int, on_hangup: Callable[[], None]) -> None:
+        """Call ``on_hangup`` when the peer has closed its end; never where the kernel has no descriptor for that."""
+        if self._watched.get(descriptor) == on_hangup:
             return
         with suppress(OSError):
             if self._epoll is None:
                 self._epoll = select.epoll()
-                loop.add_reader(self._epoll.fileno(), self._told, self._epoll)
-            self._gone[descriptor] = gone
+                loop.add_reader(self._epoll.fileno(), self._read_events, self._epoll)
+            self._watched[descriptor] = on_hangup
             self._epoll.register(descriptor, 0)  # EPOLLHUP and EPOLLERR are always told
 
-    def forget(self, descriptor: int, gone: Callable[[], None]) -> None:
+    def forget(self, descriptor: int, on_hangup: Callable[[], None]) -> None:
         """Watch no more. The descriptor may be closed by now, or belong to another connection already."""
-        if self._gone.get(descriptor) == gone:
+        if self._watched.get(descriptor) == on_hangup:
             self._drop(descriptor)
 
-    def _told(self, epoll: select.epoll) -> None:
+    def _read_events(self, epoll: select.epoll) -> None:
         for descriptor, _ in epoll.poll(0):
-            gone = self._gone.get(descriptor)
+            on_hangup = self._watched.get(descriptor)
             self._drop(descriptor)
-            if gone is not None:
-                gone()
+            if on_hangup is not None:
+                on_hangup()
 
     def _drop(self, descriptor: int) -> None:
-        self._gone.pop(descriptor, None)
+        self._watched.pop(descriptor, None)
         if self._epoll is not None:
             with suppress(OSError):
                 self._epoll.unregister(descriptor)

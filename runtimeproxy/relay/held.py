@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING
 
 from koord.http2.frames import DEFAULT_WINDOW_BYTES, FLOW_CONTROL_ERROR, FrameError
 from koord.http2.grpc import (
@@ -26,24 +25,27 @@ from koord.http2.grpc import (
     grpc_timeout_s,
 )
 from runtimeproxy.intercept import Call, CannotBeEdited, Forward, Refuse, Treatment
+from runtimeproxy.relay.accounts import Accounts
+from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.stream import Route, State, Stream
-from runtimeproxy.relay.taps import Taps
-
-if TYPE_CHECKING:
-    from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.streams import Streams
+from runtimeproxy.relay.uplink import Uplink
 
 log = logging.getLogger("koord.relay")
 
 
 class HeldStreams:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._counters = connection.counters
-        self._held: dict[int, Stream] = {}  # HOLDING or ASKING, in the order in which they were opened
-        self.taps = Taps(connection)
-        self.refusals = Refusals(connection)
+    def __init__(self, pair: Pair, accounts: Accounts, uplink: Uplink, streams: Streams, refusals: Refusals) -> None:
+        self._pair = pair
+        self._accounts = accounts
+        self._uplink = uplink
+        self._streams = streams
+        self._refusals = refusals
+        self._counters = pair.counters
+        self._budget = pair.policy.budget
+        self._held = pair.held
         self.initial_window_bytes = DEFAULT_WINDOW_BYTES  # of the runtime's streams
         self.largest_window_bytes = DEFAULT_WINDOW_BYTES  # that the client was ever told
 
@@ -51,54 +53,48 @@ class HeldStreams:
 
     def open(self, stream_id: int, route: Route, fields: Mapping[bytes, bytes]) -> None:
         """A new stream whose route is not to pass: tapped or held (or, where it cannot be, released or refused)."""
-        connection = self._connection
         call = Call(route.path, grpc_timeout_s(fields.get(b"grpc-timeout")), time.monotonic())
         holds = route.plan.treatment is Treatment.HOLD
         state = State.HOLDING if holds else State.TAPPED
         stream = Stream(stream_id, route, call, state, self.initial_window_bytes)
-        connection.add(stream)
+        self._streams.add(stream)
         if not holds:
-            self.taps.open(stream)
+            self._pair.tapped[stream_id] = stream
             return
         self._held[stream_id] = stream
         if unheld := _cannot_be_edited(fields):
             self._give_up_holding(stream, unheld, FAILED_PRECONDITION)
-        elif connection.policy.budget.is_exceeded:
-            connection.policy.budget.relieve()
-
-    def forget(self, stream: Stream) -> None:
-        """The stream is neither held nor copied any more."""
-        self._held.pop(stream.id, None)
-        self.taps.forget(stream)
+        elif self._budget.is_exceeded:
+            self._budget.relieve()
 
     # collecting
 
     def take(self, stream: Stream, payload: bytes, size_bytes: int, ended: bool) -> None:
         """DATA of a stream that is not TAPPED. ``size_bytes`` counts its padding too."""
-        connection = self._connection
-        connection.credit_connection(size_bytes)
+        accounts = self._accounts
+        accounts.credit_connection(size_bytes)
         stream.client_ended = stream.client_ended or ended
         if stream.state is State.RELEASED:
             self._take_released(stream, payload, size_bytes)
             return
         if not ended:
-            connection.credit_stream(stream, size_bytes)
+            accounts.credit_stream(stream, size_bytes)
         if stream.state is not State.HOLDING:  # refusing: what still comes is dropped
             return
         stream.put(payload)
-        connection.account(stream, len(payload))
+        accounts.account(stream, len(payload))
         if stream.held_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
             self._give_up_holding(stream, "over 16 MiB", RESOURCE_EXHAUSTED)
             return
-        if connection.policy.budget.is_exceeded:
-            connection.policy.budget.relieve()
+        if self._budget.is_exceeded:
+            self._budget.relieve()
         if ended and stream.id in self._held:
             self._complete(stream)
 
     def _take_released(self, stream: Stream, payload: bytes, size_bytes: int) -> None:
         stream.uncredited_bytes += len(payload)
         if not stream.client_ended:
-            self._connection.credit_stream(stream, size_bytes - len(payload))  # padding is dropped here
+            self._accounts.credit_stream(stream, size_bytes - len(payload))  # padding is dropped here
         if stream.uncredited_bytes > self.largest_window_bytes:
             raise FrameError(FLOW_CONTROL_ERROR, f"DATA beyond the window of stream {stream.id}")
         stream.put(payload)
@@ -116,7 +112,7 @@ class HeldStreams:
         self._counters.not_held[reason] += 1
         stream.take_back()
         if stream.route.plan.fail_closed:
-            self.refuse(stream, Refuse(code, f"koord-runtime-proxy: the request cannot be edited ({reason})"))
+            self._refusals.refuse(stream, Refuse(code, f"koord-runtime-proxy: the request cannot be edited ({reason})"))
         else:
             log.warning("%s goes on unedited: %s", stream.route.path, reason)
             self._release(stream)
@@ -148,7 +144,7 @@ class HeldStreams:
         stream.replace(b"")
         stream.message = message
         self._counters.held_streams += 1
-        stream.task = self._connection.loop.create_task(self._ask(stream, message))
+        stream.task = self._pair.loop.create_task(self._ask(stream, message))
         stream.task.add_done_callback(partial(self._count_hold, stream))
 
     def _count_hold(self, stream: Stream, task: asyncio.Task[None]) -> None:
@@ -160,13 +156,13 @@ class HeldStreams:
         stream.task = None
         try:
             if isinstance(verdict, Refuse):
-                self.refuse(stream, verdict)
+                self._refusals.refuse(stream, verdict)
                 return
             self._counters.edited += edited is not None
             self._release_whole(stream, grpc_body(message) if edited is None else edited)
         except Exception:  # half a request may have gone: nothing on this connection can be relied on any more
             log.exception("connection closed: %s could not be sent on", stream.route.path)
-            self._connection.close()
+            self._pair.close()
             return
         if verdict.then is not None:
             try:
@@ -177,7 +173,7 @@ class HeldStreams:
     async def _verdict(self, stream: Stream, message: bytes) -> tuple[Forward | Refuse, bytes | None]:
         """What becomes of the request, and its body if it is edited. A fault of ours must never stop a pod."""
         try:
-            verdict = await self._connection.policy.interceptor.request(stream.call, message)
+            verdict = await self._pair.policy.interceptor.request(stream.call, message)
             if isinstance(verdict, Refuse) or verdict.message is message:
                 return verdict, None
             if len(verdict.message) <= MAX_MESSAGE_BYTES or len(message) > MAX_MESSAGE_BYTES:
@@ -200,40 +196,36 @@ class HeldStreams:
         if stream.route.plan.fail_closed:
             return Refuse(code, f"koord-runtime-proxy: the edit failed ({reason})")
         # What failed may fail again, so the cache hears of it once the request has gone.
-        return Forward(message, partial(self._connection.policy.interceptor.tapped, stream.call, message))
+        return Forward(message, partial(self._pair.policy.interceptor.tapped, stream.call, message))
 
     # releasing
-
-    def refuse(self, stream: Stream, verdict: Refuse) -> None:
-        self.refusals.refuse(stream, verdict)
 
     def _release(self, stream: Stream) -> None:
         """What there is of the request goes on, and what will come."""
         if stream.state not in (State.REFUSING, State.RELEASED):
             self._held.pop(stream.id, None)
-            self._connection.to_state(stream, State.RELEASED)
+            self._accounts.to_state(stream, State.RELEASED)
             self._send(stream)
 
     def _release_whole(self, stream: Stream, body: bytes) -> None:
         """Release a request that has been decided on: mostly one frame that nothing stands in the way of."""
-        requests = self._connection.requests
-        frames = None if requests.is_congested else requests.outbox.whole(stream, body)
+        uplink = self._uplink
+        frames = None if uplink.is_congested else uplink.outbox.whole(stream, body)
         if frames is None:
             stream.replace(body)
             self._release(stream)
             return
         self._held.pop(stream.id, None)
-        self._connection.empty(stream)
-        self._connection.to_state(stream, State.RELEASED)
-        requests.inject(frames)
+        self._accounts.empty(stream)
+        self._accounts.to_state(stream, State.RELEASED)
+        self._pair.to_runtime.inject(frames)
 
     def _send(self, stream: Stream) -> None:
-        connection = self._connection
-        connection.account(stream, stream.left_bytes - stream.held_bytes)
-        connection.requests.outbox.release(stream)
-        connection.requests.pump()
-        if connection.policy.budget.is_exceeded:
-            connection.policy.budget.relieve()
+        self._accounts.account(stream, stream.left_bytes - stream.held_bytes)
+        self._uplink.outbox.release(stream)
+        self._uplink.pump()
+        if self._budget.is_exceeded:
+            self._budget.relieve()
 
     # windows
 
@@ -242,12 +234,12 @@ class HeldStreams:
         change = size_bytes - self.initial_window_bytes
         self.largest_window_bytes = max(self.largest_window_bytes, size_bytes)
         self.initial_window_bytes = size_bytes
-        self._connection.credit_stream_batch_bytes = min(CREDIT_BATCH_BYTES, max(1, size_bytes // 4))
-        for stream in self._connection.streams.values():
+        self._pair.credit_stream_batch_bytes = min(CREDIT_BATCH_BYTES, max(1, size_bytes // 4))
+        for stream in self._pair.streams.values():
             if isinstance(stream, Stream):
                 stream.window_bytes += change
                 if stream.owed_bytes and not stream.client_ended:
-                    self._connection.credit_stream(stream, 0)
+                    self._accounts.credit_stream(stream, 0)
 
 
 def _cannot_be_edited(fields: Mapping[bytes, bytes]) -> str | None:

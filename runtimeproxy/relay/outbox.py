@@ -53,7 +53,7 @@ class _Waiting:
     ``owner``: the stream whose window is ours to keep; its bytes were given back to the client before.
     """
 
-    __slots__ = ("flags", "gone", "is_block", "is_data", "owner", "payload", "size_bytes", "stream")
+    __slots__ = ("flags", "is_block", "is_data", "on_sent", "owner", "payload", "size_bytes", "stream")
 
     def __init__(
         self,
@@ -64,9 +64,9 @@ class _Waiting:
         is_data: bool = False,
         is_block: bool = False,
         owner: Stream | None = None,
-        gone: Callable[[], None] | None = None,
+        on_sent: Callable[[], None] | None = None,
     ) -> None:
-        self.gone = gone
+        self.on_sent = on_sent
         self.stream = stream
         self.owner = owner
         self.payload = payload
@@ -108,9 +108,9 @@ class Outbox:
             self._credit.credit_connection(padding_bytes)
             self._credit.credit_passing(stream, padding_bytes)
 
-    def queue_block(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
+    def queue_block(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
         """A header block, or an acknowledgement of SETTINGS, that must not overtake what waits, nor be overtaken."""
-        self._queue(_Waiting(stream, frames, is_block=True, gone=gone))
+        self._queue(_Waiting(stream, frames, is_block=True, on_sent=on_sent))
 
     def queue_rest(self, stream: Stream, trailers: bytes) -> None:
         """The client has ended a released stream with trailers: what is left of its DATA, then these.
@@ -122,9 +122,9 @@ class Outbox:
             self._queue(_Waiting(stream.id, stream.take(stream.left_bytes), owner=stream))
         self.queue_block(stream.id, trailers)
 
-    def queue_frame(self, stream: int, frames: bytes, gone: Callable[[], None] | None = None) -> None:
-        """Frames that must come after their stream's header block (RST_STREAM); ``gone`` is called as they go out."""
-        self._queue(_Waiting(stream, frames, gone=gone))
+    def queue_frame(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
+        """Frames that must follow their stream's header block (RST_STREAM); ``on_sent`` is called as they go out."""
+        self._queue(_Waiting(stream, frames, on_sent=on_sent))
 
     def _queue(self, item: _Waiting) -> None:
         self.passing.append(item)
@@ -187,8 +187,8 @@ class Outbox:
             item = self.passing[0]
             if not item.is_data:
                 out.append(item.payload)
-                if item.gone is not None:
-                    item.gone()
+                if item.on_sent is not None:
+                    item.on_sent()
             elif not self._pump_item(item, out):
                 return
             self.passing.popleft()

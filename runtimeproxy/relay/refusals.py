@@ -8,42 +8,47 @@ that touch no table (behind a table size update, where one is due).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from koord.http2.frames import CANCEL, END_HEADERS, END_STREAM, HEADERS, NO_ERROR, frame, rst_stream, settings
 from koord.http2.grpc import ANSWER_HEAD, status_fields
 from runtimeproxy.intercept import Refuse
+from runtimeproxy.relay.accounts import Accounts
+from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.stream import State, Stream
-
-if TYPE_CHECKING:
-    from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.streams import Streams
+from runtimeproxy.relay.uplink import Uplink
 
 
 class Refusals:
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
+    def __init__(self, pair: Pair, accounts: Accounts, uplink: Uplink, streams: Streams) -> None:
+        self._pair = pair
+        self._accounts = accounts
+        self._uplink = uplink
+        self._streams = streams
 
     def refuse(self, stream: Stream, verdict: Refuse) -> None:
-        connection = self._connection
-        connection.counters.refused += 1
-        connection.forget(stream)
-        connection.to_state(stream, State.REFUSING)
+        acks = self._pair.acks
+        self._pair.counters.refused += 1
+        self._streams.forget(stream)
+        self._accounts.to_state(stream, State.REFUSING)
         stream.verdict = (verdict.code, verdict.message)
-        connection.requests.drop_rest(stream.id, not stream.client_ended)
+        self._uplink.drop_rest(stream.id, not stream.client_ended)
         barrier = rst_stream(stream.id, CANCEL) + settings()
-        connection.requests.send_behind_headers(stream.id, barrier, lambda: connection.acks.append(stream))
+        self._uplink.send_behind_headers(stream.id, barrier, lambda: acks.append(stream))
 
     def barrier(self, stream: Stream) -> None:
         """The runtime has acknowledged the SETTINGS behind our reset: nothing of the stream can come any more."""
-        connection = self._connection
-        if connection.streams.get(stream.id) is not stream or stream.verdict is None:
+        if self._pair.streams.get(stream.id) is not stream or stream.verdict is None:
             return
         code, message = stream.verdict
         status = status_fields(code, message)
-        block = connection.answers.size_update() + (status if stream.answered else ANSWER_HEAD + status)
+        block = self._size_update() + (status if stream.answered else ANSWER_HEAD + status)
         answer = frame(HEADERS, END_HEADERS | END_STREAM, stream.id, block)
         if not stream.client_ended:
             answer += rst_stream(stream.id, NO_ERROR)
-        connection.requests.drop_rest(stream.id, False)
-        connection.to_client(answer)
-        connection.finish(stream.id, code)
+        self._uplink.drop_rest(stream.id, False)
+        self._pair.to_client.inject(answer)
+        self._streams.finish(stream.id, code)
+
+    def _size_update(self) -> bytes:
+        """What a header block of ours has to begin with. On a blind connection nobody can tell."""
+        return b"" if self._pair.blind else self._pair.to_client.decoder.size_update()

@@ -74,7 +74,7 @@ class RelayServer:
         self.policy.forget_routes()
         if bypass:
             for connection in list(self._connections):
-                connection.requests.held.release_all()
+                connection.held.release_all()
 
     @property
     def bypass(self) -> bool:
@@ -91,7 +91,7 @@ class RelayServer:
         for listener in list(self._listeners):
             self.remove_listener(listener)
         for connection in list(self._connections):
-            connection.drain()
+            connection.going_away.drain()
 
     async def drained(self, timeout_s: float) -> bool:
         """Wait for the last connection to end; after ``timeout_s`` close what is left and return False."""
@@ -100,7 +100,7 @@ class RelayServer:
                 await self._idle.wait()
                 return True
         for connection in list(self._connections):
-            connection.close()
+            connection.pair.close()
         return False
 
     def _accept(self, listener: socket.socket) -> None:
@@ -119,7 +119,7 @@ class RelayServer:
                 log.warning("connections are accepted again")
             self._short = False
             client.setblocking(False)
-            task = self._loop.create_task(self._serve(client, self._joined()))
+            task = self._loop.create_task(self._serve(client, self._join()))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -150,23 +150,23 @@ class RelayServer:
         connecting = self._runtime.connect(self._backend_wait_s)
         if connecting.done():
             return connecting.result()
-        gone = partial(self._runtime.give_up, connecting, ConnectionAbortedError("its client left before it came"))
-        self.policy.hangups.watch(self._loop, client.fileno(), gone)
+        on_hangup = partial(self._runtime.give_up, connecting, ConnectionAbortedError("its client left before it came"))
+        self.policy.hangups.watch(self._loop, client.fileno(), on_hangup)
         try:
             return await connecting
         finally:
-            self.policy.hangups.forget(client.fileno(), gone)
+            self.policy.hangups.forget(client.fileno(), on_hangup)
 
-    def _joined(self) -> Connection:
+    def _join(self) -> Connection:
         connection = Connection(self._loop, self.policy)
         self._connections.add(connection)
         self._idle.clear()
         self.counters.connections += 1
         self.counters.connections_total += 1
-        connection.ended.add_done_callback(lambda _: self._left(connection))
+        connection.pair.ended.add_done_callback(lambda _: self._leave(connection))
         return connection
 
-    def _left(self, connection: Connection) -> None:
+    def _leave(self, connection: Connection) -> None:
         self._connections.discard(connection)
         self.counters.connections -= 1
         if not self._connections:

@@ -7,47 +7,41 @@ when it is needed.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from koord.http2.grpc import MAX_MESSAGE_BYTES, PREFIX_BYTES, grpc_message
+from runtimeproxy.relay.accounts import Accounts
+from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.stream import Stream
-
-if TYPE_CHECKING:
-    from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.streams import Streams
 
 
 class Taps:
-    """The tapped streams of one connection."""
+    """The tapped streams of one pair."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection = connection
-        self._streams: dict[int, Stream] = {}
-
-    def open(self, stream: Stream) -> None:
-        self._streams[stream.id] = stream
-
-    def forget(self, stream: Stream) -> None:
-        self._streams.pop(stream.id, None)
+    def __init__(self, pair: Pair, accounts: Accounts, streams: Streams) -> None:
+        self._pair = pair
+        self._accounts = accounts
+        self._streams = streams
+        self._budget = pair.policy.budget
 
     def take(self, stream: Stream, payload: bytes, ended: bool) -> None:
         """DATA of a tapped stream has passed."""
-        connection = self._connection
+        pair, budget = self._pair, self._budget
         stream.put(payload)
-        connection.account(stream, len(payload))
+        self._accounts.account(stream, len(payload))
         if stream.held_bytes > PREFIX_BYTES + MAX_MESSAGE_BYTES:
             self._drop(stream, "over 16 MiB")
-        elif connection.policy.budget.is_exceeded:
-            connection.policy.budget.relieve()
-        if ended and stream.id in self._streams:
+        elif budget.is_exceeded:
+            budget.relieve()
+        if ended and stream.id in pair.tapped:
             message = grpc_message(stream.data)
-            connection.empty(stream)
+            self._accounts.empty(stream)
             if message is not None:
-                connection.loop.call_soon(connection.policy.interceptor.tapped, stream.call, message)
+                pair.loop.call_soon(pair.policy.interceptor.tapped, stream.call, message)
 
     def drop_all(self) -> None:
-        for stream in list(self._streams.values()):
+        for stream in list(self._pair.tapped.values()):
             self._drop(stream, "held bytes over budget")
 
     def _drop(self, stream: Stream, reason: str) -> None:
-        self._connection.counters.not_copied[reason] += 1
-        self._connection.pass_on(stream)
+        self._pair.counters.not_copied[reason] += 1
+        self._streams.pass_on(stream)

@@ -19,7 +19,7 @@ from koord.host.doctor.finding import Finding, Status
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
 from koordctl.fields import Column, Field, Layout, Listing, UnknownField
-from koordctl.output import plain
+from koordctl.plain import plain
 from koordctl.views import metrics, pods, top
 
 

@@ -12,8 +12,8 @@ import pytest
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.exits import Unreachable
 from koordctl.fields import Layout
+from koordctl.values import age, amount, sparkline
 from koordctl.views import top
-from koordctl.views.values import age, amount, sparkline
 
 POD = "/kubepods/podweb"
 

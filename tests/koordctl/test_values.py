@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koordctl.views.values import human
+from koordctl.values import human
 
 
 @pytest.mark.parametrize(

@@ -203,7 +203,7 @@ async def test_each_server_sees_what_the_one_before_made_of_the_request() -> Non
     assert isinstance(outcome, Agreed)
     assert seen == [(-1, b"yes")]
     assert outcome.edits == {QUOTA: -1, Slot(ENVS, "NEW"): b"yes", SHARES: 512}
-    assert outcome.who == {QUOTA: "a.json", Slot(ENVS, "NEW"): "a.json", SHARES: "b.json"}
+    assert outcome.files == {QUOTA: "a.json", Slot(ENVS, "NEW"): "a.json", SHARES: "b.json"}
     assert not [entry for entry in recorder.counted if entry[0] == "conflict"]
 
 
@@ -215,7 +215,7 @@ async def test_a_later_server_wins_and_the_conflict_is_counted() -> None:
         recorder=recorder,
     )
     assert isinstance(outcome, Agreed)
-    assert (outcome.edits, outcome.who) == ({SHARES: 8}, {SHARES: "b.json"})
+    assert (outcome.edits, outcome.files) == ({SHARES: 8}, {SHARES: "b.json"})
     assert ("conflict", "cpu_shares") in recorder.counted
 
 

@@ -147,13 +147,13 @@ def balance(ledger: Ledger, connection: Connection) -> list[str]:
     """Where the books of the relay and those of both links do not agree to the byte, at rest."""
     held = {
         stream.id: stream.owed_bytes + min(stream.uncredited_bytes, stream.left_bytes)
-        for stream in connection.streams.values()
+        for stream in connection.pair.streams.values()
         if isinstance(stream, HeldStream) and stream.state is not State.TAPPED
     }
-    wrong = ledger.settled(owed_bytes=connection.credit_bytes, held=held)
+    wrong = ledger.settled(owed_bytes=connection.pair.credit_bytes, held=held)
     for name, link, window in (
-        ("client", ledger.near, connection.client_window_bytes),
-        ("relay", ledger.far, connection.requests.outbox.window_bytes),
+        ("client", ledger.near, connection.pair.client_window_bytes),
+        ("relay", ledger.far, connection.uplink.outbox.window_bytes),
     ):
         granted = link.senders[End.CLIENT].connection
         if window != granted:

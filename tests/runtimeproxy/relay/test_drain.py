@@ -240,7 +240,7 @@ async def _accepted(path: Path, relay: RelayServer, *, paired: bool = True) -> s
     client = socket.socket(socket.AF_UNIX)
     client.setblocking(False)
     client.connect(str(path))
-    await eventually(lambda: any(not paired or each.requests.transport for each in relay.connections))
+    await eventually(lambda: any(not paired or each.pair.client.transport for each in relay.connections))
     return client
 
 

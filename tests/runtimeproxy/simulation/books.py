@@ -13,7 +13,7 @@ from tests.runtimeproxy.simulation.runtime import Runtime
 
 def check_stream(connection: Connection, side: Side) -> None:
     """The client has got all back that it sent on an open stream, or is owed it, and what the runtime gave beyond."""
-    stream, call = connection.streams.get(side.id), side.call
+    stream, call = connection.pair.streams.get(side.id), side.call
     missing = side.spent_bytes - (stream.owed_bytes if isinstance(stream, Stream) else 0)
     due = {call.granted_bytes, 0} if call.method.treatment == HOLD else {call.granted_bytes}
     check(-missing in due, f"call {call.number}: {missing} bytes of its window are missing, due beyond it {due}")
@@ -21,31 +21,31 @@ def check_stream(connection: Connection, side: Side) -> None:
 
 def check_rest(connection: Connection, client: Client, runtime: Runtime) -> None:
     """Nothing moves, and no call is open: every account of credit is exact, and nothing is remembered."""
-    near = client.send_window + connection.credit_bytes
+    near = client.send_window + connection.pair.credit_bytes
     check(near == OWN_WINDOW_BYTES, f"the client's window and what it is owed are {near}, not {OWN_WINDOW_BYTES}")
-    told = connection.client_window_bytes
+    told = connection.pair.client_window_bytes
     check(told == client.send_window, f"the relay takes the client's window of {client.send_window} for {told}")
-    far = connection.requests.outbox.window_bytes
+    far = connection.uplink.outbox.window_bytes
     check(far == runtime.receive_window, f"the relay's window is {far}, the runtime's {runtime.receive_window}")
     passed = client.receive_window
     check(runtime.send_window == passed, f"the runtime may send {runtime.send_window}, the client granted {passed}")
     _check_forgotten(connection, client)
-    counters = connection.counters
+    counters = connection.pair.counters
     check(counters.held_bytes == 0, f"{counters.held_bytes} bytes are counted as held, and nothing is")
     check(counters.held_streams == 0, f"{counters.held_streams} streams are counted as held, and none is")
-    used = connection.policy.budget.used_bytes, connection.policy.budget.held_bytes
-    check(bool(connection.streams) or used == (0, 0), f"{used} bytes of the budget are used at rest")
+    used = connection.pair.policy.budget.used_bytes, connection.pair.policy.budget.held_bytes
+    check(bool(connection.pair.streams) or used == (0, 0), f"{used} bytes of the budget are used at rest")
     _check_passed(client, runtime)
 
 
 def _check_forgotten(connection: Connection, client: Client) -> None:
-    outbox = connection.requests.outbox
-    kept = [stream for stream in connection.streams if not client.goaways or stream <= client.goaways[-1][0]]
+    outbox = connection.uplink.outbox
+    kept = [stream for stream in connection.pair.streams if not client.goaways or stream <= client.goaways[-1][0]]
     check(not kept, f"streams {kept} are remembered, and are over")
     check(not outbox.passing and not outbox._released and not outbox._items, "the outbox is not empty")
-    waiting = connection.acks or connection.requests.unacknowledged
+    waiting = connection.pair.acks or connection.pair.unacknowledged
     check(not waiting, "SETTINGS are remembered that were acknowledged")
-    check(not connection.runtime_settings, "the runtime's SETTINGS are remembered, and were acknowledged")
+    check(not connection.pair.runtime_settings, "the runtime's SETTINGS are remembered, and were acknowledged")
 
 
 def _check_passed(client: Client, runtime: Runtime) -> None:
@@ -66,12 +66,12 @@ def has_dropped_blocks(connection: Connection) -> bool:
 
 def check_end(server: RelayServer, connection: Connection, may_be_blind: bool) -> None:
     """The connection is over: nothing of it is left."""
-    check(connection.ended.done(), "both ends have gone, and the connection does not end")
+    check(connection.pair.ended.done(), "both ends have gone, and the connection does not end")
     counters = server.counters
     check(not server.connections and not counters.connections, "the server remembers a connection that is over")
     check(counters.held_bytes == 0, f"{counters.held_bytes} bytes are counted as held after the end")
     check(counters.held_streams == 0, f"{counters.held_streams} streams are counted as held after the end")
     budget = server.policy.budget
     check((budget.used_bytes, budget.held_bytes) == (0, 0), f"{budget.used_bytes} bytes of the budget are never freed")
-    check(not connection.streams, f"streams {list(connection.streams)} are remembered after the end")
+    check(not connection.pair.streams, f"streams {list(connection.pair.streams)} are remembered after the end")
     check(may_be_blind or not counters.blind, f"connections were blind: {dict(counters.blind)}")

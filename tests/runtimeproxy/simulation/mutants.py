@@ -12,8 +12,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
+from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.answers import AnswerHalf
-from runtimeproxy.relay.connection import Connection
+from runtimeproxy.relay.direction import ToClient
 from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.outbox import Outbox
@@ -34,18 +35,18 @@ class Mutant:
 
 
 MUTANTS = (
-    Mutant("credit is given twice", Connection, "credit_connection", "+= size_bytes", "+= 2 * size_bytes"),
+    Mutant("credit is given twice", Accounts, "credit_connection", "+= size_bytes", "+= 2 * size_bytes"),
     Mutant("padding of a released stream is kept", HeldStreams, "_take_released", "size_bytes - len(payload)", "0"),
     Mutant("padding in the queue is kept", Outbox, "queue_data", "if padding_bytes:", "if False:"),
     Mutant("a released stream's credit is kept", Outbox, "_give_back", "if size_bytes and", "if False and"),
-    Mutant("DATA follows GOAWAY", RequestHalf, "_data", "stream_id > connection.going_away.last_allowed or", ""),
+    Mutant("DATA follows GOAWAY", RequestHalf, "_data", "stream_id > self._going_away.last_allowed or", ""),
     Mutant("DATA follows a reset", RequestHalf, "_data", "or stream_id in self._reset", ""),
     Mutant("a reset follows a reset", RequestHalf, "_of_a_stream", "or frame[2] in self._reset", ""),
     Mutant("a header block overtakes", RequestHalf, "_keep_order", "outbox.keeps_header_blocks or", "False and"),
-    Mutant("an acknowledgement overtakes", RequestHalf, "_settings_ack", "if self.outbox.passing:", "if False:"),
+    Mutant("an acknowledgement overtakes", RequestHalf, "_settings_ack", "if self._outbox.passing:", "if False:"),
     Mutant("acknowledgements are confused", AnswerHalf, "_settings_ack", "acks.popleft()", "acks.pop()"),
-    Mutant("a table's change is not told", Refusals, "barrier", "connection.answers.size_update() +", ""),
-    Mutant("frames precede the SETTINGS", AnswerHalf, "inject", "if self.settled:", "if True:"),
+    Mutant("a table's change is not told", Refusals, "barrier", "self._size_update() +", ""),
+    Mutant("frames precede the SETTINGS", ToClient, "inject", "if self.settled:", "if True:"),
     Mutant("SETTINGS move no window", HeldStreams, "initial_window", "stream.window_bytes += change", "pass"),
     Mutant("the runtime's window is not kept", Outbox, "_pump_item", "self.window_bytes if owner", "1 << 20 if owner"),
     Mutant("a stream's window is not kept", Outbox, "_pump_released", "stream.window_bytes, ", ""),
@@ -53,9 +54,9 @@ MUTANTS = (
     Mutant("END_STREAM is lost", Outbox, "_pump_item", "if rest else item.flags", "if True else item.flags"),
     Mutant("a piece is turned around", Stream, "take", "bytes(data[:most_bytes])", "bytes(data[:most_bytes])[::-1]"),
     Mutant("GOAWAY names one stream too few", GoingAway, "_allow_no_more", ".last_stream", ".last_stream >> 1"),
-    Mutant("an answered request goes on", Connection, "answered", "self.requests.cut_short(stream)", "pass"),
+    Mutant("an answered request goes on", AnswerHalf, "_end", "self._uplink.cut_short(stream)", "pass"),
     Mutant("a question is never cancelled", Stream, "stop_asking", "self.task.cancel()", "pass"),
-    Mutant("the budget is not given back", Connection, "empty", "self.account(stream, -stream.held_bytes)", "pass"),
+    Mutant("the budget is not given back", Accounts, "empty", "self.account(stream, -stream.held_bytes)", "pass"),
 )  # fmt: skip
 
 

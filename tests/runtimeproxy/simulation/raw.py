@@ -50,7 +50,7 @@ class RawLife(Life):
         """All arrives, and when one end goes, both do."""
         self._send(self.near, b"the end")  # by now it cannot become a preface
         self.deliver_raw()
-        if not self.connection.raw:
+        if not self.connection.pair.raw:
             return  # it said nothing for the second that a drain waits
         check(self.seen[self.far] == self.sent[self.near], "the runtime has seen other bytes than the client sent")
         check(self.seen[self.near] == self.sent[self.far], "the client has seen other bytes than the runtime sent")
@@ -58,7 +58,7 @@ class RawLife(Life):
         self.deliver_raw()
         while self.loop.fire_timer():
             self.deliver_raw()
-        check(self.connection.ended.done(), "an end has gone, and the connection does not end")
+        check(self.connection.pair.ended.done(), "an end has gone, and the connection does not end")
         check(not self.server.counters.connections, "the server remembers a connection that is over")
 
     def deliver_raw(self) -> None:

@@ -29,7 +29,7 @@ class Scene:
         self.calls: list[Call] = []
         self.interceptor = SimInterceptor(self.loop, self.calls, dice)
         self.server = RelayServer(self.loop, "", self.interceptor, held_budget_bytes=profile.budget_bytes)
-        self.connection = self.server._joined()
+        self.connection = self.server._join()
         sizes = profile.socket_bytes, profile.high_water_bytes
         self.near, self.far = SimTransport(self.loop, *sizes), SimTransport(self.loop, *sizes)
         self.client = Client(self.near)
@@ -154,13 +154,14 @@ class Scene:
     def finish(self) -> None:
         """Rest, and then the connection's end."""
         self.rest()
-        silent = not self.connection.requests.started  # for a second, while it was drained
+        silent = not self.connection.pair.started  # for a second, while it was drained
         if self.client.gone and not self.runtime.left and not silent:
             check(not self.client.cut, "the client was cut off in the midst of a call")
         if self.connection.going_away.draining:
             while self.loop.fire_timer():
                 self.settle()
-            check(self.connection.ended.done(), "the connection is drained, all calls are over, and it does not end")
+            ended = self.connection.pair.ended.done()
+            check(ended, "the connection is drained, all calls are over, and it does not end")
         both = self.client.is_here == self.runtime.is_here
         check(both, "one end has gone, and the other is left waiting")
         self.hang_up(self.client)

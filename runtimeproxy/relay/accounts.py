@@ -1,0 +1,89 @@
+"""What the client is owed of its windows, and what its requests take of memory.
+
+Invariant: every byte that the client sends is given back to it once, in frames that are not crumbs; every byte that is
+kept counts against the budget of all connections (`Budget`), as what its stream is at that moment.
+"""
+
+from __future__ import annotations
+
+from koord.http2.frames import window_update
+from runtimeproxy.relay.budget import STREAM_BYTES
+from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES
+from runtimeproxy.relay.stream import State, Stream
+
+_MUCH_WAITING_BYTES = 1 << 20
+
+
+class Accounts:
+    """Of one pair; the `Credit` of its outbox."""
+
+    def __init__(self, pair: Pair) -> None:
+        self._pair = pair
+        self._budget = pair.policy.budget
+
+    # windows
+
+    def credit_connection(self, size_bytes: int) -> None:
+        pair = self._pair
+        pair.credit_bytes += size_bytes
+        if pair.credit_bytes >= CREDIT_BATCH_BYTES:
+            pair.to_client.inject(window_update(0, pair.credit_bytes))
+            pair.client_window_bytes += pair.credit_bytes
+            pair.credit_bytes = 0
+
+    def credit_stream(self, stream: Stream, size_bytes: int) -> None:
+        stream.owed_bytes += size_bytes
+        if stream.owed_bytes >= self._pair.credit_stream_batch_bytes:
+            self._pair.to_client.inject(window_update(stream.id, stream.owed_bytes))
+            stream.owed_bytes = 0
+
+    def credit_passing(self, stream: int, size_bytes: int) -> None:
+        if size_bytes:
+            self._pair.to_client.inject(window_update(stream, size_bytes))
+
+    def outbox_full(self, full: bool) -> None:
+        self._pair.client.pause("outbox", full)
+
+    # memory
+
+    def open(self, stream: Stream) -> None:
+        """The stream is remembered …"""
+        self._count(stream, STREAM_BYTES)
+
+    def close(self, stream: Stream) -> None:
+        """… and is not any more, nor anything of its request."""
+        self.empty(stream)
+        self._count(stream, -STREAM_BYTES)
+
+    def account(self, stream: Stream, size_bytes: int) -> None:
+        """So many bytes more of a request are kept.
+
+        Where memory is short, a client is read no more while much of what it sent waits for the runtime's windows.
+        """
+        stream.held_bytes += size_bytes
+        self._pair.counters.held_bytes += size_bytes
+        self._count(stream, size_bytes)
+
+    def empty(self, stream: Stream) -> None:
+        """Nothing of the request is kept any more."""
+        self.account(stream, -stream.held_bytes)
+        stream.replace(b"")
+
+    def to_state(self, stream: Stream, state: State) -> None:
+        """Count the stream as what it is from now on."""
+        size_bytes = STREAM_BYTES + stream.held_bytes
+        self._count(stream, -size_bytes)
+        stream.state = state
+        self._count(stream, size_bytes)
+
+    def _count(self, stream: Stream, size_bytes: int) -> None:
+        budget, share, state = self._budget, self._pair.share, stream.state
+        if state is State.TAPPED:
+            budget.copy(share, size_bytes)
+        elif state is State.HOLDING or state is State.ASKING:
+            budget.hold(share, size_bytes)
+        else:
+            budget.wait(share, size_bytes)
+            short = budget.used_bytes > budget.limit_bytes and share.waiting_bytes > _MUCH_WAITING_BYTES
+            self._pair.client.pause("waiting", short)

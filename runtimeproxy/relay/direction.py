@@ -1,0 +1,71 @@
+"""One direction of a pair: where relayed frames go out, and frames of our own between them.
+
+Invariants: frames go out whole, in the order in which they came, ours behind those that came before; nothing of ours
+reaches the client before the runtime's first frames, which are its SETTINGS.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from koord.http2.frames import DEFAULT_MAX_FRAME_BYTES
+from koord.http2.hpack import HeaderDecoder
+from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.relay.end import End
+
+
+class Direction:
+    """``relaying``: a run of frames is being relayed, and ``injected`` goes out with it.
+
+    ``decoder`` and ``max_frame_bytes`` are for reading: both follow the SETTINGS of the end that is written to.
+    """
+
+    def __init__(self, end: End, counters: RelayCounters, headers: tuple[bytes, ...]) -> None:
+        self._end = end
+        self._counters = counters
+        self.decoder = HeaderDecoder(headers)
+        self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
+        self.relaying = False
+        self.injected: list[bytes] = []
+
+    def inject(self, frames: bytes) -> None:
+        """Send whole frames of our own where the relayed ones go, behind those that came before."""
+        if self.relaying:
+            self.injected.append(frames)
+        else:
+            self.forward(frames)
+
+    def forward(self, data: bytes) -> None:
+        raise NotImplementedError
+
+
+class ToRuntime(Direction):
+    def __init__(self, end: End, counters: RelayCounters) -> None:
+        super().__init__(end, counters, (b":path", b"grpc-timeout", b"content-length", b"grpc-encoding"))
+
+    def forward(self, data: bytes) -> None:
+        self._counters.bytes_to_runtime += len(data)
+        self._end.write(data)
+
+
+class ToClient(Direction):
+    """``settled``: the runtime's first frames have gone to the client; ``on_settled`` is called once, behind them."""
+
+    def __init__(self, end: End, counters: RelayCounters) -> None:
+        super().__init__(end, counters, (b"grpc-status",))
+        self.settled = False
+        self.on_settled: Callable[[], None]
+
+    def inject(self, frames: bytes) -> None:
+        """Until the runtime's SETTINGS have gone, frames of ours wait to follow them."""
+        if self.settled:
+            super().inject(frames)
+        else:
+            self.injected.append(frames)
+
+    def forward(self, data: bytes) -> None:
+        self._counters.bytes_to_client += len(data)
+        self._end.write(data)
+        if not self.settled:
+            self.settled = True
+            self.on_settled()

@@ -1,0 +1,82 @@
+"""One of the two peers of a pair, the client or the runtime: what is written to it, and whether it is read.
+
+Invariants: what is written before the peer is there goes out first once it is; a peer that is not read is noticed all
+the same when it hangs up (`Hangups`); one that was closed is gone after LINGER_S, whether it reads or not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from koord.http2.link import HIGH_WATER_BYTES, LINGER_S
+from runtimeproxy.relay.hangups import Hangups
+
+
+class End:
+    """``transport`` is None until the peer is there."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, hangups: Hangups) -> None:
+        self._loop = loop
+        self._hangups = hangups
+        self.transport: asyncio.Transport | None = None
+        self.is_lost = False
+        self._early: list[bytes] = []  # what the other side sent before this one was there
+        self._pauses: set[str] = set()
+        self._descriptor = -1  # while its end is watched
+        self._abort: asyncio.TimerHandle | None = None
+
+    def open(self) -> None:
+        """The transport is there."""
+        assert self.transport is not None
+        self.transport.set_write_buffer_limits(high=HIGH_WATER_BYTES)
+        for data in self._early:
+            self.transport.write(data)
+        self._early.clear()
+
+    def write(self, data: bytes) -> None:
+        """Send whole frames."""
+        if self.transport is None:
+            self._early.append(data)
+        elif not self.transport.is_closing():
+            self.transport.write(data)
+
+    def pause(self, reason: str, paused: bool) -> None:
+        """Stop reading for this reason, or give the reason up; reading goes on when there is none left."""
+        was = bool(self._pauses)
+        (self._pauses.add if paused else self._pauses.discard)(reason)
+        if self.transport is None or self.transport.is_closing() or was == bool(self._pauses):
+            return
+        if self._pauses:
+            self.transport.pause_reading()
+        else:
+            self.transport.resume_reading()
+        self._watch(bool(self._pauses))
+
+    def close(self) -> None:
+        """Close behind what was written; a peer that does not read that in time loses it."""
+        if self.transport is not None and not self.transport.is_closing():
+            self.transport.close()
+            self._abort = self._loop.call_later(LINGER_S, self.transport.abort)
+
+    def lose(self) -> None:
+        """The transport is gone."""
+        self.is_lost = True
+        self._watch(False)
+        if self._abort is not None:
+            self._abort.cancel()
+
+    def _watch(self, unread: bool) -> None:
+        if unread and self.transport is not None and (sock := self.transport.get_extra_info("socket")) is not None:
+            self._descriptor = sock.fileno()
+            self._hangups.watch(self._loop, self._descriptor, self._hung_up)
+        elif self._descriptor >= 0:
+            self._hangups.forget(self._descriptor, self._hung_up)
+            self._descriptor = -1
+
+    def _hung_up(self) -> None:
+        """The peer has closed its end; what it sent last is read within a moment, or never."""
+        self._abort = self._loop.call_later(LINGER_S, self._abort_unread)
+
+    def _abort_unread(self) -> None:
+        if self.transport is not None and self._pauses:
+            self.transport.abort()

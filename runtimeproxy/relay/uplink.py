@@ -1,0 +1,80 @@
+"""The way to the runtime: when the outbox is emptied, what goes behind a stream's HEADERS, and which streams are reset.
+
+Invariants: nothing is put out while the runtime does not read what was written to it; of a stream that was reset
+towards the runtime it gets nothing more, and the client's window for the rest is given back where the client needs it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from koord.http2.frames import CANCEL, rst_stream
+from runtimeproxy.relay.accounts import Accounts
+from runtimeproxy.relay.outbox import Outbox
+from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.stream import Stream
+
+_MAX_RESET = 1024
+
+
+class Uplink:
+    """``is_congested``: the runtime does not read what goes to it."""
+
+    def __init__(self, pair: Pair, accounts: Accounts) -> None:
+        self._pair = pair
+        self._accounts = accounts
+        self.outbox = Outbox(accounts)
+        self.is_congested = False
+        self._pumping = False
+
+    def pump(self) -> None:
+        """Send what the runtime's windows allow by now; nothing while it does not read what was written to it."""
+        self._pumping = False
+        if self.is_congested:
+            return
+        out = self.outbox.pump()
+        if out:
+            self._pair.to_runtime.inject(b"".join(out))
+
+    def pump_soon(self) -> None:
+        """Pump once for all the credit that one read brought: credit in crumbs must not make frames in crumbs."""
+        if not self._pumping and self.outbox.waiting:
+            self._pumping = True
+            self._pair.loop.call_soon(self.pump)
+
+    def congested(self, full: bool) -> None:
+        self.is_congested = full
+        self.pump()
+
+    def send_behind_headers(self, stream: int, frames: bytes, on_sent: Callable[[], None] | None = None) -> None:
+        """Send frames that concern a stream, once the runtime has its HEADERS; ``on_sent`` is called as they go out."""
+        if self.outbox.waits(stream):
+            self.outbox.queue_frame(stream, frames, on_sent)
+        else:
+            if on_sent is not None:
+                on_sent()
+            self._pair.to_runtime.inject(frames)
+
+    # streams that are over for the runtime, and not yet for the client
+
+    def cut_short(self, stream: Stream) -> None:
+        """The runtime has answered before it had all of a held request: it gets no more of it, only a reset."""
+        self.drop_rest(stream.id, not stream.client_ended)
+        if stream.owed_bytes:
+            self._pair.loop.call_soon(self._credit_rest, stream.id, stream.owed_bytes)
+        self.send_behind_headers(stream.id, rst_stream(stream.id, CANCEL))
+
+    def _credit_rest(self, stream: int, size_bytes: int) -> None:
+        """The client may go on sending, unless the runtime's own reset came right behind its answer."""
+        if self._pair.reset.get(stream):
+            self._accounts.credit_passing(stream, size_bytes)
+
+    def drop_rest(self, stream: int, credits_client: bool) -> None:
+        """What the client still sends on the stream is dropped, and its window given back to it or not.
+
+        Nothing but header blocks, for the runtime's table, may follow a reset, whoever sent it.
+        """
+        reset = self._pair.reset
+        reset[stream] = credits_client
+        if len(reset) > _MAX_RESET:
+            del reset[next(iter(reset))]
