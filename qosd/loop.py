@@ -22,8 +22,9 @@ from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all,
 from qosd.hooks.rules import Rules
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
-from qosd.sense import table, window
+from qosd.sense import window
 from qosd.sense.build import Sense
+from qosd.sense.prediction import PredictionRow
 from qosd.sense.targets import Tiers
 from qosd.snapshot import Aggregate, NodeSnapshot, PodView, Window
 
@@ -108,7 +109,7 @@ class NodeLoop:
             absent=self._sense.sampler.absent(),
         )
         if sample and (prediction := self._predictor.observe(snapshot)) is not None:
-            self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
+            self._sense.store.put(PredictionRow.panel, now_ns, gauges.rows(prediction))
         return snapshot
 
     def _follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import convert
-from qosd.inspect.sources import MetricRow, Sources
+from qosd.inspect.sources import Sources
+from qosd.metric import Metric
 from qosd.snapshot import NodeSnapshot
 
 _MAX_HISTORIES = 500
@@ -19,31 +20,34 @@ def answer(sources: Sources, request: inspect.MetricsRequest) -> inspect.Metrics
         return message
     message.observed_unix_ns = snapshot.wall_ns
     labels = {group: "/".join(filter(None, who)) for group, who in convert.labels(snapshot).items()}
-    for row in sources.metrics:
-        samples = _samples(snapshot, row, request, labels)
+    for metric in sources.metrics:
+        samples = _samples(snapshot, metric, request, labels)
         if samples:
-            message.metrics.add(name=row.name, unit=row.unit, help=row.help, scope=str(row.scope), samples=samples)
+            message.metrics.add(
+                name=metric.name, unit=metric.unit, help=metric.help, scope=str(metric.scope), samples=samples
+            )
     if request.history and sum(len(metric.samples) for metric in message.metrics) <= _MAX_HISTORIES:
         _add_history(message, sources, snapshot)
     return message
 
 
 def _samples(
-    snapshot: NodeSnapshot, row: MetricRow, request: inspect.MetricsRequest, labels: dict[str, str]
+    snapshot: NodeSnapshot, metric: Metric, request: inspect.MetricsRequest, labels: dict[str, str]
 ) -> list[inspect.Sample]:
-    if not row.name.startswith(request.metric):
+    if not metric.name.startswith(request.metric):
         return []
     return [
         inspect.Sample(subject=subject, label=labels.get(subject, ""), value=value)
-        for subject, value in sorted(snapshot.values.get(row.name, {}).items())
+        for subject, value in sorted(snapshot.values.get(metric, {}).items())
         if request.subject in subject or request.subject in labels.get(subject, "")
     ]
 
 
 def _add_history(message: inspect.MetricsResponse, sources: Sources, snapshot: NodeSnapshot) -> None:
+    by_name = {metric.name: metric for metric in sources.metrics}
     for metric in message.metrics:
         for sample in metric.samples:
             sample.history.extend(
                 inspect.Point(age_s=(snapshot.monotonic_ns - at_ns) / 1e9, value=value)
-                for at_ns, value in sources.store.series(metric.name, sample.subject)
+                for at_ns, value in sources.store.series(by_name[metric.name], sample.subject)
             )

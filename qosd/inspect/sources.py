@@ -20,6 +20,7 @@ from qosd.act.journal import Entry
 from qosd.act.plan import Plan
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import Decisions
+from qosd.metric import Metric
 from qosd.snapshot import NodeSnapshot
 
 
@@ -55,21 +56,8 @@ class Journal(Protocol):
 
 
 class Series(Protocol):
-    def series(self, metric: str, subject: str) -> Sequence[tuple[int, float]]:
+    def series(self, metric: Metric, subject: str) -> Sequence[tuple[int, float]]:
         """(monotonic ns, value), oldest first."""
-
-
-class MetricRow(Protocol):
-    """A row of the metric table."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def unit(self) -> str: ...
-    @property
-    def help(self) -> str: ...
-    @property
-    def scope(self) -> str: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +122,7 @@ class Sources:
 
     writer: Writer
     """Asked only how files are spelled; nothing is written."""
-    metrics: Sequence[MetricRow]
+    metrics: Sequence[Metric]
     store: Series
     files: Files
     placed: Callable[[], Mapping[str, str]]

@@ -8,38 +8,48 @@ between two calls, or whose number another thread got (its counters fall), costs
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from koord.host import proc
 from koord.host.cgroup import GONE, Tree
 from koord.host.reader import KeptFiles
-from qosd.sense import table
+from qosd.metric import Kind, Scope
 from qosd.sense.meters import Clock, path_of
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.pergroup import PerGroup
 from qosd.sense.rates import per_second
-from qosd.sense.store import Row
-from qosd.sense.targets import Group, PerGroup
+from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_THREADS = 512
+
+
+class RunQueueRow(Row, source="run_queue", scope=Scope.CONTAINER, period_s=SLOW_S):
+    run_queue_delay_us_per_s: Column = Column(
+        "us/s",
+        "Time for which threads of a latency-sensitive container were runnable and waited for a CPU, summed.",
+        Kind.RATE,
+    )
+    run_queue_delay_us: Column = Column("us", "The same per time slice: mean wait for a CPU.", Kind.RATE)
+    run_queue_threads: Column = Column("threads", "Threads whose delay is in the sum.", history=False)
 
 
 class RunQueue:
     """The collector ``run_queue``."""
 
     name = "run_queue"
-    period_s = table.SLOW_S
-    panels: Sequence[Panel] = (table.RUN_QUEUE,)
+    period_s = SLOW_S
+    panels = (RunQueueRow.panel,)
 
     def __init__(
         self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path, max_threads: int = MAX_THREADS
     ) -> None:
         self._proc, self._max_threads = proc_root, max_threads
         self._gauges = PerGroup(
-            make=lambda group: Gauge(path_of(tree, group.path, "cgroup.threads"), str(proc_root), files, clock),
-            end=lambda gauge: files.drop((gauge.path,)),
-            wanted=_wanted,
+            {Scope.CONTAINER: RunQueueRow},
+            files,
+            gauge=lambda group: Gauge(path_of(tree, group.path, "cgroup.threads"), str(proc_root), files, clock),
+            measures=lambda group: group.latency_sensitive,
         )
 
     def collect(self, tick: Tick) -> Batch:
@@ -47,45 +57,52 @@ class RunQueue:
             raise NotApplicable(f"no {self._proc}/self/schedstat: the kernel has no scheduler statistics")
         gauges = self._gauges.of(tick.targets)[Scope.CONTAINER]
         share = max(1, self._max_threads // max(1, len(gauges)))
-        return [(table.RUN_QUEUE, _rows(gauges[: self._max_threads], share))]
+        for position, (_, gauge) in enumerate(gauges):
+            gauge.most = share if position < self._max_threads else 0
+        return self._gauges.batch(tick.targets)
 
     def close(self) -> None:
         self._gauges.close()
 
 
-def _wanted(group: Group) -> bool:
-    return group.scope is Scope.CONTAINER and group.latency_sensitive
-
-
 class Gauge:
-    """The threads of one container. ``path``: the file that lists them."""
+    """At most ``most`` threads of one container. ``path``: the file that lists them."""
 
-    __slots__ = ("_at", "_before", "_clock", "_files", "_proc", "path")
+    __slots__ = ("_at", "_before", "_clock", "_files", "_path", "_proc", "most")
 
     def __init__(self, path: str, proc_root: str, files: KeptFiles, clock: Clock) -> None:
-        self.path, self._proc, self._files, self._clock = path, proc_root, files, clock
-        self._at = 0
+        self._path, self._proc, self._files, self._clock = path, proc_root, files, clock
+        self._at = self.most = 0
         self._before: Mapping[int, proc.SchedStat] = {}
 
-    def sample(self, most: int) -> Row | None:
-        """(delay µs/s, delay µs per time slice, threads), over at most ``most`` threads. Raises OSError, ValueError."""
-        listed = self._files.read_all(self.path)
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self._path,)
+
+    def sample(self) -> RunQueueRow | None:
+        """None if the container is not there, or none of its threads counts. Raises OSError, ValueError."""
+        listed = self._files.read_all(self._path) if self.most else None
         before, self._before = self._before, {}
         if listed is None:
             return None
-        now = {tid: stat for tid in map(int, listed.split(None, most)[:most]) if (stat := self._stat(tid)) is not None}
+        now = {tid: stat for tid in self._first(listed) if (stat := self._stat(tid)) is not None}
         was, self._at, self._before = self._at, self._clock(), now
         pairs = ((before[tid], stat) for tid, stat in now.items() if tid in before)
         grown = [(stat.wait_ns - old.wait_ns, stat.slices - old.slices) for old, stat in pairs]
         waits = [pair for pair in grown if min(pair) >= 0]
         if not waits:
-            return NO_SAMPLE, NO_SAMPLE, float(len(now))
+            return RunQueueRow(
+                run_queue_delay_us_per_s=NO_SAMPLE, run_queue_delay_us=NO_SAMPLE, run_queue_threads=float(len(now))
+            )
         wait_ns, slices = (sum(numbers) for numbers in zip(*waits, strict=True))
-        return (
-            per_second(0, wait_ns, self._at - was) / 1000,
-            wait_ns / 1000 / slices if slices else 0.0,
-            float(len(waits)),
+        return RunQueueRow(
+            run_queue_delay_us_per_s=per_second(0, wait_ns, self._at - was) / 1000,
+            run_queue_delay_us=wait_ns / 1000 / slices if slices else 0.0,
+            run_queue_threads=float(len(waits)),
         )
+
+    def _first(self, listed: bytes) -> Iterable[int]:
+        return map(int, listed.split(None, self.most)[: self.most])
 
     def _stat(self, tid: int) -> proc.SchedStat | None:
         """Opened for this reading only: threads come and go, and descriptors are few."""
@@ -97,15 +114,3 @@ class Gauge:
             if error.errno in GONE:
                 return None
             raise
-
-
-def _rows(gauges: Sequence[tuple[str, Gauge]], most: int) -> Mapping[str, Row]:
-    rows: dict[str, Row] = {}
-    for subject, gauge in gauges:
-        try:
-            row = gauge.sample(most)
-        except (OSError, ValueError):
-            continue
-        if row is not None:
-            rows[subject] = row
-    return rows

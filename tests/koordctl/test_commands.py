@@ -21,6 +21,9 @@ from qosd.decide.decision import Membership, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
 from qosd.inspect.sources import PolicyState
+from qosd.metric import Scope
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.fakes import SECOND, FakeNode, FakeStore, batch_node, inspecting, v1_files, write
 from tests.qosd.podviews import view
@@ -47,12 +50,12 @@ def full_node(tmp_path: Path) -> FakeNode:
     broken = replace(view("web", "LS", containers=[]), problems=("resource-status: '{' is no JSON; treated as absent",))
     assert node.snapshot is not None
     values = {
-        "node_cpu_usage_cores": {"": 1.25},
-        "pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 0.5},
-        "pod_memory_usage_bytes": {"/kubepods/besteffort/podjob": 3.0 * (1 << 20)},
+        NodeRow.cpu_usage_cores: {"": 1.25},
+        USAGE[Scope.POD].cpu_usage_cores: {"/kubepods/besteffort/podjob": 0.5},
+        USAGE[Scope.POD].memory_usage_bytes: {"/kubepods/besteffort/podjob": 3.0 * (1 << 20)},
     }
     node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, database, broken), values=values)
-    node.store = FakeStore({("node_cpu_usage_cores", ""): [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]})
+    node.store = FakeStore({(NodeRow.cpu_usage_cores, ""): [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]})
     path = f"{tmp_path}/cpu{QUOTA.group}/cpu.cfs_quota_us"
     fed = node.journal.entries[0].inputs
     node.writes = [write(QUOTA, path, 150_000, 200_000, fed)]

@@ -13,6 +13,7 @@ from koord.pb.koord import inspect_pb2 as inspect
 from koordctl.exits import Unreachable
 from koordctl.views import top
 from koordctl.views.values import age, amount, sparkline
+from qosd.sense import table
 
 POD = "/kubepods/podweb"
 
@@ -51,6 +52,11 @@ def test_the_picture() -> None:
         top.PodLine("default/web", ("2", "-", "3.0Mi", "-", "-"), (1.0, 2.0), 2.0),
         top.PodLine("default/job", ("0.5", "-", "-", "-", "-"), (), 0.5),
     )
+
+
+def test_what_is_shown_is_measured() -> None:
+    shown = {*top.NODE_METRICS, *(name for name, _ in top.POD_COLUMNS)}
+    assert shown <= {metric.name for metric in table.METRICS}
 
 
 def test_no_textual() -> None:

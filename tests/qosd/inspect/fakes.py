@@ -28,6 +28,7 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
 from qosd.inspect.service import Inspector, listening
 from qosd.inspect.sources import About, Feature, FrontEndState, LoopState, PolicyState, Sources
+from qosd.metric import Metric
 from qosd.sense.table import METRICS
 from qosd.snapshot import NodeSnapshot, Window
 from tests.qosd.pods import extended, rules
@@ -125,9 +126,9 @@ class FakeJournal:
 
 @dataclass
 class FakeStore:
-    histories: Mapping[tuple[str, str], Sequence[tuple[int, float]]] = field(default_factory=dict)
+    histories: Mapping[tuple[Metric, str], Sequence[tuple[int, float]]] = field(default_factory=dict)
 
-    def series(self, metric: str, subject: str) -> Sequence[tuple[int, float]]:
+    def series(self, metric: Metric, subject: str) -> Sequence[tuple[int, float]]:
         return self.histories.get((metric, subject), ())
 
 

@@ -30,6 +30,9 @@ from qosd.decide.decision import Eviction, Membership, Opinion, ResctrlGroup, St
 from qosd.decide.runner import State, StrategyResult
 from qosd.hooks.context import SpecContainer
 from qosd.inspect import acts
+from qosd.metric import Scope
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
 from qosd.snapshot import EvictionPhase, EvictionState
 from tests.qosd.inspect.fakes import (
     NOW_NS,
@@ -306,7 +309,7 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
 async def test_the_node(tmp_path: Path) -> None:
     node = batch_node(tmp_path)
     assert node.snapshot is not None
-    values = {"node_cpu_usage_cores": {"": 1.25}, "pod_cpu_usage_cores": {GROUP: 1.0}}
+    values = {NodeRow.cpu_usage_cores: {"": 1.25}, USAGE[Scope.POD].cpu_usage_cores: {GROUP: 1.0}}
     node.snapshot = replace(
         node.snapshot, values=values, rules=rules(V1, sharedPools={"ls": [{"cpuset": "0-3", "socket": 1}]})
     )
@@ -409,9 +412,10 @@ async def test_the_journal_and_its_filters(tmp_path: Path) -> None:
 async def test_metrics_with_history(tmp_path: Path) -> None:
     node = batch_node(tmp_path)
     assert node.snapshot is not None
-    values = {"pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 1.5}, "node_cpu_usage_cores": {"": 2.0}}
+    job = {"/kubepods/besteffort/podjob": 1.5}
+    values = {USAGE[Scope.POD].cpu_usage_cores: job, NodeRow.cpu_usage_cores: {"": 2.0}}
     node.snapshot = replace(node.snapshot, values=values)
-    node.store = FakeStore({("node_cpu_usage_cores", ""): [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]})
+    node.store = FakeStore({(NodeRow.cpu_usage_cores, ""): [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]})
     for request, found in (
         (inspect.MetricsRequest(metric="pod_"), [("pod_cpu_usage_cores", "default/job", 0)]),
         (inspect.MetricsRequest(subject="default/job"), [("pod_cpu_usage_cores", "default/job", 0)]),

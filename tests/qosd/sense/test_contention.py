@@ -11,11 +11,10 @@ import pytest
 
 from koord.host.perf import PerfError
 from koord.model.qos import QoSClass
-from qosd.sense import table
-from qosd.sense.cycles import Cycles
-from qosd.sense.metric import Scope
-from qosd.sense.pressure import NodePressure, Pressure
-from qosd.sense.runqueue import RunQueue
+from qosd.metric import Scope
+from qosd.sense.cycles import Cycles, CyclesRow
+from qosd.sense.pressure import PRESSURE, NodePressure, NodePressureRow, Pressure
+from qosd.sense.runqueue import RunQueue, RunQueueRow
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
@@ -33,7 +32,7 @@ def psi(some_us: int, full_us: int | None, avg10: float = 1.5) -> str:
 def test_stall_time_is_exact(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
     collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
-    panel, group = table.PRESSURE[Scope.POD], A.group
+    panel, group = PRESSURE[Scope.POD].panel, A.group
     for some_us, full_us in ((1000, 100), (501_000, 200_100), (501_000, 200_100), (100, 100)):
         world.clock.advance(10)
         world.write(group, cpu_pressure=psi(some_us, None), memory_pressure=psi(some_us, full_us))
@@ -51,7 +50,7 @@ def test_pressure_of_no_known_form_is_absent(world: World, text: str) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
     world.write(A.group, cpu_pressure=text, io_pressure=psi(1, 1))
     collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
-    row = named(table.PRESSURE[Scope.POD], run(world, collector)[table.PRESSURE[Scope.POD]][A.group])
+    row = named(PRESSURE[Scope.POD].panel, run(world, collector)[PRESSURE[Scope.POD].panel][A.group])
     assert row and all(name.startswith("pod_io") for name in row)
 
 
@@ -79,7 +78,7 @@ def test_pressure_of_the_node(v2: World) -> None:
         v2.clock.advance(1)
         v2.put("proc/pressure/io", psi(total, total))
         v2.put("proc/pressure/cpu", psi(total, None))
-        row = named(table.NODE_PRESSURE, run(v2, collector)[table.NODE_PRESSURE][""])
+        row = named(NodePressureRow.panel, run(v2, collector)[NodePressureRow.panel][""])
     assert row["node_io_pressure_full_us_per_s"] == 2000.0
     assert "node_memory_pressure_some_avg10_percent" not in row
 
@@ -103,11 +102,11 @@ def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None
     threads(world, group, {11: (0, 0), 12: (5_000_000, 1), 13: (7, 7)})
     threads(world, B.containers[1].group, {21: (0, 0)})
     collector = run_queue(world)
-    assert list(run(world, collector)[table.RUN_QUEUE][group]) == pytest.approx([NAN, NAN, 3.0], nan_ok=True)
+    assert list(run(world, collector)[RunQueueRow.panel][group]) == pytest.approx([NAN, NAN, 3.0], nan_ok=True)
     world.clock.advance(10)
     shutil.rmtree(world.root / "proc/13")
     threads(world, group, {11: (20_000_000, 4), 12: (1000, 0), 14: (10**9, 9)})  # 12 is another thread now
-    rows = run(world, collector)[table.RUN_QUEUE]
+    rows = run(world, collector)[RunQueueRow.panel]
     assert {name: list(row) for name, row in rows.items()} == {group: pytest.approx([2000.0, 5000.0, 1.0])}
 
 
@@ -115,7 +114,7 @@ def test_threads_are_bounded_for_the_node(world: World) -> None:
     world.targets = SampleTargets.of((pod("a", containers=("x", "y")),), TIERS, ())
     for container in world.targets.groups[Scope.CONTAINER]:
         threads(world, container.path, dict.fromkeys(range(100, 110), (0, 0)))
-    rows = run(world, run_queue(world, max_threads=6))[table.RUN_QUEUE]
+    rows = run(world, run_queue(world, max_threads=6))[RunQueueRow.panel]
     assert [row[2] for row in rows.values()] == [3.0, 3.0]
 
 
@@ -164,7 +163,7 @@ def test_cycles_per_instruction_of_a_window(world: World) -> None:
     collector = Cycles(world.tree, counters, world.clock)  # type: ignore[arg-type]
     assert run(world, collector) == {}
     world.clock.advance(10)
-    rows = run(world, collector)[table.CYCLES]
+    rows = run(world, collector)[CyclesRow.panel]
     group = world.targets.groups[Scope.CONTAINER][0].path
     assert {name: list(row) for name, row in rows.items()} == {group: [1.5, 2e8, 3e9, 2e9]}
     assert len(counters.opened) == 3 and all(meter.closed for meter in counters.opened)
