@@ -24,8 +24,9 @@ from qosd.pace import TickReason
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
 from qosd.report import NOT_DECIDED, TickReport
-from qosd.sense import table, window
+from qosd.sense import window
 from qosd.sense.build import Sense
+from qosd.sense.prediction import PredictionRow
 from qosd.sense.targets import Tiers
 from qosd.snapshot import Aggregate, NodeSnapshot, PodView, Window
 
@@ -123,7 +124,7 @@ class NodeLoop:
             )
         )
         if reason is TickReason.BEAT and (prediction := self._predictor.observe(snapshot)) is not None:
-            self._sense.store.put(table.PREDICTION, now_ns, gauges.rows(prediction))
+            self._sense.store.put(PredictionRow.panel, now_ns, gauges.rows(prediction))
         return snapshot
 
     def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:

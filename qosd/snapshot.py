@@ -22,6 +22,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, SpecContainer
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
+from qosd.metric import Metric
 
 PODS_MAX_AGE_S = 90.0
 """A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
@@ -112,7 +113,7 @@ class Window(msgspec.Struct, frozen=True):
     percentile is wanted of them.
     """
 
-    metric: str
+    metric: Metric
     over_s: float
     at_least: int = 1
     quantile: float = 0.5
@@ -177,7 +178,7 @@ class EvictionState(msgspec.Struct, frozen=True):
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
-    """``values``: the newest sample of every metric of the metric table, by metric name, then by object.
+    """``values``: the newest sample of every metric of the metric table, by metric, then by object.
 
     The object of a node metric is "", of a container's or pod's its cgroup path, of a device's its name.
     ``ages_s``: seconds since each input (collector or source, by name) last succeeded; absent = never.
@@ -189,7 +190,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     rules: Rules
     topology: Topology
     pods: tuple[PodView, ...]
-    values: Mapping[str, Mapping[str, float]]
+    values: Mapping[Metric, Mapping[str, float]]
     ages_s: Mapping[str, float]
     kubelet_cpus: Mapping[str, str] = MappingProxyType({})
     """Exclusive CPUs that kubelet's CPU manager gave, as cpuset lists by pod UID."""
@@ -226,7 +227,7 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
         age_s = self.ages_s.get("pods")
         return age_s is not None and age_s <= PODS_MAX_AGE_S
 
-    def value(self, metric: str, subject: str = "") -> float | None:
+    def value(self, metric: Metric, subject: str = "") -> float | None:
         """The newest sample of ``metric`` for ``subject``; None if there is none."""
         return self.values.get(metric, _NOTHING).get(subject)
 

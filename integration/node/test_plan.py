@@ -27,12 +27,12 @@ from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.plan import Plan, Result
 from qosd.assembly import assemble
 from qosd.inspect.service import Inspector
+from qosd.metric import Scope
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL
 from qosd.node import Node as Qosd
 from qosd.options import Options
 from qosd.pace import TickReason
-from qosd.sense.metric import Scope
 from qosd.sense.table import METRICS
 from qosd.snapshot import NodeSnapshot
 
@@ -159,9 +159,9 @@ def _remembered(qosd: Qosd, gone: Collection[str]) -> list[str]:
 
 def _sampled(qosd: Qosd, gone: Collection[str]) -> list[str]:
     store = qosd.sense.store
-    newest = [f"{name} of {group}" for name, rows in store.newest().items() for group in rows if group in gone]
-    kept = [metric.name for metric in METRICS if metric.scope in (Scope.POD, Scope.CONTAINER)]
-    return newest + [f"history: {name} of {group}" for name in kept for group in gone if store.series(name, group)]
+    newest = [f"{each.name} of {group}" for each, rows in store.newest().items() for group in rows if group in gone]
+    kept = [metric for metric in METRICS if metric.scope in (Scope.POD, Scope.CONTAINER)]
+    return newest + [f"history: {each.name} of {group}" for each in kept for group in gone if store.series(each, group)]
 
 
 def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[Write], seen: Seen) -> None:

@@ -284,7 +284,7 @@ def _short(snapshot: NodeSnapshot, window: Window) -> str:
     counts = [aggregate.count for aggregate in snapshot.windows.get(window, {}).values()]
     if not counts or max(counts) >= window.at_least:
         return ""
-    return f"{window.metric} has {max(counts)} samples in {window.over_s:g} s (at least {window.at_least})"
+    return f"{window.metric.name} has {max(counts)} samples in {window.over_s:g} s (at least {window.at_least})"
 
 
 def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:

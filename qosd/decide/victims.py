@@ -18,10 +18,15 @@ import msgspec
 from koord.model import podtotal, priority
 from koord.model.podtotal import Role
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
+from qosd.metric import Scope
+from qosd.sense.groups import USAGE
 from qosd.snapshot import EvictionPhase, NodeSnapshot, PodView, live
 
-_POD_USAGE = {Resource.CPU_MILLI: "pod_cpu_usage_cores", Resource.MEMORY_BYTES: "pod_memory_usage_bytes"}
-_CONTAINER_CPU = "container_cpu_usage_cores"
+_POD_USAGE = {
+    Resource.CPU_MILLI: USAGE[Scope.POD].cpu_usage_cores,
+    Resource.MEMORY_BYTES: USAGE[Scope.POD].memory_usage_bytes,
+}
+_CONTAINER_CPU = USAGE[Scope.CONTAINER].cpu_usage_cores
 LATE_S = 30
 """After the end of its grace period, what kubelet and the runtime may take to end a pod that is deleted."""
 

@@ -10,22 +10,25 @@ from koord.pb.koord import inspect_pb2 as inspect
 from qosd.hooks.rules import Pool
 from qosd.inspect import contested, convert
 from qosd.report import TickReport
-from qosd.sense.table import METRICS
+from qosd.sense.besteffort import BestEffortRow
+from qosd.sense.node import NodeRow
+from qosd.sense.pressure import NodePressureRow
+from qosd.sense.system import SystemRow
 from qosd.snapshot import NodeSnapshot
 
 _USAGE = (
-    "node_cpu_usage_cores",
-    "node_memory_usage_bytes",
-    "node_page_cache_bytes",
-    "node_be_cpu_usage_cores",
-    "node_be_cpu_request_cores",
-    "node_be_cpu_real_limit_cores",
-    "node_system_cpu_usage_cores",
-    "node_system_memory_usage_bytes",
-    "node_unattributed_cpu_cores",
-    "node_cpu_pressure_some_avg10_percent",
-    "node_memory_pressure_full_avg10_percent",
-    "node_io_pressure_full_avg10_percent",
+    NodeRow.cpu_usage_cores,
+    NodeRow.memory_usage_bytes,
+    NodeRow.page_cache_bytes,
+    BestEffortRow.be_cpu_usage_cores,
+    BestEffortRow.be_cpu_request_cores,
+    BestEffortRow.be_cpu_real_limit_cores,
+    SystemRow.system_cpu_usage_cores,
+    SystemRow.system_memory_usage_bytes,
+    SystemRow.unattributed_cpu_cores,
+    NodePressureRow.cpu_pressure_some_avg10_percent,
+    NodePressureRow.memory_pressure_full_avg10_percent,
+    NodePressureRow.io_pressure_full_avg10_percent,
 )
 
 
@@ -60,12 +63,10 @@ def _capacity(snapshot: NodeSnapshot) -> inspect.Capacity:
 
 def _usage(snapshot: NodeSnapshot) -> list[inspect.Usage]:
     """Those of _USAGE that have a sample."""
-    table = {row.name: row for row in METRICS}
-    samples = [(table[name], snapshot.value(name)) for name in _USAGE if name in table]
     return [
-        inspect.Usage(metric=row.name, unit=row.unit, value=value, help=row.help)
-        for row, value in samples
-        if value is not None
+        inspect.Usage(metric=metric.name, unit=metric.unit, value=value, help=metric.help)
+        for metric in _USAGE
+        if (value := snapshot.value(metric)) is not None
     ]
 
 

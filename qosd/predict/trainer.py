@@ -12,18 +12,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from koord.model.priority import PriorityClass
+from qosd.metric import Metric, Scope
 from qosd.predict.bank import INTERVAL_S, NODE, SYSTEM, Bank, class_key, pod_key, workload_key
 from qosd.predict.workload import workload_name
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
 from qosd.sense.ring import nearest_rank
+from qosd.sense.system import SystemRow
 from qosd.snapshot import NodeSnapshot, PodView
 
 QUANTILE = 0.9
 _FEWEST_TICKS = 10
 _NANOSECONDS = 1_000_000_000
-_POD = "pod_cpu_usage_cores", "pod_memory_usage_bytes"
+_POD = USAGE[Scope.POD].cpu_usage_cores, USAGE[Scope.POD].memory_usage_bytes
 _OF_NODE = {
-    NODE: ("node_cpu_usage_cores", "node_memory_usage_bytes"),
-    SYSTEM: ("node_system_cpu_usage_cores", "node_system_memory_usage_bytes"),
+    NODE: (NodeRow.cpu_usage_cores, NodeRow.memory_usage_bytes),
+    SYSTEM: (SystemRow.system_cpu_usage_cores, SystemRow.system_memory_usage_bytes),
 }
 _RUNNING = "SANDBOX_READY"
 
@@ -93,8 +97,8 @@ def _usages(snapshot: NodeSnapshot) -> Iterable[tuple[str, Usage]]:
             yield pod_key(pod.uid), usage
         key = class_key(pod.priority_class)
         by_class[key] = _plus(by_class.get(key), usage)
-    for key, names in _OF_NODE.items():
-        by_class[key] = _usage(snapshot, names, "")
+    for key, metrics in _OF_NODE.items():
+        by_class[key] = _usage(snapshot, metrics, "")
     yield from ((key, usage) for key, usage in by_class.items() if usage is not None)
 
 
@@ -102,8 +106,8 @@ def _is_predicted(pod: PodView) -> bool:
     return pod.priority_class is PriorityClass.PROD
 
 
-def _usage(snapshot: NodeSnapshot, names: tuple[str, str], subject: str) -> Usage | None:
-    cpu_cores, memory_bytes = (snapshot.value(name, subject) for name in names)
+def _usage(snapshot: NodeSnapshot, metrics: tuple[Metric, Metric], subject: str) -> Usage | None:
+    cpu_cores, memory_bytes = (snapshot.value(metric, subject) for metric in metrics)
     return None if cpu_cores is None or memory_bytes is None else (cpu_cores, memory_bytes)
 
 

@@ -8,32 +8,42 @@ whose directory is gone is passed over; only the tier's own files are needed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from koord.host.cgroup import Tree
 from koord.host.files import row
 from koord.host.reader import KeptFiles
 from koord.model import cpuset
 from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
-from qosd.sense import table
+from qosd.metric import Kind, Koordlet, Scope
+from qosd.sense.groups import USAGE
 from qosd.sense.meters import path_of
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
 from qosd.sense.rates import NANOSECONDS
+from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from qosd.snapshot import PodView, live
 
 _SETS_KNOWN = 64
+_TIER_USAGE = USAGE[Scope.TIER].cpu_usage_cores
 _CPUS, _QUOTA, _PERIOD = "cpuset_cpus", "cpu_quota", "cpu_period"
+
+
+class BestEffortRow(Row, source="besteffort", scope=Scope.NODE, period_s=TICK_S):
+    be_cpu_usage_cores: Column = Column(
+        "cores", "CPU in use by the BestEffort tier.", Kind.RATE, Koordlet("be_suppress_be_used_cpu_cores")
+    )
+    be_cpu_request_cores: Column = Column("cores", "Sum of the batch-cpu requests of BE pods.")
+    be_cpu_real_limit_cores: Column = Column(
+        "cores", "CPU that the BestEffort tier can get: its CPU set, its CFS quota."
+    )
 
 
 class BestEffort:
     """The collector ``besteffort``; runs after ``groups``."""
 
     name = "besteffort"
-    period_s = table.TICK_S
-    panels: Sequence[Panel] = (table.BEST_EFFORT,)
+    period_s = TICK_S
+    panels = (BestEffortRow.panel,)
 
     def __init__(self, tree: Tree, files: KeptFiles) -> None:
         self._tree, self._files = tree, files
@@ -52,12 +62,16 @@ class BestEffort:
         if tick.targets is not self._targets:
             self._follow(tick.targets, tier)
         if tick.suppresses or tick.at_ns >= self._sets_due_ns:
-            self._sets_due_ns = tick.at_ns + int(table.SLOW_S * NANOSECONDS)
+            self._sets_due_ns = tick.at_ns + int(SLOW_S * NANOSECONDS)
             self._smallest = min((size for path in self._sets if (size := self._size(path))), default=None)
-        usage = tick.value("tier_cpu_usage_cores", table.GROUPS[Scope.TIER], tier)
+        usage = tick.value(_TIER_USAGE, tier)
         limits = (self._size(self._tier_set), self._smallest, self._quota_cores())
-        limit = min((limit for limit in limits if limit is not None), default=NO_SAMPLE)
-        return [(table.BEST_EFFORT, {"": (NO_SAMPLE if usage is None else usage, self._request_cores, limit)})]
+        row = BestEffortRow(
+            be_cpu_usage_cores=NO_SAMPLE if usage is None else usage,
+            be_cpu_request_cores=self._request_cores,
+            be_cpu_real_limit_cores=min((limit for limit in limits if limit is not None), default=NO_SAMPLE),
+        )
+        return [(BestEffortRow.panel, {"": row})]
 
     def close(self) -> None:
         self._files.drop((self._tier_set, self._quota, self._period, *self._sets))

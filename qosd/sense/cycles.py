@@ -12,17 +12,34 @@ from collections.abc import Callable, Mapping, Sequence
 from koord.host import perf
 from koord.host.cgroup import Tree
 from koord.host.perf import CYCLES, INSTRUCTIONS, PerfError
-from qosd.sense import table
+from qosd.metric import Kind, Koordlet, Scope
 from qosd.sense.meters import Clock
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
 from qosd.sense.rates import NANOSECONDS
-from qosd.sense.store import Row
+from qosd.sense.row import NO_SAMPLE, Column, Row
 from qosd.sense.targets import Group
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_DESCRIPTORS = 2048
+CYCLES_S = 60.0
 _WINDOW_S = 10.0
-_RUNS_PER_CYCLE = round(table.CYCLES_S / _WINDOW_S)
+_RUNS_PER_CYCLE = round(CYCLES_S / _WINDOW_S)
+
+
+class CyclesRow(Row, source="cycles", scope=Scope.CONTAINER, period_s=CYCLES_S):
+    cycles_per_instruction: Column = Column("cycles", "CPI over the window: cycles / instructions.", Kind.RATE)
+    instructions_per_s: Column = Column("1/s", "Instructions retired per second.", Kind.RATE)
+    window_cycles: Column = Column(
+        "cycles",
+        "CPU cycles in the window.",
+        koordlet=Koordlet("container_cpi", {"cpi_field": "cycles"}),
+        history=False,
+    )
+    window_instructions: Column = Column(
+        "instructions",
+        "Instructions in the window.",
+        koordlet=Koordlet("container_cpi", {"cpi_field": "instructions"}),
+        history=False,
+    )
 
 
 class Counters:
@@ -58,7 +75,7 @@ class Cycles:
 
     name = "cycles"
     period_s = _WINDOW_S
-    panels: Sequence[Panel] = (table.CYCLES,)
+    panels = (CyclesRow.panel,)
 
     def __init__(self, tree: Tree, counters: Counters, clock: Clock, max_descriptors: int = MAX_DESCRIPTORS) -> None:
         self._tree, self._counters, self._clock, self._max = tree, counters, clock, max_descriptors
@@ -69,7 +86,7 @@ class Cycles:
     def collect(self, tick: Tick) -> Batch:
         self._run = (self._run + 1) % _RUNS_PER_CYCLE
         if self._run == 1:
-            return [(table.CYCLES, self._read())]
+            return [(CyclesRow.panel, self._read())]
         if self._run == 0:
             self.close()
             why = self._counters.unavailable()
@@ -111,11 +128,11 @@ class Cycles:
         return rows
 
 
-def _row(counts: Mapping[str, float], elapsed_ns: int) -> Row:
+def _row(counts: Mapping[str, float], elapsed_ns: int) -> CyclesRow:
     cycles, instructions = counts[CYCLES.name], counts[INSTRUCTIONS.name]
-    return (
-        cycles / instructions if instructions else NO_SAMPLE,
-        instructions * NANOSECONDS / elapsed_ns if elapsed_ns > 0 else NO_SAMPLE,
-        cycles,
-        instructions,
+    return CyclesRow(
+        cycles_per_instruction=cycles / instructions if instructions else NO_SAMPLE,
+        instructions_per_s=instructions * NANOSECONDS / elapsed_ns if elapsed_ns > 0 else NO_SAMPLE,
+        window_cycles=cycles,
+        window_instructions=instructions,
     )

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from qosd.sense.metric import Kind, Metric, Scope
+from qosd.metric import Kind, Metric, Scope
+from qosd.sense.pressure import PRESSURE
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS
 from qosd.sense.targets import Group, SampleTargets
@@ -17,7 +18,6 @@ from qosd.sense.targets import Group, SampleTargets
 PREFIX, UPSTREAM_PREFIX = "koord_qosd_", "koordlet_"
 Labels = Mapping[str, str]
 _UPSTREAM_HELP = "What koordlet exports under this name."
-_PSI_WITNESS = "{}_cpu_pressure_full_avg10_percent"
 _OWN_NAMES: Mapping[Scope, Sequence[str]] = {
     Scope.NODE: (),
     Scope.NUMA: ("numa_node",),
@@ -47,7 +47,7 @@ class Exposition:
         lines: list[str] = []
         upstream: dict[str, list[str]] = {}
         for metric in METRICS:
-            samples = newest.get(metric.name)
+            samples = newest.get(metric)
             if samples:
                 lines += self._family(metric, samples)
                 if metric.koordlet is not None:
@@ -76,11 +76,11 @@ class Exposition:
             yield f"{name}{{{labels}}} {value!r}" if labels else f"{name} {value!r}"
 
     def _upstream_lines(
-        self, name: str, metric: Metric, samples: Mapping[str, float], newest: Mapping[str, Mapping[str, float]]
+        self, name: str, metric: Metric, samples: Mapping[str, float], newest: Mapping[Metric, Mapping[str, float]]
     ) -> Iterable[str]:
         assert metric.koordlet is not None
         scope, fixed = metric.scope, dict(metric.koordlet.labels)
-        psi = newest.get(_PSI_WITNESS.format(scope), {}) if "psi_degree" in fixed else None
+        psi = newest.get(PRESSURE[scope].cpu_pressure_full_avg10_percent, {}) if "psi_degree" in fixed else None
         for subject, value in samples.items():
             labels = self._upstream.get((scope, subject))
             if labels is None:

@@ -1,52 +1,104 @@
 """Usage of every cgroup that is measured: containers, pods, tiers, host applications, in one batch.
 
 The kubepods root and the pods in it are read in the same batch as the node, so that their difference is of one
-moment. Invariant: a cgroup that is gone or prints nonsense has no sample of this batch, and the others have theirs.
+moment.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import cycle
 
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
-from qosd.sense import table
-from qosd.sense.meters import REFRESH_TICKS, Clock, Meter
-from qosd.sense.metric import Panel
-from qosd.sense.store import Row
-from qosd.sense.targets import PerGroup
+from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
+from qosd.sense.meters import REFRESH_TICKS, Clock, CpuV1, CpuV2, Memory
+from qosd.sense.pergroup import PerGroup
+from qosd.sense.row import TICK_S, Column, Row, constructor
 from qosd.sense.tick import Batch, Tick
+
+
+def _host_app(resource: str) -> dict[Scope, Koordlet]:
+    return {Scope.HOST_APP: Koordlet("host_application_resource_usage", {"resource": resource})}
+
+
+class UsageRow(Row):
+    cpu_usage_cores: Column = Column("cores", "CPU in use by the cgroup and all below it.", Kind.RATE, _host_app("cpu"))
+    cpu_throttled_ratio: Column = Column(
+        "ratio", "CFS periods in which the quota ran out, of all; 0 if none began.", Kind.RATE
+    )
+    cpu_throttled_us_per_s: Column = Column("us/s", "Time for which the quota stopped runnable threads.", Kind.RATE)
+    memory_usage_bytes: Column = Column(
+        "bytes",
+        "Memory without page cache: active and inactive anon pages + unevictable.",
+        koordlet=_host_app("memory"),
+    )
+    memory_with_page_cache_bytes: Column = Column("bytes", "The same + active and inactive file pages.")
+    memory_working_set_bytes: Column = Column(
+        "bytes", "What kubelet evicts by: all charged memory - inactive file pages."
+    )
+    memory_refaults_per_s: Column = Column("pages/s", "Pages read back after reclaim had taken them.", Kind.RATE)
+
+
+_usage = constructor(UsageRow)
+USAGE = UsageRow.by_scope(GROUP_SCOPES, "groups", TICK_S)
 
 
 class Groups:
     """The collector ``groups``."""
 
     name = "groups"
-    period_s = table.TICK_S
-    panels: Sequence[Panel] = tuple(table.GROUPS.values())
+    period_s = TICK_S
+    panels = tuple(row.panel for row in USAGE.values())
 
     def __init__(self, tree: Tree, files: KeptFiles, clock: Clock) -> None:
         phases = cycle(range(REFRESH_TICKS))  # so that not all are refreshed in the same tick
-        self._meters = PerGroup(
-            make=lambda group: Meter(tree, group.path, files, clock, next(phases)),
-            end=lambda meter: files.drop(meter.paths),
-        )
+        self._meters = PerGroup(USAGE, files, gauge=lambda group: Meter(tree, group.path, files, clock, next(phases)))
 
     def collect(self, tick: Tick) -> Batch:
-        return [(table.GROUPS[scope], _rows(meters)) for scope, meters in self._meters.of(tick.targets).items()]
+        return self._meters.batch(tick.targets)
 
     def close(self) -> None:
         self._meters.close()
 
 
-def _rows(meters: Sequence[tuple[str, Meter]]) -> Mapping[str, Row]:
-    rows: dict[str, Row] = {}
-    for subject, meter in meters:
-        try:
-            row = meter.sample()
-        except (OSError, ValueError):
-            continue
-        if row is not None:
-            rows[subject] = row
-    return rows
+class Meter:
+    """All of one cgroup's usage.
+
+    ``phase``: in which of ``REFRESH_TICKS`` ticks it refreshes what seldom changes.
+    """
+
+    __slots__ = ("_cpu", "_memory", "_misses", "_rests")
+
+    def __init__(self, tree: Tree, group: str, files: KeptFiles, clock: Clock, phase: int = 0) -> None:
+        make_cpu = CpuV1 if tree.version == 1 else CpuV2
+        self._cpu: CpuV1 | CpuV2 = make_cpu(tree, group, files, clock, phase)
+        self._memory = Memory(tree, group, files, clock, phase)
+        self._misses = self._rests = 0
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return self._cpu.paths + self._memory.paths
+
+    def sample(self) -> UsageRow | None:
+        """None if the cgroup is not there; one that stays away is looked for less and less often."""
+        if self._rests:
+            self._rests -= 1
+            return None
+        cpu = self._cpu.sample()
+        if cpu is None:
+            self._memory.forget()
+            self._misses += 1
+            self._rests = min(self._misses // 4, 30)
+            return None
+        self._misses = 0
+        cores, throttled_ratio, throttled_us_per_s = cpu
+        usage_bytes, with_page_cache_bytes, working_set_bytes, refaults_per_s = self._memory.sample()
+        return _usage(
+            cpu_usage_cores=cores,
+            cpu_throttled_ratio=throttled_ratio,
+            cpu_throttled_us_per_s=throttled_us_per_s,
+            memory_usage_bytes=usage_bytes,
+            memory_with_page_cache_bytes=with_page_cache_bytes,
+            memory_working_set_bytes=working_set_bytes,
+            memory_refaults_per_s=refaults_per_s,
+        )

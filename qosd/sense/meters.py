@@ -1,4 +1,4 @@
-"""What one cgroup uses: the per-object part of the per-tick path, where every microsecond counts 225 times.
+"""CPU and memory of one cgroup: the per-object part of the per-tick path, where a microsecond counts 225 times.
 
 A meter knows its files' paths, reads them through kept descriptors and keeps of the last reading only what the next
 one is compared with. A text that did not change is not parsed again. Invariants: a rate is between two readings of
@@ -24,8 +24,8 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.host.reader import KeptFiles
 from qosd.sense.flatkeys import FlatKeys
-from qosd.sense.metric import NO_SAMPLE
 from qosd.sense.rates import per_second, ratio
+from qosd.sense.row import NO_SAMPLE
 
 Clock = Callable[[], int]
 """Monotonic nanoseconds."""
@@ -215,36 +215,3 @@ class Memory:
 def _sum_of_refaults(anon: int, file: int, all_of_them: int) -> int:
     """-1 where this kernel has none of the keys."""
     return all_of_them if anon < 0 and file < 0 else max(anon, 0) + max(file, 0)
-
-
-class Meter:
-    """All of one cgroup's usage, as a row of the ``groups`` panels.
-
-    ``phase``: in which of ``REFRESH_TICKS`` ticks it refreshes what seldom changes.
-    """
-
-    __slots__ = ("_cpu", "_memory", "_misses", "_rests")
-
-    def __init__(self, tree: Tree, group: str, files: KeptFiles, clock: Clock, phase: int = 0) -> None:
-        make_cpu = CpuV1 if tree.version == 1 else CpuV2
-        self._cpu: CpuV1 | CpuV2 = make_cpu(tree, group, files, clock, phase)
-        self._memory = Memory(tree, group, files, clock, phase)
-        self._misses = self._rests = 0
-
-    @property
-    def paths(self) -> tuple[str, ...]:
-        return self._cpu.paths + self._memory.paths
-
-    def sample(self) -> tuple[float, ...] | None:
-        """None if the cgroup is not there; one that stays away is looked for less and less often."""
-        if self._rests:
-            self._rests -= 1
-            return None
-        cpu = self._cpu.sample()
-        if cpu is None:
-            self._memory.forget()
-            self._misses += 1
-            self._rests = min(self._misses // 4, 30)
-            return None
-        self._misses = 0
-        return cpu + self._memory.sample()

@@ -8,7 +8,7 @@ Formulas (node-profiling §2.1): busy = user + nice + system + irq + softirq tic
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from koord.host import proc
@@ -17,22 +17,51 @@ from koord.host.kernelfile import ParseError
 from koord.host.proc import CPUTimes
 from koord.host.reader import KeptFiles
 from koord.model import cpuset
-from qosd.sense import table
+from qosd.metric import Kind, Koordlet, Scope
 from qosd.sense.meters import Clock
-from qosd.sense.metric import NO_SAMPLE, Panel
 from qosd.sense.rates import NANOSECONDS, per_second
-from qosd.sense.store import Row
+from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _NUMA_LOOK_S = 60
+_PAGE_CACHE = (b"Active(file)", b"Inactive(file)")
+
+
+class NodeRow(Row, source="node", scope=Scope.NODE, period_s=TICK_S):
+    cpu_usage_cores: Column = Column(
+        "cores",
+        "CPU in use: user, nice, system, irq and softirq time; idle, iowait and steal are not usage.",
+        Kind.RATE,
+        Koordlet("node_used_cpu_cores"),
+    )
+    cpu_steal_cores: Column = Column(
+        "cores", "CPU that was wanted here and that the hypervisor gave to others.", Kind.RATE
+    )
+    cpu_iowait_cores: Column = Column("cores", "CPU idle while a task waited for I/O.", Kind.RATE)
+    memory_usage_bytes: Column = Column(
+        "bytes",
+        "Memory in use without page cache: MemTotal - MemAvailable.",
+        koordlet=Koordlet("node_used_memory_bytes"),
+    )
+    memory_with_page_cache_bytes: Column = Column("bytes", "Memory in use with page cache: MemTotal - MemFree.")
+    page_cache_bytes: Column = Column("bytes", "File pages in memory: Active(file) + Inactive(file).")
+    memory_total_bytes: Column = Column("bytes", "MemTotal.", history=False)
+
+
+class NumaRow(Row, source="node", scope=Scope.NUMA, period_s=TICK_S):
+    cpu_usage_cores: Column = Column("cores", "CPU in use on the CPUs of the NUMA node.", Kind.RATE)
+    memory_usage_bytes: Column = Column(
+        "bytes",
+        "Memory in use without page cache: MemTotal - MemFree - Active(file) - Inactive(file) - SReclaimable.",
+    )
 
 
 class Node:
     """The collector ``node``. ``proc_root`` and ``sys_root`` are /proc and /sys; ``ticks_per_s`` is CLK_TCK."""
 
     name = "node"
-    period_s = table.TICK_S
-    panels: Sequence[Panel] = (table.NODE, table.NUMA)
+    period_s = TICK_S
+    panels = (NodeRow.panel, NumaRow.panel)
 
     def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path, ticks_per_s: int) -> None:
         self._files, self._clock, self._ticks_per_s = files, clock, ticks_per_s
@@ -48,11 +77,21 @@ class Node:
         stat, at = self._must_read(self._stat), self._clock()
         elapsed, self._at = at - self._at, at
         before, self._before = self._before, proc.cpu_times(stat)
-        cpu = self._cores(before, self._before, elapsed)
+        busy, steal, iowait = self._cores(before, self._before, elapsed)
         meminfo = self._must_read(self._meminfo)
+        total = proc.meminfo_bytes(meminfo, b"MemTotal")
+        row = NodeRow(
+            cpu_usage_cores=busy,
+            cpu_steal_cores=steal,
+            cpu_iowait_cores=iowait,
+            memory_usage_bytes=float(total - proc.meminfo_bytes(meminfo, b"MemAvailable")),
+            memory_with_page_cache_bytes=float(total - proc.meminfo_bytes(meminfo, b"MemFree")),
+            page_cache_bytes=float(sum(proc.meminfo_bytes(meminfo, field) for field in _PAGE_CACHE)),
+            memory_total_bytes=float(total),
+        )
         return [
-            (table.NODE, {"": (*cpu, *_memory(meminfo))}),
-            (table.NUMA, self._numa_rows(stat, meminfo, cpu[0], elapsed, tick.at_ns)),
+            (NodeRow.panel, {"": row}),
+            (NumaRow.panel, self._numa_rows(stat, meminfo, busy, elapsed, tick.at_ns)),
         ]
 
     def close(self) -> None:
@@ -75,13 +114,17 @@ class Node:
 
     def _numa_rows(
         self, stat: bytes, meminfo: bytes, node_cores: float, elapsed_ns: int, at_ns: int
-    ) -> Mapping[str, Row]:
+    ) -> Mapping[str, NumaRow]:
         if self._numa_seen_ns is None or at_ns - self._numa_seen_ns > _NUMA_LOOK_S * NANOSECONDS:
             self._numa, self._numa_seen_ns = _numa_nodes(self._numa_root), at_ns
         if len(self._numa) == 1:  # then it is the whole node
-            return {node: (node_cores, numa_memory_usage(meminfo, self._meminfo)) for node in self._numa}
+            usage_bytes = numa_memory_usage(meminfo, self._meminfo)
+            return {node: NumaRow(cpu_usage_cores=node_cores, memory_usage_bytes=usage_bytes) for node in self._numa}
         cores = self._numa_cores(stat, elapsed_ns)
-        return {node: (cores.get(node, NO_SAMPLE), self._numa_memory(node)) for node in self._numa}
+        return {
+            node: NumaRow(cpu_usage_cores=cores.get(node, NO_SAMPLE), memory_usage_bytes=self._numa_memory(node))
+            for node in self._numa
+        }
 
     def _numa_cores(self, stat: bytes, elapsed_ns: int) -> Mapping[str, float]:
         """Per NUMA node the growth of its CPUs' busy ticks; a CPU that is new or whose ticks fell counts nothing."""
@@ -114,16 +157,8 @@ class Node:
 def numa_memory_usage(data: bytes, file: str) -> float:
     """MemTotal - (MemFree + Active(file) + Inactive(file) + SReclaimable), at least 0. Raises ParseError."""
     total = proc.meminfo_bytes(data, b"MemTotal", file)
-    free = (b"MemFree", b"Active(file)", b"Inactive(file)", b"SReclaimable")
+    free = (b"MemFree", *_PAGE_CACHE, b"SReclaimable")
     return float(max(0, total - sum(proc.meminfo_bytes(data, field, file) for field in free)))
-
-
-def _memory(meminfo: bytes) -> tuple[float, float, float, float]:
-    """(without page cache, with it, page cache, total) in bytes. Raises ParseError."""
-    total = proc.meminfo_bytes(meminfo, b"MemTotal")
-    cache = proc.meminfo_bytes(meminfo, b"Active(file)") + proc.meminfo_bytes(meminfo, b"Inactive(file)")
-    available, free = proc.meminfo_bytes(meminfo, b"MemAvailable"), proc.meminfo_bytes(meminfo, b"MemFree")
-    return float(total - available), float(total - free), float(cache), float(total)
 
 
 def _numa_nodes(root: Path) -> dict[str, frozenset[int]]:

@@ -7,42 +7,101 @@ a cgroup without pressure files (or with PSI switched off in it) costs its own s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
+from itertools import product
 from pathlib import Path
 
 from koord.host import psi
 from koord.host.cgroup import Tree
-from koord.host.psi import Stall
+from koord.host.psi import RESOURCES, Stall
 from koord.host.reader import KeptFiles
-from qosd.sense import table
+from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
 from qosd.sense.meters import Clock, path_of
-from qosd.sense.metric import NO_SAMPLE, Panel
+from qosd.sense.pergroup import PerGroup
 from qosd.sense.rates import per_second
-from qosd.sense.store import Row
-from qosd.sense.targets import PerGroup
+from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
-_NOTHING: tuple[float, ...] = (NO_SAMPLE,) * 4
+DEGREES = ("some", "full")
+_FIGURES = ("us_per_s", "avg10_percent", "avg60_percent", "avg300_percent")
+_NOTHING = (NO_SAMPLE,) * len(_FIGURES)
+
+
+def _waits(resource: str, degree: str) -> str:
+    return f"PSI: {'a task' if degree == 'some' else 'every non-idle task'} waited for {resource}"
+
+
+def _stall(resource: str, degree: str) -> Column:
+    return Column("us/s", f"{_waits(resource, degree)}, exactly, from `total`.", Kind.RATE)
+
+
+def _average(resource: str, degree: str, average: str) -> Column:
+    kind = "mem" if resource == "memory" else resource
+    labels = {"psi_resource_type": kind, "psi_precision": average, "psi_degree": degree}
+    return Column(
+        "percent",
+        f"{_waits(resource, degree)}, the kernel's {average}.",
+        koordlet={scope: Koordlet(f"{scope}_psi", labels) for scope in (Scope.POD, Scope.CONTAINER)},
+        history=average == "avg10",
+    )
+
+
+class PressureRow(Row):
+    cpu_pressure_some_us_per_s: Column = _stall("cpu", "some")
+    cpu_pressure_some_avg10_percent: Column = _average("cpu", "some", "avg10")
+    cpu_pressure_some_avg60_percent: Column = _average("cpu", "some", "avg60")
+    cpu_pressure_some_avg300_percent: Column = _average("cpu", "some", "avg300")
+    cpu_pressure_full_us_per_s: Column = _stall("cpu", "full")
+    cpu_pressure_full_avg10_percent: Column = _average("cpu", "full", "avg10")
+    cpu_pressure_full_avg60_percent: Column = _average("cpu", "full", "avg60")
+    cpu_pressure_full_avg300_percent: Column = _average("cpu", "full", "avg300")
+    memory_pressure_some_us_per_s: Column = _stall("memory", "some")
+    memory_pressure_some_avg10_percent: Column = _average("memory", "some", "avg10")
+    memory_pressure_some_avg60_percent: Column = _average("memory", "some", "avg60")
+    memory_pressure_some_avg300_percent: Column = _average("memory", "some", "avg300")
+    memory_pressure_full_us_per_s: Column = _stall("memory", "full")
+    memory_pressure_full_avg10_percent: Column = _average("memory", "full", "avg10")
+    memory_pressure_full_avg60_percent: Column = _average("memory", "full", "avg60")
+    memory_pressure_full_avg300_percent: Column = _average("memory", "full", "avg300")
+    io_pressure_some_us_per_s: Column = _stall("io", "some")
+    io_pressure_some_avg10_percent: Column = _average("io", "some", "avg10")
+    io_pressure_some_avg60_percent: Column = _average("io", "some", "avg60")
+    io_pressure_some_avg300_percent: Column = _average("io", "some", "avg300")
+    io_pressure_full_us_per_s: Column = _stall("io", "full")
+    io_pressure_full_avg10_percent: Column = _average("io", "full", "avg10")
+    io_pressure_full_avg60_percent: Column = _average("io", "full", "avg60")
+    io_pressure_full_avg300_percent: Column = _average("io", "full", "avg300")
+
+
+_row = PressureRow.in_order(
+    [f"{resource}_pressure_{degree}_{figure}" for resource, degree, figure in product(RESOURCES, DEGREES, _FIGURES)]
+)
+PRESSURE = PressureRow.by_scope(GROUP_SCOPES, "pressure", SLOW_S)
+
+
+class NodePressureRow(PressureRow, source="node_pressure", scope=Scope.NODE, period_s=TICK_S):
+    """The same of the whole node, and every second."""
 
 
 class Pressure:
     """The collector ``pressure``, of cgroups. ``proc_root`` tells whether the kernel keeps PSI at all."""
 
     name = "pressure"
-    period_s = table.SLOW_S
-    panels: Sequence[Panel] = tuple(table.PRESSURE.values())
+    period_s = SLOW_S
+    panels = tuple(row.panel for row in PRESSURE.values())
 
     def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
         self._proc_root, self._tree = proc_root, tree
         self._gauges = PerGroup(
-            make=lambda group: Gauge(
-                [path_of(tree, group.path, f"{resource}.pressure") for resource in table.PRESSURES], files, clock
+            PRESSURE,
+            files,
+            gauge=lambda group: Gauge(
+                [path_of(tree, group.path, f"{resource}.pressure") for resource in RESOURCES], files, clock
             ),
-            end=lambda gauge: files.drop(gauge.paths),
         )
 
     def collect(self, tick: Tick) -> Batch:
-        batch = [(table.PRESSURE[scope], _rows(gauges)) for scope, gauges in self._gauges.of(tick.targets).items()]
+        batch = self._gauges.batch(tick.targets)
         if not any(rows for _, rows in batch):
             must_have_psi(self._proc_root, self._tree)
         return batch
@@ -55,19 +114,19 @@ class NodePressure:
     """The collector ``node_pressure``: /proc/pressure."""
 
     name = "node_pressure"
-    period_s = table.TICK_S
-    panels: Sequence[Panel] = (table.NODE_PRESSURE,)
+    period_s = TICK_S
+    panels = (NodePressureRow.panel,)
 
     def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
         self._files, self._proc_root = files, proc_root
-        self._gauge = Gauge([str(proc_root / "pressure" / name) for name in table.PRESSURES], files, clock)
+        self._gauge = Gauge([str(proc_root / "pressure" / resource) for resource in RESOURCES], files, clock)
 
     def collect(self, tick: Tick) -> Batch:
         sample = self._gauge.sample()
         if sample is None:
             must_have_psi(self._proc_root)
             return []
-        return [(table.NODE_PRESSURE, {"": sample})]
+        return [(NodePressureRow.panel, {"": sample})]
 
     def close(self) -> None:
         self._files.drop(self._gauge.paths)
@@ -82,18 +141,17 @@ def must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:
 
 
 class Gauge:
-    """The three pressure files of one object, as a row of a pressure panel."""
+    """The pressure files of one object. ``paths``: in the order of ``RESOURCES``."""
 
     __slots__ = ("_clock", "_files", "_resources", "paths")
 
-    def __init__(self, paths: Sequence[str], files: KeptFiles, clock: Clock) -> None:
+    def __init__(self, paths: Iterable[str], files: KeptFiles, clock: Clock) -> None:
         self.paths, self._files, self._clock = tuple(paths), files, clock
-        self._resources = [_Resource() for _ in paths]
+        self._resources = [_Resource() for _ in self.paths]
 
-    def sample(self) -> Row | None:
+    def sample(self) -> PressureRow | None:
         """None if there is none of the files."""
-        kept: tuple[float, ...] = ()
-        newest: tuple[float, ...] = ()
+        figures: tuple[float, ...] = ()
         found = False
         for path, resource in zip(self.paths, self._resources, strict=True):
             try:
@@ -102,15 +160,14 @@ class Gauge:
                 found = found or data is not None
             except (OSError, ValueError):
                 resource.lose()
-            kept += resource.kept
-            newest += resource.newest
-        return kept + newest if found else None
+            figures += resource.figures
+        return _row(figures) if found else None
 
 
 class _Resource:
-    """One pressure file: (stall µs/s, avg10) of some and full in ``kept``, (avg60, avg300) of both in ``newest``."""
+    """One pressure file: ``figures`` of some and of full."""
 
-    __slots__ = ("_at", "_before", "_inode", "_quiet", "_text", "kept", "newest")
+    __slots__ = ("_at", "_before", "_inode", "_quiet", "_text", "figures")
 
     def __init__(self) -> None:
         self._at = self._inode = 0
@@ -120,7 +177,7 @@ class _Resource:
         """Nothing is known: the next reading is a first one."""
         self._text: bytes | None = None
         self._before: psi.Pressure | None = None
-        self.kept = self.newest = self._quiet = _NOTHING
+        self.figures = self._quiet = _NOTHING + _NOTHING
 
     def take(self, path: str, text: bytes | None, inode: int, at_ns: int) -> None:
         """Raises ParseError."""
@@ -131,28 +188,20 @@ class _Resource:
         if text is None:
             return
         if text == self._text:
-            self.kept = self._quiet
+            self.figures = self._quiet
             return
         now, before = psi.parse(path, text), self._before
         self._text, self._before = text, now
-        self.kept = (
+        self.figures = (
             *_stalled(before.some if before else None, now.some, elapsed),
             *_stalled(before.full if before else None, now.full, elapsed),
         )
         self._quiet = (*_stalled(now.some, now.some, 1), *_stalled(now.full, now.full, 1))
-        self.newest = (*_longer(now.some), *_longer(now.full))
 
 
-def _stalled(before: Stall | None, now: Stall | None, elapsed_ns: int) -> tuple[float, float]:
-    """(stall µs/s since ``before``, avg10)."""
+def _stalled(before: Stall | None, now: Stall | None, elapsed_ns: int) -> tuple[float, ...]:
+    """(stall µs/s since ``before``, avg10, avg60, avg300)."""
     if now is None:
-        return NO_SAMPLE, NO_SAMPLE
-    return (NO_SAMPLE if before is None else per_second(before.total_us, now.total_us, elapsed_ns)), now.avg10
-
-
-def _longer(now: Stall | None) -> tuple[float, float]:
-    return (NO_SAMPLE, NO_SAMPLE) if now is None else (now.avg60, now.avg300)
-
-
-def _rows(gauges: Sequence[tuple[str, Gauge]]) -> Mapping[str, Row]:
-    return {subject: row for subject, gauge in gauges if (row := gauge.sample()) is not None}
+        return _NOTHING
+    stall = NO_SAMPLE if before is None else per_second(before.total_us, now.total_us, elapsed_ns)
+    return stall, now.avg10, now.avg60, now.avg300

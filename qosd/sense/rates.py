@@ -6,7 +6,7 @@ later instant, says nothing about what happened, so there is no sample, and the 
 
 from __future__ import annotations
 
-from qosd.sense.metric import NO_SAMPLE
+from qosd.sense.row import NO_SAMPLE
 
 NANOSECONDS = 1_000_000_000
 

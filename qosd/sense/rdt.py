@@ -13,11 +13,10 @@ from pathlib import Path
 from koord.host import resctrl
 from koord.host.cgroup import read_text
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
-from qosd.sense import table
+from qosd.metric import Kind, Koordlet, Scope
 from qosd.sense.meters import Clock
-from qosd.sense.metric import NO_SAMPLE, Panel
 from qosd.sense.rates import per_second_wrapping
-from qosd.sense.store import Row
+from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _RESOURCE = "L3"
@@ -25,12 +24,27 @@ _Counts = Mapping[str, int]
 _NONE: _Counts = {}
 
 
+def _bytes(feature: str) -> Column:
+    koordlet = Koordlet("resctrl_memory_bandwidth", {"mb_type": feature})
+    return Column("bytes", "As the CPU counts it.", Kind.COUNTER, koordlet, history=False)
+
+
+class CacheRow(Row, source="resctrl", scope=Scope.CACHE, period_s=SLOW_S):
+    llc_occupancy_bytes: Column = Column(
+        "bytes", "Last-level cache that the resctrl group occupies.", koordlet=Koordlet("resctrl_llc_occupancy")
+    )
+    mbm_total_bytes_per_s: Column = Column("bytes/s", "Memory bandwidth of the resctrl group.", Kind.RATE)
+    mbm_local_bytes_per_s: Column = Column("bytes/s", "The same, to the socket's own memory.", Kind.RATE)
+    mbm_total_bytes: Column = _bytes(MBM_TOTAL)
+    mbm_local_bytes: Column = _bytes(MBM_LOCAL)
+
+
 class Resctrl:
     """The collector ``resctrl``. ``root``: the mount."""
 
     name = "resctrl"
-    period_s = table.SLOW_S
-    panels: Sequence[Panel] = (table.RESCTRL,)
+    period_s = SLOW_S
+    panels = (CacheRow.panel,)
 
     def __init__(self, root: Path, clock: Clock) -> None:
         self._root, self._clock = root, clock
@@ -44,7 +58,7 @@ class Resctrl:
             raise NotApplicable("this CPU monitors neither cache nor memory bandwidth")
         now = {subject: counts for name, files in groups.items() for subject, counts in self._read(name, files).items()}
         before, self._before = self._before, now
-        return [(table.RESCTRL, {subject: _row(before.get(subject), *now[subject]) for subject in now})]
+        return [(CacheRow.panel, {subject: _row(before.get(subject), *now[subject]) for subject in now})]
 
     def close(self) -> None:
         pass
@@ -65,7 +79,7 @@ class Resctrl:
         return {subject: (self._clock(), counts) for subject, counts in found.items()}
 
 
-def _row(before: tuple[int, _Counts] | None, at_ns: int, now: _Counts) -> Row:
+def _row(before: tuple[int, _Counts] | None, at_ns: int, now: _Counts) -> CacheRow:
     was_ns, was = before or (at_ns, _NONE)
     total, local = (
         per_second_wrapping(was[name], now[name], at_ns - was_ns) if name in was and name in now else NO_SAMPLE
@@ -74,4 +88,10 @@ def _row(before: tuple[int, _Counts] | None, at_ns: int, now: _Counts) -> Row:
     occupancy, total_bytes, local_bytes = (
         float(now[name]) if name in now else NO_SAMPLE for name in (LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL)
     )
-    return occupancy, total, local, total_bytes, local_bytes
+    return CacheRow(
+        llc_occupancy_bytes=occupancy,
+        mbm_total_bytes_per_s=total,
+        mbm_local_bytes_per_s=local,
+        mbm_total_bytes=total_bytes,
+        mbm_local_bytes=local_bytes,
+    )

@@ -12,7 +12,7 @@ import struct
 from array import array
 from collections.abc import Iterable, Sequence
 
-from qosd.sense.metric import NO_SAMPLE
+from qosd.sense.row import NO_SAMPLE
 
 NANOSECONDS = 1_000_000_000
 

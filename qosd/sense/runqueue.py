@@ -10,106 +10,127 @@ counters fall), costs nothing but itself.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from koord.host import proc
 from koord.host.cgroup import GONE, Tree
 from koord.host.reader import KeptFiles
-from qosd.sense import table
+from qosd.metric import Kind, Scope
 from qosd.sense.meters import Clock, path_of
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.pergroup import PerGroup
 from qosd.sense.rates import per_second
-from qosd.sense.store import Row
-from qosd.sense.targets import Group, PerGroup
+from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
+from qosd.sense.stalls import STALLS
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_THREADS = 512
-_STALL = "container_cpu_stall_some_us_per_s"
+_STALL = STALLS[Scope.CONTAINER].cpu_stall_some_us_per_s
+
+
+class RunQueueRow(Row, source="run_queue", scope=Scope.CONTAINER, period_s=TICK_S):
+    run_queue_delay_us_per_s: Column = Column(
+        "us/s",
+        "Time for which threads of a latency-sensitive container were runnable and waited for a CPU, summed.",
+        Kind.RATE,
+    )
+    run_queue_delay_us: Column = Column("us", "The same per time slice: mean wait for a CPU.", Kind.RATE)
+    run_queue_threads: Column = Column("threads", "Threads whose delay is in the sum.", history=False)
 
 
 class RunQueue:
     """The collector ``run_queue``."""
 
     name = "run_queue"
-    panels: Sequence[Panel] = (table.RUN_QUEUE,)
+    panels = (RunQueueRow.panel,)
 
     def __init__(
         self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path, max_threads: int = MAX_THREADS
     ) -> None:
         self._proc, self._max_threads = proc_root, max_threads
-        self.period_s, self._ran_ns = table.SLOW_S, 0
+        self.period_s, self._ran_ns = SLOW_S, 0
         self._gauges = PerGroup(
-            make=lambda group: Gauge(path_of(tree, group.path, "cgroup.threads"), str(proc_root), files, clock),
-            end=lambda gauge: files.drop((gauge.path,)),
-            wanted=_wanted,
+            {Scope.CONTAINER: RunQueueRow},
+            files,
+            gauge=lambda group: Gauge(path_of(tree, group.path, "cgroup.threads"), str(proc_root), files, clock),
+            measures=lambda group: group.latency_sensitive,
         )
 
     def collect(self, tick: Tick) -> Batch:
         if not (self._proc / "self/schedstat").exists():
             raise NotApplicable(f"no {self._proc}/self/schedstat: the kernel has no scheduler statistics")
-        stalls = tick.values(_STALL, table.STALLS[Scope.CONTAINER])
-        self.period_s = table.TICK_S if stalls else table.SLOW_S
-        gauges = self._gauges.of(tick.targets)[Scope.CONTAINER]
+        stalls = tick.values(_STALL)
+        self.period_s = TICK_S if stalls else SLOW_S
         is_next, self._ran_ns = tick.before_ns == self._ran_ns, tick.at_ns
-        quiet = [item for item in gauges if is_next and item[1].is_read and stalls.get(item[0]) == 0]
-        rows = {subject: gauge.rest() for subject, gauge in quiet}
-        waiting = [item for item in gauges if item[0] not in rows]
+        gauges = self._gauges.of(tick.targets)[Scope.CONTAINER]
+        for subject, gauge in gauges:
+            gauge.has_waited = not (is_next and stalls.get(subject) == 0)
+        waiting = [gauge for _, gauge in gauges if gauge.is_to_be_read]
         share = max(1, self._max_threads // max(1, len(waiting)))
-        return [(table.RUN_QUEUE, {**rows, **_rows(waiting[: self._max_threads], share)})]
+        for position, gauge in enumerate(waiting):
+            gauge.most = share if position < self._max_threads else 0
+        return self._gauges.batch(tick.targets)
 
     def close(self) -> None:
         self._gauges.close()
 
 
-def _wanted(group: Group) -> bool:
-    return group.scope is Scope.CONTAINER and group.latency_sensitive
-
-
 class Gauge:
-    """The threads of one container. ``path``: the file that lists them."""
+    """At most ``most`` threads of one container, if any of them ``has_waited`` since the batch before."""
 
-    __slots__ = ("_at_ns", "_before", "_clock", "_files", "_is_rested", "_proc", "path")
+    __slots__ = ("_at_ns", "_before", "_clock", "_files", "_has_rested", "_path", "_proc", "has_waited", "most")
 
     def __init__(self, path: str, proc_root: str, files: KeptFiles, clock: Clock) -> None:
-        self.path, self._proc, self._files, self._clock = path, proc_root, files, clock
-        self._at_ns, self._is_rested = 0, False
+        """``path``: the file that lists the threads."""
+        self._path, self._proc, self._files, self._clock = path, proc_root, files, clock
+        self._at_ns = self.most = 0
+        self.has_waited, self._has_rested = True, False
         self._before: Mapping[int, proc.SchedStat] = {}
 
     @property
-    def is_read(self) -> bool:
-        """Is there a reading to which the next one can be compared?"""
-        return bool(self._before)
+    def paths(self) -> tuple[str, ...]:
+        return (self._path,)
 
-    def rest(self) -> Row:
-        """As ``sample`` of a container in which no task waited: what was read before still holds."""
-        self._at_ns, self._is_rested = self._clock(), True
-        return 0.0, 0.0, float(len(self._before))
+    @property
+    def is_to_be_read(self) -> bool:
+        """A container in which nobody waited need not be, once there is a reading for the next one to compare with."""
+        return self.has_waited or not self._before
 
-    def sample(self, most: int) -> Row | None:
-        """(delay µs/s, delay µs per time slice, threads), over at most ``most`` threads. Raises OSError, ValueError.
+    def sample(self) -> RunQueueRow | None:
+        """None if the container is not there, or none of its threads counts. Raises OSError, ValueError."""
+        if self.is_to_be_read:
+            return self._read()
+        self._at_ns, self._has_rested = self._clock(), True
+        return RunQueueRow(
+            run_queue_delay_us_per_s=0.0, run_queue_delay_us=0.0, run_queue_threads=float(len(self._before))
+        )
 
-        After a rest the time slices of all of it have gone by: their mean is not known until the next sample.
-        """
-        listed = self._files.read_all(self.path)
+    def _read(self) -> RunQueueRow | None:
+        """After a rest the time slices of all of it have gone by: the delay of one is known at the next reading."""
+        listed = self._files.read_all(self._path) if self.most else None
         before, self._before = self._before, {}
         if listed is None:
             return None
-        now = {tid: stat for tid in map(int, listed.split(None, most)[:most]) if (stat := self._stat(tid)) is not None}
+        now = {tid: stat for tid in self._first(listed) if (stat := self._stat(tid)) is not None}
         was_ns, self._at_ns, self._before = self._at_ns, self._clock(), now
-        was_rested, self._is_rested = self._is_rested, False
+        had_rested, self._has_rested = self._has_rested, False
         pairs = ((before[tid], stat) for tid, stat in now.items() if tid in before)
         grown = [(stat.wait_ns - old.wait_ns, stat.slices - old.slices) for old, stat in pairs]
         waits = [pair for pair in grown if min(pair) >= 0]
         if not waits:
-            return NO_SAMPLE, NO_SAMPLE, float(len(now))
+            return RunQueueRow(
+                run_queue_delay_us_per_s=NO_SAMPLE, run_queue_delay_us=NO_SAMPLE, run_queue_threads=float(len(now))
+            )
         wait_ns, slices = (sum(numbers) for numbers in zip(*waits, strict=True))
         per_slice_us = wait_ns / 1000 / slices if slices else 0.0
-        return (
-            per_second(0, wait_ns, self._at_ns - was_ns) / 1000,
-            NO_SAMPLE if was_rested else per_slice_us,
-            float(len(waits)),
+        return RunQueueRow(
+            run_queue_delay_us_per_s=per_second(0, wait_ns, self._at_ns - was_ns) / 1000,
+            run_queue_delay_us=NO_SAMPLE if had_rested else per_slice_us,
+            run_queue_threads=float(len(waits)),
         )
+
+    def _first(self, listed: bytes) -> Iterable[int]:
+        return map(int, listed.split(None, self.most)[: self.most])
 
     def _stat(self, tid: int) -> proc.SchedStat | None:
         """Opened for this reading only: threads come and go, and descriptors are few."""
@@ -121,15 +142,3 @@ class Gauge:
             if error.errno in GONE:
                 return None
             raise
-
-
-def _rows(gauges: Sequence[tuple[str, Gauge]], most: int) -> Mapping[str, Row]:
-    rows: dict[str, Row] = {}
-    for subject, gauge in gauges:
-        try:
-            row = gauge.sample(most)
-        except (OSError, ValueError):
-            continue
-        if row is not None:
-            rows[subject] = row
-    return rows

@@ -17,11 +17,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koord.model.slo import HostApplication
-from qosd.sense import table
+from qosd.metric import Kind, Scope
 from qosd.sense.meters import Clock
-from qosd.sense.metric import NO_SAMPLE
 from qosd.sense.rates import NANOSECONDS
-from qosd.sense.store import Row, Store
+from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
+from qosd.sense.store import Store
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Collector, NotApplicable, Tick
 from qosd.snapshot import PodView
@@ -35,6 +35,14 @@ _NEVER_REST = frozenset({"node", "groups", "node_pressure"})
 _DEADLINE_SHARE = 0.1
 _STALE_PERIODS, _STALE_S = 3, 10.0
 _log = logging.getLogger(__name__)
+
+
+class CollectorRow(Row, source="collectors", scope=Scope.COLLECTOR, period_s=TICK_S):
+    duration_us: Column = Column("us", "What the last run took.", history=False)
+    age_s: Column = Column("s", "Since the last run that succeeded.", history=False)
+    failures: Column = Column("runs", "Runs that failed since the last one that succeeded.", history=False)
+    overruns: Column = Column("runs", "Runs that took longer than their deadline.", Kind.COUNTER, history=False)
+    disabled: Column = Column("", "1 where this node has nothing for the collector to read.", history=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +75,7 @@ class _Turn:
 
     @property
     def is_of_every_beat(self) -> bool:
-        return self.collector.period_s <= table.TICK_S
+        return self.collector.period_s <= TICK_S
 
 
 class Sampler:
@@ -121,7 +129,7 @@ class Sampler:
                 self._run(turn, tick)
                 turn.due_ns = max(turn.due_ns, turn.rested_ns)
         rows = {turn.collector.name: _row(turn.health, at_ns) for turn in self._turns}
-        self.store.put(table.COLLECTORS, at_ns, rows)
+        self.store.put(CollectorRow.panel, at_ns, rows)
 
     def health(self) -> Mapping[str, Health]:
         return {turn.collector.name: turn.health for turn in self._turns}
@@ -207,7 +215,11 @@ def _log_recovery(turn: _Turn) -> None:
         _log.info("collector %s works again", turn.collector.name)
 
 
-def _row(health: Health, at_ns: int) -> Row:
-    age = NO_SAMPLE if health.last_success_ns is None else (at_ns - health.last_success_ns) / NANOSECONDS
-    disabled = 1.0 if health.disabled_reason else 0.0
-    return health.duration_us, age, float(health.failures), float(health.overruns), disabled
+def _row(health: Health, at_ns: int) -> CollectorRow:
+    return CollectorRow(
+        duration_us=health.duration_us,
+        age_s=NO_SAMPLE if health.last_success_ns is None else (at_ns - health.last_success_ns) / NANOSECONDS,
+        failures=float(health.failures),
+        overruns=float(health.overruns),
+        disabled=1.0 if health.disabled_reason else 0.0,
+    )

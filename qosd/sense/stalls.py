@@ -8,55 +8,72 @@ without pressure files, or with PSI switched off in it, costs its own samples on
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 from pathlib import Path
 
 from koord.host import psi
 from koord.host.cgroup import Tree
+from koord.host.psi import RESOURCES
 from koord.host.reader import KeptFiles
-from qosd.sense import table
+from qosd.metric import Kind, Scope
 from qosd.sense.meters import Clock, path_of
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
-from qosd.sense.pressure import must_have_psi
+from qosd.sense.pergroup import PerGroup
+from qosd.sense.pressure import DEGREES, must_have_psi
 from qosd.sense.rates import per_second
-from qosd.sense.store import Row
-from qosd.sense.targets import PerGroup
+from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.tick import Batch, Tick
 
 _UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
+
+
+def _stall(resource: str, degree: str) -> Column:
+    tasks = "a task" if degree == "some" else "every non-idle task"
+    waited = f"Share of every second for which {tasks} waited for {resource}, exactly"
+    return Column("us/s", f"{waited}; of tiers and latency-sensitive containers.", Kind.RATE)
+
+
+class StallRow(Row):
+    cpu_stall_some_us_per_s: Column = _stall("cpu", "some")
+    cpu_stall_full_us_per_s: Column = _stall("cpu", "full")
+    memory_stall_some_us_per_s: Column = _stall("memory", "some")
+    memory_stall_full_us_per_s: Column = _stall("memory", "full")
+    io_stall_some_us_per_s: Column = _stall("io", "some")
+    io_stall_full_us_per_s: Column = _stall("io", "full")
+
+
+_row = StallRow.in_order([f"{resource}_stall_{degree}_us_per_s" for resource, degree in product(RESOURCES, DEGREES)])
+STALLS = StallRow.by_scope((Scope.TIER, Scope.CONTAINER), "stalls", TICK_S)
 
 
 class Stalls:
     """The collector ``stalls``. ``proc_root`` tells whether the kernel keeps PSI at all."""
 
     name = "stalls"
-    period_s = table.TICK_S
-    panels: Sequence[Panel] = tuple(table.STALLS.values())
+    period_s = TICK_S
+    panels = tuple(row.panel for row in STALLS.values())
 
     def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
         self._tree, self._proc_root = tree, proc_root
-        self._meters = PerGroup(
-            make=lambda group: Meter(
-                [path_of(tree, group.path, f"{resource}.pressure") for resource in table.PRESSURES], files, clock
+        self._gauges = PerGroup(
+            STALLS,
+            files,
+            gauge=lambda group: Gauge(
+                [path_of(tree, group.path, f"{resource}.pressure") for resource in RESOURCES], files, clock
             ),
-            end=lambda meter: files.drop(meter.paths),
-            wanted=lambda group: group.scope is Scope.TIER or group.latency_sensitive,
+            measures=lambda group: group.scope is Scope.TIER or group.latency_sensitive,
         )
 
     def collect(self, tick: Tick) -> Batch:
-        meters = self._meters.of(tick.targets)
-        batch = []
-        for scope, panel in table.STALLS.items():
-            rows = ((subject, meter.sample()) for subject, meter in meters.get(scope, ()))
-            batch.append((panel, {subject: row for subject, row in rows if row is not None}))
+        batch = self._gauges.batch(tick.targets)
         if not any(rows for _, rows in batch):
             must_have_psi(self._proc_root, self._tree)
         return batch
 
     def close(self) -> None:
-        self._meters.close()
+        self._gauges.close()
 
 
-class Meter:
+class Gauge:
     """The three pressure files of one cgroup."""
 
     __slots__ = ("_before", "_clock", "_files", "paths")
@@ -65,14 +82,15 @@ class Meter:
         self.paths, self._files, self._clock = tuple(paths), files, clock
         self._before: dict[str, tuple[int, int, tuple[int, int | None]]] = {}
 
-    def sample(self) -> Row | None:
-        """(some, full) in us/s of each file; None if there is none of them."""
-        row: tuple[float, ...] = ()
+    def sample(self) -> StallRow | None:
+        """None if there is none of the files."""
+        figures: tuple[float, ...] = ()
         for path in self.paths:
-            row += self._of(path)
-        return row if self._before else None
+            figures += self._stalls(path)
+        return _row(figures) if self._before else None
 
-    def _of(self, path: str) -> tuple[float, float]:
+    def _stalls(self, path: str) -> tuple[float, float]:
+        """(some, full) since the reading before; nothing is known if that was of another file of this name."""
         before = self._before.pop(path, None)
         try:
             data = self._files.read(path)

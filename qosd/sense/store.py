@@ -12,30 +12,30 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 
-from qosd.sense.metric import Panel, Scope
+from qosd.metric import Metric, Scope
 from qosd.sense.ring import NANOSECONDS, Rings, nearest_rank
+from qosd.sense.row import Panel, Row
 
-Row = Sequence[float]
 _NO_SAMPLES: Mapping[str, float] = MappingProxyType({})
 
 
 class Store:
-    """Rows in, samples and histories out, by metric name and subject. ``panels``: all that may ever be written."""
+    """Rows in, samples and histories out, by metric and subject. ``panels``: all that may ever be written."""
 
     def __init__(self, panels: Iterable[Panel]) -> None:
         self._lock = threading.Lock()
         self._rings: dict[Panel, Rings] = {panel: Rings(panel.capacity, panel.kept) for panel in panels}
         self._columns = {
-            metric.name: (panel, column) for panel in self._rings for column, metric in enumerate(panel.metrics)
+            metric: (panel, column) for panel in self._rings for column, metric in enumerate(panel.metrics)
         }
-        self._newest: Mapping[str, Mapping[str, float]] = MappingProxyType({})
+        self._newest: Mapping[Metric, Mapping[str, float]] = MappingProxyType({})
         self._written_ns: dict[Panel, int] = {}
 
     def put(self, panel: Panel, at_ns: int, rows: Mapping[str, Row]) -> None:
         """One batch: each subject's row. Subjects that are not in ``rows`` have no newest sample any more."""
         newest = dict(self._newest)
         for column, metric in enumerate(panel.metrics):
-            newest[metric.name] = {subject: value for subject, row in rows.items() if (value := row[column]) == value}
+            newest[metric] = {subject: value for subject, row in rows.items() if (value := row[column]) == value}
         with self._lock:
             rings = self._rings[panel]
             if panel.kept:
@@ -47,24 +47,25 @@ class Store:
 
     def withdraw(self, panel: Panel) -> None:
         """No newest samples of ``panel`` any more: nobody knows what they are now. History stays."""
-        gone = {metric.name for metric in panel.metrics}
         with self._lock:
-            self._newest = MappingProxyType({name: rows for name, rows in self._newest.items() if name not in gone})
+            rest = {metric: rows for metric, rows in self._newest.items() if metric not in panel.metrics}
+            self._newest = MappingProxyType(rest)
             self._written_ns.pop(panel, None)
 
-    def newest_ns(self, panel: Panel) -> int | None:
-        """The instant of the newest batch of ``panel``; None if there is none."""
-        return self._written_ns.get(panel)
-
-    def newest(self) -> Mapping[str, Mapping[str, float]]:
+    def newest(self) -> Mapping[Metric, Mapping[str, float]]:
         """By metric, by subject. The same mapping stays the same for ever."""
         return self._newest
 
-    def value(self, metric: str, subject: str = "") -> float | None:
+    def value(self, metric: Metric, subject: str = "") -> float | None:
         """The newest sample of ``metric`` for ``subject``."""
         return self._newest.get(metric, _NO_SAMPLES).get(subject)
 
-    def series(self, metric: str, subject: str = "", since_ns: int = 0) -> list[tuple[int, float]]:
+    def values(self, metric: Metric, at_ns: int) -> Mapping[str, float]:
+        """The newest samples of ``metric`` if they are of the batch at ``at_ns``. KeyError: no such metric."""
+        panel, _ = self._columns[metric]
+        return self._newest.get(metric, _NO_SAMPLES) if self._written_ns.get(panel) == at_ns else _NO_SAMPLES
+
+    def series(self, metric: Metric, subject: str = "", since_ns: int = 0) -> list[tuple[int, float]]:
         """(monotonic ns, value), oldest first, as far back as the metric's retention. KeyError: no such metric."""
         panel, column = self._columns[metric]
         if column >= panel.kept:
@@ -72,7 +73,7 @@ class Store:
         with self._lock:
             return self._rings[panel].read(subject, column, since_ns)
 
-    def histories(self, metric: str, since_ns: int) -> Mapping[str, Sequence[tuple[int, float]]]:
+    def histories(self, metric: Metric, since_ns: int) -> Mapping[str, Sequence[tuple[int, float]]]:
         """As ``series``, of every subject that has a newest sample."""
         panel, column = self._columns[metric]
         if column >= panel.kept:
@@ -82,7 +83,7 @@ class Store:
             rings = self._rings[panel]
             return {subject: rings.read(subject, column, since_ns) for subject in subjects}
 
-    def percentile(self, metric: str, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:
+    def percentile(self, metric: Metric, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:
         """Nearest-rank percentile (``quantile`` 0..1) of the samples of the last ``window_s`` seconds."""
         samples = self.series(metric, subject, now_ns - int(window_s * NANOSECONDS))
         return nearest_rank((value for _, value in samples), quantile)
@@ -91,8 +92,8 @@ class Store:
         """Forget everything about objects of ``scope`` that are gone."""
         panels = [panel for panel in self._rings if panel.scope is scope]
         newest = dict(self._newest)
-        for name in (metric.name for panel in panels for metric in panel.metrics if metric.name in newest):
-            newest[name] = {subject: value for subject, value in newest[name].items() if subject not in subjects}
+        for metric in (metric for panel in panels for metric in panel.metrics if metric in newest):
+            newest[metric] = {subject: value for subject, value in newest[metric].items() if subject not in subjects}
         with self._lock:
             for panel, subject in product(panels, subjects):
                 self._rings[panel].drop(subject)

@@ -16,10 +16,11 @@ from collections.abc import Mapping, Sequence
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from koord.model.qos import QoSClass
-from qosd.sense import table
+from qosd.metric import Kind, Koordlet, Metric, Scope
+from qosd.sense.groups import USAGE
 from qosd.sense.meters import path_of
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
-from qosd.sense.store import Row
+from qosd.sense.node import NodeRow, NumaRow
+from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, Tick
 from qosd.snapshot import PodView
@@ -27,15 +28,47 @@ from qosd.snapshot import PodView
 _ENDED = ("SANDBOX_NOTREADY", "Succeeded", "Failed")
 _V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")
 _V2_NUMA = (b"inactive_anon", b"active_anon", b"unevictable")
-_CPU, _MEMORY = "cpu_usage_cores", "memory_usage_bytes"
+_CPU: Mapping[Scope, Metric] = {
+    Scope.NODE: NodeRow.cpu_usage_cores,
+    Scope.NUMA: NumaRow.cpu_usage_cores,
+    **{scope: row.cpu_usage_cores for scope, row in USAGE.items()},
+}
+_MEMORY: Mapping[Scope, Metric] = {
+    Scope.NODE: NodeRow.memory_usage_bytes,
+    Scope.NUMA: NumaRow.memory_usage_bytes,
+    **{scope: row.memory_usage_bytes for scope, row in USAGE.items()},
+}
+
+
+class SystemRow(Row, source="system", scope=Scope.NODE, period_s=TICK_S):
+    system_cpu_usage_cores: Column = Column("cores", "CPU in use outside kubepods and host applications.", Kind.RATE)
+    system_memory_usage_bytes: Column = Column(
+        "bytes", "Memory in use (no page cache) outside kubepods and host applications."
+    )
+    unattributed_cpu_cores: Column = Column("cores", "CPU in use in kubepods by no pod that could be read.", Kind.RATE)
+    unattributed_memory_bytes: Column = Column("bytes", "Memory in use in kubepods by no pod that could be read.")
+    unreadable_pods: Column = Column("pods", "Running pods whose cgroup could not be read in this tick.")
+    non_be_pods_cpu_usage_cores: Column = Column(
+        "cores",
+        "CPU in use by all pods whose QoS class is not BE.",
+        Kind.RATE,
+        Koordlet("be_suppress_ls_used_cpu_cores"),
+    )
+
+
+class NumaSystemRow(Row, source="system", scope=Scope.NUMA, period_s=TICK_S):
+    system_cpu_usage_cores: Column = Column(
+        "cores", "The system's CPU, shared out as the NUMA nodes' own usage is.", Kind.RATE
+    )
+    system_memory_usage_bytes: Column = Column("bytes", "Memory in use (no page cache) outside kubepods.")
 
 
 class System:
     """The collector ``system``; runs after ``node`` and ``groups``. ``page_bytes``: the unit of v1's numa_stat."""
 
     name = "system"
-    period_s = table.TICK_S
-    panels: Sequence[Panel] = (table.SYSTEM, table.SYSTEM_NUMA)
+    period_s = TICK_S
+    panels = (SystemRow.panel, NumaSystemRow.panel)
 
     def __init__(self, tree: Tree, files: KeptFiles, page_bytes: int) -> None:
         self._tree, self._files, self._page_bytes = tree, files, page_bytes
@@ -50,20 +83,27 @@ class System:
         self._unreadable = _unreadable(tick)
         cpu, cpu_unattributed = _system(tick, _CPU)
         memory, memory_unattributed = _system(tick, _MEMORY)
-        row = (cpu, memory, cpu_unattributed, memory_unattributed, float(len(self._unreadable)), _not_be(tick))
-        return [(table.SYSTEM, {"": row}), (table.SYSTEM_NUMA, self._numa(tick, cpu))]
+        row = SystemRow(
+            system_cpu_usage_cores=cpu,
+            system_memory_usage_bytes=memory,
+            unattributed_cpu_cores=cpu_unattributed,
+            unattributed_memory_bytes=memory_unattributed,
+            unreadable_pods=float(len(self._unreadable)),
+            non_be_pods_cpu_usage_cores=_not_be(tick),
+        )
+        return [(SystemRow.panel, {"": row}), (NumaSystemRow.panel, self._numa(tick, cpu))]
 
     def close(self) -> None:
         pass
 
-    def _numa(self, tick: Tick, system_cores: float) -> Mapping[str, Row]:
-        cores, used = tick.values(f"numa_{_CPU}", table.NUMA), tick.values(f"numa_{_MEMORY}", table.NUMA)
+    def _numa(self, tick: Tick, system_cores: float) -> Mapping[str, NumaSystemRow]:
+        cores, used = tick.values(_CPU[Scope.NUMA]), tick.values(_MEMORY[Scope.NUMA])
         total = sum(cores.values())
         pods = self._kubepods_by_numa(tick, tuple(used))
         return {
-            node: (
-                system_cores * cores[node] / total if total and node in cores else NO_SAMPLE,
-                max(0.0, used[node] - pods[node]) if node in used and node in pods else NO_SAMPLE,
+            node: NumaSystemRow(
+                system_cpu_usage_cores=system_cores * cores[node] / total if total and node in cores else NO_SAMPLE,
+                system_memory_usage_bytes=max(0.0, used[node] - pods[node]) if node in pods else NO_SAMPLE,
             )
             for node in used
         }
@@ -72,7 +112,7 @@ class System:
         """Bytes by NUMA node; {} if they are not to be had."""
         root = tick.targets.tiers.root
         if len(nodes) == 1:
-            usage = tick.value(f"tier_{_MEMORY}", table.GROUPS[Scope.TIER], root)
+            usage = tick.value(_MEMORY[Scope.TIER], root)
             return {} if usage is None else {nodes[0]: usage}
         try:
             data = self._files.read(path_of(self._tree, root, "memory.numa_stat")) if root else None
@@ -98,34 +138,33 @@ def numa_memory(data: bytes, version: int, page_bytes: int) -> Mapping[str, floa
     return found
 
 
-def _system(tick: Tick, stem: str) -> tuple[float, float]:
+def _system(tick: Tick, usage: Mapping[Scope, Metric]) -> tuple[float, float]:
     """(system, unattributed); NaN where an input is missing."""
-    node = tick.value(f"node_{stem}", table.NODE)
-    kubepods = tick.value(f"tier_{stem}", table.GROUPS[Scope.TIER], tick.targets.tiers.root)
-    pods = sum(tick.values(f"pod_{stem}", table.GROUPS[Scope.POD]).values())
+    node = tick.value(usage[Scope.NODE])
+    kubepods = tick.value(usage[Scope.TIER], tick.targets.tiers.root)
+    pods = sum(tick.values(usage[Scope.POD]).values())
     unattributed = NO_SAMPLE if kubepods is None else max(0.0, kubepods - pods)
     if node is None:
         return NO_SAMPLE, unattributed
-    return max(0.0, node - (pods if kubepods is None else kubepods) - _host_apps(tick, stem)), unattributed
+    return max(0.0, node - (pods if kubepods is None else kubepods) - _host_apps(tick, usage)), unattributed
 
 
-def _host_apps(tick: Tick, stem: str) -> float:
+def _host_apps(tick: Tick, usage: Mapping[Scope, Metric]) -> float:
     """Of the applications outside kubepods: what is inside was subtracted with it."""
-    usage = tick.values(f"host_app_{stem}", table.GROUPS[Scope.HOST_APP])
+    used = tick.values(usage[Scope.HOST_APP])
     root = tick.targets.tiers.root
     apps = tick.targets.groups[Scope.HOST_APP]
-    return sum(usage.get(app.subject, 0.0) for app in apps if not (root and (app.path + "/").startswith(root + "/")))
+    return sum(used.get(app.subject, 0.0) for app in apps if not (root and (app.path + "/").startswith(root + "/")))
 
 
 def _not_be(tick: Tick) -> float:
-    usage = tick.values(f"pod_{_CPU}", table.GROUPS[Scope.POD])
+    usage = tick.values(_CPU[Scope.POD])
     return sum(usage.get(pod.group, 0.0) for pod in tick.targets.pods if pod.qos is not QoSClass.BE)
 
 
 def _unreadable(tick: Tick) -> tuple[str, ...]:
     """Running pods without any sample of this batch."""
-    panel = table.GROUPS[Scope.POD]
-    readable = tick.values(f"pod_{_CPU}", panel).keys() | tick.values(f"pod_{_MEMORY}", panel).keys()
+    readable = tick.values(_CPU[Scope.POD]).keys() | tick.values(_MEMORY[Scope.POD]).keys()
     return tuple(pod.key for pod in _running(tick.targets) if pod.group not in readable)
 
 

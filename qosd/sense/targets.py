@@ -7,17 +7,14 @@ leaves the tree) is in no list. Sandboxes are not measured: they wait, and what 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
 
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
-from qosd.sense.metric import Scope
-from qosd.sense.table import GROUP_SCOPES
+from qosd.metric import GROUP_SCOPES, Scope
 from qosd.snapshot import ContainerView, PodView
 
-T = TypeVar("T")
 _LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 _APPS_BY_QOS = {QoSClass.BE: "host-best-effort"} | dict.fromkeys(_LATENCY_SENSITIVE, "host-latency-sensitive")
 
@@ -125,43 +122,3 @@ def _bases(tiers: Tiers) -> Mapping[CgroupBase, str | None]:
         CgroupBase.KUBEPODS_BURSTABLE: tiers.burstable or None,
         CgroupBase.KUBEPODS_BESTEFFORT: tiers.besteffort or None,
     }
-
-
-class PerGroup(Generic[T]):
-    """What a collector keeps for each group that is ``wanted``: made when the group comes, ended when it goes."""
-
-    def __init__(
-        self, make: Callable[[Group], T], end: Callable[[T], None], wanted: Callable[[Group], bool] = lambda _: True
-    ) -> None:
-        self._make, self._end, self._wanted = make, end, wanted
-        self._targets: SampleTargets | None = None
-        self._kept: dict[tuple[Scope, str], tuple[str, T]] = {}
-        self._lists: Mapping[Scope, list[tuple[str, T]]] = {}
-
-    def of(self, targets: SampleTargets) -> Mapping[Scope, list[tuple[str, T]]]:
-        """(subject, what is kept) by scope, for the groups of ``targets``."""
-        if targets is not self._targets:
-            self._follow(targets)
-        return self._lists
-
-    def _follow(self, targets: SampleTargets) -> None:
-        before, kept = self._kept, dict[tuple[Scope, str], tuple[str, T]]()
-        lists: dict[Scope, list[tuple[str, T]]] = {}
-        for scope, groups in targets.groups.items():
-            lists[scope] = []
-            for group in filter(self._wanted, groups):
-                path, item = before.pop((scope, group.subject), (None, None))
-                if item is not None and path != group.path:
-                    self._end(item)
-                    item = None
-                item = self._make(group) if item is None else item
-                kept[scope, group.subject] = (group.path, item)
-                lists[scope].append((group.subject, item))
-        for _, item in before.values():
-            self._end(item)
-        self._kept, self._lists, self._targets = kept, lists, targets
-
-    def close(self) -> None:
-        for _, item in self._kept.values():
-            self._end(item)
-        self._kept, self._lists, self._targets = {}, {}, None

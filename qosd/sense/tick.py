@@ -11,8 +11,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from qosd.sense.metric import Panel
-from qosd.sense.store import Row, Store
+from qosd.metric import Metric
+from qosd.sense.row import Panel, Row
+from qosd.sense.store import Store
 from qosd.sense.targets import SampleTargets
 
 Batch = Iterable[tuple[Panel, Mapping[str, Row]]]
@@ -34,13 +35,13 @@ class Tick:
     before_ns: int = 0
     """The instant of the batch before; 0 if there was none."""
 
-    def value(self, metric: str, panel: Panel, subject: str = "") -> float | None:
+    def value(self, metric: Metric, subject: str = "") -> float | None:
         """A sample of this very batch; None if there is none."""
-        return self.store.value(metric, subject) if self.store.newest_ns(panel) == self.at_ns else None
+        return self.values(metric).get(subject)
 
-    def values(self, metric: str, panel: Panel) -> Mapping[str, float]:
+    def values(self, metric: Metric) -> Mapping[str, float]:
         """All subjects' samples of this very batch."""
-        return self.store.newest().get(metric, {}) if self.store.newest_ns(panel) == self.at_ns else {}
+        return self.store.values(metric, self.at_ns)
 
 
 class Collector(Protocol):

@@ -22,7 +22,10 @@ from koordctl.views.node import SECTIONS
 from qosd.decide.decision import Membership, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
+from qosd.metric import Scope
 from qosd.policy.provenance import Origin, Provenance
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.scenes import SECOND, Scene, batch_scene, fill, inspecting, living, v1_files
 from tests.qosd.podviews import view
@@ -49,12 +52,12 @@ def full_scene(tmp_path: Path) -> Scene:
     broken = replace(view("web", "LS", containers=[]), problems=("resource-status: '{' is no JSON; treated as absent",))
     assert node.snapshot is not None
     values = {
-        "node_cpu_usage_cores": {"": 1.25},
-        "pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 0.5},
-        "pod_memory_usage_bytes": {"/kubepods/besteffort/podjob": 3.0 * (1 << 20)},
+        NodeRow.cpu_usage_cores: {"": 1.25},
+        USAGE[Scope.POD].cpu_usage_cores: {"/kubepods/besteffort/podjob": 0.5},
+        USAGE[Scope.POD].memory_usage_bytes: {"/kubepods/besteffort/podjob": 3.0 * (1 << 20)},
     }
     node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, database, broken), values=values)
-    node.history = {"node_cpu_usage_cores": [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]}
+    node.history = {NodeRow.cpu_usage_cores: [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]}
     node.rules = "spec: {typo: 1}\n"
     fill(tmp_path / "cpu/kubepods/besteffort", {"cpu.idle": "0"})
     return node

@@ -14,6 +14,7 @@ from koordctl.exits import Unreachable
 from koordctl.fields import Layout
 from koordctl.values import age, amount, sparkline
 from koordctl.views import top
+from qosd.sense import table
 
 POD = "/kubepods/podweb"
 
@@ -56,6 +57,12 @@ def test_the_picture() -> None:
         ["default/web", "2", "-", "3.0Mi", "-", "-", "▅█"],
         ["default/job", "0.5", "-", "-", "-", "-", ""],
     ]
+
+
+def test_what_is_shown_is_measured() -> None:
+    names = {metric.name for metric in table.METRICS}
+    assert {*top.NODE_METRICS} <= names
+    assert {f"pod_{field.name}" for field in top.PODS.fields} - names == {"pod_pod", "pod_cpu_history"}
 
 
 def test_no_textual() -> None:

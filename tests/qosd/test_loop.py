@@ -24,17 +24,20 @@ from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.decide.runner import State
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.loop import NodeLoop, TickInputs
+from qosd.metric import Scope
 from qosd.metrics import Metrics
 from qosd.pace import TickReason
 from qosd.policy.rulesfile import RulesSource
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
-from qosd.sense import table
 from qosd.sense.build import Sense
-from qosd.sense.metric import Panel
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
+from qosd.sense.prediction import PredictionRow
+from qosd.sense.row import Panel, Row
 from qosd.sense.sampler import Sampler
-from qosd.sense.store import Row, Store
-from qosd.sense.system import System
+from qosd.sense.store import Store
+from qosd.sense.system import System, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.snapshot import NodeSnapshot, PodView, Window
@@ -46,7 +49,7 @@ from tests.qosd.podviews import view
 S = 1_000_000_000
 POD = "/kubepods/burstable/podweb"
 QUOTA = Target(POD, "cpu_quota")
-USED, MEMORY = "node_cpu_usage_cores", "node_memory_usage_bytes"
+USED = NodeRow.cpu_usage_cores
 
 
 @dataclass
@@ -54,7 +57,7 @@ class Meter:
     """A collector whose sample is the number of its runs; ``panel`` gets the same number everywhere."""
 
     log: list[str]
-    panel: Panel = table.NODE
+    panel: Panel = NodeRow.panel
     name: str = "node"
     period_s: float = 1.0
     runs: int = 0
@@ -415,28 +418,27 @@ class TestPrediction:
         rig.pods = (prod,)
         rig.rules = Rules(node=NodeRules(), host=HostFacts(memory_total_bytes=16 << 30))
         rig.meters += [
-            Meter([], table.SYSTEM, "system"),
-            Meter([], next(panel for panel in PANELS if panel.metrics[0].name == "pod_cpu_usage_cores"), "pods_",
+            Meter([], SystemRow.panel, "system"),
+            Meter([], USAGE[Scope.POD].panel, "pods_",
                   subjects=(POD,)),
         ]  # fmt: skip
         rig.start()
         return rig
 
     def test_its_row_lands_in_the_store(self, learning: Rig) -> None:
-        names = [metric.name for metric in table.PREDICTION.metrics]
         for _ in range(60):
             learning.tick()
-            assert not any(name in learning.sense.store.newest() for name in names)
+            assert not any(metric in learning.sense.store.newest() for metric in PredictionRow.panel.metrics)
         learning.tick()
         prediction = learning.predictor.newest
         assert prediction is not None
         newest = learning.sense.store.newest()
-        assert newest["node_prod_reclaimable_cpu_cores"] == {"": prediction.reclaimable.cpu_milli / 1000}
-        assert newest["node_unpredicted_pods"] == {"": len(prediction.unpredicted)}
-        assert all(name in newest for name in names)
+        assert newest[PredictionRow.prod_reclaimable_cpu_cores] == {"": prediction.reclaimable.cpu_milli / 1000}
+        assert newest[PredictionRow.unpredicted_pods] == {"": len(prediction.unpredicted)}
+        assert all(metric in newest for metric in PredictionRow.panel.metrics)
         learning.tick()
         assert learning.loop.snapshot is not None
-        assert learning.loop.snapshot.value("node_prod_reclaimable_cpu_cores") is not None
+        assert learning.loop.snapshot.value(PredictionRow.prod_reclaimable_cpu_cores) is not None
 
     def test_ticks_between_beats_teach_nothing(self, learning: Rig) -> None:
         for _ in range(61):

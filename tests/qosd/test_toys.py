@@ -37,11 +37,12 @@ from qosd.decide.decision import Eviction
 from qosd.decide.runner import Relieving
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.loop import NodeLoop, TickInputs
+from qosd.metric import Scope
 from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
-from qosd.sense import table
 from qosd.sense.build import Sense
-from qosd.sense.metric import Scope
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
 from qosd.sense.sampler import Sampler
 from qosd.sense.store import Store
 from qosd.sense.system import System
@@ -93,16 +94,16 @@ class Load:
 
     @property
     def panels(self) -> tuple[Any, ...]:
-        return (table.NODE, table.GROUPS[Scope.POD], table.GROUPS[Scope.CONTAINER])
+        return (NodeRow.panel, USAGE[Scope.POD].panel, USAGE[Scope.CONTAINER].panel)
 
     def collect(self, tick: Tick) -> Batch:
         """The job uses two cores, and 64 MiB."""
         self.cores = min(10.0, max(0.0, self.cores + self.chance.uniform(-2, 2)))
-        used = [2.0 if "cpu_usage" in metric.name else float(64 << 20) for metric in table.GROUPS[Scope.POD].metrics]
+        used = [2.0 if "cpu_usage" in metric.name else float(64 << 20) for metric in USAGE[Scope.POD].panel.metrics]
         return [
-            (table.NODE, {"": (self.cores,) * len(table.NODE.metrics)}),
-            (table.GROUPS[Scope.POD], {JOB: tuple(used)}),
-            (table.GROUPS[Scope.CONTAINER], {MAIN: tuple(used)}),
+            (NodeRow.panel, {"": (self.cores,) * len(NodeRow.panel.metrics)}),
+            (USAGE[Scope.POD].panel, {JOB: tuple(used)}),
+            (USAGE[Scope.CONTAINER].panel, {MAIN: tuple(used)}),
         ]
 
     def close(self) -> None:

@@ -11,13 +11,14 @@ from koord.host.files import Target, Value
 from koord.model.qos import QoSClass
 from qosd.decide.decision import Decision, Membership, OneShot, Opinion, ResctrlGroup, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
+from qosd.sense.node import NodeRow
 from qosd.snapshot import NodeSnapshot, Window
 
 WEB, JOB = "/kubepods/burstable/podweb", "/kubepods/besteffort/podjob"
 QUOTA, SHARES, CPUS, MEMORY, FREEZE = (
     Target(WEB, name) for name in ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes", "cgroup.freeze")
 )
-LOAD = Window("node_cpu_usage_cores", 5.0, at_least=2)
+LOAD = Window(NodeRow.cpu_usage_cores, 5.0, at_least=2)
 GROUP = "toys"
 BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT)

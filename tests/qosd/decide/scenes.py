@@ -12,6 +12,8 @@ from msgspec import structs
 from koord.model.qos import QoSClass
 from qosd.decide.relief import NOTHING_DONE, Relief, ReliefState, relieve
 from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Shortage, Victims
+from qosd.metric import Scope
+from qosd.sense.groups import USAGE
 from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
 from tests.qosd.pods import V2, rules
 from tests.qosd.podviews import RUNNING, machine, snapshot, view
@@ -66,9 +68,9 @@ def node(
     group = {pod.name: pod.group for pod in pods}
     its_rules = replace(RULES, host=replace(RULES.host, files=files, cgroup_version=version))
     values = {
-        "pod_memory_usage_bytes": {group[name]: value for name, value in memory.items() if name in group},
-        "pod_cpu_usage_cores": {group[name]: value / 1000 for name, value in cpu.items() if name in group},
-        "container_cpu_usage_cores": {
+        USAGE[Scope.POD].memory_usage_bytes: {group[name]: value for name, value in memory.items() if name in group},
+        USAGE[Scope.POD].cpu_usage_cores: {group[name]: value / 1000 for name, value in cpu.items() if name in group},
+        USAGE[Scope.CONTAINER].cpu_usage_cores: {
             f"{group[name]}/{inner}": value / 1000
             for name, _, inner, value in ((*key.partition("/"), value) for key, value in containers.items())
             if name in group

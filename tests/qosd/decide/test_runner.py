@@ -18,6 +18,7 @@ from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.hooks.rules import BestEffortCPUs, NodeRules, Rules
+from qosd.sense.node import NodeRow
 from qosd.snapshot import Aggregate, NodeSnapshot, Window
 from tests.qosd.decide.scenes import be, node
 from tests.qosd.podviews import snapshot as picture
@@ -262,7 +263,7 @@ def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: N
 
 # --- windows ---------------------------------------------------------------------------------------------------------
 
-LOAD = Window("node_cpu_usage_cores", 10.0, at_least=3)
+LOAD = Window(NodeRow.cpu_usage_cores, 10.0, at_least=3)
 
 
 def at(snapshot: NodeSnapshot, sampled_ns: int, counts: Mapping[str, int]) -> NodeSnapshot:

@@ -28,12 +28,13 @@ from qosd.hooks.rules import HostFacts
 from qosd.hookserver import server as hookserver
 from qosd.inspect.service import Inspector, listening
 from qosd.locator import CgroupLocator
+from qosd.metric import Metric
 from qosd.metrics import Metrics
 from qosd.node import Node
 from qosd.policy.provenance import Origin, Provenance
 from qosd.report import TickReport
-from qosd.sense import table
-from qosd.sense.metric import NO_SAMPLE
+from qosd.sense.node import NodeRow
+from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Health
 from qosd.snapshot import EvictionState, NodeSnapshot
 from tests.qosd.machine import Machine
@@ -72,7 +73,7 @@ class Scene:
     entries: list[Entry] = field(default_factory=list)
     """More of the journal."""
     dropped: int = 0
-    history: Mapping[str, Sequence[tuple[int, float]]] = field(default_factory=dict)
+    history: Mapping[Metric, Sequence[tuple[int, float]]] = field(default_factory=dict)
     """Of node metrics."""
     rules: str = ""
     """The rules file; "": none, and ``policy`` is said to be in force."""
@@ -117,10 +118,10 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
             node.journal.record(each)
         assert node.journal.flush()
         node.journal.dropped = scene.dropped
-        for name, samples in scene.history.items():
+        for metric, samples in scene.history.items():
             for at_ns, value in samples:
-                row = tuple(value if metric.name == name else NO_SAMPLE for metric in table.NODE.metrics)
-                node.sense.store.put(table.NODE, at_ns, {"": row})
+                row = tuple(value if each is metric else NO_SAMPLE for each in NodeRow.panel.metrics)
+                node.sense.store.put(NodeRow.panel, at_ns, {"": row})
         yield node
     finally:
         await node.close()

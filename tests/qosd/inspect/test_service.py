@@ -30,6 +30,9 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.context import SpecContainer
 from qosd.inspect import acts, writes
 from qosd.inspect.service import Inspector, listening
+from qosd.metric import Scope
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
 from qosd.snapshot import EvictionPhase, EvictionState
 from qosd.strategies import speakers
 from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living
@@ -305,7 +308,7 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
 async def test_the_node(tmp_path: Path) -> None:
     node = batch_scene(tmp_path)
     assert node.snapshot is not None
-    values = {"node_cpu_usage_cores": {"": 1.25}, "pod_cpu_usage_cores": {GROUP: 1.0}}
+    values = {NodeRow.cpu_usage_cores: {"": 1.25}, USAGE[Scope.POD].cpu_usage_cores: {GROUP: 1.0}}
     node.snapshot = replace(
         node.snapshot, values=values, rules=rules(V1, sharedPools={"ls": [{"cpuset": "0-3", "socket": 1}]})
     )
@@ -410,9 +413,10 @@ async def test_the_journal_and_its_filters(tmp_path: Path) -> None:
 async def test_metrics_with_history(tmp_path: Path) -> None:
     node = batch_scene(tmp_path)
     assert node.snapshot is not None
-    values = {"pod_cpu_usage_cores": {"/kubepods/besteffort/podjob": 1.5}, "node_cpu_usage_cores": {"": 2.0}}
+    job = {"/kubepods/besteffort/podjob": 1.5}
+    values = {USAGE[Scope.POD].cpu_usage_cores: job, NodeRow.cpu_usage_cores: {"": 2.0}}
     node.snapshot = replace(node.snapshot, values=values)
-    node.history = {"node_cpu_usage_cores": [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]}
+    node.history = {NodeRow.cpu_usage_cores: [(98 * SECOND, 1.0), (100 * SECOND, 2.0)]}
     async with inspecting(tmp_path / "i.sock", node) as path:
         for request, found in (
             (inspect.MetricsRequest(metric="pod_"), [("pod_cpu_usage_cores", "default/job", 0)]),

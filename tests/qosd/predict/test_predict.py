@@ -16,12 +16,16 @@ from koord.service import wholefile
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import HostFacts, NodeRules, Rules
+from qosd.metric import Scope
 from qosd.predict import checkpoint
 from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
 from qosd.predict.predictor import Predictor, allocatable
 from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, Settings, predict
 from qosd.predict.trainer import Trainer
 from qosd.predict.workload import workload_name
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow
+from qosd.sense.system import SystemRow
 from qosd.snapshot import NodeSnapshot, PodView
 from tests.qosd.podviews import snapshot as picture
 
@@ -56,13 +60,23 @@ def snapshot(
 ) -> NodeSnapshot:
     """Every subject of ``cpu`` uses a GiB per core."""
     ages_s = {} if pods_age_s is None else {"pods": pods_age_s}
-    used = {"pod": cpu, "node": {"": cpu[""]} if "" in cpu else {}, "node_system": {"": system} if system else {}}
-    values = {f"{scope}_cpu_usage_cores": cores for scope, cores in used.items()}
-    values |= {f"{scope}_memory_usage_bytes": {k: v * GIB for k, v in cores.items()} for scope, cores in used.items()}
+    node, of_system = {"": cpu[""]} if "" in cpu else {}, {"": system} if system else {}
+    values = {
+        USAGE[Scope.POD].cpu_usage_cores: cpu,
+        USAGE[Scope.POD].memory_usage_bytes: _gib(cpu),
+        NodeRow.cpu_usage_cores: node,
+        NodeRow.memory_usage_bytes: _gib(node),
+        SystemRow.system_cpu_usage_cores: of_system,
+        SystemRow.system_memory_usage_bytes: _gib(of_system),
+    }
     ns = int(at_s * 1e9)
     return NodeSnapshot(
         tick=0, wall_ns=ns, monotonic_ns=ns, rules=RULES, topology=None, pods=tuple(pods), values=values, ages_s=ages_s,  # type: ignore[arg-type]
     )  # fmt: skip
+
+
+def _gib(cores: Mapping[str, float]) -> Mapping[str, float]:
+    return {subject: each * GIB for subject, each in cores.items()}
 
 
 def fed(

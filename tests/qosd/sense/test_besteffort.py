@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from koord.model.qos import QoSClass
-from qosd.sense import table
-from qosd.sense.besteffort import BestEffort
+from qosd.sense.besteffort import BestEffort, BestEffortRow
 from qosd.sense.meters import path_of
 from qosd.sense.targets import SampleTargets
 from qosd.snapshot import PodView
@@ -28,7 +27,7 @@ def job(name: str, state: str = "SANDBOX_READY", containers: tuple[str, ...] = (
 def measured(world: World, one: BestEffort, suppresses: bool = False) -> tuple[float, float]:
     """(requested cores, real limit)."""
     batch = dict(one.collect(replace(world.tick(), suppresses=suppresses)))
-    _, request, limit = batch[table.BEST_EFFORT][""]
+    _, request, limit = batch[BestEffortRow.panel][""]
     return request, limit
 
 

@@ -12,12 +12,12 @@ import pytest
 
 from koord.host.perf import PerfError
 from koord.model.qos import QoSClass
-from qosd.sense import table
-from qosd.sense.cycles import Cycles
-from qosd.sense.metric import Scope
-from qosd.sense.pressure import NodePressure, Pressure
-from qosd.sense.runqueue import RunQueue
-from qosd.sense.stalls import Stalls
+from qosd.metric import Scope
+from qosd.sense.cycles import Cycles, CyclesRow
+from qosd.sense.pressure import PRESSURE, NodePressure, NodePressureRow, Pressure
+from qosd.sense.row import SLOW_S, TICK_S
+from qosd.sense.runqueue import RunQueue, RunQueueRow
+from qosd.sense.stalls import STALLS, Stalls
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
@@ -35,7 +35,7 @@ def psi(some_us: int, full_us: int | None, avg10: float = 1.5) -> str:
 def test_stall_time_is_exact(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
     collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
-    panel, group = table.PRESSURE[Scope.POD], A.group
+    panel, group = PRESSURE[Scope.POD].panel, A.group
     for some_us, full_us in ((1000, 100), (501_000, 200_100), (501_000, 200_100), (100, 100)):
         world.clock.advance(10)
         world.write(group, cpu_pressure=psi(some_us, None), memory_pressure=psi(some_us, full_us))
@@ -53,7 +53,7 @@ def test_pressure_of_no_known_form_is_absent(world: World, text: str) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
     world.write(A.group, cpu_pressure=text, io_pressure=psi(1, 1))
     collector = Pressure(world.tree, world.files, world.clock, world.root / "proc")
-    row = named(table.PRESSURE[Scope.POD], run(world, collector)[table.PRESSURE[Scope.POD]][A.group])
+    row = named(PRESSURE[Scope.POD].panel, run(world, collector)[PRESSURE[Scope.POD].panel][A.group])
     assert row and all(name.startswith("pod_io") for name in row)
 
 
@@ -73,7 +73,8 @@ def test_stalls_of_tiers_and_latency_sensitive_containers(world: World) -> None:
     for group in (container, TIERS.besteffort):
         world.write(group, cpu_pressure=psi(251_000, 150), memory_pressure=psi(50, None))
     rows = run(world, collector)
-    named_rows = {subject: named(panel, row) for panel in table.STALLS.values() for subject, row in rows[panel].items()}
+    panels = [kind.panel for kind in STALLS.values()]
+    named_rows = {subject: named(panel, row) for panel in panels for subject, row in rows[panel].items()}
     assert named_rows == {
         container: {
             "container_cpu_stall_some_us_per_s": 500_000.0,
@@ -104,10 +105,10 @@ def test_a_stall_is_never_counted_across_two_lives(world: World, again: str) -> 
         world.files.drop((str(file),))  # as a kernel's own does, when its cgroup is gone
     if again == "no file in between":
         file.unlink()
-        assert container not in run(world, collector)[table.STALLS[Scope.CONTAINER]]
+        assert container not in run(world, collector)[STALLS[Scope.CONTAINER].panel]
     newer.replace(file)
-    row = run(world, collector)[table.STALLS[Scope.CONTAINER]][container]
-    assert "container_cpu_stall_some_us_per_s" not in named(table.STALLS[Scope.CONTAINER], row)
+    row = run(world, collector)[STALLS[Scope.CONTAINER].panel][container]
+    assert "container_cpu_stall_some_us_per_s" not in named(STALLS[Scope.CONTAINER].panel, row)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +135,7 @@ def test_pressure_of_the_node(v2: World) -> None:
         v2.clock.advance(1)
         v2.put("proc/pressure/io", psi(total, total))
         v2.put("proc/pressure/cpu", psi(total, None))
-        row = named(table.NODE_PRESSURE, run(v2, collector)[table.NODE_PRESSURE][""])
+        row = named(NodePressureRow.panel, run(v2, collector)[NodePressureRow.panel][""])
     assert row["node_io_pressure_full_us_per_s"] == 2000.0
     assert "node_memory_pressure_some_avg10_percent" not in row
 
@@ -158,11 +159,11 @@ def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None
     threads(world, group, {11: (0, 0), 12: (5_000_000, 1), 13: (7, 7)})
     threads(world, B.containers[1].group, {21: (0, 0)})
     collector = run_queue(world)
-    assert list(run(world, collector)[table.RUN_QUEUE][group]) == pytest.approx([NAN, NAN, 3.0], nan_ok=True)
+    assert list(run(world, collector)[RunQueueRow.panel][group]) == pytest.approx([NAN, NAN, 3.0], nan_ok=True)
     world.clock.advance(10)
     shutil.rmtree(world.root / "proc/13")
     threads(world, group, {11: (20_000_000, 4), 12: (1000, 0), 14: (10**9, 9)})  # 12 is another thread now
-    rows = run(world, collector)[table.RUN_QUEUE]
+    rows = run(world, collector)[RunQueueRow.panel]
     assert {name: list(row) for name, row in rows.items()} == {group: pytest.approx([2000.0, 5000.0, 1.0])}
 
 
@@ -181,7 +182,7 @@ class Batches:
 
     def delay(self, group: str) -> tuple[float | None, float | None]:
         value = self.world.store.value
-        return value("container_run_queue_delay_us_per_s", group), value("container_run_queue_delay_us", group)
+        return value(RunQueueRow.run_queue_delay_us_per_s, group), value(RunQueueRow.run_queue_delay_us, group)
 
 
 def test_threads_are_read_only_where_a_task_waited(world: World) -> None:
@@ -206,7 +207,7 @@ def test_threads_are_read_only_where_a_task_waited(world: World) -> None:
     assert batches.delay(group) == (0.0, 0.0), "nobody waited, so nobody is read"
     assert second(500, 20) == (500.0, None), "all of it in the last second; how many slices is not known"
     assert second(600, 22) == (600.0, 300.0)
-    assert collector.period_s == table.TICK_S
+    assert collector.period_s == TICK_S
 
 
 def test_a_batch_that_was_left_out_is_not_taken_for_a_quiet_one(world: World) -> None:
@@ -231,14 +232,14 @@ def test_without_psi_all_threads_are_read_and_seldom(world: World) -> None:
         threads(world, group, {11: (wait_ns, 1)})
         batches.run()
     assert batches.delay(group) == (3000.0, 0.0)
-    assert collector.period_s == table.SLOW_S
+    assert collector.period_s == SLOW_S
 
 
 def test_threads_are_bounded_for_the_node(world: World) -> None:
     world.targets = SampleTargets.of((pod("a", containers=("x", "y")),), TIERS, ())
     for container in world.targets.groups[Scope.CONTAINER]:
         threads(world, container.path, dict.fromkeys(range(100, 110), (0, 0)))
-    rows = run(world, run_queue(world, max_threads=6))[table.RUN_QUEUE]
+    rows = run(world, run_queue(world, max_threads=6))[RunQueueRow.panel]
     assert [row[2] for row in rows.values()] == [3.0, 3.0]
 
 
@@ -287,7 +288,7 @@ def test_cycles_per_instruction_of_a_window(world: World) -> None:
     collector = Cycles(world.tree, counters, world.clock)  # type: ignore[arg-type]
     assert run(world, collector) == {}
     world.clock.advance(10)
-    rows = run(world, collector)[table.CYCLES]
+    rows = run(world, collector)[CyclesRow.panel]
     group = world.targets.groups[Scope.CONTAINER][0].path
     assert {name: list(row) for name, row in rows.items()} == {group: [1.5, 2e8, 3e9, 2e9]}
     assert len(counters.opened) == 3 and all(meter.closed for meter in counters.opened)

@@ -8,9 +8,8 @@ from collections.abc import Mapping
 
 import pytest
 
-from qosd.sense import table
-from qosd.sense.devices import Disks, Network
-from qosd.sense.rdt import Resctrl
+from qosd.sense.devices import DiskRow, Disks, InterfaceRow, Network
+from qosd.sense.rdt import CacheRow, Resctrl
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import World, run
 
@@ -29,7 +28,7 @@ def test_disks_are_whole_disks(v2: World) -> None:
     seen = []
     for numbers in ((10, 100, 50), (20, 300, 1050), (5, 0, 0)):
         v2.put("proc/diskstats", diskstats(*numbers))
-        seen.append(run(v2, collector)[table.DISKS])
+        seen.append(run(v2, collector)[DiskRow.panel])
         v2.clock.advance(5)
     assert seen[0] == {}
     assert {name: list(row) for name, row in seen[1].items()} == {"sda": [20480.0, 0.0, 2.0, 0.0, 0.2, 100_000.0]}
@@ -45,7 +44,7 @@ def test_interfaces_are_those_that_stand_alone(v2: World) -> None:
         row = f"{count} {count} 0 {count} 0 0 0 0 {count} {count} 0 0 0 0 0 0"
         lines = "".join(f"{name}: {row}\n" for name in ("lo", "eth0", "veth1", "eth0.5"))
         v2.put("proc/net/dev", f"Inter-|\n face |\n{lines}")
-        rows = run(v2, collector)[table.NETWORK]
+        rows = run(v2, collector)[InterfaceRow.panel]
         v2.clock.advance(5)
     assert {name: list(row) for name, row in rows.items()} == {"eth0": [200.0] * 5}
 
@@ -62,18 +61,18 @@ def test_emulated_resctrl_counters_become_rates(v2: World) -> None:
     near_wrap = 2**64 - 1000
     monitored(v2, "LS", "00", llc_occupancy="4096", mbm_total_bytes=str(near_wrap), mbm_local_bytes="500")
     monitored(v2, "BE", "01", llc_occupancy="Unavailable", mbm_total_bytes="Error")
-    first = run(v2, collector)[table.RESCTRL]
+    first = run(v2, collector)[CacheRow.panel]
     assert set(first) == {"LS/0"}
     v2.clock.advance(10)
     monitored(v2, "LS", "00", llc_occupancy="8192", mbm_total_bytes="1000", mbm_local_bytes="100")
     monitored(v2, "BE", "01", mbm_total_bytes="7")
-    rows = run(v2, collector)[table.RESCTRL]
+    rows = run(v2, collector)[CacheRow.panel]
     assert {name: list(row) for name, row in rows.items()} == {
         "LS/0": pytest.approx([8192.0, 200.0, NAN, 1000.0, 100.0], nan_ok=True),
         "BE/1": pytest.approx([NAN, NAN, NAN, 7.0, NAN], nan_ok=True),
     }
     shutil.rmtree(v2.root / "resctrl/LS")
-    assert set(run(v2, collector)[table.RESCTRL]) == {"BE/1"}
+    assert set(run(v2, collector)[CacheRow.panel]) == {"BE/1"}
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,18 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koord.model.slo import HostApplication
-from qosd.sense import table
+from qosd.metric import Scope
+from qosd.sense.besteffort import BestEffortRow
+from qosd.sense.cycles import CyclesRow
+from qosd.sense.devices import DiskRow
 from qosd.sense.exposition import Exposition, docs_table
-from qosd.sense.metric import NO_SAMPLE, Panel, Scope
+from qosd.sense.groups import USAGE
+from qosd.sense.node import NodeRow, NumaRow
+from qosd.sense.pressure import PRESSURE
+from qosd.sense.rdt import CacheRow
+from qosd.sense.row import NO_SAMPLE, Panel
+from qosd.sense.sampler import CollectorRow
+from qosd.sense.table import METRICS
 from qosd.sense.targets import SampleTargets
 from tests.qosd.sense.trees import TIERS, World, pod
 
@@ -32,24 +41,24 @@ def world(tmp_path: Path) -> World:
         row = tuple(values.get(metric.name, NO_SAMPLE) for metric in panel.metrics)
         world.store.put(panel, 1, {subject: row})
 
-    put(table.NODE, "", node_cpu_usage_cores=1.25, node_memory_usage_bytes=2.0**40 + 1)
-    put(table.GROUPS[Scope.POD], POD.group, pod_cpu_usage_cores=0.5)
-    put(table.GROUPS[Scope.CONTAINER], CONTAINER, container_cpu_usage_cores=0.25)
-    put(table.GROUPS[Scope.TIER], TIERS.besteffort, tier_cpu_usage_cores=0.75)
-    put(table.GROUPS[Scope.HOST_APP], APP.name, host_app_cpu_usage_cores=3.0, host_app_memory_usage_bytes=7.0)
-    put(table.BEST_EFFORT, "", node_be_cpu_usage_cores=0.75)
+    put(NodeRow.panel, "", node_cpu_usage_cores=1.25, node_memory_usage_bytes=2.0**40 + 1)
+    put(USAGE[Scope.POD].panel, POD.group, pod_cpu_usage_cores=0.5)
+    put(USAGE[Scope.CONTAINER].panel, CONTAINER, container_cpu_usage_cores=0.25)
+    put(USAGE[Scope.TIER].panel, TIERS.besteffort, tier_cpu_usage_cores=0.75)
+    put(USAGE[Scope.HOST_APP].panel, APP.name, host_app_cpu_usage_cores=3.0, host_app_memory_usage_bytes=7.0)
+    put(BestEffortRow.panel, "", node_be_cpu_usage_cores=0.75)
     put(
-        table.PRESSURE[Scope.CONTAINER],
+        PRESSURE[Scope.CONTAINER].panel,
         CONTAINER,
         container_memory_pressure_some_avg60_percent=1.5,
         container_cpu_pressure_full_avg10_percent=2.5,
     )
-    put(table.PRESSURE[Scope.POD], POD.group, pod_memory_pressure_some_avg60_percent=4.5)
-    put(table.CYCLES, CONTAINER, container_window_cycles=9.0, container_window_instructions=3.0)
-    put(table.RESCTRL, "LS/1", cache_llc_occupancy_bytes=64.0, cache_mbm_local_bytes=128.0)
-    put(table.DISKS, "sda", disk_busy_ratio=0.5)
-    put(table.NUMA, "2", numa_cpu_usage_cores=0.5)
-    put(table.COLLECTORS, "node", collector_duration_us=50.0)
+    put(PRESSURE[Scope.POD].panel, POD.group, pod_memory_pressure_some_avg60_percent=4.5)
+    put(CyclesRow.panel, CONTAINER, container_window_cycles=9.0, container_window_instructions=3.0)
+    put(CacheRow.panel, "LS/1", cache_llc_occupancy_bytes=64.0, cache_mbm_local_bytes=128.0)
+    put(DiskRow.panel, "sda", disk_busy_ratio=0.5)
+    put(NumaRow.panel, "2", numa_cpu_usage_cores=0.5)
+    put(CollectorRow.panel, "node", collector_duration_us=50.0)
     return world
 
 
@@ -136,7 +145,7 @@ host_application_resource_usage container_cpi container_psi pod_psi resctrl_llc_
 
 
 def test_upstreams_names_of_what_is_measured_are_all_exported() -> None:
-    names = {metric.koordlet.name for metric in table.METRICS if metric.koordlet}
+    names = {metric.koordlet.name for metric in METRICS if metric.koordlet}
     assert names == set(UPSTREAM.split())
 
 
@@ -145,5 +154,5 @@ def test_the_documentation_names_every_metric_once() -> None:
     lines = text.splitlines()[2:]
     assert all(line.count(" | ") == 6 for line in lines)
     said = sum(line.split("|")[1].count("/") + 1 for line in lines)
-    assert said == len(table.METRICS)
+    assert said == len(METRICS)
     assert "(tier/pod/container/host_app)`_cpu_usage_cores`" in text

@@ -10,10 +10,13 @@ import pytest
 
 from koord.host.reader import KeptFiles
 from koord.model.slo import HostApplication
-from qosd.sense import table
+from qosd.metric import Scope
 from qosd.sense.build import Host, Sense, build
-from qosd.sense.metric import Panel, Scope
-from qosd.sense.sampler import Sampler
+from qosd.sense.devices import DiskRow
+from qosd.sense.groups import USAGE
+from qosd.sense.row import Panel
+from qosd.sense.sampler import CollectorRow, Sampler
+from qosd.sense.table import PANELS
 from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from tests.opened import opened
@@ -23,7 +26,7 @@ from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
 class Scripted:
     """A collector that does what it is told at each run; runs are noted by the clock's second."""
 
-    panels: Sequence[Panel] = (table.DISKS,)
+    panels: Sequence[Panel] = (DiskRow.panel,)
 
     def __init__(
         self, world: World, does: Callable[[int], Batch], name: str = "scripted", period_s: float = 1.0
@@ -42,7 +45,7 @@ class Scripted:
 
 
 def row_of(value: float) -> Batch:
-    return [(table.DISKS, {"sda": (value,) * 6})]
+    return [(DiskRow.panel, {"sda": (value,) * 6})]
 
 
 def run(world: World, sampler: Sampler, seconds: int, step_s: float = 1.0) -> None:
@@ -65,11 +68,11 @@ def test_a_collector_that_fails_costs_nobody_else_a_sample(world: World, error: 
     sampler = Sampler([bad, good], world.store, world.clock)
     run(world, sampler, 5)
     assert good.runs == [0, 1, 2, 3, 4]
-    assert world.store.value("disk_busy_ratio", "sda") == 5.0
+    assert world.store.value(DiskRow.busy_ratio, "sda") == 5.0
     health = sampler.health()
     assert health["bad"].last_success_ns is None and type(error).__name__ in health["bad"].last_error
     assert (health["good"].failures, health["good"].last_error) == (0, "")
-    assert world.store.value("collector_failures", "bad") == health["bad"].failures == len(bad.runs)
+    assert world.store.value(CollectorRow.failures, "bad") == health["bad"].failures == len(bad.runs)
 
 
 def test_it_waits_twice_as_long_each_time_and_at_most_a_minute(world: World) -> None:
@@ -99,7 +102,7 @@ def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> 
     assert one.runs == [0, 60, 120]
     health = sampler.health()["scripted"]
     assert (health.disabled_reason, health.failures, health.last_error) == ("no resctrl mount", 0, "")
-    assert world.store.value("collector_disabled", "scripted") == 1.0
+    assert world.store.value(CollectorRow.disabled, "scripted") == 1.0
     assert sampler.ages_s(world.clock()) == {}
 
 
@@ -219,10 +222,10 @@ def test_a_sample_that_cannot_be_renewed_is_withdrawn_in_the_end(world: World) -
     seen = []
     for _ in range(40):
         sampler.sample((), TIERS)
-        seen.append(world.store.value("disk_busy_ratio", "sda"))
+        seen.append(world.store.value(DiskRow.busy_ratio, "sda"))
         world.clock.advance(1)
     assert seen[:8] == [7.0] * 8 and seen[-1] is None
-    assert world.store.series("disk_busy_ratio", "sda")
+    assert world.store.series(DiskRow.busy_ratio, "sda")
 
 
 def sense_of(world: World, limit: int = 10_000) -> tuple[Sense, KeptFiles, list[str]]:
@@ -235,7 +238,7 @@ def test_all_collectors_are_built_and_an_empty_host_disables_or_empties_them(wor
     sense, _, _ = sense_of(world)
     sense.sampler.sample((), Tiers())
     health = sense.sampler.health()
-    assert set(health) == {panel.source for panel in table.PANELS} - {"collectors", "prediction"}
+    assert set(health) == {panel.source for panel in PANELS} - {"collectors", "prediction"}
     assert not [name for name, one in health.items() if one.last_error]
 
 
@@ -246,7 +249,7 @@ def test_descriptors_run_out(world: World) -> None:
         world.usage("/app", second * 500_000, MEMORY, charged=1000)
         sense.sampler.sample((), TIERS, (app,))
         world.clock.advance(1)
-    assert world.store is not sense.store and sense.store.value("host_app_cpu_usage_cores", "app") == 0.5
+    assert world.store is not sense.store and sense.store.value(USAGE[Scope.HOST_APP].cpu_usage_cores, "app") == 0.5
     assert len(files) == 2 and len(said) == 1
 
 
@@ -260,7 +263,7 @@ def churn(world: World, sense: Sense, number: int) -> str:
     for _ in range(1 + number % 3):
         sense.sampler.sample(pods, TIERS)
         world.clock.advance(1)
-    assert sense.store.value("pod_memory_usage_bytes", pods[-1].group) == 1203.0
+    assert sense.store.value(USAGE[Scope.POD].memory_usage_bytes, pods[-1].group) == 1203.0
     return pods[-1].group
 
 
@@ -275,8 +278,8 @@ def test_a_thousand_pods_come_and_go_and_leave_nothing(world: World) -> None:
         world.clock.advance(1)
         counts.append((sense.store.series_count, len(files), len(os.listdir("/proc/self/fd"))))
     assert counts[0] == counts[1]
-    assert not sense.store.newest()["pod_memory_usage_bytes"]
-    assert not sense.store.series("pod_memory_usage_bytes", last)
+    assert not sense.store.newest()[USAGE[Scope.POD].memory_usage_bytes]
+    assert not sense.store.series(USAGE[Scope.POD].memory_usage_bytes, last)
     sense.sampler.close()
     assert len(files) == 0
 
@@ -288,6 +291,6 @@ def test_a_pod_that_is_another_object_keeps_its_history(world: World) -> None:
         world.usage(one.group, second * 250_000, MEMORY, charged=1000)
         sense.sampler.sample((one,), TIERS)
         world.clock.advance(1)
-    series = sense.store.series("pod_cpu_usage_cores", one.group)
+    series = sense.store.series(USAGE[Scope.POD].cpu_usage_cores, one.group)
     assert [value for _, value in series] == [0.25, 0.25, 0.25]
     assert Scope.POD in sense.sampler.targets.groups

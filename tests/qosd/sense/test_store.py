@@ -8,13 +8,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qosd.sense.metric import NO_SAMPLE, Column, Kind, Scope, panel
+from qosd.metric import Kind, Scope
+from qosd.sense.node import NodeRow
 from qosd.sense.ring import Rings, nearest_rank
+from qosd.sense.row import NO_SAMPLE, Column, Row
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS, PANELS
 from tests.qosd.sense.trees import S
 
-POD = panel("test", Scope.POD, 1.0, 5.0, Column("a", "", ""), Column("b", "", ""), Column("c", "", "", history=False))
+
+class PodRow(Row, source="test", scope=Scope.POD, period_s=1.0, retention_s=5.0):
+    a: Column = Column("", "")
+    b: Column = Column("", "")
+    c: Column = Column("", "", history=False)
+
+
+POD, A, B, C = PodRow.panel, PodRow.a, PodRow.b, PodRow.c
 
 
 @pytest.mark.parametrize(
@@ -52,11 +61,6 @@ def test_nearest_rank_is_the_least_value_that_enough_do_not_exceed(values: list[
     assert not any(enough(value) for value in values if value < found)
 
 
-def test_panels_with_history_after_newest_only_are_refused() -> None:
-    with pytest.raises(ValueError, match="history must come first"):
-        panel("test", Scope.POD, 1.0, 5.0, Column("a", "", "", history=False), Column("b", "", ""))
-
-
 @given(st.lists(st.lists(st.booleans(), min_size=3, max_size=3), max_size=30))
 def test_a_ring_holds_the_last_instants_and_their_gaps(written: list[list[bool]]) -> None:
     rings = Rings(capacity=5, width=1)
@@ -74,13 +78,21 @@ def test_series_and_percentile_of_a_window() -> None:
     store = Store([POD])
     for second in range(8):
         store.put(POD, second * S, {"/p": (float(second), NO_SAMPLE, 7.0)})
-    assert store.series("pod_a", "/p") == [(second * S, float(second)) for second in range(3, 8)]
-    assert store.series("pod_b", "/p") == [] and store.series("pod_c", "/p") == [] and store.series("pod_a", "/q") == []
-    assert store.percentile("pod_a", "/p", 0.5, window_s=2.5, now_ns=7 * S) == 6.0
-    assert store.percentile("pod_a", "/p", 0.5, window_s=1.0, now_ns=60 * S) is None
-    assert store.newest() == {"pod_a": {"/p": 7.0}, "pod_b": {}, "pod_c": {"/p": 7.0}}
-    with pytest.raises(KeyError):
-        store.series("no_such_metric")
+    assert store.series(A, "/p") == [(second * S, float(second)) for second in range(3, 8)]
+    assert store.series(B, "/p") == [] and store.series(C, "/p") == [] and store.series(A, "/q") == []
+    assert store.percentile(A, "/p", 0.5, window_s=2.5, now_ns=7 * S) == 6.0
+    assert store.percentile(A, "/p", 0.5, window_s=1.0, now_ns=60 * S) is None
+    assert store.newest() == {A: {"/p": 7.0}, B: {}, C: {"/p": 7.0}}
+    for read in (store.series, lambda metric: store.values(metric, 7 * S)):
+        with pytest.raises(KeyError):
+            read(NodeRow.cpu_usage_cores)
+
+
+def test_samples_of_another_batch_are_none() -> None:
+    store = Store([POD])
+    store.put(POD, 1 * S, {"/p": (1.0, NO_SAMPLE, 7.0)})
+    assert store.values(A, 1 * S) == {"/p": 1.0}
+    assert store.values(B, 1 * S) == store.values(A, 2 * S) == {}
 
 
 def test_what_newest_returned_never_changes() -> None:
@@ -89,15 +101,15 @@ def test_what_newest_returned_never_changes() -> None:
     first = store.newest()
     store.put(POD, 2, {"/p": (2.0, 2.0, 2.0)})
     store.drop(Scope.POD, {"/p"})
-    assert first["pod_a"] == {"/p": 1.0}
-    assert store.newest()["pod_a"] == {}
+    assert first[A] == {"/p": 1.0}
+    assert store.newest()[A] == {}
 
 
 def test_history_keeps_bytes_to_a_part_in_ten_million() -> None:
     store = Store([POD])
     store.put(POD, 1, {"/p": (16.0 * 2**30 + 1, 0.0, 0.0)})
-    assert store.value("pod_a", "/p") == 16 * 2**30 + 1
-    assert math.isclose(store.series("pod_a", "/p")[0][1], 16 * 2**30, rel_tol=1e-7)
+    assert store.value(A, "/p") == 16 * 2**30 + 1
+    assert math.isclose(store.series(A, "/p")[0][1], 16 * 2**30, rel_tol=1e-7)
 
 
 def test_a_thousand_objects_leave_nothing() -> None:
@@ -117,8 +129,8 @@ def test_a_withdrawn_panel_has_history_only() -> None:
     store = Store([POD])
     store.put(POD, 1, {"/p": (1.0, 2.0, 3.0)})
     store.withdraw(POD)
-    assert store.newest() == {} and store.newest_ns(POD) is None
-    assert store.series("pod_a", "/p") == [(1, 1.0)]
+    assert store.newest() == {} and store.values(A, 1) == {}
+    assert store.series(A, "/p") == [(1, 1.0)]
 
 
 def test_the_table_is_one() -> None:

@@ -9,12 +9,11 @@ import pytest
 
 from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
-from qosd.sense import table
-from qosd.sense.groups import Groups
-from qosd.sense.metric import Scope
-from qosd.sense.node import Node
-from qosd.sense.store import Row
-from qosd.sense.system import System, numa_memory
+from qosd.metric import Scope
+from qosd.sense.groups import USAGE, Groups
+from qosd.sense.node import Node, NodeRow, NumaRow
+from qosd.sense.row import Row
+from qosd.sense.system import System, SystemRow, numa_memory
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import MEMORY, TIERS, World, named, pod, run
@@ -40,11 +39,11 @@ def test_node_cpu_leaves_out_idle_iowait_and_steal(v2: World) -> None:
     v2.put("proc/meminfo", MEMINFO)
     v2.put("proc/stat", stat("10 10 10 1000 50 10 10 70 0 0"))
     node = node_of(v2)
-    first = named(table.NODE, run(v2, node)[table.NODE][""])
+    first = named(NodeRow.panel, run(v2, node)[NodeRow.panel][""])
     assert "node_cpu_usage_cores" not in first and first["node_memory_usage_bytes"] == 400 * 1024
     v2.clock.advance(2)
     v2.put("proc/stat", stat("110 20 30 9000 90 20 20 90 0 0"))
-    assert named(table.NODE, run(v2, node)[table.NODE][""]) == {
+    assert named(NodeRow.panel, run(v2, node)[NodeRow.panel][""]) == {
         "node_cpu_usage_cores": 0.75,
         "node_cpu_steal_cores": 0.1,
         "node_cpu_iowait_cores": 0.2,
@@ -72,7 +71,7 @@ def test_numa_nodes_with_gaps_without_cpus_and_without_meminfo(v2: World) -> Non
     v2.clock.advance(1)
     v2.put("proc/stat", stat("50 0 0 0 0 0 0 0", "100 0 0 0 0 0 0 0", "0 0 25 0 0 0 0 0"))
     v2.put("sys/devices/system/node/node2/meminfo", "Node 2 MemTotal: nonsense\n")
-    rows = run(v2, node)[table.NUMA]
+    rows = run(v2, node)[NumaRow.panel]
     used = (1000 - 300 - 100 - 50 - 20) * 1024.0
     assert {name: list(row) for name, row in rows.items()} == {
         "0": pytest.approx([0.5, used]),
@@ -85,7 +84,7 @@ def test_the_only_numa_node_is_the_node(v2: World) -> None:
     v2.put("proc/meminfo", MEMINFO)
     v2.put("proc/stat", stat("0 0 0 0 0 0 0 0"))
     v2.put("sys/devices/system/node/node0/meminfo", "unread")
-    assert list(run(v2, node_of(v2))[table.NUMA]["0"]) == pytest.approx([NAN, 530 * 1024.0], nan_ok=True)
+    assert list(run(v2, node_of(v2))[NumaRow.panel]["0"]) == pytest.approx([NAN, 530 * 1024.0], nan_ok=True)
 
 
 def test_a_node_without_proc_is_not_applicable(v2: World) -> None:
@@ -107,7 +106,7 @@ def node_uses(world: World, seconds: int, cores: float, used_kb: int) -> None:
 A, B = pod("a"), pod("b", QoSClass.BE, tier="/kubepods/besteffort")
 DAEMON = HostApplication(name="daemon", qos="LS")
 INSIDE = HostApplication(name="in", cgroup_path=CgroupPath(base=CgroupBase.KUBEPODS, relative_path="in"))
-USAGE = {
+USED = {
     "/kubepods": (2.0, 400_000),
     "/kubepods/burstable": (1.0, 200_000),
     "/kubepods/besteffort": (0.75, 150_000),
@@ -130,31 +129,31 @@ def system_after(world: World, usage: Mapping[str, tuple[float, int]], tiers: Ti
         fill(world, second, usage)
         run(world, node)
         run(world, groups)
-        row = run(world, system)[table.SYSTEM][""]
+        row = run(world, system)[SystemRow.panel][""]
         world.clock.advance(1)
     return system, row
 
 
 def test_system_is_what_neither_kubepods_nor_applications_use(world: World) -> None:
-    system, row = system_after(world, USAGE)
+    system, row = system_after(world, USED)
     memory = 800 * 1024 - 400_000 - 100_000
     assert list(row) == pytest.approx([1.5, memory, 0.25, 50_000, 0, 1.0])
     assert system.unreadable_pods == ()
 
 
 def test_what_an_unreadable_pod_uses_is_unattributed_not_the_systems(world: World) -> None:
-    system, row = system_after(world, {group: use for group, use in USAGE.items() if group != A.group})
+    system, row = system_after(world, {group: use for group, use in USED.items() if group != A.group})
     assert list(row) == pytest.approx([1.5, 800 * 1024 - 500_000, 1.25, 250_000, 1, 0.0])
     assert system.unreadable_pods == ("default/a",)
 
 
 def test_without_a_kubepods_root_the_pods_stand_in_for_it(world: World) -> None:
-    _, row = system_after(world, {group: use for group, use in USAGE.items() if group != "/kubepods"})
+    _, row = system_after(world, {group: use for group, use in USED.items() if group != "/kubepods"})
     assert list(row) == pytest.approx([4 - 1.75 - 0.5, 800 * 1024 - 450_000, NAN, NAN, 0, 1.0], nan_ok=True)
 
 
 def test_system_is_never_below_zero(world: World) -> None:
-    _, row = system_after(world, USAGE | {"/kubepods": (9.0, 4_000_000)})
+    _, row = system_after(world, USED | {"/kubepods": (9.0, 4_000_000)})
     assert list(row[:2]) == [0.0, 0.0]
 
 
@@ -166,8 +165,8 @@ def test_ended_pods_are_not_missed(world: World) -> None:
 
 
 def test_samples_of_another_batch_are_not_subtracted(world: World) -> None:
-    system_after(world, USAGE)
-    row = run(world, System(world.tree, world.files, 4096))[table.SYSTEM][""]
+    system_after(world, USED)
+    row = run(world, System(world.tree, world.files, 4096))[SystemRow.panel][""]
     assert list(row) == pytest.approx([NAN, NAN, NAN, NAN, 2, 0.0], nan_ok=True)
 
 
@@ -192,7 +191,7 @@ def test_memory_of_a_cgroup_by_numa_node(version: int, text: bytes, page_bytes: 
 
 def test_one_nonsensical_group_costs_its_own_sample_only(world: World) -> None:
     world.targets = SampleTargets.of((A, B), TIERS, ())
-    fill(world, 1, USAGE)
+    fill(world, 1, USED)
     world.put(world.path(A.group, "memory.usage_in_bytes" if world.version == 1 else "memory.current"), "much\n")
-    rows = run(world, Groups(world.tree, world.files, world.clock))[table.GROUPS[Scope.POD]]
+    rows = run(world, Groups(world.tree, world.files, world.clock))[USAGE[Scope.POD].panel]
     assert set(rows) == {B.group}

@@ -8,21 +8,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qosd.sense import table
+from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.store import Store
 from qosd.sense.window import aggregates
 from qosd.snapshot import Aggregate, Window
 
 S = 1_000_000_000
-METRIC = table.NODE.metrics[0].name
-WIDTH = len(table.NODE.metrics)
+METRIC = NodeRow.cpu_usage_cores
+WIDTH = len(NodeRow.panel.metrics)
 
 
 def store_of(*samples: tuple[float, float], subject: str = "") -> Store:
     """(second, value) of the node's first metric."""
-    store = Store([table.NODE])
+    store = Store([NodeRow.panel])
     for second, value in samples:
-        store.put(table.NODE, int(second * S), {subject: [value] * WIDTH})
+        store.put(NodeRow.panel, int(second * S), {subject: [value] * WIDTH})
     return store
 
 
@@ -52,19 +52,19 @@ def test_one_window(
 
 def test_a_window_without_samples_is_absent() -> None:
     assert over(store_of((1, 1.0)), Window(METRIC, 5), 6) is None
-    assert over(Store([table.NODE]), Window(METRIC, 5), 6) is None
+    assert over(Store([NodeRow.panel]), Window(METRIC, 5), 6) is None
 
 
 def test_an_object_that_is_gone_is_in_no_window() -> None:
     store = store_of((1, 1.0), subject="a")
-    store.put(table.NODE, 2 * S, {"b": [2.0] * WIDTH})
+    store.put(NodeRow.panel, 2 * S, {"b": [2.0] * WIDTH})
     window = Window(METRIC, 60)
     assert set(aggregates(store, [window], 2 * S)[window]) == {"b"}
 
 
 def test_a_metric_that_nobody_measures() -> None:
     with pytest.raises(KeyError):
-        aggregates(Store([table.NODE]), [Window("no_such_metric", 5)], 1)
+        aggregates(Store([NodeRow.panel]), [Window(NumaRow.cpu_usage_cores, 5)], 1)
 
 
 @given(

@@ -12,8 +12,8 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
-from qosd.sense.metric import Panel
-from qosd.sense.store import Row, Store
+from qosd.sense.row import Panel, Row
+from qosd.sense.store import Store
 from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick

@@ -1,0 +1,21 @@
+"""The row of the newest prediction: ``qosd.predict`` fills it, and the metric table has it beside the measured ones."""
+
+from __future__ import annotations
+
+from qosd.metric import Scope
+from qosd.sense.row import Column, Row
+
+PREDICTION_S = 60.0
+
+
+class PredictionRow(Row, source="prediction", scope=Scope.NODE, period_s=PREDICTION_S):
+    prod_reclaimable_cpu_cores: Column = Column(
+        "cores", "Requested by prod pods and, by prediction, not needed by them."
+    )
+    prod_reclaimable_memory_bytes: Column = Column("bytes", "The same of memory.")
+    prod_peak_cpu_cores: Column = Column("cores", "Predicted peak of prod pods and system, with margin.")
+    prod_peak_memory_bytes: Column = Column("bytes", "The same of memory.")
+    prediction_confidence_ratio: Column = Column(
+        "ratio", "Evidence in the weakest model the prediction rests on, 0 to 1."
+    )
+    unpredicted_pods: Column = Column("pods", "Prod pods that count with their requests, for want of evidence.")
