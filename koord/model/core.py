@@ -26,8 +26,8 @@ Amounts = Mapping[str, Amount]
 """By the name of their resource."""
 
 
-class _Slim(msgspec.Struct, frozen=True, rename="camel"):
-    pass
+class _Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
+    """A frozen struct that holds no cycle: of text, numbers and others such as itself."""
 
 
 # metadata

@@ -19,11 +19,13 @@ from koord.model import podtotal, quantity
 from koord.model.core import Amounts, Container, PodSpec, ResourceRequirements
 from koord.model.podtotal import Role
 from koord.model.priority import CPU, MEMORY
-from koord.model.quantity import Quantity, QuantityError
+from koord.model.quantity import QuantityError
 
 _ALWAYS = "Always"
 _HUGE_PAGES = "hugepages-"
 _NOTHING = ResourceRequirements()
+_MILLI, _ONE = 10**6, 10**9
+"""In nano-units, of which a quantity is made."""
 
 
 def request(spec: PodSpec, resource: str) -> int:
@@ -117,12 +119,14 @@ def _with_defaults(resources: ResourceRequirements) -> Amounts:
 def _nano(amounts: Amounts, resource: str) -> int:
     if resource not in amounts:
         return 0
-    found = quantity.from_json(amounts[resource])
-    if found.nano < 0:
+    nano = quantity.from_json(amounts[resource]).nano
+    if nano < 0:
         raise QuantityError(amounts[resource], "is negative")
-    return found.nano
+    return nano
 
 
 def _units(resource: str, nano: int) -> int:
-    total = Quantity(nano)
-    return quantity.cpu_milli(total) if resource == CPU else quantity.memory_bytes(total)
+    amount = -(-nano // (_MILLI if resource == CPU else _ONE))
+    if amount > quantity.MAX_INT64:
+        raise QuantityError(f"{amount} of {resource}", "does not fit 64 bits")
+    return amount
