@@ -12,6 +12,7 @@
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
 #   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
+#   make bench-decode    what reading 10,000 pods costs natively, against schema.read
 #   make fuzz-proxy      malformed input and sieges of its memory for SECONDS=60 with SEED= (SIEGE=: one siege alone)
 #   make simulate-proxy  STEPS=1e6 of the proxy's relay between model ends, from SEED= on; LIFE=n runs one life again
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
@@ -42,7 +43,7 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py v2_shortage.py quickstart_pools.py)
 
 .PHONY: demo test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
-	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-idle fuzz-proxy simulate-proxy storm \
+	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-idle bench-decode fuzz-proxy simulate-proxy storm \
 	handover soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -124,6 +125,9 @@ soak-agent: $(READY)
 
 bench-idle: $(READY)
 	$(PYTHON) -m bench.idle
+
+bench-decode: $(READY)
+	$(PYTHON) -m bench.decode
 
 fuzz-proxy: $(READY)
 	env SECONDS=$(SECONDS) SEED=$(SEED) $(PYTHON) -m integration.fuzz

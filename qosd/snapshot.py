@@ -17,6 +17,7 @@ from koord.host.files import Target
 from koord.host.reconcile.state import FileState
 from koord.host.topology import Topology
 from koord.model import cpuset
+from koord.model.core import Volume
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, SpecContainer
@@ -66,6 +67,9 @@ class PodFacts(msgspec.Struct, frozen=True):
     host_network: bool = False
     runtime_class: str = ""
     restart_policy: str = ""
+    pod_ips: tuple[str, ...] = ()
+    """The node's own for a pod in the host's network; () before kubelet knows."""
+    volumes: tuple[Volume, ...] = ()
 
 
 NO_FACTS = PodFacts()

@@ -10,6 +10,7 @@ Fails with ``QuantityError``, which names the text and the reason.
 
 from __future__ import annotations
 
+import functools
 import re
 from dataclasses import dataclass
 from enum import StrEnum
@@ -72,6 +73,7 @@ class Quantity:
         return _decimal_text(self.nano, self.format is Format.DECIMAL_EXPONENT)
 
 
+@functools.lru_cache(maxsize=1024)  # a node's pods say the same few again and again
 def parse(text: str) -> Quantity:
     """The quantity that ``text`` spells. Exponents beyond 10**±32 and texts over 64 characters are refused."""
     if len(text) > MAX_TEXT:

@@ -73,6 +73,7 @@ class PodSource:
         self._succeeded_s: dict[str, float] = {}
         self._asked_kubelet_s = self._rechecked_s = float("-inf")
         self._failures: dict[str, str] = {}
+        self._unreadable: tuple[str, ...] = ()
         self._written_groups: set[str] = set()
         self._refetching: asyncio.TimerHandle | None = None
         self._refetched_s = float("-inf")
@@ -127,9 +128,9 @@ class PodSource:
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """Why a source is old or hints are missing, one sentence each."""
+        """Why a source is old, lacks a pod, or hints are missing, one sentence each."""
         tree = "" if self._watch is None else self._watch.problem
-        return tuple(filter(None, (*self._failures.values(), tree)))
+        return tuple(filter(None, (*self._failures.values(), *self._unreadable, tree)))
 
     @property
     def hints(self) -> tuple[str, ...]:
@@ -247,17 +248,25 @@ class PodSource:
             return
         self._asked_kubelet_s = self._loop.time()
         try:
-            pods = await self._kubelet.pods()
+            listed = await self._kubelet.pods()
         except FetchError as error:
             self._failed(KUBELET, str(error))
             return
-        if not pods and any(pod.uid in self._kubelet_pods and pod.sandbox_id for pod in self.current):
+        if not listed.items and any(pod.uid in self._kubelet_pods and pod.sandbox_id for pod in self.current):
             self._failed(
                 KUBELET, f"{self._kubelet.address}/pods: lists no pods, but the runtime still has some of them"
             )
             return
-        self._kubelet_pods = {pod.uid: pod for pod in pods}
+        self._kubelet_pods = {pod.uid: pod for pod in listed.items}
+        self._report_unreadable(listed.problems)
         self._succeeded(KUBELET)
+
+    def _report_unreadable(self, problems: Sequence[str]) -> None:
+        problems = tuple([f"kubelet's pod list: {problem}" for problem in problems])
+        for problem in problems:
+            if problem not in self._unreadable:
+                log.warning("%s", problem)
+        self._unreadable = problems
 
     def _publish(self) -> None:
         pods = self._merger.merge(

@@ -19,8 +19,8 @@ from koord.model.qos import DerivationRules, KubeQoS
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
 from qosd.pods.cri import SANDBOX_READY, Container, Detail, Sandbox
-from qosd.pods.kubelet import KubeletPod
-from qosd.snapshot import NO_FACTS, ContainerView, PodView
+from qosd.pods.kubelet import UNLISTED, KubeletPod
+from qosd.snapshot import ContainerView, PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
     kube_qos = _kube_qos(inputs, context)
     running = inputs.sandbox is not None and inputs.sandbox.state == SANDBOX_READY
     derived = qos.derive(context.raw_qos, kube_qos, running=running, rules=inputs.derivation)
-    kubelet, request = inputs.kubelet, context.request
+    kubelet, request = inputs.kubelet or UNLISTED, context.request
     views = _containers(inputs, request.cgroup_parent, old)
     group = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
     return PodView(
@@ -62,16 +62,16 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         kube_qos=kube_qos,
         qos=derived.qos,
         qos_source=derived.source,
-        priority_class=priority.effective(request.labels, kubelet.priority if kubelet else None, derived.qos),
+        priority_class=priority.effective(request.labels, kubelet.priority, derived.qos),
         sub_priority=context.annotations.priority or 0,
         containers=views,
         problems=(*context.problems, *_silences(group, request.cgroup_parent, views)),
-        cpu_request_milli=None if kubelet is None else kubelet.cpu_request_milli,
-        memory_request_bytes=None if kubelet is None else kubelet.memory_request_bytes,
-        spec_containers=None if kubelet is None else kubelet.spec_containers,
-        priority=None if kubelet is None else kubelet.priority,
-        phase="" if kubelet is None else kubelet.phase,
-        facts=NO_FACTS if kubelet is None else kubelet.facts,
+        cpu_request_milli=kubelet.cpu_request_milli,
+        memory_request_bytes=kubelet.memory_request_bytes,
+        spec_containers=kubelet.spec_containers,
+        priority=kubelet.priority,
+        phase=kubelet.phase,
+        facts=kubelet.facts,
     )
 
 
@@ -99,8 +99,7 @@ def _detail(inputs: PodInputs) -> Detail:
 
 
 def _kube_qos(inputs: PodInputs, context: PodContext) -> KubeQoS:
-    told = inputs.kubelet.kube_qos if inputs.kubelet is not None else None
-    return told or context.kube_qos or KubeQoS.BURSTABLE
+    return (inputs.kubelet or UNLISTED).kube_qos or context.kube_qos or KubeQoS.BURSTABLE
 
 
 def _containers(inputs: PodInputs, parent: str, old: PodView | None) -> tuple[ContainerView, ...]:

@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from koord.model import core
+from koord.model.core import Listed
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.service.inotify import FileWatch
@@ -89,7 +91,7 @@ async def test_the_read_only_port_and_the_token(tmp_path: Path) -> None:
     server = Server(answer(b'{"items": []}'))
     (tmp_path / "token").write_text("first\n")
     async with server.serving() as url:
-        assert await KubeletClient(Access(url), 1).pods() == ()
+        assert await KubeletClient(Access(url), 1).pods() == Listed(())
         client = KubeletClient(Access(url, token_file=tmp_path / "token"), 1)
         await client.pods()
         (tmp_path / "token").write_text("second\n")
@@ -117,8 +119,8 @@ async def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -
     async with server.serving(context) as url:
         with pytest.raises(FetchError, match="certificate verify failed"):
             await KubeletClient(Access(url), 2).pods()
-        assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == ()
-        assert await KubeletClient(Access(url, verify=False), 2).pods() == ()
+        assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == Listed(())
+        assert await KubeletClient(Access(url, verify=False), 2).pods() == Listed(())
         with pytest.raises(FetchError, match="No such file"):
             await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
 
@@ -161,7 +163,7 @@ def wants(cpu: str = "", restart: str = "", memory: str = "", limit: str = "") -
     ],
 )
 def test_a_pod_s_request_is_what_the_scheduler_counts(spec: Mapping[str, Any], milli: int | None) -> None:
-    (pod,) = read_pods(listed(spec))
+    (pod,) = read_pods(listed(spec)).items
     assert pod.cpu_request_milli == milli
 
 
@@ -175,10 +177,13 @@ def test_a_pod_s_request_is_what_the_scheduler_counts(spec: Mapping[str, Any], m
         ({"containers": [wants(limit="1")], "initContainers": [wants(limit="3")]}, 300_000),
         ({"containers": [wants("1")], "resources": {"limits": {"cpu": "6"}}}, 600_000),
         ({"containers": [wants(limit="lots")]}, None),
+        ({"containers": [wants(limit="1"), wants(limit="0")]}, None),
+        ({"containers": [wants(limit="1")], "initContainers": [wants("1")]}, None),
+        ({"containers": [wants(limit="1")], "overhead": {"cpu": "250m"}}, 125_000),
     ],
 )
 def test_a_pod_s_quota_is_kubelet_s(spec: Mapping[str, Any], quota_us: int | None) -> None:
-    (pod,) = read_pods(listed(spec))
+    (pod,) = read_pods(listed(spec)).items
     assert pod.requested.cpu_quota_us == quota_us
 
 
@@ -198,12 +203,13 @@ def test_a_pod_s_quota_is_kubelet_s(spec: Mapping[str, Any], quota_us: int | Non
         ),
         ({"containers": [wants("1")], "resources": {"requests": {"cpu": "6"}}}, None),
         ({"containers": [wants("1"), wants("lots")]}, None),
+        ({"containers": [wants("1")], "overhead": {"cpu": "lots"}}, None),
     ],
 )
 def test_every_container_of_the_spec_with_its_role(
     spec: Mapping[str, Any], found: tuple[tuple[Role, int, int, int], ...] | None
 ) -> None:
-    (pod,) = read_pods(listed(spec))
+    (pod,) = read_pods(listed(spec)).items
     assert found == (
         None
         if pod.spec_containers is None
@@ -221,7 +227,7 @@ def test_what_a_pod_says() -> None:
         "containerStatuses": [{"name": "c", "containerID": "containerd://abc", "state": {"running": {}}}],
         "initContainerStatuses": [{"name": "i", "state": {"waiting": {"reason": "x"}}}],
     }
-    (pod,) = read_pods(listed({"priority": 9100, "containers": [wants("1", memory="1Gi", limit="1")]}, status))
+    (pod,) = read_pods(listed({"priority": 9100, "containers": [wants("1", memory="1Gi", limit="1")]}, status)).items
     assert (pod.priority, pod.phase, pod.kube_qos, pod.ended) == (9100, "Running", KubeQoS.GUARANTEED, False)
     assert (pod.cpu_request_milli, pod.memory_request_bytes) == (1000, 1 << 30)
     asked = Resources(100_000, 100_000, None)
@@ -245,21 +251,44 @@ JOB, SET = {"kind": "Job", "name": "j", "controller": True}, {"kind": "ReplicaSe
         ({"runtimeClassName": "kata"}, {}, {}, {"runtime_class": "kata"}),
         ({"restartPolicy": "OnFailure"}, {}, {}, {"restart_policy": "OnFailure"}),
         ({"hostNetwork": None, "runtimeClassName": None}, {}, {"ownerReferences": None}, {"runtime_class": ""}),
+        ({}, {}, {}, {"pod_ips": (), "volumes": ()}),
+        ({}, {"podIPs": [{"ip": "10.0.0.1"}, {"ip": "fd00::1"}]}, {}, {"pod_ips": ("10.0.0.1", "fd00::1")}),
+        (
+            {
+                "volumes": [
+                    {"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "1Gi"}},
+                    {"name": "x", "nfs": {}},
+                ]
+            },
+            {},
+            {},
+            {"volumes": (core.Volume("shm", core.EmptyDir("Memory", "1Gi")), core.Volume("x", nfs=core.Source()))},
+        ),
     ],
 )
 def test_what_evictions_and_networks_need_of_a_pod(
     spec: Mapping[str, Any], status: Mapping[str, Any], meta: Mapping[str, Any], facts: Mapping[str, Any]
 ) -> None:
-    (pod,) = read_pods(listed(spec, status, **meta))
+    (pod,) = read_pods(listed(spec, status, **meta)).items
     assert {name: getattr(pod.facts, name) for name in facts} == facts
 
 
-def test_one_strange_pod_loses_itself_only() -> None:
+def test_one_strange_pod_costs_itself_only_and_is_named() -> None:
     good = json.loads(listed({}))["items"][0]
-    body = json.dumps({"items": [{"metadata": {"uid": 3}}, {"spec": {}}, good, "x"]}).encode()
-    assert [pod.uid for pod in read_pods(body)] == ["u1"]
-    assert read_pods(b'{"kind": "PodList", "items": null}') == ()
-    with pytest.raises(ValueError, match="none of its 2 items is a pod"):
+    strange = {"metadata": {"uid": 3, "namespace": "a", "name": "b"}}
+    body = json.dumps({"items": [strange, {"metadata": {"namespace": "c", "name": "d"}}, good, "x"]}).encode()
+    pods = read_pods(body)
+    assert [pod.uid for pod in pods.items] == ["u1"]
+    assert pods.problems == (
+        "Pod a/b cannot be read: Expected `str`, got `int` - at `$.metadata.uid`",
+        "Pod 3 of the list cannot be read: Expected `object`, got `str`",
+        "Pod c/d has no UID",
+    )
+
+
+def test_a_list_without_any_pod() -> None:
+    assert read_pods(b'{"kind": "PodList", "items": null}') == Listed(())
+    with pytest.raises(ValueError, match="none of its 2 items is a pod: Pod 0 of the list cannot be read: Expected"):
         read_pods(b'{"items": [{"metadata": 7}, {}]}')
 
 

@@ -24,7 +24,7 @@ from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import KUBELET_GAP_S, PodSource
-from qosd.snapshot import ContainerView, PodView
+from qosd.snapshot import NO_FACTS, ContainerView, PodView
 from qosd.strategies.reconciler import of_pod
 from tests.qosd.fake_runtime import TIERS, FakeRuntime
 from tests.qosd.pods import rules
@@ -332,6 +332,24 @@ async def test_kubelet_alone(tmp_path: Path) -> None:
         assert (main.state, main.group) == ("CONTAINER_RUNNING", f"/kubepods/poduid-web/{id_}")
         assert main.requested == Resources(100_000, 200_000, 1 << 20)
         assert n.source.age_s is not None
+
+
+async def test_a_pod_that_kubelet_lists_strangely_loses_what_kubelet_tells_only(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    problem = (
+        "kubelet's pod list: Pod default/odd cannot be read: Expected `str`, got `int` - at `$.metadata.labels[...]`"
+    )
+    async with node(tmp_path, kubelet=True, start=False) as n:
+        for name in ("odd", "web"):
+            n.runtime.pod(name)
+            n.kubelet.pod(name, priority=5500)
+        n.kubelet.pods["odd"]["metadata"]["labels"] = {"a": 1}
+        await n.source.refresh()
+        assert (n.pod("web").priority, n.pod("odd").priority, n.pod("odd").facts) == (5500, None, NO_FACTS)
+        assert n.source.problems == (problem,)
+        assert [record.message for record in caplog.records] == [problem]
+        assert "kubelet" in n.source.ages_s
 
 
 async def test_a_failing_kubelet_costs_its_part_only(tmp_path: Path) -> None:
