@@ -26,7 +26,7 @@ from integration.harness.pods import Container, Pod
 from integration.harness.processes import HarnessError, Process
 from integration.harness.proxy import start_qosd
 
-CORES_TARGET, RSS_TARGET_MIB, SLOPE_TARGET_MIB, EXPLAIN_TARGET_MS = 0.03, 75, 0.2, 200
+CORES_TARGET, RSS_TARGET_MIB, SLOPE_TARGET_MIB, EXPLAIN_TARGET_MS = 0.012, 55, 0.2, 200
 LABELS = ("LS", "LSR", "BE")
 SETTLE_S = 15.0
 EXPLAINS = 20
