@@ -148,7 +148,7 @@ class Node:
     def _narrow(self) -> None:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
         left = None if self.read_only else self.loop.report.decisions.best_effort
-        if left is not None and left != self.rules.left:
+        if left is not None and left != self.rules.best_effort:
             self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, left)
             if self.rules.narrow(left):
                 self.pace.wake()

@@ -68,15 +68,15 @@ class Tree:
         """Is there such a cgroup (on v1: for the CPU controller)?"""
         return self.directory(group).is_dir()
 
-    def _system(self, found: KernelFile) -> Path | None:
+    def _system(self, kernel_file: KernelFile) -> Path | None:
         """A file outside cgroups; None if the row needs a qualifier and has none."""
-        if found.system is None or (found.takes and not found.qualifier):
+        if kernel_file.system is None or (kernel_file.takes and not kernel_file.qualifier):
             return None
-        root, path = found.system
+        root, path = kernel_file.system
         base = {"proc": self.proc, "sys": self.sys, "resctrl": self.resctrl}[root]
-        newer = base / path.replace("{}", found.qualifier.partition("/")[0]).lstrip("/")
-        older = base / found.system_before
-        return older if found.system_before and not newer.exists() and older.exists() else newer
+        newer = base / path.replace("{}", kernel_file.qualifier.partition("/")[0]).lstrip("/")
+        older = base / kernel_file.system_before
+        return older if kernel_file.system_before and not newer.exists() and older.exists() else newer
 
 
 def _inside(group: str) -> str:

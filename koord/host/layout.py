@@ -97,34 +97,34 @@ def kubepods_above(pod_parent: str) -> str:
     return "" if above is None else above.group(1)
 
 
-def _chosen(claims: Claims, found: list[str], running: list[str], problems: list[str]) -> tuple[str, str]:
+def _chosen(claims: Claims, roots: list[str], running: list[str], problems: list[str]) -> tuple[str, str]:
     """kubepods' path and who says so."""
-    claimed, source = _claimed(claims, found)
+    claimed, source = _claimed(claims, roots)
     if running:
         if len(running) > 1:
             problems.append(f"pods run below several roots: {', '.join(running)}")
         if claimed and claimed not in running:
             problems.append(f"{source} makes it {claimed}, but pods run below {running[0]}")
         return running[0], "the pods that run"
-    if claimed and (claimed in found or not found):
+    if claimed and (claimed in roots or not roots):
         return claimed, source
     if claimed:
-        problems.append(f"{source} makes it {claimed}, which does not exist; the tree has {', '.join(found)}")
-    if len(found) > 1:
-        problems.append(f"the tree has several candidates: {', '.join(found)}")
-    return (found[0], "the cgroup tree") if found else ("", "")
+        problems.append(f"{source} makes it {claimed}, which does not exist; the tree has {', '.join(roots)}")
+    if len(roots) > 1:
+        problems.append(f"the tree has several candidates: {', '.join(roots)}")
+    return (roots[0], "the cgroup tree") if roots else ("", "")
 
 
-def _claimed(claims: Claims, found: list[str]) -> tuple[str, str]:
+def _claimed(claims: Claims, roots: list[str]) -> tuple[str, str]:
     """What the claims make of it. Who names no root has none; a root without a driver takes the tree's that fits."""
-    drivers, roots = claims.of(DRIVER), claims.of(CGROUP_ROOT)
-    root = roots[0].value if roots else ""
+    drivers, named = claims.of(DRIVER), claims.of(CGROUP_ROOT)
+    root = named[0].value if named else ""
     if drivers:
-        sources = dict.fromkeys((drivers[0].source, *(claim.source for claim in roots[:1])))
+        sources = dict.fromkeys((drivers[0].source, *(claim.source for claim in named[:1])))
         return kubepods_path(root, CgroupStyle(drivers[0].value)), " and ".join(sources)
-    candidates = [kubepods_path(root, driver) for driver in CgroupStyle] if roots else []
-    fitting = [path for path in candidates if path in found]
-    return (fitting[0], f"{roots[0].source} and the cgroup tree") if len(fitting) == 1 else ("", "")
+    candidates = [kubepods_path(root, driver) for driver in CgroupStyle] if named else []
+    fitting = [path for path in candidates if path in roots]
+    return (fitting[0], f"{named[0].source} and the cgroup tree") if len(fitting) == 1 else ("", "")
 
 
 def _driver_source(claims: Claims, driver: CgroupStyle, otherwise: str) -> str:

@@ -40,9 +40,9 @@ _WHY = {
 class PerfError(OSError):
     """perf_event_open or a read of its descriptor failed; ``why`` says what that usually means."""
 
-    def __init__(self, number: int, what: str) -> None:
+    def __init__(self, number: int, subject: str) -> None:
         self.why = _WHY.get(number, os.strerror(number))
-        super().__init__(number, self.why, what)
+        super().__init__(number, self.why, subject)
 
 
 @dataclass(frozen=True, slots=True)

@@ -168,10 +168,10 @@ class KeptFiles:
         self._limit = len(self._kept)
         self._say(f"{error.strerror} with {count} descriptors kept")
 
-    def _say(self, what: str) -> None:
+    def _say(self, problem: str) -> None:
         if not self._short:
             self._short = True
-            self._tell(f"{what}: further kernel files are opened and closed for each read")
+            self._tell(f"{problem}: further kernel files are opened and closed for each read")
 
 
 def _rest(descriptor: int, offset: int) -> bytes:

@@ -167,21 +167,25 @@ class UndoRecord:
         self.note(entry)
         return base
 
-    def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, seen: Original) -> None:
-        """Hold a file of container ``key`` that shows the value ``seen.edited``; nothing is written."""
+    def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, original: Original) -> None:
+        """Hold a file of container ``key`` that shows the value ``original.edited``; nothing is written."""
         with self._lock:
             entry = Entry(target.group, target.name, reading.path, reading.inode, base, (reading.value,))
-            self._append(entry, *self._settled(target, key, seen))
+            self._append(entry, *self._settled(target, key, original))
 
-    def settle(self, target: Target, key: ContainerKey, seen: Original) -> None:
-        """The file of container ``key`` holds something else than ``seen.edited`` by now: nothing is pending."""
+    def settle(self, target: Target, key: ContainerKey, original: Original) -> None:
+        """The file of container ``key`` holds something else than ``original.edited`` by now: nothing is pending."""
         with self._lock:
-            self._append(*self._settled(target, key, seen))
+            self._append(*self._settled(target, key, original))
 
-    def _settled(self, target: Target, key: ContainerKey, seen: Original) -> tuple[Originals, ...]:
+    def _settled(self, target: Target, key: ContainerKey, original: Original) -> tuple[Originals, ...]:
         """The container's entry as it is now; none if there is nothing to note, or an update has come since."""
         known = self.originals_of(key)
-        if known is None or known.values.get(target.name) != seen or (not seen.pending and known.group == target.group):
+        if (
+            known is None
+            or known.values.get(target.name) != original
+            or (not original.pending and known.group == target.group)
+        ):
             return ()
         return (known.settled(target.name, target.group),)
 

@@ -29,9 +29,9 @@ class UnixSocket(NamedTuple):
         return same_path(self.path, path)
 
 
-def same_path(one: str, other: str) -> bool:
+def same_path(path: str, other: str) -> bool:
     """Are these the same path, below /run or /var/run?"""
-    return one.removeprefix(_LINKED) == other.removeprefix(_LINKED)
+    return path.removeprefix(_LINKED) == other.removeprefix(_LINKED)
 
 
 def sockets(node: Node) -> Iterator[UnixSocket]:

@@ -41,10 +41,10 @@ def weight_quadratic(cpu_shares: int) -> int:
     return math.ceil(10 ** ((log * log + 125 * log) / 612 - 7 / 34))
 
 
-def mapping_of(seen: Iterable[tuple[int, int]]) -> Weights | None:
-    """The mapping that ``seen`` pairs (shares asked for, weight found) speak for; None if they are no evidence."""
+def mapping_of(pairs: Iterable[tuple[int, int]]) -> Weights | None:
+    """The mapping that ``pairs`` pairs (shares asked for, weight found) speak for; None if they are no evidence."""
     linear = quadratic = 0
-    for cpu_shares, weight in seen:
+    for cpu_shares, weight in pairs:
         made = (Weights.LINEAR.weight(cpu_shares) == weight, Weights.QUADRATIC.weight(cpu_shares) == weight)
         linear += made == (True, False)
         quadratic += made == (False, True)

@@ -403,9 +403,9 @@ class ClientLink(Link[Pending]):
                 pending.fail(UNAVAILABLE, "the server is going away")
 
 
-def _fail(turn: asyncio.Future[None], code: int, message: str) -> None:
-    if not turn.done():
-        turn.set_exception(UnaryError(code, message))
+def _fail(future: asyncio.Future[None], code: int, message: str) -> None:
+    if not future.done():
+        future.set_exception(UnaryError(code, message))
 
 
 @lru_cache(maxsize=64)

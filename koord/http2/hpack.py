@@ -107,8 +107,8 @@ class HeaderDecoder:
     last value.
     """
 
-    def __init__(self, wanted: Collection[bytes] | None = None) -> None:
-        self._wanted = None if wanted is None else frozenset(wanted)
+    def __init__(self, names: Collection[bytes] | None = None) -> None:
+        self._wanted = None if names is None else frozenset(names)
         self._static: tuple[_Entry, ...] = tuple(self._entry(name, value) for name, value in STATIC_TABLE)
         self._table: deque[_Entry] = deque()
         self._size_bytes = 0

@@ -54,20 +54,20 @@ def checked(spec: NodeSLOSpec, path: str = "spec", bad: Bad | None = None) -> No
 
 
 def _thresholds(
-    said: ResourceThresholds | None, merged: ResourceThresholds | None, path: str, bad: Bad
+    stated: ResourceThresholds | None, merged: ResourceThresholds | None, path: str, bad: Bad
 ) -> ResourceThresholds | None:
-    if said is None or merged is None:
-        return said
+    if stated is None or merged is None:
+        return stated
     dropped = [name for pair in _THRESHOLDS for name in _dropped(pair, merged, path, bad)]
-    return msgspec.structs.replace(said, **dict.fromkeys(dropped))
+    return msgspec.structs.replace(stated, **dict.fromkeys(dropped))
 
 
-def _class(said: ResourceQOS | None, merged: ResourceQOS | None, path: str, bad: Bad) -> ResourceQOS | None:
-    if said is None or said.resctrl_qos is None or merged is None:
-        return said
+def _class(stated: ResourceQOS | None, merged: ResourceQOS | None, path: str, bad: Bad) -> ResourceQOS | None:
+    if stated is None or stated.resctrl_qos is None or merged is None:
+        return stated
     dropped = _dropped(_CACHE, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
-    rest = msgspec.structs.replace(said.resctrl_qos, **dict.fromkeys(dropped))
-    return msgspec.structs.replace(said, resctrl_qos=rest)
+    rest = msgspec.structs.replace(stated.resctrl_qos, **dict.fromkeys(dropped))
+    return msgspec.structs.replace(stated, resctrl_qos=rest)
 
 
 def _dropped(pair: _Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:

@@ -165,7 +165,7 @@ class Evictor:
 
     # orders, in the tick's thread
 
-    def _order(self, who: str, eviction: Eviction, tick: int) -> tuple[str, str]:
+    def _order(self, strategy: str, eviction: Eviction, tick: int) -> tuple[str, str]:
         now_ns = self._monotonic()
         before = self._cases.get(eviction.uid)
         refusal = self._busy(before, now_ns)
@@ -173,7 +173,7 @@ class Evictor:
             return REFUSED, refusal
         attempts = 1 if before is None else before.state.attempts + 1
         ids = frozenset(self._containers.get(eviction.uid, _NO_CONTAINERS))
-        case = _Case(who, tick, eviction, _stopping(who, eviction, attempts, now_ns), ids)
+        case = _Case(strategy, tick, eviction, _stopping(strategy, eviction, attempts, now_ns), ids)
         refusal = self._begin(case, before)
         if refusal:
             return REFUSED, self._refused(case, refusal)
@@ -351,20 +351,20 @@ class Evictor:
         )
 
 
-def _as_write(who: str, order: Eviction) -> PlannedWrite:
+def _as_write(strategy: str, order: Eviction) -> PlannedWrite:
     target = Target(order.group, EVICTION)
-    return PlannedWrite(target, order.group, _RUNNING, _STOPPED, True, who, order.why, order.inputs, order.pod)
+    return PlannedWrite(target, order.group, _RUNNING, _STOPPED, True, strategy, order.why, order.inputs, order.pod)
 
 
 def _states(cases: Mapping[str, _Case]) -> Mapping[str, EvictionState]:
     return MappingProxyType({uid: case.state for uid, case in cases.items()})
 
 
-def _stopping(who: str, order: Eviction, attempts: int, now_ns: int) -> EvictionState:
+def _stopping(strategy: str, order: Eviction, attempts: int, now_ns: int) -> EvictionState:
     """At the begin of an attempt."""
     retry_ns = now_ns + _backoff_ns(attempts)
     return EvictionState(
-        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, who=who, why=order.why
+        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, who=strategy, why=order.why
     )
 
 

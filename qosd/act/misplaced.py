@@ -40,8 +40,8 @@ def examine(
         return Finding(group, state, result=UNREADABLE, problem=str(error))
 
 
-def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, wanted: Membership) -> Finding:
-    group = wanted.resctrl_group
+def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, membership: Membership) -> Finding:
+    group = membership.resctrl_group
     inside = census.of(group)
     if inside is None:
         return replace(finding, result=UNSUPPORTED, problem=f"there is no resctrl group {group}")
@@ -50,7 +50,7 @@ def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree,
         if tasks <= inside:
             return finding
         return replace(finding, result=YIELDED, problem="some of its tasks are in a group of someone else's, and stay")
-    return replace(finding, move=_move(finding, census, tree, missing, group, wanted.why))
+    return replace(finding, move=_move(finding, census, tree, missing, group, membership.why))
 
 
 def _released(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, why: str) -> Finding:

@@ -37,10 +37,10 @@ class TasksState(msgspec.Struct, frozen=True):
     late: int = 0
     told_ns: int | None = None
 
-    def of(self, found: Cgroup | None) -> TasksState:
-        """The same, if ``found`` is the very cgroup whose tasks were moved; else without a task that was."""
+    def of(self, cgroup: Cgroup | None) -> TasksState:
+        """The same, if ``cgroup`` is the very cgroup whose tasks were moved; else without a task that was."""
         placed = self.placed
-        is_it = placed is not None and found is not None and (placed.path, placed.inode) == (found.path, found.inode)
+        is_it = placed is not None and cgroup is not None and (placed.path, placed.inode) == (cgroup.path, cgroup.inode)
         return self if is_it or placed is None else replace(self, placed=None)
 
 

@@ -59,12 +59,12 @@ class OneShotWriter:
                 if order.target not in self._under_way:
                     yield order.target, self._as_write(result.name, order)
 
-    def _as_write(self, who: str, order: OneShot) -> PlannedWrite:
+    def _as_write(self, strategy: str, order: OneShot) -> PlannedWrite:
         try:
             path = str(self._writer.path(order.target) or "")
         except (files.UnknownRow, ValueError):
             path = ""  # it will be refused
-        return PlannedWrite(order.target, path, "", order.value, True, who, order.why, order.inputs, order.pod)
+        return PlannedWrite(order.target, path, "", order.value, True, strategy, order.why, order.inputs, order.pod)
 
     def apply(self, decisions: Decisions, plan: OneShotPlan) -> tuple[Outcome, ...]:
         """Hand them to the thread."""

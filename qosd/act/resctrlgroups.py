@@ -100,9 +100,9 @@ class ResctrlGroupMaker:
     def _exists(self, name: str) -> bool:
         return resctrl.is_group_name(name) and (self._writer.tree.resctrl / name).is_dir()
 
-    def _act(self, name: str, before: str, after: str, who: str, why: str) -> PlannedWrite:
+    def _act(self, name: str, before: str, after: str, strategy: str, why: str) -> PlannedWrite:
         path = str(self._writer.tree.resctrl / name)
-        return PlannedWrite(Target("", f"{GROUP}@{name}"), path, before, after, True, who, why)
+        return PlannedWrite(Target("", f"{GROUP}@{name}"), path, before, after, True, strategy, why)
 
     def apply(self, decisions: Decisions, plan: GroupPlan) -> tuple[Outcome, ...]:
         """Make and remove them."""

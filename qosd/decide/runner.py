@@ -213,11 +213,11 @@ def _turn(
 
 
 def _guarded(
-    strategy: Strategy, state: StrategyState, turn: Callable[[], tuple[StrategyResult, StrategyState]]
+    strategy: Strategy, state: StrategyState, decide: Callable[[], tuple[StrategyResult, StrategyState]]
 ) -> tuple[StrategyResult, StrategyState]:
     """``turn()``, or what becomes of a strategy that raises."""
     try:
-        return turn()
+        return decide()
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on
         text = f"{type(error).__name__}: {error}"
         if text != state.error:
@@ -296,10 +296,10 @@ def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -
     return _of_state(strategy, State.ACTIVE, decision.sentence, after, decision), after
 
 
-def _without_keeps(given: Opinions, last: Opinions) -> Opinions:
-    """``given`` with the last opinion wherever it keeps that; a keep of what was never said is left as it is."""
-    if not any(opinion.op is Op.KEEP for opinion in given.values()):
-        return given
+def _without_keeps(opinions: Opinions, last: Opinions) -> Opinions:
+    """``opinions`` with the last opinion wherever it keeps that; a keep of what was never said is left as it is."""
+    if not any(opinion.op is Op.KEEP for opinion in opinions.values()):
+        return opinions
     return {
-        target: last.get(target, opinion) if opinion.op is Op.KEEP else opinion for target, opinion in given.items()
+        target: last.get(target, opinion) if opinion.op is Op.KEEP else opinion for target, opinion in opinions.items()
     }

@@ -79,8 +79,8 @@ class Edits(msgspec.Struct, frozen=True):
     left: tuple[Left, ...] = ()
     """Of fields that no hook edits."""
 
-    def get(self, wanted: Field, key: str = "") -> Edit | None:
-        return next((edit for edit in self.items if (edit.field, edit.key) == (wanted, key)), None)
+    def get(self, field: Field, key: str = "") -> Edit | None:
+        return next((edit for edit in self.items if (edit.field, edit.key) == (field, key)), None)
 
     def concern(self, field: Field) -> bool:
         """Is ``field`` a hook's to decide, be it by leaving it alone?"""

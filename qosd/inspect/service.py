@@ -112,12 +112,12 @@ class Inspector:
         return inspect.SetStrategiesResponse(strategies=convert.strategies(self._report.decisions))
 
 
-def _method(asked: type[Asked], handler: Callable[[Asked], Awaitable[Message]]) -> Method:
+def _method(request_type: type[Asked], handler: Callable[[Asked], Awaitable[Message]]) -> Method:
     async def answer(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
         try:
-            request = asked.FromString(message)
+            request = request_type.FromString(message)
         except DecodeError as error:
-            raise Refusal(INVALID_ARGUMENT, f"the request is no {asked.DESCRIPTOR.name}: {error}") from error
+            raise Refusal(INVALID_ARGUMENT, f"the request is no {request_type.DESCRIPTOR.name}: {error}") from error
         return Reply((await handler(request)).SerializeToString())
 
     return answer

@@ -155,20 +155,20 @@ class Hooks:
         """Something happened that is answered with nothing."""
         self._later(self._pods_changed)
 
-    def timed(self, what: str, otherwise: bytes, answer: Method, message: bytes) -> bytes:
-        """A whole call: ``guarded``, and timed under ``what``."""
+    def timed(self, call: str, otherwise: bytes, answer: Method, message: bytes) -> bytes:
+        """A whole call: ``guarded``, and timed under ``call``."""
         started = self._clock()
-        answered = self.guarded(what, otherwise, answer, message)
-        self._metrics.hook_seconds.labels(what).observe(self._clock() - started)
+        answered = self.guarded(call, otherwise, answer, message)
+        self._metrics.hook_seconds.labels(call).observe(self._clock() - started)
         return answered
 
-    def guarded(self, what: str, otherwise: Result, action: Callable[..., Result], *arguments: object) -> Result:
-        """``action``; an error of our own is logged, counted under ``what`` and answered ``otherwise``."""
+    def guarded(self, call: str, otherwise: Result, action: Callable[..., Result], *arguments: object) -> Result:
+        """``action``; an error of our own is logged, counted under ``call`` and answered ``otherwise``."""
         try:
             return action(*arguments)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
-            _log.exception("%s: answered without edits", what)
-            self._metrics.hook_calls.labels(what, CALLER, "error").inc()
+            _log.exception("%s: answered without edits", call)
+            self._metrics.hook_calls.labels(call, CALLER, "error").inc()
             return otherwise
 
     def _decide(self, request: Request) -> tuple[PodContext, Rules, Edits] | None:
@@ -206,8 +206,8 @@ class Session:
         service = nri.DESCRIPTOR.services_by_name["Plugin"]
         return {(SERVICE, method.name): own.get(method.name, self._note) for method in service.methods}
 
-    def _method(self, what: str, answer: Method, otherwise: bytes) -> Method:
-        return lambda message: self._hooks.timed(what, otherwise, answer, message)
+    def _method(self, call: str, answer: Method, otherwise: bytes) -> Method:
+        return lambda message: self._hooks.timed(call, otherwise, answer, message)
 
     def _configure(self, message: bytes) -> bytes:
         request = nri.ConfigureRequest.FromString(message)

@@ -159,11 +159,11 @@ class Held(NamedTuple):
         return edit.value if edit.value not in (has, 0, "") else None
 
 
-def _same_cpus(one: str, other: str) -> bool:
+def _same_cpus(cpus: str, other: str) -> bool:
     try:
-        return cpuset.parse(one) == cpuset.parse(other)
+        return cpuset.parse(cpus) == cpuset.parse(other)
     except cpuset.CPUSetError:
-        return one == other
+        return cpus == other
 
 
 def resources(edits: Edits, held: Held, parent_cpus: ParentCPUs) -> nri.LinuxResources | None:
@@ -176,17 +176,17 @@ def resources(edits: Edits, held: Held, parent_cpus: ParentCPUs) -> nri.LinuxRes
     return found if found.ByteSize() else None
 
 
-def _set(found: nri.LinuxResources, edit: Edit, value: int | str) -> None:
+def _set(resources: nri.LinuxResources, edit: Edit, value: int | str) -> None:
     if edit.field is Field.CPUSET_CPUS:
-        found.cpu.cpus = str(value)
+        resources.cpu.cpus = str(value)
     elif edit.field is Field.UNIFIED:
-        found.unified[edit.key] = str(value)
+        resources.unified[edit.key] = str(value)
     elif edit.field is Field.CPU_SHARES:
-        found.cpu.shares.value = int(value)
+        resources.cpu.shares.value = int(value)
     elif edit.field is Field.CPU_QUOTA:
-        found.cpu.quota.value = int(value)
+        resources.cpu.quota.value = int(value)
     elif edit.field is Field.MEMORY_LIMIT:
-        found.memory.limit.value = int(value)
+        resources.memory.limit.value = int(value)
 
 
 def adjustment(

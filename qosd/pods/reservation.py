@@ -60,7 +60,7 @@ class ReservationSource:
         self._take(found)
         return True
 
-    def _take(self, found: Reserved) -> None:
-        if found != self.current:
-            self.current = found
+    def _take(self, reserved: Reserved) -> None:
+        if reserved != self.current:
+            self.current = reserved
             self._changed()

@@ -64,18 +64,18 @@ def cgroup_parent(info: Mapping[str, Any]) -> str:
     return _text(info, ("config", "linux", "cgroup_parent")) or group(info).rpartition("/")[0]
 
 
-def at(found: Any, path: Sequence[str]) -> Any:
+def at(document: Any, path: Sequence[str]) -> Any:
     """What stands at ``path``; None if anything on the way is missing or no object."""
     for key in path:
-        found = found.get(key) if isinstance(found, dict) else None
-    return found
+        document = document.get(key) if isinstance(document, dict) else None
+    return document
 
 
-def _text(found: Any, path: Sequence[str]) -> str:
-    text = at(found, path)
+def _text(document: Any, path: Sequence[str]) -> str:
+    text = at(document, path)
     return text if isinstance(text, str) else ""
 
 
-def _number(found: Any, path: Sequence[str]) -> int | None:
-    number = at(found, path)
+def _number(document: Any, path: Sequence[str]) -> int | None:
+    number = at(document, path)
     return number if isinstance(number, int) and not isinstance(number, bool) else None

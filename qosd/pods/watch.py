@@ -165,10 +165,10 @@ class CgroupWatch:
                 self._refused(self._root + group, error)
             return []
 
-    def _refused(self, what: str, error: OSError) -> None:
+    def _refused(self, subject: str, error: OSError) -> None:
         if self.problem:
             return
-        self.problem = f"{what} cannot be watched: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
+        self.problem = f"{subject} cannot be watched: {error.strerror}{_HINTS.get(error.errno or 0, '')}"
         if self.problem != self._said:
             self._said = self.problem  # once, however often it is tried again
             log.warning("%s; pods are listed more often instead", self.problem)

@@ -33,9 +33,9 @@ def load(file: Path) -> Mapping[str, BestEffortCPUs]:
         return {}
 
 
-def save(file: Path, left: Mapping[str, BestEffortCPUs]) -> None:
+def save(file: Path, best_effort: Mapping[str, BestEffortCPUs]) -> None:
     """Replace the file. What goes wrong is said; it costs the next start its knowledge, and nothing now."""
     try:
-        wholefile.write(msgspec.json.encode(left), file)
+        wholefile.write(msgspec.json.encode(best_effort), file)
     except OSError as error:
         _log.warning("%s: what is left to best-effort pods is lost with a restart: %s", file, error)

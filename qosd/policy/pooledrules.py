@@ -41,7 +41,7 @@ def with_pools(rules: Rules, pools: Pools) -> Rules:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
+class _Inputs:
     topology: Topology
     pods: tuple[PodView, ...]
     kubelet_cpus: Mapping[str, str]
@@ -54,9 +54,9 @@ class PooledRules:
         self._file = file
         self._from = self._current = file.current
         self._pools = Pools(self._from.node.ls_pools, self._from.node.be_pools)
-        self._seen: _Seen | None = None
+        self._seen: _Inputs | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
-        self.left: Mapping[str, BestEffortCPUs] = {}
+        self.best_effort: Mapping[str, BestEffortCPUs] = {}
         """What strategies leave of the BE pool, by strategy."""
 
     @property
@@ -77,7 +77,7 @@ class PooledRules:
         """The rules after what is now known; ``pods`` and the others are compared by identity."""
         forgotten = self._forget({pod.uid for pod in pods}, monotonic_ns) if self._expected else False
         if forgotten or self._seen is None or not _is_same(self._seen, topology, pods, kubelet_cpus):
-            self._seen = _Seen(topology, pods, kubelet_cpus)
+            self._seen = _Inputs(topology, pods, kubelet_cpus)
             self._make()
         return self.current
 
@@ -90,9 +90,9 @@ class PooledRules:
         self._make()
         return self._current is not before
 
-    def narrow(self, left: Mapping[str, BestEffortCPUs]) -> bool:
+    def narrow(self, best_effort: Mapping[str, BestEffortCPUs]) -> bool:
         """What strategies leave of the BE pool, by strategy, from now on. Has that changed the rules?"""
-        before, self.left = self._current, left
+        before, self.best_effort = self._current, best_effort
         self._make()
         return self._current is not before
 
@@ -112,34 +112,34 @@ class PooledRules:
         pools = Pools(rules.node.ls_pools, rules.node.be_pools)
         if self._seen is not None:
             pools = self._computed(self._seen, rules)
-        elif self.left and not rules.policy_unknown:
-            pools = with_time(replace(pools, be=_remembered(self.left)), self.left)
+        elif self.best_effort and not rules.policy_unknown:
+            pools = with_time(replace(pools, be=_remembered(self.best_effort)), self.best_effort)
         self._pools = self._pools if pools == self._pools else pools
         unchanged = rules is self._from and with_pools(self._current, self._pools) is self._current
         if not unchanged:
             self._from, self._current = rules, with_pools(rules, self._pools)
 
-    def _computed(self, seen: _Seen, rules: Rules) -> Pools:
+    def _computed(self, inputs: _Inputs, rules: Rules) -> Pools:
         expected = [pod for pod, _ in self._expected.values()]
-        pools = compute_pools(seen.topology, seen.pods, rules.node, seen.kubelet_cpus, expected)
+        pools = compute_pools(inputs.topology, inputs.pods, rules.node, inputs.kubelet_cpus, expected)
         if rules.policy_unknown:  # nobody knows what is reserved, or given in the file
             return replace(pools, ls=(), be=())
-        return narrowed(pools, seen.topology, self.left)
+        return narrowed(pools, inputs.topology, self.best_effort)
 
 
-def _remembered(left: Mapping[str, BestEffortCPUs]) -> tuple[Pool, ...]:
+def _remembered(best_effort: Mapping[str, BestEffortCPUs]) -> tuple[Pool, ...]:
     """The BE pool until the pods are known: what an earlier run left of it. Who has which CPU, the topology tells then.
 
     Without it the front ends would say "whatever the tier has" of containers that are held, and the runtime would
     widen them.
     """
     cpus = EMPTY
-    for leaves in left.values():
+    for leaves in best_effort.values():
         with suppress(CPUSetError):
             theirs = cpuset.parse(leaves.cpus)
             cpus = (cpus & theirs) or cpus or theirs
     return (Pool(0, 0, str(cpus)),) if cpus else ()
 
 
-def _is_same(seen: _Seen, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str]) -> bool:
-    return seen.topology is topology and seen.pods is pods and seen.kubelet_cpus is kubelet_cpus
+def _is_same(inputs: _Inputs, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str]) -> bool:
+    return inputs.topology is topology and inputs.pods is pods and inputs.kubelet_cpus is kubelet_cpus

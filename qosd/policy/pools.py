@@ -96,13 +96,13 @@ def compute_pools(
     return Pools(_by_node(topology, ls), _by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
 
 
-def narrowed(pools: Pools, topology: Topology, left: Mapping[str, BestEffortCPUs]) -> Pools:
+def narrowed(pools: Pools, topology: Topology, best_effort: Mapping[str, BestEffortCPUs]) -> Pools:
     """``pools`` with what strategies leave of the BE pool, one after the other; one that leaves none of it is ignored.
 
-    ``left``: by strategy. A pool that is not known stays unknown.
+    ``best_effort``: by strategy. A pool that is not known stays unknown.
     """
-    pools = with_time(pools, left)
-    for strategy, leaves in left.items():
+    pools = with_time(pools, best_effort)
+    for strategy, leaves in best_effort.items():
         if not leaves.cpus:
             continue
         before = _joined(pools.be)
@@ -123,9 +123,11 @@ def narrowed(pools: Pools, topology: Topology, left: Mapping[str, BestEffortCPUs
     return pools
 
 
-def with_time(pools: Pools, left: Mapping[str, BestEffortCPUs]) -> Pools:
+def with_time(pools: Pools, best_effort: Mapping[str, BestEffortCPUs]) -> Pools:
     """``pools`` with the least CPU time that a strategy leaves to the BestEffort tier."""
-    times = [(leaves.cpu_milli, f"{strategy}: {leaves.why}") for strategy, leaves in left.items() if leaves.cpu_milli]
+    times = [
+        (leaves.cpu_milli, f"{strategy}: {leaves.why}") for strategy, leaves in best_effort.items() if leaves.cpu_milli
+    ]
     cpu_milli, why = min(times, default=(0, ""))
     return replace(pools, be_cpu_milli=cpu_milli, be_cpu_why=why)
 
@@ -276,10 +278,10 @@ def _joined(pools: Iterable[Pool]) -> CPUSet:
 
 
 def _is_usable(
-    name: str, given: tuple[Pool, ...], online: CPUSet, claims: Sequence[_Claim], warnings: list[str]
+    name: str, pools: tuple[Pool, ...], online: CPUSet, claims: Sequence[_Claim], warnings: list[str]
 ) -> bool:
     """Does the rules file give the pool, with any CPU that is there? Says what is odd about it."""
-    wanted = _joined(given)
+    wanted = _joined(pools)
     if not wanted <= online:
         warnings.append(f"the {name} pool of the rules file has CPUs {wanted - online}, which are not online")
     taken = wanted & _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE or claim.by_kubelet)

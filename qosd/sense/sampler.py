@@ -28,7 +28,7 @@ from qosd.snapshot import PodView
 
 _LONGEST_WAIT_S = 60.0
 _EARLY_S = 0.1
-"""A tick may come this much early and still be a collector's turn."""
+"""A tick may come this much early and still be a collector's schedule."""
 _REST = 10
 _NEVER_REST = frozenset({"node", "groups", "node_pressure"})
 """What strategies act by within a second."""
@@ -61,7 +61,7 @@ class Health:
 
 
 @dataclass(slots=True)
-class _Turn:
+class _Schedule:
     """A collector and when it is due. Before ``rested_ns`` it is left alone, whatever is urgent."""
 
     collector: Collector
@@ -93,7 +93,7 @@ class Sampler:
         cpu_clock: Clock = time.thread_time_ns,
     ) -> None:
         self.store, self._clock, self._cpu_clock = store, clock, cpu_clock
-        self._turns = [_Turn(collector, Health()) for collector in collectors]
+        self._schedules = [_Schedule(collector, Health()) for collector in collectors]
         self._targets = SampleTargets()
         self.sampled_ns = 0
         """The instant of the newest batch; 0 before the first."""
@@ -121,98 +121,106 @@ class Sampler:
         if not self._targets.made_of(pods, tiers, host_apps):
             self._follow(SampleTargets.of(pods, tiers, host_apps))
         tick = Tick(at_ns, self._targets, self.store, suppresses, before_ns)
-        for turn in self._turns:
-            if at_ns >= turn.due_ns - int(_EARLY_S * NANOSECONDS):
-                self._run(turn, tick)
-                _schedule(turn, at_ns)
-            elif urgent and turn.is_of_every_beat and at_ns >= turn.rested_ns:
-                self._run(turn, tick)
-                turn.due_ns = max(turn.due_ns, turn.rested_ns)
-        rows = {turn.collector.name: _row(turn.health, at_ns) for turn in self._turns}
+        for schedule in self._schedules:
+            if at_ns >= schedule.due_ns - int(_EARLY_S * NANOSECONDS):
+                self._run(schedule, tick)
+                _schedule(schedule, at_ns)
+            elif urgent and schedule.is_of_every_beat and at_ns >= schedule.rested_ns:
+                self._run(schedule, tick)
+                schedule.due_ns = max(schedule.due_ns, schedule.rested_ns)
+        rows = {schedule.collector.name: _row(schedule.health, at_ns) for schedule in self._schedules}
         self.store.put(CollectorRow.panel, at_ns, rows)
 
     def health(self) -> Mapping[str, Health]:
-        return {turn.collector.name: turn.health for turn in self._turns}
+        return {schedule.collector.name: schedule.health for schedule in self._schedules}
 
     def ages_s(self, now_ns: int) -> Mapping[str, float]:
         """Seconds since each collector last succeeded; absent = never."""
         return {
-            turn.collector.name: (now_ns - turn.health.last_success_ns) / NANOSECONDS
-            for turn in self._turns
-            if turn.health.last_success_ns is not None
+            schedule.collector.name: (now_ns - schedule.health.last_success_ns) / NANOSECONDS
+            for schedule in self._schedules
+            if schedule.health.last_success_ns is not None
         }
 
     def absent(self) -> Mapping[str, str]:
         """The collectors for which this node has nothing to read, with the reason."""
-        return {turn.collector.name: turn.health.disabled_reason for turn in self._turns if turn.health.disabled_reason}
+        return {
+            schedule.collector.name: schedule.health.disabled_reason
+            for schedule in self._schedules
+            if schedule.health.disabled_reason
+        }
 
     def close(self) -> None:
-        for turn in self._turns:
-            turn.collector.close()
+        for schedule in self._schedules:
+            schedule.collector.close()
 
     def _follow(self, targets: SampleTargets) -> None:
         for scope, subjects in targets.gone_since(self._targets).items():
             self.store.drop(scope, subjects)
         self._targets = targets
 
-    def _run(self, turn: _Turn, tick: Tick) -> None:
+    def _run(self, schedule: _Schedule, tick: Tick) -> None:
         started_ns, cpu_started_ns = self._clock(), self._cpu_clock()
         try:
-            for panel, rows in turn.collector.collect(tick):
+            for panel, rows in schedule.collector.collect(tick):
                 self.store.put(panel, tick.at_ns, rows)
         except NotApplicable as reason:
-            self._disable(turn, str(reason))
+            self._disable(schedule, str(reason))
             wait_s = _LONGEST_WAIT_S
         except Exception as error:  # noqa: BLE001 - a collector's root: it ends neither the batch nor the others
-            self._fail(turn, error, tick.at_ns)
-            wait_s = min(turn.collector.period_s * 2.0**turn.health.failures, _LONGEST_WAIT_S)
+            self._fail(schedule, error, tick.at_ns)
+            wait_s = min(schedule.collector.period_s * 2.0**schedule.health.failures, _LONGEST_WAIT_S)
         else:
-            _log_recovery(turn)
-            turn.health = replace(
-                turn.health, last_success_ns=tick.at_ns, failures=0, last_error="", disabled_reason=""
+            _log_recovery(schedule)
+            schedule.health = replace(
+                schedule.health, last_success_ns=tick.at_ns, failures=0, last_error="", disabled_reason=""
             )
             wait_s = 0.0
-        self._note_cost(turn, self._clock() - started_ns)
-        if turn.collector.name not in _NEVER_REST:
+        self._note_cost(schedule, self._clock() - started_ns)
+        if schedule.collector.name not in _NEVER_REST:
             wait_s = max(wait_s, _REST * (self._cpu_clock() - cpu_started_ns) / NANOSECONDS)
-        turn.rested_ns = tick.at_ns + int(wait_s * NANOSECONDS)
+        schedule.rested_ns = tick.at_ns + int(wait_s * NANOSECONDS)
 
-    def _note_cost(self, turn: _Turn, took_ns: int) -> None:
-        overran = took_ns / 1000 > turn.deadline_us
-        turn.health = replace(turn.health, duration_us=took_ns / 1000, overruns=turn.health.overruns + overran)
+    def _note_cost(self, schedule: _Schedule, took_ns: int) -> None:
+        overran = took_ns / 1000 > schedule.deadline_us
+        schedule.health = replace(
+            schedule.health, duration_us=took_ns / 1000, overruns=schedule.health.overruns + overran
+        )
 
-    def _disable(self, turn: _Turn, reason: str) -> None:
-        if turn.health.disabled_reason != reason:
-            _log.info("collector %s has nothing to read: %s", turn.collector.name, reason)
-        turn.health = replace(turn.health, failures=0, last_error="", disabled_reason=reason)
-        self._withdraw(turn)
+    def _disable(self, schedule: _Schedule, reason: str) -> None:
+        if schedule.health.disabled_reason != reason:
+            _log.info("collector %s has nothing to read: %s", schedule.collector.name, reason)
+        schedule.health = replace(schedule.health, failures=0, last_error="", disabled_reason=reason)
+        self._withdraw(schedule)
 
-    def _fail(self, turn: _Turn, error: Exception, at_ns: int) -> None:
+    def _fail(self, schedule: _Schedule, error: Exception, at_ns: int) -> None:
         text = f"{type(error).__name__}: {error}"
-        if turn.health.last_error != text:
-            _log.warning("collector %s failed: %s", turn.collector.name, text)
-        turn.health = replace(turn.health, failures=turn.health.failures + 1, last_error=text, disabled_reason="")
-        last = turn.health.last_success_ns
-        patience_s = max(_STALE_S, _STALE_PERIODS * turn.collector.period_s)
+        if schedule.health.last_error != text:
+            _log.warning("collector %s failed: %s", schedule.collector.name, text)
+        schedule.health = replace(
+            schedule.health, failures=schedule.health.failures + 1, last_error=text, disabled_reason=""
+        )
+        last = schedule.health.last_success_ns
+        patience_s = max(_STALE_S, _STALE_PERIODS * schedule.collector.period_s)
         if last is None or at_ns - last > patience_s * NANOSECONDS:
-            self._withdraw(turn)
+            self._withdraw(schedule)
 
-    def _withdraw(self, turn: _Turn) -> None:
-        for panel in turn.collector.panels:
+    def _withdraw(self, schedule: _Schedule) -> None:
+        for panel in schedule.collector.panels:
             self.store.withdraw(panel)
 
 
-def _schedule(turn: _Turn, at_ns: int) -> None:
+def _schedule(schedule: _Schedule, at_ns: int) -> None:
     """When the next run is due: at its beat, and not before it has rested from this one."""
-    period_ns = int(turn.collector.period_s * NANOSECONDS)
-    on_time = turn.due_ns + period_ns
+    period_ns = int(schedule.collector.period_s * NANOSECONDS)
+    on_time = schedule.due_ns + period_ns
     next_ns = on_time if on_time > at_ns + period_ns // 2 else at_ns + period_ns
-    turn.due_ns = max(next_ns, turn.rested_ns)
+    schedule.due_ns = max(next_ns, schedule.rested_ns)
 
 
-def _log_recovery(turn: _Turn) -> None:
-    if turn.health.failures:
-        _log.info("collector %s works again", turn.collector.name)
+def _log_recovery(schedule: _Schedule) -> None:
+    if schedule.health.failures:
+        _log.info("collector %s works again", schedule.collector.name)
 
 
 def _row(health: Health, at_ns: int) -> CollectorRow:

@@ -50,13 +50,13 @@ def decide_each(
     return decision, Memo(rules, pods, by_uid, decision)
 
 
-def _decision(found: list[PodOpinions], memo: Memo | None) -> Decision:
+def _decision(pods: list[PodOpinions], memo: Memo | None) -> Decision:
     """The last decision itself where the new one would equal it."""
     opinions: dict[Target, Opinion] = {}
-    for of_pod in found:
+    for of_pod in pods:
         opinions.update(of_pod.opinions)
-    refused = [why for of_pod in found for why in of_pod.refused]
-    concerned = sum(1 for of_pod in found if of_pod.opinions)
+    refused = [why for of_pod in pods for why in of_pod.refused]
+    concerned = sum(1 for of_pod in pods if of_pod.opinions)
     sentence = "; ".join((f"{_count(len(opinions), 'value')} of {_count(concerned, 'pod')}", *refused))
     if memo is None:
         return Decision(sentence, opinions)

@@ -70,10 +70,10 @@ class Restores:
         return partial(self._restored, pod, {}, [(each, {}) for each in containers])
 
     def _restored(
-        self, made: Pod, edits: Edits, containers: Sequence[tuple[bytes, Edits]], answer: bytes | None
+        self, pod: Pod, edits: Edits, containers: Sequence[tuple[bytes, Edits]], answer: bytes | None
     ) -> None:
-        """``made``: the pod as the runtime got it; ``containers``: hook requests as they came, and their edits."""
-        self._sandboxes.created(made.request, edits, answer)
+        """``pod``: the pod as the runtime got it; ``containers``: hook requests as they came, and their edits."""
+        self._sandboxes.created(pod.request, edits, answer)
         pod_ids, restored = payloads(answer or b"", 1, _RESTORED)
         id_of = {text(names): text(ids) for names, ids in (payloads(each, _NAME, _ID) for each in restored)}
         for container, own in containers:

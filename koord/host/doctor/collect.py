@@ -64,7 +64,7 @@ def collect(
     socket = runtime_socket or settings.runtime_socket(node, said.runtime_endpoint, others_there.proxy_backend)
     mountinfo = node.text("/proc/self/mountinfo") or ""
     told = ask_runtime(str(node.at(socket))) if ask_runtime and node.exists(socket) else None
-    runtime = settings.runtime(node, socket, told, asked=ask_runtime is not None)
+    runtime = settings.runtime(node, socket, told, can_be_asked=ask_runtime is not None)
     return Facts(
         kernel_release=(node.text("/proc/sys/kernel/osrelease") or "").strip(),
         systemd=_systemd(node),

@@ -81,7 +81,7 @@ class RuntimeFacts:
     nri_disabled: bool | None = None
     nri_socket_exists: bool = False
     cgroup_driver: str = ""
-    asked: bool = True
+    can_be_asked: bool = True
 
     @property
     def minor(self) -> tuple[int, int]:

@@ -138,7 +138,7 @@ def runtime(facts: Facts) -> Finding:
     if not found.socket_exists:
         remedy = "start it, or name its socket: koord-qosd --runtime-endpoint"
         return Finding("runtime", _FAIL, f"no socket of a container runtime at {found.socket}", remedy)
-    if not found.asked:
+    if not found.can_be_asked:
         return Finding("runtime", _INFO, f"{found.socket} is there, and was not asked")
     if not found.version:
         return Finding("runtime", _WARN, f"{found.socket} does not answer", "try as root; look at its log")

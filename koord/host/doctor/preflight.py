@@ -39,7 +39,7 @@ def _of_installation(facts: Facts) -> Iterator[Finding]:
         yield _reason("systemd", f"{who}, so nobody would start Koord before kubelet", remedy)
     yield from _of_kubelet(facts)
     runtime = facts.runtime
-    if runtime.socket_exists and runtime.asked and not runtime.version:
+    if runtime.socket_exists and runtime.can_be_asked and not runtime.version:
         text = f"the runtime at {runtime.socket} does not answer"
         yield _reason("runtime-answer", text, "start it, look at its log, and try as root")
 

@@ -100,27 +100,27 @@ def kubelet_process(node: Node) -> Kubelet:
     return found if os.path.exists(found.root) else replace(found, root=node.root)
 
 
-def kubelet(node: Node, found: Kubelet, version: str) -> KubeletFacts:
-    """Settings of the kubelet that was ``found``: a flag before a drop-in before the file."""
-    configs = [yaml_file(node, node.own(file)) for file in found.config_files()]
+def kubelet(node: Node, process: Kubelet, version: str) -> KubeletFacts:
+    """Settings of the kubelet that was ``process``: a flag before a drop-in before the file."""
+    configs = [yaml_file(node, node.own(file)) for file in process.config_files()]
     gates: dict[str, bool] = {}
     for config in reversed(configs):
         said = config.at("featureGates")
         gates |= {name: on for name, on in (said if isinstance(said, dict) else {}).items() if isinstance(on, bool)}
 
     def setting(flag_name: str, key: str) -> str:
-        said = flag(found.args, flag_name)
+        said = flag(process.args, flag_name)
         return said if said is not None else next((text for config in configs if (text := config.text(key))), "")
 
     def switch(flag_name: str, key: str) -> bool:
         """One that is on by default."""
-        said = flag(found.args, flag_name)
+        said = flag(process.args, flag_name)
         in_file = next((truth for config in configs if (truth := config.truth(key)) is not None), True)
         return in_file if said is None else said != "false"
 
-    unit_name = _kubelet_unit(node, found.pid)
+    unit_name = _kubelet_unit(node, process.pid)
     return KubeletFacts(
-        running=found.pid > 0,
+        running=process.pid > 0,
         version=version,
         unit=unit_name,
         drop_in_stale=_drop_in_stale(node, unit_name),
@@ -130,10 +130,10 @@ def kubelet(node: Node, found: Kubelet, version: str) -> KubeletFacts:
         cgroup_root=setting("cgroup-root", "cgroupRoot"),
         cgroups_per_qos=switch("cgroups-per-qos", "cgroupsPerQOS"),
         cpu_manager_policy=setting("cpu-manager-policy", "cpuManagerPolicy"),
-        container_runtime=flag(found.args, "container-runtime") or "",
+        container_runtime=flag(process.args, "container-runtime") or "",
         runtime_endpoint=setting("container-runtime-endpoint", "containerRuntimeEndpoint"),
         fail_swap_on=switch("fail-swap-on", "failSwapOn"),
-        feature_gates=gates | _gates(flag(found.args, "feature-gates") or ""),
+        feature_gates=gates | _gates(flag(process.args, "feature-gates") or ""),
     )
 
 
@@ -170,7 +170,7 @@ def runtime_config(kind: str) -> str:
     return {CRIO: _CRIO_CONFIG, DOCKER: _DOCKER_CONFIG}.get(kind, _CONTAINERD_CONFIG)
 
 
-def runtime(node: Node, socket: str, answer: tuple[str, str] | None, asked: bool) -> RuntimeFacts:
+def runtime(node: Node, socket: str, answer: tuple[str, str] | None, can_be_asked: bool) -> RuntimeFacts:
     """The runtime at ``socket``; ``answer``: name and version, if it answered CRI's Version."""
     kind = runtime_kind(socket, answer)
     config = (json_file if kind == DOCKER else toml_file)(node, runtime_config(kind))
@@ -185,7 +185,7 @@ def runtime(node: Node, socket: str, answer: tuple[str, str] | None, asked: bool
         nri_disabled=_nri_disabled(config, kind == CRIO),
         nri_socket_exists=any(node.exists(path) for path in NRI_SOCKETS),
         cgroup_driver=_driver(node, kind, config),
-        asked=asked,
+        can_be_asked=can_be_asked,
     )
 
 

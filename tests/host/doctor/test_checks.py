@@ -191,7 +191,12 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "3.1.0", "/x", True)}, WARN, "tried with 1.6 to 2.3"),
     (kubernetes.runtime, {"runtime": RuntimeFacts("pouch", "1.3.0", "/x", True)}, FAIL, "no runtime that Koord knows"),
     (kubernetes.runtime, {"runtime": RuntimeFacts("docker", "24.0.7", "/x", True)}, OK, "through cri-dockerd"),
-    (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/x", socket_exists=True, asked=False)}, INFO, "not asked"),
+    (
+        kubernetes.runtime,
+        {"runtime": RuntimeFacts(socket="/x", socket_exists=True, can_be_asked=False)},
+        INFO,
+        "not asked",
+    ),
     (kubernetes.runtime, {"runtime": RuntimeFacts("cri-o", "1.30.2", "/x", True)}, OK, "cri-o 1.30.2"),
     (kubernetes.runtime_config, {"runtime": RuntimeFacts(config_problem="x: bad")}, WARN, "x: bad"),
     (kubernetes.cri_events, {"runtime": RuntimeFacts("containerd", "1.6.20~ds1")}, INFO, "inotify"),

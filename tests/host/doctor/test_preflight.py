@@ -101,7 +101,7 @@ CONTAINERD = "[plugins.x.containerd.runtimes.runc.options]\nSystemdCgroup = true
 )
 def test_the_runtimes_driver(tmp_path: Path, socket: str, files: dict[str, str], driver: str) -> None:
     record(tmp_path, files)
-    assert settings.runtime(Node(tmp_path), socket, None, asked=False).cgroup_driver == driver
+    assert settings.runtime(Node(tmp_path), socket, None, can_be_asked=False).cgroup_driver == driver
 
 
 @pytest.mark.parametrize(
