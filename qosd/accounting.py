@@ -15,10 +15,10 @@ def account(metrics: Metrics, pod: PodContext, edits: Edits, caller: str, *, act
     """Count one decision of ``caller``; ``acts`` False: another front end edits, so this one answered nothing."""
     for problem in edits.problems:
         _log.warning("%s: %s", pod, problem)
-    metrics.pod_problems.labels(pod.stage.value).inc(len(edits.problems))
+    metrics.pod_problems[pod.stage.value] += len(edits.problems)
     for edit in edits.items:
-        metrics.hook_edits.labels(edit.hook, edit.field.value).inc()
+        metrics.hook_edits[edit.hook, edit.field.value] += 1
         if _log.isEnabledFor(logging.DEBUG):
             _log.debug("%s: %s: %s = %r: %s", pod, edit.hook, edit.name, edit.value, edit.why)
     result = "edited" if edits.items else "unchanged" if acts else "yielded"
-    metrics.hook_calls.labels(pod.stage.value, caller, result).inc()
+    metrics.hook_calls[pod.stage.value, caller, result] += 1

@@ -114,14 +114,14 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
         host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency), disk=disk,
     )  # fmt: skip
     _add_front_ends(node)
-    metrics.follow(figures.of(loop, journal, kept_files, rules_file))
+    metrics.followed = figures.of(loop, journal, kept_files, rules_file)
     return node
 
 
 def _add_front_ends(node: Node) -> None:
     """Whoever edits containers while they are made."""
     tree, options, rules = node.locator.tree, node.options, node.rules
-    originals = OriginalsRecorder(node.undo, node.writer, node.metrics.unrecorded_edits.labels().inc)
+    originals = OriginalsRecorder(node.undo, node.writer, node.metrics)
 
     def in_force() -> Rules:
         return rules.current

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from koord.service import process, timeslice
 from koord.service.lines import LineWriter
+from koord.service.metrics import CONTENT_TYPE, render
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statusserver import Maker, Page
 from qosd import status
@@ -28,7 +29,7 @@ from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
 from qosd.inspect import service as inspect
-from qosd.metrics import CONTENT_TYPE, Metrics
+from qosd.metrics import PREFIX, Metrics
 from qosd.node import Node
 from qosd.options import Options
 from qosd.pace import TickReason
@@ -100,9 +101,9 @@ def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[TickReason], A
             ticked()
         except Exception:  # noqa: BLE001 - the root of a tick: the next one starts anew
             _log.exception("a tick failed")
-            node.metrics.failed_ticks.labels().inc()
+            node.metrics.failed_ticks += 1
             return
-        node.metrics.tick_seconds.labels(reason).observe(time.monotonic() - began_s)
+        node.metrics.tick_seconds[reason].observe(time.monotonic() - began_s)
 
     return tick
 
@@ -123,8 +124,10 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
 
     async def metrics() -> Page:
         """Samples are tens of milliseconds of work, in a thread: hook calls go on meanwhile."""
-        samples = await asyncio.to_thread(exposition.render, node.sense.sampler.targets)
-        return Page(200, node.metrics.render() + samples, CONTENT_TYPE)
+        own, targets = node.metrics.take(), node.sense.sampler.targets
+        return Page(
+            200, await asyncio.to_thread(lambda: render(PREFIX, own) + exposition.render(targets)), CONTENT_TYPE
+        )
 
     served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
     pages = status.server(node.options, served)

@@ -1,140 +1,96 @@
-"""qosd's own figures, in one registry that is handed to whoever counts.
+"""The one table that says how each of qosd's own figures is called, and the numbers that are counted for it.
 
-Counting is adding to a number: a hook call makes half a dozen, and a pod waits for it. Prometheus' own counters lock
-and check at each step; here the numbers take their form when somebody asks. One thread counts and reads.
+A hook call adds to half a dozen of them while a pod waits, so they are plain numbers, which ``koord.service.metrics``
+turns into Prometheus' form. One thread counts and reads.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
-from prometheus_client import CONTENT_TYPE_LATEST as CONTENT_TYPE
-from prometheus_client import CollectorRegistry, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from koord.service import metrics
+from koord.service.metrics import Declared, Histogram, Kind, Labels
 
-__all__ = ["CONTENT_TYPE", "Count", "Counts", "Metrics"]
-
-_TICK_BUCKETS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
-_LATENCY_BUCKETS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
-
-
-class Count:
-    """One number that grows."""
-
-    __slots__ = ("value",)
-
-    def __init__(self) -> None:
-        self.value = 0
-
-    def inc(self, amount: int = 1) -> None:
-        self.value += amount
+PREFIX = "koord_qosd_"
+_TICK_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
+_HOOK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
-class Counts:
-    """A counter by label values, as a collector of the registry."""
-
-    def __init__(self, name: str, help_text: str, labels: Sequence[str], registry: CollectorRegistry) -> None:
-        self._name, self._help, self._labels = name, help_text, labels
-        self._by_labels: dict[tuple[str, ...], Count] = {}
-        registry.register(self)
-
-    def labels(self, *values: str) -> Count:
-        """The number of these label values, in the order of the names."""
-        count = self._by_labels.get(values)
-        if count is None:
-            count = self._by_labels[values] = Count()
-        return count
-
-    def collect(self) -> Iterable[Metric]:
-        family = CounterMetricFamily(self._name, self._help, labels=self._labels)
-        for values, count in self._by_labels.items():
-            family.add_metric(values, count.value)
-        return [family]
+def _histograms(bounds_s: tuple[float, ...]) -> Callable[[], defaultdict[str, Histogram]]:
+    return lambda: defaultdict(partial(Histogram, bounds_s))
 
 
-class Gauges:
-    """Numbers that somebody else keeps, asked for when they are read: (name, help, function)."""
-
-    def __init__(self, rows: Sequence[tuple[str, str, Callable[[], float]]], registry: CollectorRegistry) -> None:
-        self._rows = rows
-        registry.register(self)
-
-    def collect(self) -> Iterable[Metric]:
-        for name, help_text, ask in self._rows:
-            yield GaugeMetricFamily(name, help_text, value=ask())
-
-
-class Total:
-    """A number that grows and that somebody else keeps."""
-
-    def __init__(self, name: str, help_text: str, ask: Callable[[], float], registry: CollectorRegistry) -> None:
-        self._name, self._help, self._ask = name, help_text, ask
-        registry.register(self)
-
-    def collect(self) -> Iterable[Metric]:
-        yield CounterMetricFamily(self._name, self._help, value=self._ask())
-
-
+@dataclass(slots=True)
 class Metrics:
-    """Every metric of the process; ``render`` is the Prometheus text."""
+    """What is counted, by label values in the order of the table; ``followed``: what others keep (see ``figures``)."""
 
-    def __init__(self, log_lines_dropped: Callable[[], int] = lambda: 0) -> None:
-        self.registry = CollectorRegistry()
-        Total(
-            "koord_qosd_log_lines_dropped",
-            "Lines of the log that nobody read in time.",
-            log_lines_dropped,
-            self.registry,
-        )
-        self.hook_calls = Counts(
-            "koord_qosd_hook_calls",
-            "Hook calls answered, by stage, caller and result (edited, unchanged, yielded, error).",
-            ["stage", "caller", "result"],
-            self.registry,
-        )
-        self.hook_seconds = Histogram(
-            "koord_qosd_hook_seconds",
-            "Time to answer a hook call.",
-            ["stage"],
-            buckets=_LATENCY_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.hook_edits = Counts("koord_qosd_hook_edits", "Fields edited, by hook.", ["hook", "field"], self.registry)
-        self.unrecorded_edits = Counts(
-            "koord_qosd_unrecorded_edits",
-            "Containers made or updated with edits of which the undo record could not be told.",
-            [],
-            self.registry,
-        )
-        self.pod_problems = Counts(
-            "koord_qosd_pod_problems",
-            "Labels and annotations that were treated as absent, by stage.",
-            ["stage"],
-            self.registry,
-        )
-        self.tick_seconds = Histogram(
-            "koord_qosd_tick_seconds",
-            "Time from the beginning of a tick to its last write, by kind (beat, change, urgent).",
-            ["kind"],
-            buckets=_TICK_BUCKETS_S,
-            registry=self.registry,
-        )
-        self.failed_ticks = Counts(
-            "koord_qosd_failed_ticks", "Ticks that an error of our own ended.", [], self.registry
-        )
-        self.writes = Counts(
-            "koord_qosd_writes", "Writes to kernel files that were decided, by result.", ["result"], self.registry
-        )
-        self.rules_loads = Counts(
-            "koord_qosd_rules_loads",
-            "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).",
-            ["result"],
-            self.registry,
-        )
+    log_lines_dropped: Callable[[], int] = lambda: 0
+    hook_calls: Counter[Labels] = field(default_factory=Counter)
+    hook_seconds: Mapping[str, Histogram] = field(default_factory=_histograms(_HOOK_BOUNDS_S))
+    hook_edits: Counter[Labels] = field(default_factory=Counter)
+    unrecorded_edits: int = 0
+    pod_problems: Counter[str] = field(default_factory=Counter)
+    tick_seconds: Mapping[str, Histogram] = field(default_factory=_histograms(_TICK_BOUNDS_S))
+    failed_ticks: int = 0
+    writes: Counter[str] = field(default_factory=Counter)
+    rules_loads: Counter[str] = field(default_factory=Counter)
+    followed: tuple[Declared[Metrics], ...] = ()
 
-    def follow(self, rows: Sequence[tuple[str, str, Callable[[], float]]]) -> None:
-        """Show these numbers too: (name, help, function)."""
-        Gauges(rows, self.registry)
+    def take(self) -> metrics.Snapshot:
+        """Every metric as it is now."""
+        return metrics.take((*METRICS, *self.followed), self)
 
-    def render(self) -> bytes:
-        return generate_latest(self.registry)
+
+METRICS: tuple[Declared[Metrics], ...] = (
+    Declared(
+        "log_lines_dropped",
+        Kind.COUNTER,
+        "Lines of the log that nobody read in time.",
+        (),
+        lambda m: m.log_lines_dropped(),
+    ),
+    Declared(
+        "hook_calls",
+        Kind.COUNTER,
+        "Hook calls answered, by stage, caller and result (edited, unchanged, yielded, error).",
+        ("stage", "caller", "result"),
+        lambda m: m.hook_calls,
+    ),
+    Declared("hook_seconds", Kind.HISTOGRAM, "Time to answer a hook call.", ("stage",), lambda m: m.hook_seconds),
+    Declared("hook_edits", Kind.COUNTER, "Fields edited, by hook.", ("hook", "field"), lambda m: m.hook_edits),
+    Declared(
+        "unrecorded_edits",
+        Kind.COUNTER,
+        "Containers made or updated with edits of which the undo record could not be told.",
+        (),
+        lambda m: m.unrecorded_edits,
+    ),
+    Declared(
+        "pod_problems",
+        Kind.COUNTER,
+        "Labels and annotations that were treated as absent, by stage.",
+        ("stage",),
+        lambda m: m.pod_problems,
+    ),
+    Declared(
+        "tick_seconds",
+        Kind.HISTOGRAM,
+        "Time from the beginning of a tick to its last write, by kind (beat, change, urgent).",
+        ("kind",),
+        lambda m: m.tick_seconds,
+    ),
+    Declared("failed_ticks", Kind.COUNTER, "Ticks that an error of our own ended.", (), lambda m: m.failed_ticks),
+    Declared(
+        "writes", Kind.COUNTER, "Writes to kernel files that were decided, by result.", ("result",), lambda m: m.writes
+    ),
+    Declared(
+        "rules_loads",
+        Kind.COUNTER,
+        "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).",
+        ("result",),
+        lambda m: m.rules_loads,
+    ),
+)

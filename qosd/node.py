@@ -141,7 +141,7 @@ class Node:
         self._narrow()
         if result is not None and result.results:
             for each in result.results:
-                self.metrics.writes.labels(each).inc()
+                self.metrics.writes[each] += 1
             _log.info("tick: %s", result.sentence)
         return result
 

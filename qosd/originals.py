@@ -10,7 +10,6 @@ Invariant: noting never makes a call fail, and costs one append to a file in mem
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 
 from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.undo import UndoError, UndoRecord
@@ -18,15 +17,16 @@ from koord.host.weights import Weights
 from koord.host.writer import Writer
 from qosd.hooks import originals as values
 from qosd.hooks.originals import RequestedResources
+from qosd.metrics import Metrics
 
 _log = logging.getLogger(__name__)
 
 
 class OriginalsRecorder:
-    """``writer`` tells the cgroup version and how shares are spelled; ``lost`` is called for each note that is not."""
+    """``writer`` tells the cgroup version and how shares are spelled; ``metrics`` count each note that is lost."""
 
-    def __init__(self, undo: UndoRecord, writer: Writer, lost: Callable[[], object]) -> None:
-        self._undo, self._writer, self._lost = undo, writer, lost
+    def __init__(self, undo: UndoRecord, writer: Writer, metrics: Metrics) -> None:
+        self._undo, self._writer, self._metrics = undo, writer, metrics
 
     @property
     def _spelling(self) -> tuple[int, Weights]:
@@ -51,5 +51,5 @@ class OriginalsRecorder:
         try:
             self._undo.note_originals(originals)
         except UndoError as error:
-            self._lost()
+            self._metrics.unrecorded_edits += 1
             _log.warning("%s: what kubelet requested is not noted, and cannot be put back: %s", originals.key, error)

@@ -10,12 +10,10 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from runtimeproxy.histogram import Histogram
+from koord.service.metrics import Histogram, Labels
 
 CAP = 256
 OTHER = "other"
-
-Labels = tuple[str, ...]
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from runtimeproxy.histogram import Histogram
+from koord.service.metrics import Histogram
 
 PERIOD_S = 0.02
 BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)

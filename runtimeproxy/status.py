@@ -14,14 +14,14 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
+from koord.service import metrics
 from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
 from koord.service.unixsocket import answers
-from runtimeproxy.metrics import Figures, render, take
+from runtimeproxy.metrics import METRICS, PREFIX, Figures
 
 log = logging.getLogger("runtimeproxy.status")
 
 RETRY_S = 1.0
-METRICS_TYPE = "text/plain; version=1.0.0; charset=utf-8"
 
 
 Dump = Callable[[], Callable[[], Mapping[str, object]]]
@@ -53,8 +53,8 @@ class Pages:
 
     async def _metrics(self) -> Page:
         self._worked()
-        taken = take(self._figures)
-        return Page(200, await self._beside(lambda: render(taken)), METRICS_TYPE)
+        snapshot = metrics.take(METRICS, self._figures)
+        return Page(200, await self._beside(lambda: metrics.render(PREFIX, snapshot)), metrics.CONTENT_TYPE)
 
     async def _cache(self) -> Page:
         self._worked()

@@ -122,7 +122,7 @@ class HookServer:
         return {f"/{SERVICE}/{name}": self._method(form, name, stage) for form, name, stage in rows}
 
     def _method(self, form: _Form, name: str, stage: Stage | None) -> Method:
-        seconds = self._metrics.hook_seconds.labels(name.removesuffix("Hook"))
+        seconds = self._metrics.hook_seconds[name.removesuffix("Hook")]
 
         def handle(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
             started = self._clock()
@@ -149,7 +149,7 @@ class HookServer:
                 if decision is not None:
                     self._follow(decision, caller)
                 elif stage is not None:
-                    self._metrics.hook_calls.labels(stage.value, caller, "error").inc()
+                    self._metrics.hook_calls[stage.value, caller, "error"] += 1
 
             return Reply(message, PRESENCE if ours else (), after)
 

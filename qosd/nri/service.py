@@ -159,7 +159,7 @@ class Hooks:
         """A whole call: ``guarded``, and timed under ``call``."""
         started = self._clock()
         answered = self.guarded(call, otherwise, answer, message)
-        self._metrics.hook_seconds.labels(call).observe(self._clock() - started)
+        self._metrics.hook_seconds[call].observe(self._clock() - started)
         return answered
 
     def guarded(self, call: str, otherwise: Result, action: Callable[..., Result], *arguments: object) -> Result:
@@ -168,13 +168,13 @@ class Hooks:
             return action(*arguments)
         except Exception:  # noqa: BLE001 - the root of a call: our own error must not stop a pod from starting
             _log.exception("%s: answered without edits", call)
-            self._metrics.hook_calls.labels(call, CALLER, "error").inc()
+            self._metrics.hook_calls[call, CALLER, "error"] += 1
             return otherwise
 
     def _decide(self, request: Request) -> tuple[PodContext, Rules, Edits] | None:
         """None while another front end acts."""
         if not self._acting():
-            self._metrics.hook_calls.labels(request.stage.value, CALLER, "yielded").inc()
+            self._metrics.hook_calls[request.stage.value, CALLER, "yielded"] += 1
             return None
         pod, rules = PodContext.read(request), self._rules()
         edits = engine.decide_call(pod, rules)

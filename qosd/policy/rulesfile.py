@@ -120,7 +120,7 @@ class RulesSource:
         self.provenance = Provenance(Origin.SOURCE, document.source, document.taken_unix_s)
         for warning in self._warnings:
             _log.warning("%s", warning)
-        self._metrics.rules_loads.labels("loaded").inc()
+        self._metrics.rules_loads["loaded"] += 1
         _log.info("rules: loaded %s", self._file)
         if self._kept is not None:
             self._kept.keep(document)
@@ -143,7 +143,7 @@ class RulesSource:
     def _absent(self, why: str) -> None:
         if self.provenance.origin is Origin.DEFAULTS and not self._unusable:
             self._warnings = ()
-            self._metrics.rules_loads.labels("defaults").inc()
+            self._metrics.rules_loads["defaults"] += 1
             _log.info("rules: no %s: built-in defaults", self._file)
         else:
             self._bad(f"{self._file}: {why}")
@@ -159,7 +159,7 @@ class RulesSource:
             self.current = Rules(slo.NodeSLOSpec(), NodeRules(), self._host_facts(), why, self._gate_flags)
         warning = f"{problem}; {_STAYS if is_known else _FROZEN}"
         self._warnings = (warning,) if is_known or not self._unusable else (warning, self._unusable)
-        self._metrics.rules_loads.labels("kept_last_good" if is_known else "unknown").inc()
+        self._metrics.rules_loads["kept_last_good" if is_known else "unknown"] += 1
         _log.error("%s", warning)
 
 

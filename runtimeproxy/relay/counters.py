@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
-from runtimeproxy.histogram import Histogram
+from koord.service.metrics import Histogram
 
 _CRI = ("/runtime.v1.", "/runtime.v1alpha2.")
 _MAX_METHODS = 128  # CRI has about 40 in each version

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from koord.http2.grpc import grpc_body
-from runtimeproxy.histogram import Histogram
+from koord.service.metrics import Histogram
 from runtimeproxy.intercept import Call, Plan
 
 MAX_ANSWER_BYTES = 1 << 20  # of an answer that is wanted for the ids in it

@@ -16,6 +16,7 @@ from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor
 from qosd.assembly import assemble
 from qosd.hooks.table import HOOK_NAMES
+from qosd.metrics import PREFIX as QOSD
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO
 from qosd.options import PROGRAM, Options
@@ -67,7 +68,7 @@ async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path
     metrics = Metrics()
     node = assemble(machine.options(), metrics, machine.locator())
     try:
-        kinds = {family.name: family.type for family in metrics.registry.collect()}
+        kinds = {QOSD + declared.name: declared.kind.value for declared, _ in metrics.take()}
     finally:
         await node.close()
     exported = {name + ("_total" if kind == "counter" else "") for name, kind in kinds.items()}

@@ -91,5 +91,4 @@ async def test_a_hook_server_that_does_not_act_answers_without_edits(
     answer = hooks.PodSandboxHookResponse.FromString(reply.message)
     assert answer.resources.cpu_quota == quota
     assert [pod.bound_cpus for pod in seen] == ["2-3"], "the pools are told in either case"
-    labels = {"stage": "PreRunPodSandbox", "caller": "other", "result": result}
-    assert metrics.registry.get_sample_value("koord_qosd_hook_calls_total", labels) == 1
+    assert metrics.hook_calls["PreRunPodSandbox", "other", result] == 1

@@ -51,10 +51,6 @@ BE_POD = {
 }
 
 
-def metric(metrics: Metrics, name: str, **labels: str) -> float | None:
-    return metrics.registry.get_sample_value(name, labels)
-
-
 @asynccontextmanager
 async def calling(tmp_path: Path, by: Rules, metrics: Metrics | None = None) -> AsyncIterator[Any]:
     """A started server, and ``call(method, request, metadata) -> (answer, initial metadata)``."""
@@ -145,7 +141,7 @@ async def test_a_bad_pod_is_answered_and_counted(tmp_path: Path, caplog: pytest.
     assert answer.container_resources.cpuset_cpus == ""
     assert "pod default/job container main" in caplog.text
     assert EXTENDED in caplog.text
-    assert metric(metrics, "koord_qosd_pod_problems_total", stage="PreCreateContainer") == 1
+    assert metrics.pod_problems["PreCreateContainer"] == 1
 
 
 async def test_an_error_of_ours_is_no_edit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -155,7 +151,7 @@ async def test_an_error_of_ours_is_no_edit(tmp_path: Path, caplog: pytest.LogCap
         answer, _ = await call("PreCreateContainerHook", request)
     assert answer.container_resources == request.container_resources
     assert "answered without edits" in caplog.text
-    counted = metric(metrics, "koord_qosd_hook_calls_total", stage="PreCreateContainer", caller="other", result="error")
+    counted = metrics.hook_calls["PreCreateContainer", "other", "error"]
     assert counted == 1
 
 

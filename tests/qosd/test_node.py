@@ -74,7 +74,7 @@ class Living:
 
     @property
     def writes_done(self) -> float:
-        return self.node.metrics.registry.get_sample_value("koord_qosd_writes_total", {"result": "done"}) or 0.0
+        return self.node.metrics.writes["done"]
 
     def quota(self, group: str) -> object:
         return self.machine.holds(group, "cpu_quota")

@@ -108,8 +108,11 @@ async def test_a_removed_file_does_not_stop_a_running_node(machine: Machine) -> 
         await ticked(alive)
         assert (low(machine, container), alive.node.rules_file.provenance.origin) == (PROTECTED, Origin.LAST_GOOD)
         node = alive.node
-        gauges = {name: ask() for name, _, ask in figures.of(node.loop, node.journal, node.files, node.rules_file)}
-        assert (gauges["koord_qosd_policy_is_last_good"], gauges["koord_qosd_policy_is_unknown"]) == (1, 0)
+        gauges = {
+            gauge.name: gauge.read(node.metrics)
+            for gauge in figures.of(node.loop, node.journal, node.files, node.rules_file)
+        }
+        assert (gauges["policy_is_last_good"], gauges["policy_is_unknown"]) == (1, 0)
 
 
 async def test_kubelets_place_may_be_found_while_the_file_is_being_saved(machine: Machine) -> None:

@@ -116,7 +116,7 @@ class Noted:
         self.undo = opened(UndoRecord(root / "undo", "boot"))
         self.metrics = Metrics()
         writer = Writer(Tree(version, root / "cgroup", {}))
-        self.originals = OriginalsRecorder(self.undo, writer, self.metrics.unrecorded_edits.labels().inc)
+        self.originals = OriginalsRecorder(self.undo, writer, self.metrics)
 
     def ask(self, method: str, attempt: int = 0, **resources: Any) -> hooks.ContainerResourceHookResponse:
         server = HookServer(lambda: rules(V2), self.metrics, originals=self.originals)
@@ -172,7 +172,7 @@ def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
     with caplog.at_level(logging.WARNING):
         answer = noted.ask("PreCreateContainerHook")
     assert answer.container_resources.cpu_shares == 1536
-    assert noted.metrics.registry.get_sample_value("koord_qosd_unrecorded_edits_total") == 1
+    assert noted.metrics.unrecorded_edits == 1
     assert "container main (attempt 0) of pod uid: what kubelet requested is not noted" in caplog.text
 
 

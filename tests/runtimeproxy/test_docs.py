@@ -6,11 +6,12 @@ import re
 
 import pytest
 
+from koord.service.metrics import Declared, Kind
 from runtimeproxy.cri.fields import TABLES
 from runtimeproxy.cri.methods import METHODS
 from runtimeproxy.hooks.edits import RESOURCE_FIELDS
 from runtimeproxy.hooks.stages import STAGES
-from runtimeproxy.metrics import METRICS, PREFIX, Declared, Kind
+from runtimeproxy.metrics import METRICS, PREFIX
 from runtimeproxy.options import PROGRAM
 from tests import docpages
 

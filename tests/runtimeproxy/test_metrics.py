@@ -9,11 +9,11 @@ from typing import cast
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtimeproxy.histogram import LATENCY_BOUNDS_S, Histogram
+from koord.service.metrics import LATENCY_BOUNDS_S, Histogram, Kind, render, take
 from runtimeproxy.hookcounters import CAP, OTHER, HookCounters
 from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.looplag import LoopLag
-from runtimeproxy.metrics import METRICS, PREFIX, Figures, Kind, render, take
+from runtimeproxy.metrics import METRICS, PREFIX, Figures
 from runtimeproxy.relay.counters import RelayCounters
 
 CREATE = "/runtime.v1.RuntimeService/CreateContainer"
@@ -35,7 +35,7 @@ def figures() -> Figures:
 def samples(of: Figures) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(render(take(of)).decode())
+        for family in text_string_to_metric_families(render(PREFIX, take(METRICS, of)).decode())
         for sample in family.samples
     }
 
@@ -116,12 +116,12 @@ def test_what_was_taken_stays_as_it_was() -> None:
     seen = figures()
     seen.relay.latency_of(CREATE).observe(1)
     seen.relay.edited = 1
-    taken = take(seen)
-    before = render(taken)
+    taken = take(METRICS, seen)
+    before = render(PREFIX, taken)
     seen.relay.latency_of(CREATE).observe(1)
     seen.relay.edited = 2
     seen.relay.calls[CREATE, 0] += 1
-    assert render(taken) == before
+    assert render(PREFIX, taken) == before
 
 
 def test_it_is_what_the_hooks_ask_for() -> None:

@@ -9,9 +9,10 @@ import pytest
 from google.protobuf.message import Message
 
 from koord.pb.nri import api_pb2 as nri
+from koord.service.metrics import render
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import HostFacts, Rules
-from qosd.metrics import Metrics
+from qosd.metrics import PREFIX, Metrics
 from qosd.nri import mux
 from qosd.nri.service import SERVICE, Hooks, Peer, Session, events
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
@@ -47,9 +48,8 @@ class Called:
     def raw(self, method: str, message: bytes) -> bytes:
         return self.methods[SERVICE, method](message)
 
-    def count(self, stage: str, result: str) -> float | None:
-        labels = {"stage": stage, "caller": "nri", "result": result}
-        return self.metrics.registry.get_sample_value("koord_qosd_hook_calls_total", labels)
+    def count(self, stage: str, result: str) -> int | None:
+        return self.metrics.hook_calls.get((stage, "nri", result))
 
 
 def create(of: nri.PodSandbox) -> nri.CreateContainerRequest:
@@ -93,10 +93,7 @@ def test_a_bad_pod_is_answered_and_counted(caplog: pytest.LogCaptureFixture) -> 
         )
     assert not answer.HasField("adjust")
     assert "pod default/p container main" in caplog.text
-    problems = called.metrics.registry.get_sample_value(
-        "koord_qosd_pod_problems_total", {"stage": "PreCreateContainer"}
-    )
-    assert problems == 1
+    assert called.metrics.pod_problems["PreCreateContainer"] == 1
 
 
 def test_an_error_of_ours_is_no_edit(caplog: pytest.LogCaptureFixture) -> None:
@@ -203,6 +200,6 @@ def test_every_method_that_a_runtime_relies_on_is_there() -> None:
 def test_edits_are_counted_by_hook() -> None:
     called = Called()
     called("CreateContainer", create(be()), nri.CreateContainerResponse)
-    rendered = called.metrics.render().decode()
+    rendered = render(PREFIX, called.metrics.take()).decode()
     assert 'koord_qosd_hook_edits_total{field="cpu_shares",hook="batchResource"} 1.0' in rendered
     assert 'koord_qosd_hook_seconds_count{stage="PreCreateContainer"} 1.0' in rendered
