@@ -17,6 +17,7 @@ from qosd.sense.meters import Clock
 from qosd.sense.node import Node
 from qosd.sense.pressure import NodePressure, Pressure
 from qosd.sense.rdt import Resctrl
+from qosd.sense.reclaim import Reclaim
 from qosd.sense.runqueue import RunQueue
 from qosd.sense.sampler import Sampler
 from qosd.sense.stalls import Stalls
@@ -62,6 +63,7 @@ def standard(host: Host, files: KeptFiles, clock: Clock, system: System) -> tupl
         system,
         BestEffort(tree, files),
         NodePressure(files, clock, host.proc),
+        Reclaim(files, clock, host.proc),
         Limits(tree, files),
         Pressure(tree, files, clock, host.proc),
         Stalls(tree, files, clock, host.proc),

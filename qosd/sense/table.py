@@ -15,6 +15,7 @@ from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.pressure import PRESSURE, NodePressureRow
 from qosd.sense.rdt import CacheRow
+from qosd.sense.reclaim import ReclaimRow
 from qosd.sense.row import Panel, Row
 from qosd.sense.runqueue import RunQueueRow
 from qosd.sense.sampler import CollectorRow
@@ -24,6 +25,7 @@ from qosd.sense.system import NumaSystemRow, SystemRow
 _ROWS: tuple[type[Row], ...] = (
     NodeRow,
     NodePressureRow,
+    ReclaimRow,
     SystemRow,
     BestEffortRow,
     NumaRow,

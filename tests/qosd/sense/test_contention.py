@@ -15,6 +15,7 @@ from koord.model.qos import QoSClass
 from qosd.metric import Scope
 from qosd.sense.cycles import Cycles, CyclesRow
 from qosd.sense.pressure import PRESSURE, NodePressure, NodePressureRow, Pressure
+from qosd.sense.reclaim import Reclaim, ReclaimRow
 from qosd.sense.row import SLOW_S, TICK_S
 from qosd.sense.runqueue import RunQueue, RunQueueRow
 from qosd.sense.stalls import STALLS, Stalls
@@ -138,6 +139,34 @@ def test_pressure_of_the_node(v2: World) -> None:
         row = named(NodePressureRow.panel, run(v2, collector)[NodePressureRow.panel][""])
     assert row["node_io_pressure_full_us_per_s"] == 2000.0
     assert "node_memory_pressure_some_avg10_percent" not in row
+
+
+DIRECT = {"direct_reclaim_pages": 10.0, "swapped_in_pages": 0.5}
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "rates"),
+    [
+        (
+            "pgscan_direct 10\npswpin 5\n",
+            "pgscan_direct 30\npswpin 5\n",
+            {"direct_reclaim_pages": 10, "swapped_in_pages": 0},
+        ),
+        ("pgscan_direct 10\noom_kill 1\n", "pgscan_direct 4\noom_kill 3\n", {"oom_kills": 1}),
+        ("pgmajfault 1\n", "pgmajfault 5\npswpout 9\n", {"major_faults": 2}),
+        ("nr_free_pages 1\n", "nr_free_pages 2\n", {}),
+    ],
+    ids=["grown", "one fell", "one is new", "none is there"],
+)
+def test_reclaim_of_the_node(v2: World, before: str, after: str, rates: Mapping[str, float]) -> None:
+    collector = Reclaim(v2.files, v2.clock, v2.root / "proc")
+    with pytest.raises(NotApplicable, match="vmstat"):
+        run(v2, collector)
+    for text in (before, after):
+        v2.clock.advance(2)
+        v2.put("proc/vmstat", text)
+        row = named(ReclaimRow.panel, run(v2, collector)[ReclaimRow.panel][""])
+    assert row == {f"node_{name}_per_s": rate for name, rate in rates.items()}
 
 
 def threads(world: World, group: str, tids: Mapping[int, tuple[int, int]]) -> None:

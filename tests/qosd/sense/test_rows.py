@@ -50,6 +50,8 @@ def populate(world: World) -> None:
         world.put(f"proc/pressure/{name}", psi(now, now))
     world.put("proc/stat", stat(f"{now} 0 0 0 0 0 0 0", f"{now} 0 0 0 0 0 0 0"))
     world.put("proc/meminfo", MEMINFO)
+    counters = ("pgscan_direct", "pswpin", "pswpout", "pgmajfault", "oom_kill")
+    world.put("proc/vmstat", "".join(f"{name} {now}\n" for name in counters))
     for node in (0, 1):
         world.put(f"sys/devices/system/node/node{node}/meminfo", numa_meminfo(node))
         world.put(f"sys/devices/system/node/node{node}/cpulist", f"{node}\n")
