@@ -20,12 +20,12 @@ from pathlib import Path
 import click
 
 from koord.host import kubelet
-from koord.host.doctor import others, settings
-from koord.host.doctor.collect import CGROUP_ROOT, collect
-from koord.host.doctor.facts import Facts
-from koord.host.doctor.recording import FILE, Recording
-from koord.host.node import Node
-from koord.host.unitfile import DIRECTORIES as UNIT_DIRECTORIES
+from koordctl.doctor import others, settings
+from koordctl.doctor.collect import CGROUP_ROOT, collect
+from koordctl.doctor.facts import Facts
+from koordctl.doctor.recording import FILE, Recording
+from koordctl.host.node import Node
+from koordctl.host.unitfile import DIRECTORIES as UNIT_DIRECTORIES
 from koordctl.nodefacts import ask_kubelet, ask_runtime
 
 NODE = Path("/")

@@ -12,9 +12,9 @@ import pytest
 
 from integration.record_node import record
 from koord.host import cgroup
-from koord.host.doctor.checks import examine
-from koord.host.doctor.collect import CGROUP_ROOT
 from koord.host.files import ROWS
+from koordctl.doctor.checks import examine
+from koordctl.doctor.collect import CGROUP_ROOT
 from koordctl.nodefacts import gather
 from tests.nodes import cgroups
 

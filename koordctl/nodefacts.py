@@ -1,6 +1,6 @@
 """The doctor's facts of a node, for every command that needs them: this node, a host mount, or a recorded tree.
 
-A tree that remembers answers (``koord.host.doctor.recording``) is never mixed with this machine's: neither its runtime
+A tree that remembers answers (``koordctl.doctor.recording``) is never mixed with this machine's: neither its runtime
 nor its daemon is asked, nor its disk looked at.
 """
 
@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
-from koord.host.doctor import recording
-from koord.host.doctor.collect import collect, free_bytes
+from koordctl.doctor import recording
+from koordctl.doctor.collect import collect, free_bytes
 
 if TYPE_CHECKING:
-    from koord.host.doctor.facts import DaemonFacts, Facts
+    from koordctl.doctor.facts import DaemonFacts, Facts
 
 _RUNTIME_TIMEOUT_S = 2.0
 _KUBELET_TIMEOUT_S = 30.0

@@ -17,10 +17,10 @@ import pytest
 from integration.guest import payload
 from integration.guest.guest import Guest, booted
 from integration.guest.image import Image
-from koord.host.doctor.kernel import NO_REMOTE_PARTITIONS
 from koord.host.files import ROWS
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
+from koordctl.doctor.kernel import NO_REMOTE_PARTITIONS
 from tests.nodes import cgroups
 
 pytestmark = pytest.mark.soak

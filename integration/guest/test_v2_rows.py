@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 from integration.guest import kernelsteps, payload, programs
 from integration.guest.guest import Guest
 from integration.guest.kernelsteps import TREE, Step
-from koord.host.doctor.kernel import NO_REMOTE_PARTITIONS
 from koord.host.files import ROWS, Target, Value, row
 from koord.host.order import Change, order
 from koord.host.spelling import IDLE_SHARES
 from koord.host.weights import Weights
+from koordctl.doctor.kernel import NO_REMOTE_PARTITIONS
 from tests.host.cgrouptrees import Machine, Scene, scenes
 
 MIB = 1 << 20

@@ -11,7 +11,7 @@ from koordctl import options
 from koordctl.exits import EPILOG, FAILED, OK
 
 if TYPE_CHECKING:
-    from koord.host.doctor.facts import DaemonFacts
+    from koordctl.doctor.facts import DaemonFacts
     from koordctl.fields import Layout
 
 
@@ -35,8 +35,8 @@ def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket:
     Then why Koord must not be installed here, if so. Ends with 4 if something fails, or if Koord cannot be installed
     and does not run.
     """
-    from koord.host.doctor.checks import examine  # noqa: PLC0415
-    from koord.host.doctor.preflight import blockers  # noqa: PLC0415
+    from koordctl.doctor.checks import examine  # noqa: PLC0415
+    from koordctl.doctor.preflight import blockers  # noqa: PLC0415
     from koordctl.nodefacts import gather  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415
     from koordctl.views import doctor as view  # noqa: PLC0415
@@ -52,9 +52,9 @@ def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket:
 
 def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
     """What the daemon says of itself, or why it cannot be asked."""
-    from koord.host.doctor.facts import DaemonFacts  # noqa: PLC0415
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
+    from koordctl.doctor.facts import DaemonFacts  # noqa: PLC0415
 
     try:
         node = Daemon(socket, timeout_s).ask("GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)

@@ -14,16 +14,16 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
-from koord.host import kubelet_unit, unitfile
 from koord.host.claims import flag
-from koord.host.doctor import settings
-from koord.host.doctor.facts import Facts
 from koord.host.kubelet import Kubelet
-from koord.host.kubelet_unit import PROXY_UNITS
 from koord.host.layout import tiers_of
-from koord.host.node import Node
-from koord.host.unitfile import Unit
 from koord.model.qos import KubeQoS
+from koordctl.doctor import settings
+from koordctl.doctor.facts import Facts
+from koordctl.host import kubelet_unit, unitfile
+from koordctl.host.kubelet_unit import PROXY_UNITS
+from koordctl.host.node import Node
+from koordctl.host.unitfile import Unit
 from koordctl.install import kubelet
 from koordctl.install.steps import QOSD
 from koordctl.install.systemd import Systemd

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import http.client
 
-from koord.host import unixsockets
-from koord.host.doctor import settings
-from koord.host.doctor.facts import KubeletFacts
-from koord.host.kubelet_unit import PROXY_SOCKET
-from koord.host.node import Node
+from koordctl.doctor import settings
+from koordctl.doctor.facts import KubeletFacts
+from koordctl.host import unixsockets
+from koordctl.host.kubelet_unit import PROXY_SOCKET
+from koordctl.host.node import Node
 from koordctl.install.errors import InstallError
 from koordctl.install.host import Host
 

@@ -10,13 +10,13 @@ from collections.abc import Iterator, Sequence, Set
 
 import msgspec
 
-from koord.host import kubelet_unit
-from koord.host.doctor import settings
-from koord.host.doctor.finding import Finding, Status
-from koord.host.doctor.preflight import blockers
-from koord.host.kubelet_unit import PROXY_SOCKET, PROXY_UNITS
-from koord.host.unitfile import Unit, UnitFile
 from koord.model.slices import SLICE
+from koordctl.doctor import settings
+from koordctl.doctor.finding import Finding, Status
+from koordctl.doctor.preflight import blockers
+from koordctl.host import kubelet_unit
+from koordctl.host.kubelet_unit import PROXY_SOCKET, PROXY_UNITS
+from koordctl.host.unitfile import Unit, UnitFile
 from koordctl.install import kubelet
 from koordctl.install.facts import PROGRAMS, UNIT_FILES, UNITS, VENV_UNITS, Flavour, NodeFacts
 from koordctl.install.files import File, Gone, Link, Place

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from koord.host.doctor.finding import Finding
-from koord.host.node import Node
 from koordctl import nodefacts
+from koordctl.doctor.finding import Finding
+from koordctl.host.node import Node
 from koordctl.install import facts as node_facts
 from koordctl.install import plan
 from koordctl.install.disk import Content, Disk, Other

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import msgspec
 
-from koord.host.kubelet_unit import PROXY_SOCKET
-from koord.host.node import Node
+from koordctl.host.kubelet_unit import PROXY_SOCKET
+from koordctl.host.node import Node
 from koordctl.install import files, kubelet, sandbox
 from koordctl.install.disk import Content
 from koordctl.install.errors import InstallError

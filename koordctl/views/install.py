@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Callable, Iterator, Sequence
 
-from koord.host.doctor.finding import Finding
-from koord.host.kubelet_unit import PROXY_SOCKET
 from koord.host.support import Support
+from koordctl.doctor.finding import Finding
+from koordctl.host.kubelet_unit import PROXY_SOCKET
 from koordctl.install.disk import Absent, Content, Symlink, Was
 from koordctl.install.facts import NodeFacts
 from koordctl.install.files import File, Gone, Link, Place

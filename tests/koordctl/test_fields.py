@@ -15,9 +15,9 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koord.host.doctor.finding import Finding, Status
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
+from koordctl.doctor.finding import Finding, Status
 from koordctl.fields import Column, Field, Layout, Listing, UnknownField
 from koordctl.plain import plain
 from koordctl.views import metrics, pods, top

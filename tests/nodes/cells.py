@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from koord.host.doctor.kernel import NO_REMOTE_PARTITIONS
+from koordctl.doctor.kernel import NO_REMOTE_PARTITIONS
 from tests.nodes.build import CGROUP_ROOT
 from tests.nodes.parameters import (
     CAT_ONLY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from koord.host.doctor.facts import Facts
+from koordctl.doctor.facts import Facts
 from koordctl.install import execute
 from koordctl.install import record as records
 from koordctl.install.facts import UNITS

@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from koord.host.doctor.facts import Facts, RuntimeFacts
+from koordctl.doctor.facts import Facts, RuntimeFacts
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.execute import RolledBack

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from koord.host.doctor.facts import RuntimeFacts
-from koord.host.node import Node
+from koordctl.doctor.facts import RuntimeFacts
+from koordctl.host.node import Node
 from koordctl.install.facts import PROGRAMS, UNIT_FILES, Flavour, NodeFacts, Programs, gather, programs
 from koordctl.install.systemd import Systemd
 from tests.koordctl.install.world import KUBELET_PID, PROXY_SOCKET, TIER, World, doctor

@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 
 import pytest
 
-from koord.host.node import Node
+from koordctl.host.node import Node
 from koordctl.install import kubelet
 from koordctl.install.errors import InstallError
 from tests.koordctl.install.world import PROXY_SOCKET, World

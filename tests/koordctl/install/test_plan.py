@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from koord.host.doctor.facts import RuntimeFacts
-from koord.host.unitfile import Unit, UnitFile
+from koordctl.doctor.facts import RuntimeFacts
+from koordctl.host.unitfile import Unit, UnitFile
 from koordctl.install import plan
 from koordctl.install import record as records
 from koordctl.install.facts import Flavour, NodeFacts, Programs

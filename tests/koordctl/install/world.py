@@ -13,11 +13,11 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from koord.host import kubelet_unit, unitfile
-from koord.host.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
-from koord.host.node import Node
 from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
+from koordctl.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
+from koordctl.host import kubelet_unit, unitfile
+from koordctl.host.node import Node
 from koordctl.install.disk import Content, Disk
 from koordctl.install.facts import UNIT_FILES, Flavour, NodeFacts, Programs
 from koordctl.install.host import Host

@@ -11,12 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
-from koord.host import unixsockets
 from koord.host.claims import flag
-from koord.host.doctor import settings
-from koord.host.doctor.facts import HookFileFacts, OthersFacts
-from koord.host.kubelet_unit import PROXY_SOCKET
-from koord.host.node import Node
+from koordctl.doctor import settings
+from koordctl.doctor.facts import HookFileFacts, OthersFacts
+from koordctl.host import unixsockets
+from koordctl.host.kubelet_unit import PROXY_SOCKET
+from koordctl.host.node import Node
 
 HOOK_DIRECTORY = PurePosixPath(settings.HOOK_FILE).parent
 AGENTS = frozenset(

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from koord.host.kubelet_unit import drop_in, drop_in_path, own_command, refusal, stale
-from koord.host.unitfile import Unit, UnitFile, assignments
+from koordctl.host.kubelet_unit import drop_in, drop_in_path, own_command, refusal, stale
+from koordctl.host.unitfile import Unit, UnitFile, assignments
 
 UNIT = "kubelet.service"
 FLAGS = (

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from koord.host.doctor.facts import Facts
-from koord.host.doctor.finding import Finding, Status
 from koord.host.support import Support
+from koordctl.doctor.facts import Facts
+from koordctl.doctor.finding import Finding, Status
 
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 _NEEDED = ("cpu", "cpuset", "memory")

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from koord.host.node import Node
+from koordctl.host.node import Node
 
 DIRECTORIES = (
     "/etc/systemd/system.control",

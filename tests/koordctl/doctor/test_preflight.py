@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from koord.host.doctor import others, recording, settings
-from koord.host.doctor.checks import CHECKS, examine
-from koord.host.doctor.facts import Facts, KubeletFacts, numbers
-from koord.host.doctor.finding import Status
-from koord.host.doctor.preflight import DECISIVE, blockers
-from koord.host.doctor.recording import Recording, RecordingError
-from koord.host.node import Node
-from tests.host.doctor.goodnode import GOOD, KUBELET, record
+from koordctl.doctor import others, recording, settings
+from koordctl.doctor.checks import CHECKS, examine
+from koordctl.doctor.facts import Facts, KubeletFacts, numbers
+from koordctl.doctor.finding import Status
+from koordctl.doctor.preflight import DECISIVE, blockers
+from koordctl.doctor.recording import Recording, RecordingError
+from koordctl.host.node import Node
+from tests.koordctl.doctor.goodnode import GOOD, KUBELET, record
 
 SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"
 UNIX = f"Num RefCount Protocol Flags Type St Inode Path\nffff: 2 0 00010000 0001 01 4711 {SOCKET}\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shlex
 
-from koord.host.unitfile import Unit, assignments
+from koordctl.host.unitfile import Unit, assignments
 
 DROP_IN = "90-koord.conf"
 PROXY_SOCKET = "/run/koord-runtimeproxy/runtimeproxy.sock"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from koord.host.doctor.facts import Facts
-from koord.host.doctor.finding import Finding, Status
+from koordctl.doctor.facts import Facts
+from koordctl.doctor.finding import Finding, Status
 
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 _OPEN_FILES = 65_536  # a collector keeps some 14 files per container open

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from koord.host.doctor import kernel, koord, kubernetes
-from koord.host.doctor.checks import CHECKS, examine
-from koord.host.doctor.collect import collect
-from koord.host.doctor.facts import (
+from koordctl.doctor import kernel, koord, kubernetes
+from koordctl.doctor.checks import CHECKS, examine
+from koordctl.doctor.collect import collect
+from koordctl.doctor.facts import (
     CgroupFacts,
     Facts,
     HookFileFacts,
@@ -21,10 +21,10 @@ from koord.host.doctor.facts import (
     OthersFacts,
     RuntimeFacts,
 )
-from koord.host.doctor.finding import Finding, Status
-from koord.host.node import Node
+from koordctl.doctor.finding import Finding, Status
+from koordctl.host.node import Node
 from runtimeproxy.options import Options
-from tests.host.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
+from tests.koordctl.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 
 OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 RESIZE = {"InPlacePodVerticalScaling": True}

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from koord.host.doctor.facts import Facts
-from koord.host.doctor.finding import Finding, Status
-from koord.host.doctor.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
-from koord.host.kubelet_unit import PROXY_SOCKET
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
+from koordctl.doctor.facts import Facts
+from koordctl.doctor.finding import Finding, Status
+from koordctl.doctor.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
+from koordctl.host.kubelet_unit import PROXY_SOCKET
 
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 _STYLES = frozenset(style.value for style in CgroupStyle)

@@ -13,10 +13,10 @@ from pathlib import Path
 
 from koord.host import cgroup, kubelet, layout, support
 from koord.host.cgroup import Tree
-from koord.host.doctor import others, settings
-from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
 from koord.host.kubelet import Kubelet
-from koord.host.node import Node
+from koordctl.doctor import others, settings
+from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
+from koordctl.host.node import Node
 
 CGROUP_ROOT = "/sys/fs/cgroup"
 STATE_DIRECTORY = "/var/lib/koord"

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from koord.host.doctor import kernel, kubernetes
-from koord.host.doctor.checks import Check
-from koord.host.doctor.facts import Facts
-from koord.host.doctor.finding import Finding, Status
+from koordctl.doctor import kernel, kubernetes
+from koordctl.doctor.checks import Check
+from koordctl.doctor.facts import Facts
+from koordctl.doctor.finding import Finding, Status
 
 DECISIVE: tuple[Check, ...] = (
     kernel.kernel,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from koord.host import unitfile
-from koord.host.node import Node
+from koordctl.host import unitfile
+from koordctl.host.node import Node
 
 FRAGMENT = "usr/lib/systemd/system/x.service"
 ETC, RUN, LIB = (f"{top}/systemd/system/x.service.d" for top in ("etc", "run", "usr/lib"))

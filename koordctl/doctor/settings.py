@@ -15,12 +15,12 @@ from typing import Any
 
 import yaml
 
-from koord.host import kubelet_unit, unitfile
 from koord.host.claims import DRIVER, flag, of_runtime
-from koord.host.doctor.facts import KubeletFacts, RuntimeFacts
 from koord.host.kubelet import RUNTIME_CONFIGS, Kubelet
 from koord.host.kubelet import find as find_kubelet
-from koord.host.node import Node
+from koordctl.doctor.facts import KubeletFacts, RuntimeFacts
+from koordctl.host import kubelet_unit, unitfile
+from koordctl.host.node import Node
 
 RULES_FILE = "/etc/koord/qosd-rules.yaml"
 HOOK_FILE = "/etc/runtime/hookserver.d/koord-qosd.json"

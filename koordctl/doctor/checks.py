@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from koord.host.doctor import kernel, koord, kubernetes
-from koord.host.doctor.facts import Facts
-from koord.host.doctor.finding import Finding
+from koordctl.doctor import kernel, koord, kubernetes
+from koordctl.doctor.facts import Facts
+from koordctl.doctor.finding import Finding
 
 Check = Callable[[Facts], Finding]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from koord.host.node import Node
+from koordctl.host.node import Node
 
 _FILE = "/proc/net/unix"
 _FIELDS = 8

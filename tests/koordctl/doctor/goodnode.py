@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from koord.host.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
 from koord.host.support import Support
+from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
 
 ROWS = ("cpu.idle", "cpu.max.burst", "memory.high", "cpu.pressure", "cpuset.cpus.exclusive")
 V2 = CgroupFacts(

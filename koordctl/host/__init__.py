@@ -1,0 +1,1 @@
+"""The node's own files, units and sockets, as far as only koordctl looks at them or changes them."""
