@@ -12,10 +12,11 @@ import os
 import random
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 
@@ -25,6 +26,7 @@ from integration.harness.pods import Pod, container_resources
 from integration.node import kinds
 
 WORKERS = 3
+Result = TypeVar("Result")
 QUOTA = "cpu.cfs_quota_us"
 ForeignFile = tuple[str, str, Sequence[str]]
 """Controller, file, and the values to choose from."""
@@ -66,7 +68,7 @@ class Node:
 
     def create(self, cri: Cri, pod: Pod) -> None:
         cgroups.make_pod(pod)
-        sandbox_id, _ = cri.run(pod)
+        sandbox_id = _as_kubelet(lambda: _run(cri, pod))
         self.living[f"{pod.namespace}/{pod.name}"] = pod, sandbox_id
         self.tally.add("created")
 
@@ -79,28 +81,39 @@ class Node:
             self.tally.add("removed")
 
     def resize(self, cri: Cri, key: str, chance: random.Random) -> None:
-        """Kubelet resizes a container in place; the runtime writes its values anew.
-
-        runc reads shares back (v1), and fails if somebody else wrote in between; then kubelet makes the call again.
-        """
+        """Kubelet resizes a container in place; the runtime writes its values anew."""
         pod, _ = self.living[key]
         found = cri.containers({"io.kubernetes.pod.uid": pod.uid})
         if found:
             resources = container_resources(pod, pod.containers[0])
             resources.cpu_shares = chance.randint(2, 2048)
-            for last in (False, False, True):
-                try:
-                    cri.update_container(found[0].id, resources)
-                    break
-                except grpc.RpcError as error:
-                    if last or "allowed cpu-shares" not in str(error):
-                        raise
+            _as_kubelet(lambda: cri.update_container(found[0].id, resources))
             self.tally.add("resized")
 
     def clear(self, cri: Cri) -> None:
         """Remove every pod."""
         for key in list(self.living):
             self.remove(cri, key)
+
+
+def _as_kubelet(call: Callable[[], Result], attempts: int = 3) -> Result:
+    """runc reads shares back (v1), and fails if somebody else wrote in between; then kubelet makes the call again."""
+    try:
+        return call()
+    except grpc.RpcError as error:
+        if attempts == 1 or "allowed cpu-shares" not in str(error):
+            raise
+        return _as_kubelet(call, attempts - 1)
+
+
+def _run(cri: Cri, pod: Pod) -> str:
+    """The pod's sandbox; of one that does not come about nothing is left."""
+    try:
+        return cri.run(pod)[0]
+    except grpc.RpcError:
+        for item in cri.pods({"io.kubernetes.pod.uid": pod.uid}):
+            cri.remove(item.id)
+        raise
 
 
 @contextlib.contextmanager
