@@ -54,7 +54,14 @@ _CPU = (
         "cpu.max",
     ),
     KernelFile(
-        "cpu.max.burst", "us", _NUMBER, ("cpu", "cpu.cfs_burst_us"), "cpu.max.burst", since="5.14", probe=Probe.TARGET
+        "cpu.max.burst",
+        "us",
+        _NUMBER,
+        ("cpu", "cpu.cfs_burst_us"),
+        "cpu.max.burst",
+        since="5.14",
+        probe=Probe.TARGET,
+        default=0,
     ),
     KernelFile("cpu.idle", "", _SWITCH, ("cpu", "cpu.idle"), "cpu.idle", since="5.15", probe=Probe.KUBEPODS, default=0),
     KernelFile(
@@ -76,6 +83,7 @@ _CPU = (
         v2="cpuset.cpus.partition",
         since="6.7",  # as remote partitions, the only ones that fit below kubelet's tree
         probe=Probe.KUBEPODS,
+        default="member",
     ),
     KernelFile("cpuset.cpus.exclusive", "", CPUList(), v2="cpuset.cpus.exclusive", since="6.7", probe=Probe.KUBEPODS),
     KernelFile("cpu.uclamp.min", "percent", _WORD, ("cpu", "cpu.uclamp.min"), "cpu.uclamp.min", probe=Probe.KUBEPODS),
@@ -112,10 +120,15 @@ _MEMORY = (
         vendor_on=(1,),
         since="4.19",
         probe=Probe.KUBEPODS,
+        default=0,
     ),
-    KernelFile("memory.swap.max", "bytes", _SIZE, v2="memory.swap.max", probe=Probe.TARGET),
-    KernelFile("memory.swap.high", "bytes", _SIZE, v2="memory.swap.high", since="5.8", probe=Probe.TARGET),
-    KernelFile("memory.zswap.max", "bytes", _SIZE, v2="memory.zswap.max", since="5.19", probe=Probe.TARGET),
+    KernelFile("memory.swap.max", "bytes", _SIZE, v2="memory.swap.max", probe=Probe.TARGET, default=UNLIMITED),
+    KernelFile(
+        "memory.swap.high", "bytes", _SIZE, v2="memory.swap.high", since="5.8", probe=Probe.TARGET, default=UNLIMITED
+    ),
+    KernelFile(
+        "memory.zswap.max", "bytes", _SIZE, v2="memory.zswap.max", since="5.19", probe=Probe.TARGET, default=UNLIMITED
+    ),
     KernelFile(
         "memory_swap_limit_in_bytes",  # memory and swap together, which v2 does not count
         "bytes",
@@ -196,7 +209,7 @@ _IO = (
         probe=Probe.TARGET,
     ),
     KernelFile("net_cls.classid", "", Integer(0, 0xFFFFFFFF), ("net_cls", "net_cls.classid"), probe=Probe.TARGET),
-    KernelFile("pids.max", "", _UNLIMITED, ("pids", "pids.max"), "pids.max"),
+    KernelFile("pids.max", "", _UNLIMITED, ("pids", "pids.max"), "pids.max", default=UNLIMITED),
 )
 
 

@@ -1,4 +1,4 @@
-"""OneShotPlan to the kernel: values that are written once, hold nothing and cannot be given back (``memory.reclaim``).
+"""Orders to the kernel: values that are written once, hold nothing and cannot be given back (``memory.reclaim``).
 
 The kernel may work for seconds on such a write, so a thread of its own makes them, in their order. Invariants: a tick
 never waits for one; of one file at most one is under way, and at most ``MOST_UNDER_WAY`` of all, what is beyond is

@@ -215,7 +215,7 @@ def _turn(
 def _guarded(
     strategy: Strategy, state: StrategyState, decide: Callable[[], tuple[StrategyResult, StrategyState]]
 ) -> tuple[StrategyResult, StrategyState]:
-    """``turn()``, or what becomes of a strategy that raises."""
+    """``decide()``, or what becomes of a strategy that raises."""
     try:
         return decide()
     except Exception as error:  # noqa: BLE001 - the root of a strategy: its error is its own, the others go on

@@ -1,6 +1,6 @@
 """A shortage: what the node lacks, how much of it, and who may be made to give it up, in which order.
 
-Strategies state shortages and never victims: one engine (``qosd.evict.engine``) makes steps of all of them together,
+Strategies state shortages and never victims: one engine (``qosd.decide.relief``) makes steps of all of them together,
 so that no two strategies take twice what was lacking once.
 """
 

@@ -22,8 +22,9 @@ from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.methods import plans
 from runtimeproxy.cri.store import Store
 from runtimeproxy.cri.world import Commit, HookOptions, Told, World, log
+from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Loaded
-from runtimeproxy.hooks.observe import Audit, Metrics
+from runtimeproxy.hooks.observe import Audit
 from runtimeproxy.hooks.server import Connect, HookServer
 from runtimeproxy.intercept import PASS, Call, CannotBeEdited, Forward, Plan, Refuse
 from runtimeproxy.wire.protowire import MalformedMessage, TooManyFields
@@ -51,7 +52,7 @@ class CriInterceptor:
         runtime_path: str,
         *,
         audit: Audit,
-        metrics: Metrics,
+        metrics: HookCounters,
         clock: Callable[[], float] = time.monotonic,
         proc: str = "/proc",
     ) -> None:

@@ -12,11 +12,12 @@ from dataclasses import dataclass, field
 from koord.http2.grpc import OK
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules
 from runtimeproxy.cri.store import Store
+from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.chain import Agreed, Chain
 from runtimeproxy.hooks.edits import Edits, name
 from runtimeproxy.hooks.hookfile import Policy
-from runtimeproxy.hooks.observe import Audit, Metrics, shown
+from runtimeproxy.hooks.observe import Audit, shown
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call
@@ -61,7 +62,7 @@ class World:
     store: Store
     exemptions: Exemptions
     audit: Audit
-    metrics: Metrics
+    metrics: HookCounters
     clock: Callable[[], float]
     apart: Apart = field(default_factory=Apart)
     chain: Chain = field(init=False)

@@ -15,13 +15,13 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koord.http2.grpc import UNAVAILABLE
+from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.edits import Edits, Slot, changes, name
 from runtimeproxy.hooks.hookfile import Policy
 from runtimeproxy.hooks.merge import opinion
 from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, read, removals
-from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.hooks.server import HookFailed, HookServer, Opinion
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
@@ -75,7 +75,7 @@ class Chain:
     def __init__(
         self,
         servers: Sequence[HookServer],
-        metrics: Metrics,
+        metrics: HookCounters,
         clock: Callable[[], float],
         apart: Apart | None = None,
     ) -> None:

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koord.service.directories import make_directories
+from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks import trust
 from runtimeproxy.hooks.hookfile import MAX_FILE_BYTES, HookFileError, ServerSpec, parse
-from runtimeproxy.hooks.observe import Metrics
 
 if TYPE_CHECKING:
     from koord.service.inotify import DirectoryWatch
@@ -57,7 +57,7 @@ class Directory:
         self,
         path: str,
         changed: Callable[[tuple[Loaded, ...]], None],
-        metrics: Metrics,
+        metrics: HookCounters,
     ) -> None:
         self._path = path
         self._changed = changed

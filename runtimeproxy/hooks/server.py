@@ -14,9 +14,9 @@ from typing import Generic, Protocol, TypeVar
 
 from koord.http2.client import UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED, OK, UNAVAILABLE, UNIMPLEMENTED
+from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.breaker import Breakers
 from runtimeproxy.hooks.hookfile import ServerSpec
-from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.hooks.posts import Post, Posts
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.wire.protowire import MalformedMessage
@@ -87,7 +87,7 @@ class HookServer:
         *,
         default_timeout_s: float,
         version: str,
-        metrics: Metrics,
+        metrics: HookCounters,
         clock: Callable[[], float],
     ) -> None:
         self.spec = spec

@@ -11,7 +11,6 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koord.service.metrics import LATENCY_BOUNDS_S, Histogram, Kind, render, take
 from runtimeproxy.hookcounters import CAP, OTHER, HookCounters
-from runtimeproxy.hooks.observe import Metrics
 from runtimeproxy.looplag import LoopLag
 from runtimeproxy.metrics import METRICS, PREFIX, Figures
 from runtimeproxy.relay.counters import RelayCounters
@@ -125,7 +124,7 @@ def test_what_was_taken_stays_as_it_was() -> None:
 
 
 def test_it_is_what_the_hooks_ask_for() -> None:
-    hooks: Metrics = HookCounters()
+    hooks: HookCounters = HookCounters()
     hooks.hook_conflict("cpu_shares")
     hooks.hook_guard("key")
     hooks.post_dropped("s", "PostStopContainer")

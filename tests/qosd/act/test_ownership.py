@@ -71,3 +71,11 @@ def test_what_hooks_put_into_unified_has_a_default_to_go_back_to() -> None:
     fields = {field.value for field in Field}
     assert ROWS.keys() >= ROWS_OF_HOOKS, "there are such files"
     assert [name for name in ROWS_OF_HOOKS - fields if ROWS[name].default is None] == []
+    numbers = [
+        row
+        for row in ROWS.values()
+        if row.v2 and row.writable and not (row.takes or row.is_one_shot or row.system) and 2 not in row.vendor_on
+    ]
+    without = {row.name for row in numbers if row.default is None} - fields
+    kernels_own_words, parents = {"cpu.uclamp.min", "cpu.uclamp.max"}, {"cpuset_mems", "cpuset.cpus.exclusive"}
+    assert without == kernels_own_words | parents | {"cgroup.freeze"}, "no container begins frozen"
