@@ -16,7 +16,7 @@ from koord.host.doctor.checks import examine
 from koord.host.doctor.collect import CGROUP_ROOT
 from koord.host.files import ROWS
 from koordctl.nodefacts import gather
-from tests.nodes import cgroups
+from tests.fakes import cgroups
 
 GROUP = "koord-nodes"
 

@@ -12,7 +12,7 @@ from koord.host.files import Target, Value
 from koord.host.writer import Writer
 from qosd.locator import CgroupLocator
 from qosd.options import Options
-from tests.qosd.fake_runtime import TIERS, FakeRuntime
+from tests.fakes.runtime import TIERS, FakeRuntime
 
 _PAGES = (
     "inactive_anon active_anon inactive_file active_file unevictable workingset_refault_anon workingset_refault_file"

@@ -48,7 +48,7 @@ from qosd.sense.store import Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
-from tests.host.resctrltree import GroupWriter
+from tests.fakes.resctrl import GroupWriter
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view

@@ -24,7 +24,7 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.edits import Resources
 from qosd.pods.cri import Container, Detail, Runtime, Sandbox
 from qosd.snapshot import ContainerView, EvictionPhase, PodView
-from tests.qosd.fake_runtime import FakeRuntime
+from tests.fakes.runtime import FakeRuntime
 from tests.qosd.podviews import EXITED, RUNNING, view
 
 S = 1_000_000_000

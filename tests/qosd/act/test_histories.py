@@ -26,8 +26,8 @@ from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
-from tests.host.cgrouptrees import Machine, Scene, scenes
-from tests.host.kernelmodel import PAGE_BYTES
+from tests.fakes.cgroupstates import Machine, Scene, scenes
+from tests.fakes.kernel import PAGE_BYTES
 from tests.opened import opened
 from tests.qosd.act.rig import BOOT, OWNERS, CountingWriter, Recorded, Rig, S, journalled_writes, wants
 

@@ -23,7 +23,7 @@ from qosd.act.moves import Moves
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State, StrategyResult
-from tests.host.resctrltree import ResctrlNode
+from tests.fakes.resctrl import ResctrlNode
 from tests.opened import opened
 from tests.qosd.act.rig import BOOT, Recorded, S
 

@@ -15,7 +15,7 @@ from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Short
 from qosd.metric import Scope
 from qosd.sense.groups import USAGE
 from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
-from tests.qosd.pods import V2, rules
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import RUNNING, machine, snapshot, view
 
 CPU, MEMORY = Resource.CPU_MILLI, Resource.MEMORY_BYTES

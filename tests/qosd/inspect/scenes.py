@@ -37,8 +37,8 @@ from qosd.sense.node import NodeRow
 from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Health
 from qosd.snapshot import EvictionState, NodeSnapshot
+from tests.qosd.contexts import extended, rules
 from tests.qosd.machine import Machine
-from tests.qosd.pods import extended, rules
 from tests.qosd.podviews import snapshot, view
 
 SECOND = 1_000_000_000

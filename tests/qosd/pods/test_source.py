@@ -26,8 +26,8 @@ from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import KUBELET_GAP_S, PodSource
 from qosd.snapshot import NO_FACTS, ContainerView, PodView
 from qosd.strategies.reconciler import of_pod
-from tests.qosd.fake_runtime import TIERS, FakeRuntime
-from tests.qosd.pods import rules
+from tests.fakes.runtime import TIERS, FakeRuntime
+from tests.qosd.contexts import rules
 
 QOS = "koordinator.sh/qosClass"
 
