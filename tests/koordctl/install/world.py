@@ -22,6 +22,7 @@ from koordctl.install.disk import Content, Disk
 from koordctl.install.facts import UNIT_FILES, Flavour, NodeFacts, Programs
 from koordctl.install.host import Host
 from koordctl.install.systemd import Answer, Systemd
+from tests.fakes.clock import Clock
 
 SYSTEMD_DIRECTORY = Path(__file__).parents[3] / "systemd"
 PROXY_SOCKET = kubelet_unit.PROXY_SOCKET
@@ -50,17 +51,6 @@ CHANGING = ("etc", "run", "var", "usr", "sys")
 
 class Killed(BaseException):
     """What SIGKILL is to the installer."""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Hand:
@@ -172,7 +162,7 @@ class World:
             restore_kernel=self._restore_kernel,
             say=self.said.append,
             now=self.clock.now,
-            sleep=self.clock.sleep,
+            sleep=self.clock.advance,
             wait_s=5,
         )
 

@@ -18,10 +18,10 @@ from qosd.act.ownership import Ownership
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, Opinions, State, StrategyResult
+from tests.fakes.clock import S
 from tests.opened import opened
 
 BOOT = "6f1d"
-S = 1_000_000_000
 POD = "/kubepods/pod1"
 QUOTA, SHARES, IDLE = (Target(POD, name) for name in ("cpu_quota", "cpu_shares", "cpu.idle"))
 CPUS = Target(POD, "cpuset_cpus")

@@ -18,6 +18,7 @@ from koord.host.writer import Reading, WriteError
 from koord.model.formulas import recompute
 from qosd.decide.decision import Opinion
 from qosd.decide.runner import State
+from tests.fakes.clock import S
 from tests.qosd.act.rig import (
     BURST,
     CPUS,
@@ -28,7 +29,6 @@ from tests.qosd.act.rig import (
     SHARES,
     CountingWriter,
     Rig,
-    S,
     journalled_writes,
     wants,
 )

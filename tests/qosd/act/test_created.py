@@ -18,8 +18,9 @@ from qosd.act.created import UNSEEN_S
 from qosd.decide.runner import State
 from qosd.snapshot import PodView
 from tests.fakes.cgroupstates import Machine, Scene
+from tests.fakes.clock import S
 from tests.fakes.kernel import NEW_GROUP, PAGE_BYTES
-from tests.qosd.act.rig import OWNERS, Rig, S, wants
+from tests.qosd.act.rig import OWNERS, Rig, wants
 from tests.qosd.act.test_histories import Killed, Life
 from tests.qosd.podviews import EXITED, RUNNING, view
 

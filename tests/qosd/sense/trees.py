@@ -1,4 +1,4 @@
-"""Cgroup trees of files, pods in them, and a clock that is turned by hand."""
+"""Cgroup trees of files, and pods in them."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
+from tests.fakes.clock import Clock
 from tests.opened import opened
 
-S = 1_000_000_000
 TIERS = Tiers("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 _V1 = {
     "cpuacct.usage": "cpuacct",
@@ -34,19 +34,6 @@ _V1 = {
     "memory.limit_in_bytes": "memory",
     "memory.numa_stat": "memory",
 }
-
-
-class Clock:
-    """Monotonic nanoseconds that only tests advance."""
-
-    def __init__(self) -> None:
-        self.ns = 100 * S
-
-    def __call__(self) -> int:
-        return self.ns
-
-    def advance(self, seconds: float) -> None:
-        self.ns += round(seconds * S)
 
 
 class World:
