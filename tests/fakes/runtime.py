@@ -71,7 +71,7 @@ class CriRuntime:
 
 @dataclass
 class FakeRuntime(CriRuntime):
-    """With containerd's verbose JSON. ``tree``: where it makes directories of pods and containers, below ``kubepods``."""
+    """With containerd's verbose JSON. ``tree``: where it makes directories of pods and containers."""
 
     tree: Path
     silent: bool = False

@@ -126,7 +126,7 @@ class Rig:
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.root)
-        self.machine.make(POD)
+        self.machine.cgroups.make(POD)
         self.tree = self.machine.locator().tree
         self.meter = Meter(self.log)
         self.meters = [self.meter]
@@ -231,7 +231,7 @@ class TestTrouble:
         assert rig.holds() == 1000
 
     def test_a_group_that_vanished_is_no_error(self, rig: Rig) -> None:
-        rig.machine.unmake(POD)
+        rig.machine.cgroups.remove(POD)
         assert rig.tick().outcomes == ()
         assert rig.loop.report.ended_ns == rig.clock.ns
 

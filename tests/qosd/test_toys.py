@@ -117,7 +117,7 @@ class Node:
         self.root, self.seed, self.version = root, seed, version
         self.machine = Machine(root, version)
         for group in (WEB, MAIN):
-            self.machine.make(group)
+            self.machine.cgroups.make(group)
         self.tree = dataclasses.replace(self.machine.locator().tree, resctrl=root / "resctrl")
         for group in ("", "LSR", "LS", "BE"):
             (self.tree.resctrl / group).mkdir(parents=True)
@@ -126,18 +126,13 @@ class Node:
         (self.tree.resctrl / "tasks").write_text("7001\n7002\n")
         (self.tree.directory(MAIN) / ("tasks" if version == 1 else "cgroup.threads")).write_text("7001\n7002\n")
         for group in (WEB, JOB):
-            self.machine.put(*self._new(group, "freezer", "freezer.state", "cgroup.freeze", ("THAWED", "0")))
-        self.machine.put(*self._new(JOB, "memory", "memory.force_empty", "memory.reclaim", ("", "")))
+            self.machine.cgroups.put(group, {"freezer.state": "THAWED"} if version == 1 else {"cgroup.freeze": "0"})
+        self.machine.cgroups.put(JOB, {"memory.force_empty" if version == 1 else "memory.reclaim": ""})
         self.before = self.state()
         self.entries: list[Entry] = []
         self.clock = Clock()
         self.jobs, self.gone_until_ns = 0, 0
         self.start()
-
-    def _new(self, group: str, controller: str, v1: str, v2: str, texts: tuple[str, str]) -> tuple[str, str]:
-        """Path and text of a file that a machine's groups lack."""
-        path = f"cgroup/{controller}{group}/{v1}" if self.version == 1 else f"cgroup{group}/{v2}"
-        return path, f"{texts[self.version - 1]}\n"
 
     def start(self) -> None:
         self.undo = UndoRecord(self.root / "undo", "6f1d")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -18,6 +17,7 @@ from qosd.act.ownership import Ownership
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, Opinions, State, StrategyResult
+from tests.fakes.cgroups import Cgroups
 from tests.fakes.clock import S
 from tests.opened import opened
 
@@ -114,8 +114,8 @@ class Rig:
             self.put(Target(group, name), text)
 
     def remove(self, group: str = POD) -> None:
-        for controller in ("cpu", "cpuset", "memory"):
-            shutil.rmtree(self.writer.tree.directory(group, controller), ignore_errors=True)
+        tree = self.writer.tree
+        Cgroups(tree.root, tree.version).remove(group)
 
     def path(self, target: Target) -> Path:
         path = self.writer.path(target)
