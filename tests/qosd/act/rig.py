@@ -10,7 +10,7 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
-from koord.host.writer import Reading, Writer
+from koord.host.writer import Reading, WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
@@ -48,7 +48,12 @@ OWNERS: Mapping[str, Ownership] = MappingProxyType(
 
 
 class CountingWriter(Writer):
-    """``made``: the writes that took place, in order; ``tried`` those that the kernel refused as well."""
+    """``made``: the writes that took place, in order; ``tried`` those that the kernel refused as well.
+
+    ``error``: the errno with which it refuses each; 0: as the files do.
+    """
+
+    error = 0
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
@@ -62,6 +67,8 @@ class CountingWriter(Writer):
 
     def write(self, target: Target, value: Value) -> None:
         self.tried.append((target, value))
+        if self.error:
+            raise WriteError(self.error, str(self.path(target)), str(value))
         self.perform(target, value)
         self.made.append((target, value))
 
