@@ -16,7 +16,7 @@ from koord.host.files import ROWS
 from koordctl.doctor.checks import examine
 from koordctl.doctor.collect import CGROUP_ROOT
 from koordctl.nodefacts import gather
-from tests.nodes import cgroups
+from tests.fakes import cgroups
 
 GROUP = "koord-nodes"
 

@@ -21,7 +21,7 @@ from koord.host.files import ROWS
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
 from koordctl.doctor.kernel import NO_REMOTE_PARTITIONS
-from tests.nodes import cgroups
+from tests.fakes import cgroups
 
 pytestmark = pytest.mark.soak
 

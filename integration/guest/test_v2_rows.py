@@ -24,7 +24,7 @@ from koord.host.order import Change, order
 from koord.host.spelling import IDLE_SHARES
 from koord.host.weights import Weights
 from koordctl.doctor.kernel import NO_REMOTE_PARTITIONS
-from tests.host.cgrouptrees import Machine, Scene, scenes
+from tests.fakes.cgroupstates import Machine, Scene, scenes
 
 MIB = 1 << 20
 PAGE_BYTES = 4096

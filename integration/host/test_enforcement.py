@@ -25,7 +25,7 @@ from qosd.snapshot import NodeSnapshot
 from qosd.strategies.enforcement import MEMORY, QUOTA, Enforcement
 from tests.opened import opened
 from tests.qosd.act.rig import Recorded, wants
-from tests.qosd.pods import V2, rules
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import RUNNING, on_v1, snapshot, view
 
 MIB = 1 << 20

@@ -13,8 +13,8 @@ from integration.host.groups import Groups
 from koord.host.files import Target, Value
 from koord.host.order import order
 from koord.model import cpuset
-from tests.host.cgrouptrees import MIB, Machine, Scene, scenes
-from tests.host.kernelmodel import NEW_GROUP, KernelModel
+from tests.fakes.cgroupstates import MIB, Machine, Scene, scenes
+from tests.fakes.kernel import NEW_GROUP, KernelModel
 
 SLOW = settings(max_examples=60, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
 NUMBERS: Mapping[str, list[Value]] = {

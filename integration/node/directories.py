@@ -18,7 +18,7 @@ from integration.harness.pods import Container, Pod, container_resources, cpu_qu
 from integration.node import kinds
 from integration.node.churn import Tally
 from koord.pb.cri import api_pb2 as pb
-from tests.qosd.fake_runtime import FakeRuntime
+from tests.fakes.runtime import FakeRuntime
 
 CONTROLLERS = ("cpu", "cpuset", "memory", "cpuacct")
 _CPUSET = ("cpuset.cpus", "cpuset.mems")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from koord.host.files import Target, Value
 from koord.host.order import Change, disturbed_by, order
-from tests.host.cgrouptrees import Machine, Scene, scenes
-from tests.host.kernelmodel import KernelModel
+from tests.fakes.cgroupstates import Machine, Scene, scenes
+from tests.fakes.kernel import KernelModel
 
 POD, BOX, TIER = "/kubepods/pod1", "/kubepods/pod1/box", "/kubepods"
 Told = tuple[str, str, Value | None, Value]

@@ -16,7 +16,7 @@ from koord.host.placement import MOST_WRITES, ROUNDS, Census, Placed
 from koord.host.restoring import Outcome, Restored, planned, restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
-from tests.host.resctrltree import ResctrlNode, write
+from tests.fakes.resctrl import ResctrlNode, write
 from tests.opened import opened
 
 BOX = "/kubepods/besteffort/pod1/box"

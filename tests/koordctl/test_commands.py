@@ -26,8 +26,9 @@ from qosd.metric import Scope
 from qosd.policy.provenance import Origin, Provenance
 from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
+from tests.fakes.cgroups import Cgroups
 from tests.koordctl.runs import koordctl
-from tests.qosd.inspect.scenes import SECOND, Scene, batch_scene, fill, inspecting, living, v1_files
+from tests.qosd.inspect.scenes import SECOND, Scene, batch_scene, inspecting, living, v1_files
 from tests.qosd.podviews import view
 
 ASKING = [
@@ -59,7 +60,7 @@ def full_scene(tmp_path: Path) -> Scene:
     node.snapshot = replace(node.snapshot, pods=(*node.snapshot.pods, database, broken), values=values)
     node.history = {NodeRow.cpu_usage_cores: [(99 * SECOND, 0.5), (100 * SECOND, 1.25)]}
     node.rules = "spec: {typo: 1}\n"
-    fill(tmp_path / "cpu/kubepods/besteffort", {"cpu.idle": "0"})
+    Cgroups(tmp_path).put("/kubepods/besteffort", {"cpu.idle": "0"})
     return node
 
 

@@ -18,8 +18,8 @@ from koord.model.cfs import PERIOD_US
 from koord.pb.cri import api_pb2 as cri
 from koordctl import exits
 from koordctl.restoring import Report, restore_node
+from tests.fakes.runtime import FakeRuntime
 from tests.koordctl.runs import koordctl
-from tests.qosd.fake_runtime import FakeRuntime
 
 QUOTA = Target("/kubepods/pod1", "cpu_quota")
 SHARES = Target("/kubepods/pod1", "cpu_shares")

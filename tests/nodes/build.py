@@ -10,7 +10,7 @@ from koord.host.layout import kubepods_path, tiers_of
 from koord.model.cgroup_parent import CgroupStyle
 from koord.model.qos import KubeQoS
 from koordctl.doctor.recording import FILE, Recording
-from tests.nodes import cgroups
+from tests.fakes import cgroups
 from tests.nodes.parameters import CGROUPFS, HYBRID, SYSTEMD, V1, V2, Parameters, Runtime
 
 CGROUP_ROOT = "/sys/fs/cgroup"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,45 +11,9 @@ from koord.host.files import Target, Value
 from koord.host.writer import Writer
 from qosd.locator import CgroupLocator
 from qosd.options import Options
-from tests.qosd.fake_runtime import TIERS, FakeRuntime
+from tests.fakes.cgroups import Cgroups
+from tests.fakes.runtime import TIERS, FakeRuntime
 
-_PAGES = (
-    "inactive_anon active_anon inactive_file active_file unevictable workingset_refault_anon workingset_refault_file"
-)
-V1_FILES: Mapping[str, Mapping[str, str]] = {
-    "cpu": {
-        "cpu.cfs_quota_us": "-1",
-        "cpu.cfs_period_us": "100000",
-        "cpu.shares": "1024",
-        "cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0",
-        "tasks": "",
-        "cgroup.procs": "",
-    },
-    "cpuacct": {"cpuacct.usage": "1000000"},
-    "cpuset": {"cpuset.cpus": "0-3", "cpuset.mems": "0", "cgroup.procs": ""},
-    "memory": {
-        "memory.limit_in_bytes": "9223372036854771712",
-        "memory.usage_in_bytes": "4096",
-        "memory.stat": "\n".join(f"total_{name} 4096" for name in _PAGES.split()),
-    },
-}
-V2_FILES: Mapping[str, str] = {
-    "cgroup.controllers": "cpuset cpu memory",
-    "cgroup.events": "populated 0",
-    "cgroup.threads": "",
-    "cpu.max": "max 100000",
-    "cpu.weight": "100",
-    "cpu.idle": "0",
-    "cpu.stat": "usage_usec 1000\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0",
-    "cpuset.cpus": "",
-    "cpuset.cpus.effective": "0-3",
-    "memory.current": "4096",
-    "memory.max": "max",
-    "memory.min": "0",
-    "memory.low": "0",
-    "memory.high": "max",
-    "memory.stat": "\n".join(f"{name} 4096" for name in _PAGES.split()),
-}
 MEMORY_KB: Mapping[str, int] = {
     "MemTotal": 16 << 20,
     "MemFree": 8 << 20,
@@ -65,13 +28,13 @@ class Runtime(FakeRuntime):
 
     def __init__(self, machine: Machine) -> None:
         super().__init__(machine.hierarchy)
-        self._machine = machine
+        self._cgroups = machine.cgroups
 
     def make(self, group: str) -> None:
-        self._machine.make(group)
+        self._cgroups.make(group)
 
     def unmake(self, group: str) -> None:
-        self._machine.unmake(group)
+        self._cgroups.remove(group)
 
 
 @dataclass
@@ -80,6 +43,7 @@ class Machine:
 
     root: Path
     version: int = 1
+    cgroups: Cgroups = field(init=False)
     runtime: Runtime = field(init=False)
 
     def __post_init__(self) -> None:
@@ -88,7 +52,8 @@ class Machine:
         self.put("proc/stat", "cpu  100 0 100 1000 0 0 0 0 0 0\n")
         self.put("proc/sys/kernel/random/boot_id", "6f1d\n")
         self.put("sys/devices/system/cpu/online", "0-3\n")
-        self.make("")
+        self.cgroups = Cgroups(self.cgroup_root, self.version)
+        self.cgroups.make("")
         self.runtime = Runtime(self)
 
     @property
@@ -98,7 +63,7 @@ class Machine:
     @property
     def hierarchy(self) -> Path:
         """The one in which pods are looked for: v1, the CPU controller's."""
-        return self.cgroup_root if self.version == 2 else self.cgroup_root / "cpu"
+        return self.cgroups.path("", "cpu.stat").parent
 
     def put(self, path: str, text: str) -> Path:
         file = self.root / path
@@ -109,24 +74,7 @@ class Machine:
     def kubepods(self) -> None:
         """kubelet's own cgroups."""
         for tier in TIERS:
-            self.make(tier)
-
-    def make(self, group: str) -> None:
-        """``group`` and all above it, with their files."""
-        parts = [part for part in group.split("/") if part]
-        for depth in range(len(parts) + 1):
-            for files in [("", V2_FILES)] if self.version == 2 else V1_FILES.items():
-                self._fill(self.cgroup_root / files[0] / "/".join(parts[:depth]), files[1])
-
-    def unmake(self, group: str) -> None:
-        for controller in [""] if self.version == 2 else V1_FILES:
-            shutil.rmtree(self.cgroup_root / controller / group.lstrip("/"), ignore_errors=True)
-
-    def _fill(self, directory: Path, files: Mapping[str, str]) -> None:
-        directory.mkdir(parents=True, exist_ok=True)
-        for name, text in files.items():
-            if not (directory / name).exists():
-                (directory / name).write_text(text + "\n")
+            self.cgroups.make(tier)
 
     def options(self, **other: Any) -> Options:
         """Everything below ``root``, no port, no NRI; the runtime's socket is where ``serving`` puts it."""

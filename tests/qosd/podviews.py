@@ -15,7 +15,7 @@ from qosd.hooks.context import PodContext, SpecContainer, Stage
 from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
 from qosd.snapshot import ContainerView, NodeSnapshot, PodView
-from tests.qosd.pods import pod
+from tests.qosd.contexts import pod
 
 READY, NOT_READY = "SANDBOX_READY", "SANDBOX_NOTREADY"
 RUNNING, EXITED = "CONTAINER_RUNNING", "CONTAINER_EXITED"

@@ -26,8 +26,8 @@ from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
 from tests.forked import Forked, run_module
 from tests.koordctl.runs import koordctl
+from tests.qosd.contexts import EXTENDED, QOS, extended
 from tests.qosd.machine import Machine
-from tests.qosd.pods import EXTENDED, QOS, extended
 
 Found = TypeVar("Found")
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Awaitable[Process | Forked]]

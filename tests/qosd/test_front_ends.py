@@ -13,7 +13,7 @@ from qosd.frontends import FrontEnd, FrontEnds
 from qosd.hooks.context import PodContext
 from qosd.hookserver.server import SERVICE, HookServer, listening
 from qosd.metrics import Metrics
-from tests.qosd.pods import STATUS, rules
+from tests.qosd.contexts import STATUS, rules
 
 
 def front_ends(connections: int, runtime: str, preferred: FrontEnd = FrontEnd.PROXY) -> FrontEnds:

@@ -85,7 +85,7 @@ def test_what_the_runtime_answers_beats_kubelets_files(machine: Machine) -> None
 
 
 def test_kubelets_cgroup_root_is_heeded(machine: Machine) -> None:
-    machine.make("/nested/kubepods/burstable")
+    machine.cgroups.make("/nested/kubepods/burstable")
     kubelet(machine, "--cgroup-driver=cgroupfs", config="cgroupRoot: /nested\n")
     assert machine.locator().tiers[KubeQoS.BEST_EFFORT] == "/nested/kubepods/besteffort"
 
@@ -167,9 +167,9 @@ class Weighed:
     def container(self, name: str, shares: int | None, weight: str | None) -> None:
         pod = view(name, containers=[("main", self.state)], container_requested=Resources(cpu_shares=shares))
         self.pods.append(pod)
-        self.machine.make(pod.group)
+        self.machine.cgroups.make(pod.group)
         if weight is not None:
-            self.machine.make(pod.containers[1].group)
+            self.machine.cgroups.make(pod.containers[1].group)
             self.machine.put(f"cgroup{pod.containers[1].group}/cpu.weight", weight)
 
     def found(self, locator: CgroupLocator) -> Weights | None:

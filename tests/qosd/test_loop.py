@@ -41,12 +41,12 @@ from qosd.sense.system import System, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.snapshot import NodeSnapshot, PodView, Window
+from tests.fakes.clock import Clock, S
 from tests.opened import opened
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
 
-S = 1_000_000_000
 POD = "/kubepods/burstable/podweb"
 QUOTA = Target(POD, "cpu_quota")
 USED = NodeRow.cpu_usage_cores
@@ -120,13 +120,13 @@ class Rig:
     dry: bool = False
     log: list[str] = field(default_factory=list)
     entries: list[Entry] = field(default_factory=list)
-    now_ns: int = 100 * S
+    clock: Clock = field(default_factory=Clock)
     booted_ns: int = 1_790_000_000 * S
     kept: list[Bank] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.machine = Machine(self.root)
-        self.machine.make(POD)
+        self.machine.cgroups.make(POD)
         self.tree = self.machine.locator().tree
         self.meter = Meter(self.log)
         self.meters = [self.meter]
@@ -144,12 +144,9 @@ class Rig:
         self.predictor = Predictor(self.kept.append)
         self.loop = NodeLoop(
             self.sense, (*self.strategies, self.wanting), self.actuator, self.predictor,
-            wall=lambda: self.booted_ns + self.now_ns, monotonic=self.clock, dry=self.dry,
+            wall=lambda: self.booted_ns + self.clock.ns, monotonic=self.clock, dry=self.dry,
         )  # fmt: skip
         return self.loop
-
-    def clock(self) -> int:
-        return self.now_ns
 
     def record(self, entry: Entry) -> None:
         self.log.append("act")
@@ -159,7 +156,7 @@ class Rig:
         return TickInputs(self.pods, self.rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, ages_s)
 
     def tick(self, seconds: float = 1.0, reason: TickReason = TickReason.BEAT) -> Any:
-        self.now_ns += int(seconds * S)
+        self.clock.advance(seconds)
         return self.loop.tick(self.inputs(pods=0.5), reason)
 
     def holds(self) -> Value | None:
@@ -206,7 +203,7 @@ class TestTrouble:
         active = (State.ACTIVE, 0)
         assert states == {"failing": (State.FAILED, 1), "hooks": active, "eviction": active}
         assert rig.holds() == 1000
-        assert rig.loop.report.ended_ns == rig.now_ns
+        assert rig.loop.report.ended_ns == rig.clock.ns
 
     def test_what_a_strategy_decided_before_it_raised_stays(self, rig: Rig) -> None:
         rig.tick()
@@ -234,9 +231,9 @@ class TestTrouble:
         assert rig.holds() == 1000
 
     def test_a_group_that_vanished_is_no_error(self, rig: Rig) -> None:
-        rig.machine.unmake(POD)
+        rig.machine.cgroups.remove(POD)
         assert rig.tick().outcomes == ()
-        assert rig.loop.report.ended_ns == rig.now_ns
+        assert rig.loop.report.ended_ns == rig.clock.ns
 
 
 @pytest.mark.parametrize("step_s", [86_400, -86_400])
@@ -248,10 +245,10 @@ def test_a_clock_that_is_set_changes_nothing_but_the_time_of_day(rig: Rig, step_
         rig.tick()
     snapshot = rig.loop.snapshot
     assert snapshot is not None
-    assert (snapshot.wall_ns - rig.now_ns, snapshot.ages_s) == (rig.booted_ns, {"node": 0.0, "pods": 0.5})
+    assert (snapshot.wall_ns - rig.clock.ns, snapshot.ages_s) == (rig.booted_ns, {"node": 0.0, "pods": 0.5})
     assert [(entry.tick, entry.after) for entry in rig.entries] == [(n, 1000 * n) for n in range(1, 7)]
     assert rig.entries[3].wall_ns - rig.entries[2].wall_ns == (step_s + 1) * S
-    assert rig.actuator.files.report.owned[QUOTA].since_ns == rig.now_ns
+    assert rig.actuator.files.report.owned[QUOTA].since_ns == rig.clock.ns
     assert [value for _, value in rig.sense.store.series(USED)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
@@ -286,11 +283,11 @@ def test_a_snapshot_never_changes(rig: Rig) -> None:
 def test_a_report_is_of_a_whole_tick_and_never_changes(rig: Rig) -> None:
     rig.tick()
     first = rig.loop.report
-    assert (first.snapshot, first.ended_ns) == (rig.wanting.seen[0], rig.now_ns)
+    assert (first.snapshot, first.ended_ns) == (rig.wanting.seen[0], rig.clock.ns)
     assert (first.decisions.tick, first.files.decisions) == (1, first.decisions)
     assert [state.written for state in first.files.owned.values()] == [1000]
-    assert first.collectors["node"].last_success_ns == rig.now_ns
-    rig.now_ns += S
+    assert first.collectors["node"].last_success_ns == rig.clock.ns
+    rig.clock.advance(1)
     rig.loop.look(rig.inputs(pods=0.5))
     rig.actuator.execute(rig.loop.decide())
     assert rig.loop.report is first, "half a tick is no report"
@@ -335,7 +332,7 @@ def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
 
 def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:
     for _ in range(5):
-        rig.now_ns += S
+        rig.clock.advance(1)
         rig.loop.look(rig.inputs(pods=0.5))
         planned = rig.loop.plan()
         assert planned is not None
@@ -370,7 +367,7 @@ def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
     assert [(write.before, write.after) for write in plan.shown] == [(-1, 2000)]
     assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.files.report.owned) == (-1, [], (), {})
     assert rig.wanting.memories == [None, 1, 2]
-    assert rig.loop.report.ended_ns == rig.now_ns
+    assert rig.loop.report.ended_ns == rig.clock.ns
 
 
 def test_a_strategy_that_is_switched_off_gives_its_files_back(rig: Rig) -> None:

@@ -35,8 +35,8 @@ from qosd.node import JOURNAL, MODELS, UNDO, Node
 from qosd.pace import TickReason
 from qosd.pods import cpumanager
 from qosd.strategies import speakers
+from tests.qosd.contexts import EXTENDED, QOS, STATUS, extended
 from tests.qosd.machine import Machine
-from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
 
 EXCLUSIVE = '{"policyName": "static", "defaultCpuSet": "0-1", "entries": {"uid-db": {"main": "2-3"}}}'
 BATCH = {EXTENDED: json.dumps(extended("main", request="500", limit="500", memory="64Mi", memory_request="64Mi"))}

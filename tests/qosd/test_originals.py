@@ -26,9 +26,9 @@ from qosd.nri.service import SERVICE as NRI
 from qosd.nri.service import Hooks, Session
 from qosd.originals import OriginalsRecorder
 from tests.opened import opened
+from tests.qosd.contexts import V2, rules
+from tests.qosd.hookserver.test_server import BE_POD
 from tests.qosd.nri import containers as nris
-from tests.qosd.pods import V2, rules
-from tests.qosd.test_hookserver import BE_POD
 
 MIB = 1 << 20
 BE = Request(shares=2)

@@ -48,13 +48,13 @@ from qosd.sense.store import Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
-from tests.host.resctrltree import GroupWriter
+from tests.fakes.clock import Clock, S
+from tests.fakes.resctrl import GroupWriter
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.podviews import view
 from tests.qosd.toys import JOB, TOYS, WEB
 
-S = 1_000_000_000
 GAPS_NS = {TickReason.BEAT: S, TickReason.CHANGE: S // 50, TickReason.URGENT: S // 5}
 MAIN = f"{JOB}/main"
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})
@@ -117,7 +117,7 @@ class Node:
         self.root, self.seed, self.version = root, seed, version
         self.machine = Machine(root, version)
         for group in (WEB, MAIN):
-            self.machine.make(group)
+            self.machine.cgroups.make(group)
         self.tree = dataclasses.replace(self.machine.locator().tree, resctrl=root / "resctrl")
         for group in ("", "LSR", "LS", "BE"):
             (self.tree.resctrl / group).mkdir(parents=True)
@@ -126,18 +126,13 @@ class Node:
         (self.tree.resctrl / "tasks").write_text("7001\n7002\n")
         (self.tree.directory(MAIN) / ("tasks" if version == 1 else "cgroup.threads")).write_text("7001\n7002\n")
         for group in (WEB, JOB):
-            self.machine.put(*self._new(group, "freezer", "freezer.state", "cgroup.freeze", ("THAWED", "0")))
-        self.machine.put(*self._new(JOB, "memory", "memory.force_empty", "memory.reclaim", ("", "")))
+            self.machine.cgroups.put(group, {"freezer.state": "THAWED"} if version == 1 else {"cgroup.freeze": "0"})
+        self.machine.cgroups.put(JOB, {"memory.force_empty" if version == 1 else "memory.reclaim": ""})
         self.before = self.state()
         self.entries: list[Entry] = []
-        self.now_ns = 100 * S
+        self.clock = Clock()
         self.jobs, self.gone_until_ns = 0, 0
         self.start()
-
-    def _new(self, group: str, controller: str, v1: str, v2: str, texts: tuple[str, str]) -> tuple[str, str]:
-        """Path and text of a file that a machine's groups lack."""
-        path = f"cgroup/{controller}{group}/{v1}" if self.version == 1 else f"cgroup{group}/{v2}"
-        return path, f"{texts[self.version - 1]}\n"
 
     def start(self) -> None:
         self.undo = UndoRecord(self.root / "undo", "6f1d")
@@ -153,9 +148,6 @@ class Node:
         )
         self.is_killed = False
 
-    def clock(self) -> int:
-        return self.now_ns
-
     def record(self, entry: Entry) -> None:
         self.entries.append(entry)
 
@@ -169,18 +161,18 @@ class Node:
 
     def _evicted(self, eviction: Eviction) -> None:
         assert eviction.group == JOB
-        self.jobs, self.gone_until_ns = self.jobs + 1, self.now_ns + 15 * S
+        self.jobs, self.gone_until_ns = self.jobs + 1, self.clock.ns + 15 * S
 
     def inputs(self) -> TickInputs:
         job = replace(view("job", "BE", "BestEffort"), group=JOB, uid=f"job-{self.jobs}", priority=5500)
         job = replace(job, containers=tuple(replace(each, group=MAIN) for each in job.containers[1:]))
-        pods = (replace(view("web"), group=WEB), *((job,) if self.now_ns >= self.gone_until_ns else ()))
+        pods = (replace(view("web"), group=WEB), *((job,) if self.clock.ns >= self.gone_until_ns else ()))
         files = FILES_V1 if self.version == 1 else FILES_V2
         rules = Rules(host=HostFacts(self.version, memory_total_bytes=16 << 30, files=files))
         return TickInputs(pods, rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, {"pods": 0.5})
 
     def tick(self, reason: TickReason = TickReason.BEAT) -> None:
-        self.now_ns += GAPS_NS[reason]
+        self.clock.ns += GAPS_NS[reason]
         self.loop.tick(self.inputs(), reason)
         self.run_events()
 
@@ -222,7 +214,7 @@ def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(tmp_path: 
     chance, kinds = Random(2), set[str]()
     for _ in range(1000):
         (reason,) = chance.choices(list(GAPS_NS), (7, 2, 1))
-        node.now_ns += GAPS_NS[reason]
+        node.clock.ns += GAPS_NS[reason]
         node.loop.look(node.inputs(), reason)
         shown, again = node.loop.plan(), node.loop.plan()
         assert shown is not None and again is not None

@@ -32,7 +32,7 @@ def new_world(short: Path, runtime: Runtime) -> Callable[[], World]:
     def make() -> World:
         world = World(short / f"{next(numbers)}")
         (world.root / RUNTIME_SOCKET.lstrip("/")).symlink_to(runtime.socket)
-        runtime.root = world.root
+        runtime.tree = world.root / "sys/fs/cgroup"
         return world
 
     return make

@@ -13,8 +13,6 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from koord.http2.server import Method, Refusal, Reply, UnaryServer
-from koord.pb.cri import api_pb2 as cri
 from koordctl.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
 from koordctl.host import kubelet_unit, unitfile
 from koordctl.host.node import Node
@@ -22,6 +20,8 @@ from koordctl.install.disk import Content, Disk
 from koordctl.install.facts import UNIT_FILES, Flavour, NodeFacts, Programs
 from koordctl.install.host import Host
 from koordctl.install.systemd import Answer, Systemd
+from tests.fakes.clock import Clock
+from tests.fakes.runtime import FakeRuntime
 
 SYSTEMD_DIRECTORY = Path(__file__).parents[3] / "systemd"
 PROXY_SOCKET = kubelet_unit.PROXY_SOCKET
@@ -50,17 +50,6 @@ CHANGING = ("etc", "run", "var", "usr", "sys")
 
 class Killed(BaseException):
     """What SIGKILL is to the installer."""
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.seconds = 0.0
-
-    def now(self) -> float:
-        return self.seconds
-
-    def sleep(self, seconds: float) -> None:
-        self.seconds += seconds
 
 
 class Hand:
@@ -172,7 +161,7 @@ class World:
             restore_kernel=self._restore_kernel,
             say=self.said.append,
             now=self.clock.now,
-            sleep=self.clock.sleep,
+            sleep=self.clock.advance,
             wait_s=5,
         )
 
@@ -262,88 +251,37 @@ def _described(path: str) -> tuple[object, ...]:
     return kind, stat.S_IMODE(found.st_mode), found.st_uid, found.st_gid, content
 
 
-class Runtime:
-    """A CRI runtime on a socket, in a thread: it makes a sandbox's cgroup below its parent, as runc would."""
+class Runtime(FakeRuntime):
+    """In a thread; a sandbox's cgroup is where runc would make it, or below ``parent``."""
 
-    def __init__(self, root: Path) -> None:
-        self.root, self.ready, self.parent = root, True, ""
-        self.socket = root / "cri.sock"
-        self.state = cri.SANDBOX_READY
-        self.sandboxes: dict[str, cri.PodSandboxConfig] = {}
-        self.refuses: dict[str, str] = {}
-        self.calls: list[str] = []
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory, version=("containerd", "2.1.0"))
+        self.socket, self.parent = directory / "cri.sock", ""
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
+        self._served_here = self.serving(self.socket)
 
     def __enter__(self) -> Runtime:
+        self.socket.parent.mkdir(parents=True)
         self._thread.start()
-        asyncio.run_coroutine_threadsafe(self._serve(), self._loop).result(10)
+        asyncio.run_coroutine_threadsafe(self._served_here.__aenter__(), self._loop).result(10)
         return self
 
     def __exit__(self, *_: object) -> None:
+        asyncio.run_coroutine_threadsafe(self._served_here.__aexit__(None, None, None), self._loop).result(10)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(10)
         self._loop.close()
 
-    def run(self, config: cri.PodSandboxConfig) -> str:
-        made = f"sandbox{len(self.sandboxes)}"
-        self.sandboxes[made] = config
-        self._cgroup(made).mkdir(parents=True)
-        return made
-
     def forget(self) -> None:
         """Remove the cgroups that a test's own ``parent`` made."""
         if self.parent:
-            shutil.rmtree(self.root / f"sys/fs/cgroup{self.parent}")
+            shutil.rmtree(f"{self.tree}{self.parent}")
 
-    async def _serve(self) -> None:
-        names = ("Version", "Status", "RunPodSandbox", "PodSandboxStatus", "StopPodSandbox", "RemovePodSandbox")
-        methods = {f"/runtime.v1.RuntimeService/{name}": self._method(name) for name in (*names, "ListPodSandbox")}
-        self.socket.parent.mkdir(parents=True, exist_ok=True)
-        server = UnaryServer(methods)
-        self._listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(self.socket))
-
-    def _method(self, name: str) -> Method:
-        def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
-            self.calls.append(name)
-            if name in self.refuses:
-                raise Refusal(2, self.refuses[name])
-            return Reply(getattr(self, f"_{name}")(message).SerializeToString())
-
-        return method
-
-    def _Version(self, _: bytes) -> cri.VersionResponse:
-        return cri.VersionResponse(runtime_name="containerd", runtime_version="2.1.0")
-
-    def _Status(self, _: bytes) -> cri.StatusResponse:
-        ready = cri.RuntimeCondition(type="RuntimeReady", status=self.ready)
-        return cri.StatusResponse(status=cri.RuntimeStatus(conditions=[ready]))
-
-    def _RunPodSandbox(self, message: bytes) -> cri.RunPodSandboxResponse:
-        made = self.run(cri.RunPodSandboxRequest.FromString(message).config)
-        return cri.RunPodSandboxResponse(pod_sandbox_id=made)
-
-    def _PodSandboxStatus(self, message: bytes) -> cri.PodSandboxStatusResponse:
-        asked = cri.PodSandboxStatusRequest.FromString(message).pod_sandbox_id
-        return cri.PodSandboxStatusResponse(status=cri.PodSandboxStatus(id=asked, state=self.state))
-
-    def _StopPodSandbox(self, message: bytes) -> cri.StopPodSandboxResponse:
-        shutil.rmtree(self._cgroup(cri.StopPodSandboxRequest.FromString(message).pod_sandbox_id), ignore_errors=True)
-        return cri.StopPodSandboxResponse()
-
-    def _RemovePodSandbox(self, message: bytes) -> cri.RemovePodSandboxResponse:
-        self.sandboxes.pop(cri.RemovePodSandboxRequest.FromString(message).pod_sandbox_id, None)
-        return cri.RemovePodSandboxResponse()
-
-    def _ListPodSandbox(self, message: bytes) -> cri.ListPodSandboxResponse:
-        wanted = dict(cri.ListPodSandboxRequest.FromString(message).filter.label_selector)
-        found = [name for name, each in self.sandboxes.items() if wanted.items() <= dict(each.labels).items()]
-        return cri.ListPodSandboxResponse(items=[cri.PodSandbox(id=name) for name in found])
-
-    def _cgroup(self, sandbox: str) -> Path:
-        parent = self.sandboxes[sandbox].linux.cgroup_parent
-        group = self.parent or (f"{TIER}/{parent}" if parent.endswith(".slice") else parent)
-        return self.root / f"sys/fs/cgroup{group}/cri-containerd-{sandbox}.scope"
+    def group(self, id_: str) -> str:
+        parent = self.parents[id_]
+        above = self.parent or (f"{TIER}/{parent}" if parent.endswith(".slice") else parent)
+        return f"{above}/cri-containerd-{id_}.scope"
 
 
 def facts(root: Path, flavour: Flavour = Flavour.VENV, **changed: object) -> NodeFacts:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -11,17 +10,18 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
-from koord.host.writer import Reading, Writer
+from koord.host.writer import Reading, WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Opinion, Stage
 from qosd.decide.runner import Decisions, Opinions, State, StrategyResult
+from tests.fakes.cgroups import Cgroups
+from tests.fakes.clock import S
 from tests.opened import opened
 
 BOOT = "6f1d"
-S = 1_000_000_000
 POD = "/kubepods/pod1"
 QUOTA, SHARES, IDLE = (Target(POD, name) for name in ("cpu_quota", "cpu_shares", "cpu.idle"))
 CPUS = Target(POD, "cpuset_cpus")
@@ -48,7 +48,12 @@ OWNERS: Mapping[str, Ownership] = MappingProxyType(
 
 
 class CountingWriter(Writer):
-    """``made``: the writes that took place, in order; ``tried`` those that the kernel refused as well."""
+    """``made``: the writes that took place, in order; ``tried`` those that the kernel refused as well.
+
+    ``error``: the errno with which it refuses each; 0: as the files do.
+    """
+
+    error = 0
 
     def __init__(self, tree: Tree) -> None:
         super().__init__(tree)
@@ -62,6 +67,8 @@ class CountingWriter(Writer):
 
     def write(self, target: Target, value: Value) -> None:
         self.tried.append((target, value))
+        if self.error:
+            raise WriteError(self.error, str(self.path(target)), str(value))
         self.perform(target, value)
         self.made.append((target, value))
 
@@ -114,8 +121,8 @@ class Rig:
             self.put(Target(group, name), text)
 
     def remove(self, group: str = POD) -> None:
-        for controller in ("cpu", "cpuset", "memory"):
-            shutil.rmtree(self.writer.tree.directory(group, controller), ignore_errors=True)
+        tree = self.writer.tree
+        Cgroups(tree.root, tree.version).remove(group)
 
     def path(self, target: Target) -> Path:
         path = self.writer.path(target)

@@ -14,10 +14,11 @@ from koord.host.reconcile.step import FIGHT_WITHIN_NS, FORGIVEN_AFTER_NS
 from koord.host.restoring import restore
 from koord.host.undo import UndoError
 from koord.host.weights import Weights
-from koord.host.writer import Reading, WriteError
+from koord.host.writer import Reading
 from koord.model.formulas import recompute
 from qosd.decide.decision import Opinion
 from qosd.decide.runner import State
+from tests.fakes.clock import S
 from tests.qosd.act.rig import (
     BURST,
     CPUS,
@@ -26,9 +27,7 @@ from tests.qosd.act.rig import (
     POD,
     QUOTA,
     SHARES,
-    CountingWriter,
     Rig,
-    S,
     journalled_writes,
     wants,
 )
@@ -46,7 +45,7 @@ def rig(tmp_path: Path) -> Rig:
 
 class TestRefusals:
     def test_a_write_that_the_kernel_refuses_is_tried_again_with_back_off(self, rig: Rig, tmp_path: Path) -> None:
-        _refuse(rig, errno.EINVAL)
+        rig.writer.error = errno.EINVAL
         rig.say("hooks", (QUOTA, wants(5000)))
         tried = []
         for second in range(1, 20):
@@ -59,7 +58,7 @@ class TestRefusals:
         assert rig.undo.entries == ()
 
     def test_another_value_is_tried_at_once(self, rig: Rig) -> None:
-        _refuse(rig, errno.EINVAL)
+        rig.writer.error = errno.EINVAL
         rig.say("hooks", (QUOTA, wants(5000)))
         for _ in range(4):
             rig.tick()
@@ -170,16 +169,6 @@ class TestRefusals:
         rig.actuator.execute(plan)
         with pytest.raises(StalePlan):
             rig.actuator.execute(plan)
-
-
-def _refuse(rig: Rig, number: int) -> None:
-    class Refusing(CountingWriter):
-        def write(self, target: Target, value: Value) -> None:
-            self.tried.append((target, value))
-            raise WriteError(number, str(self.path(target)), str(value))
-
-    rig.writer = Refusing(rig.writer.tree)
-    rig.crash()
 
 
 class TestWriting:

@@ -17,9 +17,10 @@ from koord.host.restoring import claim, expect, restore
 from qosd.act.created import UNSEEN_S
 from qosd.decide.runner import State
 from qosd.snapshot import PodView
-from tests.host.cgrouptrees import Machine, Scene
-from tests.host.kernelmodel import NEW_GROUP, PAGE_BYTES
-from tests.qosd.act.rig import OWNERS, Rig, S, wants
+from tests.fakes.cgroupstates import Machine, Scene
+from tests.fakes.clock import S
+from tests.fakes.kernel import NEW_GROUP, PAGE_BYTES
+from tests.qosd.act.rig import OWNERS, Rig, wants
 from tests.qosd.act.test_histories import Killed, Life
 from tests.qosd.podviews import EXITED, RUNNING, view
 

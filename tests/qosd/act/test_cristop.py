@@ -15,7 +15,7 @@ from koord.pb.cri import api_pb2 as cri
 from qosd.act.cristop import ROUNDS, CRIStop, EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import Runtime
-from tests.qosd.fake_runtime import FakeRuntime
+from tests.fakes.runtime import FakeRuntime
 
 PERMISSION_DENIED = 7
 EXIT_S = SETTLE_S = 0.2

@@ -24,10 +24,10 @@ from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.edits import Resources
 from qosd.pods.cri import Container, Detail, Runtime, Sandbox
 from qosd.snapshot import ContainerView, EvictionPhase, PodView
-from tests.qosd.fake_runtime import FakeRuntime
+from tests.fakes.clock import Clock, S
+from tests.fakes.runtime import FakeRuntime
 from tests.qosd.podviews import EXITED, RUNNING, view
 
-S = 1_000_000_000
 STOPPING, STOPPED, RESTARTED, FAILED = EvictionPhase
 GROUP = "/kubepods/burstable/podweb"
 WEB = Eviction("web", "default/web", "memory is short", GROUP, grace_s=3)
@@ -117,14 +117,14 @@ class Rig:
 
     def __init__(self, *notes: NotedEviction, executor: Executor | None = None, has_executor: bool = True) -> None:
         self.script, self.journal, self.notes = Script(), Journal(), Notes(*notes)
-        self.now_s = 1000
+        self.clock = Clock(1000)
         self._executor = (executor or self.script) if has_executor else None
         self.evictor = self.begun()
 
     def begun(self) -> Evictor:
         loop = asyncio.get_running_loop()
         notes = cast("UndoRecord", self.notes)
-        return Evictor(notes, self.journal, self._executor, loop, monotonic=lambda: self.now_s * S, wall=lambda: 7 * S)
+        return Evictor(notes, self.journal, self._executor, loop, monotonic=self.clock, wall=lambda: 7 * S)
 
     async def order(self, eviction: Eviction = WEB, tick: int = 1) -> str:
         ((result, _),) = start(self.evictor, [("memory", eviction)], tick)
@@ -165,7 +165,7 @@ async def test_an_eviction_from_the_order_to_the_pods_end() -> None:
     assert rig.script.orders == [WEB]
     state = rig.evictor.under_way["web"]
     assert (state.phase, state.attempts, state.since_ns, state.retry_ns) == (STOPPING, 1, 1000 * S, 1010 * S)
-    rig.now_s += 2
+    rig.clock.advance(2)
     await rig.script.end()
     state = rig.evictor.under_way["web"]
     assert (state.phase, state.problem, state.since_ns) == (STOPPED, "", 1000 * S)
@@ -201,7 +201,7 @@ async def test_what_fails_is_told_and_can_be_ordered_again() -> None:
         "memory is short: container a (12) is running: permission denied",
     )
     assert not rig.notes.evictions[0].is_stopped
-    rig.now_s += 10
+    rig.clock.advance(10)
     assert await rig.order() == "started"
     state = rig.evictor.under_way["web"]
     assert (state.phase, state.attempts, state.problem) == (STOPPING, 2, "")
@@ -227,9 +227,9 @@ async def test_each_restart_by_kubelet_doubles_the_pause() -> None:
             assert (rig.phase, rig.journal.results[-1]) == (RESTARTED, "restarted")
             assert rig.evictor.under_way["web"].attempts == attempt - 1
             assert rig.journal.entries[-1].why == f"kubelet has started containers again: a{attempt}"
-            rig.now_s = rig.evictor.under_way["web"].retry_ns // S - 1
+            rig.clock.ns = rig.evictor.under_way["web"].retry_ns - S
             assert start(rig.evictor, [("memory", WEB)], 1) == (("refused", "not again for 1 s"),)
-            rig.now_s += 1
+            rig.clock.advance(1)
         assert await rig.order() == "started"
         await rig.script.end()
         state = rig.evictor.under_way["web"]
@@ -296,10 +296,10 @@ async def test_an_eviction_that_is_left_alone_ends(course: Callable[[Rig], Await
     await course(rig)
     pods = (web("b") if rig.phase is RESTARTED else web(),)
     rig.evictor.follow(pods)
-    rig.now_s += REMEMBERED_S - 1
+    rig.clock.advance(REMEMBERED_S - 1)
     rig.evictor.follow(pods)
     assert rig.phase is not None
-    rig.now_s += 1
+    rig.clock.advance(1)
     rig.evictor.follow(pods)
     assert (rig.phase, rig.notes.evictions, rig.journal.results[-1]) == (None, (), "ended")
 
@@ -307,7 +307,7 @@ async def test_an_eviction_that_is_left_alone_ends(course: Callable[[Rig], Await
 async def test_one_that_is_being_stopped_is_never_forgotten() -> None:
     rig = Rig()
     await rig.order()
-    rig.now_s += 2 * REMEMBERED_S
+    rig.clock.advance(2 * REMEMBERED_S)
     await rig.follow(web("a"))
     assert rig.phase is STOPPING
 
@@ -349,7 +349,7 @@ async def test_a_second_attempt_that_cannot_be_noted_leaves_the_first() -> None:
     rig = Rig()
     await rig.order()
     await rig.script.end(error=EvictionFailed("no"))
-    rig.now_s += 10
+    rig.clock.advance(10)
     before = rig.evictor.under_way
     rig.notes.full = True
     assert await rig.order() == "refused"
@@ -472,7 +472,7 @@ async def test_what_an_earlier_run_left_is_executed_again_with_its_attempts() ->
     state = rig.evictor.under_way["web"]
     assert (state.phase, state.attempts) == (STOPPING, 3)
     assert start(rig.evictor, [("memory", WEB)], 1) == (("refused", "is under way"),)
-    rig.now_s += 5
+    rig.clock.advance(5)
     await rig.follow(web("a"))
     ((order),) = rig.script.orders
     assert (order.uid, order.group, order.grace_s) == ("web", GROUP, 3)
@@ -507,7 +507,7 @@ async def test_what_an_earlier_run_had_stopped_is_not_stopped_again() -> None:
     await rig.follow(web("a"))
     assert (rig.phase, rig.script.orders) == (RESTARTED, [])
     assert await rig.order() == "refused"
-    rig.now_s += 40
+    rig.clock.advance(40)
     assert await rig.order() == "started"
     assert rig.notes.evictions == (structs.replace(LEFT, attempts=4),)
 

@@ -23,9 +23,10 @@ from qosd.act.moves import Moves
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Decision, Membership, Stage
 from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State, StrategyResult
-from tests.host.resctrltree import ResctrlNode
+from tests.fakes.clock import S
+from tests.fakes.resctrl import ResctrlNode
 from tests.opened import opened
-from tests.qosd.act.rig import BOOT, Recorded, S
+from tests.qosd.act.rig import BOOT, Recorded
 
 BOX, CAR = "/kubepods/besteffort/pod1/box", "/kubepods/burstable/pod2/car"
 WHY = "BE pods belong to resctrl group BE"

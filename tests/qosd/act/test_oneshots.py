@@ -12,11 +12,10 @@ import pytest
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
-from koord.host.writer import WriteError, Writer
 from qosd.act.oneshots import MOST_UNDER_WAY, OneShotWriter
 from qosd.decide.decision import OneShot, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
-from tests.qosd.act.rig import Recorded
+from tests.qosd.act.rig import CountingWriter, Recorded
 
 POD = "/kubepods/pod1"
 RECLAIM = Target(POD, "memory.reclaim")
@@ -37,20 +36,9 @@ class Waiting(Executor):
             self.waiting.pop(0)()
 
 
-class Refusing(Writer):
-    """A kernel that may refuse; ``orders`` are those that it took."""
-
-    error: int = 0
-
-    def write(self, target: Target, value: Value) -> None:
-        if self.error:
-            raise WriteError(self.error, str(self.path(target)), str(value))
-        super().write(target, value)
-
-
 class Rig:
     def __init__(self, root: Path, version: int = 2) -> None:
-        self.writer = Refusing(Tree(version, root, {}))
+        self.writer = CountingWriter(Tree(version, root, {}))
         self.journal, self.thread = Recorded(), Waiting()
         self.orders = OneShotWriter(self.writer, self.journal, self.thread)
         for target in (RECLAIM, Target(POD, "memory.force_empty")):

@@ -11,8 +11,9 @@ from qosd.act.ownership import OWNERS, arbitrate
 from qosd.decide.decision import Op, Opinion, Stage
 from qosd.decide.runner import Relieving, State, StrategyResult
 from qosd.hooks.edits import Field
-from qosd.hooks.table import ROWS_OF_HOOKS
+from qosd.hooks.table import HOOKS, ROWS_OF_HOOKS, Hook
 from qosd.strategies import STRATEGIES
+from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.act.rig import CPUS, QUOTA, SHARES, wants
 from tests.qosd.act.rig import OWNERS as TABLE
 
@@ -64,6 +65,12 @@ def test_who_has_not_decided_yet_keeps_what_an_earlier_run_left() -> None:
 def test_every_strategy_owns_rows_that_there_are() -> None:
     assert [*OWNERS] == [*(strategy.name for strategy in STRATEGIES), Relieving.name]
     assert all(name in ROWS for owner in OWNERS.values() for name in owner.rows)
+
+
+@pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
+def test_every_row_of_a_hook_is_the_reconcilers(hook: Hook) -> None:
+    """Else what a call carried would never be put right in the kernel."""
+    assert hook.rows <= OWNERS[HookReconciler.name].rows
 
 
 def test_what_hooks_put_into_unified_has_a_default_to_go_back_to() -> None:

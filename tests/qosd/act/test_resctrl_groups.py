@@ -19,9 +19,10 @@ from qosd.act.ownership import Ownership
 from qosd.act.plan import Result
 from qosd.decide.decision import Decision, Membership, Opinion, ResctrlGroup, Stage
 from qosd.decide.runner import Decisions, Memberships, State, StrategyResult
-from tests.host.resctrltree import GroupWriter, ResctrlNode
+from tests.fakes.clock import S
+from tests.fakes.resctrl import GroupWriter, ResctrlNode
 from tests.opened import opened
-from tests.qosd.act.rig import BOOT, Recorded, S
+from tests.qosd.act.rig import BOOT, Recorded
 
 BOX = "/kubepods/besteffort/podjob/box"
 OWNERS = {"toy": Ownership(Stage.SPEC, frozenset({"resctrl.schemata"}))}

@@ -15,11 +15,11 @@ from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Short
 from qosd.metric import Scope
 from qosd.sense.groups import USAGE
 from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
-from tests.qosd.pods import V2, rules
+from tests.fakes.clock import S
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import RUNNING, machine, snapshot, view
 
 CPU, MEMORY = Resource.CPU_MILLI, Resource.MEMORY_BYTES
-S = 1_000_000_000
 MIB = 1 << 20
 FILES_V2 = frozenset({"memory.reclaim", "memory.high", "cgroup.freeze"})
 FILES_V1 = frozenset({"memory.force_empty", "cgroup.freeze"})

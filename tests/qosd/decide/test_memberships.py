@@ -14,10 +14,11 @@ from qosd.decide.decision import Decision
 from qosd.decide.runner import NO_MEMBERSHIPS, State, StrategyResult, StrategyStates, decide_all
 from qosd.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
-from tests.host.resctrltree import ResctrlNode
+from tests.fakes.clock import S
+from tests.fakes.resctrl import ResctrlNode
 from tests.opened import opened
-from tests.qosd.act.rig import BOOT, Recorded, S
-from tests.qosd.pods import V2, rules
+from tests.qosd.act.rig import BOOT, Recorded
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import snapshot, view
 
 SPEC = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}

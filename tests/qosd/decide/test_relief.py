@@ -31,6 +31,7 @@ from qosd.decide.rungs import (
 from qosd.decide.shortage import Claim, Measure, Resource, Rung, Victims
 from qosd.decide.victims import is_pending
 from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView
+from tests.fakes.clock import S
 from tests.qosd.decide.scenes import (
     CPU,
     FILES_V1,
@@ -40,7 +41,6 @@ from tests.qosd.decide.scenes import (
     MIB,
     WHO,
     Run,
-    S,
     be,
     bounds,
     evicted,

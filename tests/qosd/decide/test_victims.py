@@ -17,6 +17,7 @@ from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
 from qosd.decide.victims import Amounts, candidates, is_pending, pending_amount, request_of
 from qosd.hooks.context import SpecContainer
 from qosd.snapshot import EvictionPhase, EvictionState, PodView
+from tests.qosd.contexts import extended
 from tests.qosd.decide.scenes import (
     BE,
     CPU,
@@ -31,7 +32,6 @@ from tests.qosd.decide.scenes import (
     node,
     under_way,
 )
-from tests.qosd.pods import extended
 
 OPT_IN = Victims(frozenset({QoSClass.BE}), GATE, is_opt_in=True)
 UP_TO_5500 = Victims(frozenset({QoSClass.BE}), GATE, priority_at_most=5500)

@@ -37,8 +37,9 @@ from qosd.sense.node import NodeRow
 from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Health
 from qosd.snapshot import EvictionState, NodeSnapshot
+from tests.fakes.cgroups import Cgroups
+from tests.qosd.contexts import extended, rules
 from tests.qosd.machine import Machine
-from tests.qosd.pods import extended, rules
 from tests.qosd.podviews import snapshot, view
 
 SECOND = 1_000_000_000
@@ -139,19 +140,12 @@ async def inspecting(socket: Path, scene: Scene) -> AsyncIterator[str]:
             proxy.close()
 
 
-def fill(directory: Path, files: Mapping[str, str]) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, text in files.items():
-        (directory / name).write_text(text + "\n")
-
-
 def v1_files(root: Path, group: str, quota: str = "-1") -> None:
     """A container's cgroup on v1, 1536 shares and 4 GiB, in a pod that may use CPUs 0-1."""
-    path = group.lstrip("/")
-    fill(root / "cpu" / path, {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000", "cpu.shares": "1536"})
-    fill(root / "cpuset" / path, {"cpuset.cpus": "0-1", "cpuset.mems": "0"})
-    fill(root / "cpuset" / path.rpartition("/")[0], {"cpuset.cpus": "0-1", "cpuset.mems": "0"})
-    fill(root / "memory" / path, {"memory.limit_in_bytes": str(4 << 30)})
+    cgroups, cpus = Cgroups(root), {"cpuset.cpus": "0-1", "cpuset.mems": "0"}
+    cpu = {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000", "cpu.shares": "1536"}
+    cgroups.put(group, {**cpu, **cpus, "memory.limit_in_bytes": str(4 << 30)})
+    cgroups.put(group.rpartition("/")[0], cpus)
 
 
 def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:

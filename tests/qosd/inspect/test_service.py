@@ -35,8 +35,8 @@ from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
 from qosd.snapshot import EvictionPhase, EvictionState
 from qosd.strategies import speakers
+from tests.qosd.contexts import rules
 from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living
-from tests.qosd.pods import rules
 from tests.qosd.podviews import snapshot, view
 
 Answer = TypeVar("Answer", bound=Message)

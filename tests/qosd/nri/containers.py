@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 
 from koord.pb.nri import api_pb2 as nri
-from tests.qosd.pods import EXTENDED, QOS, STATUS, extended
+from tests.qosd.contexts import EXTENDED, QOS, STATUS, extended
 
 PARENTS = {
     "Guaranteed": "/kubepods/poduid",

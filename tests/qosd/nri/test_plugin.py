@@ -15,9 +15,9 @@ from qosd.hooks.rules import HostFacts
 from qosd.metrics import Metrics
 from qosd.nri.plugin import Patience, Plugin
 from qosd.nri.service import Hooks
+from tests.qosd.contexts import rules
 from tests.qosd.nri.containers import container, lsr, said
 from tests.qosd.nri.runtimes import Runtime
-from tests.qosd.pods import rules
 
 
 class Daemon:

@@ -15,8 +15,8 @@ from qosd.hooks.rules import HostFacts, Rules
 from qosd.metrics import PREFIX, Metrics
 from qosd.nri import mux
 from qosd.nri.service import SERVICE, Hooks, Peer, Session, events
+from tests.qosd.contexts import EXTENDED, rules
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
-from tests.qosd.pods import EXTENDED, rules
 
 BEFORE_0_10, FROM_0_10 = 0x7FF, 0x3FFF  # the events that NRI knows
 

@@ -14,8 +14,8 @@ from qosd.hooks.edits import Edit, Edits, Field, Resources
 from qosd.hooks.normalization import ANNOTATION
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.nri import translate
+from tests.qosd.contexts import QOS, rules
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
-from tests.qosd.pods import QOS, rules
 
 MIB = 1 << 20
 LS_POOL = {"sharedPools": {"ls": [{"socket": 0, "node": 0, "cpuset": "4-7"}]}}

@@ -8,7 +8,7 @@ from koord.model.reservation import Reserved
 from qosd.hooks.rules import CPUManagerPolicy, HostFacts, NodeRules, Rules
 from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.kubeletpolicy import PolicyRules
-from tests.qosd.pods import Now
+from tests.qosd.contexts import Now
 
 NONE = Rules()
 STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC))

@@ -12,7 +12,7 @@ from qosd.hooks.rules import BestEffortCPUs, Pool, Rules, join
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
 from qosd.snapshot import PodView
-from tests.qosd.pods import Now, rules
+from tests.qosd.contexts import Now, rules
 from tests.qosd.podviews import machine, view
 
 MACHINE, NOBODY = machine(), dict[str, str]()

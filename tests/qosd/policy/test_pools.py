@@ -17,7 +17,7 @@ from koord.model.cpuset import EMPTY, CPUSet
 from qosd.hooks.rules import BestEffortCPUs, Pool, join
 from qosd.policy.pools import Pools, compute_pools, narrowed, reserved
 from qosd.snapshot import PodView
-from tests.qosd.pods import rules
+from tests.qosd.contexts import rules
 from tests.qosd.podviews import EXITED, NOT_READY, machine, view
 
 LSE, LSR = view("lse", "LSE", "Guaranteed", cpus="0-1"), view("lsr", "LSR", "Guaranteed", cpus="2-3")

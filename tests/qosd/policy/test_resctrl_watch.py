@@ -15,9 +15,9 @@ from qosd.metrics import Metrics
 from qosd.nri.service import Hooks
 from qosd.policy import resctrlwatch
 from qosd.policy.resctrlwatch import ResctrlWatch
+from tests.qosd.contexts import V2, rules
 from tests.qosd.machine import Machine
 from tests.qosd.nri.containers import be, container
-from tests.qosd.pods import V2, rules
 from tests.qosd.test_node import Living, living
 
 RESCTRL = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}

@@ -13,7 +13,7 @@ from qosd.sense.besteffort import BestEffort, BestEffortRow
 from qosd.sense.meters import path_of
 from qosd.sense.targets import SampleTargets
 from qosd.snapshot import PodView
-from tests.qosd.pods import EXTENDED, extended
+from tests.qosd.contexts import EXTENDED, extended
 from tests.qosd.sense.trees import TIERS, World, pod
 
 TIER = "/kubepods/besteffort"

@@ -14,7 +14,7 @@ from qosd.sense.ring import Rings, nearest_rank
 from qosd.sense.row import NO_SAMPLE, Column, Row
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS, PANELS
-from tests.qosd.sense.trees import S
+from tests.fakes.clock import S
 
 
 class PodRow(Row, source="test", scope=Scope.POD, period_s=1.0, retention_s=5.0):

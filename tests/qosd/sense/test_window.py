@@ -12,8 +12,8 @@ from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.store import Store
 from qosd.sense.window import aggregates
 from qosd.snapshot import Aggregate, Window
+from tests.fakes.clock import S
 
-S = 1_000_000_000
 METRIC = NodeRow.cpu_usage_cores
 WIDTH = len(NodeRow.panel.metrics)
 

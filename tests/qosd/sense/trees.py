@@ -1,4 +1,4 @@
-"""Cgroup trees of files, pods in them, and a clock that is turned by hand."""
+"""Cgroup trees of files, and pods in them."""
 
 from __future__ import annotations
 
@@ -18,35 +18,11 @@ from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
+from tests.fakes.cgroups import Cgroups
+from tests.fakes.clock import Clock
 from tests.opened import opened
 
-S = 1_000_000_000
 TIERS = Tiers("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
-_V1 = {
-    "cpuacct.usage": "cpuacct",
-    "cpu.stat": "cpu",
-    "cpu.cfs_quota_us": "cpu",
-    "cpu.cfs_period_us": "cpu",
-    "tasks": "cpu",
-    "cpuset.cpus": "cpuset",
-    "memory.stat": "memory",
-    "memory.usage_in_bytes": "memory",
-    "memory.limit_in_bytes": "memory",
-    "memory.numa_stat": "memory",
-}
-
-
-class Clock:
-    """Monotonic nanoseconds that only tests advance."""
-
-    def __init__(self) -> None:
-        self.ns = 100 * S
-
-    def __call__(self) -> int:
-        return self.ns
-
-    def advance(self, seconds: float) -> None:
-        self.ns += round(seconds * S)
 
 
 class World:
@@ -75,10 +51,7 @@ class World:
             self.put(self.path(group, key.replace("_", ".", 1)), text)
 
     def path(self, group: str, name: str) -> Path:
-        if self.version == 2:
-            return self.tree.root / group.lstrip("/") / name
-        base = self.tree.root / ("unified" if name.endswith(".pressure") else _V1[name])
-        return base / group.lstrip("/") / name
+        return Cgroups(self.tree.root, self.version).path(group, name)
 
     def put(self, path: Path | str, text: str) -> Path:
         """A file below the root of the world, or at an absolute path."""

@@ -17,7 +17,7 @@ from qosd.hooks.edits import Field, Resources
 from qosd.hooks.rules import Rules
 from qosd.snapshot import NodeSnapshot
 from qosd.strategies.besteffort import BestEffortTier
-from tests.qosd.pods import V2, extended, rules
+from tests.qosd.contexts import V2, extended, rules
 from tests.qosd.podviews import snapshot, view
 
 TIER = "/kubepods/besteffort"

@@ -24,7 +24,7 @@ from qosd.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.enforcement import CPUS, MEMORY, QUOTA, Enforcement, NotEnforced, bound_above
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.act.rig import Rig, wants
-from tests.qosd.pods import V2, rules
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import EXITED, RUNNING, on_v1, snapshot, view
 
 ON_V2 = rules(V2)

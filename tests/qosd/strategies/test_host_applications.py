@@ -13,7 +13,7 @@ from koord.model.slo import HostApplication, decode_spec
 from qosd.decide.decision import Decision, Op
 from qosd.hooks.rules import HostFacts
 from qosd.strategies.hostapps import BadPath, HostApplications, group_of
-from tests.qosd.pods import V2, V2_VENDOR, rules
+from tests.qosd.contexts import V2, V2_VENDOR, rules
 from tests.qosd.podviews import snapshot
 
 TIERS = {

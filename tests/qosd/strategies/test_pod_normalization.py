@@ -12,7 +12,7 @@ from qosd.decide.decision import Op, Stage
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
 from qosd.strategies.normalization import PodNormalization
-from tests.qosd.pods import extended, rules
+from tests.qosd.contexts import extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 FASTER = rules(cpuNormalizationRatio=1.2)

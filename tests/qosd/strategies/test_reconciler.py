@@ -23,7 +23,7 @@ from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
 from qosd.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.pods import V2, V2_VENDOR, Now, extended, rules
+from tests.qosd.contexts import V2, V2_VENDOR, Now, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)

@@ -12,7 +12,7 @@ from qosd.hooks.resctrl import ANNOTATION
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
 from qosd.strategies.resctrl import ResctrlGroups
-from tests.qosd.pods import V2, rules
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 
 CREATED = "CONTAINER_CREATED"

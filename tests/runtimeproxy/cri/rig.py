@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koord.http2.client import UnaryError
+from koord.http2.grpc import NOT_FOUND
+from koord.http2.server import Refusal
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
@@ -16,6 +18,7 @@ from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES
 from runtimeproxy.intercept import Call, Forward, Refuse, Treatment
+from tests.fakes.runtime import CriRuntime
 from tests.runtimeproxy.hooks.doubles import Caller, Handler, Recorder
 
 V1, V1ALPHA2 = "/runtime.v1.RuntimeService/", "/runtime.v1alpha2.RuntimeService/"
@@ -25,29 +28,20 @@ PARENT = f"/kubepods/besteffort/pod{UID}"
 
 
 @dataclass
-class Runtime:
+class Runtime(CriRuntime):
     """The runtime's side: what it holds, and its answers to lists and verbose status as containerd gives them."""
 
     pods: dict[str, cri.PodSandboxConfig] = field(default_factory=dict)
     containers: dict[str, tuple[str, cri.ContainerConfig]] = field(default_factory=dict)
     specs: dict[str, dict[str, Any]] = field(default_factory=dict)
-    failure: UnaryError | None = None
-    asked: list[str] = field(default_factory=list)
 
     async def handle(self, path: str, message: bytes) -> tuple[bytes, Mapping[bytes, bytes]]:
-        method = path.rpartition("/")[2]
-        self.asked.append(method)
-        if self.failure is not None:
-            raise self.failure
-        answer: Any = {
-            "ListPodSandbox": self._list,
-            "PodSandboxStatus": self._pod,
-            "ContainerStatus": self._container,
-            "ListContainers": self._containers,
-        }[method](message)
-        return answer.SerializeToString(), {}
+        try:
+            return self.answer(path.rpartition("/")[2], message).SerializeToString(), {}
+        except Refusal as refusal:
+            raise UnaryError(refusal.code, refusal.message) from refusal
 
-    def _list(self, message: bytes) -> cri.ListPodSandboxResponse:
+    def ListPodSandbox(self, request: cri.ListPodSandboxRequest) -> cri.ListPodSandboxResponse:
         return cri.ListPodSandboxResponse(
             items=[
                 cri.PodSandbox(id=key, metadata=each.metadata, labels=each.labels, annotations=each.annotations)
@@ -55,32 +49,29 @@ class Runtime:
             ]
         )
 
-    def _containers(self, message: bytes) -> cri.ListContainersResponse:
-        wanted = cri.ListContainersRequest.FromString(message).filter.id
-        return cri.ListContainersResponse(
-            containers=[
-                cri.Container(id=key, pod_sandbox_id=pod) for key, (pod, _) in self.containers.items() if key == wanted
-            ]
-        )
+    def ListContainers(self, request: cri.ListContainersRequest) -> cri.ListContainersResponse:
+        id_ = request.filter.id
+        of_id = [cri.Container(id=id_, pod_sandbox_id=self.containers[id_][0])] if id_ in self.containers else []
+        return cri.ListContainersResponse(containers=of_id)
 
-    def _pod(self, message: bytes) -> cri.PodSandboxStatusResponse:
-        config = self.pods.get(cri.PodSandboxStatusRequest.FromString(message).pod_sandbox_id)
+    def PodSandboxStatus(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
+        config = self.pods.get(request.pod_sandbox_id)
         if config is None:
-            raise UnaryError(5, "no such sandbox")
+            raise Refusal(NOT_FOUND, "no such sandbox")
         info = {"config": {"linux": {"cgroup_parent": config.linux.cgroup_parent}}}
         return cri.PodSandboxStatusResponse(
             info={"info": json.dumps(info)},
             status=cri.PodSandboxStatus(metadata=config.metadata, labels=config.labels, annotations=config.annotations),
         )
 
-    def _container(self, message: bytes) -> cri.ContainerStatusResponse:
-        container_id = cri.ContainerStatusRequest.FromString(message).container_id
-        if container_id not in self.containers:
-            raise UnaryError(5, "no such container")
-        pod, config = self.containers[container_id]
+    def ContainerStatus(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
+        id_ = request.container_id
+        if id_ not in self.containers:
+            raise Refusal(NOT_FOUND, "no such container")
+        pod, config = self.containers[id_]
         envs = [{"key": each.key, "value": "base64 or text"} for each in config.envs]
-        info = {"sandboxID": pod, "config": {"envs": envs}, "runtimeSpec": self.specs.get(container_id, {})}
-        status = cri.ContainerStatus(id=container_id, metadata=config.metadata, annotations=config.annotations)
+        info = {"sandboxID": pod, "config": {"envs": envs}, "runtimeSpec": self.specs.get(id_, {})}
+        status = cri.ContainerStatus(id=id_, metadata=config.metadata, annotations=config.annotations)
         return cri.ContainerStatusResponse(info={"info": json.dumps(info)}, status=status)
 
 

@@ -107,7 +107,7 @@ async def test_its_containers_know_their_pod_and_have_nothing_repeated() -> None
     assert made.sent.sandbox_config == pod()
     (question,) = [message for path, message in made.server().asked if path.endswith("PreCreateContainerHook")]
     assert hooks.ContainerResourceHookRequest.FromString(question).pod_meta.name == "pod"
-    assert "PodSandboxStatus" not in made.runtime.asked
+    assert "PodSandboxStatus" not in made.runtime.calls
     made.interceptor.close()
 
 

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from koord.http2.client import UnaryError
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.exempt import SkipRules
@@ -243,7 +242,7 @@ async def test_a_runtime_that_cannot_say_what_an_object_is(policy: Policy) -> No
     rig = Rig(
         {"a.json": koordlet(best_effort)},
         policy=policy,
-        runtime=Runtime(failure=UnaryError(14, "server is not initialized yet")),
+        runtime=Runtime(failing=True),
     )
     with pytest.raises(Exception, match="not initialized"):  # the relay fails open or closed, as planned
         await rig.update("c9", cpuset_cpus="1")
@@ -663,7 +662,7 @@ async def test_after_a_restart_a_sandboxs_edits_are_read_from_the_runtime() -> N
     assert got.annotations["note"] == "changed since"
     await rig.create(container_id="c2")
     assert rig.sent.sandbox_config.linux.cgroup_parent == MOVED
-    assert rig.runtime.asked.count("PodSandboxStatus") == 1
+    assert rig.runtime.calls.count("PodSandboxStatus") == 1
     rig.interceptor.close()
 
 

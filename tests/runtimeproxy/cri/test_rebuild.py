@@ -104,7 +104,7 @@ async def test_questions_about_one_object_share_one_call() -> None:
     rebuilder = Rebuilder(Caller(runtime.handle))
     found = await asyncio.gather(*(rebuilder.container(V1, "c", 1) for _ in range(10)))
     assert len({entry.request for entry in found if entry}) == 1
-    assert runtime.asked == ["ContainerStatus"]
+    assert runtime.calls == ["ContainerStatus"]
 
 
 async def test_one_that_gives_up_does_not_take_the_answer_from_others() -> None:

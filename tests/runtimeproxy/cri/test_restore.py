@@ -142,7 +142,7 @@ async def test_a_restored_pod_is_known(edited: bool) -> None:
         rig.interceptor.use(())
     await restored(rig)
     rig.interceptor.use(rig.loaded)
-    rig.runtime.asked.clear()
+    rig.runtime.calls.clear()
     for name in NAMES:
         await rig.call("StartContainer", cri.StartContainerRequest(container_id=f"id-{name}"))
         await rig.update(f"id-{name}", cpuset_cpus="1")
@@ -154,7 +154,7 @@ async def test_a_restored_pod_is_known(edited: bool) -> None:
     assert [each.container_resources.cpu_shares for each in updated] == shares
     assert {each.pod_cgroup_parent for each in started} == {MOVED if edited else PARENT}
     assert len(told(rig, "PreRemoveRunPodSandbox")) == 1
-    assert rig.runtime.asked == []
+    assert rig.runtime.calls == []
 
 
 async def test_the_edits_of_a_restored_sandbox_are_repeated_when_a_container_is_created_anew() -> None:
@@ -211,7 +211,7 @@ async def test_containers_that_the_answer_does_not_tell_are_read_from_the_runtim
     await rig.call("RestorePod", request(), said)
     rig.runtime.pods["p1"], rig.runtime.containers["id-main"] = pod(), ("p1", named("main"))
     await rig.call("StartContainer", cri.StartContainerRequest(container_id="id-main"))
-    assert "ContainerStatus" in rig.runtime.asked
+    assert "ContainerStatus" in rig.runtime.calls
     assert [each.container_meta.name for each in told(rig, "PreStartContainer")] == ["main"]
 
 

@@ -68,7 +68,7 @@ async def test_what_the_cache_forgets_is_asked_again() -> None:
     assert store.stored_bytes <= MAX_BYTES
     assert (cached_pods, cached_containers < PODS * CONTAINERS) == (PODS, True)
 
-    rig.runtime.asked.clear()
+    rig.runtime.calls.clear()
     rig.callers["/run/a.json"].asked.clear()
     for number in range(0, PODS * CONTAINERS, LOOKED_AT):
         assert await rig.update(f"c{number}", cpuset_cpus="0-1") is None
@@ -79,7 +79,7 @@ async def test_what_the_cache_forgets_is_asked_again() -> None:
         assert (asked.container_resources.cpuset_cpus, asked.pod_annotations[KEY]) == ("0-1", "yes")
         assert asked.container_resources.cpu_shares == 100 + variables(number)
         assert len(asked.container_envs) == variables(number)
-    assert 0 < rig.runtime.asked.count("ContainerStatus") < PODS * CONTAINERS / LOOKED_AT
+    assert 0 < rig.runtime.calls.count("ContainerStatus") < PODS * CONTAINERS / LOOKED_AT
     assert store.stored_bytes <= MAX_BYTES
     rig.interceptor.close()
 

@@ -13,6 +13,7 @@ from runtimeproxy.hooks.edits import RESOURCE_SCALARS
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import STAGES
+from tests.fakes.clock import Clock
 
 PRESENCE = {b"koord-presence": b"1"}
 Handler = Callable[[str, bytes], Awaitable[tuple[bytes, Mapping[bytes, bytes]]]]
@@ -94,16 +95,6 @@ class Recorder:
 
     def cache_size(self, pods: int, containers: int) -> None:
         self.counted.append(("cache", pods, containers))
-
-
-class Clock:
-    """Monotonic seconds that pass when told to."""
-
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 def without_zeros(resources: hooks.LinuxContainerResources) -> None:
@@ -193,5 +184,5 @@ def server(
 ) -> HookServer:
     spec = ServerSpec(file, "/run/hooks.sock", policy, STAGES, failed_calls=failed_calls)
     return HookServer(
-        spec, Caller(handler), default_timeout_s=timeout_s, version="test", metrics=recorder, clock=clock or Clock()
+        spec, Caller(handler), default_timeout_s=timeout_s, version="test", metrics=recorder, clock=clock or Clock().now
     )

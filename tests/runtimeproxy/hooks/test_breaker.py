@@ -6,11 +6,11 @@ import pytest
 
 from runtimeproxy.hooks.breaker import FAILURES, LONGEST_PAUSE_S, Breaker, Breakers
 from runtimeproxy.hooks.stages import Stage
-from tests.runtimeproxy.hooks.doubles import Clock
+from tests.fakes.clock import Clock
 
 
 def opened(clock: Clock) -> Breaker:
-    breaker = Breaker(clock)
+    breaker = Breaker(clock.now)
     for _ in range(FAILURES):
         assert breaker.allows()
         breaker.failed()
@@ -21,16 +21,16 @@ def pauses(breaker: Breaker, clock: Clock, count: int) -> list[float]:
     """How long it stays shut, ``count`` failed probes in a row."""
     found = []
     for _ in range(count):
-        begun = clock.now
+        begun = clock.now()
         while not breaker.allows():
-            clock.now += 0.5
+            clock.advance(0.5)
         breaker.failed()
-        found.append(clock.now - begun)
+        found.append(clock.now() - begun)
     return found
 
 
 def test_it_opens_only_after_failures_in_a_row() -> None:
-    breaker = Breaker(Clock())
+    breaker = Breaker(Clock().now)
     for _ in range(FAILURES - 1):
         breaker.failed()
     breaker.succeeded()
@@ -48,7 +48,7 @@ def test_one_probe_at_a_time() -> None:
     clock = Clock()
     breaker = opened(clock)
     assert not breaker.allows()
-    clock.now += 1
+    clock.advance(1)
     assert breaker.allows()
     assert not breaker.allows()
 
@@ -56,7 +56,7 @@ def test_one_probe_at_a_time() -> None:
 def test_a_probe_given_up_makes_room_for_another() -> None:
     clock = Clock()
     breaker = opened(clock)
-    clock.now += 1
+    clock.advance(1)
     assert breaker.allows()
     breaker.abandoned()
     assert breaker.allows()
@@ -65,9 +65,9 @@ def test_a_probe_given_up_makes_room_for_another() -> None:
 def test_a_failure_that_began_before_it_opened_does_not_extend_the_pause() -> None:
     clock = Clock()
     breaker = opened(clock)
-    clock.now += 0.9
+    clock.advance(0.9)
     breaker.failed()
-    clock.now += 0.1
+    clock.advance(0.1)
     assert breaker.allows()
 
 
@@ -76,11 +76,11 @@ def test_success_closes_it_and_resets_the_pause() -> None:
     breaker = opened(clock)
     pauses(breaker, clock, 3)
     while not breaker.allows():
-        clock.now += 0.5
+        clock.advance(0.5)
     breaker.succeeded()
     for _ in range(FAILURES):
         breaker.failed()
-    clock.now += 1
+    clock.advance(1)
     assert breaker.allows()
 
 
@@ -91,7 +91,7 @@ A, B = Stage.PRE_CREATE, Stage.PRE_RUN_POD
 
 def after(clock: Clock, *outcomes: tuple[str, Stage]) -> Breakers:
     """Breakers of a server whose calls ended so, ``FAILURES`` times each."""
-    breakers = Breakers(clock)
+    breakers = Breakers(clock.now)
     for outcome, stage in outcomes:
         for _ in range(FAILURES):
             assert breakers.allows(stage)
@@ -120,7 +120,7 @@ def test_a_stage_that_fails_among_others_that_do_not_opens_by_itself() -> None:
 def test_a_server_that_is_back_is_asked_at_all_stages_after_one_probe() -> None:
     clock = Clock()
     breakers = after(clock, ("unreachable", A))
-    clock.now += LONGEST_PAUSE_S
+    clock.advance(LONGEST_PAUSE_S)
     assert [breakers.allows(B), breakers.allows(A)] == [True, False]
     breakers.succeeded(B)
     assert [breakers.allows(A), breakers.allows(B)] == [True, True]
@@ -129,7 +129,7 @@ def test_a_server_that_is_back_is_asked_at_all_stages_after_one_probe() -> None:
 def test_a_server_that_is_back_and_late_is_back() -> None:
     clock = Clock()
     breakers = after(clock, ("unreachable", A))
-    clock.now += LONGEST_PAUSE_S
+    clock.advance(LONGEST_PAUSE_S)
     assert breakers.allows(B)
     breakers.failed(B)
     assert breakers.allows(A)
@@ -141,20 +141,20 @@ def test_the_servers_probe_is_not_spent_on_a_stage_that_is_open() -> None:
     for _ in range(FAILURES):
         assert breakers.allows(B)
         breakers.unreachable(B)
-    clock.now += 1
+    clock.advance(1)
     assert breakers.allows(A)  # both pauses are over
     breakers.failed(A)
     for _ in range(FAILURES):
         assert breakers.allows(B)
         breakers.unreachable(B)
-    clock.now += 1.5  # the server's pause is over, the stage's is not
+    clock.advance(1.5)  # the server's pause is over, the stage's is not
     assert [breakers.allows(A), breakers.allows(B)] == [False, True]
 
 
 def test_given_up_probes_leave_both_free() -> None:
     clock = Clock()
     breakers = after(clock, ("unreachable", A))
-    clock.now += LONGEST_PAUSE_S
+    clock.advance(LONGEST_PAUSE_S)
     assert breakers.allows(A)
     breakers.abandoned(A)
     assert breakers.allows(A)

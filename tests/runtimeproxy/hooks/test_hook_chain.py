@@ -57,7 +57,7 @@ async def asked(
     deadline: float | None = None,
     clock: Callable[[], float] | None = None,
 ) -> Agreed | Refuse:
-    return await Chain(servers, recorder, clock or Clock()).ask(ask or question(), deadline)
+    return await Chain(servers, recorder, clock or Clock().now).ask(ask or question(), deadline)
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ async def test_without_time_left_policy_fail_refuses() -> None:
     recorder = Recorder()
     clock = Clock()
     outcome = await asked(
-        server(koordlet(), recorder, policy=Policy.FAIL), recorder=recorder, deadline=clock.now - 1, clock=clock
+        server(koordlet(), recorder, policy=Policy.FAIL), recorder=recorder, deadline=clock.now() - 1, clock=clock.now
     )
     assert isinstance(outcome, Refuse)
 
@@ -164,9 +164,9 @@ async def test_a_stage_that_hangs_takes_no_other_with_it_but_a_server_that_is_go
 
 async def test_a_server_that_was_given_less_than_its_time_is_not_down() -> None:
     recorder, clock = Recorder(), Clock()
-    slow = server(hanging, recorder, timeout_s=1.0, clock=clock)
+    slow = server(hanging, recorder, timeout_s=1.0, clock=clock.now)
     for _ in range(FAILURES + 3):
-        await asked(slow, recorder=recorder, deadline=clock.now + 0.005, clock=clock)
+        await asked(slow, recorder=recorder, deadline=clock.now() + 0.005, clock=clock.now)
     assert [entry[3] for entry in recorder.counted if entry[0] == "call"] == ["timeout"] * (FAILURES + 3)
 
 

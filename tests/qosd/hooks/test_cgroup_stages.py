@@ -9,7 +9,7 @@ import pytest
 
 from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import Resources
-from tests.qosd.pods import V2, V2_VENDOR, decided, extended, pod, rules
+from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules
 
 POOLS = {"ls": [{"cpuset": "4-13"}], "be": [{"cpuset": "2-13"}]}
 V1_VENDOR = replace(V2_VENDOR, cgroup_version=1)

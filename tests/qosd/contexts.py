@@ -1,4 +1,4 @@
-"""Short ways to say a pod, rules and a host in the tables of these tests."""
+"""Short ways to say a pod in a hook, rules and a host in the tables of these tests."""
 
 from __future__ import annotations
 

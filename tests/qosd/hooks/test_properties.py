@@ -17,8 +17,8 @@ from qosd.hooks.rules import Rules
 from qosd.hookserver import translate
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
-from tests.qosd import merges
-from tests.qosd.pods import EXTENDED, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
+from tests.qosd.contexts import EXTENDED, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
+from tests.qosd.hooks import merges
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-5, 5000) | st.sampled_from(["", "0-3", "1500", "4Gi", "main", "x"]),

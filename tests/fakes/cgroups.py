@@ -1,4 +1,4 @@
-"""Which files the kernel puts into a cgroup, by version, controller and kernel release, with what they say at first.
+"""Cgroups as files: which the kernel puts into one, by version, controller and release, and trees of plain ones.
 
 Sources: the kernel's documents of both cgroup versions and the commits that added a file. ``since`` is the first
 mainline release.
@@ -6,8 +6,10 @@ mainline release.
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 Release = tuple[int, int]
 ALWAYS: Release = (0, 0)
@@ -164,3 +166,82 @@ def v2_files(controllers: Iterable[str], release: Release, psi: bool) -> list[Fi
 
 def _present(files: Iterable[File], release: Release) -> list[File]:
     return [file for file in files if release >= file.since]
+
+
+# --- trees -----------------------------------------------------------------------------------------------------------
+
+_PAGES = (
+    "inactive_anon active_anon inactive_file active_file unevictable workingset_refault_anon workingset_refault_file"
+)
+NEW_V1: Mapping[str, Mapping[str, str]] = {
+    "cpu": {
+        "cpu.cfs_quota_us": "-1",
+        "cpu.cfs_period_us": "100000",
+        "cpu.shares": "1024",
+        "cpu.stat": "nr_periods 0\nnr_throttled 0\nthrottled_time 0",
+        "tasks": "",
+        "cgroup.procs": "",
+    },
+    "cpuacct": {"cpuacct.usage": "1000000"},
+    "cpuset": {"cpuset.cpus": "0-3", "cpuset.mems": "0", "cgroup.procs": ""},
+    "memory": {
+        "memory.limit_in_bytes": "9223372036854771712",
+        "memory.usage_in_bytes": "4096",
+        "memory.stat": "\n".join(f"total_{name} 4096" for name in _PAGES.split()),
+    },
+}
+NEW_V2: Mapping[str, Mapping[str, str]] = {
+    "": {
+        "cgroup.controllers": "cpuset cpu memory",
+        "cgroup.events": "populated 0",
+        "cgroup.threads": "",
+        "cpu.max": "max 100000",
+        "cpu.weight": "100",
+        "cpu.idle": "0",
+        "cpu.stat": "usage_usec 1000\nnr_periods 0\nnr_throttled 0\nthrottled_usec 0",
+        "cpuset.cpus": "",
+        "cpuset.cpus.effective": "0-3",
+        "memory.current": "4096",
+        "memory.max": "max",
+        "memory.min": "0",
+        "memory.low": "0",
+        "memory.high": "max",
+        "memory.stat": "\n".join(f"{name} 4096" for name in _PAGES.split()),
+    }
+}
+"""Files, by hierarchy, of a new group on four CPUs; as few as the daemon does with."""
+_V1_HIERARCHIES = {file.name: controller for controller, files in V1.items() for file in files}
+
+
+class Cgroups:
+    """Groups below ``root``, of version 1, whose hierarchies are named as their controllers, or 2."""
+
+    def __init__(self, root: Path, version: int = 1) -> None:
+        self.root, self.version = root, version
+
+    def path(self, group: str, name: str) -> Path:
+        """Pressure on v1 is in the v2 tree of a hybrid."""
+        hierarchy = "unified" if name.endswith(".pressure") else _V1_HIERARCHIES.get(name, "cpu")
+        return self.root / ("" if self.version == 2 else hierarchy) / group.lstrip("/") / name
+
+    def put(self, group: str, files: Mapping[str, str]) -> None:
+        """Write a line to each file, in a directory that is made if need be."""
+        for name, line in files.items():
+            path = self.path(group, name)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(f"{line}\n")
+
+    def make(self, group: str) -> None:
+        """``group`` and all above it, with the files of new ones; what is there stays."""
+        parts = [part for part in group.split("/") if part]
+        for depth in range(len(parts) + 1):
+            for hierarchy, files in (NEW_V1 if self.version == 1 else NEW_V2).items():
+                directory = self.root / hierarchy / "/".join(parts[:depth])
+                directory.mkdir(parents=True, exist_ok=True)
+                for name, line in files.items():
+                    if not (directory / name).exists():
+                        (directory / name).write_text(f"{line}\n")
+
+    def remove(self, group: str) -> None:
+        for hierarchy in NEW_V1 if self.version == 1 else NEW_V2:
+            shutil.rmtree(self.root / hierarchy / group.lstrip("/"), ignore_errors=True)

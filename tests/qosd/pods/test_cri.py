@@ -16,7 +16,7 @@ from qosd.hooks.edits import Resources
 from qosd.hooks.normalization import ANNOTATION
 from qosd.pods import verbose
 from qosd.pods.cri import Detail, Runtime, RuntimeUnreachable, RuntimeVersion
-from tests.qosd.fake_runtime import FakeRuntime
+from tests.fakes.runtime import FakeRuntime
 
 
 @asynccontextmanager

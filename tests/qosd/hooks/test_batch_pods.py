@@ -19,7 +19,7 @@ from qosd.hooks.edits import Field
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.pods import V2, extended, pod, rules
+from tests.qosd.contexts import V2, extended, pod, rules
 from tests.qosd.podviews import RUNNING, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)

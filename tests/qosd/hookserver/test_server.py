@@ -29,7 +29,7 @@ from qosd.hookserver.server import (
     listening,
 )
 from qosd.metrics import Metrics
-from tests.qosd.pods import EXTENDED, QOS, STATUS, V2, extended, rules
+from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, rules
 
 OURS = (("koord-runtime-proxy", "0.1.0"),)
 BE_POD = {

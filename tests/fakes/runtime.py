@@ -1,30 +1,79 @@
-"""A container runtime on a real socket: CRI by our own server, with containerd's verbose JSON and a cgroup tree."""
+"""Container runtimes of tests: CRI by our own server on a real socket, or in process, by a method for each call."""
 
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
-from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from koord.http2.grpc import NOT_FOUND, UNAVAILABLE
-from koord.http2.server import Refusal, Reply, UnaryServer
+from koord.http2.grpc import NOT_FOUND, UNAVAILABLE, UNIMPLEMENTED, UNKNOWN
+from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 
 TIERS = ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 
 
+@dataclass(kw_only=True)
+class CriRuntime:
+    """Each call of CRI is answered by the method of its name, if there is one; ``calls`` are the names, in order."""
+
+    version: tuple[str, str] = ("containerd", "1.6.20~ds1")
+    ready: bool = True
+    failing: bool = False
+    refuses: dict[str, str] = field(default_factory=dict)
+    """By call, what it fails with."""
+    calls: list[str] = field(default_factory=list)
+
+    def answer(self, call: str, message: bytes) -> Any:
+        """The answer's message, or what will come to it; raises Refusal."""
+        self.calls.append(call)
+        if self.failing:
+            raise Refusal(UNAVAILABLE, "server is not initialized yet")
+        if call in self.refuses:
+            raise Refusal(UNKNOWN, self.refuses[call])
+        return getattr(self, call)(getattr(cri, f"{call}Request").FromString(message))
+
+    @asynccontextmanager
+    async def serving(self, socket: Path) -> AsyncIterator[str]:
+        """Serve on ``socket``; yields the endpoint."""
+        calls = [name for name in dir(self) if hasattr(cri, f"{name}Request")]
+        server = UnaryServer({f"/runtime.v1.RuntimeService/{call}": self._served(call) for call in calls})
+        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(socket))
+        try:
+            yield f"unix://{socket}"
+        finally:
+            listener.close()
+            server.close()
+            socket.unlink(missing_ok=True)  # noqa: ASYNC240
+
+    def _served(self, call: str) -> Method:
+        async def later(answer: Awaitable[Any]) -> Reply:
+            return Reply((await answer).SerializeToString())
+
+        def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
+            answer = self.answer(call, message)
+            return later(answer) if inspect.isawaitable(answer) else Reply(answer.SerializeToString())
+
+        return method
+
+    def Version(self, request: cri.VersionRequest) -> cri.VersionResponse:
+        return cri.VersionResponse(runtime_name=self.version[0], runtime_version=self.version[1])
+
+    def Status(self, request: cri.StatusRequest) -> cri.StatusResponse:
+        ready = cri.RuntimeCondition(type="RuntimeReady", status=self.ready)
+        return cri.StatusResponse(status=cri.RuntimeStatus(conditions=[ready]), info={"config": "{}"})
+
+
 @dataclass
-class FakeRuntime:
-    """``tree``: where pods' and containers' directories are made, below ``kubepods``. ``calls`` counts methods."""
+class FakeRuntime(CriRuntime):
+    """With containerd's verbose JSON. ``tree``: where it makes directories of pods and containers."""
 
     tree: Path
-    version: tuple[str, str] = ("containerd", "1.6.20~ds1")
-    failing: bool = False
     silent: bool = False
     sandboxes: dict[str, cri.PodSandbox] = field(default_factory=dict)
     containers: dict[str, cri.Container] = field(default_factory=dict)
@@ -32,10 +81,11 @@ class FakeRuntime:
     quotas_us: dict[str, int] = field(default_factory=dict)
     adjusted: dict[str, dict[str, str]] = field(default_factory=dict)
     """By container id, annotations that an NRI plugin added: the spec has them, the list has not."""
-    calls: Counter[str] = field(default_factory=Counter)
     vanishing: set[str] = field(default_factory=set)
     driver: int | None = None
     kubepods: str = "/kubepods"
+    state: cri.PodSandboxState.ValueType = cri.SANDBOX_READY
+    """Of new sandboxes."""
     cpu_shares: int | None = None
     updates: list[cri.UpdateContainerResourcesRequest] = field(default_factory=list)
     updated: Callable[[cri.UpdateContainerResourcesRequest], object] = lambda request: None
@@ -67,7 +117,7 @@ class FakeRuntime:
         self.sandboxes[id_] = cri.PodSandbox(
             id=id_,
             metadata=cri.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="default", attempt=attempt),
-            state=cri.SANDBOX_READY,
+            state=self.state,
             created_at=len(self.sandboxes) + 1,
             labels=labels,
             annotations=annotations,
@@ -117,43 +167,49 @@ class FakeRuntime:
     def unmake(self, group: str) -> None:
         (self.tree / group.lstrip("/")).rmdir()
 
-    @asynccontextmanager
-    async def serving(self, socket: Path) -> AsyncIterator[str]:
-        """Serve on ``socket``; yields the endpoint."""
-        paths = {f"/runtime.v1.RuntimeService/{name}": self._method(name, *how) for name, how in _METHODS.items()}
-        paths["/runtime.v1.RuntimeService/StopContainer"] = self._stop
-        server = UnaryServer(paths)
-        listener = await asyncio.get_running_loop().create_unix_server(server.protocol, str(socket))
-        try:
-            yield f"unix://{socket}"
-        finally:
-            listener.close()
-            server.close()
-            socket.unlink(missing_ok=True)  # noqa: ASYNC240
-
-    def _method(self, name: str, request: Any, answer: Callable[[FakeRuntime, Any], Any]) -> Any:
-        def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
-            self.calls[name] += 1
-            if self.failing:
-                raise Refusal(UNAVAILABLE, "server is not initialized yet")
-            return Reply(answer(self, request.FromString(message)).SerializeToString())
-
-        return method
+    def run(self, config: cri.PodSandboxConfig) -> str:
+        """A sandbox as ``config`` says, in a new cgroup below its parent; its id."""
+        id_ = f"sandbox{len(self.sandboxes)}"
+        self.parents[id_] = config.linux.cgroup_parent
+        self.make(self.group(id_))
+        self.sandboxes[id_] = cri.PodSandbox(id=id_, state=self.state, labels=config.labels)
+        return id_
 
     def _gone(self, id_: str, known: Mapping[str, Any]) -> None:
         if id_ not in known or id_ in self.vanishing:
             raise Refusal(NOT_FOUND, f"an error occurred when try to find {id_!r}: not found")
 
-    def _sandbox(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
+    def ListPodSandbox(self, request: cri.ListPodSandboxRequest) -> cri.ListPodSandboxResponse:
+        labels = request.filter.label_selector.items()
+        items = [each for each in self.sandboxes.values() if labels <= each.labels.items()]
+        return cri.ListPodSandboxResponse(items=items)
+
+    def ListContainers(self, request: cri.ListContainersRequest) -> cri.ListContainersResponse:
+        return cri.ListContainersResponse(containers=self.containers.values())
+
+    def RunPodSandbox(self, request: cri.RunPodSandboxRequest) -> cri.RunPodSandboxResponse:
+        return cri.RunPodSandboxResponse(pod_sandbox_id=self.run(request.config))
+
+    def StopPodSandbox(self, request: cri.StopPodSandboxRequest) -> cri.StopPodSandboxResponse:
+        if self.directory(request.pod_sandbox_id).is_dir():
+            self.unmake(self.group(request.pod_sandbox_id))
+        return cri.StopPodSandboxResponse()
+
+    def RemovePodSandbox(self, request: cri.RemovePodSandboxRequest) -> cri.RemovePodSandboxResponse:
+        self.sandboxes.pop(request.pod_sandbox_id, None)
+        return cri.RemovePodSandboxResponse()
+
+    def PodSandboxStatus(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
         id_ = request.pod_sandbox_id
         self._gone(id_, self.sandboxes)
         info = {
             "config": {"linux": {"cgroup_parent": self.parents[id_], "resources": {"cpu_quota": 60_000}}},
             "runtimeSpec": {"linux": {"cgroupsPath": f"{self.parents[id_]}/{id_}"}},
         }
-        return cri.PodSandboxStatusResponse(info={} if self.silent else {"info": json.dumps(info)})
+        status = cri.PodSandboxStatus(id=id_, state=self.sandboxes[id_].state)
+        return cri.PodSandboxStatusResponse(status=status, info={} if self.silent else {"info": json.dumps(info)})
 
-    def _container(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
+    def ContainerStatus(self, request: cri.ContainerStatusRequest) -> cri.ContainerStatusResponse:
         id_ = request.container_id
         self._gone(id_, self.containers)
         if id_ in self.status_refusals:
@@ -164,7 +220,9 @@ class FakeRuntime:
         spec = {"annotations": {**self.containers[id_].annotations, **self.adjusted.get(id_, {})}, "linux": linux}
         return cri.ContainerStatusResponse(info={} if self.silent else {"info": json.dumps({"runtimeSpec": spec})})
 
-    def _update(self, request: cri.UpdateContainerResourcesRequest) -> cri.UpdateContainerResourcesResponse:
+    def UpdateContainerResources(
+        self, request: cri.UpdateContainerResourcesRequest
+    ) -> cri.UpdateContainerResourcesResponse:
         """Kept in the specification as far as that is shown."""
         self._gone(request.container_id, self.containers)
         self.updates.append(request)
@@ -172,14 +230,10 @@ class FakeRuntime:
         self.updated(request)
         return cri.UpdateContainerResourcesResponse()
 
-    async def _stop(self, message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
+    async def StopContainer(self, request: cri.StopContainerRequest) -> cri.StopContainerResponse:
         """As containerd: a container that does not run is left as it is."""
-        self.calls["StopContainer"] += 1
-        request = cri.StopContainerRequest.FromString(message)
         id_ = request.container_id
         self.stops.append(request)
-        if self.failing:
-            raise Refusal(UNAVAILABLE, "server is not initialized yet")
         self._gone(id_, self.containers)
         if id_ in self.stop_refusals:
             raise self.stop_refusals[id_]
@@ -190,30 +244,9 @@ class FakeRuntime:
             if id_ not in self.lingering:
                 self.unmake(self.group(id_))
         self.stopped(id_)
-        return Reply(cri.StopContainerResponse().SerializeToString())
+        return cri.StopContainerResponse()
 
-    def _version(self, request: cri.VersionRequest) -> cri.VersionResponse:
-        return cri.VersionResponse(runtime_name=self.version[0], runtime_version=self.version[1])
-
-    def _config(self, request: cri.RuntimeConfigRequest) -> cri.RuntimeConfigResponse:
+    def RuntimeConfig(self, request: cri.RuntimeConfigRequest) -> cri.RuntimeConfigResponse:
         if self.driver is None:
-            raise Refusal(12, "unknown method RuntimeConfig")
+            raise Refusal(UNIMPLEMENTED, "unknown method RuntimeConfig")
         return cri.RuntimeConfigResponse(linux=cri.LinuxRuntimeConfiguration(cgroup_driver=self.driver))
-
-
-_METHODS: Mapping[str, tuple[Any, Callable[[FakeRuntime, Any], Any]]] = {
-    "Version": (cri.VersionRequest, FakeRuntime._version),
-    "Status": (cri.StatusRequest, lambda self, _: cri.StatusResponse(info={"config": "{}"})),
-    "RuntimeConfig": (cri.RuntimeConfigRequest, FakeRuntime._config),
-    "ListPodSandbox": (
-        cri.ListPodSandboxRequest,
-        lambda self, _: cri.ListPodSandboxResponse(items=self.sandboxes.values()),
-    ),
-    "ListContainers": (
-        cri.ListContainersRequest,
-        lambda self, _: cri.ListContainersResponse(containers=self.containers.values()),
-    ),
-    "PodSandboxStatus": (cri.PodSandboxStatusRequest, FakeRuntime._sandbox),
-    "UpdateContainerResources": (cri.UpdateContainerResourcesRequest, FakeRuntime._update),
-    "ContainerStatus": (cri.ContainerStatusRequest, FakeRuntime._container),
-}

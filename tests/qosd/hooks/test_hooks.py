@@ -12,7 +12,7 @@ from qosd.hooks import engine, normalization, resctrl, table
 from qosd.hooks.context import Stage
 from qosd.hooks.edits import Edit, Edits, Field, ForbiddenEdit, Resources
 from qosd.hooks.rules import HostFacts
-from tests.qosd.pods import V2, V2_VENDOR, decided, extended, pod, rules, values
+from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules, values
 
 V1 = HostFacts(cgroup_version=1, files=frozenset({"cpu.bvt_warp_ns"}))
 LS_POOLS = [{"socket": 0, "node": 1, "cpuset": "8-13"}, {"socket": 0, "node": 0, "cpuset": "4-7,32-35"}]

@@ -26,8 +26,8 @@ from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import KUBELET_GAP_S, PodSource
 from qosd.snapshot import NO_FACTS, ContainerView, PodView
 from qosd.strategies.reconciler import of_pod
-from tests.qosd.fake_runtime import TIERS, FakeRuntime
-from tests.qosd.pods import rules
+from tests.fakes.runtime import TIERS, FakeRuntime
+from tests.qosd.contexts import rules
 
 QOS = "koordinator.sh/qosClass"
 
@@ -408,11 +408,11 @@ async def test_details_are_fetched_for_what_is_new_or_changed_only(tmp_path: Pat
         main = n.runtime.container(pod, "main")
         for _ in range(3):
             await n.source.refresh()
-        assert (n.runtime.calls["PodSandboxStatus"], n.runtime.calls["ContainerStatus"]) == (1, 1)
+        assert (n.runtime.calls.count("PodSandboxStatus"), n.runtime.calls.count("ContainerStatus")) == (1, 1)
         n.runtime.start(main)
         for _ in range(3):
             await n.source.refresh()
-        assert n.runtime.calls["ContainerStatus"] == 2
+        assert n.runtime.calls.count("ContainerStatus") == 2
         n.runtime.quotas_us[main] = 80_000
         await n.source.refresh()
         assert n.container("web", "main").requested.cpu_quota_us == 50_000
@@ -437,9 +437,9 @@ async def test_a_pod_s_life_is_followed_by_the_tree_alone(tmp_path: Path) -> Non
         n.runtime.remove(pod)
         await until(lambda: n.names == [], 1)
         await asyncio.sleep(0.3)
-        calls = n.runtime.calls["ListPodSandbox"]
+        calls = n.runtime.calls.count("ListPodSandbox")
         await asyncio.sleep(0.5)
-        assert n.runtime.calls["ListPodSandbox"] == calls  # settled: nobody polls
+        assert n.runtime.calls.count("ListPodSandbox") == calls  # settled: nobody polls
 
 
 async def test_a_sandbox_that_is_listed_long_after_its_directory(tmp_path: Path) -> None:
@@ -456,14 +456,14 @@ async def test_a_sandbox_that_is_listed_long_after_its_directory(tmp_path: Path)
 async def test_hints_are_coalesced(tmp_path: Path) -> None:
     async with node(tmp_path) as n:
         await until(lambda: n.source.age_s is not None)
-        calls = n.runtime.calls["ListPodSandbox"]
+        calls = n.runtime.calls.count("ListPodSandbox")
         began_s = asyncio.get_running_loop().time()
         for number in range(40):
             n.runtime.pod(f"p{number:02}")
             await asyncio.sleep(0)
         await until(lambda: len(n.names) == 40, 3)
         took_s = asyncio.get_running_loop().time() - began_s
-        assert n.runtime.calls["ListPodSandbox"] - calls <= took_s / timing.GAP_S + 2
+        assert n.runtime.calls.count("ListPodSandbox") - calls <= took_s / timing.GAP_S + 2
 
 
 async def test_somebody_else_s_write_shows_as_changed_asked(tmp_path: Path) -> None:
@@ -478,11 +478,11 @@ async def test_somebody_else_s_write_shows_as_changed_asked(tmp_path: Path) -> N
         await until(lambda: n.names and n.container("web", "main").state == "CONTAINER_RUNNING")
         await asyncio.sleep(0.4)
         n.written.clear()
-        calls = n.runtime.calls["ContainerStatus"]
+        calls = n.runtime.calls.count("ContainerStatus")
         ours.write_text("2")
         await until(lambda: str(ours) in n.written)
         await asyncio.sleep(0.3)
-        assert n.runtime.calls["ContainerStatus"] == calls
+        assert n.runtime.calls.count("ContainerStatus") == calls
         n.runtime.quotas_us[main] = 90_000
         n.source.refetch([n.container("web", "main").group])
         await until(lambda: n.container("web", "main").requested.cpu_quota_us == 90_000)

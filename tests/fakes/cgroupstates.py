@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from koord.host.files import Target, Value
 from koord.host.order import Change
 from koord.model import cpuset
-from tests.host.kernelmodel import MIN_US, PAGE_BYTES, KernelModel, ancestors, parent
+from tests.fakes.kernel import MIN_US, PAGE_BYTES, KernelModel, ancestors, parent
 
 MIB = 1 << 20
 
