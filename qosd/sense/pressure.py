@@ -7,7 +7,7 @@ a cgroup without pressure files (or with PSI switched off in it) costs its own s
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 
@@ -17,9 +17,11 @@ from koord.host.psi import RESOURCES, Stall
 from koord.host.reader import KeptFiles
 from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
 from qosd.sense.meters import Clock, path_of
+from qosd.sense.pergroup import Gauge as GroupGauge
 from qosd.sense.pergroup import PerGroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
+from qosd.sense.targets import Group
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 DEGREES = ("some", "full")
@@ -83,31 +85,44 @@ class NodePressureRow(PressureRow, source="node_pressure", scope=Scope.NODE, per
     """The same of the whole node, and every second."""
 
 
-class Pressure:
-    """The collector ``pressure``, of cgroups. ``proc_root`` tells whether the kernel keeps PSI at all."""
+class CgroupPressure:
+    """What collectors of cgroups' pressure files share: a gauge of all three files for each cgroup that ``measures``
+    lets pass. ``proc_root`` tells whether the kernel keeps PSI at all."""
+
+    def __init__(
+        self,
+        rows: Mapping[Scope, type[Row]],
+        gauge: Callable[[Sequence[str]], GroupGauge],
+        tree: Tree,
+        files: KeptFiles,
+        proc_root: Path,
+        measures: Callable[[Group], bool] = lambda _: True,
+    ) -> None:
+        def of_group(group: Group) -> GroupGauge:
+            return gauge([path_of(tree, group.path, f"{resource}.pressure") for resource in RESOURCES])
+
+        self._proc_root, self._tree = proc_root, tree
+        self._gauges = PerGroup(rows, files, of_group, measures)
+
+    def collect(self, tick: Tick) -> Batch:
+        batch = self._gauges.batch(tick.targets)
+        if not any(rows for _, rows in batch):
+            _must_have_psi(self._proc_root, self._tree)
+        return batch
+
+    def close(self) -> None:
+        self._gauges.close()
+
+
+class Pressure(CgroupPressure):
+    """The collector ``pressure``, of cgroups."""
 
     name = "pressure"
     period_s = SLOW_S
     panels = tuple(row.panel for row in PRESSURE.values())
 
     def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        self._proc_root, self._tree = proc_root, tree
-        self._gauges = PerGroup(
-            PRESSURE,
-            files,
-            gauge=lambda group: Gauge(
-                [path_of(tree, group.path, f"{resource}.pressure") for resource in RESOURCES], files, clock
-            ),
-        )
-
-    def collect(self, tick: Tick) -> Batch:
-        batch = self._gauges.batch(tick.targets)
-        if not any(rows for _, rows in batch):
-            must_have_psi(self._proc_root, self._tree)
-        return batch
-
-    def close(self) -> None:
-        self._gauges.close()
+        super().__init__(PRESSURE, lambda paths: Gauge(paths, files, clock), tree, files, proc_root)
 
 
 class NodePressure:
@@ -124,7 +139,7 @@ class NodePressure:
     def collect(self, tick: Tick) -> Batch:
         sample = self._gauge.sample()
         if sample is None:
-            must_have_psi(self._proc_root)
+            _must_have_psi(self._proc_root)
             return []
         return [(NodePressureRow.panel, {"": sample})]
 
@@ -132,7 +147,7 @@ class NodePressure:
         self._files.drop(self._gauge.paths)
 
 
-def must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:
+def _must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:
     """Raises NotApplicable where the kernel keeps no PSI, or none of the cgroups of ``tree``."""
     if not (proc_root / "pressure/cpu").exists():
         raise NotApplicable(f"no {proc_root}/pressure: the kernel has no PSI, or was booted with psi=0")

@@ -16,12 +16,11 @@ from koord.host.cgroup import Tree
 from koord.host.psi import RESOURCES
 from koord.host.reader import KeptFiles
 from qosd.metric import Kind, Scope
-from qosd.sense.meters import Clock, path_of
-from qosd.sense.pergroup import PerGroup
-from qosd.sense.pressure import DEGREES, must_have_psi
+from qosd.sense.meters import Clock
+from qosd.sense.pressure import DEGREES, CgroupPressure
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
-from qosd.sense.tick import Batch, Tick
+from qosd.sense.targets import Group
 
 _UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
 
@@ -45,32 +44,19 @@ _row = StallRow.in_order([f"{resource}_stall_{degree}_us_per_s" for resource, de
 STALLS = StallRow.by_scope((Scope.TIER, Scope.CONTAINER), "stalls", TICK_S)
 
 
-class Stalls:
-    """The collector ``stalls``. ``proc_root`` tells whether the kernel keeps PSI at all."""
+class Stalls(CgroupPressure):
+    """The collector ``stalls``."""
 
     name = "stalls"
     period_s = TICK_S
     panels = tuple(row.panel for row in STALLS.values())
 
     def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        self._tree, self._proc_root = tree, proc_root
-        self._gauges = PerGroup(
-            STALLS,
-            files,
-            gauge=lambda group: Gauge(
-                [path_of(tree, group.path, f"{resource}.pressure") for resource in RESOURCES], files, clock
-            ),
-            measures=lambda group: group.scope is Scope.TIER or group.latency_sensitive,
-        )
+        super().__init__(STALLS, lambda paths: Gauge(paths, files, clock), tree, files, proc_root, _is_protected)
 
-    def collect(self, tick: Tick) -> Batch:
-        batch = self._gauges.batch(tick.targets)
-        if not any(rows for _, rows in batch):
-            must_have_psi(self._proc_root, self._tree)
-        return batch
 
-    def close(self) -> None:
-        self._gauges.close()
+def _is_protected(group: Group) -> bool:
+    return group.scope is Scope.TIER or group.latency_sensitive
 
 
 class Gauge:
