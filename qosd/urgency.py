@@ -18,6 +18,7 @@ from pathlib import Path
 
 from koord.host import pressuretrigger
 from koord.host.cgroup import Tree
+from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from qosd.snapshot import PressureTrigger
 
@@ -27,10 +28,10 @@ _ENDED = select.EPOLLERR | select.EPOLLHUP
 
 @dataclass(frozen=True, slots=True)
 class _Armed:
-    """``directory``: the cgroup's, None: the whole node. ``is_event``: an eventfd, which is to be read."""
+    """``file``: the one that it is armed on. ``is_event``: an eventfd, which is to be read."""
 
     descriptor: int
-    directory: Path | None
+    file: Path
     is_event: bool
 
 
@@ -75,41 +76,34 @@ class Urgency:
             self._epoll.close()
 
     def _arm(self, trigger: PressureTrigger, tiers: Mapping[KubeQoS, str]) -> None:
-        cgroup = "" if trigger.tier is None else tiers.get(trigger.tier, "")
-        directory = self._directory(cgroup) if cgroup else None
+        file = self._file(trigger, tiers)
         before = self._armed.get(trigger)
-        if before is not None and before.directory == directory:
+        if before is not None and before.file == file:
             return
         if before is not None:
             self._end(trigger)
-        if trigger.tier is not None and not cgroup:
+        if file is None:
             raise OSError("the tier's cgroup is not known yet")
-        armed, event_mask = self._opened(trigger, directory)
+        armed, event_mask = _opened(trigger, file)
         assert self._epoll is not None
         try:
             self._epoll.register(armed.descriptor, event_mask)
         except OSError as error:
             os.close(armed.descriptor)
-            raise OSError(error.errno, f"is not a pressure file: {error.strerror}", str(directory)) from error
+            raise OSError(error.errno, f"is not a pressure file: {error.strerror}", str(file.parent)) from error
         self._armed[trigger] = armed
 
-    def _directory(self, cgroup: str) -> Path:
-        """Where PSI is, on v1 the v2 tree beside it, or else the memory controller."""
-        if self._tree.version == 2:
-            return self._tree.directory(cgroup)
-        beside = None if self._tree.unified is None else self._tree.unified / cgroup.lstrip("/")
-        return beside if beside is not None and beside.is_dir() else self._tree.directory(cgroup, "memory")
-
-    def _opened(self, trigger: PressureTrigger, directory: Path | None) -> tuple[_Armed, int]:
-        if directory is None:
-            file = self._tree.proc / "pressure" / trigger.resource
-        else:
-            file = directory / f"{trigger.resource}.pressure"
-            if trigger.resource == "memory" and not file.exists() and (directory / "memory.pressure_level").exists():
-                event = pressuretrigger.memory_level(directory, _LEVELS[trigger.degree])
-                return _Armed(event, directory, is_event=True), select.EPOLLIN
-        descriptor, _ = pressuretrigger.psi(file, trigger.degree, trigger.stall_us, trigger.window_us)
-        return _Armed(descriptor, directory, is_event=False), select.EPOLLPRI
+    def _file(self, trigger: PressureTrigger, tiers: Mapping[KubeQoS, str]) -> Path | None:
+        """What the trigger is to be armed on; None while nobody knows the tier's cgroup."""
+        if trigger.tier is None:
+            return self._tree.proc / "pressure" / trigger.resource
+        cgroup = tiers.get(trigger.tier, "")
+        if not cgroup:
+            return None
+        psi = self._tree.path(Target(cgroup, f"{trigger.resource}.pressure"))
+        assert psi is not None, "both cgroup versions have a row for it"
+        level = self._tree.directory(cgroup, "memory") / pressuretrigger.LEVEL
+        return level if trigger.resource == "memory" and not psi.exists() and level.exists() else psi
 
     def _hear(self, epoll: select.epoll) -> None:
         """End what has ended before anything else: epoll would report it again without end.
@@ -133,10 +127,18 @@ class Urgency:
         os.close(armed.descriptor)
 
 
+def _opened(trigger: PressureTrigger, file: Path) -> tuple[_Armed, int]:
+    if file.name == pressuretrigger.LEVEL:
+        event = pressuretrigger.memory_level(file.parent, _LEVELS[trigger.degree])
+        return _Armed(event, file, is_event=True), select.EPOLLIN
+    descriptor, _ = pressuretrigger.psi(file, trigger.degree, trigger.stall_us, trigger.window_us)
+    return _Armed(descriptor, file, is_event=False), select.EPOLLPRI
+
+
 def _has_ended(armed: _Armed, event: int) -> bool:
     """An eventfd is read, or else it stays readable; the removal of its cgroup is an event like any other."""
     if not event or not armed.is_event:
         return bool(event & _ENDED)
     with suppress(BlockingIOError):
         os.eventfd_read(armed.descriptor)
-    return armed.directory is not None and not armed.directory.is_dir()
+    return not armed.file.exists()

@@ -10,6 +10,7 @@ import errno
 import os
 from pathlib import Path
 
+LEVEL = "memory.pressure_level"
 _UNPRIVILEGED_US = 2_000_000
 """Without CAP_SYS_RESOURCE the kernel takes windows of whole multiples of that."""
 
@@ -47,7 +48,7 @@ def memory_level(directory: Path, level: str) -> int:
     ``level``: ``low``, ``medium`` or ``critical``. Returns an eventfd, to be polled for EPOLLIN and read each time; it
     speaks once more when the cgroup is removed.
     """
-    source = _opened(directory / "memory.pressure_level", os.O_RDONLY)
+    source = _opened(directory / LEVEL, os.O_RDONLY)
     try:
         event = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         try:
