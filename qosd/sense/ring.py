@@ -59,11 +59,6 @@ class Rings:
     def size_bytes(self) -> int:
         return sum(ring.cells.itemsize * len(ring.cells) for ring in self._rings.values())
 
-    @property
-    def newest_ns(self) -> int | None:
-        """The newest instant of the axis; None before the first."""
-        return self._times[self._now % self._capacity] if self._now >= 0 else None
-
     def write(self, at_ns: int, subjects: Iterable[str], rows: Iterable[Sequence[float]]) -> None:
         """Add the instant ``at_ns`` with each subject's row (its first ``width`` numbers)."""
         self._now += 1
