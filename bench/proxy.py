@@ -18,10 +18,10 @@ import struct
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from types import FrameType
+from types import FrameType, MappingProxyType
 
 from bench import calls, creates, saturation, stats, versions
 from bench.held import refused_creation
@@ -72,10 +72,13 @@ class Table:
         print(f"\n{text}" if self.lines else text, flush=True)
 
 
+Part = Callable[[Path, Containerd, Options, Table], None]
+
+
 def memory_line(pid: int, whose: str = "the proxy") -> Line:
     status = Path(f"/proc/{pid}/status").read_text()
     mib = int(status.partition("VmRSS:")[2].split()[0]) / 1024
-    return Line(f"resident memory of {whose} after all this", f"{mib:.1f} MiB", "<= 40 MiB", mib <= 40)
+    return Line(f"resident memory of {whose} after that", f"{mib:.1f} MiB", "<= 40 MiB", mib <= 40)
 
 
 def start_line(times_ms: Sequence[float]) -> Line:
@@ -92,40 +95,57 @@ def behind(path: Path) -> int:
         return pid
 
 
-def measure(directory: Path, options: Options, table: Table, *, idle_too: bool) -> list[Line]:
-    """An idle node, then a saturated one; returns all rows."""
+def measure(directory: Path, options: Options, table: Table, parts: Iterable[Part]) -> list[Line]:
+    """Those parts, on one containerd; returns all rows."""
     with containerd.private(containerd.installed(), directory / "c") as runtime:
-        if idle_too:
-            table.title("idle node")
-            idle(directory, runtime, options, table)
-        saturated(directory, runtime, options, table)
+        for part in parts:
+            part(directory, runtime, options, table)
     return table.lines
 
 
-def idle(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
+@contextlib.contextmanager
+def beside(directory: Path, runtime: Containerd) -> Iterator[tuple[dict[str, Path], str]]:
+    """The runtime's socket and a proxy's in front of it, and a cgroup for pods."""
     with (
         cgroups.root(f"/koord-bench-{os.getpid()}") as root,
-        proxy(runtime.socket, directory / "p") as relayed,
+        proxy(runtime.socket, directory) as relayed,
     ):
-        sockets = {"direct": runtime.socket, "proxied": relayed}
+        yield {"direct": runtime.socket, "proxied": relayed}, f"{root}/kubepods"
+
+
+def idle_calls(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
+    table.title("idle node: calls")
+    with beside(directory / "calls", runtime) as (sockets, kubepods):
         table.add(*calls.closed_lines("Go", calls.closed_loop("cri-bench", sockets, options.seconds)))
         table.add(*calls.closed_lines("raw", calls.closed_loop("raw-bench", sockets, options.seconds)))
         opened = calls.open_loop(sockets, options.open_s, options.rate_per_s)
         direct, proxied = opened.latency_us["direct"], opened.latency_us["proxied"]
         table.add(*calls.percentile_lines(f"open loop, {options.rate_per_s:g}/s", direct, proxied))
         table.add(calls.late_line(opened))
-        with refused_creation(runtime.socket, f"{root}/kubepods") as call:
+        with refused_creation(runtime.socket, kubepods) as call:
             table.add(calls.held_line(calls.held_loop(sockets, options.held_s, call), "proxied"))
             held = calls.open_loop(sockets, options.held_s, HELD_RATE_PER_S, call).latency_us
         who = f"open loop, {HELD_RATE_PER_S}/s"
         table.add(*calls.percentile_lines(who, held["direct"], held["proxied"], HELD_PERCENTILES, call.name))
-        made = creates.measure(sockets, options.pairs, f"{root}/kubepods")
-        table.add(*creates.lines(made["direct"], made["proxied"]), memory_line(behind(relayed)))
-    argv = [sys.executable, "-m", "runtimeproxy", "--remote-runtime-service-endpoint", str(runtime.socket)]
-    argv += ["--koord-runtimeproxy-endpoint", str(directory / "s.sock"), "--metrics-endpoint", ""]
-    argv += ["--hookserver-dir", str(directory / "p" / "hookserver.d")]
-    log = directory / "starts.log"
-    table.add(start_line([exec_to_serving_ms(argv, directory / "s.sock", log) for _ in range(options.starts)]))
+        table.add(memory_line(behind(sockets["proxied"])))
+
+
+def idle_creation(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
+    table.title("idle node: creation")
+    with beside(directory / "creation", runtime) as (sockets, kubepods):
+        times = creates.measure(sockets, options.pairs, kubepods)
+        table.add(*creates.lines(times["direct"], times["proxied"]), memory_line(behind(sockets["proxied"])))
+
+
+def start(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
+    """Of a proxy with a hook server, which another one asks already."""
+    table.title("idle node: start")
+    with beside(directory / "start", runtime):
+        argv = [sys.executable, "-m", "runtimeproxy", "--remote-runtime-service-endpoint", str(runtime.socket)]
+        argv += ["--koord-runtimeproxy-endpoint", str(directory / "s.sock"), "--metrics-endpoint", ""]
+        argv += ["--hookserver-dir", str(directory / "start" / "hookserver.d")]
+        log = directory / "starts.log"
+        table.add(start_line([exec_to_serving_ms(argv, directory / "s.sock", log) for _ in range(options.starts)]))
 
 
 def saturated(directory: Path, runtime: Containerd, options: Options, table: Table) -> None:
@@ -204,6 +224,11 @@ def against(directory: Path, commit: str, options: Options, table: Table) -> lis
         return compared
 
 
+PARTS: Mapping[str, Part] = MappingProxyType(
+    {"calls": idle_calls, "creation": idle_creation, "start": start, "saturated": saturated}
+)
+
+
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
     """What was started is ended once, and a second signal does not interrupt that."""
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -218,7 +243,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=200, help="calls per second in the open loop (default 200)")
     parser.add_argument("--starts", type=int, default=20, help="starts of the proxy (default 20)")
     parser.add_argument("--against", metavar="COMMIT", help="measure this version beside an older one")
-    parser.add_argument("--only-saturated", action="store_true", help="leave out the idle node")
+    parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     chosen = parser.parse_args()
     options = Options(chosen.pairs, chosen.seconds, chosen.starts, chosen.rate)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -229,7 +254,8 @@ def main() -> int:
             if chosen.against:
                 last = against(Path(name), chosen.against, options, table)
             else:
-                last = measure(Path(name), options, table, idle_too=not chosen.only_saturated)
+                parts = (PARTS[chosen.only],) if chosen.only else PARTS.values()
+                last = measure(Path(name), options, table, parts)
     except KeyboardInterrupt:
         print("interrupted; everything that was started is gone", file=sys.stderr)
         return 1
