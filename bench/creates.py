@@ -93,10 +93,10 @@ def compared_line(times: Mapping[str, Times]) -> Line:
     return Line(what, percent(found), "not over 0", found.low <= 0)
 
 
-def _part(what: str, direct: list[float], proxied: list[float]) -> Line:
+def _part(label: str, direct: list[float], proxied: list[float]) -> Line:
     added = stats.paired(stats.added, direct, proxied)
     figure = f"{added.value:+.2f} ms [{added.low:+.2f}, {added.high:+.2f}]; direct {statistics.median(direct):.1f} ms"
-    return Line(what, figure)
+    return Line(label, figure)
 
 
 def percent(estimate: Estimate) -> str:

@@ -215,7 +215,7 @@ def against(directory: Path, commit: str, options: Options, table: Table) -> lis
             who, direct, proxied = f"{name}, open loop", opened.latency_us["direct"], opened.latency_us[name]
             table.add(*calls.closed_lines(f"{name}, Go", go, name), *calls.closed_lines(f"{name}, raw", raw, name))
             table.add(*calls.percentile_lines(who, direct, proxied))
-            table.add(replace(calls.held_line(held, name), what=f"{name}, raw client: added p50 of {call.name}, held"))
+            table.add(replace(calls.held_line(held, name), label=f"{name}, raw client: added p50 of {call.name}, held"))
             table.add(*creates.lines(made["direct"], made[name], f", {name}"))
             table.add(memory_line(behind(sockets[name]), f"the {name} proxy"))
         compared = [*calls.compared_lines("Go", go), *calls.compared_lines("raw", raw)]

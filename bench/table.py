@@ -15,7 +15,7 @@ class Line:
     What follows a semicolon in ``figure`` is for the row only, not for the last line.
     """
 
-    what: str
+    label: str
     figure: str
     target: str = ""
     met: bool | None = None
@@ -25,7 +25,7 @@ class Line:
         return {None: "not resolved", True: "met", False: "MISSED"}[self.met] if self.target else ""
 
     def text(self) -> str:
-        return f"{self.what:<60} {self.figure:<62} {self.target:<26} {self.verdict}".rstrip()
+        return f"{self.label:<60} {self.figure:<62} {self.target:<26} {self.verdict}".rstrip()
 
 
 def meets(estimate: Estimate, at_most: float, resolution: float) -> bool | None:
@@ -36,10 +36,10 @@ def meets(estimate: Estimate, at_most: float, resolution: float) -> bool | None:
 def summary(program: str, lines: Sequence[Line]) -> str:
     """Every figure that has a target, and which of them are not met."""
     aimed = [line for line in lines if line.target]
-    figures = "; ".join(f"{line.what}: {line.figure.partition(';')[0]}" for line in aimed)
+    figures = "; ".join(f"{line.label}: {line.figure.partition(';')[0]}" for line in aimed)
     open_ones = [f"{verdict}: {names}" for verdict in ("MISSED", "not resolved") if (names := _names(aimed, verdict))]
     return f"{program}: {figures} | {', '.join(open_ones) or 'all targets met'}"
 
 
 def _names(lines: Sequence[Line], verdict: str) -> str:
-    return ", ".join(line.what for line in lines if line.verdict == verdict)
+    return ", ".join(line.label for line in lines if line.verdict == verdict)

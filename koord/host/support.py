@@ -55,12 +55,12 @@ def survey(tree: Tree, kubelet_groups: Sequence[str]) -> Mapping[str, Support]:
     A partition is there only as a remote one: any other cannot be made below kubelet's tree, whose groups are none.
     """
     found = {
-        one.name: of(tree, one.name, _asked(one, kubelet_groups))
+        one.name: of(tree, one.name, _cgroups_of(one, kubelet_groups))
         for one in ROWS.values()
         if one.probe is not Probe.ASSUMED and one.takes not in ("pid", "group/resource")
     }
     return {**found, "cpuset.cpus.partition": found["cpuset.cpus.exclusive"]}
 
 
-def _asked(known: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:
-    return ("/",) if known.name.startswith("io.cost.") else kubelet_groups
+def _cgroups_of(row: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:
+    return ("/",) if row.name.startswith("io.cost.") else kubelet_groups

@@ -38,14 +38,14 @@ class Bus(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class SyncOutcome:
     """What became of one file: ``why`` systemd does not know its value, "" if it does.
 
-    ``kept``: the value that systemd writes for it, where that is another. ``answered``: systemd took it or refused it.
+    ``kept_value``: what systemd writes for it, where that differs. ``answered``: systemd took it or refused it.
     """
 
     why: str = ""
-    kept: Value | None = None
+    kept_value: Value | None = None
     answered: bool = True
 
     @property
@@ -53,7 +53,7 @@ class Told:
         """For people."""
         if self.why:
             return f"not set through systemd: {self.why}"
-        return "also set through systemd" + ("" if self.kept is None else f", which keeps {self.kept}")
+        return "also set through systemd" + ("" if self.kept_value is None else f", which keeps {self.kept_value}")
 
 
 @dataclass(slots=True)
@@ -75,7 +75,7 @@ class Units:
         kept = (name for name in ROWS if systemd.keeps(name, writer.version))
         self._written = (systemd.RESET, *kept)  # the rows that systemd writes whenever it is told something
 
-    def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
+    def tell(self, targets: Iterable[Target]) -> dict[Target, SyncOutcome]:
         """Tell systemd what these files hold now; what is not systemd's, or gone, is left out of the answer."""
         version = self._writer.version
         wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
@@ -176,11 +176,11 @@ class Units:
             for part in parts:
                 part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
 
-    def _settled(self, part: _Part, target: Target, before: Reading) -> Told:
+    def _settled(self, part: _Part, target: Target, before: Reading) -> SyncOutcome:
         """What became of it, with its own value in the file again."""
         failed = self._rewrite(target, before)
         why = part.why or failed
-        return Told(why, None if why else _kept(part, target), part.answered)
+        return SyncOutcome(why, None if why else _kept(part, target), part.answered)
 
     def _rewrite(self, target: Target, before: Reading) -> str:
         """Write what the file held once more if it holds something else by now; why that fails, or ""."""

@@ -25,7 +25,7 @@ class Gate(NamedTuple):
     """A row of the table. ``what``: it lets the daemon do that."""
 
     is_on: bool
-    what: str
+    purpose: str
 
     @property
     def group(self) -> str:

@@ -38,7 +38,7 @@ def test_rows_of_a_closed_loop() -> None:
         "throughput": [{"connections": 1, "per_s": {"direct": [1000.0, 900.0], "proxied": [700.0, 630.0]}}],
     }
     rows = calls.closed_lines("Go", Calls.of(report))
-    assert [(row.what, row.figure.partition(";")[0], row.verdict) for row in rows] == [
+    assert [(row.label, row.figure.partition(";")[0], row.verdict) for row in rows] == [
         ("Go client: added p50 of Version", "+70 µs [+70, +70] = 0.70 of direct", "met"),
         ("Go client: added p99 of Version", "+70 µs [+70, +70]", ""),
         ("Go client: added p99.9 of Version", "+1,000 µs [+1,000, +1,000]", ""),
@@ -61,7 +61,7 @@ def test_old_and_new_version(new_us: float, figure: str) -> None:
 def test_creation(added_ms: list[float], verdict: str) -> None:
     direct = Times([40.0] * 40, [10.0] * 40)
     total, sandbox, container = creates.lines(direct, Times([40.0] * 40, [10 + more for more in added_ms]))
-    assert (total.what, total.verdict) == ("pod + container with hooks, 40 pairs", verdict)
+    assert (total.label, total.verdict) == ("pod + container with hooks, 40 pairs", verdict)
     assert sandbox.figure == "+0.00 ms [+0.00, +0.00]; direct 40.0 ms"
     assert container.figure.endswith("direct 10.0 ms")
 
@@ -74,7 +74,7 @@ def test_creation_of_old_and_new_version() -> None:
 def test_saturated_node_names_both_slices_and_the_target_is_koord_slice_s() -> None:
     turns = {"direct": [[100.0] * 100] * 20, "without": [[5_100.0] * 100] * 20, "with": [[600.0] * 100] * 20}
     median, tail = saturated_lines(Calls(turns, {}, []), VERSION, (50.0, 99.0), at_most_p99_us=1_000)
-    assert (median.what, median.target) == ("saturated, koord.slice: added p50 of Version", "")
+    assert (median.label, median.target) == ("saturated, koord.slice: added p50 of Version", "")
     assert tail.figure.startswith("+500 µs [+500, +500] (system.slice: +5,000 µs [+5,000, +5,000]); direct 100 µs")
     assert (tail.target, tail.verdict) == ("<= 1 ms", "met")
 

@@ -13,7 +13,7 @@ from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.notes import DropIn
 from koord.host.restoring import Outcome, restore
-from koord.host.systemd_units import Told, Units, of_host
+from koord.host.systemd_units import SyncOutcome, Units, of_host
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
 from tests.host.fakesystemd import FakeSystemd
@@ -85,20 +85,23 @@ class TestRefusals:
     def test_without_a_bus_the_value_stays_and_the_reason_is_said(self, rig: Rig) -> None:
         rig.systemd.is_down = True
         target = rig.write("cpu_shares", 2)
-        assert rig.units.tell([target]) == {target: Told("no bus", answered=False)}
+        assert rig.units.tell([target]) == {target: SyncOutcome("no bus", answered=False)}
         assert rig.writer.read(target) == 2
         assert rig.units.tell([target])[target].sentence == "not set through systemd: no bus"
 
     def test_a_unit_that_systemd_does_not_know(self, rig: Rig) -> None:
         del rig.systemd.known[SCOPE]
         box, pod = rig.write("cpu_shares", 2), rig.write("cpu_shares", 2, POD)
-        assert rig.units.tell([box, pod]) == {box: Told(f"NoSuchUnit: Unit {SCOPE} not loaded."), pod: Told()}
+        assert rig.units.tell([box, pod]) == {
+            box: SyncOutcome(f"NoSuchUnit: Unit {SCOPE} not loaded."),
+            pod: SyncOutcome(),
+        }
 
     def test_a_property_that_is_refused_costs_itself_only(self, rig: Rig) -> None:
         rig.systemd.refuses["CPUWeight"] = "InvalidArgs: Value specified in CPUWeight is out of range"
         idle, high = rig.write("cpu.idle", 1), rig.write("memory.high", 8192)
         told = rig.units.tell([idle, high])
-        assert (told[high], told[idle].why) == (Told(), rig.systemd.refuses["CPUWeight"])
+        assert (told[high], told[idle].why) == (SyncOutcome(), rig.systemd.refuses["CPUWeight"])
         assert rig.writer.read(high) == 8192
 
     def test_what_cannot_be_noted_is_not_told(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,7 +142,7 @@ def test_what_was_told_outlasts_a_reload(rig: Rig) -> None:
         rig.write("cpu.idle", 1, POD),
     ]
     before = rig.texts()
-    assert set(rig.units.tell(held).values()) == {Told()}
+    assert set(rig.units.tell(held).values()) == {SyncOutcome()}
     assert len(rig.systemd.calls) == 2, "one call a unit"
     rig.systemd.reload()
     assert rig.texts() == before
@@ -148,7 +151,7 @@ def test_what_was_told_outlasts_a_reload(rig: Rig) -> None:
 def test_telling_leaves_alone_what_no_property_stands_for(rig: Rig) -> None:
     """kubelet has the runtime set it for every container; systemd would make it 0."""
     kubelets, held = rig.write("memory.oom.group", 1), rig.write("memory.high", 8192)
-    assert rig.units.tell([held]) == {held: Told()}
+    assert rig.units.tell([held]) == {held: SyncOutcome()}
     assert rig.writer.read(kubelets) == 1
 
 
@@ -158,7 +161,7 @@ def test_the_exact_quota_that_the_runtime_wrote_past_systemd_stays(rig: Rig, lim
     file.write_text(f"{limit}\n")
     rig.systemd.known[SCOPE]["CPUQuotaPerSecUSec"] = per_second_us
     held = rig.write("cpuset_cpus", "0-1")
-    assert rig.units.tell([held]) == {held: Told()}
+    assert rig.units.tell([held]) == {held: SyncOutcome()}
     assert file.read_text().strip() == limit
     assert [entry.target for entry in rig.record.entries] == [held], "it is nothing that Koord holds"
 
@@ -186,7 +189,7 @@ def test_without_being_told_a_reload_takes_all_of_it_back(rig: Rig) -> None:
 def test_a_quota_that_systemd_rounds_is_ours_too(rig: Rig) -> None:
     target = rig.write("cpu_quota", 33_333)
     told = rig.units.tell([target])[target]
-    assert told == Told(kept=34_000)
+    assert told == SyncOutcome(kept_value=34_000)
     assert told.sentence == "also set through systemd, which keeps 34000"
     assert rig.writer.read(target) == 33_333, "written once more"
     rig.systemd.reload()

@@ -87,7 +87,7 @@ def test_the_feature_gates_are_those_of_the_code() -> None:
     behind = {name: {each.name for each in speakers() if each.gate == name} for name in GATES}
     rows = docpages.rows(DAEMON[DAEMON.index("## Feature gates") : DAEMON.index("## Files")], r"\w+")
     assert rows == {
-        name: ("on" if gate.is_on else "off", gate.what, ", ".join(f"`{each}`" for each in sorted(behind[name])))
+        name: ("on" if gate.is_on else "off", gate.purpose, ", ".join(f"`{each}`" for each in sorted(behind[name])))
         for name, gate in GATES.items()
     }
 

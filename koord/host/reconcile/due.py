@@ -36,11 +36,11 @@ _S = 1_000_000_000
 class Due(msgspec.Struct, frozen=True):
     """What is to be looked at. ``changed``: there is something new to decide about these files.
 
-    ``seen``: paths of those that may be as they were; ``touched``: how many touches are among the reasons.
+    ``paths``: of those that may be as they were; ``touched``: how many touches are among the reasons.
     """
 
     changed: tuple[Target, ...]
-    seen: Mapping[Target, str]
+    paths: Mapping[Target, str]
     touched: int
 
 
@@ -72,7 +72,7 @@ class WorkQueue:
         self._owed = self._debt(now_ns) % 1.0
         self._seen_ns = now_ns
         del self._touched[: due.touched]
-        for target in (*due.seen, *examined):
+        for target in (*due.paths, *examined):
             self._states.seen(target)
 
     def _debt(self, now_ns: int) -> float:

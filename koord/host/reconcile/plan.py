@@ -81,7 +81,7 @@ class Notice(msgspec.Struct, frozen=True):
     is_repeated: bool = False
 
 
-class Taken(msgspec.Struct, frozen=True):
+class Takeover(msgspec.Struct, frozen=True):
     """A container's file that was looked at with its original in mind.
 
     ``base``: what to put back of it from now on; None = it holds another value than Koord had the runtime write.
@@ -107,7 +107,7 @@ class Plan(msgspec.Struct, frozen=True):
     """Of files that could not be read: their states, with the time of the next attempt."""
     refused: Refusals
     """Opinions left out on the files looked at; an empty tuple where all are followed."""
-    taken: Mapping[Target, Taken]
+    takeovers: Mapping[Target, Takeover]
     """What the runtime wrote for us, to be noted before anything is written."""
 
     @property

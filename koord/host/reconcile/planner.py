@@ -26,7 +26,7 @@ from koord.host.reconcile.plan import (
     Notice,
     Plan,
     PlannedWrite,
-    Taken,
+    Takeover,
 )
 from koord.host.reconcile.state import FREE, FileState, FileStates, Look, Phase, Retry
 from koord.host.reconcile.step import Observed, Transition, step, step_shares
@@ -70,7 +70,7 @@ class Planner:
     def plan(self, intents: Intents, due: Due, edition: int, now_ns: int) -> Plan:
         """The writes that bring what is ``due`` to what is wanted of it."""
         draft = _Draft(self, intents, now_ns)
-        looks = {target: look_at(path) for target, path in due.seen.items()}
+        looks = {target: look_at(path) for target, path in due.paths.items()}
         new = [target for target, look in looks.items() if look is None or self.states[target].good != look]
         chosen = dict.fromkeys((*due.changed, *new, *self.originals.due))
         for target in with_partners(chosen):
@@ -85,7 +85,7 @@ class Planner:
             draft.transitions,
             draft.unreadable,
             draft.refused,
-            draft.taken,
+            draft.takeovers,
         )
 
     def _is_ours(self, target: Target) -> bool:
@@ -123,7 +123,7 @@ class _Draft:
         self.unreadable: dict[Target, FileState] = {}
         self.notices: list[Notice] = []
         self.refused: dict[Target, tuple[tuple[str, str], ...]] = {}
-        self.taken: dict[Target, Taken] = {}
+        self.takeovers: dict[Target, Takeover] = {}
 
     def examine(self, target: Target, look: Look | None) -> None:
         """``look``: what the file was like a moment ago, if it was looked at."""
@@ -164,12 +164,12 @@ class _Draft:
         held = state if state.is_held and state.is_of(reading) else None
         if not rules.comes_of(original.edited, reading.value):
             if original.pending is Pending.CREATED:
-                self.taken[target] = Taken(key, original, reading, None)
+                self.takeovers[target] = Takeover(key, original, reading, None)
             return state
         if held is not None and not original.pending and rules.comes_of(held.written, reading.value):
             return held
         base = base_of(original, None if held is None else held.base)
-        self.taken[target] = Taken(key, original, reading, base)
+        self.takeovers[target] = Takeover(key, original, reading, base)
         if held is not None:
             return replace(held, base=base, written=reading.value)
         return FileState(
@@ -310,11 +310,13 @@ class _Draft:
 
     def _notice(self, target: Target, transition: Transition, before: FileState) -> None:
         reading, wanted = transition.reading, transition.wanted
-        taken = self.taken.get(target)
-        if taken is not None and taken.base is not None:
-            by, why = wanted.by or THE_RUNTIME, _why_taken(taken, before)
-            after = taken.reading.value
-            self.notices.append(Notice(target, taken.reading.path, taken.base, after, ADOPTED, by, why, pod=wanted.pod))
+        takeover = self.takeovers.get(target)
+        if takeover is not None and takeover.base is not None:
+            by, why = wanted.by or THE_RUNTIME, _why_taken_over(takeover, before)
+            after = takeover.reading.value
+            self.notices.append(
+                Notice(target, takeover.reading.path, takeover.base, after, ADOPTED, by, why, pod=wanted.pod)
+            )
         if reading is None or not before.is_held:
             return
         if transition.is_foreign:
@@ -367,11 +369,11 @@ def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState
     return replace(state, retry=retry, good=good)
 
 
-def _why_taken(taken: Taken, before: FileState) -> str:
+def _why_taken_over(takeover: Takeover, before: FileState) -> str:
     if not before.is_held:
-        return f"set at creation by the runtime, requested {taken.original.requested}"
-    if taken.original.pending:
-        return f"an update of the container was edited, requested {taken.original.requested}"
+        return f"set at creation by the runtime, requested {takeover.original.requested}"
+    if takeover.original.pending:
+        return f"an update of the container was edited, requested {takeover.original.requested}"
     return "the runtime applied again what the container was made with"
 
 

@@ -33,7 +33,7 @@ from koord.host.reconcile.plan import (
     Outcome,
     Plan,
     PlannedWrite,
-    Taken,
+    Takeover,
     result_of,
 )
 from koord.host.reconcile.planner import NO_ORIGINALS, OriginalsSource, Planner, RowRules
@@ -118,7 +118,7 @@ class Reconciler:
             raise StalePlan(f"made from state {plan.edition}, which is {self._edition} by now")
         self._edition += 1
         held_before = [target for target in plan.transitions if self._states.get(target, FREE).is_held]
-        not_taken = {target for target, taken in plan.taken.items() if not self._take_over(target, taken)}
+        not_taken = {target for target, takeover in plan.takeovers.items() if not self._take_over(target, takeover)}
         for target, transition in plan.transitions.items():
             if target not in not_taken:
                 self._settle(target, transition)
@@ -143,13 +143,13 @@ class Reconciler:
             self._forget(target)
         self._states.put(target, transition.state)
 
-    def _take_over(self, target: Target, taken: Taken) -> bool:
+    def _take_over(self, target: Target, takeover: Takeover) -> bool:
         """Note what to put back of a file that the runtime wrote for us; False if it cannot be noted."""
         try:
-            if taken.base is None:
-                self._undo.settle(target, taken.key, taken.original)
+            if takeover.base is None:
+                self._undo.settle(target, takeover.key, takeover.original)
             else:
-                self._undo.take_over(target, taken.reading, taken.base, taken.key, taken.original)
+                self._undo.take_over(target, takeover.reading, takeover.base, takeover.key, takeover.original)
         except UndoError as error:
             _log.warning("%s/%s is not taken over: %s", target.group, target.name, error)
             return False
@@ -233,8 +233,8 @@ class Reconciler:
         synced = self._systemd.after(changed, self._states, now_ns)
         for target, one in synced.items():
             state = self._states.get(target, FREE)
-            if state.is_held and state.kept_by_systemd != one.kept:
-                self._states.put(target, replace(state, kept_by_systemd=one.kept))
+            if state.is_held and state.kept_by_systemd != one.kept_value:
+                self._states.put(target, replace(state, kept_by_systemd=one.kept_value))
         return {target: one.sentence for target, one in synced.items()}
 
     def _finish_releases(self, synced: Collection[Target]) -> Mapping[Target, Value]:

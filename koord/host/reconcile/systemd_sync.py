@@ -15,7 +15,7 @@ from typing import Protocol
 
 from koord.host.files import Target
 from koord.host.reconcile.state import FileState
-from koord.host.systemd_units import Told
+from koord.host.systemd_units import SyncOutcome
 
 AGAIN_AFTER_NS = 10 * 1_000_000_000
 _log = logging.getLogger(__name__)
@@ -24,7 +24,7 @@ _log = logging.getLogger(__name__)
 class Units(Protocol):
     """``systemd_units.Units``, as far as it is needed here."""
 
-    def tell(self, targets: Iterable[Target]) -> Mapping[Target, Told]: ...
+    def tell(self, targets: Iterable[Target]) -> Mapping[Target, SyncOutcome]: ...
 
 
 class SystemdSync:
@@ -32,7 +32,7 @@ class SystemdSync:
 
     def __init__(self, units: Units | None, held: Iterable[Target]) -> None:
         self._units = units
-        self._unsynced: dict[Target, Told | None] = dict.fromkeys(held) if units is not None else {}
+        self._unsynced: dict[Target, SyncOutcome | None] = dict.fromkeys(held) if units is not None else {}
         self._again_ns = self._silent_until_ns = 0
         self._logged = ""
         self.problem = ""
@@ -49,7 +49,7 @@ class SystemdSync:
 
     def after(
         self, changed: Collection[Target], states: Mapping[Target, FileState], monotonic_ns: int
-    ) -> Mapping[Target, Told]:
+    ) -> Mapping[Target, SyncOutcome]:
         """Tell of the files that were ``changed`` or given back, with what is held of the same units."""
         if self._units is None:
             return {}

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from koord.host.files import Target
-from koord.host.systemd_units import Told
+from koord.host.systemd_units import SyncOutcome
 from tests.qosd.act.rig import CPUS, POD, QUOTA, SHARES, Rig, wants
 
 OTHER = Target("/kubepods/pod2", "cpu_quota")
-DOWN = Told("no bus", answered=False)
+DOWN = SyncOutcome("no bus", answered=False)
 
 
 class Units:
@@ -24,12 +24,12 @@ class Units:
 
     def __init__(self) -> None:
         self.told: list[set[Target]] = []
-        self.answer = Told()
-        self.answers: dict[Target, Told] = {}
+        self.answer = SyncOutcome()
+        self.answers: dict[Target, SyncOutcome] = {}
         self.gone: set[Target] = set()
         self.meddle: Callable[[], None] = lambda: None
 
-    def tell(self, targets: Iterable[Target]) -> dict[Target, Told]:
+    def tell(self, targets: Iterable[Target]) -> dict[Target, SyncOutcome]:
         self.told.append(set(targets))
         self.meddle()
         return {target: self.answers.get(target, self.answer) for target in self.told[-1] - self.gone}
@@ -61,7 +61,7 @@ def test_what_could_not_be_told_stays_written_and_is_told_later(
     assert (rig.holds(QUOTA), units.told) == (5000, [{QUOTA}, {QUOTA}])
     assert "no bus" in rig.actuator.files.report.unsynced
     assert len(caplog.records) == 1, "said once"
-    units.answer = Told()
+    units.answer = SyncOutcome()
     rig.tick(seconds=10)
     rig.tick(seconds=10)
     assert (rig.actuator.files.report.unsynced, len(units.told)) == ("", 3)
@@ -73,7 +73,7 @@ def test_a_bus_that_is_silent_is_not_waited_for_with_every_change(rig: Rig, unit
         rig.say("hooks", (QUOTA, wants(quota_us)), (OTHER, wants(quota_us)))
         rig.tick(seconds=3)
     assert (rig.holds(QUOTA), len(units.told)) == (7000, 1)
-    units.answer = Told("NoSuchUnit: no")
+    units.answer = SyncOutcome("NoSuchUnit: no")
     rig.tick(seconds=4)
     rig.say("hooks", (QUOTA, wants(8000)), (OTHER, wants(7000)))
     rig.tick()
@@ -81,7 +81,7 @@ def test_a_bus_that_is_silent_is_not_waited_for_with_every_change(rig: Rig, unit
 
 
 def test_the_journal_says_it_at_the_write(rig: Rig, units: Units) -> None:
-    units.answers = {SHARES: Told("NoSuchUnit: no"), QUOTA: Told(kept=34_000)}
+    units.answers = {SHARES: SyncOutcome("NoSuchUnit: no"), QUOTA: SyncOutcome(kept_value=34_000)}
     rig.say("hooks", (QUOTA, wants(33_333)), (SHARES, wants(2)), (CPUS, wants("0")))
     rig.tick()
     assert {entry.name: entry.why.partition("; ")[2] for entry in rig.journal.entries} == {
@@ -110,12 +110,12 @@ def test_what_is_given_back_or_lost_to_someone_else_is_told_too(rig: Rig, units:
     assert (rig.holds(QUOTA), rig.holds(SHARES), units.told[-1]) == (-1, 512, {QUOTA, SHARES})
 
 
-@pytest.mark.parametrize("answer", [DOWN, Told("NoSuchUnit: no")], ids=["silent", "refused"])
+@pytest.mark.parametrize("answer", [DOWN, SyncOutcome("NoSuchUnit: no")], ids=["silent", "refused"])
 @pytest.mark.parametrize("told_first", [True, False])
 def test_what_is_given_back_while_systemd_does_not_listen_is_told_later(
-    rig: Rig, units: Units, told_first: bool, answer: Told
+    rig: Rig, units: Units, told_first: bool, answer: SyncOutcome
 ) -> None:
-    units.answer = Told() if told_first else answer
+    units.answer = SyncOutcome() if told_first else answer
     rig.say("hooks", (QUOTA, wants(5000)))
     rig.tick()
     units.answer = answer
@@ -123,7 +123,7 @@ def test_what_is_given_back_while_systemd_does_not_listen_is_told_later(
     rig.tick()
     assert (rig.holds(QUOTA), rig.actuator.files.report.owned) == (-1, {})
     units.told.clear()
-    units.answer = Told()
+    units.answer = SyncOutcome()
     for _ in range(3):
         rig.tick(seconds=10)
     assert (units.told, rig.actuator.files.report.unsynced) == ([{QUOTA}], "")
@@ -132,7 +132,7 @@ def test_what_is_given_back_while_systemd_does_not_listen_is_told_later(
 def test_what_a_unit_does_not_know_yet_is_told_with_whatever_changes_in_it(rig: Rig, units: Units) -> None:
     rig.say("hooks", (QUOTA, wants(5000)))
     rig.tick()
-    units.answers = {QUOTA: Told("NoSuchUnit: no")}
+    units.answers = {QUOTA: SyncOutcome("NoSuchUnit: no")}
     rig.say("hooks")
     rig.tick()
     rig.say("hooks", (SHARES, wants(2)))
@@ -154,7 +154,7 @@ def test_a_group_that_ends_while_the_bus_is_silent_is_forgotten(rig: Rig, units:
 
 
 def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, units: Units) -> None:
-    units.answers = {QUOTA: Told(kept=34_000)}
+    units.answers = {QUOTA: SyncOutcome(kept_value=34_000)}
     rig.say("hooks", (QUOTA, wants(33_333)))
     for _ in range(5):
         rig.tick()
@@ -198,7 +198,7 @@ def test_a_start_tells_what_was_given_back_before_a_kill_and_systemd_has_not_hea
     rig.tick()
     assert (rig.holds(QUOTA), [entry.target for entry in rig.undo.entries]) == (-1, [QUOTA])
     rig.crash()
-    units.answer = Told()
+    units.answer = SyncOutcome()
     units.told.clear()
     rig.tick()
     assert (rig.holds(QUOTA), units.told, rig.undo.entries) == (-1, [{QUOTA}], ())
