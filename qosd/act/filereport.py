@@ -12,7 +12,7 @@ import msgspec
 
 from koord.host.files import Target
 from koord.host.originals import Original
-from koord.host.reconcile.state import FREE, FileState, Retry
+from koord.host.reconcile.state import FREE, FileState
 from koord.host.reconcile.wanted import Refusals
 from qosd.act.composition import Composed
 from qosd.act.intents import TickIntents
@@ -43,11 +43,6 @@ class FileReport(msgspec.Struct, frozen=True, eq=False):
     def contested(self) -> Mapping[Target, str]:
         """The files left to another writer, and why: whoever can should enforce the value one level up."""
         return {target: state.contested for target, state in self.states.items() if state.is_contested}
-
-    @property
-    def retries(self) -> Mapping[Target, Retry]:
-        """The files that could not be brought to their value, and when that is tried again."""
-        return {target: state.retry for target, state in self.states.items() if state.retry is not None}
 
     def original(self, target: Target) -> Original | None:
         """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""

@@ -27,9 +27,7 @@ class Ownership(msgspec.Struct, frozen=True):
     rows: frozenset[str]
 
 
-OWNERS: Mapping[str, Ownership] = MappingProxyType(
-    {each.name: Ownership(each.stage, each.rows) for each in speakers()}
-)
+OWNERS: Mapping[str, Ownership] = MappingProxyType({each.name: Ownership(each.stage, each.rows) for each in speakers()})
 
 
 class Arbitration(msgspec.Struct, frozen=True):

@@ -178,6 +178,10 @@ class Rig:
         for target in targets:
             self.actuator.files.touched(str(self.path(target)))
 
+    def retried(self) -> list[Target]:
+        """The files that could not be brought to their value."""
+        return [target for target, state in self.actuator.files.report.states.items() if state.retry is not None]
+
     def written(self) -> list[tuple[str, Value]]:
         return [(target.name, value) for target, value in self.writer.made]
 

@@ -194,7 +194,7 @@ class Histories(RuleBasedStateMachine):
             self.rig.actuator.files.report.contested,
             self.rig.undo.entries,
         ) == ({}, {}, ())
-        assert self.rig.actuator.files.report.retries == {}
+        assert self.rig.retried() == []
         self.rig.opinions, self.rig.states = said, {}
 
     def teardown(self) -> None:
