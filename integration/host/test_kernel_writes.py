@@ -14,8 +14,9 @@ import pytest
 from integration.host.groups import CONTROLLERS, Groups
 from koord.host.files import Target, Value
 from koord.host.order import Change, disturbed_by, order
-from koord.host.restoring import Outcome, restore
+from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import RULES, Unsupported, Vanished, WriteError
 from qosd.act.oneshots import OneShotWriter
 from qosd.decide.decision import OneShot, Stage

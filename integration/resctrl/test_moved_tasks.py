@@ -17,10 +17,11 @@ import pytest
 from integration.host.groups import Groups
 from koord.host import placement, resctrl
 from koord.host.files import Target
-from koord.host.notes import MadeGroup
 from koord.host.placement import Placed
-from koord.host.restoring import Outcome, planned, restore
+from koord.host.resctrlgroup import MadeGroup
+from koord.host.restoring import planned, restore
 from koord.host.undo import UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry

@@ -20,8 +20,7 @@ from msgspec.structs import replace
 
 from koord.host import placement
 from koord.host.files import Target
-from koord.host.notes import TASKS
-from koord.host.placement import Census, Moved, Placed, count
+from koord.host.placement import TASKS, Census, Moved, Placed, count
 from koord.host.reconcile.plan import DONE, REFUSED, Notice, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from koord.host import placement
 from koord.host.files import Target
-from koord.host.notes import TASKS
-from koord.host.placement import Cgroup, Placed
+from koord.host.placement import TASKS, Cgroup, Placed
 from koord.host.reconcile.plan import Outcome, PlannedWrite
 from qosd.decide.decision import Membership
 from qosd.decide.runner import Memberships

@@ -17,10 +17,10 @@ import msgspec
 
 from koord.host import resctrl
 from koord.host.files import Target, ValueRefused
-from koord.host.notes import ABSENT, GROUP, PRESENT, MadeGroup
 from koord.host.reconcile.plan import DONE, UNSUPPORTED, VANISHED, Outcome, PlannedWrite, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
+from koord.host.resctrlgroup import ABSENT, GROUP, PRESENT, MadeGroup
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import WriteError, Writer
 from qosd.act.actor import are_same, entry_of

@@ -9,7 +9,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from koord.host.evictions import EVICTION
-from koord.host.notes import ABSENT, GROUP, PRESENT, TASKS
+from koord.host.placement import TASKS
+from koord.host.resctrlgroup import ABSENT, GROUP, PRESENT
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import StrategyResult
 from qosd.report import TickReport

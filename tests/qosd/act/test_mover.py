@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.host.notes import TASKS
-from koord.host.placement import Placed
+from koord.host.placement import TASKS, Placed
 from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
 from qosd.act.actuator import Actuator

@@ -10,9 +10,10 @@ import pytest
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
-from koord.host.notes import MadeGroup
-from koord.host.restoring import Outcome, planned, restore
+from koord.host.resctrlgroup import MadeGroup
+from koord.host.restoring import planned, restore
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
