@@ -4,6 +4,8 @@ Membership is no value of a file. The kernel takes one thread id per write and m
 begins beside it, but a fork under way may begin in the old group, and a process that enters the cgroup from outside
 (``kubectl exec``) brings its own. So moving means: list the cgroup, write what is missing, list again until nothing is.
 
+A strategy says it as ``Membership``; ``Placed`` is noted before the first task is moved.
+
 Invariants: a task in a control group that is neither the root group nor one of the classes' was put there by someone
 else and stays; no thread is written twice by one ``move``, whose writes and rounds are bounded; a task that ends in
 between is no error. Nothing below a cgroup is left out: a container may have made cgroups of its own.
@@ -35,6 +37,15 @@ _MOST_GROUPS = 1024
 _LINKS_OF_A_LEAF = 2
 _THREADS = "cgroup.threads"
 _T = TypeVar("_T")
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """The tasks of ``cgroup``, and of those below it, belong to resctrl group ``resctrl_group``."""
+
+    cgroup: str
+    resctrl_group: str
+    why: str
+    pod: str = ""
 
 
 class Placed(msgspec.Struct, frozen=True, tag="tasks"):

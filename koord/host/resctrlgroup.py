@@ -1,4 +1,4 @@
-"""A resctrl group of Koord's own: what is noted of it, and how it goes again."""
+"""A resctrl group of Koord's own: what a strategy says to have one, what is noted of it, and how it goes again."""
 
 from __future__ import annotations
 
@@ -14,6 +14,13 @@ from koord.host.writer import Vanished, WriteError, Writer
 GROUP = "resctrl.group"
 """Stands for a row's name where it is told whether a resctrl group is there: that is no value of a file."""
 ABSENT, PRESENT = "absent", "present"
+
+
+class ResctrlGroup(msgspec.Struct, frozen=True):
+    """A resctrl group that shall be there; one that Koord made goes when nobody wants it any more."""
+
+    name: str
+    why: str
 
 
 class MadeGroup(msgspec.Struct, frozen=True, tag="resctrl group"):

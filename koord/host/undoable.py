@@ -1,7 +1,7 @@
 """What the undo record notes of an act, and what undoing it comes to: the protocol of all kinds.
 
-A kind of act that is no kernel file's value has its file in ``koord.host``: what is noted before it is done, and how it
-is undone from that note alone. ``notes`` lists them.
+A kind of act that is no kernel file's value has its file in ``koord.host``: what a strategy says to have it, what is
+noted before it is done, and how it is undone from that note alone. ``notes`` lists them.
 """
 
 from __future__ import annotations

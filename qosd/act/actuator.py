@@ -12,7 +12,7 @@ from typing import Any
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
-from qosd.act.actor import Actor
+from qosd.act.actor import Actor, ActReport
 from qosd.act.evictor import Evictor
 from qosd.act.fileactor import FileActor
 from qosd.act.journal import Recorder
@@ -48,6 +48,11 @@ class Actuator:
         self.evictions = evictor or Evictor(undo, journal)
         groups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
         self.actors: tuple[Actor[Any], ...] = (groups, self.files, self.tasks, self.orders, self.evictions)
+
+    @property
+    def reports(self) -> tuple[ActReport, ...]:
+        """What each has left, in their order."""
+        return tuple([actor.report for actor in self.actors])
 
     def plan(self, decisions: Decisions) -> Plan:
         """What ``execute`` would do now. Reads; changes nothing."""

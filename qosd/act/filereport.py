@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from koord.host.files import Target
 from koord.host.originals import Original
 from koord.host.reconcile.state import FREE, FileState
 from koord.host.reconcile.wanted import Refusals
+from qosd.act.actor import ActReport
 from qosd.act.composition import Composed
 from qosd.act.intents import TickIntents
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
 
 
-class FileReport(msgspec.Struct, frozen=True, eq=False):
+class FileReport(ActReport, frozen=True, eq=False):
     """``states``: all files of which something is known. ``decisions``: those that were executed last; None: none were.
 
     ``refused``: (strategy, why) of the opinions that are not followed, by file. ``originals``: by cgroup of a

@@ -56,7 +56,7 @@ def arbitrate(
     unknown: dict[Stage, StagedOpinion] = {}
     refused: list[tuple[str, str]] = []
     for result in results:
-        opinion = result.opinions.get(target)
+        opinion = result.decision.opinions.get(target)
         why = _not_its_own(result, target, owners)
         if opinion is None:
             if unknown_keeps and not result.decided and not why:
