@@ -16,6 +16,7 @@ import msgspec
 from koord.host.files import Target
 from koord.host.reconcile.plan import Notice, Outcome, PlannedWrite
 from qosd.act.journal import Entry
+from qosd.decide.decision import Act
 from qosd.decide.runner import Decisions
 from qosd.snapshot import PodView
 
@@ -66,6 +67,11 @@ class Actor(Protocol[P]):
 
     An actor derives from it; what has a value here is the default.
     """
+
+    @property
+    def follows(self) -> tuple[type[Act], ...]:
+        """The kinds of acts that it carries out."""
+        return ()
 
     @property
     def report(self) -> ActReport:

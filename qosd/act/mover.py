@@ -59,6 +59,10 @@ class TaskMover(Actor[Moves]):
         self.placed: Mapping[str, str] = MappingProxyType({})
 
     @property
+    def follows(self) -> tuple[type[Membership]]:
+        return (Membership,)
+
+    @property
     def report(self) -> MoveReport:
         return MoveReport(self._writer.tree.resctrl, self.placed)
 

@@ -72,6 +72,10 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
         self._problems: dict[str, str] = {}
 
     @property
+    def follows(self) -> tuple[type[ResctrlGroup]]:
+        return (ResctrlGroup,)
+
+    @property
     def report(self) -> GroupReport:
         return GroupReport(self._writer.tree.resctrl)
 

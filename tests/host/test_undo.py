@@ -613,5 +613,5 @@ def test_a_line_of_every_kind_is_read_and_written_as_it_always_was(tmp_path: Pat
         header = file.read_bytes()
     file.write_bytes(header + b"".join(line + b"\n" for line in LINES))
     with UndoRecord(file, BOOT) as record:
-        assert (record.problems, [len(record.all(kind)) for kind in KINDS]) == ([], [1] * len(KINDS))
+        assert (record.problems, [kind for kind in KINDS if not record.all(kind)]) == ([], []), "each has its line"
     assert file.read_bytes().splitlines()[1:] == list(LINES)

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
+from msgspec import Struct
 
 from koord.host.placement import Membership
 from koord.host.resctrlgroup import ResctrlGroup
+from koord.host.undo import UndoRecord
+from qosd.act.actuator import Actuator
 from qosd.act.wishes import Wishes
 from qosd.decide.decision import Acts, Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
+from tests.fakes.resctrl import ResctrlNode
+from tests.opened import opened
+from tests.qosd.act.rig import BOOT, Recorded
 
 BOX, CAR = Membership("/box", "BE", "BE pods"), Membership("/car", "LS", "LS pods")
 TOYS = ResctrlGroup("toys", "toys need cache")
@@ -59,3 +67,16 @@ def test_before_the_first_tick_everything_is_new() -> None:
 def test_the_very_same_acts_are_looked_at_once() -> None:
     followed = Wishes(Membership).now(decisions(a=FOLLOWED, b=(CAR,)))
     assert followed.now(decisions(a=FOLLOWED, b=followed.said["b"])) is followed
+
+
+class Tide(Struct, frozen=True):
+    """An act that nobody carries out."""
+
+    why: str = "the moon"
+
+
+def test_an_act_that_no_actor_follows_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    actuator = Actuator(ResctrlNode(tmp_path).writer, opened(UndoRecord(tmp_path / "undo", BOOT)), Recorded())
+    for _ in range(2):
+        assert actuator.tick(decisions(sea=(Tide(), TOYS), lake=(Tide(),))).results in (("done",), ())
+    assert caplog.messages == ["strategy sea: no actor follows a Tide, so it is ignored"]
