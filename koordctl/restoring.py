@@ -16,9 +16,9 @@ from types import MappingProxyType
 
 from koord.host import cgroup, restoring, systemd_units
 from koord.host.originals import ContainerKey, Originals
-from koord.host.restoring import Outcome, Restored
 from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
+from koord.host.undoable import Outcome, Restored
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.grpc import UnaryError

@@ -81,16 +81,7 @@ class NodeLoop:
         return result
 
     def _new_report(self, snapshot: NodeSnapshot | None, decisions: Decisions, ended_ns: int | None) -> TickReport:
-        acts = self._actuator
-        return TickReport(
-            acts.files.report,
-            acts.tasks.placed,
-            acts.evictions.under_way,
-            self._sense.sampler.health(),
-            snapshot,
-            decisions,
-            ended_ns,
-        )
+        return TickReport(self._actuator.reports, self._sense.sampler.health(), snapshot, decisions, ended_ns)
 
     def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
         """Sense: the new snapshot."""

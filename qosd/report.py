@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 import msgspec
 
+from qosd.act.actor import ActReport
 from qosd.act.filereport import FileReport
 from qosd.decide.runner import Decisions
 from qosd.sense.sampler import Health
-from qosd.snapshot import EvictionState, NodeSnapshot
+from qosd.snapshot import NodeSnapshot
 
 NOT_DECIDED = Decisions(0, 0, 0, ())
 
@@ -22,15 +23,18 @@ NOT_DECIDED = Decisions(0, 0, 0, ())
 class TickReport(msgspec.Struct, frozen=True, eq=False):
     """The node after its newest tick.
 
-    ``snapshot``: the one that ``decisions`` were made from; None before the first tick. ``placed``: the resctrl group
-    in which the tasks of each cgroup are kept. ``evictions``: those under way, by the pod's UID. ``collectors``: how
-    each is. ``ended_ns``: when the tick ended, by the monotonic clock.
+    ``act_reports``: what each actor has left, in the actors' order. ``collectors``: how each is. ``snapshot``: the one
+    that ``decisions`` were made from; None before the first tick. ``ended_ns``: when the tick ended, by the monotonic
+    clock.
     """
 
-    files: FileReport
-    placed: Mapping[str, str]
-    evictions: Mapping[str, EvictionState]
+    act_reports: tuple[ActReport, ...]
     collectors: Mapping[str, Health]
     snapshot: NodeSnapshot | None = None
     decisions: Decisions = NOT_DECIDED
     ended_ns: int | None = None
+
+    @property
+    def files(self) -> FileReport:
+        """Of kernel files."""
+        return next(each for each in self.act_reports if isinstance(each, FileReport))

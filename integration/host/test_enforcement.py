@@ -17,7 +17,7 @@ from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.act.actuator import Actuator
 from qosd.act.plan import Result
-from qosd.decide.decision import Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.context import SpecContainer
 from qosd.hooks.edits import Resources
@@ -75,8 +75,8 @@ class Node:
         decision, _ = Enforcement().decide(self.seen(), None)
         self.sentence = decision.sentence
         results = (
-            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "", self.opinions),
-            StrategyResult("enforcement", Stage.ENFORCEMENT, State.ACTIVE, decision.sentence, decision.opinions),
+            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("", self.opinions)),
+            StrategyResult("enforcement", Stage.ENFORCEMENT, State.ACTIVE, decision),
         )
         return self.actuator.tick(Decisions(0, self.now_ns, self.now_ns, results))
 

@@ -14,11 +14,12 @@ import pytest
 from integration.host.groups import CONTROLLERS, Groups
 from koord.host.files import Target, Value
 from koord.host.order import Change, disturbed_by, order
-from koord.host.restoring import Outcome, restore
+from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import RULES, Unsupported, Vanished, WriteError
 from qosd.act.oneshots import OneShotWriter
-from qosd.decide.decision import OneShot, Stage
+from qosd.decide.decision import Decision, OneShot, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.qosd.act.rig import Recorded
 
@@ -189,7 +190,7 @@ def test_an_order_reclaims_what_is_cached(kernel: Groups, tmp_path: Path) -> Non
         current = Target(box, "memory.current")
         before = kernel.writer.read(current)
         order = OneShot(Target(box, "memory.force_empty"), 0, "memory lacks")
-        result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, "", one_shots=(order,))
+        result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", one_shots=(order,)))
         decisions = Decisions(1, 1, 1, (result,))
         orders.apply(decisions, orders.plan(decisions))
         until = time.monotonic() + 10

@@ -24,7 +24,7 @@ from integration.harness.proxy import socket_of, start_proxy
 from integration.node import walker
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon
-from koord.host.restoring import Outcome
+from koord.host.undoable import Outcome
 from koord.pb.cri import api_pb2 as pb
 from koordctl.restoring import Report, restore_node
 

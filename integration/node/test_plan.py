@@ -152,7 +152,7 @@ def groups_of(snapshot: NodeSnapshot | None) -> set[str]:
 
 def _remembered(qosd: Qosd, gone: Collection[str]) -> list[str]:
     acts = qosd.actuator.files.report
-    known = {"owned": acts.owned, "contested": acts.contested, "retried": acts.retries, "refused": acts.refused}
+    known = {"known": acts.states, "refused": acts.refused}
     undo = [f"undo record: {entry.path}" for entry in qosd.undo.entries if entry.group in gone]
     return [f"{what}: {target}" for what, targets in known.items() for target in targets if target.group in gone] + undo
 

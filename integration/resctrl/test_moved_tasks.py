@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,18 +17,19 @@ import pytest
 from integration.host.groups import Groups
 from koord.host import placement, resctrl
 from koord.host.files import Target
-from koord.host.notes import MadeGroup
-from koord.host.placement import Placed
-from koord.host.restoring import Outcome, planned, restore
+from koord.host.placement import Membership, Placed
+from koord.host.resctrlgroup import MadeGroup, ResctrlGroup
+from koord.host.restoring import planned, restore
 from koord.host.undo import UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import WriteError, Writer
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S
 from qosd.act.moves import MoveOutcome
 from qosd.act.plan import Result
-from qosd.decide.decision import Membership, ResctrlGroup, Stage
-from qosd.decide.runner import Decisions, Memberships, State, StrategyResult
+from qosd.decide.decision import Decision, Stage
+from qosd.decide.runner import Decisions, State, StrategyResult
 
 TOP = f"/koord-resctrl-{os.getpid()}"
 BOX, NESTED = f"{TOP}/box", f"{TOP}/box/nested"
@@ -53,6 +54,9 @@ for _ in range(3000):
 """
 
 
+Memberships = tuple[Membership, ...]
+
+
 class Node:
     """``want`` where BOX's tasks belong, then ``tick``; seconds pass by the tick's own clock."""
 
@@ -68,13 +72,13 @@ class Node:
 
     def tick(self, memberships: Memberships, seconds: float = 1.0) -> int:
         """How many tasks were moved."""
-        result = self.act(memberships, {}, seconds)
+        result = self.act(memberships, seconds=seconds)
         assert set(result.results) <= {"done"}, result.outcomes
         return sum(outcome.tasks for outcome in result.outcomes if isinstance(outcome, MoveOutcome))
 
-    def act(self, memberships: Memberships, groups: Mapping[str, ResctrlGroup], seconds: float = 1.0) -> Result:
+    def act(self, memberships: Memberships, groups: tuple[ResctrlGroup, ...] = (), seconds: float = 1.0) -> Result:
         self.now_ns += int(seconds * S)
-        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=memberships, resctrl_groups=groups)
+        turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=(*memberships, *groups)))
         return self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
 
     def join(self, process: int, group: str = BOX) -> None:
@@ -139,8 +143,8 @@ def forking(node: Node) -> Iterator[subprocess.Popen[str]]:
             time.sleep(0.05)
 
 
-BE: Memberships = {BOX: Membership("BE", "BE pods belong to resctrl group BE", "default/a")}
-NOBODY: Memberships = {}
+BE: Memberships = (Membership(BOX, "BE", "BE pods belong to resctrl group BE", "default/a"),)
+NOBODY: Memberships = ()
 
 
 def test_what_the_writer_is_told(mount: Path, node: Node) -> None:
@@ -194,13 +198,12 @@ def test_restore_without_the_daemon(node: Node, forking: subprocess.Popen[str]) 
 
 def test_a_group_that_is_made_for_them(node: Node, forking: subprocess.Popen[str]) -> None:
     """It takes the tasks, gives them back, and goes."""
-    own: Memberships = {BOX: Membership("toys", "toys belong together", "default/a")}
-    wanted = {"toys": ResctrlGroup("toys need a cache of their own")}
+    own = (Membership(BOX, "toys", "toys belong together", "default/a"),)
+    wanted = (ResctrlGroup("toys", "toys need a cache of their own"),)
     assert [set(node.act(own, wanted).results) for _ in range(2)] == [{"done"}, {"done"}]
     time.sleep(0.3)
     assert (len(node.tasks()) > 20, node.outside("toys")) == (True, frozenset())
-    nothing: Mapping[str, ResctrlGroup] = {}
-    first, second = node.act(NOBODY, nothing), node.act(NOBODY, nothing)
+    first, second = node.act(NOBODY), node.act(NOBODY)
     assert [outcome.write.target.name for outcome in (*first.outcomes, *second.outcomes)] == [
         "resctrl.tasks",
         "resctrl.group@toys",
@@ -210,8 +213,8 @@ def test_a_group_that_is_made_for_them(node: Node, forking: subprocess.Popen[str
 
 
 def test_restore_removes_a_group_with_its_tasks(node: Node, forking: subprocess.Popen[str]) -> None:
-    own: Memberships = {BOX: Membership("toys", "toys belong together", "default/a")}
-    wanted = {"toys": ResctrlGroup("toys need a cache of their own")}
+    own = (Membership(BOX, "toys", "toys belong together", "default/a"),)
+    wanted = (ResctrlGroup("toys", "toys need a cache of their own"),)
     node.act(own, wanted), node.act(own, wanted)
     shown, done = planned(node.writer, node.undo), restore(node.writer, node.undo)
     assert [(line.target.name, line.outcome) for line in shown] == [(line.target.name, line.outcome) for line in done]
@@ -220,12 +223,12 @@ def test_restore_removes_a_group_with_its_tasks(node: Node, forking: subprocess.
 
 
 def test_one_group_more_than_the_cpu_has(node: Node) -> None:
-    wanted = {f"toys{number}": ResctrlGroup("too many") for number in range(5)}
+    wanted = tuple(ResctrlGroup(f"toys{number}", "too many") for number in range(5))
     results = node.act(NOBODY, wanted).results
     assert sorted(results) == [*("done",) * 4, "failed ENOSPC"]
     assert "all classes of service of this CPU (CLOSIDs) are taken" in node.entries[-1].why
     assert len(node.undo.all(MadeGroup)) == 4
-    node.act(NOBODY, {})
+    node.act(NOBODY)
     assert node.undo.all(MadeGroup) == ()
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import msgspec
 
+from koord.host.writer import Writer
+
 EVICTION = "pod.eviction"
 """Stands for a row's name where an eviction is told: it is no value of a file."""
 
@@ -31,3 +33,9 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
     def is_there(self) -> bool:
         """Whether the pod is, the list of pods tells."""
         return True
+
+    def planned(self, writer: Writer) -> None:
+        """A container that was stopped is kubelet's to start again."""
+
+    def undo(self, writer: Writer) -> None:
+        """It is not gone on with."""

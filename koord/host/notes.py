@@ -1,7 +1,8 @@
 """The kinds of things that the undo record notes: one shape for all, a kind, a key, and what undoing it takes.
 
-A kind is a struct with ``key`` and ``is_there``. A new kind is a struct here and an entry in ``KINDS``; how it is
-undone says ``koord.host.restoring``.
+A new kind of act is a file of its own (``undoable`` says what it has to tell) and a row of ``UNDOABLE``. The other
+kinds are undone together: the reconciler puts files back, ``restoring.claim`` makes such files of what containers were
+made with, and ``systemd_units`` removes drop-ins.
 """
 
 from __future__ import annotations
@@ -14,11 +15,8 @@ from koord.host.evictions import NotedEviction
 from koord.host.files import Target, Value
 from koord.host.originals import Originals
 from koord.host.placement import Placed
-
-Key = tuple[str | int, ...]
-TASKS, GROUP = "resctrl.tasks", "resctrl.group"
-"""Stand for a row's name where a cgroup's tasks, or whether a resctrl group is there, is told: no value of a file."""
-ABSENT, PRESENT = "absent", "present"
+from koord.host.resctrlgroup import MadeGroup
+from koord.host.undoable import Key, Note, Undoable
 
 
 class Entry(msgspec.Struct, frozen=True, tag="file"):
@@ -61,30 +59,6 @@ class DropIn(msgspec.Struct, frozen=True, tag="drop-in"):
         return os.path.exists(self.path)
 
 
-class MadeGroup(msgspec.Struct, frozen=True, tag="resctrl group"):
-    """A resctrl group that was not there before Koord made it. ``inode`` 0: it may not have come to that."""
-
-    name: str
-    path: str
-    inode: int = 0
-
-    @property
-    def key(self) -> Key:
-        return (self.name,)
-
-    @property
-    def is_there(self) -> bool:
-        return os.path.exists(self.path)
-
-    @property
-    def is_ours(self) -> bool:
-        """Is the directory the very one that was made?"""
-        try:
-            return self.inode in (0, os.stat(self.path).st_ino)
-        except OSError:
-            return False
-
-
 class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
     """What was noted of ``kind`` and ``key`` is undone, or has nothing left to undo."""
 
@@ -92,8 +66,9 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
     key: Key
 
 
-Note = Entry | Placed | Originals | DropIn | MadeGroup | NotedEviction
-KINDS: tuple[type[Note], ...] = (Entry, Placed, Originals, DropIn, MadeGroup, NotedEviction)
+UNDOABLE: tuple[type[Undoable], ...] = (Placed, MadeGroup, NotedEviction)
+"""In the order in which they are undone, after all files."""
+KINDS: tuple[type[Note], ...] = (Entry, Originals, DropIn, *UNDOABLE)
 
 
 def kind_of(note: type[Note]) -> str:

@@ -4,6 +4,8 @@ Membership is no value of a file. The kernel takes one thread id per write and m
 begins beside it, but a fork under way may begin in the old group, and a process that enters the cgroup from outside
 (``kubectl exec``) brings its own. So moving means: list the cgroup, write what is missing, list again until nothing is.
 
+A strategy says it as ``Membership``; ``Placed`` is noted before the first task is moved.
+
 Invariants: a task in a control group that is neither the root group nor one of the classes' was put there by someone
 else and stays; no thread is written twice by one ``move``, whose writes and rounds are bounded; a task that ends in
 between is no error. Nothing below a cgroup is left out: a container may have made cgroups of its own.
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -22,8 +24,11 @@ import msgspec
 from koord.host import resctrl
 from koord.host.cgroup import GONE, ReadError, Tree
 from koord.host.files import ParseError, Target
+from koord.host.undoable import Outcome, Restored
 from koord.host.writer import WriteError, Writer
 
+TASKS = "resctrl.tasks"
+"""Stands for a row's name where it is told in which group a cgroup's tasks are: that is no value of a file."""
 ROUNDS = 8
 MOST_WRITES = 4096
 ROOT = "root"
@@ -32,6 +37,15 @@ _MOST_GROUPS = 1024
 _LINKS_OF_A_LEAF = 2
 _THREADS = "cgroup.threads"
 _T = TypeVar("_T")
+
+
+class Membership(msgspec.Struct, frozen=True):
+    """The tasks of ``cgroup``, and of those below it, belong to resctrl group ``resctrl_group``."""
+
+    cgroup: str
+    resctrl_group: str
+    why: str
+    pod: str = ""
 
 
 class Placed(msgspec.Struct, frozen=True, tag="tasks"):
@@ -49,6 +63,31 @@ class Placed(msgspec.Struct, frozen=True, tag="tasks"):
     @property
     def is_there(self) -> bool:
         return os.path.exists(self.path)
+
+    def planned(self, writer: Writer) -> Restored:
+        """Where the tasks are now, by the names of resctrl groups."""
+        line = Restored(Target(self.group, TASKS), self.path, Outcome.GONE, ROOT)
+        try:
+            tasks = to_put_back(writer.tree, self)
+        except (ReadError, ValueError) as error:
+            return replace(line, outcome=Outcome.FAILED, why=str(error))
+        if tasks is None:
+            return line
+        if not tasks:
+            return replace(line, outcome=Outcome.ALREADY_BASE, before=ROOT, after=ROOT)
+        held = ", ".join(self.resctrl_groups)
+        return replace(line, outcome=Outcome.RESTORED, before=held, after=held, why=count(len(tasks)))
+
+    def undo(self, writer: Writer) -> Restored:
+        """Move the tasks back to the root group."""
+        line = self.planned(writer)
+        if line.outcome is not Outcome.RESTORED:
+            return line
+        moved = move(writer, "", lambda: to_put_back(writer.tree, self) or ())
+        if not moved.settled:
+            why = str(moved.error or "new tasks keep appearing")
+            return replace(line, outcome=Outcome.FAILED, why=f"{count(moved.tasks)} moved, then: {why}")
+        return replace(line, after=ROOT, why=count(moved.tasks))
 
 
 @dataclass(frozen=True, slots=True)

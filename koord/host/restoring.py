@@ -1,5 +1,5 @@
-"""Putting back what the undo record tells of: every file that still holds a value of ours, every moved task, and then
-every resctrl group that was made. An eviction that was under way is not gone on with.
+"""Putting back what the undo record tells of: every file that still holds a value of ours, then what every other kind
+of note says that is to be undone, in the order of ``notes.UNDOABLE``.
 
 Files go through the reconciler with nothing wanted of them. So each write is noted in the record before it is made, as
 any other of ours, and this can die at any moment and be run again. A file that someone else wrote since is left alone.
@@ -9,52 +9,24 @@ wrote that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from enum import StrEnum
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
-from koord.host import files, placement
+from koord.host import files
 from koord.host.cgroup import ReadError
-from koord.host.evictions import NotedEviction
-from koord.host.files import Target, Value
-from koord.host.notes import ABSENT, GROUP, PRESENT, TASKS, Entry, MadeGroup
+from koord.host.files import Target
+from koord.host.notes import UNDOABLE, Entry
 from koord.host.originals import ContainerKey, Original, Originals, base_of
-from koord.host.placement import Placed
 from koord.host.reconcile.plan import DONE, VANISHED, Plan
 from koord.host.reconcile.reconciler import Reconciler
 from koord.host.reconcile.wanted import NothingWanted
 from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
-from koord.host.writer import Vanished, WriteError, Writer
+from koord.host.undoable import Outcome, Restored, Undoable
+from koord.host.writer import Writer
 
 _NOTHING = NothingWanted("koordctl restore")
-
-
-class Outcome(StrEnum):
-    """What became of one file."""
-
-    RESTORED = "restored"
-    ALREADY_BASE = "already base"
-    GONE = "gone"
-    FOREIGN = "foreign value left alone"
-    FAILED = "failed"
-
-
-@dataclass(frozen=True, slots=True)
-class Restored:
-    """One line of the report: ``before`` and ``after`` are what the file held, ``why`` explains failures.
-
-    Of a cgroup's tasks (row TASKS) they are names of resctrl groups, and ``path`` is the cgroup's directory.
-    """
-
-    target: Target
-    path: str
-    outcome: Outcome
-    base: Value
-    before: Value | None = None
-    after: Value | None = None
-    why: str = ""
 
 
 def claim(writer: Writer, record: UndoRecord, groups: Mapping[ContainerKey, str] = MappingProxyType({})) -> None:
@@ -100,15 +72,12 @@ def planned(writer: Writer, record: UndoRecord) -> tuple[Restored, ...]:
     """What ``restore`` would do, one line per entry: RESTORED stands for "to be put back". Writes nothing."""
     reconciler = Reconciler(writer, record)
     plan = reconciler.plan(_NOTHING, reconciler.states, 0)
-    return (
-        *_lines(record, plan),
-        *(_of_tasks(writer, placed) for placed in record.all(Placed)),
-        *map(_of_group, record.all(MadeGroup)),
-    )
+    lines = [note.planned(writer) for note in _undoable(record)]
+    return (*_lines(record, plan), *(line for line in lines if line is not None))
 
 
 def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> tuple[Restored, ...]:
-    """Put every file that still holds a value of ours back to its base, in the kernel's order, then every task.
+    """Put every file that still holds a value of ours back to its base, in the kernel's order, then undo the rest.
 
     One line per entry. ``units``: those of the host's systemd.
     What is put back, gone or foreign is forgotten; what failed stays in the record, so that it can be tried again.
@@ -121,11 +90,20 @@ def restore(writer: Writer, record: UndoRecord, units: Units | None = None) -> t
     if units is not None:
         units.clear()
     files_ = [_afterwards(writer, reconciler, line, failed.get(line.target, "")) for line in lines]
-    tasks = [_move_back(writer, record, placed) for placed in record.all(Placed)]
-    groups = [_remove_group(writer, record, made) for made in record.all(MadeGroup)]
-    for eviction in record.all(NotedEviction):
-        record.drop(NotedEviction, eviction.uid)
-    return (*files_, *tasks, *groups)
+    return (*files_, *_undone(writer, record))
+
+
+def _undoable(record: UndoRecord) -> Iterator[Undoable]:
+    return (note for kind in UNDOABLE for note in record.all(kind))
+
+
+def _undone(writer: Writer, record: UndoRecord) -> Iterator[Restored]:
+    for note in _undoable(record):
+        line = note.undo(writer)
+        if line is None or line.outcome is not Outcome.FAILED:
+            record.drop(type(note), *note.key)
+        if line is not None:
+            yield line
 
 
 def _lines(record: UndoRecord, plan: Plan) -> list[Restored]:
@@ -172,54 +150,3 @@ def _read_back(writer: Writer, line: Restored, why: str) -> Restored:
     if line.base == "" and reading.value != "":
         why = f"its CPU set cannot be emptied while it has processes; it was given all, {reading.value}"
     return replace(line, after=reading.value, why=why)
-
-
-def _of_tasks(writer: Writer, placed: Placed) -> Restored:
-    """Where the tasks are now; RESTORED stands for "to be put back"."""
-    line = Restored(Target(placed.group, TASKS), placed.path, Outcome.GONE, placement.ROOT)
-    try:
-        tasks = placement.to_put_back(writer.tree, placed)
-    except (ReadError, ValueError) as error:
-        return replace(line, outcome=Outcome.FAILED, why=str(error))
-    if tasks is None:
-        return line
-    if not tasks:
-        return replace(line, outcome=Outcome.ALREADY_BASE, before=placement.ROOT, after=placement.ROOT)
-    held = ", ".join(placed.resctrl_groups)
-    return replace(line, outcome=Outcome.RESTORED, before=held, after=held, why=placement.count(len(tasks)))
-
-
-def _move_back(writer: Writer, record: UndoRecord, placed: Placed) -> Restored:
-    line = _of_tasks(writer, placed)
-    if line.outcome is Outcome.RESTORED:
-        moved = placement.move(writer, "", lambda: placement.to_put_back(writer.tree, placed) or ())
-        if not moved.settled:
-            why = str(moved.error or "new tasks keep appearing")
-            return replace(line, outcome=Outcome.FAILED, why=f"{placement.count(moved.tasks)} moved, then: {why}")
-        line = replace(line, after=placement.ROOT, why=placement.count(moved.tasks))
-    if line.outcome is not Outcome.FAILED:
-        record.drop(Placed, placed.group)
-    return line
-
-
-def _of_group(note: MadeGroup) -> Restored:
-    """A resctrl group as if a file said that it is there; RESTORED stands for "to be removed"."""
-    line = Restored(Target("", f"{GROUP}@{note.name}"), note.path, Outcome.GONE, ABSENT)
-    if not note.is_there:
-        return line
-    outcome = Outcome.RESTORED if note.is_ours else Outcome.FOREIGN
-    return replace(line, outcome=outcome, before=PRESENT, after=PRESENT)
-
-
-def _remove_group(writer: Writer, record: UndoRecord, note: MadeGroup) -> Restored:
-    line = _of_group(note)
-    if line.outcome is Outcome.RESTORED:
-        try:
-            writer.remove_group(note.name)
-        except Vanished:
-            line = replace(line, outcome=Outcome.GONE)
-        except (WriteError, files.ValueRefused) as error:
-            return replace(line, outcome=Outcome.FAILED, why=str(error))
-        line = replace(line, after=ABSENT)
-    record.drop(MadeGroup, note.name)
-    return line

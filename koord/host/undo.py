@@ -23,6 +23,8 @@ import mmap
 import os
 import threading
 from collections.abc import Iterator, Mapping
+from functools import reduce
+from operator import or_
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,9 +33,10 @@ from msgspec.structs import replace
 
 from koord.host import files
 from koord.host.files import Target, Value
-from koord.host.notes import KINDS, DropIn, Dropped, Entry, Key, Note, kind_of
+from koord.host.notes import KINDS, DropIn, Dropped, Entry, kind_of
 from koord.host.order import SHARES
 from koord.host.originals import ContainerKey, Original, Originals
+from koord.host.undoable import Key, Note
 from koord.host.weights import Weights
 from koord.host.writer import Reading
 from koord.model.cfs import PERIOD_US
@@ -56,7 +59,7 @@ class _Header(msgspec.Struct, frozen=True):
 
 _N = TypeVar("_N", bound=Note)
 _Event = Note | Dropped
-_EVENTS: msgspec.json.Decoder[_Event] = msgspec.json.Decoder(_Event)
+_EVENTS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, KINDS, Dropped))
 _BY_NAME: Mapping[str, type[Note]] = {kind_of(each): each for each in KINDS}
 
 

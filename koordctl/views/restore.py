@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from koord.host.files import Value
-from koord.host.restoring import Outcome, Restored
+from koord.host.undoable import Outcome, Restored
 from koordctl.restoring import Report, Spec
 from koordctl.table import align
 from koordctl.values import NONE

@@ -1,4 +1,5 @@
-"""An actor: one kind of thing that decisions change, with its plan, its doing, its journal rows and its undo notes.
+"""An actor: one kind of thing that decisions change, with its plan, its doing, its journal rows, its undo notes, and
+what is explained of it.
 
 Kernel files, tasks in resctrl groups, resctrl groups, orders to the kernel and evictions are actors; ``actuator`` lists
 them. Invariants of each: ``plan`` reads and changes nothing; ``apply`` does what the plan has shown and no more, raises
@@ -7,12 +8,17 @@ for nothing that kernel, runtime or another writer does, and notes what is to be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable
 from typing import Protocol, TypeVar
 
+import msgspec
+
+from koord.host.files import Target
 from koord.host.reconcile.plan import Notice, Outcome, PlannedWrite
 from qosd.act.journal import Entry
+from qosd.decide.decision import Act
 from qosd.decide.runner import Decisions
+from qosd.snapshot import PodView
 
 P = TypeVar("P", bound="Part")
 
@@ -25,18 +31,57 @@ class Part(Protocol):
         """What it will do, each act as if it wrote a value."""
 
 
+class ExplainedAct(msgspec.Struct, frozen=True):
+    """What ``explain`` shows of an act, as if a file held a value: ``owner`` wants ``result``, ``actual`` is there."""
+
+    target: Target
+    path: str
+    owner: str
+    result: str
+    why: str
+    actual: str
+    pod: str = ""
+    age_s: float | None = None
+
+
+class ActReport(msgspec.Struct, frozen=True, eq=False):
+    """What an actor has left at the end of a tick, for whoever asks afterwards, in any thread. Nothing in it changes.
+
+    ``decisions``: those of that tick.
+    """
+
+    def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
+        """What is to be explained of ``pod`` and its containers."""
+        return ()
+
+    def of_node(self, decisions: Decisions) -> Iterable[ExplainedAct]:
+        """What is to be explained and belongs to no pod."""
+        return ()
+
+
+_NOTHING_LEFT = ActReport()
+
+
 class Actor(Protocol[P]):
-    """``apply`` takes what ``plan`` has returned for the same decisions."""
+    """``apply`` takes what ``plan`` has returned for the same decisions.
+
+    An actor derives from it; what has a value here is the default.
+    """
+
+    @property
+    def follows(self) -> tuple[type[Act], ...]:
+        """The kinds of acts that it carries out."""
+        return ()
+
+    @property
+    def report(self) -> ActReport:
+        """For the loop's own thread; what it returns is for any. Its mappings are replaced whole, never copied."""
+        return _NOTHING_LEFT
 
     def plan(self, decisions: Decisions, /) -> P: ...
 
     def apply(self, decisions: Decisions, part: P, /) -> tuple[Outcome, ...]:
         """One outcome for each act that is shown, in that order; each act, or what it comes to, is journaled."""
-
-
-def are_same(some: Mapping[str, object], others: Mapping[str, object]) -> bool:
-    """Are the values, by strategy, the very same objects? Then nothing has changed since they were applied."""
-    return len(some) == len(others) and all(others.get(name) is value for name, value in some.items())
 
 
 def entry_of(decisions: Decisions, act: PlannedWrite | Notice, result: str, why: str) -> Entry:

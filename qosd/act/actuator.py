@@ -1,10 +1,11 @@
 """Acts on a tick's decisions: every actor plans its part, then each does what it has shown, in the actors' order.
 
-Invariant: what ``execute`` does is what ``plan`` showed, act by act.
+Invariant: what ``execute`` does is what ``plan`` showed, act by act. An act that no actor follows is said in the log.
 """
 
 from __future__ import annotations
 
+import logging
 import mmap
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from koord.host.reconcile.systemd_sync import Units
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
-from qosd.act.actor import Actor
+from qosd.act.actor import Actor, ActReport
 from qosd.act.evictor import Evictor
 from qosd.act.fileactor import FileActor
 from qosd.act.journal import Recorder
@@ -22,6 +23,8 @@ from qosd.act.ownership import OWNERS, Ownership
 from qosd.act.plan import Plan, Result
 from qosd.act.resctrlgroups import ResctrlGroupMaker
 from qosd.decide.runner import Decisions
+
+_log = logging.getLogger(__name__)
 
 
 class Actuator:
@@ -48,6 +51,12 @@ class Actuator:
         self.evictions = evictor or Evictor(undo, journal)
         groups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
         self.actors: tuple[Actor[Any], ...] = (groups, self.files, self.tasks, self.orders, self.evictions)
+        self._followed = {kind for actor in self.actors for kind in actor.follows}
+
+    @property
+    def reports(self) -> tuple[ActReport, ...]:
+        """What each has left, in their order."""
+        return tuple([actor.report for actor in self.actors])
 
     def plan(self, decisions: Decisions) -> Plan:
         """What ``execute`` would do now. Reads; changes nothing."""
@@ -55,9 +64,17 @@ class Actuator:
 
     def execute(self, plan: Plan) -> Result:
         """Do what the plan shows. Raises StalePlan if another was executed since it was made."""
+        self._warn_of_unfollowed(plan.decisions)
         acts = zip(self.actors, plan.parts, strict=True)
         return Result(tuple(outcome for actor, part in acts for outcome in actor.apply(plan.decisions, part)))
 
     def tick(self, decisions: Decisions) -> Result:
         """Plan and execute."""
         return self.execute(self.plan(decisions))
+
+    def _warn_of_unfollowed(self, decisions: Decisions) -> None:
+        """Once for each kind."""
+        for result in decisions.results:
+            for kind in {type(act) for act in result.decision.acts} - self._followed:
+                self._followed.add(kind)
+                _log.error("strategy %s: no actor follows a %s, so it is ignored", result.name, kind.__name__)

@@ -28,6 +28,7 @@ from koord.host.evictions import EVICTION, NotedEviction
 from koord.host.files import Target
 from koord.host.reconcile.plan import DONE, FAILED, REFUSED, STARTED, VANISHED, Outcome, PlannedWrite
 from koord.host.undo import UndoError, UndoRecord
+from qosd.act.actor import Actor, ActReport, ExplainedAct
 from qosd.act.cristop import EvictionFailed
 from qosd.act.journal import Entry, Recorder
 from qosd.decide.decision import Eviction
@@ -94,7 +95,21 @@ class _Case(msgspec.Struct, frozen=True):
         return _NEVER_NS if self.state.phase is EvictionPhase.STOPPING else self.ended_ns + REMEMBERED_S * _S
 
 
-class Evictor:
+class EvictionReport(ActReport, frozen=True, eq=False):
+    """``under_way``: by the pod's UID."""
+
+    under_way: Mapping[str, EvictionState]
+
+    def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
+        state = self.under_way.get(pod.uid)
+        if state is not None:
+            why = f"{state.why} (attempt {state.attempts}){f': {state.problem}' if state.problem else ''}"
+            age_s = max(0.0, (decisions.monotonic_ns - state.since_ns) / 1e9)
+            target = Target(pod.group, EVICTION)
+            yield ExplainedAct(target, pod.group, state.who, _STOPPED, why, state.phase, pod.key, age_s)
+
+
+class Evictor(Actor[EvictionPlan]):
     """``executor`` None: every order is refused; ``loop``: where it is called.
 
     ``plan``, ``apply`` and ``follow`` are for one thread, the tick's.
@@ -129,9 +144,13 @@ class Evictor:
         """By UID; the very same object while nothing changes. From any thread."""
         return self._under_way
 
+    @property
+    def report(self) -> EvictionReport:
+        return EvictionReport(self._under_way)
+
     def plan(self, decisions: Decisions) -> EvictionPlan:
         """What ``apply`` would order."""
-        orders = tuple((result.name, eviction) for result in decisions.results for eviction in result.evictions)
+        orders = decisions.evictions
         return EvictionPlan(orders) if orders else _NOTHING
 
     def apply(self, decisions: Decisions, plan: EvictionPlan) -> tuple[Outcome, ...]:

@@ -17,7 +17,7 @@ from koord.host.reconcile.systemd_sync import Units
 from koord.host.reconcile.wanted import Refusals
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
-from qosd.act.actor import entry_of
+from qosd.act.actor import Actor, entry_of
 from qosd.act.created import CreatedContainers
 from qosd.act.filereport import FileReport
 from qosd.act.intents import Changes, TickIntents
@@ -29,7 +29,7 @@ from qosd.snapshot import PodView
 _log = logging.getLogger(__name__)
 
 
-class FileActor:
+class FileActor(Actor[Plan]):
     """Writes to the tree of ``writer``. ``owners``: who may speak on which row. One thread at a time.
 
     ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.

@@ -8,19 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-import msgspec
-
 from koord.host.files import Target
 from koord.host.originals import Original
-from koord.host.reconcile.state import FREE, FileState, Retry
+from koord.host.reconcile.state import FREE, FileState
 from koord.host.reconcile.wanted import Refusals
+from qosd.act.actor import ActReport
 from qosd.act.composition import Composed
 from qosd.act.intents import TickIntents
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
 
 
-class FileReport(msgspec.Struct, frozen=True, eq=False):
+class FileReport(ActReport, frozen=True, eq=False):
     """``states``: all files of which something is known. ``decisions``: those that were executed last; None: none were.
 
     ``refused``: (strategy, why) of the opinions that are not followed, by file. ``originals``: by cgroup of a
@@ -43,11 +42,6 @@ class FileReport(msgspec.Struct, frozen=True, eq=False):
     def contested(self) -> Mapping[Target, str]:
         """The files left to another writer, and why: whoever can should enforce the value one level up."""
         return {target: state.contested for target, state in self.states.items() if state.is_contested}
-
-    @property
-    def retries(self) -> Mapping[Target, Retry]:
-        """The files that could not be brought to their value, and when that is tried again."""
-        return {target: state.retry for target, state in self.states.items() if state.retry is not None}
 
     def original(self, target: Target) -> Original | None:
         """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""

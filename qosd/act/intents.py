@@ -15,8 +15,8 @@ from koord.host.reconcile.state import FileState, FileStates, Speakers
 from koord.host.reconcile.wanted import Wanted
 from qosd.act.composition import Composed, compose
 from qosd.act.ownership import Arbitration, Ownership, arbitrate
-from qosd.decide.decision import Op
-from qosd.decide.runner import NO_OPINIONS, Decisions, Opinions
+from qosd.decide.decision import NO_OPINIONS, Op, Opinions
+from qosd.decide.runner import Decisions
 
 
 class FileIntent:

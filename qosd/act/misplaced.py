@@ -13,10 +13,9 @@ from msgspec.structs import replace
 
 from koord.host import placement, resctrl
 from koord.host.cgroup import ReadError, Tree
-from koord.host.placement import Census
+from koord.host.placement import Census, Membership
 from koord.host.reconcile.plan import UNREADABLE, UNSUPPORTED, YIELDED
 from qosd.act.moves import Finding, PlannedMove, TasksState
-from qosd.decide.decision import Membership
 
 
 def examine(

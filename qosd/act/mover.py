@@ -20,19 +20,19 @@ from msgspec.structs import replace
 
 from koord.host import placement
 from koord.host.files import Target
-from koord.host.notes import TASKS
-from koord.host.placement import Census, Moved, Placed, count
+from koord.host.placement import TASKS, Census, Membership, Moved, Placed, count
 from koord.host.reconcile.plan import DONE, REFUSED, Notice, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
+from koord.host.resctrlgroup import ResctrlGroup
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
-from qosd.act.actor import are_same, entry_of
+from qosd.act.actor import Actor, entry_of
 from qosd.act.journal import Recorder
 from qosd.act.misplaced import examine
-from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, Moves, PlannedMove, TasksState
-from qosd.decide.decision import Membership
-from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships
+from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, MoveReport, Moves, PlannedMove, TasksState
+from qosd.act.wishes import Wishes
+from qosd.decide.runner import Decisions
 from qosd.hooks.resctrl import CLASS_GROUPS
 
 RECHECK_S = 10.0
@@ -43,7 +43,7 @@ _Wanted = tuple[str, Membership]
 _log = logging.getLogger(__name__)
 
 
-class TaskMover:
+class TaskMover(Actor[Moves]):
     """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time.
 
     ``placed``: the resctrl group in which the tasks of each cgroup are kept now; replaced whole.
@@ -54,28 +54,30 @@ class TaskMover:
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
         self._held = {one.group: TasksState(EARLIER_RUN, placed=one) for one in undo.all(Placed)}
-        self._applied: Mapping[str, Memberships] = {}
-        self._undecided: frozenset[str] | None = None
+        self._applied = Wishes(Membership)
         self._due_ns = NEVER_NS
         self.placed: Mapping[str, str] = MappingProxyType({})
 
+    @property
+    def follows(self) -> tuple[type[Membership]]:
+        return (Membership,)
+
+    @property
+    def report(self) -> MoveReport:
+        return MoveReport(self._writer.tree.resctrl, self.placed)
+
     def plan(self, decisions: Decisions) -> Moves:
         """The moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
-        memberships = {
-            result.name: result.memberships for result in decisions.results if result.memberships is not NO_MEMBERSHIPS
-        }
-        undecided = decisions.undecided
-        chosen: dict[str, None] = {}
-        wanted: Mapping[str, _Wanted] = {}
-        is_new = undecided != self._undecided or not are_same(memberships, self._applied)
-        is_due = decisions.monotonic_ns >= self._due_ns
-        if is_new or is_due:
-            wanted = _merged(memberships)
-            chosen.update(dict.fromkeys(self._changed(wanted, bool(undecided)) if is_new else ()))
-            chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
+        wishes = self._applied.now(decisions)
+        is_new, is_due = not wishes.are(self._applied), decisions.monotonic_ns >= self._due_ns
+        if not (is_new or is_due):
+            return Moves(wishes)
+        wanted = _merged(wishes)
+        chosen = dict.fromkeys(self._changed(wanted, bool(wishes.undecided)) if is_new else ())
+        chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
-        coming = {name for result in decisions.results for name in result.resctrl_groups} if chosen else ()
+        coming = {group.name for _, group in decisions.acts(ResctrlGroup)} if chosen else ()
         findings = tuple(
             examine(
                 tree,
@@ -88,11 +90,11 @@ class TaskMover:
             for group in chosen
         )
         moves = tuple(one.move for one in findings if one.move is not None)
-        return Moves(moves, findings, memberships, undecided)
+        return Moves(wishes, moves, findings)
 
     def apply(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
         """Make the moves, each until nobody is missing any more."""
-        self._applied, self._undecided = moves.memberships, moves.undecided
+        self._applied = moves.wishes
         execution = _Execution(self._writer, self._undo, self._journal, self._classes, decisions)
         outcomes = []
         for finding in moves.findings:
@@ -248,12 +250,12 @@ class _Execution:
         self._journal.record(entry_of(self._decisions, notice, result, why))
 
 
-def _merged(by_strategy: Mapping[str, Memberships]) -> Mapping[str, _Wanted]:
+def _merged(wishes: Wishes[Membership]) -> Mapping[str, _Wanted]:
     """Who wants what of each cgroup: the first strategy that names it."""
     wanted: dict[str, _Wanted] = {}
-    for who, memberships in by_strategy.items():
-        for group, membership in memberships.items():
-            wanted.setdefault(group, (who, membership))
+    for who, memberships in wishes.acts.items():
+        for membership in memberships:
+            wanted.setdefault(membership.cgroup, (who, membership))
     return wanted
 
 

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
 from koord.host import placement
 from koord.host.files import Target
-from koord.host.notes import TASKS
-from koord.host.placement import Cgroup, Placed
+from koord.host.placement import TASKS, Cgroup, Membership, Placed
 from koord.host.reconcile.plan import Outcome, PlannedWrite
-from qosd.decide.decision import Membership
-from qosd.decide.runner import Memberships
+from qosd.act.actor import ActReport, ExplainedAct
+from qosd.act.wishes import Wishes
+from qosd.decide.runner import Decisions
+from qosd.snapshot import PodView
 
 NEVER_NS = 1 << 63
 
@@ -95,10 +96,9 @@ class Finding(msgspec.Struct, frozen=True):
 class Moves(msgspec.Struct, frozen=True):
     """The moves of one tick. The rest is for whoever makes them."""
 
+    wishes: Wishes[Membership]
     moves: tuple[PlannedMove, ...] = ()
     findings: tuple[Finding, ...] = ()
-    memberships: Mapping[str, Memberships] = MappingProxyType({})
-    undecided: frozenset[str] = frozenset()
 
     @property
     def shown(self) -> tuple[PlannedWrite, ...]:
@@ -110,3 +110,20 @@ class MoveOutcome(Outcome, frozen=True):
     """What became of one planned move, and how many tasks were moved."""
 
     tasks: int = 0
+
+
+class MoveReport(ActReport, frozen=True, eq=False):
+    """``placed``: the resctrl group in which the tasks of each cgroup are kept; ``root``: where the groups are."""
+
+    root: Path
+    placed: Mapping[str, str]
+
+    def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
+        """In which group the tasks of each container are kept."""
+        memberships = list(decisions.acts(Membership))
+        for cgroup in [container.group for container in pod.containers if container.group]:
+            for who, wanted in memberships:
+                if wanted.cgroup == cgroup:
+                    path, actual = self.root / wanted.resctrl_group / "tasks", self.placed.get(cgroup, "unknown")
+                    target = Target(cgroup, TASKS)
+                    yield ExplainedAct(target, str(path), who, wanted.resctrl_group, wanted.why, actual, wanted.pod)

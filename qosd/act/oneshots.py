@@ -20,7 +20,7 @@ from koord.host import files
 from koord.host.files import Target
 from koord.host.reconcile.plan import DONE, REFUSED, STARTED, Outcome, PlannedWrite, result_of
 from koord.host.writer import WriteError, Writer
-from qosd.act.actor import entry_of
+from qosd.act.actor import Actor, entry_of
 from qosd.act.journal import Recorder
 from qosd.decide.decision import OneShot
 from qosd.decide.runner import Decisions
@@ -38,7 +38,7 @@ class OneShotPlan(msgspec.Struct, frozen=True):
 _NOTHING = OneShotPlan()
 
 
-class OneShotWriter:
+class OneShotWriter(Actor[OneShotPlan]):
     """Writes through ``writer``; ``executor``: the thread, else one is made with the first order."""
 
     def __init__(self, writer: Writer, journal: Recorder, executor: Executor | None = None) -> None:
@@ -48,14 +48,14 @@ class OneShotWriter:
 
     def plan(self, decisions: Decisions) -> OneShotPlan:
         """The orders of these decisions, but for files where one is under way."""
-        if not any(result.one_shots for result in decisions.results):
+        if not any(result.decision.one_shots for result in decisions.results):
             return _NOTHING
         return OneShotPlan(tuple(dict(self._planned(decisions)).values()))
 
     def _planned(self, decisions: Decisions) -> Iterator[tuple[Target, PlannedWrite]]:
         """By file; of several orders to one the last counts."""
         for result in decisions.results:
-            for order in result.one_shots:
+            for order in result.decision.one_shots:
                 if order.target not in self._under_way:
                     yield order.target, self._as_write(result.name, order)
 

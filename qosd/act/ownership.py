@@ -27,9 +27,7 @@ class Ownership(msgspec.Struct, frozen=True):
     rows: frozenset[str]
 
 
-OWNERS: Mapping[str, Ownership] = MappingProxyType(
-    {each.name: Ownership(each.stage, each.rows) for each in speakers()}
-)
+OWNERS: Mapping[str, Ownership] = MappingProxyType({each.name: Ownership(each.stage, each.rows) for each in speakers()})
 
 
 class Arbitration(msgspec.Struct, frozen=True):
@@ -58,7 +56,7 @@ def arbitrate(
     unknown: dict[Stage, StagedOpinion] = {}
     refused: list[tuple[str, str]] = []
     for result in results:
-        opinion = result.opinions.get(target)
+        opinion = result.decision.opinions.get(target)
         why = _not_its_own(result, target, owners)
         if opinion is None:
             if unknown_keeps and not result.decided and not why:

@@ -10,23 +10,23 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
 
 import msgspec
 
 from koord.host import resctrl
 from koord.host.files import Target, ValueRefused
-from koord.host.notes import ABSENT, GROUP, PRESENT, MadeGroup
 from koord.host.reconcile.plan import DONE, UNSUPPORTED, VANISHED, Outcome, PlannedWrite, result_of
 from koord.host.reconcile.reconciler import EARLIER_RUN
 from koord.host.reconcile.state import backoff_ns
+from koord.host.resctrlgroup import ABSENT, GROUP, PRESENT, MadeGroup, ResctrlGroup
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import WriteError, Writer
-from qosd.act.actor import are_same, entry_of
+from qosd.act.actor import Actor, ActReport, ExplainedAct, entry_of
 from qosd.act.journal import Recorder
-from qosd.decide.decision import ResctrlGroup
-from qosd.decide.runner import NO_GROUPS, Decisions
+from qosd.act.wishes import Wishes
+from qosd.decide.runner import Decisions
 
 SCHEMATA = "resctrl.schemata"
 RECHECK_S = 10.0
@@ -37,14 +37,25 @@ _log = logging.getLogger(__name__)
 class GroupPlan(msgspec.Struct, frozen=True):
     """The groups to be made and removed. The rest is for whoever does it; ``is_looked``: somebody looked for them."""
 
-    wanted: Mapping[str, Mapping[str, ResctrlGroup]] = MappingProxyType({})
-    """By strategy."""
-    undecided: frozenset[str] = frozenset()
+    wishes: Wishes[ResctrlGroup]
     shown: tuple[PlannedWrite, ...] = ()
     is_looked: bool = False
 
 
-class ResctrlGroupMaker:
+class GroupReport(ActReport, frozen=True, eq=False):
+    """``root``: where the groups are."""
+
+    root: Path
+
+    def of_node(self, decisions: Decisions) -> Iterable[ExplainedAct]:
+        """The groups that strategies want."""
+        for who, group in decisions.acts(ResctrlGroup):
+            path = self.root / group.name
+            actual = PRESENT if path.is_dir() else ABSENT
+            yield ExplainedAct(Target("", f"{GROUP}@{group.name}"), str(path), who, PRESENT, group.why, actual)
+
+
+class ResctrlGroupMaker(Actor[GroupPlan]):
     """Makes them through ``writer``. One thread at a time.
 
     ``kept``: in which group the tasks of each cgroup are kept now.
@@ -55,39 +66,42 @@ class ResctrlGroupMaker:
     ) -> None:
         self._writer, self._undo, self._journal, self._kept = writer, undo, journal, kept
         self._owners: dict[str, str] = {made.name: EARLIER_RUN for made in undo.all(MadeGroup)}
-        self._last = GroupPlan()
+        self._applied = Wishes(ResctrlGroup)
         self._due_ns = 0
         self._failures = 0
         self._problems: dict[str, str] = {}
 
+    @property
+    def follows(self) -> tuple[type[ResctrlGroup]]:
+        return (ResctrlGroup,)
+
+    @property
+    def report(self) -> GroupReport:
+        return GroupReport(self._writer.tree.resctrl)
+
     def plan(self, decisions: Decisions) -> GroupPlan:
         """The groups that ``apply`` would make and remove now. Looks for directories; changes nothing."""
-        wanted = {
-            result.name: result.resctrl_groups for result in decisions.results if result.resctrl_groups is not NO_GROUPS
-        }
-        undecided = decisions.undecided
-        is_new = undecided != self._last.undecided or not are_same(wanted, self._last.wanted)
-        is_due = decisions.monotonic_ns >= self._due_ns and bool(wanted or self._owners)
-        if not (is_new or is_due):
-            return GroupPlan(wanted, undecided)
-        acts = (*self._to_make(decisions), *self._to_remove(decisions, undecided))
-        return GroupPlan(wanted, undecided, acts, is_looked=True)
+        wishes = self._applied.now(decisions)
+        is_due = decisions.monotonic_ns >= self._due_ns and bool(wishes.acts or self._owners)
+        if wishes.are(self._applied) and not is_due:
+            return GroupPlan(wishes)
+        return GroupPlan(wishes, (*self._to_make(wishes), *self._to_remove(wishes)), is_looked=True)
 
-    def _to_make(self, decisions: Decisions) -> list[PlannedWrite]:
+    def _to_make(self, wishes: Wishes[ResctrlGroup]) -> list[PlannedWrite]:
         writes: dict[str, PlannedWrite] = {}
-        for result in decisions.results:
-            for name, group in result.resctrl_groups.items():
-                if name not in writes and not self._exists(name):
-                    writes[name] = self._act(name, ABSENT, PRESENT, result.name, group.why)
+        for who, groups in wishes.acts.items():
+            for group in groups:
+                if group.name not in writes and not self._exists(group.name):
+                    writes[group.name] = self._act(group.name, ABSENT, PRESENT, who, group.why)
         return list(writes.values())
 
-    def _to_remove(self, decisions: Decisions, undecided: frozenset[str]) -> list[PlannedWrite]:
-        wanted = {name for result in decisions.results for name in result.resctrl_groups}
+    def _to_remove(self, wishes: Wishes[ResctrlGroup]) -> list[PlannedWrite]:
+        wanted = _names(wishes)
         used = self._used() if self._owners.keys() - wanted else frozenset()
         return [
             self._act(made.name, PRESENT, ABSENT, self._owners.get(made.name, EARLIER_RUN), "no strategy wants it")
             for made in self._undo.all(MadeGroup)
-            if made.name not in wanted and made.name not in used and not undecided
+            if made.name not in wanted and made.name not in used and not wishes.undecided
         ]
 
     def _used(self) -> frozenset[str]:
@@ -106,21 +120,20 @@ class ResctrlGroupMaker:
 
     def apply(self, decisions: Decisions, plan: GroupPlan) -> tuple[Outcome, ...]:
         """Make and remove them."""
+        self._applied = plan.wishes
         if not plan.is_looked:
             return ()
-        self._last = plan
         outcomes = tuple([self._carry_out(decisions, act) for act in plan.shown])
         failed = any(outcome.result not in (DONE, VANISHED) for outcome in outcomes)
         self._failures = self._failures + 1 if failed else 0
-        self._due_ns = decisions.monotonic_ns + self._wait_ns(plan.wanted)
+        self._due_ns = decisions.monotonic_ns + self._wait_ns(_names(plan.wishes))
         return outcomes
 
-    def _wait_ns(self, wanted: Mapping[str, Mapping[str, ResctrlGroup]]) -> int:
+    def _wait_ns(self, wanted: frozenset[str]) -> int:
         """Until the next look. What is still used when nobody wants it any more is looked at in the next tick."""
         if self._failures:
             return backoff_ns(self._failures)
-        waits = self._owners.keys() - {name for names in wanted.values() for name in names}
-        return 0 if waits else int(RECHECK_S * _S)
+        return 0 if self._owners.keys() - wanted else int(RECHECK_S * _S)
 
     def _carry_out(self, decisions: Decisions, act: PlannedWrite) -> Outcome:
         name = act.target.name.partition("@")[2]
@@ -163,3 +176,7 @@ class ResctrlGroupMaker:
             self._undo.drop(MadeGroup, name)
         except UndoError as error:
             _log.warning("resctrl group %s stays in the undo record: %s", name, error)
+
+
+def _names(wishes: Wishes[ResctrlGroup]) -> frozenset[str]:
+    return frozenset([group.name for groups in wishes.acts.values() for group in groups])

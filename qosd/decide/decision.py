@@ -1,4 +1,4 @@
-"""What a strategy may say: per kernel file one opinion, per cgroup its tasks' resctrl group, shortages, a sentence.
+"""What a strategy may say: per kernel file one opinion, acts that are no file's value, shortages, a sentence.
 
 An opinion is an operator and its operand: a value, a factor, a bound, a release (give the file back to its base) or a
 keep (no opinion now: what was decided last stays). Where several concerns shape one file, each speaks at its stage,
@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from enum import IntEnum, StrEnum
 from fractions import Fraction
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Inputs
@@ -92,18 +93,21 @@ class Opinion(msgspec.Struct, frozen=True):
         return cls(Op.KEEP, None, why)
 
 
-class Membership(msgspec.Struct, frozen=True):
-    """The tasks of a cgroup, and of those below it, belong to resctrl group ``resctrl_group``."""
-
-    resctrl_group: str
-    why: str
-    pod: str = ""
+Opinions = Mapping[Target, Opinion]
+NO_OPINIONS: Opinions = MappingProxyType({})
 
 
-class ResctrlGroup(msgspec.Struct, frozen=True):
-    """A resctrl group that shall be there; one that Koord made goes when nobody wants it any more."""
+class Act(Protocol):
+    """What shall be so and is no kernel file's value: tasks in a resctrl group, or that there is one.
 
-    why: str
+    Each kind is an immutable struct in ``koord.host``, beside what is noted of it, and one actor follows it.
+    """
+
+    @property
+    def why(self) -> str: ...
+
+
+Acts = tuple[Act, ...]
 
 
 class OneShot(msgspec.Struct, frozen=True):
@@ -133,20 +137,26 @@ class Eviction(msgspec.Struct, frozen=True):
 class Decision(msgspec.Struct, frozen=True):
     """What one strategy wants at one tick.
 
-    ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is
-    released. So is ``memberships``, by cgroup: tasks of one that is no longer named go back to the root group; and
-    ``resctrl_groups``, by name. The same mapping object twice means "nothing changed", and costs nothing downstream.
-    ``best_effort`` None: the strategy leaves best-effort pods all of their pool. ``one_shots`` and ``shortages`` are
-    of this tick alone.
+    ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is released.
+    So is ``acts``: what is no longer among them is undone. The same object twice means "nothing changed", and costs
+    nothing downstream. ``best_effort`` None: the strategy leaves best-effort pods all of their pool. ``one_shots`` and
+    ``shortages`` are of this tick alone.
     """
 
     sentence: str
-    opinions: Mapping[Target, Opinion] = MappingProxyType({})
-    memberships: Mapping[str, Membership] = MappingProxyType({})
-    resctrl_groups: Mapping[str, ResctrlGroup] = MappingProxyType({})
+    opinions: Opinions = NO_OPINIONS
+    acts: Acts = ()
     one_shots: tuple[OneShot, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     best_effort: BestEffortCPUs | None = None
+
+    def lasting(self) -> Self:
+        """What is in force until the strategy decides again: an order is given once."""
+        return replace(self, one_shots=()) if self.one_shots else self
+
+    def standing_still(self, sentence: str) -> Self:
+        """What stays in force of a strategy that cannot decide: nobody is made to give for it."""
+        return replace(self, sentence=sentence, shortages=())
 
 
 class Strategy(Protocol):

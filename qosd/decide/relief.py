@@ -22,25 +22,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
+from typing import Self
 
 import msgspec
 from msgspec.structs import replace
 
-from qosd.decide.decision import Decision, Eviction, OneShot, Opinion
+from qosd.decide.decision import NO_OPINIONS, Decision, Eviction, OneShot, Opinion, Opinions
 from qosd.decide.rungs import (
     EVICTIONS_PER_MINUTE,
     FLOORS,
     FREEZE_MOST_NS,
     HIGH,
     NO_GIFTS,
-    NO_OPINIONS,
     NO_STEP,
     RUNGS,
     SECOND_NS,
     UNITS,
     Case,
     Freeze,
-    Opinions,
     Step,
     Throttle,
     pods,
@@ -104,6 +103,10 @@ class Relief(Decision, frozen=True):
     """What is done about all shortages of a tick. ``evictions`` are of this tick alone."""
 
     evictions: tuple[Eviction, ...] = ()
+
+    def lasting(self) -> Self:
+        lasting = super().lasting()
+        return replace(lasting, evictions=()) if lasting.evictions else lasting
 
 
 _NO_RELIEF = Relief("no shortage", NO_OPINIONS)

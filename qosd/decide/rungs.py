@@ -16,7 +16,7 @@ from koord.host.files import Target
 from koord.model import cfs
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
-from qosd.decide.decision import Eviction, OneShot, Opinion
+from qosd.decide.decision import Eviction, OneShot, Opinion, Opinions
 from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
 from qosd.decide.victims import Amounts, Candidate, container_cpu_milli, parts_of
 from qosd.snapshot import ContainerView, NodeSnapshot, PodView, runs
@@ -47,8 +47,6 @@ _RECLAIM = {1: "memory.force_empty", 2: "memory.reclaim"}
 UNITS = {Resource.CPU_MILLI: "milli-CPU", Resource.MEMORY_BYTES: "bytes"}
 FLOORS = {Resource.CPU_MILLI: CPU_FLOOR_MILLI, Resource.MEMORY_BYTES: MEMORY_FLOOR_BYTES}
 
-Opinions = Mapping[Target, Opinion]
-NO_OPINIONS: Opinions = MappingProxyType({})
 NO_GIFTS: Mapping[str, int] = MappingProxyType({})
 
 

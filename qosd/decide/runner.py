@@ -16,29 +16,23 @@ on as the very same object, so that nothing downstream works for nothing.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from koord.host.files import Target
 from qosd.decide import gates, relief, rungs
-from qosd.decide.decision import Decision, Eviction, Membership, OneShot, Op, Opinion, ResctrlGroup, Stage, Strategy
+from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.relief import Relief
-from qosd.decide.shortage import Claim, Shortage
+from qosd.decide.shortage import Claim
 from qosd.hooks.rules import BestEffortCPUs
 from qosd.snapshot import NodeSnapshot, Window
 
 _log = logging.getLogger(__name__)
-Opinions = Mapping[Target, Opinion]
-NO_OPINIONS: Opinions = MappingProxyType({})
-Memberships = Mapping[str, Membership]
-"""By cgroup."""
-NO_MEMBERSHIPS: Memberships = MappingProxyType({})
-NO_GROUPS: Mapping[str, ResctrlGroup] = MappingProxyType({})
-NOT_DECIDED = Decision("", NO_OPINIONS, NO_MEMBERSHIPS, NO_GROUPS)
+NOT_DECIDED = Decision("")
+A = TypeVar("A", bound=Act)
 
 
 class State(StrEnum):
@@ -52,8 +46,8 @@ class State(StrEnum):
 class StrategyState(msgspec.Struct, frozen=True):
     """What the runner knows of one strategy from the last tick.
 
-    ``returned``: its opinions as it returned them; ``decision``: what is in force, with no keep left that could be
-    resolved; ``sampled_ns``: of the samples that ``own`` has seen.
+    ``returned``: its opinions as it returned them; ``decision``: what lasts of its decision, with no keep left that
+    could be resolved; ``sampled_ns``: of the samples that ``own`` has seen.
     """
 
     own: Any = None
@@ -70,7 +64,7 @@ NO_STATES: StrategyStates = MappingProxyType({})
 
 
 class StrategyResult(msgspec.Struct, frozen=True):
-    """One strategy's part in a tick.
+    """One strategy's part in a tick: ``decision`` is what is in force of it.
 
     ``decided``: has it ever decided, or is it off? Until then, what it left behind in an earlier run is unknown,
     and stays. ``errors``: how often it has raised.
@@ -79,16 +73,17 @@ class StrategyResult(msgspec.Struct, frozen=True):
     name: str
     stage: Stage
     state: State
-    sentence: str
-    opinions: Opinions = NO_OPINIONS
-    evictions: tuple[Eviction, ...] = ()
+    decision: Decision
     decided: bool = True
     errors: int = 0
-    memberships: Memberships = NO_MEMBERSHIPS
-    resctrl_groups: Mapping[str, ResctrlGroup] = NO_GROUPS
-    one_shots: tuple[OneShot, ...] = ()
-    shortages: tuple[Shortage, ...] = ()
-    best_effort: BestEffortCPUs | None = None
+
+    @property
+    def sentence(self) -> str:
+        return self.decision.sentence
+
+    @property
+    def opinions(self) -> Opinions:
+        return self.decision.opinions
 
     @property
     def is_off(self) -> bool:
@@ -114,7 +109,21 @@ class Decisions(msgspec.Struct, frozen=True):
         """What is left to best-effort pods, by strategy; None while some strategy has not decided since the start."""
         if self.undecided:
             return None
-        return {result.name: result.best_effort for result in self.results if result.best_effort is not None}
+        said = {result.name: result.decision.best_effort for result in self.results}
+        return {name: left for name, left in said.items() if left is not None}
+
+    @property
+    def evictions(self) -> tuple[tuple[str, Eviction], ...]:
+        """Each with the strategy behind it: the relief of shortages, no other names a victim."""
+        reliefs = [(each.name, each.decision) for each in self.results if isinstance(each.decision, Relief)]
+        return tuple((name, eviction) for name, decision in reliefs for eviction in decision.evictions)
+
+    def acts(self, kind: type[A]) -> Iterator[tuple[str, A]]:
+        """The acts of one kind, each with the strategy that wants it, in the strategies' order."""
+        for result in self.results:
+            for act in result.decision.acts:
+                if isinstance(act, kind):
+                    yield result.name, act
 
 
 def decide_all(
@@ -167,7 +176,7 @@ def relieved(
 
     A relief that fails lets go of everything: nobody else would end a freeze.
     """
-    claims = [Claim(result.name, shortage) for result in decisions.results for shortage in result.shortages]
+    claims = [Claim(result.name, shortage) for result in decisions.results for shortage in result.decision.shortages]
     strategy, state = Relieving(tuple(claims)), before.get(Relieving.name, StrategyState())
     result, after = _guarded(
         strategy,
@@ -179,7 +188,7 @@ def relieved(
         ),
     )
     if result.state is State.FAILED:
-        result = msgspec.structs.replace(result, opinions=NO_OPINIONS)
+        result = msgspec.structs.replace(result, decision=Decision(result.sentence))
     return (
         msgspec.structs.replace(decisions, results=(*decisions.results, result)),
         {**states, strategy.name: after},
@@ -208,7 +217,7 @@ def _turn(
     if stale:
         return _standing(strategy, State.FROZEN, stale, state)
     if strategy.windows and state.decided and state.sampled_ns == snapshot.sampled_ns:
-        return _of_state(strategy, State.ACTIVE, state.decision.sentence, state), state
+        return _result_of(strategy, State.ACTIVE, state.decision, state), state
     return _decided(snapshot, strategy, state)
 
 
@@ -227,7 +236,7 @@ def _guarded(
 
 
 def _off(strategy: Strategy, state: StrategyState, off: State, why: str) -> tuple[StrategyResult, StrategyState]:
-    result = StrategyResult(strategy.name, strategy.stage, off, why, errors=state.errors)
+    result = StrategyResult(strategy.name, strategy.stage, off, Decision(why), errors=state.errors)
     return result, StrategyState(decided=True, errors=state.errors)
 
 
@@ -236,32 +245,11 @@ def _standing(
 ) -> tuple[StrategyResult, StrategyState]:
     """The last opinions stay in force."""
     stays = f"what was decided stays ({state.decision.sentence})" if state.decided else "it has not decided yet"
-    return _of_state(strategy, standing, f"{standing}: {why}; {stays}", state), state
+    return _result_of(strategy, standing, state.decision.standing_still(f"{standing}: {why}; {stays}"), state), state
 
 
-def _of_state(
-    strategy: Strategy, standing: State, sentence: str, state: StrategyState, decided_now: Decision = NOT_DECIDED
-) -> StrategyResult:
-    """What ``state`` keeps is in force; nobody is made to give for a strategy that stands still.
-
-    ``decided_now``: what this tick decided, with what is of this tick alone.
-    """
-    decision = state.decision
-    return StrategyResult(
-        strategy.name,
-        strategy.stage,
-        standing,
-        sentence,
-        decision.opinions,
-        decided_now.evictions if isinstance(decided_now, Relief) else (),
-        decided=state.decided,
-        errors=state.errors,
-        memberships=decision.memberships,
-        resctrl_groups=decision.resctrl_groups,
-        one_shots=decided_now.one_shots,
-        shortages=decision.shortages if standing is State.ACTIVE else (),
-        best_effort=decision.best_effort,
-    )
+def _result_of(strategy: Strategy, state: State, decision: Decision, after: StrategyState) -> StrategyResult:
+    return StrategyResult(strategy.name, strategy.stage, state, decision, after.decided, after.errors)
 
 
 def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
@@ -292,8 +280,10 @@ def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -
     unchanged = state.decided and decision.opinions is state.returned
     opinions = state.decision.opinions if unchanged else _without_keeps(decision.opinions, state.decision.opinions)
     in_force = decision if opinions is decision.opinions else msgspec.structs.replace(decision, opinions=opinions)
-    after = StrategyState(own, decision.opinions, in_force, True, state.errors, sampled_ns=snapshot.sampled_ns)
-    return _of_state(strategy, State.ACTIVE, decision.sentence, after, decision), after
+    after = StrategyState(
+        own, decision.opinions, in_force.lasting(), True, state.errors, sampled_ns=snapshot.sampled_ns
+    )
+    return _result_of(strategy, State.ACTIVE, in_force, after), after
 
 
 def _without_keeps(opinions: Opinions, last: Opinions) -> Opinions:

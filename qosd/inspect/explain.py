@@ -76,7 +76,7 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
         targets += [Target(group, name) for group in containers for name in _ALWAYS]
         history += view.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
-    message.files.extend(acts.of_pods(view.report, view.tree.resctrl, found))
+    message.files.extend(acts.of_pods(view.report, found, view.labels))
     message.pods.extend(pods.head(pod) for pod in found)
     return message
 
@@ -85,7 +85,7 @@ def _of_node(view: _View) -> inspect.ExplainResponse:
     targets = [target for target in view.targets if target.group not in view.labels and not view.pod_of(target)]
     history = [entry for target in targets for entry in view.history_of(target)]
     message = view.explained(targets, history)
-    message.files.extend(acts.of_node(view.report.decisions.results, view.tree.resctrl))
+    message.files.extend(acts.of_node(view.report))
     del message.strategies[:], message.inputs[:]
     message.strategies.extend(convert.strategies(view.report.decisions))
     message.inputs.extend(view.daemon.inputs)

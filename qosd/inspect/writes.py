@@ -25,9 +25,8 @@ def plan(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
         observed_unix_ns=plan.decisions.wall_ns,
         writes=[_planned(act) for act in plan.shown if act.target.name != EVICTION],
         evictions=[
-            inspect.Eviction(pod=each.pod, uid=each.uid, strategy=result.name, why=each.why)
-            for result in plan.decisions.results
-            for each in result.evictions
+            inspect.Eviction(pod=each.pod, uid=each.uid, strategy=who, why=each.why)
+            for who, each in plan.decisions.evictions
         ],
         strategies=convert.strategies(plan.decisions),
         policy=policy,

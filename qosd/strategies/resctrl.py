@@ -13,7 +13,8 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from qosd.decide.decision import Decision, Membership, Stage, Strategy
+from koord.host.placement import Membership
+from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.hooks import resctrl
 from qosd.hooks.rules import Rules
 from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
@@ -44,21 +45,20 @@ class ResctrlGroups(Strategy):
 def _decision(rules: Rules, pods: tuple[PodView, ...]) -> Decision:
     if not rules.host.resctrl_groups:
         return _NO_GROUPS
-    memberships = {group: membership for pod in pods for group, membership in _of_pod(pod, rules)}
+    memberships = tuple(membership for pod in pods for membership in _of_pod(pod, rules))
     counts: dict[str, int] = {}
-    for membership in memberships.values():
+    for membership in memberships:
         counts[membership.resctrl_group] = counts.get(membership.resctrl_group, 0) + 1
     sentence = ", ".join(f"{group}: {count} cgroups" for group, count in sorted(counts.items()))
-    return Decision(sentence or "no pod belongs to a resctrl group", memberships=memberships)
+    return Decision(sentence or "no pod belongs to a resctrl group", acts=memberships)
 
 
-def _of_pod(pod: PodView, rules: Rules) -> Iterator[tuple[str, Membership]]:
+def _of_pod(pod: PodView, rules: Rules) -> Iterator[Membership]:
     """Every cgroup of the pod that exists and has tasks, with where they belong."""
     resctrl_group, why = resctrl.group_of(pod.context, rules)
     if not resctrl_group or not live(pod):
         return
-    membership = Membership(resctrl_group, why, pod.key)
     for one in pod.containers:
         there = bool(one.group) and (one.is_sandbox or has_cgroup(one.state))
         if there and not resctrl.names_class(pod.context, one.name, one.annotations):
-            yield one.group, membership
+            yield Membership(one.group, resctrl_group, why, pod.key)

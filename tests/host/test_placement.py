@@ -11,10 +11,10 @@ import pytest
 from koord.host import placement, resctrl
 from koord.host.cgroup import Tree
 from koord.host.files import ParseError, ValueRefused
-from koord.host.notes import TASKS
-from koord.host.placement import MOST_WRITES, ROUNDS, Census, Placed
-from koord.host.restoring import Outcome, Restored, planned, restore
+from koord.host.placement import MOST_WRITES, ROUNDS, TASKS, Census, Placed
+from koord.host.restoring import planned, restore
 from koord.host.undo import UndoRecord
+from koord.host.undoable import Outcome, Restored
 from koord.host.writer import Unsupported, Vanished, WriteError, Writer
 from tests.fakes.resctrl import ResctrlNode, write
 from tests.opened import opened

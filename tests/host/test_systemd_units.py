@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.notes import DropIn
-from koord.host.restoring import Outcome, restore
+from koord.host.restoring import restore
 from koord.host.systemd_units import SyncOutcome, Units, of_host
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import Writer
 from tests.host.fakesystemd import FakeSystemd
 from tests.opened import opened

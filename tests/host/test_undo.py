@@ -18,9 +18,11 @@ from hypothesis import strategies as st
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
+from koord.host.notes import KINDS
 from koord.host.originals import ContainerKey, Original, Originals, Pending
-from koord.host.restoring import Outcome, Restored, claim, expect, planned, restore
+from koord.host.restoring import claim, expect, planned, restore
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.undoable import Outcome, Restored
 from koord.host.weights import Weights
 from koord.host.writer import Reading, Writer
 from tests.opened import opened
@@ -593,3 +595,23 @@ class Dying(Writer):
             raise KilledError
         self._left -= 1
         super().write(target, value)
+
+
+LINES = (
+    b'{"type":"file","group":"/a","name":"cpu_quota","path":"/","inode":3,"base":-1,"ours":[50000,null]}',
+    b'{"type":"container","key":["uid","main",0],"values":{"cpu_shares":{"requested":2,"edited":512,"pending":""}},"group":"/a"}',
+    b'{"type":"drop-in","path":"/"}',
+    b'{"type":"tasks","group":"/a","path":"/","inode":3,"resctrl_groups":["BE"]}',
+    b'{"type":"resctrl group","name":"toys","path":"/","inode":7}',
+    b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true}',
+)
+
+
+def test_a_line_of_every_kind_is_read_and_written_as_it_always_was(tmp_path: Path) -> None:
+    file = tmp_path / "undo"
+    with UndoRecord(file, BOOT):
+        header = file.read_bytes()
+    file.write_bytes(header + b"".join(line + b"\n" for line in LINES))
+    with UndoRecord(file, BOOT) as record:
+        assert (record.problems, [kind for kind in KINDS if not record.all(kind)]) == ([], []), "each has its line"
+    assert file.read_bytes().splitlines()[1:] == list(LINES)

@@ -14,12 +14,13 @@ import yaml
 from msgspec.structs import replace
 
 from koord.host.files import Target
+from koord.host.placement import Membership
 from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
 from koordctl.__main__ import COMMANDS
 from koordctl.views.node import SECTIONS
-from qosd.decide.decision import Membership, Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.service import SERVICE, Inspector
 from qosd.metric import Scope
@@ -224,7 +225,7 @@ async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
     left = Target(QUOTA.group.rpartition("/")[0], "cpu_quota")
     v1_files(tmp_path, left.group, "-1")
     why = "batchResource: left alone: the native amounts of istio-proxy are unknown"
-    node.results[0] = replace(node.results[0], opinions={left: Opinion.release(why, "default/job")})
+    node.results[0] = replace(node.results[0], decision=Decision("", {left: Opinion.release(why, "default/job")}))
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
     lines = [" ".join(line.split()).replace(str(tmp_path), "") for line in out.splitlines()]
@@ -235,11 +236,18 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
     node = full_scene(tmp_path)
     node.results += [
         StrategyResult(
-            "half", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Opinion.scale(Fraction(1, 2), "a faster CPU")}
+            "half",
+            Stage.NORMALIZATION,
+            State.ACTIVE,
+            Decision("", {QUOTA: Opinion.scale(Fraction(1, 2), "a faster CPU")}),
         ),
-        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Opinion.set(1, "mine")}),
-        StrategyResult("limit", Stage.SUPPRESSION, State.ACTIVE, "", {QUOTA: Opinion.at_most(90_000, "busy")}),
-        StrategyResult("floor", Stage.ENFORCEMENT, State.ACTIVE, "", {QUOTA: Opinion.at_least(95_000, "a promise")}),
+        StrategyResult("other", Stage.SPEC, State.ACTIVE, Decision("", {QUOTA: Opinion.set(1, "mine")})),
+        StrategyResult(
+            "limit", Stage.SUPPRESSION, State.ACTIVE, Decision("", {QUOTA: Opinion.at_most(90_000, "busy")})
+        ),
+        StrategyResult(
+            "floor", Stage.ENFORCEMENT, State.ACTIVE, Decision("", {QUOTA: Opinion.at_least(95_000, "a promise")})
+        ),
     ]
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "file", f"{QUOTA.group}/{QUOTA.name}", "--socket", path)
@@ -257,8 +265,8 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
 
 async def test_explain_says_in_which_resctrl_group_tasks_are_kept(tmp_path: Path) -> None:
     node = full_scene(tmp_path)
-    membership = {QUOTA.group: Membership("BE", "BE pods belong to group BE", "default/job")}
-    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=membership))
+    membership = (Membership(QUOTA.group, "BE", "BE pods belong to group BE", "default/job"),)
+    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=membership)))
     node.placed = {QUOTA.group: "BE"}
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)

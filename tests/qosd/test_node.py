@@ -208,7 +208,10 @@ class TestDirectoriesThatFail:
             disk.setattr("koord.host.undo._replaced", full)
             async with on_runtime(machine) as alive:
                 pod, container = await alive.batch_pod()
-                await alive.until(lambda: alive.node.actuator.files.report.retries, "a write that is refused")
+                await alive.until(
+                    lambda: any(each.retry for each in alive.node.actuator.files.report.states.values()),
+                    "a write that is refused",
+                )
                 assert (alive.quota(pod), alive.quota(container), alive.node.read_only) == (-1, -1, "")
                 disk.undo()
                 await alive.until_decided(container)

@@ -8,8 +8,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from koord.host.files import Target, Value
+from koord.host.placement import Membership
+from koord.host.resctrlgroup import ResctrlGroup
 from koord.model.qos import QoSClass
-from qosd.decide.decision import Decision, Membership, OneShot, Opinion, ResctrlGroup, Stage, Strategy
+from qosd.decide.decision import Decision, OneShot, Opinion, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
 from qosd.sense.node import NodeRow
 from qosd.snapshot import NodeSnapshot, Window
@@ -103,11 +105,8 @@ class Grouping(Toy):
     def says(self, load: float, memory: Any, snapshot: NodeSnapshot) -> tuple[Decision, Any]:
         if load < 4:
             return Decision("no group"), memory
-        membership = Membership(GROUP, "the job has a cache of its own")
-        return (
-            Decision("a group", memberships={JOB: membership}, resctrl_groups={GROUP: ResctrlGroup("the job's cache")}),
-            memory,
-        )
+        membership = Membership(JOB, GROUP, "the job has a cache of its own")
+        return Decision("a group", acts=(membership, ResctrlGroup(GROUP, "the job's cache"))), memory
 
 
 class Ordering(Toy):

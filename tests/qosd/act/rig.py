@@ -15,8 +15,8 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Entry
 from qosd.act.ownership import Ownership
 from qosd.act.plan import Plan, Result
-from qosd.decide.decision import Opinion, Stage
-from qosd.decide.runner import Decisions, Opinions, State, StrategyResult
+from qosd.decide.decision import Decision, Opinion, Opinions, Stage
+from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.cgroups import Cgroups
 from tests.fakes.clock import S
 from tests.opened import opened
@@ -150,8 +150,10 @@ class Rig:
                 name,
                 line.stage,
                 self.states.get(name, State.ACTIVE),
-                "disabled by the operator" if self.states.get(name) is State.DISABLED else "",
-                self.opinions.get(name, {}),
+                Decision(
+                    "disabled by the operator" if self.states.get(name) is State.DISABLED else "",
+                    self.opinions.get(name, {}),
+                ),
                 decided=name not in self.undecided,
             )
             for name, line in self.owners.items()
@@ -177,6 +179,10 @@ class Rig:
         """inotify tells of writes to these files."""
         for target in targets:
             self.actuator.files.touched(str(self.path(target)))
+
+    def retried(self) -> list[Target]:
+        """The files that could not be brought to their value."""
+        return [target for target, state in self.actuator.files.report.states.items() if state.retry is not None]
 
     def written(self) -> list[tuple[str, Value]]:
         return [(target.name, value) for target, value in self.writer.made]

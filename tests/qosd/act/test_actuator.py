@@ -484,7 +484,7 @@ class TestForeignWriters:
         rig.tick(seconds=60)
         rig.say("hooks")
         rig.tick()
-        assert (rig.actuator.files.report.owned, rig.actuator.files.report.retries, rig.undo.entries) == ({}, {}, ())
+        assert (rig.actuator.files.report.owned, rig.retried(), rig.undo.entries) == ({}, [], ())
         assert "vanished" not in rig.journal.results()
 
 

@@ -20,6 +20,7 @@ from qosd.act.cristop import CRIStop, EvictionFailed
 from qosd.act.evictor import AT_ONCE, REMEMBERED_S, Evictor, Executor
 from qosd.act.journal import Entry
 from qosd.decide.decision import Eviction, Stage
+from qosd.decide.relief import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.edits import Resources
 from qosd.pods.cri import Container, Detail, Runtime, Sandbox
@@ -103,7 +104,7 @@ async def settled() -> None:
 def start(evictor: Evictor, orders: Iterable[tuple[str, Eviction]], tick: int) -> tuple[tuple[str, str], ...]:
     """Result and detail of each strategy's order; a plan before shows just these, and orders nothing."""
     results = tuple(
-        StrategyResult(who, Stage.RELIEF, State.ACTIVE, "", evictions=(eviction,)) for who, eviction in orders
+        StrategyResult(who, Stage.RELIEF, State.ACTIVE, Relief("", evictions=(eviction,))) for who, eviction in orders
     )
     decisions = Decisions(tick, 7 * S, 1000 * S, results)
     plan = evictor.plan(decisions)

@@ -24,7 +24,7 @@ from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
-from qosd.decide.decision import Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.cgroupstates import Machine, Scene, scenes
 from tests.fakes.clock import S
@@ -194,7 +194,7 @@ class Histories(RuleBasedStateMachine):
             self.rig.actuator.files.report.contested,
             self.rig.undo.entries,
         ) == ({}, {}, ())
-        assert self.rig.actuator.files.report.retries == {}
+        assert self.rig.retried() == []
         self.rig.opinions, self.rig.states = said, {}
 
     def teardown(self) -> None:
@@ -264,7 +264,7 @@ class Life:
 
     def tick(self, opinions: dict[Target, Opinion], decided: bool = True) -> None:
         self.now_ns += S
-        result = StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "", opinions, decided=decided)
+        result = StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("", opinions), decided=decided)
         decisions = Decisions(0, self.now_ns, self.now_ns, (result,))
         dry = self.actuator.plan(decisions)
         result = self.actuator.tick(decisions)

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koord.host.notes import TASKS
-from koord.host.placement import Placed
+from koord.host.placement import TASKS, Membership, Placed
 from koord.host.restoring import restore
 from koord.host.undo import UndoError, UndoRecord
 from qosd.act.actuator import Actuator
@@ -21,8 +20,8 @@ from qosd.act.journal import Entry
 from qosd.act.mover import RECHECK_S, REPORT_S
 from qosd.act.moves import Moves
 from qosd.act.plan import Plan, Result
-from qosd.decide.decision import Decision, Membership, Stage
-from qosd.decide.runner import NO_MEMBERSHIPS, Decisions, Memberships, State, StrategyResult
+from qosd.decide.decision import Decision, Stage
+from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
 from tests.fakes.resctrl import ResctrlNode
 from tests.opened import opened
@@ -38,7 +37,7 @@ class Rig:
     def __init__(self, root: Path) -> None:
         self.root, self.node, self.journal = root, ResctrlNode(root), Recorded()
         self.now_ns, self.ticks = 1000 * S, 0
-        self.memberships: Memberships = NO_MEMBERSHIPS
+        self.memberships: tuple[Membership, ...] = ()
         self.state, self.decided = State.ACTIVE, True
         self._start()
 
@@ -57,18 +56,18 @@ class Rig:
         self.say(said)
 
     def say(self, groups: Mapping[str, str]) -> None:
-        self.memberships = {
-            cgroup: Membership(group, f"{group} pods belong to resctrl group {group}", "default/a")
+        self.memberships = tuple(
+            Membership(cgroup, group, f"{group} pods belong to resctrl group {group}", "default/a")
             for cgroup, group in groups.items()
-        }
+        )
 
     def disable(self) -> None:
-        self.state, self.memberships = State.DISABLED, NO_MEMBERSHIPS
+        self.state, self.memberships = State.DISABLED, ()
 
     def plan(self) -> Plan:
         sentence = "disabled by the operator" if self.state is State.DISABLED else ""
         result = StrategyResult(
-            "resctrl", Stage.SPEC, self.state, sentence, decided=self.decided, memberships=self.memberships
+            "resctrl", Stage.SPEC, self.state, Decision(sentence, acts=self.memberships), decided=self.decided
         )
         return self.actuator.plan(Decisions(self.ticks, self.now_ns, self.now_ns, (result,)))
 
@@ -266,7 +265,7 @@ class TestCost:
 
     def test_without_memberships_nothing_is_looked_at(self, rig: Rig) -> None:
         shutil.rmtree(rig.node.tree.resctrl)
-        rig.memberships = Decision("").memberships
+        rig.memberships = Decision("").acts
         for _ in range(3):
             rig.tick()
         assert rig.moves(rig.plan()).findings == ()
@@ -311,7 +310,7 @@ class TestGivingBack:
         rig.want(BOX="BE")
         rig.tick()
         rig.crash()
-        rig.decided, rig.memberships = False, NO_MEMBERSHIPS
+        rig.decided, rig.memberships = False, ()
         rig.pass_time(20)
         rig.decided = True
         rig.want(BOX="BE")
@@ -338,7 +337,7 @@ class TestGivingBack:
         rig.want(BOX="BE")
         rig.tick()
         rig.crash()
-        rig.decided, rig.memberships = False, NO_MEMBERSHIPS
+        rig.decided, rig.memberships = False, ()
         rig.pass_time(3)
         assert rig.node.members("BE") == {task}, "nobody has decided yet"
         rig.decided = True

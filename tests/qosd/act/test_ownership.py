@@ -8,7 +8,7 @@ import pytest
 
 from koord.host.files import ROWS, Target
 from qosd.act.ownership import OWNERS, arbitrate
-from qosd.decide.decision import Op, Opinion, Stage
+from qosd.decide.decision import Decision, Op, Opinion, Stage
 from qosd.decide.runner import Relieving, State, StrategyResult
 from qosd.hooks.edits import Field
 from qosd.hooks.table import HOOKS, ROWS_OF_HOOKS, Hook
@@ -19,7 +19,7 @@ from tests.qosd.act.rig import OWNERS as TABLE
 
 
 def result(name: str, stage: Stage, *opinions: tuple[Target, Opinion], decided: bool = True) -> StrategyResult:
-    return StrategyResult(name, stage, State.ACTIVE, "", dict(opinions), decided=decided)
+    return StrategyResult(name, stage, State.ACTIVE, Decision("", dict(opinions)), decided=decided)
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,17 @@ import pytest
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
-from koord.host.notes import MadeGroup
-from koord.host.restoring import Outcome, planned, restore
+from koord.host.placement import Membership
+from koord.host.resctrlgroup import MadeGroup, ResctrlGroup
+from koord.host.restoring import planned, restore
 from koord.host.undo import UndoError, UndoRecord
+from koord.host.undoable import Outcome
 from koord.host.writer import WriteError
 from qosd.act.actuator import Actuator
 from qosd.act.ownership import Ownership
 from qosd.act.plan import Result
-from qosd.decide.decision import Decision, Membership, Opinion, ResctrlGroup, Stage
-from qosd.decide.runner import Decisions, Memberships, State, StrategyResult
+from qosd.decide.decision import Decision, Opinion, Stage
+from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
 from tests.fakes.resctrl import GroupWriter, ResctrlNode
 from tests.opened import opened
@@ -42,8 +44,8 @@ class Rig:
         self.writer.killed = Killed
         self.journal = Recorded()
         self.now_ns, self.ticks, self.decided = 1000 * S, 0, True
-        self.groups: Mapping[str, ResctrlGroup] = {}
-        self.memberships: Memberships = {}
+        self.groups: tuple[ResctrlGroup, ...] = ()
+        self.memberships: tuple[Membership, ...] = ()
         self.opinions: Mapping[Target, Opinion] = {}
         self.start()
 
@@ -56,15 +58,13 @@ class Rig:
         self.start()
 
     def want(self, *names: str) -> None:
-        self.groups = {name: ResctrlGroup("toys need cache") for name in names}
+        self.groups = tuple(ResctrlGroup(name, "toys need cache") for name in names)
 
     def tick(self, seconds: float = 1.0) -> Result:
         self.ticks += 1
         self.now_ns += int(seconds * S)
-        result = StrategyResult(
-            "toy", Stage.SPEC, State.ACTIVE, "", self.opinions, decided=self.decided,
-            memberships=self.memberships, resctrl_groups=self.groups,
-        )  # fmt: skip
+        decision = Decision("", self.opinions, (*self.memberships, *self.groups))
+        result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, decision, self.decided)
         decisions = Decisions(self.ticks, self.now_ns, self.now_ns, (result,))
         dry, plan = self.actuator.plan(decisions), self.actuator.plan(decisions)
         assert dry.shown == plan.shown
@@ -132,14 +132,13 @@ def test_one_that_somebody_else_made_in_its_place_stays(rig: Rig) -> None:
 def test_first_tasks_and_schemata_go_back_then_the_group_goes(rig: Rig) -> None:
     tasks = set(rig.node.start(BOX, 3))
     rig.want("toys")
-    rig.memberships = {BOX: Membership("toys", "toys belong together")}
+    rig.memberships = (Membership(BOX, "toys", "toys belong together"),)
     rig.tick()
     rig.opinions = {SCHEMATA: Opinion.set("0=f", "a small part")}
     rig.tick()
     assert rig.node.members("toys") == tasks
     assert (rig.tree.resctrl / "toys/schemata").read_text().strip() == "L3:0=f"
-    empty = Decision("")
-    rig.groups, rig.memberships, rig.opinions = empty.resctrl_groups, empty.memberships, empty.opinions
+    rig.groups, rig.memberships, rig.opinions = (), (), Decision("").opinions
     assert rig.tick().results == ("done", "done"), "schemata and tasks"
     assert "toys" in rig.there()
     assert rig.tick().results == ("done",)
@@ -187,7 +186,7 @@ def test_an_earlier_runs_group_stays_until_all_have_decided(rig: Rig) -> None:
     rig.tick()
     rig.crash()
     rig.decided = False
-    rig.groups = Decision("").resctrl_groups
+    rig.groups = ()
     assert (rig.tick().results, "toys" in rig.there()) == ((), True)
     rig.decided = True
     rig.tick()
@@ -205,13 +204,13 @@ def test_a_kill_at_every_act(tmp_path: Path, dies_at: int, is_restored: bool) ->
         rig.writer.dies_at, rig.writer.is_after, rig.writer.acts = dies_at, is_after, 0
         with pytest.raises(Killed):
             rig.want("toys")
-            rig.memberships = {BOX: Membership("toys", "toys belong together")}
+            rig.memberships = (Membership(BOX, "toys", "toys belong together"),)
             rig.tick(), rig.tick()
-            rig.groups, rig.memberships = Decision("").resctrl_groups, Decision("").memberships
+            rig.groups, rig.memberships = (), ()
             for _ in range(4):
                 rig.tick()
         rig.writer.dies_at = 0
-        rig.groups, rig.memberships = Decision("").resctrl_groups, Decision("").memberships
+        rig.groups, rig.memberships = (), ()
         if is_restored:
             rig.undo.close()
             with UndoRecord(rig.root / "undo", BOOT) as record:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.decide.decision import Decision
-from qosd.decide.runner import NO_MEMBERSHIPS, State, StrategyResult, StrategyStates, decide_all
+from qosd.decide.runner import State, StrategyResult, StrategyStates, decide_all
 from qosd.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.fakes.clock import S
@@ -66,10 +66,10 @@ def node(tmp_path: Path) -> Node:
 
 
 def test_a_stale_input_leaves_them_where_they_are(node: Node) -> None:
-    before = node.tick().memberships
+    before = node.tick().decision.acts
     result = node.tick(age_s=1000.0)
-    assert (result.state, result.memberships) == (State.FROZEN, before)
-    assert result.memberships is before
+    assert (result.state, result.decision.acts) == (State.FROZEN, before)
+    assert result.decision.acts is before
     assert node.world.members("BE") == node.tasks
 
 
@@ -81,7 +81,7 @@ def test_so_does_an_error(node: Node) -> None:
 
 def test_switched_off_and_on_again(node: Node) -> None:
     result = node.tick("resctrl")
-    assert (result.state, result.memberships) == (State.DISABLED, NO_MEMBERSHIPS)
+    assert (result.state, result.decision.acts) == (State.DISABLED, ())
     assert node.world.members() == node.tasks
     node.tick()
     assert node.world.members("BE") == node.tasks

@@ -91,7 +91,7 @@ def test_an_error_is_contained_counted_and_said(snapshot: NodeSnapshot, caplog: 
     assert len(caplog.records) == 1, "the same error is logged once"
     broken.says = Decision("fine again", opinions(b=2), shortages=(LACK,))
     result, _ = run.tick()
-    assert (result.state, result.opinions, result.shortages) == (State.ACTIVE, opinions(b=2), (LACK,))
+    assert (result.state, result.opinions, result.decision.shortages) == (State.ACTIVE, opinions(b=2), (LACK,))
 
 
 def test_an_error_of_the_first_decision_decides_nothing(snapshot: NodeSnapshot) -> None:
@@ -113,11 +113,11 @@ def test_stale_inputs_freeze(snapshot: NodeSnapshot, ages_s: dict[str, float], w
     (first,) = run.tick(**ages_s)
     assert (first.state, first.decided, first.opinions, strategy.asked) == (State.FROZEN, False, {}, 0)
     (fresh,) = run.tick(pods=1.0, node=5.0)
-    assert (fresh.state, fresh.one_shots, fresh.shortages) == (State.ACTIVE, (ORDER,), (LACK,))
+    assert (fresh.state, fresh.decision.one_shots, fresh.decision.shortages) == (State.ACTIVE, (ORDER,), (LACK,))
     (frozen,) = run.tick(**ages_s)
     assert frozen.sentence == f"frozen: {why}; what was decided stays (one)"
     assert frozen.opinions is fresh.opinions
-    assert (frozen.one_shots, frozen.shortages, strategy.asked) == ((), (), 1)
+    assert (frozen.decision.one_shots, frozen.decision.shortages, strategy.asked) == ((), (), 1)
 
 
 @pytest.mark.parametrize("switched_off", [True, False])
@@ -285,11 +285,11 @@ def test_a_strategy_with_windows_sees_each_set_of_samples_once(snapshot: NodeSna
         decisions, states = decide_all(picture_now, [bucket], states)
         assert decisions == planned
         (result,) = decisions.results
-        seen.append((result.state, result.sentence, result.opinions[A].value, len(result.one_shots)))
-        assert result.shortages == (LACK,), "it lacks until newer samples say otherwise"
+        seen.append((result.state, result.sentence, result.opinions[A].value, len(result.decision.one_shots)))
+        assert result.decision.shortages == (LACK,), "it lacks until newer samples say otherwise"
         again, _ = decide_all(picture_now, [bucket], states)
         assert again.results[0].opinions is result.opinions
-        assert again.results[0].one_shots == ()
+        assert again.results[0].decision.one_shots == ()
     active = State.ACTIVE
     assert seen == [
         (active, *each) for each in (("0", 0, 1), ("0", 0, 0), ("1", 1, 1), ("1", 1, 0), ("1", 1, 0), ("2", 2, 1))
@@ -357,15 +357,15 @@ class TestRelief:
     def test_it_is_one_result_more_with_a_state_of_its_own(self) -> None:
         result, states = self.tick({}, 1)
         assert (result.name, result.stage, result.state) == ("eviction", Stage.RELIEF, State.ACTIVE)
-        assert [order.target.name for order in result.one_shots] == ["memory.reclaim"]
+        assert [order.target.name for order in result.decision.one_shots] == ["memory.reclaim"]
         result, _ = self.tick(states, 1)
-        assert result.one_shots == (), "of these samples the step has been made"
+        assert result.decision.one_shots == (), "of these samples the step has been made"
 
     def test_a_strategy_that_stands_still_makes_nobody_give(self) -> None:
         now = node(1, [self.POD], {"job": 64 << 20})
         frozen = Scripted("lack", says=Decision("lacks", shortages=(LACK,)), needs={"node": 5.0})
         decisions, after = decide_all(now, [frozen], {})
-        assert relieved(now, decisions, after, {})[0].results[-1].one_shots == ()
+        assert relieved(now, decisions, after, {})[0].results[-1].decision.one_shots == ()
 
     def test_switched_off_it_lets_go(self) -> None:
         _, states = self.tick({}, 1)

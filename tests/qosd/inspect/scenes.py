@@ -19,10 +19,12 @@ from koord.host.reconcile.plan import FOREIGN
 from koord.host.reconcile.state import FileState
 from koord.model.formulas import FORMULA, Inputs
 from qosd.act.actuator import Actuator
+from qosd.act.evictor import EvictionReport
 from qosd.act.journal import Entry
+from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership
 from qosd.assembly import assemble
-from qosd.decide.decision import Opinion, Stage
+from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver import server as hookserver
@@ -91,9 +93,7 @@ class Scene:
         files = actuator.files.report
         files = replace(files, states={**files.states, **self.states}, originals=self.originals)
         return TickReport(
-            files,
-            self.placed,
-            self.evictions,
+            (files, MoveReport(node.writer.tree.resctrl, self.placed), EvictionReport(self.evictions)),
             self.collectors,
             self.snapshot,
             replace(decisions, wall_ns=NOW_NS, monotonic_ns=UP_NS),
@@ -169,8 +169,8 @@ def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:
         tmp_path,
         replace(snapshot(rules(V1), job), wall_ns=NOW_NS, monotonic_ns=UP_NS),
         [
-            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, "1 value of 1 pod", opinions),
-            StrategyResult("burst", Stage.BURST, State.DISABLED, "disabled by configuration"),
+            StrategyResult("hooks", Stage.SPEC, State.ACTIVE, Decision("1 value of 1 pod", opinions)),
+            StrategyResult("burst", Stage.BURST, State.DISABLED, Decision("disabled by configuration")),
         ],
         collectors={"node": Health(UP_NS - 9 * SECOND // 10, duration_us=850.0)},
         written={tmp_path / f"cpu{group}/cpu.cfs_quota_us": quota},

@@ -15,7 +15,9 @@ from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.host.originals import Original
+from koord.host.placement import Membership
 from koord.host.reconcile.state import FileState, Phase
+from koord.host.resctrlgroup import ResctrlGroup
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
@@ -25,12 +27,15 @@ from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.evictor import EvictionPlan
 from qosd.act.plan import Plan
-from qosd.decide.decision import Eviction, Membership, Opinion, ResctrlGroup, Stage
+from qosd.act.resctrlgroups import GroupReport
+from qosd.decide.decision import Decision, Eviction, Opinion, Stage
+from qosd.decide.relief import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.context import SpecContainer
 from qosd.inspect import acts, writes
 from qosd.inspect.service import Inspector, listening
 from qosd.metric import Scope
+from qosd.report import TickReport
 from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
 from qosd.snapshot import EvictionPhase, EvictionState
@@ -157,7 +162,7 @@ async def test_pods_with_desired_and_actual(tmp_path: Path) -> None:
 async def test_what_the_actuator_composed_counts_before_the_hooks_wish(tmp_path: Path) -> None:
     node = batch_scene(tmp_path, quota="120000")
     cap = {QUOTA: Opinion.at_most(120_000, "BE may use 1.2 cores")}
-    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "", cap))
+    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, Decision("", cap)))
     answer = await ask(node, tmp_path, "ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
     assert shown(answer.pods[0].containers[0])["cpu_quota"] == ("120000", "120000")
 
@@ -246,7 +251,7 @@ async def test_whether_a_contested_file_is_enforced_one_level_up(
     )
     node.states[QUOTA] = A_FIGHT
     if state is not None:
-        node.results.append(StrategyResult("enforcement", Stage.ENFORCEMENT, state, "off"))
+        node.results.append(StrategyResult("enforcement", Stage.ENFORCEMENT, state, Decision("off")))
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
     answer = await explain(node, tmp_path, inspect.ExplainRequest(file=path))
     assert answer.files[0].contested == f"a fight; {says.format(pod=pod.group)}"
@@ -257,12 +262,18 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
     ratio = {FORMULA: "given", "value": "1.2"}
     node.results += [
         StrategyResult(
-            "suppress", Stage.SUPPRESSION, State.FROZEN, "node is 9 s old", {QUOTA: Opinion.at_most(90_000, "full")}
+            "suppress",
+            Stage.SUPPRESSION,
+            State.FROZEN,
+            Decision("node is 9 s old", {QUOTA: Opinion.at_most(90_000, "full")}),
         ),
         StrategyResult(
-            "norm", Stage.NORMALIZATION, State.ACTIVE, "", {QUOTA: Opinion.scale(Fraction(1, 2), "ratio 2", ratio)}
+            "norm",
+            Stage.NORMALIZATION,
+            State.ACTIVE,
+            Decision("", {QUOTA: Opinion.scale(Fraction(1, 2), "ratio 2", ratio)}),
         ),
-        StrategyResult("other", Stage.SPEC, State.ACTIVE, "", {QUOTA: Opinion.set(1, "mine")}),
+        StrategyResult("other", Stage.SPEC, State.ACTIVE, Decision("", {QUOTA: Opinion.set(1, "mine")})),
     ]
     node.states[QUOTA] = replace(A_FIGHT, base=-1)
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
@@ -295,7 +306,9 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
     node = batch_scene(tmp_path)
     tier = Target("/kubepods/besteffort", "cpu_quota")
     opinions = {tier: Opinion.set(200_000, "usage", {FORMULA: "given", "value": 200_000})}
-    node.results.append(StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, "BE may use 2 cores", opinions))
+    node.results.append(
+        StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, Decision("BE may use 2 cores", opinions))
+    )
     answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))
     assert [(file.group, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
     assert not answer.files[0].HasField("actual")
@@ -326,8 +339,8 @@ async def test_the_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("kept_in", "actual"), [({GROUP: "BE"}, "BE"), ({GROUP: "LS"}, "LS"), ({}, "unknown")])
 async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: dict[str, str], actual: str) -> None:
     node = batch_scene(tmp_path)
-    membership = {GROUP: Membership("BE", "BE pods belong to group BE", "default/job")}
-    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, "", memberships=membership))
+    membership = (Membership(GROUP, "BE", "BE pods belong to group BE", "default/job"),)
+    node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=membership)))
     node.placed = kept_in
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     (file,) = (file for file in answer.files if file.name == "resctrl.tasks")
@@ -358,12 +371,12 @@ async def test_how_far_a_pods_eviction_is(tmp_path: Path, phase: EvictionPhase, 
 
 @pytest.mark.parametrize("is_there", [False, True])
 def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -> None:
-    groups = {"toys": ResctrlGroup("toys need cache")}
     if is_there:
         (tmp_path / "resctrl/toys").mkdir(parents=True)
-    (file,) = acts.of_node(
-        [StrategyResult("toy", Stage.SPEC, State.ACTIVE, "", resctrl_groups=groups)], tmp_path / "resctrl"
-    )
+    group = ResctrlGroup("toys", "toys need cache")
+    result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", acts=(group,)))
+    report = TickReport((GroupReport(tmp_path / "resctrl"),), {}, decisions=Decisions(1, 0, 0, (result,)))
+    (file,) = acts.of_node(report)
     assert (file.name, file.owner, file.result, file.why) == (
         "resctrl.group@toys",
         "toy",
@@ -390,7 +403,9 @@ async def test_the_plan(tmp_path: Path) -> None:
 
 def test_the_plans_evictions() -> None:
     order = Eviction("uid", "default/job", "memory")
-    decisions = Decisions(2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, "", evictions=(order,)),))
+    decisions = Decisions(
+        2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, Relief("", evictions=(order,))),)
+    )
     answer = writes.plan(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
     assert [(each.pod, each.uid, each.strategy) for each in answer.evictions] == [("default/job", "uid", "evict")]
     assert list(answer.writes) == [], "an eviction is told once"

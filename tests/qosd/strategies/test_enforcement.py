@@ -16,7 +16,7 @@ from koord.model.podtotal import Role
 from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.act.ownership import OWNERS
-from qosd.decide.decision import Opinion
+from qosd.decide.decision import Decision, Opinion
 from qosd.decide.runner import State, StrategyResult
 from qosd.hooks.context import OVERHEAD, SpecContainer
 from qosd.hooks.edits import Resources
@@ -199,10 +199,12 @@ class Node:
     def results(self) -> tuple[StrategyResult, ...]:
         node = structs.replace(snapshot(ON_V2, self.pod), files=self.rig.actuator.files.report.states)
         decision, _ = Enforcement().decide(node, None)
-        bounds = StrategyResult(Enforcement.name, Enforcement.stage, State.ACTIVE, decision.sentence, decision.opinions)
+        bounds = StrategyResult(Enforcement.name, Enforcement.stage, State.ACTIVE, decision)
         if self.is_off:
-            bounds = StrategyResult(Enforcement.name, Enforcement.stage, State.DISABLED, "disabled by the operator")
-        hooks = StrategyResult(HookReconciler.name, HookReconciler.stage, State.ACTIVE, "", self.opinions)
+            bounds = StrategyResult(
+                Enforcement.name, Enforcement.stage, State.DISABLED, Decision("disabled by the operator")
+            )
+        hooks = StrategyResult(HookReconciler.name, HookReconciler.stage, State.ACTIVE, Decision("", self.opinions))
         return (hooks, bounds)
 
     def fight(self) -> None:

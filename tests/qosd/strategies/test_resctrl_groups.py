@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from msgspec import structs
 
+from koord.host.placement import Membership
+from qosd.decide.decision import Decision
 from qosd.hooks.resctrl import ANNOTATION
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
@@ -27,10 +29,11 @@ def placed(pod: PodView, by: Rules | None = None) -> dict[str, str]:
     """Resctrl group by cgroup, the pod's own path left off."""
     decision, _ = ResctrlGroups().decide(snapshot(by or on(), pod), None)
     assert not decision.opinions
-    return {
-        group.removeprefix(f"{pod.group}/"): membership.resctrl_group
-        for group, membership in decision.memberships.items()
-    }
+    return {each.cgroup.removeprefix(f"{pod.group}/"): each.resctrl_group for each in memberships(decision)}
+
+
+def memberships(decision: Decision) -> list[Membership]:
+    return [act for act in decision.acts if isinstance(act, Membership)]
 
 
 @pytest.mark.parametrize(
@@ -92,7 +95,7 @@ def test_off_with_the_hook() -> None:
 
 def test_says_why() -> None:
     decision, _ = ResctrlGroups().decide(snapshot(on(), view("p", "BE", "BestEffort")), None)
-    membership = decision.memberships["/kubepods/besteffort/podp/main"]
+    membership = {each.cgroup: each for each in memberships(decision)}["/kubepods/besteffort/podp/main"]
     assert (membership.why, membership.pod) == ("BE pods belong to resctrl group BE", "default/p")
     assert decision.sentence == "BE: 2 cgroups"
 
