@@ -21,18 +21,13 @@ from koord.host.files import Target, Value
 from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.writer import Writer
 from koord.http2.grpc import NOT_FOUND, UnaryError
-from koord.model import cpuset
+from koord.model.crifields import BY_NAME, Field
 from koord.pb.cri import api_pb2 as cri
 from koordctl.cri import Answer, call
 
 TIMEOUT_S = 10.0
 _LIVE = (cri.CONTAINER_CREATED, cri.CONTAINER_RUNNING)
-_CPUS, _SWAP_V1, _MEMORY = "cpuset_cpus", "memory_swap_limit_in_bytes", "memory_limit_in_bytes"
-_NUMBERS: Mapping[str, tuple[str, str]] = {  # row, which is CRI's name, too: place in the OCI spec's resources
-    "cpu_shares": ("cpu", "shares"),
-    "cpu_quota": ("cpu", "quota"),
-    _MEMORY: ("memory", "limit"),
-}
+_SWAP_V1 = "memory_swap_limit_in_bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,10 +93,11 @@ def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.Li
     """The update by which the runtime forgets our values; None if it has none of them any more."""
     resources = cri.LinuxContainerResources()
     for name, original in originals.values.items():
-        if name in _NUMBERS and _has(listed, original, *_NUMBERS[name]):
-            setattr(resources, name, int(original.requested))
-        elif name == _CPUS and _has_cpus(listed, str(original.edited)):
-            resources.cpuset_cpus = str(original.requested) or _all_cpus(writer, listed.group)
+        field = BY_NAME.get(name)
+        if field is not None:
+            if _holds(listed, field, original.edited):
+                open_set = field.is_cpuset and not original.requested
+                field.put(resources, _pods(writer, listed.group, field) if open_set else original.requested)
         elif name in files.ROWS and _has_unified(listed, name, original):
             resources.unified[name] = files.row(name).format(original.requested, 2)
     if resources.memory_limit_in_bytes and _SWAP_V1 in originals.values:
@@ -109,19 +105,12 @@ def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.Li
     return resources if resources.ByteSize() else None
 
 
-def _has(listed: Listed, original: Original, *path: str) -> bool:
+def _holds(listed: Listed, field: Field, edited: Value) -> bool:
     """Does the specification hold our value? A runtime that does not tell counts as if it did."""
-    return listed.spec is None or _at(listed.spec, *path) == original.edited
-
-
-def _has_cpus(listed: Listed, edited: str) -> bool:
     if listed.spec is None:
         return True
-    held = _at(listed.spec, "cpu", "cpus") or ""
-    try:
-        return cpuset.parse(str(held)) == cpuset.parse(edited)
-    except cpuset.CPUSetError:
-        return False
+    held = _at(listed.spec, *field.path)
+    return field.same(str(held or "") if field.is_cpuset else held, edited)
 
 
 def _has_unified(listed: Listed, name: str, original: Original) -> bool:
@@ -140,11 +129,11 @@ def _parsed(name: str, text: str) -> Value:
     return files.row(name).parse(text, 2)
 
 
-def _all_cpus(writer: Writer, group: str) -> str:
-    """The CPUs of the pod; "" if nobody tells."""
-    path = writer.tree.path(Target(group.rpartition("/")[0] or "/", _CPUS)) if group else None
+def _pods(writer: Writer, group: str, field: Field) -> str:
+    """The CPUs, or memory nodes, of the pod; "" if nobody tells."""
+    path = writer.tree.path(Target(group.rpartition("/")[0] or "/", field.value)) if group else None
     try:
-        return "" if path is None else str(_parsed(_CPUS, cgroup.read_text(path) or ""))
+        return "" if path is None else str(_parsed(field.value, cgroup.read_text(path) or ""))
     except (ReadError, ValueError):
         return ""
 

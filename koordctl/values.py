@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord.model.crifields import CPUSETS
+
 _UNITS = (("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10))
 _BARS = "▁▂▃▄▅▆▇█"
 NONE = "-"
@@ -15,7 +17,7 @@ def human(unit: str, name: str, text: str | None) -> str:
         return NONE
     if text == "-1" and unit in ("bytes", "us"):
         return "none"
-    if text == "" and name == "cpuset_cpus":
+    if text == "" and name in CPUSETS:
         return "all"
     if unit == "bytes" and text.isdigit():
         for suffix, size in _UNITS:

@@ -137,7 +137,7 @@ def _add_front_ends(node: Node) -> None:
     )  # fmt: skip
     if options.nri_socket:
         served = Hooks(
-            in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.cpus_of, tree),
+            in_force, node.metrics, node.front_ends.nri_acts, partial(hostfacts.text_of, tree),
             announced=node.expect, pods_changed=node.pods.hint, later=node.event_loop.call_soon, originals=originals,
             has_resctrl_group=partial(hostfacts.has_resctrl_group, tree),
         )  # fmt: skip

@@ -13,6 +13,7 @@ from typing import Any
 from integration.harness import proxy
 from integration.harness.cgroups import hierarchies
 from integration.harness.processes import wait_for
+from koord.host.files import Target
 from qosd.hooks.context import PodContext
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver import registration
@@ -34,7 +35,7 @@ class Attached:
         source = rules.RulesSource(rules_file, HostFacts, self.metrics)
         source.load()
         hooks = Hooks(
-            lambda: source.current, self.metrics, lambda: self.acting, _cpus_of, announced=self.announced.append
+            lambda: source.current, self.metrics, lambda: self.acting, _set_of, announced=self.announced.append
         )
         self.plugin = Plugin(plugin_socket, hooks, self.heard.append)
 
@@ -99,9 +100,9 @@ async def _task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
     return asyncio.create_task(work)
 
 
-def _cpus_of(group: str) -> str:
-    """The CPUs of a cgroup (v1)."""
+def _set_of(target: Target) -> str:
+    """The CPUs, or memory nodes, of a cgroup (v1)."""
     try:
-        return (hierarchies()["cpuset"] / group.lstrip("/") / "cpuset.cpus").read_text().strip()
+        return (hierarchies()["cpuset"] / target.group.lstrip("/") / target.name.replace("_", ".")).read_text().strip()
     except FileNotFoundError:
         return ""

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 from koord.model import cfs
 from koord.model.cfs import UNLIMITED
+from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.hooks import batchpod
 from qosd.hooks.context import BATCH, MID, Amounts, PodContext
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import Rules
 
 

@@ -15,13 +15,14 @@ from fractions import Fraction
 
 from koord.model import cfs, podtotal
 from koord.model.cfs import UNLIMITED
+from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.hooks.context import BATCH, Amounts, PodContext, SpecContainer
-from qosd.hooks.edits import Edit, Edits, Field, Left
+from qosd.hooks.edits import Edit, Edits, Left
 from qosd.hooks.rules import Rules
 
 SUPPRESSED = "CPU suppression works by the BE tier's CFS quota"

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from koord.model import cpuset
 from koord.model.cfs import UNLIMITED
+from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import CPUManagerPolicy, Rules, join
 
 _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion

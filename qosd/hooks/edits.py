@@ -1,33 +1,22 @@
 """What a hook may change, and how its wishes are kept: one edit per field, each with the sentence saying why.
 
-Resource fields carry CRI's names and units. Entries of the ``unified`` map and annotations are fields of their
-own kind with a key. Invariant: a key of kubelet's (``io.kubernetes.…``) is never edited.
+Entries of the ``unified`` map and annotations are edited by their key. Invariant: a key of kubelet's
+(``io.kubernetes.…``) is never edited.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from enum import StrEnum
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
+from koord.model.crifields import NUMBERS, Field
 from koord.model.formulas import Inputs
 
 KUBELET_PREFIX = "io.kubernetes."
 _AS_IT_STANDS: Inputs = MappingProxyType({})
-
-
-class Field(StrEnum):
-    CPU_QUOTA = "cpu_quota"  # us per cpu_period; -1 = no limit
-    CPU_SHARES = "cpu_shares"
-    MEMORY_LIMIT = "memory_limit_in_bytes"  # -1 = no limit
-    CPUSET_CPUS = "cpuset_cpus"  # "" = the parent's
-    UNIFIED = "unified"  # keyed by the cgroup v2 file
-    ANNOTATION = "annotation"  # keyed
-
-
-NUMBERS = (Field.CPU_QUOTA, Field.CPU_SHARES, Field.MEMORY_LIMIT)
 
 
 class ForbiddenEdit(ValueError):
@@ -130,3 +119,13 @@ class Resources(msgspec.Struct, frozen=True):
     cpu_shares: int | None = None
     memory_request_bytes: int | None = None
     """Known of whole pods only, where kubelet's pod list tells it: CRI does not carry requests."""
+
+    @classmethod
+    def of(cls, values: Mapping[Field, Any]) -> Resources:
+        """From what a request or a specification says of each field; 0 is nothing, too."""
+        return cls(
+            cpu_period_us=values[Field.CPU_PERIOD] or None,
+            cpu_quota_us=values[Field.CPU_QUOTA] or None,
+            memory_limit_bytes=values[Field.MEMORY_LIMIT] or None,
+            cpu_shares=values[Field.CPU_SHARES] or None,
+        )

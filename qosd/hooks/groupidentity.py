@@ -8,11 +8,12 @@ unlabelled Guaranteed pod takes LSR's value if that is enabled and it counts as 
 
 from __future__ import annotations
 
+from koord.model.crifields import Field
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import CPUQOS
 from koord.model.slo import CPUPolicy
 from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import Rules
 
 FILE = "cpu.bvt_warp_ns"

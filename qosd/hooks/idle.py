@@ -7,9 +7,10 @@ their opinion; while the group is idle the kernel refuses them, so they are writ
 
 from __future__ import annotations
 
+from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import Rules
 
 FILE = "cpu.idle"

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from koord.model import schema, slo_defaults
 from koord.model.annotations.values import MemoryPolicy
+from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.qos_settings import MemoryQOS
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import Rules
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"

@@ -11,67 +11,60 @@ own values included. So a value that we gave before is nobody's wish, and the ol
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 import msgspec
-from msgspec.structs import replace
 
 from koord.host.files import ROWS, Value
 from koord.host.originals import Original, Pending
 from koord.host.weights import Weights
-from koord.model import cpuset
-from koord.model.cfs import MAX_SHARES, MIN_SHARES, UNLIMITED
-from qosd.hooks.edits import Edits, Field
+from koord.model.cfs import UNLIMITED
+from koord.model.cpuset import CPUSetError
+from koord.model.crifields import BY_NAME, SCALARS, Field
+from qosd.hooks.edits import Edits
 from qosd.hooks.table import ROWS_OF_HOOKS
 
-CPUS, SWAP_V1, SWAP_V2 = "cpuset_cpus", "memory_swap_limit_in_bytes", "memory.swap.max"
+SWAP_V1, SWAP_V2 = "memory_swap_limit_in_bytes", "memory.swap.max"
 _DEFAULT_SHARES, _DEFAULT_WEIGHT = 1024, 100
 _DEFAULTS: Mapping[str, Value] = MappingProxyType(
     {name: default for name in sorted(ROWS_OF_HOOKS) if (default := ROWS[name].default) is not None}
 )
 """Of the files that ``unified`` is edited for, what a new cgroup holds."""
-_NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_VALUES: Mapping[Field, Value] = MappingProxyType({})
+_NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 class RequestedResources(msgspec.Struct, frozen=True):
     """A container's resources in CRI's terms. ``swap_follows``: the runtime makes the limit of swap from memory's."""
 
-    cpus: str = ""
-    shares: int = 0
-    quota_us: int = 0
-    memory_bytes: int = 0
+    values: Mapping[Field, Value] = _NO_VALUES
+    unified: Mapping[str, str] = _NO_KEYS
     swap_bytes: int = 0
-    unified: Mapping[str, str] = _NOTHING
     swap_follows: bool = True
 
     def edited(self, edits: Edits) -> RequestedResources:
         """The request as ``edits`` leave it."""
-        found = self
+        values, unified = {**self.values}, {**self.unified}
         for edit in edits.items:
-            if edit.field is Field.UNIFIED:
-                found = replace(found, unified={**found.unified, edit.key: str(edit.value)})
-            elif edit.field is Field.CPUSET_CPUS:
-                found = replace(found, cpus=str(edit.value))
-            elif edit.field is Field.CPU_SHARES:
-                found = replace(found, shares=int(edit.value))
-            elif edit.field is Field.CPU_QUOTA:
-                found = replace(found, quota_us=int(edit.value))
-            elif edit.field is Field.MEMORY_LIMIT:
-                found = replace(found, memory_bytes=int(edit.value))
-        return found
+            if edit.field.path:
+                values[edit.field] = edit.field.kind(edit.value)
+            elif edit.field is Field.UNIFIED:
+                unified[edit.key] = str(edit.value)
+        return RequestedResources(values, unified, self.swap_bytes, self.swap_follows)
+
+    def updated(self, by: RequestedResources) -> RequestedResources:
+        """The request with what ``by`` says in its place; 0 and "" say nothing."""
+        values = {**self.values, **{field: value for field, value in by.values.items() if value}}
+        return RequestedResources(values, {**self.unified, **by.unified}, self.swap_bytes, self.swap_follows)
 
 
 def of_creation(
     requested: RequestedResources, edited: RequestedResources, version: int, weights: Weights
 ) -> dict[str, Original]:
     """By row, what a container that is made by ``edited`` would hold by ``requested``."""
-    without, with_us = _rows(requested, edited, version, weights), _rows(edited, requested, version, weights)
-    return {
-        name: Original(value, with_us[name], Pending.CREATED)
-        for name, value in without.items()
-        if name in with_us and value != with_us[name]
-    }
+    pairs = _pairs(requested, edited, version, weights)
+    return {name: Original(*pair, Pending.CREATED) for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def of_update(
@@ -82,10 +75,10 @@ def of_update(
     weights: Weights,
 ) -> dict[str, Original]:
     """The same after an update; ``known``: before it. ``requested`` is laid over what the container has."""
-    without, with_us = _rows(requested, edited, version, weights), _rows(edited, requested, version, weights)
-    after = {name: original for name, original in known.items() if name not in without}
-    for name, value in without.items():
-        if name in with_us and (original := _updated(name, known.get(name), value, with_us[name])) is not None:
+    pairs = _pairs(requested, edited, version, weights, known)
+    after = {name: original for name, original in known.items() if name not in pairs}
+    for name, pair in pairs.items():
+        if (original := _updated(name, known.get(name), *pair)) is not None:
             after[name] = original
     return after
 
@@ -95,39 +88,56 @@ def _updated(name: str, known: Original | None, requested: Value, edited: Value)
         requested = known.requested
     elif requested == edited:
         return None
-    if name == CPUS and edited == "":  # an update cannot empty a set: the runtime leaves what is there
+    if edited == "" and name in BY_NAME:  # an update cannot empty a CPU set: the runtime leaves what is there
         edited = "" if known is None else known.edited
     if known is not None and (requested, edited) == (known.requested, known.edited):
         return known
     return None if requested == edited else Original(requested, edited, Pending.UPDATED)
 
 
-def _rows(request: RequestedResources, other: RequestedResources, version: int, weights: Weights) -> dict[str, Value]:
-    """What the files hold by ``request``; of ``unified`` those rows that it or ``other`` names."""
-    default_shares = _DEFAULT_SHARES if version == 1 else weights.shares(_DEFAULT_WEIGHT)
-    found: dict[str, Value] = {
-        "cpu_shares": max(MIN_SHARES, min(MAX_SHARES, request.shares)) if request.shares > 0 else default_shares,
-        "cpu_quota": _limit(request.quota_us),
-        "memory_limit_in_bytes": _limit(request.memory_bytes),
-    }
-    with contextlib.suppress(cpuset.CPUSetError):
-        found[CPUS] = str(cpuset.parse(request.cpus))
-    if request.swap_follows and not (version == 2 and SWAP_V2 in request.unified):
-        found[SWAP_V1 if version == 1 else SWAP_V2] = _swap(request, version)
-    for key, default in _DEFAULTS.items():
-        if (key in request.unified or key in other.unified) and ROWS[key].file_name(version, for_write=True):
+def _pairs(
+    requested: RequestedResources,
+    edited: RequestedResources,
+    version: int,
+    weights: Weights,
+    known: Container[str] = (),
+) -> dict[str, tuple[Value, Value]]:
+    """By row, what the files hold by either: of what differs, and of what is ``known``. Rubbish is in no file.
+
+    ``edited`` names all that ``requested`` names.
+    """
+    found: dict[str, tuple[Value, Value]] = {}
+    for field in SCALARS:
+        before, after = requested.values.get(field), edited.values.get(field)
+        if (before != after or field in known) and ROWS[field].file_name(version, for_write=True):
+            try:
+                found[str(field)] = _value(field, before, version, weights), _value(field, after, version, weights)
+            except CPUSetError:
+                continue
+    if requested.swap_follows and not (version == 2 and SWAP_V2 in edited.unified):
+        found[SWAP_V1 if version == 1 else SWAP_V2] = _swap(requested, version), _swap(edited, version)
+    for key in _DEFAULTS:
+        if key in edited.unified and ROWS[key].file_name(version, for_write=True):
             with contextlib.suppress(ValueError):
-                found[key] = ROWS[key].parse(request.unified[key], 2) if key in request.unified else default
+                found[key] = _entry(key, requested), _entry(key, edited)
     return found
 
 
-def _limit(amount: int) -> int:
-    return amount if amount > 0 else UNLIMITED
+def _value(field: Field, requested: Value | None, version: int, weights: Weights) -> Value:
+    value = field.kernel_value(requested)
+    if value is not None:
+        return value
+    return _DEFAULT_SHARES if version == 1 else weights.shares(_DEFAULT_WEIGHT)
+
+
+def _entry(key: str, request: RequestedResources) -> Value:
+    return ROWS[key].parse(request.unified[key], 2) if key in request.unified else _DEFAULTS[key]
 
 
 def _swap(request: RequestedResources, version: int) -> int:
     """v1 limits memory and swap together, v2 swap alone."""
-    together = _limit(request.swap_bytes or request.memory_bytes)
-    if version == 1 or together == UNLIMITED:
-        return together
-    return max(0, together - max(0, request.memory_bytes))
+    memory_bytes = int(request.values.get(Field.MEMORY_LIMIT, 0))
+    together = request.swap_bytes or memory_bytes
+    if together <= 0:
+        return UNLIMITED
+    return together if version == 1 else max(0, together - max(0, memory_bytes))

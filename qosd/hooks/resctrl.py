@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from koord.model.annotations.pod import KEYS
+from koord.model.crifields import Field
 from koord.model.qos import QoSClass
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import Rules
 
 ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"

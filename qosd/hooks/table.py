@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from koord.model.crifields import Field
 from qosd.hooks import batch, cpuset, groupidentity, idle, memory, normalization, resctrl
 from qosd.hooks.context import CONTAINER_STAGES, POD_STAGES, PodContext, Stage
-from qosd.hooks.edits import Edit, Edits, Field
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.rules import Rules
 
 

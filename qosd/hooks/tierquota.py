@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from koord.model import cfs
 from koord.model.cfs import UNLIMITED
+from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edits, Field
+from qosd.hooks.edits import Edits
 from qosd.hooks.rules import Rules
 
 

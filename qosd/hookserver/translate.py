@@ -8,44 +8,42 @@ for "clear it": it gets an *echo*, the whole request with the edits applied.
 from __future__ import annotations
 
 from collections.abc import Mapping, MutableMapping
+from operator import attrgetter
 
 from koord.host.originals import ContainerKey
 from koord.model.annotations import pod as table
+from koord.model.crifields import SCALARS, Field
+from koord.model.lattice import Value
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import normalization, resctrl
 from qosd.hooks.context import Request, Stage
-from qosd.hooks.edits import NUMBERS, Edits, Field, Resources
+from qosd.hooks.edits import Edits, Resources
 from qosd.hooks.originals import RequestedResources
 
 LABELS = tuple(table.LABELS)
 ANNOTATIONS = (*table.ANNOTATIONS, resctrl.ANNOTATION)
 OF_CONTAINER = (normalization.ANNOTATION,)
 """The keys that a hook may look at: contexts that are made here have no others."""
+_VALUES = attrgetter(*[field.value for field in SCALARS])
 
 
 def _known(texts: Mapping[str, str], keys: tuple[str, ...]) -> dict[str, str]:
     return {key: texts[key] for key in keys if key in texts}
 
 
+def values_of(message: hooks.LinuxContainerResources) -> dict[Field, Value]:
+    """What it says of each field; 0 and "" where it says nothing."""
+    return dict(zip(SCALARS, _VALUES(message), strict=True))
+
+
 def resources_of(message: hooks.LinuxContainerResources) -> Resources:
-    """What kubelet requested; proto3's 0 means "nothing"."""
-    return Resources(
-        cpu_period_us=message.cpu_period or None,
-        cpu_quota_us=message.cpu_quota or None,
-        memory_limit_bytes=message.memory_limit_in_bytes or None,
-    )
+    """What kubelet requested, as far as hooks compute with it."""
+    return Resources.of(values_of(message))
 
 
 def requested(message: hooks.LinuxContainerResources) -> RequestedResources:
     """What kubelet requested, as far as it can be edited."""
-    return RequestedResources(
-        cpus=message.cpuset_cpus,
-        shares=message.cpu_shares,
-        quota_us=message.cpu_quota,
-        memory_bytes=message.memory_limit_in_bytes,
-        swap_bytes=message.memory_swap_limit_in_bytes,
-        unified=dict(message.unified),
-    )
+    return RequestedResources(values_of(message), dict(message.unified), message.memory_swap_limit_in_bytes)
 
 
 def key_of(request: hooks.ContainerResourceHookRequest) -> ContainerKey:
@@ -120,11 +118,9 @@ def echo_container(request: hooks.ContainerResourceHookRequest, edits: Edits) ->
 def apply(edits: Edits, resources: hooks.LinuxContainerResources, annotations: MutableMapping[str, str]) -> None:
     """Set every edited field of an answer, an explicit 0 or "" included; no edit leaves it as it is."""
     for edit in edits.items:
-        if edit.field is Field.ANNOTATION:
-            annotations[edit.key] = str(edit.value)
+        if edit.field.path:
+            edit.field.put(resources, edit.value)
         elif edit.field is Field.UNIFIED:
             resources.unified[edit.key] = str(edit.value)
-        elif edit.field is Field.CPUSET_CPUS:
-            resources.cpuset_cpus = str(edit.value)
-        elif edit.field in NUMBERS:
-            setattr(resources, edit.field.value, int(edit.value))
+        else:
+            annotations[edit.key] = str(edit.value)

@@ -14,8 +14,9 @@ from koord.host.cgroup import Tree
 from koord.host.files import ROWS, KernelFile, Target
 from koord.host.values import normalise
 from koord.host.writer import Writer
+from koord.model.crifields import Field
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.hooks.edits import Edits, Field
+from qosd.hooks.edits import Edits
 
 _ALWAYS = ("cpuset_cpus", "cpu_quota", "cpu_period", "cpu_shares", "memory_limit_in_bytes")
 

@@ -71,7 +71,7 @@ class Peer:
 class Hooks:
     """Decides by the rules that ``rules()`` returns at that moment, if ``acting()``; ``clock`` is monotonic seconds.
 
-    ``parent_cpus``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
+    ``parent_sets``: see translate. ``announced`` is called with a pod whose containers come next, before the runtime
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
     for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``originals`` notes what a
     container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
@@ -83,7 +83,7 @@ class Hooks:
         rules: Callable[[], Rules],
         metrics: Metrics,
         acting: Callable[[], bool],
-        parent_cpus: translate.ParentCPUs,
+        parent_sets: translate.ParentSets,
         announced: Callable[[PodContext], object] = lambda pod: None,
         pods_changed: Callable[[], object] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
@@ -92,39 +92,39 @@ class Hooks:
         has_resctrl_group: Callable[[str], bool] = lambda name: True,
     ) -> None:
         self._originals, self._has_resctrl_group = originals, has_resctrl_group
-        self._rules, self._metrics, self._acting, self._parent_cpus = rules, metrics, acting, parent_cpus
+        self._rules, self._metrics, self._acting, self._parent_sets = rules, metrics, acting, parent_sets
         self._announced, self._pods_changed, self._clock, self._later = announced, pods_changed, clock, later
 
     def created(self, pod: nri.PodSandbox, container: nri.Container) -> nri.ContainerAdjustment | None:
         """What a container that is about to be made gets."""
-        decided = self._decide(translate.create_request(pod, container))
+        held = translate.Held.of(container)
+        decided = self._decide(translate.create_request(pod, container, held))
         if decided is None:
             return None
         context, rules, edits = decided
         rdt = translate.rdt_class(context, rules)
         if rdt and not self._has_resctrl_group(rdt):
             rdt = ""  # just removed: the runtime would refuse the container
-        adjust = translate.adjustment(edits, container, rdt, self._parent_cpus)
+        adjust = translate.adjustment(edits, container, held, rdt, self._parent_sets)
         if self._originals is not None:
-            requested = translate.Held.of(container)
-            changes = nri.LinuxResources() if adjust is None else adjust.linux.resources
-            replaced = self._originals.replaced(requested.request, requested.changed(changes))
-            self._originals.created(translate.key_of(pod, container), replaced)
+            requested = held.request
+            edited = requested if adjust is None else requested.updated(translate.requested(adjust.linux.resources))
+            self._originals.created(translate.key_of(pod, container), self._originals.replaced(requested, edited))
         return adjust
 
     def updated(
         self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources
     ) -> nri.ContainerUpdate | None:
         """What a container gets that kubelet updates to ``wanted``."""
-        decided = self._decide(translate.update_request(pod, container, wanted))
+        held = translate.Held.of(container, wanted)
+        decided = self._decide(translate.update_request(pod, container, held, wanted))
         if decided is None:
             return None
-        update = translate.update(decided[2], container, self._parent_cpus, wanted)
+        update = translate.update(decided[2], container, held, self._parent_sets)
         if self._originals is not None:
-            requested = translate.Held.of(container, wanted)
-            changes = nri.LinuxResources() if update is None else update.linux.resources
-            key = translate.key_of(pod, container)
-            self._originals.updated(key, requested.request, requested.changed(changes))
+            requested = held.request
+            edited = requested if update is None else requested.updated(translate.requested(update.linux.resources))
+            self._originals.updated(translate.key_of(pod, container), requested, edited)
         return update
 
     def found(

@@ -7,7 +7,7 @@ makes the call fail.
 
 NRI differs from CRI in three ways, each decided here:
 
-* "" for CPUs means "leave alone", so the parent's CPUs are said by name (``parent_cpus``).
+* "" for CPUs means "leave alone", so the parent's CPUs are said by name (``parent_sets``).
 * An update carries no annotation. A hook that needs one to know its own value again says nothing in an update: the
   reconciler sets the file instead, and the spec keeps kubelet's value.
 * A sandbox cannot be edited, so its resctrl class is given to each container as the RDT class, which the runtime
@@ -16,48 +16,75 @@ NRI differs from CRI in three ways, each decided here:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from msgspec.structs import replace as with_values
 
 from koord.host import paths
+from koord.host.files import Target
 from koord.host.originals import ContainerKey
-from koord.model import cpuset
+from koord.model.crifields import SCALARS, Field
+from koord.model.lattice import Value
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine, resctrl
 from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Edit, Edits, Field, Resources
+from qosd.hooks.edits import Edit, Edits, Resources
 from qosd.hooks.originals import RequestedResources
 from qosd.hooks.rules import Rules
 from qosd.hooks.table import HOOKS
 
-ParentCPUs = Callable[[str], str]
-"""From a pod's cgroup path (``/kubepods/…``) to the CPUs it has, as a cpuset list; "" = unknown."""
+ParentSets = Callable[[Target], str]
+"""From a row of a pod's cgroup to the CPUs, or memory nodes, that the pod has, as a list; "" = unknown."""
 _RESCTRL = tuple(hook for hook in HOOKS if hook.name == "resctrl")
 _RESTARTS = "io.kubernetes.container.restartCount"
-_NO_RESOURCES = nri.LinuxResources()
+_VALUES = attrgetter(*[".".join(field.path if field.is_cpuset else (*field.path, "value")) for field in SCALARS])
 
 
-def create_request(pod: nri.PodSandbox, container: nri.Container) -> Request:
+def values_of(resources: nri.LinuxResources) -> dict[Field, Value]:
+    """What these say of each field; 0 and "" where they say nothing."""
+    return dict(zip(SCALARS, _VALUES(resources), strict=True))
+
+
+def requested(resources: nri.LinuxResources) -> RequestedResources:
+    """These as a request. The limit of swap stays as it is: NRI comes after the runtime has made it of memory's."""
+    return RequestedResources(values_of(resources), dict(resources.unified), swap_follows=False)
+
+
+class Held(NamedTuple):
+    """What a container has without our edits, or gets from kubelet now, and where."""
+
+    request: RequestedResources
+    parent: str
+    """The pod's cgroup path; "" = unknown."""
+
+    @classmethod
+    def of(cls, container: nri.Container, wanted: nri.LinuxResources | None = None) -> Held:
+        """``wanted`` is what kubelet asks for now, if it does."""
+        parent = paths.from_cgroups_path(container.linux.cgroups_path).rpartition("/")[0]
+        request = requested(container.linux.resources)
+        return cls(request if wanted is None else request.updated(requested(wanted)), parent)
+
+    def changed_by(self, edit: Edit, parent_sets: ParentSets) -> Value | None:
+        """The value by which ``edit`` changes this; None if it does not, or cannot be said."""
+        field, value = edit.field, edit.value
+        has = self.request.values[field] if field.path else self.request.unified.get(edit.key)
+        if field.is_cpuset and not value and has and self.parent:
+            value = parent_sets(Target(self.parent, field.value))
+        return None if not value or field.same(value, has) else value
+
+
+def create_request(pod: nri.PodSandbox, container: nri.Container, held: Held) -> Request:
     """A container that is about to be made: its spec is what kubelet requested."""
-    spec = container.linux.resources
-    requested = Resources(spec.cpu.period.value or None, spec.cpu.quota.value or None, spec.memory.limit.value or None)
-    return _request(Stage.CREATE, pod, container, requested)
+    return _request(Stage.CREATE, pod, container, Resources.of(held.request.values))
 
 
-def update_request(
-    pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources = _NO_RESOURCES
-) -> Request:
+def update_request(pod: nri.PodSandbox, container: nri.Container, held: Held, wanted: nri.LinuxResources) -> Request:
     """A container that exists; ``wanted`` is what kubelet asks for now, if it does."""
-    spec = container.linux.resources
-    requested = Resources(
-        wanted.cpu.period.value or spec.cpu.period.value or None,
-        wanted.cpu.quota.value or None,
-        wanted.memory.limit.value or spec.memory.limit.value or None,
-    )
-    return _request(Stage.UPDATE, pod, container, requested)
+    values = {**held.request.values, Field.CPU_QUOTA: wanted.cpu.quota.value}
+    return _request(Stage.UPDATE, pod, container, Resources.of(values))
 
 
 def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
@@ -100,101 +127,34 @@ def rdt_class(pod: PodContext, rules: Rules) -> str:
     return str(edit.value) if edit else ""
 
 
-class Held(NamedTuple):
-    """What a container has without our edits, or gets from kubelet now."""
-
-    cpus: str
-    shares: int
-    quota_us: int
-    memory_bytes: int
-    unified: Mapping[str, str]
-    parent: str
-    """The pod's cgroup path; "" = unknown."""
-
-    @property
-    def request(self) -> RequestedResources:
-        """The limit of swap stays as it is: NRI comes after the runtime has made it of that of memory."""
-        return RequestedResources(
-            self.cpus, self.shares, self.quota_us, self.memory_bytes, unified=self.unified, swap_follows=False
-        )
-
-    def changed(self, by: nri.LinuxResources) -> RequestedResources:
-        """The request with these resources in its place."""
-        return RequestedResources(
-            by.cpu.cpus or self.cpus,
-            by.cpu.shares.value or self.shares,
-            by.cpu.quota.value or self.quota_us,
-            by.memory.limit.value or self.memory_bytes,
-            unified={**self.unified, **by.unified},
-            swap_follows=False,
-        )
-
-    @classmethod
-    def of(cls, container: nri.Container, wanted: nri.LinuxResources = _NO_RESOURCES) -> Held:
-        spec = container.linux.resources
-        return cls(
-            cpus=wanted.cpu.cpus or spec.cpu.cpus,
-            shares=wanted.cpu.shares.value or spec.cpu.shares.value,
-            quota_us=wanted.cpu.quota.value or spec.cpu.quota.value,
-            memory_bytes=wanted.memory.limit.value or spec.memory.limit.value,
-            unified={**spec.unified, **wanted.unified},
-            parent=paths.from_cgroups_path(container.linux.cgroups_path).rpartition("/")[0],
-        )
-
-    def changed_by(self, edit: Edit, parent_cpus: ParentCPUs) -> int | str | None:
-        """The value by which ``edit`` changes this; None if it does not, or cannot be said."""
-        if edit.field is Field.CPUSET_CPUS:
-            wanted = str(edit.value) or (parent_cpus(self.parent) if self.cpus and self.parent else "")
-            return wanted if wanted and not _same_cpus(wanted, self.cpus) else None
-        has: int | str | None
-        if edit.field is Field.UNIFIED:
-            has = self.unified.get(edit.key)
-        else:
-            by_field = {
-                Field.CPU_SHARES: self.shares,
-                Field.CPU_QUOTA: self.quota_us,
-                Field.MEMORY_LIMIT: self.memory_bytes,
-            }
-            has = by_field.get(edit.field)
-        return edit.value if edit.value not in (has, 0, "") else None
-
-
-def _same_cpus(cpus: str, other: str) -> bool:
-    try:
-        return cpuset.parse(cpus) == cpuset.parse(other)
-    except cpuset.CPUSetError:
-        return cpus == other
-
-
-def resources(edits: Edits, held: Held, parent_cpus: ParentCPUs) -> nri.LinuxResources | None:
+def resources(edits: Edits, held: Held, parent_sets: ParentSets) -> nri.LinuxResources | None:
     """The resource edits that change ``held``; None if none does."""
     found = nri.LinuxResources()
     for edit in edits.items:
-        value = None if edit.field is Field.ANNOTATION else held.changed_by(edit, parent_cpus)
+        value = None if edit.field is Field.ANNOTATION else held.changed_by(edit, parent_sets)
         if value is not None:
             _set(found, edit, value)
     return found if found.ByteSize() else None
 
 
-def _set(resources: nri.LinuxResources, edit: Edit, value: int | str) -> None:
-    if edit.field is Field.CPUSET_CPUS:
-        resources.cpu.cpus = str(value)
-    elif edit.field is Field.UNIFIED:
+def _set(resources: nri.LinuxResources, edit: Edit, value: Value) -> None:
+    field = edit.field
+    if not field.path:
         resources.unified[edit.key] = str(value)
-    elif edit.field is Field.CPU_SHARES:
-        resources.cpu.shares.value = int(value)
-    elif edit.field is Field.CPU_QUOTA:
-        resources.cpu.quota.value = int(value)
-    elif edit.field is Field.MEMORY_LIMIT:
-        resources.memory.limit.value = int(value)
+        return
+    group, name = field.path
+    if field.is_cpuset:
+        setattr(getattr(resources, group), name, str(value))
+    else:
+        getattr(getattr(resources, group), name).value = int(value)
 
 
 def adjustment(
-    edits: Edits, container: nri.Container, rdt: str, parent_cpus: ParentCPUs
+    edits: Edits, container: nri.Container, held: Held, rdt: str, parent_sets: ParentSets
 ) -> nri.ContainerAdjustment | None:
     """What a new container gets; None = nothing."""
     found = nri.ContainerAdjustment()
-    changed = resources(edits, Held.of(container), parent_cpus)
+    changed = resources(edits, held, parent_sets)
     if changed is not None:
         found.linux.resources.CopyFrom(changed)
     if rdt and not container.linux.rdt.clos_id.value:
@@ -205,11 +165,9 @@ def adjustment(
     return found if found.ByteSize() else None
 
 
-def update(
-    edits: Edits, container: nri.Container, parent_cpus: ParentCPUs, wanted: nri.LinuxResources = _NO_RESOURCES
-) -> nri.ContainerUpdate | None:
-    """What an existing container gets, over ``wanted`` if kubelet asks for something now; None = nothing."""
-    changed = resources(edits.without_annotating, Held.of(container, wanted), parent_cpus)
+def update(edits: Edits, container: nri.Container, held: Held, parent_sets: ParentSets) -> nri.ContainerUpdate | None:
+    """What an existing container gets; None = nothing."""
+    changed = resources(edits.without_annotating, held, parent_sets)
     if changed is None:
         return None
     return nri.ContainerUpdate(

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from koord.host import paths
+from koord.model.crifields import NUMBERS
 from qosd.hooks import normalization
 from qosd.hooks.edits import Resources
 
@@ -34,23 +35,14 @@ def group(info: Mapping[str, Any]) -> str:
 
 def resources(info: Mapping[str, Any]) -> Resources:
     """From the OCI spec, which every runtime shows and updates (CRI's own field came with containerd 1.7)."""
-    path = (*_SPEC, "resources")
-    return Resources(
-        cpu_period_us=_number(info, (*path, "cpu", "period")),
-        cpu_quota_us=_number(info, (*path, "cpu", "quota")),
-        memory_limit_bytes=_number(info, (*path, "memory", "limit")),
-        cpu_shares=_number(info, (*path, "cpu", "shares")),
-    )
+    spec = at(info, (*_SPEC, "resources"))
+    return Resources.of({field: _number(spec, field.path) for field in NUMBERS})
 
 
 def pod_resources(info: Mapping[str, Any]) -> Resources:
-    """Of a sandbox: what kubelet requested for the pod as a whole (containerd only). 0 = nothing."""
-    path = ("config", "linux", "resources")
-    return Resources(
-        cpu_period_us=_number(info, (*path, "cpu_period")) or None,
-        cpu_quota_us=_number(info, (*path, "cpu_quota")) or None,
-        memory_limit_bytes=_number(info, (*path, "memory_limit_in_bytes")) or None,
-    )
+    """Of a sandbox: what kubelet requested for the pod as a whole (containerd only)."""
+    requested = at(info, ("config", "linux", "resources"))
+    return Resources.of({field: _number(requested, (field.value,)) for field in NUMBERS})
 
 
 def marks(info: Mapping[str, Any]) -> Mapping[str, str]:

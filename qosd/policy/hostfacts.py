@@ -40,9 +40,9 @@ def memory_total_bytes(meminfo: str) -> int:
     return int(found.group(1)) * 1024 if found else 0
 
 
-def cpus_of(tree: Tree, group: str) -> str:
-    """The CPUs that ``group`` may use, as a list; "" if that cannot be told."""
-    file = tree.path(Target(group, "cpuset_cpus"))
+def text_of(tree: Tree, target: Target) -> str:
+    """What ``target`` holds; "" if that cannot be told."""
+    file = tree.path(target)
     try:
         return "" if file is None else read_text(file) or ""
     except ReadError:

@@ -16,10 +16,10 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from koord.host.files import Target
+from koord.model.crifields import Field
 from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine, normalization
-from qosd.hooks.edits import Field
 from qosd.hooks.rules import Rules
 from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each

@@ -19,11 +19,12 @@ from typing import Any, ClassVar
 from msgspec.structs import replace
 
 from koord.host.files import ROWS, KernelFile, Target, Value
+from koord.model.crifields import Field
 from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edit, Field, Left
+from qosd.hooks.edits import Edit, Left
 from qosd.hooks.rules import Rules
 from qosd.hooks.table import ROWS_OF_HOOKS
 from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
@@ -108,7 +109,7 @@ def _context_of(pod: PodView, container: ContainerView) -> PodContext:
 
 def _row(edit: Edit, version: int) -> KernelFile | None:
     """The row that holds the edited value; None where this node's cgroups have no such file, or no opinion is meant."""
-    if edit.field is Field.ANNOTATION or (edit.field is Field.CPUSET_CPUS and not edit.value):
+    if edit.field is Field.ANNOTATION or (edit.field.is_cpuset and not edit.value):
         return None
     row = ROWS.get(edit.key if edit.field is Field.UNIFIED else edit.field.value)
     return row if row is not None and row.file_name(version, for_write=True) is not None else None
@@ -117,7 +118,7 @@ def _row(edit: Edit, version: int) -> KernelFile | None:
 def _value(edit: Edit, row: KernelFile, version: int) -> Value:
     """The edit's value as the table of files spells it; raises ValueError, naming the row, if it may not be written."""
     value = edit.value
-    if edit.field in (Field.UNIFIED, Field.CPUSET_CPUS):
+    if edit.field is Field.UNIFIED or edit.field.is_cpuset:
         value = row.parse(str(value), 2)  # both are what is written to a v2 file
     row.check(value, version)
     return value

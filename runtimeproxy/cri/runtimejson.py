@@ -8,19 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, TypeGuard
 
+from koord.model.crifields import SCALARS
 from runtimeproxy.hooks.edits import HUGEPAGE_LIMITS, RESOURCE_INTS, RESOURCE_SCALARS, UNIFIED, Slot
 from runtimeproxy.hooks.messages import apply_resource
 
 INT64, UINT64 = range(-(1 << 63), 1 << 63), range(1 << 64)
-_OCI = (
-    ("cpu", "shares", "cpu_shares"),
-    ("cpu", "quota", "cpu_quota"),
-    ("cpu", "period", "cpu_period"),
-    ("cpu", "cpus", "cpuset_cpus"),
-    ("cpu", "mems", "cpuset_mems"),
-    ("memory", "limit", "memory_limit_in_bytes"),
-    ("memory", "swap", "memory_swap_limit_in_bytes"),
-)
+_OCI = (*[(*field.path, field.value) for field in SCALARS], ("memory", "swap", "memory_swap_limit_in_bytes"))
 
 
 def mapping(parent: Mapping[str, Any], key: str) -> Mapping[str, Any]:

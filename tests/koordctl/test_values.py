@@ -15,6 +15,7 @@ from koordctl.values import human
         ("bytes", "memory_limit_in_bytes", "1500", "1500"),
         ("us", "cpu_quota", "-1", "none"),
         ("", "cpuset_cpus", "", "all"),
+        ("", "cpuset_mems", "", "all"),
         ("", "cpu.bvt_warp_ns", "-1", "-1"),
         ("bytes", "memory.high", "max", "max"),
         ("bytes", "memory.min", "0", "0"),

@@ -15,10 +15,10 @@ from koord.host.undo import UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.server import Reply
+from koord.model.crifields import Field
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.nri import api_pb2 as nri
-from qosd.hooks.originals import SWAP_V1, SWAP_V2, of_creation, of_update
-from qosd.hooks.originals import RequestedResources as Request
+from qosd.hooks.originals import SWAP_V1, SWAP_V2, RequestedResources, of_creation, of_update
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
@@ -31,7 +31,17 @@ from tests.qosd.hookserver.test_server import BE_POD
 from tests.qosd.nri import containers as nris
 
 MIB = 1 << 20
-BE = Request(shares=2)
+
+
+def request(
+    unified: Mapping[str, str] | None = None, swap_bytes: int = 0, swap_follows: bool = True, **values: int | str
+) -> RequestedResources:
+    return RequestedResources(
+        {Field(name): value for name, value in values.items()}, unified or {}, swap_bytes, swap_follows
+    )
+
+
+BE = request(cpu_shares=2)
 KEPT = Original("2-3", "0-1")
 POD: dict[str, Any] = {**BE_POD}
 Values = dict[str, tuple[Any, Any]]
@@ -41,44 +51,51 @@ Values = dict[str, tuple[Any, Any]]
     ("requested", "edited", "version", "noted"),
     [
         (BE, BE, 1, {}),
-        (BE, Request(shares=512, quota_us=50_000), 1, {"cpu_shares": (2, 512), "cpu_quota": (-1, 50_000)}),
-        (Request(), Request(shares=512), 1, {"cpu_shares": (1024, 512)}),
-        (Request(), Request(shares=512), 2, {"cpu_shares": (Weights.LINEAR.shares(100), 512)}),
-        (Request(quota_us=50_000), Request(quota_us=-1), 1, {"cpu_quota": (50_000, -1)}),
-        (Request(quota_us=0), Request(quota_us=-1), 1, {}),
-        (Request(), Request(memory_bytes=MIB), 1, {"memory_limit_in_bytes": (-1, MIB), SWAP_V1: (-1, MIB)}),
-        (Request(), Request(memory_bytes=MIB), 2, {"memory_limit_in_bytes": (-1, MIB), SWAP_V2: (-1, 0)}),
-        (Request(memory_bytes=2 * MIB), Request(memory_bytes=MIB), 2, {"memory_limit_in_bytes": (2 * MIB, MIB)}),
+        (BE, request(cpu_shares=512, cpu_quota=50_000), 1, {"cpu_shares": (2, 512), "cpu_quota": (-1, 50_000)}),
+        (request(), request(cpu_shares=512), 1, {"cpu_shares": (1024, 512)}),
+        (request(), request(cpu_shares=512), 2, {"cpu_shares": (Weights.LINEAR.shares(100), 512)}),
+        (request(cpu_quota=50_000), request(cpu_quota=-1), 1, {"cpu_quota": (50_000, -1)}),
+        (request(cpu_quota=0), request(cpu_quota=-1), 1, {}),
+        (request(), request(memory_limit_in_bytes=MIB), 1, {"memory_limit_in_bytes": (-1, MIB), SWAP_V1: (-1, MIB)}),
+        (request(), request(memory_limit_in_bytes=MIB), 2, {"memory_limit_in_bytes": (-1, MIB), SWAP_V2: (-1, 0)}),
         (
-            Request(memory_bytes=MIB, swap_bytes=4 * MIB),
-            Request(memory_bytes=2 * MIB, swap_bytes=4 * MIB),
+            request(memory_limit_in_bytes=2 * MIB),
+            request(memory_limit_in_bytes=MIB),
+            2,
+            {"memory_limit_in_bytes": (2 * MIB, MIB)},
+        ),
+        (
+            request(memory_limit_in_bytes=MIB, swap_bytes=4 * MIB),
+            request(memory_limit_in_bytes=2 * MIB, swap_bytes=4 * MIB),
             2,
             {"memory_limit_in_bytes": (MIB, 2 * MIB), SWAP_V2: (3 * MIB, 2 * MIB)},
         ),
         (
-            Request(unified={SWAP_V2: "0"}),
-            Request(memory_bytes=MIB, unified={SWAP_V2: "0"}),
+            request(unified={SWAP_V2: "0"}),
+            request(memory_limit_in_bytes=MIB, unified={SWAP_V2: "0"}),
             2,
             {"memory_limit_in_bytes": (-1, MIB)},
         ),
-        (Request(swap_follows=False), Request(memory_bytes=MIB, swap_follows=False), 1,
+        (request(swap_follows=False), request(memory_limit_in_bytes=MIB, swap_follows=False), 1,
          {"memory_limit_in_bytes": (-1, MIB)}),
-        (Request(cpus="0-3"), Request(cpus="0,1,2,3"), 1, {}),
-        (Request(), Request(cpus="1"), 1, {"cpuset_cpus": ("", "1")}),
-        (Request(cpus="1"), Request(cpus=""), 1, {"cpuset_cpus": ("1", "")}),
-        (Request(cpus="rubbish"), Request(cpus="1"), 1, {}),
+        (request(cpuset_cpus="0-3"), request(cpuset_cpus="0,1,2,3"), 1, {}),
+        (request(), request(cpuset_cpus="1"), 1, {"cpuset_cpus": ("", "1")}),
+        (request(cpuset_cpus="1"), request(cpuset_cpus=""), 1, {"cpuset_cpus": ("1", "")}),
+        (request(cpuset_cpus="rubbish"), request(cpuset_cpus="1"), 1, {}),
         (
-            Request(unified={"memory.high": "8192"}),
-            Request(unified={"memory.high": "max", "memory.min": "4096", "memory.low": "0"}),
+            request(unified={"memory.high": "8192"}),
+            request(unified={"memory.high": "max", "memory.min": "4096", "memory.low": "0"}),
             2,
             {"memory.high": (8192, -1), "memory.min": (0, 4096)},
         ),
-        (Request(), Request(unified={"memory.high": "4096"}), 1, {"memory.high": (-1, 4096)}),
-        (Request(unified={"memory.high": "rubbish"}), Request(unified={"memory.high": "4096"}), 2, {}),
-        (Request(unified={"io.weight": "5"}), Request(unified={"io.weight": "6"}), 2, {}),
+        (request(), request(unified={"memory.high": "4096"}), 1, {"memory.high": (-1, 4096)}),
+        (request(unified={"memory.high": "rubbish"}), request(unified={"memory.high": "4096"}), 2, {}),
+        (request(unified={"io.weight": "5"}), request(unified={"io.weight": "6"}), 2, {}),
     ],
 )  # fmt: skip
-def test_what_a_creation_edits(requested: Request, edited: Request, version: int, noted: Values) -> None:
+def test_what_a_creation_edits(
+    requested: RequestedResources, edited: RequestedResources, version: int, noted: Values
+) -> None:
     found = of_creation(requested, edited, version, Weights.LINEAR)
     assert found == {name: Original(*pair, Pending.CREATED) for name, pair in noted.items()}
 
@@ -87,26 +104,28 @@ def test_what_a_creation_edits(requested: Request, edited: Request, version: int
     ("requested", "edited", "noted"),
     [
         (
-            Request(cpus="0-1"),
-            Request(cpus="0-1"),
+            request(cpuset_cpus="0-1"),
+            request(cpuset_cpus="0-1"),
             KEPT,
         ),  # what it has, of ours, laid under an update of something else
-        (Request(cpus="0-1"), Request(cpus="1"), Original("2-3", "1", Pending.UPDATED)),
-        (Request(cpus="0-1"), Request(cpus="2-3"), None),
-        (Request(cpus="0-1"), Request(cpus=""), KEPT),  # no update empties a set
-        (Request(cpus="4"), Request(cpus="0-1"), Original("4", "0-1", Pending.UPDATED)),
-        (Request(cpus="4"), Request(cpus=""), Original("4", "0-1", Pending.UPDATED)),
-        (Request(cpus="4"), Request(cpus="4"), None),
+        (request(cpuset_cpus="0-1"), request(cpuset_cpus="1"), Original("2-3", "1", Pending.UPDATED)),
+        (request(cpuset_cpus="0-1"), request(cpuset_cpus="2-3"), None),
+        (request(cpuset_cpus="0-1"), request(cpuset_cpus=""), KEPT),  # no update empties a set
+        (request(cpuset_cpus="4"), request(cpuset_cpus="0-1"), Original("4", "0-1", Pending.UPDATED)),
+        (request(cpuset_cpus="4"), request(cpuset_cpus=""), Original("4", "0-1", Pending.UPDATED)),
+        (request(cpuset_cpus="4"), request(cpuset_cpus="4"), None),
     ],
 )
-def test_what_an_update_edits_of_what_was_known(requested: Request, edited: Request, noted: Original | None) -> None:
+def test_what_an_update_edits_of_what_was_known(
+    requested: RequestedResources, edited: RequestedResources, noted: Original | None
+) -> None:
     found = of_update({"cpuset_cpus": KEPT}, requested, edited, 1, Weights.LINEAR)
     assert found == ({} if noted is None else {"cpuset_cpus": noted})
 
 
 def test_an_update_that_does_not_name_a_key_leaves_what_is_known_of_it() -> None:
     known = {"memory.high": Original(-1, 4096)}
-    assert of_update(known, Request(shares=2), Request(shares=2), 2, Weights.LINEAR) == known
+    assert of_update(known, request(cpu_shares=2), request(cpu_shares=2), 2, Weights.LINEAR) == known
 
 
 class Noted:
@@ -178,7 +197,7 @@ def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
 
 def test_nri_notes_what_it_edits(noted: Noted) -> None:
     hooks_ = Hooks(
-        lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda group: "0-7", originals=noted.originals
+        lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda target: "0-7", originals=noted.originals
     )
     methods = Session(hooks_, lambda peer: None).methods()
     of = nris.be()

@@ -7,10 +7,10 @@ from fractions import Fraction
 import pytest
 
 from koord.host.files import ROWS, Target
+from koord.model.crifields import SCALARS
 from qosd.act.ownership import OWNERS, arbitrate
 from qosd.decide.decision import Decision, Op, Opinion, Stage
 from qosd.decide.runner import Relieving, State, StrategyResult
-from qosd.hooks.edits import Field
 from qosd.hooks.table import HOOKS, ROWS_OF_HOOKS, Hook
 from qosd.strategies import STRATEGIES
 from qosd.strategies.reconciler import HookReconciler
@@ -75,7 +75,7 @@ def test_every_row_of_a_hook_is_the_reconcilers(hook: Hook) -> None:
 
 def test_what_hooks_put_into_unified_has_a_default_to_go_back_to() -> None:
     """Without one, a container that was made with such a value would never be put back."""
-    fields = {field.value for field in Field}
+    fields = set(SCALARS)
     assert ROWS.keys() >= ROWS_OF_HOOKS, "there are such files"
     assert [name for name in ROWS_OF_HOOKS - fields if ROWS[name].default is None] == []
     numbers = [
@@ -84,5 +84,5 @@ def test_what_hooks_put_into_unified_has_a_default_to_go_back_to() -> None:
         if row.v2 and row.writable and not (row.takes or row.is_one_shot or row.system) and 2 not in row.vendor_on
     ]
     without = {row.name for row in numbers if row.default is None} - fields
-    kernels_own_words, parents = {"cpu.uclamp.min", "cpu.uclamp.max"}, {"cpuset_mems", "cpuset.cpus.exclusive"}
+    kernels_own_words, parents = {"cpu.uclamp.min", "cpu.uclamp.max"}, {"cpuset.cpus.exclusive"}
     assert without == kernels_own_words | parents | {"cgroup.freeze"}, "no container begins frozen"

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model import cfs, podtotal
+from koord.model.crifields import Field
 from koord.model.podtotal import Role
 from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Decision, Op
 from qosd.hooks import engine
 from qosd.hooks.context import SpecContainer, Stage
-from qosd.hooks.edits import Field
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler

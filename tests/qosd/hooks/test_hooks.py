@@ -8,9 +8,10 @@ from typing import Any, ClassVar
 import pytest
 
 from koord.model.cpuset import CPUSet
+from koord.model.crifields import Field
 from qosd.hooks import engine, normalization, resctrl, table
 from qosd.hooks.context import Stage
-from qosd.hooks.edits import Edit, Edits, Field, ForbiddenEdit, Resources
+from qosd.hooks.edits import Edit, Edits, ForbiddenEdit, Resources
 from qosd.hooks.rules import HostFacts
 from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules, values
 

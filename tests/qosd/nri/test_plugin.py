@@ -26,7 +26,7 @@ class Daemon:
     def __init__(self, socket: Path, patience: Patience) -> None:
         self.heard: list[bool] = []
         self.told = asyncio.Event()
-        hooks = Hooks(lambda: rules(HostFacts()), Metrics(), lambda: self.heard[-1], lambda group: "")
+        hooks = Hooks(lambda: rules(HostFacts()), Metrics(), lambda: self.heard[-1], lambda target: "")
         self.plugin = Plugin(socket, hooks, self._attached, patience=patience)
 
     def _attached(self, attached: bool) -> None:

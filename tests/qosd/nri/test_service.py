@@ -33,7 +33,7 @@ class Called:
             lambda: by or rules(HostFacts()),
             self.metrics,
             lambda: self.acting,
-            lambda group: "0-7",
+            lambda target: "0-7",
             self.announced.append,
             self._changed,
         )

@@ -7,13 +7,16 @@ from typing import Any
 
 import pytest
 
+from koord.host.files import Target
+from koord.model.crifields import Field
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine
 from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import Edit, Edits, Field, Resources
+from qosd.hooks.edits import Edit, Edits, Resources
 from qosd.hooks.normalization import ANNOTATION
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.nri import translate
+from qosd.nri.translate import Held
 from tests.qosd.contexts import QOS, rules
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
 
@@ -23,14 +26,16 @@ RATIO = {"cpuNormalizationRatio": "1.2"}
 PARENT_CPUS = {"/kubepods/besteffort/poduid": "0-7"}
 
 
-def parent_cpus(group: str) -> str:
-    return PARENT_CPUS.get(group, "")
+def parent_sets(target: Target) -> str:
+    return PARENT_CPUS.get(target.group, "") if target.name == "cpuset_cpus" else ""
 
 
 def created(of: nri.PodSandbox, spec: nri.LinuxResources, by: Rules) -> nri.ContainerAdjustment | None:
-    context = PodContext.read(translate.create_request(of, container(of, spec)))
+    found = container(of, spec)
+    held = Held.of(found)
+    context = PodContext.read(translate.create_request(of, found, held))
     rdt = translate.rdt_class(context, by)
-    return translate.adjustment(engine.decide(context, by), container(of, spec), rdt, parent_cpus)
+    return translate.adjustment(engine.decide(context, by), found, held, rdt, parent_sets)
 
 
 def updated(
@@ -41,8 +46,9 @@ def updated(
     annotations: Mapping[str, str] | None = None,
 ) -> nri.ContainerUpdate | None:
     found = container(of, spec, annotations)
-    edits = engine.decide(PodContext.read(translate.update_request(of, found, wanted)), by)
-    return translate.update(edits, found, parent_cpus, wanted)
+    held = Held.of(found, wanted)
+    edits = engine.decide(PodContext.read(translate.update_request(of, found, held, wanted)), by)
+    return translate.update(edits, found, held, parent_sets)
 
 
 @pytest.mark.parametrize(
@@ -78,17 +84,19 @@ def test_parents_whose_cpus_nobody_knows_are_left_alone() -> None:
 
 
 def test_a_systemd_parent_is_found_from_the_spec() -> None:
-    asked: list[str] = []
+    asked: list[Target] = []
     of = container(be(), resources("0-3", 2))
     of.linux.cgroups_path = "kubepods-besteffort-poduid.slice:cri-containerd:c1"
     edits = Edits((Edit(Field.CPUSET_CPUS, "", "the parent's"),))
 
-    def note(group: str) -> str:
-        asked.append(group)
+    def note(target: Target) -> str:
+        asked.append(target)
         return "0-7"
 
-    assert said(translate.resources(edits, translate.Held.of(of), note)) == {"cpus": "0-7"}
-    assert asked == ["/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poduid.slice"]
+    assert said(translate.resources(edits, Held.of(of), note)) == {"cpus": "0-7"}
+    assert asked == [
+        Target("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poduid.slice", "cpuset_cpus")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -133,8 +141,9 @@ def test_a_scaled_quota_travels_with_its_annotation_or_not_at_all() -> None:
 def test_an_update_computes_from_kubelets_new_values_and_the_specs_others() -> None:
     wanted = nri.LinuxResources()
     wanted.memory.limit.value = 5
-    found = translate.update_request(ls(), container(ls(), resources("", 512, 100_000, 7)), wanted)
-    assert (found.stage, found.requested) == (Stage.UPDATE, Resources(100_000, None, 5))
+    made = container(ls(), resources("", 512, 100_000, 7))
+    found = translate.update_request(ls(), made, Held.of(made, wanted), wanted)
+    assert (found.stage, found.requested) == (Stage.UPDATE, Resources(100_000, None, 5, 512))
     assert (found.namespace, found.name, found.uid, found.container) == ("default", "p", "uid", "main")
 
 
@@ -144,7 +153,8 @@ def test_unified_values_and_annotations() -> None:
         Edit(Field.UNIFIED, "0", "", key="memory.min"),
         Edit(Field.ANNOTATION, "v", "", key="example.com/k"),
     ))  # fmt: skip
-    found = translate.adjustment(edits, container(ls(), resources(memory_min="0")), "", parent_cpus)
+    made = container(ls(), resources(memory_min="0"))
+    found = translate.adjustment(edits, made, Held.of(made), "", parent_sets)
     assert found is not None
     assert said(found.linux.resources) == {"memory.high": "max"}
     assert dict(found.annotations) == {"example.com/k": "v"}
@@ -166,11 +176,11 @@ def test_the_rdt_class_needs_no_configuration_of_the_runtime(
     enabled = {"resourceQOSStrategy": {"beClass": {"resctrlQOS": {"enable": True}}}}
     by = rules(HostFacts(resctrl_groups=frozenset(groups)), spec=enabled)
     of = pod("BE", "BestEffort", annotations)
-    context = PodContext.read(translate.create_request(of, container(of)))
     made = container(of)
+    context = PodContext.read(translate.create_request(of, made, Held.of(made)))
     if own:
         made.linux.rdt.clos_id.value = own
-    found = translate.adjustment(Edits(), made, translate.rdt_class(context, by), parent_cpus)
+    found = translate.adjustment(Edits(), made, Held.of(made), translate.rdt_class(context, by), parent_sets)
     assert said(found.linux.resources if found else None).get("rdt_class") == want
 
 

@@ -107,6 +107,6 @@ def test_nri_never_names_a_class_whose_group_is_gone(is_there: bool, names: str)
     """Even if the rules in force have not heard of it yet."""
     by = rules(V2, RESCTRL)
     by = type(by)(by.slo, by.node, type(by.host)(2, resctrl_groups=frozenset({"BE"})))
-    hooks = Hooks(lambda: by, Metrics(), lambda: True, lambda group: "0-7", has_resctrl_group=lambda name: is_there)
+    hooks = Hooks(lambda: by, Metrics(), lambda: True, lambda target: "0-7", has_resctrl_group=lambda name: is_there)
     adjust = hooks.created(be(), container(be()))
     assert (adjust or nri.ContainerAdjustment()).linux.resources.rdt_class.value == names

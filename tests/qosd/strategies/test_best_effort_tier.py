@@ -9,11 +9,12 @@ import pytest
 from msgspec import structs
 
 from koord.host.files import Target
+from koord.model.crifields import Field
 from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS
 from qosd.hooks import engine
 from qosd.hooks.context import Stage
-from qosd.hooks.edits import Field, Resources
+from qosd.hooks.edits import Resources
 from qosd.hooks.rules import Rules
 from qosd.snapshot import NodeSnapshot
 from qosd.strategies.besteffort import BestEffortTier
