@@ -17,7 +17,7 @@ from typing import TypeVar
 from koord.service import metrics
 from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
 from koord.service.unixsocket import answers
-from runtimeproxy.metrics import METRICS, PREFIX, Figures
+from runtimeproxy.metrics import PREFIX, Metrics
 
 log = logging.getLogger("runtimeproxy.status")
 
@@ -35,14 +35,22 @@ class Pages:
     ``worked`` is called when the loop does something.
     """
 
-    def __init__(self, figures: Figures, dump: Dump, worked: Callable[[], None] = lambda: None) -> None:
-        self._figures, self._dump, self._worked = figures, dump, worked
+    def __init__(
+        self,
+        metrics: Metrics,
+        dump: Dump,
+        backend_up: Callable[[], float],
+        bypass: Callable[[], float],
+        worked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._metrics, self._dump, self._worked = metrics, dump, worked
+        self._backend_up, self._bypass = backend_up, bypass
         self._renderer = ThreadPoolExecutor(1, "pages")
 
     @property
     def by_path(self) -> Mapping[str, Maker]:
         return {
-            "/metrics": self._metrics,
+            "/metrics": self._exposition,
             "/healthz": lambda: Page(200, b"ok\n"),
             "/readyz": self._ready,
             "/dump": self._cache,
@@ -51,9 +59,9 @@ class Pages:
     def close(self) -> None:
         self._renderer.shutdown(wait=False, cancel_futures=True)
 
-    async def _metrics(self) -> Page:
+    async def _exposition(self) -> Page:
         self._worked()
-        snapshot = metrics.take(METRICS, self._figures)
+        snapshot = metrics.take(self._metrics)
         return Page(200, await self._beside(lambda: metrics.render(PREFIX, snapshot)), metrics.CONTENT_TYPE)
 
     async def _cache(self) -> Page:
@@ -65,9 +73,9 @@ class Pages:
         return await asyncio.get_running_loop().run_in_executor(self._renderer, make)
 
     def _ready(self) -> Page:
-        if not self._figures.backend_up():
+        if not self._backend_up():
             return Page(503, b"the runtime takes no connections\n")
-        return Page(200, b"bypass\n" if self._figures.bypass() else b"ok\n")
+        return Page(200, b"bypass\n" if self._bypass() else b"ok\n")
 
 
 def _json(value: Mapping[str, object]) -> bytes:
