@@ -22,6 +22,7 @@ from koord.service import process, timeslice
 from koord.service.lines import LineWriter
 from koord.service.metrics import CONTENT_TYPE, render
 from koord.service.notify import Notifier, watchdog_interval_us
+from koord.service.statuspages import StatusPages
 from koord.service.statusserver import Maker, Page
 from qosd import status
 from qosd.assembly import assemble
@@ -130,12 +131,9 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
         )
 
     served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
-    pages = status.server(node.options, served)
+    pages = StatusPages(status.server(node.options, served), status.address(node.options.metrics_endpoint))
     stack.callback(pages.close)
-    try:
-        await pages.start(status.address(node.options.metrics_endpoint))
-    except OSError as error:
-        _log.error("no metrics and health pages at %s: %s", node.options.metrics_endpoint, error)
+    await pages.open()
 
 
 def _watch(node: Node, stack: AsyncExitStack) -> None:

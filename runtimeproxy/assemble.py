@@ -101,7 +101,7 @@ class _Late:
         self._metrics, self._lines = metrics, lines
         self._watch: DirectoryWatch | None = None
         self._warming: asyncio.Task[None] | None = None
-        self._close_pages: list[Callable[[], None]] = []
+        self._close_pages: list[Callable[[], object]] = []
 
     def open(self) -> None:
         _shorten_turns()
@@ -128,7 +128,9 @@ class _Late:
         self._warming = self._loop.create_task(self._interceptor.warm_up())
 
     def _open_pages(self) -> None:
-        from runtimeproxy.status import Pages, StatusPages, backend_up, guard_of  # noqa: PLC0415 - after serving began
+        from koord.service.statuspages import StatusPages  # noqa: PLC0415 - after serving has begun
+        from koord.service.statusserver import StatusServer  # noqa: PLC0415
+        from runtimeproxy.status import Pages, backend_up, guard_of  # noqa: PLC0415
 
         metrics = self._metrics
         metrics.hook_servers = lambda: len(self._interceptor.servers)
@@ -137,10 +139,12 @@ class _Late:
         metrics.log_lines_dropped = lambda: self._lines.dropped
         pages = Pages(metrics, self._dump, metrics.backend_up, metrics.bypass, self._relay.lag.arm)
         endpoint = self._options.status_endpoint
-        guard = guard_of(endpoint, self._options.metrics_token_file)
-        opened = StatusPages(self._loop, endpoint, pages.by_path, guard)
-        opened.open()
-        self._close_pages = [opened.close, pages.close]
+        self._close_pages = [pages.close]
+        if endpoint:
+            guard = guard_of(endpoint, self._options.metrics_token_file)
+            served = StatusPages(StatusServer(pages.by_path, guard), endpoint)
+            opening = self._loop.create_task(served.open())
+            self._close_pages = [opening.cancel, served.close, pages.close]
 
     def _dump(self) -> Callable[[], Mapping[str, object]]:
         errors, shown = dict(self._directory.errors), self._interceptor.dump()

@@ -1,8 +1,7 @@
 """The proxy's own pages: ``/metrics``, ``/healthz``, ``/readyz`` and ``/dump``.
 
 Opened after serving has begun. Invariants: rendering a page, however large, keeps no call waiting; a port shows figures
-only for a token; an address that is taken (by a predecessor that still serves it, or by
-somebody else) delays the pages and nothing else; it is tried again every ``RETRY_S``.
+only for a token.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from koord.service import metrics
-from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
+from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, read_token
 from koord.service.unixsocket import answers
 from runtimeproxy.metrics import PREFIX, Metrics
 
 log = logging.getLogger("runtimeproxy.status")
-
-RETRY_S = 1.0
-
 
 Dump = Callable[[], Callable[[], Mapping[str, object]]]
 """Copies, cheaply, what is to be shown; what it returns makes JSON values of the copy, in any thread."""
@@ -107,35 +103,3 @@ def backend_up(path: str) -> bool:
         return answers(path)
     except OSError:
         return False
-
-
-class StatusPages:
-    """Opens ``endpoint`` ("" = never) and keeps trying until ``close``."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, endpoint: str, served: Mapping[str, Maker], guard: Guard | None = None
-    ) -> None:
-        self._loop = loop
-        self._endpoint = endpoint
-        self._server = StatusServer(served, guard)
-        self._opening: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        if self._endpoint and self._opening is None:
-            self._opening = self._loop.create_task(self._open())
-
-    def close(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-        self._server.close()
-
-    async def _open(self) -> None:
-        told = False
-        while True:
-            try:
-                return await self._server.start(self._endpoint)
-            except OSError as error:
-                if not told:
-                    log.warning("no status pages at %s yet: %s", self._endpoint, error)
-                told = True
-            await asyncio.sleep(RETRY_S)
