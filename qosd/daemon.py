@@ -30,6 +30,7 @@ from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
 from qosd.inspect import service as inspect
+from qosd.inspect.inspector import Inspector
 from qosd.metrics import PREFIX, Metrics
 from qosd.node import Node
 from qosd.options import Options
@@ -75,7 +76,7 @@ async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: 
     _watch(node, stack)
     node.start()
     await stack.enter_async_context(hookserver.listening(options.hook_socket, node.hooks))
-    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspect.Inspector(node)))
+    await stack.enter_async_context(inspect.listening(options.inspect_socket, Inspector(node)))
     if options.metrics_endpoint:
         await _open_pages(node, health, environ, stack)
     return _register(node, stack)

@@ -28,8 +28,8 @@ from koord.pb.koord import inspect_pb2 as inspect
 from qosd.assembly import assemble
 from qosd.frontends import FrontEnd
 from qosd.hookserver.server import PROXY_METADATA, SERVICE
-from qosd.inspect import daemon
-from qosd.inspect.service import Inspector
+from qosd.inspect import daemon, get_node
+from qosd.inspect.inspector import Inspector
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, UNDO, Node
 from qosd.pace import TickReason
@@ -394,7 +394,7 @@ async def test_what_koordctl_is_told_of_the_daemon(v1: Machine) -> None:
     async with on_runtime(v1) as alive:
         await alive.batch_pod()
         await alive.until(lambda: alive.node.pods.current, "the pod")
-        told = await Inspector(alive.node).get_node(inspect.GetNodeRequest())
+        told = await get_node.answer(Inspector(alive.node), inspect.GetNodeRequest())
         about = told.daemon
         assert (about.cgroup_root, about.runtime_endpoint) == (f"{v1.cgroup_root}", f"unix://{v1.socket}")
         assert (about.journal_file, about.undo_file) == (f"{v1.root}/state/{JOURNAL}", f"{v1.root}/run/{UNDO}")

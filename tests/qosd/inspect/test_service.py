@@ -7,9 +7,10 @@ import os
 import stat
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeVar, get_type_hints
 
 import pytest
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from msgspec.structs import replace
 
@@ -28,8 +29,10 @@ from qosd.act.plan import Plan
 from qosd.decide.decision import Eviction, Membership, Opinion, ResctrlGroup, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.context import SpecContainer
-from qosd.inspect import acts, writes
-from qosd.inspect.service import Inspector, listening
+from qosd.inspect import acts
+from qosd.inspect.inspector import Inspector
+from qosd.inspect.plan import planned
+from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.metric import Scope
 from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
@@ -109,6 +112,12 @@ async def test_before_the_first_snapshot(tmp_path: Path, method: str, request_: 
         assert (empty.observed_unix_ns, empty.daemon.pid, list(empty.warnings)) == (0, os.getpid(), [lost])
         plan = await call(path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
         assert (list(plan.writes), plan.policy.origin) == ([], "source")
+
+
+@pytest.mark.parametrize("rpc", list(SERVICE.methods), ids=lambda rpc: rpc.name)
+def test_the_module_of_its_name_answers_each_question(rpc: MethodDescriptor) -> None:
+    hints = get_type_hints(answer_of(rpc.name))
+    assert (rpc.input_type, rpc.output_type) == (hints["request"].DESCRIPTOR, hints["return"].DESCRIPTOR)
 
 
 async def test_a_failing_part_costs_its_call_only(tmp_path: Path) -> None:
@@ -391,7 +400,7 @@ async def test_the_plan(tmp_path: Path) -> None:
 def test_the_plans_evictions() -> None:
     order = Eviction("uid", "default/job", "memory")
     decisions = Decisions(2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, "", evictions=(order,)),))
-    answer = writes.plan(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
+    answer = planned(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
     assert [(each.pod, each.uid, each.strategy) for each in answer.evictions] == [("default/job", "uid", "evict")]
     assert list(answer.writes) == [], "an eviction is told once"
 
