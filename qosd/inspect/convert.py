@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from koord.host.files import ROWS, UnknownRow, Value, row
-from koord.model.formulas import FORMULA, FORMULAS, Inputs
+from koord.model.formulas import FORMULA, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import Decisions, StrategyResult
 from qosd.snapshot import NodeSnapshot, PodView
+from qosd.strategies import formulas
 
 
 def inputs(fed: Inputs) -> list[inspect.Input]:
@@ -25,7 +26,8 @@ def _input(name: str, value: int | str | float | None) -> inspect.Input:
 def formula(fed: Inputs) -> tuple[str, str]:
     """Name and text of the formula in ``fed``; ("", "") if it names none."""
     name = str(fed.get(FORMULA, ""))
-    return name, FORMULAS[name].text if name in FORMULAS else ""
+    known = formulas().get(name)
+    return name, known.text if known else ""
 
 
 def unit_of(name: str) -> str:

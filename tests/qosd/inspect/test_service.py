@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar, get_type_hints
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
@@ -20,14 +21,15 @@ from koord.host.reconcile.state import FileState, Phase
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
-from koord.model.formulas import FORMULA
+from koord.model.formulas import FORMULA, Formula, Inputs, number
 from koord.model.podtotal import Role
 from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
+from qosd import strategies
 from qosd.act.evictor import EvictionPlan
 from qosd.act.plan import Plan
-from qosd.decide.decision import Eviction, Membership, Opinion, ResctrlGroup, Stage
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.decision import Decision, Eviction, Membership, Opinion, ResctrlGroup, Stage, Strategy
+from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
 from qosd.hooks.context import SpecContainer
 from qosd.inspect import acts
 from qosd.inspect.inspector import Inspector
@@ -36,7 +38,7 @@ from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.metric import Scope
 from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
-from qosd.snapshot import EvictionPhase, EvictionState
+from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.strategies import speakers
 from tests.qosd.contexts import rules
 from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living
@@ -198,7 +200,43 @@ async def test_filters(tmp_path: Path) -> None:
 
 def recomputed(name: str, fed: list[inspect.Input]) -> str:
     inputs = {each.name: getattr(each, each.WhichOneof("value") or "", None) for each in fed}
-    return str(formulas.recompute({FORMULA: name, **inputs}))
+    return str(formulas.recompute({FORMULA: name, **inputs}, strategies.formulas()))
+
+
+class Halving(Strategy):
+    """Says half of what is asked for, by a formula of its own."""
+
+    name: ClassVar[str] = "halving"
+    stage: ClassVar[Stage] = Stage.SUPPRESSION
+    rows: ClassVar[frozenset[str]] = frozenset({"cpu_quota"})
+    needs: ClassVar[Mapping[str, float]] = {}
+    formulas: ClassVar[tuple[Formula, ...]] = (
+        Formula("half", "floor(quota_us / 2)", lambda inputs: number(inputs, "quota_us") // 2),
+    )
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        inputs: Inputs = {FORMULA: "half", "quota_us": 200_000}
+        return Decision("half", {QUOTA: Opinion.at_most(100_000, "half is enough", inputs)}), None
+
+
+async def test_a_strategys_own_formula_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "STRATEGIES", (*strategies.STRATEGIES, Halving()))
+    scene = batch_scene(tmp_path)
+    assert scene.snapshot is not None
+    decisions, _ = decide_all(scene.snapshot, [Halving()])
+    scene.results += decisions.results
+    answer = await explain(scene, tmp_path, inspect.ExplainRequest(pod={"name": "job"}))
+    opinion = next(each for file in answer.files for each in file.opinions if each.strategy == Halving.name)
+    assert (opinion.formula, opinion.formula_text) == ("half", "floor(quota_us / 2)")
+    assert (recomputed(opinion.formula, list(opinion.inputs)), opinion.value) == ("100000", "100000")
+
+
+def test_no_two_formulas_have_the_same_name() -> None:
+    names = [formula.name for strategy in speakers() for formula in strategy.formulas]
+    assert len({*names, *formulas.FORMULAS}) == len(names) + len(formulas.FORMULAS)
 
 
 async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path: Path) -> None:
