@@ -14,7 +14,7 @@ import msgspec
 from qosd.act.filereport import FileReport
 from qosd.decide.runner import Decisions
 from qosd.sense.sampler import Health
-from qosd.snapshot import EvictionState, NodeSnapshot
+from qosd.snapshot import EvictionState, NodeSnapshot, PressureTrigger
 
 NOT_DECIDED = Decisions(0, 0, 0, ())
 
@@ -24,7 +24,7 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
 
     ``snapshot``: the one that ``decisions`` were made from; None before the first tick. ``placed``: the resctrl group
     in which the tasks of each cgroup are kept. ``evictions``: those under way, by the pod's UID. ``collectors``: how
-    each is. ``ended_ns``: when the tick ended, by the monotonic clock.
+    each is. ``triggers``: what wakes the loop from now on. ``ended_ns``: when the tick ended, by the monotonic clock.
     """
 
     files: FileReport
@@ -33,4 +33,5 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
     collectors: Mapping[str, Health]
     snapshot: NodeSnapshot | None = None
     decisions: Decisions = NOT_DECIDED
+    triggers: tuple[PressureTrigger, ...] = ()
     ended_ns: int | None = None
