@@ -105,8 +105,7 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
         runtime, kubelet, lambda: rules.current.node.derivation, pace.wake,
         modified=actuator.files.touched, owns=actuator.files.owns,
     )  # fmt: skip
-    triggers = [trigger for strategy in STRATEGIES for trigger in strategy.triggers]
-    urgency = Urgency(event_loop, locator.tree, triggers, pace.urge)
+    urgency = Urgency(event_loop, locator.tree, pace.urge)
     node = Node(
         options=options, metrics=metrics, pace=pace, locator=locator, kept_policy=kept_policy, rules_file=rules_file,
         cpu_manager=cpu_manager, reservation=reservation, rules=rules, undo=undo, read_only=read_only, writer=writer,

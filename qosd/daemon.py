@@ -22,6 +22,7 @@ from koord.service import process, timeslice
 from koord.service.lines import LineWriter
 from koord.service.metrics import CONTENT_TYPE, render
 from koord.service.notify import Notifier, watchdog_interval_us
+from koord.service.statuspages import StatusPages
 from koord.service.statusserver import Maker, Page
 from qosd import status
 from qosd.assembly import assemble
@@ -29,6 +30,7 @@ from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
 from qosd.inspect import service as inspect
+from qosd.inspect.inspector import Inspector
 from qosd.metrics import PREFIX, Metrics
 from qosd.node import Node
 from qosd.options import Options
@@ -74,7 +76,7 @@ async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: 
     _watch(node, stack)
     node.start()
     await stack.enter_async_context(hookserver.listening(options.hook_socket, node.hooks))
-    await stack.enter_async_context(inspect.listening(options.inspect_socket, inspect.Inspector(node)))
+    await stack.enter_async_context(inspect.listening(options.inspect_socket, Inspector(node)))
     if options.metrics_endpoint:
         await _open_pages(node, health, environ, stack)
     return _register(node, stack)
@@ -130,12 +132,9 @@ async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], st
         )
 
     served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
-    pages = status.server(node.options, served)
+    pages = StatusPages(status.server(node.options, served), status.address(node.options.metrics_endpoint))
     stack.callback(pages.close)
-    try:
-        await pages.start(status.address(node.options.metrics_endpoint))
-    except OSError as error:
-        _log.error("no metrics and health pages at %s: %s", node.options.metrics_endpoint, error)
+    await pages.open()
 
 
 def _watch(node: Node, stack: AsyncExitStack) -> None:

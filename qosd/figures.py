@@ -7,21 +7,18 @@ import time
 from collections.abc import Callable
 
 from koord.host.reader import KeptFiles
-from koord.service.metrics import Declared, Kind
+from koord.service.metrics import Family, Followed, Kind
 from qosd.act.journal import Journal
 from qosd.loop import NodeLoop
-from qosd.metrics import Metrics
 from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import RulesSource
 
-Gauge = Declared[Metrics]
+
+def _gauge(name: str, help_text: str, read: Callable[[], float]) -> Followed:
+    return Family(name, Kind.GAUGE, help_text), read
 
 
-def _gauge(name: str, help_text: str, read: Callable[[], float]) -> Gauge:
-    return Declared(name, Kind.GAUGE, help_text, (), lambda _: read())
-
-
-def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Gauge, ...]:
+def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Followed, ...]:
     return (
         _gauge("held_files", "Kernel files that Koord holds now.", lambda: len(loop.report.files.owned)),
         _gauge(
@@ -33,7 +30,7 @@ def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: Rule
     )
 
 
-def _of_policy(source: RulesSource) -> tuple[Gauge, ...]:
+def _of_policy(source: RulesSource) -> tuple[Followed, ...]:
     def age_s() -> float:
         found = source.provenance.age_s(time.time())
         return math.nan if found is None else found

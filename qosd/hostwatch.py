@@ -18,6 +18,7 @@ from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
 from qosd.policy.resctrlwatch import ResctrlWatch
 from qosd.policy.rulesfile import RulesSource
+from qosd.snapshot import PressureTrigger
 from qosd.urgency import Urgency
 
 _LOOK_AGAIN_S = 10.0
@@ -66,6 +67,10 @@ class HostWatch:
         self._cpu_manager.close()
         if self._resctrl is not None:
             self._resctrl.close()
+
+    def watch_pressure(self, triggers: tuple[PressureTrigger, ...]) -> None:
+        """What the newest tick wants to be woken by."""
+        self._urgency.watch(triggers, self._locator.tiers)
 
     def look_again(self) -> None:
         """At each tick: look where that is due."""

@@ -18,7 +18,7 @@ from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
-from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved
+from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved, triggers_of
 from qosd.hooks.rules import Rules
 from qosd.pace import TickReason
 from qosd.predict import gauges
@@ -81,7 +81,14 @@ class NodeLoop:
         return result
 
     def _new_report(self, snapshot: NodeSnapshot | None, decisions: Decisions, ended_ns: int | None) -> TickReport:
-        return TickReport(self._actuator.reports, self._sense.sampler.health(), snapshot, decisions, ended_ns)
+        return TickReport(
+            self._actuator.reports,
+            self._sense.sampler.health(),
+            snapshot,
+            decisions,
+            triggers_of(self._strategies, decisions),
+            ended_ns,
+        )
 
     def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
         """Sense: the new snapshot."""

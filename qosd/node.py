@@ -139,6 +139,7 @@ class Node:
         finally:
             self.start_gate.ended(arriving)
         self._narrow()
+        self.host.watch_pressure(self.loop.report.triggers)
         if result is not None and result.results:
             for each in result.results:
                 self.metrics.writes[each] += 1

@@ -15,7 +15,7 @@ from qosd.act.actor import ActReport
 from qosd.act.filereport import FileReport
 from qosd.decide.runner import Decisions
 from qosd.sense.sampler import Health
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import NodeSnapshot, PressureTrigger
 
 NOT_DECIDED = Decisions(0, 0, 0, ())
 
@@ -24,14 +24,15 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
     """The node after its newest tick.
 
     ``act_reports``: what each actor has left, in the actors' order. ``collectors``: how each is. ``snapshot``: the one
-    that ``decisions`` were made from; None before the first tick. ``ended_ns``: when the tick ended, by the monotonic
-    clock.
+    that ``decisions`` were made from; None before the first tick. ``triggers``: what wakes the loop from now on.
+    ``ended_ns``: when the tick ended, by the monotonic clock.
     """
 
     act_reports: tuple[ActReport, ...]
     collectors: Mapping[str, Health]
     snapshot: NodeSnapshot | None = None
     decisions: Decisions = NOT_DECIDED
+    triggers: tuple[PressureTrigger, ...] = ()
     ended_ns: int | None = None
 
     @property

@@ -1,4 +1,4 @@
-"""The pressure triggers of the strategies: armed in the kernel, and heard in the event loop.
+"""The pressure triggers of the strategies that are on: armed in the kernel, and heard in the event loop.
 
 Each trigger is a descriptor in an epoll of its own, for event loops know nothing of EPOLLPRI, and the epoll is itself
 readable when any of them has something to say. A cgroup v1 tier has no PSI: there ``memory.pressure_level`` stands in
@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import select
 from asyncio import AbstractEventLoop
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,27 +36,32 @@ class _Armed:
 
 
 class Urgency:
-    """Calls ``urge`` when a trigger fires. ``arm`` may be called at any time and costs nothing where nothing is new."""
+    """Calls ``urge`` when a trigger fires. It may be called at any time and costs nothing where nothing is new."""
 
-    def __init__(
-        self,
-        event_loop: AbstractEventLoop,
-        tree: Tree,
-        triggers: Iterable[PressureTrigger],
-        urge: Callable[[], None],
-    ) -> None:
+    def __init__(self, event_loop: AbstractEventLoop, tree: Tree, urge: Callable[[], None]) -> None:
         self._event_loop, self._tree, self._urge = event_loop, tree, urge
-        self._triggers = tuple(dict.fromkeys(triggers))
+        self._triggers: tuple[PressureTrigger, ...] = ()
         self._armed: dict[PressureTrigger, _Armed] = {}
         self._problems: dict[PressureTrigger, str] = {}
-        self._epoll = select.epoll() if self._triggers else None
-        if self._epoll is not None:
-            event_loop.add_reader(self._epoll.fileno(), self._hear, self._epoll)
+        self._epoll: select.epoll | None = None
 
     @property
     def problems(self) -> tuple[str, ...]:
         """A sentence for each trigger that is not armed."""
         return tuple(f"no urgent wake-up on {trigger}: {problem}" for trigger, problem in self._problems.items())
+
+    def watch(self, triggers: tuple[PressureTrigger, ...], tiers: Mapping[KubeQoS, str]) -> None:
+        """These and no others from now on; ``tiers``: their cgroups."""
+        if triggers == self._triggers:
+            return
+        self._triggers = triggers
+        for trigger in self._armed.keys() - triggers:
+            self._end(trigger)
+        self._problems = {trigger: why for trigger, why in self._problems.items() if trigger in triggers}
+        if self._epoll is None:
+            self._epoll = select.epoll()
+            self._event_loop.add_reader(self._epoll.fileno(), self._hear, self._epoll)
+        self.arm(tiers)
 
     def arm(self, tiers: Mapping[KubeQoS, str]) -> None:
         """Arm what is not armed yet, in the cgroups that the tiers have now."""

@@ -20,11 +20,11 @@ from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.exempt import SkipRules
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Directory
 from runtimeproxy.hooks.server import MAX_ANSWER_BYTES
 from runtimeproxy.hooks.trust import distrust
 from runtimeproxy.life import Attachments
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.options import Options
 from runtimeproxy.relay.server import RelayServer
 
@@ -38,19 +38,19 @@ POSTS_S = 2.0  # for after hooks that wait when the last call has ended; well wi
 
 def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWriter) -> tuple[RelayServer, Attachments]:
     """A relay that is ready to serve, with its hooks in force, and what has to be opened later."""
-    counters = HookCounters()
+    metrics = Metrics()
     audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ, lines.put)  # --log-level does not silence it
     interceptor = CriInterceptor(
         hook_options(options), lambda path: _caller(path, loop, options.backend), options.backend,
-        audit=AuditLog(audit.write), metrics=counters,
+        audit=AuditLog(audit.write), metrics=metrics,
     )  # fmt: skip
-    directory = Directory(options.hook_directory, interceptor.use, counters)
+    directory = Directory(options.hook_directory, interceptor.use, metrics)
     directory.rescan()
     relay = RelayServer(
-        loop, options.backend, interceptor,
+        loop, options.backend, interceptor, metrics=metrics,
         backend_wait_s=options.backend_wait_s, held_budget_bytes=options.held_budget_bytes,
     )  # fmt: skip
-    late = _Late(loop, options, relay, interceptor, directory, counters, lines)
+    late = _Late(loop, options, relay, interceptor, directory, metrics, lines)
     return relay, Attachments(open=late.open, close=late.close, reload=late.reload, ended=late.ended)
 
 
@@ -91,17 +91,17 @@ class _Late:
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, options: Options, relay: RelayServer, interceptor: CriInterceptor,
-        directory: Directory, counters: HookCounters, lines: LineWriter,
+        directory: Directory, metrics: Metrics, lines: LineWriter,
     ) -> None:  # fmt: skip
         self._loop = loop
         self._options = options
         self._relay = relay
         self._interceptor = interceptor
         self._directory = directory
-        self._counters, self._lines = counters, lines
+        self._metrics, self._lines = metrics, lines
         self._watch: DirectoryWatch | None = None
         self._warming: asyncio.Task[None] | None = None
-        self._close_pages: list[Callable[[], None]] = []
+        self._close_pages: list[Callable[[], object]] = []
 
     def open(self) -> None:
         _shorten_turns()
@@ -128,24 +128,23 @@ class _Late:
         self._warming = self._loop.create_task(self._interceptor.warm_up())
 
     def _open_pages(self) -> None:
-        from runtimeproxy.metrics import Figures  # noqa: PLC0415 - after serving has begun
-        from runtimeproxy.status import Pages, StatusPages, backend_up, guard_of  # noqa: PLC0415
+        from koord.service.statuspages import StatusPages  # noqa: PLC0415 - after serving has begun
+        from koord.service.statusserver import StatusServer  # noqa: PLC0415
+        from runtimeproxy.status import Pages, backend_up, guard_of  # noqa: PLC0415
 
-        figures = Figures(
-            relay=self._relay.counters,
-            lag=self._relay.lag,
-            hooks=self._counters,
-            bypass=lambda: self._relay.bypass,
-            backend_up=lambda: backend_up(self._options.backend),
-            hook_servers=lambda: len(self._interceptor.servers),
-            log_lines_dropped=lambda: self._lines.dropped,
-        )
-        pages = Pages(figures, self._dump, self._relay.lag.arm)
+        metrics = self._metrics
+        metrics.hook_servers = lambda: len(self._interceptor.servers)
+        metrics.bypass = lambda: self._relay.bypass
+        metrics.backend_up = lambda: backend_up(self._options.backend)
+        metrics.log_lines_dropped = lambda: self._lines.dropped
+        pages = Pages(metrics, self._dump, metrics.backend_up, metrics.bypass, self._relay.lag.arm)
         endpoint = self._options.status_endpoint
-        guard = guard_of(endpoint, self._options.metrics_token_file)
-        opened = StatusPages(self._loop, endpoint, pages.by_path, guard)
-        opened.open()
-        self._close_pages = [opened.close, pages.close]
+        self._close_pages = [pages.close]
+        if endpoint:
+            guard = guard_of(endpoint, self._options.metrics_token_file)
+            served = StatusPages(StatusServer(pages.by_path, guard), endpoint)
+            opening = self._loop.create_task(served.open())
+            self._close_pages = [opening.cancel, served.close, pages.close]
 
     def _dump(self) -> Callable[[], Mapping[str, object]]:
         errors, shown = dict(self._directory.errors), self._interceptor.dump()

@@ -13,26 +13,28 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from koord.service.metrics import Histogram
+from runtimeproxy.metrics import Metrics
 
 PERIOD_S = 0.02
-BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
 
 
 class LoopLag:
     """``is_busy``: is there work in flight that will come back to the loop by itself?"""
 
     def __init__(
-        self, loop: asyncio.AbstractEventLoop, is_busy: Callable[[], bool], clock: Callable[[], float] = time.monotonic
+        self,
+        loop: asyncio.AbstractEventLoop,
+        metrics: Metrics,
+        is_busy: Callable[[], bool],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._loop = loop
+        self._metrics = metrics
         self._is_busy = is_busy
         self._clock = clock
         self._timer: asyncio.TimerHandle | None = None
         self._due_s = 0.0
         self._worked = False
-        self.lateness = Histogram(BOUNDS_S)
-        self.longest_s = 0.0
 
     @property
     def is_armed(self) -> bool:
@@ -51,8 +53,8 @@ class LoopLag:
 
     def _look(self) -> None:
         late_s = max(self._clock() - self._due_s, 0.0)
-        self.lateness.observe(late_s)
-        self.longest_s = max(self.longest_s, late_s)
+        self._metrics.loop_lag_seconds.observe(late_s)
+        self._metrics.loop_lag_longest_seconds = max(self._metrics.loop_lag_longest_seconds, late_s)
         self._timer = None
         if self._worked or self._is_busy():
             self._begin()

@@ -1,207 +1,129 @@
-"""The one table that says how each figure of the proxy is called.
+"""All that the proxy counts, with what each is called on its page.
 
-The relay and the hooks add to plain integers; ``koord.service.metrics`` turns them into Prometheus' form.
+Relay and hooks add to plain numbers, so adding is cheap, and importing this is too. Invariant: the number of label
+values is bounded, whatever clients send: those of the hooks here (``CAP`` per counter, then "other").
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import koord
-from koord.service.metrics import Declared, Kind
-from runtimeproxy.hookcounters import HookCounters
-from runtimeproxy.looplag import LoopLag
-from runtimeproxy.relay.counters import RelayCounters
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """Everything that is exported. The callables are asked when somebody looks; they do not fail."""
-
-    relay: RelayCounters
-    lag: LoopLag
-    hooks: HookCounters
-    bypass: Callable[[], bool]
-    backend_up: Callable[[], bool]
-    hook_servers: Callable[[], int]
-    log_lines_dropped: Callable[[], int]
-
+from koord.service.metrics import Histogram, Labels, Live, counter, gauge, histogram
 
 PREFIX = "koord_runtimeproxy_"
-METRICS: tuple[Declared[Figures], ...] = (
-    Declared(
-        "calls", Kind.COUNTER, "Calls that ended, by path and gRPC status.", ("method", "code"), lambda f: f.relay.calls
-    ),
-    Declared(
-        "call_duration_seconds",
-        Kind.HISTOGRAM,
-        "Time from a call's first frame to the end of its answer, holding and the runtime's work included.",
-        ("method",),
-        lambda f: f.relay.latency,
-    ),
-    Declared(
-        "hold_duration_seconds",
-        Kind.HISTOGRAM,
-        "Time from a held call's first frame to the decision on it.",
-        ("method",),
-        lambda f: f.relay.hold,
-    ),
-    Declared(
-        "loop_lag_seconds",
-        Kind.HISTOGRAM,
+CAP = 256
+OTHER = "other"
+_LAG_BOUNDS_S = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0)
+
+
+@dataclass(slots=True)
+class Bytes:
+    """Of each direction a number of its own: it is added to with every piece of every call."""
+
+    to_runtime: int = 0
+    to_client: int = 0
+
+
+@dataclass(slots=True)
+class Metrics:
+    """Totals since the start, or the number now. Nothing here blocks or raises."""
+
+    calls: Counter[tuple[str, int]] = counter("Calls that ended, by path and gRPC status.", "method", "code")
+    call_duration_seconds: dict[str, Histogram] = histogram(
+        "Time from a call's first frame to the end of its answer, holding and the runtime's work included.", "method"
+    )
+    hold_duration_seconds: dict[str, Histogram] = histogram(
+        "Time from a held call's first frame to the decision on it.", "method"
+    )
+    loop_lag_seconds: Histogram = histogram(
         "How late a timer was that runs while there is work: what the process, or a full CPU, kept calls waiting.",
-        (),
-        lambda f: f.lag.lateness,
-    ),
-    Declared(
-        "loop_lag_longest_seconds",
-        Kind.GAUGE,
-        "The longest of these since the start.",
-        (),
-        lambda f: f.lag.longest_s,
-    ),
-    Declared("edits", Kind.COUNTER, "Fields rewritten in requests.", ("method", "field"), lambda f: f.hooks.edits),
-    Declared("edited_requests", Kind.COUNTER, "Requests that went on rewritten.", (), lambda f: f.relay.edited),
-    Declared("refused", Kind.COUNTER, "Requests refused under failure policy Fail.", (), lambda f: f.relay.refused),
-    Declared(
-        "fail_open",
-        Kind.COUNTER,
-        "Requests that went on unedited although they were to be edited.",
-        ("reason",),
-        lambda f: f.relay.fail_open,
-    ),
-    Declared(
-        "faults",
-        Kind.COUNTER,
-        "Errors of the proxy's own outside of a held request.",
-        ("doing",),
-        lambda f: f.hooks.faults,
-    ),
-    Declared(
-        "not_held",
-        Kind.COUNTER,
-        "Requests that could not be kept back for editing.",
-        ("reason",),
-        lambda f: f.relay.not_held,
-    ),
-    Declared(
-        "not_copied",
-        Kind.COUNTER,
-        "Requests that passed without a copy for what is remembered of pods and containers.",
-        ("reason",),
-        lambda f: f.relay.not_copied,
-    ),
-    Declared(
-        "blind_connections",
-        Kind.COUNTER,
-        "Connections on which decoding failed; relayed, never edited.",
-        ("reason",),
-        lambda f: f.relay.blind,
-    ),
-    Declared("connections", Kind.GAUGE, "Client connections open now.", (), lambda f: f.relay.connections),
-    Declared(
-        "accepted_connections",
-        Kind.COUNTER,
-        "Client connections accepted.",
-        (),
-        lambda f: f.relay.connections_total,
-    ),
-    Declared(
-        "unserved_connections",
-        Kind.COUNTER,
-        "Client connections closed because the runtime was missing.",
-        (),
-        lambda f: f.relay.connections_unserved,
-    ),
-    Declared(
-        "bytes",
-        Kind.COUNTER,
-        "Bytes relayed.",
-        ("direction",),
-        lambda f: {"to_runtime": f.relay.bytes_to_runtime, "to_client": f.relay.bytes_to_client},
-    ),
-    Declared("held_streams", Kind.GAUGE, "Requests kept back now.", (), lambda f: f.relay.held_streams),
-    Declared("held_bytes", Kind.GAUGE, "Bytes of requests kept back now.", (), lambda f: f.relay.held_bytes),
-    Declared(
-        "hook_calls",
-        Kind.COUNTER,
-        "Calls to hook servers.",
-        ("server", "stage", "outcome"),
-        lambda f: f.hooks.calls,
-    ),
-    Declared(
-        "hook_duration_seconds",
-        Kind.HISTOGRAM,
-        "Time a hook server took, failures included.",
-        ("server", "stage"),
-        lambda f: f.hooks.latency,
-    ),
-    Declared(
-        "hook_policy",
-        Kind.COUNTER,
-        "Failed hook calls and what the policy made of them.",
-        ("server", "stage", "outcome"),
-        lambda f: f.hooks.policy,
-    ),
-    Declared(
-        "hook_conflicts",
-        Kind.COUNTER,
-        "Values of one hook server overridden by a later one.",
-        ("field",),
-        lambda f: f.hooks.conflicts,
-    ),
-    Declared(
-        "hook_guards",
-        Kind.COUNTER,
-        "Edits of hook servers that were dropped.",
-        ("reason",),
-        lambda f: f.hooks.guards,
-    ),
-    Declared(
-        "hook_posts_dropped",
-        Kind.COUNTER,
-        "Post hooks not delivered.",
-        ("server", "stage"),
-        lambda f: f.hooks.posts_dropped,
-    ),
-    Declared("hook_servers", Kind.GAUGE, "Hook servers registered now.", (), lambda f: f.hook_servers()),
-    Declared(
-        "hook_file_errors",
-        Kind.GAUGE,
-        "Hook server files that are invalid now.",
-        (),
-        lambda f: f.hooks.file_errors,
-    ),
-    Declared(
-        "exempt",
-        Kind.COUNTER,
-        "Requests of pods that are exempt from hooks.",
-        ("reason",),
-        lambda f: f.hooks.exemptions,
-    ),
-    Declared("cached_pods", Kind.GAUGE, "Pods remembered now.", (), lambda f: f.hooks.cached_pods),
-    Declared("cached_containers", Kind.GAUGE, "Containers remembered now.", (), lambda f: f.hooks.cached_containers),
-    Declared("bypass", Kind.GAUGE, "1 while nothing is edited on request of the operator.", (), lambda f: f.bypass()),
-    Declared(
-        "backend_up",
-        Kind.GAUGE,
-        "1 if the runtime's socket takes connections now.",
-        (),
-        lambda f: f.backend_up(),
-    ),
-    Declared(
-        "log_lines_dropped",
-        Kind.COUNTER,
-        "Lines of the log and the audit log that nobody read in time.",
-        (),
-        lambda f: f.log_lines_dropped(),
-    ),
-    Declared(
-        "build_info",
-        Kind.GAUGE,
-        "1, with the version that answers.",
-        ("version",),
-        lambda _: {koord.__version__: 1},
-    ),
-)
+        bounds_s=_LAG_BOUNDS_S,
+    )
+    loop_lag_longest_seconds: float = gauge("The longest of these since the start.")
+    edits: Counter[Labels] = counter("Fields rewritten in requests.", "method", "field")
+    edited_requests: int = counter("Requests that went on rewritten.")
+    refused: int = counter("Requests refused under failure policy Fail.")
+    fail_open: Counter[str] = counter("Requests that went on unedited although they were to be edited.", "reason")
+    faults: Counter[Labels] = counter("Errors of the proxy's own outside of a held request.", "doing")
+    not_held: Counter[str] = counter("Requests that could not be kept back for editing.", "reason")
+    """Under policy Fail they were refused, and count there too."""
+    not_copied: Counter[str] = counter(
+        "Requests that passed without a copy for what is remembered of pods and containers.", "reason"
+    )
+    blind_connections: Counter[str] = counter("Connections on which decoding failed; relayed, never edited.", "reason")
+    connections: int = gauge("Client connections open now.")
+    accepted_connections: int = counter("Client connections accepted.")
+    unserved_connections: int = counter("Client connections closed because the runtime was missing.")
+    bytes: Bytes = counter("Bytes relayed.", "direction", factory=Bytes)
+    held_streams: int = gauge("Requests kept back now.")
+    held_bytes: int = gauge("Bytes of requests kept back now.")
+    hook_calls: Counter[Labels] = counter("Calls to hook servers.", "server", "stage", "outcome")
+    hook_duration_seconds: dict[Labels, Histogram] = histogram(
+        "Time a hook server took, failures included.", "server", "stage"
+    )
+    hook_policy: Counter[Labels] = counter(
+        "Failed hook calls and what the policy made of them.", "server", "stage", "outcome"
+    )
+    hook_conflicts: Counter[Labels] = counter("Values of one hook server overridden by a later one.", "field")
+    hook_guards: Counter[Labels] = counter("Edits of hook servers that were dropped.", "reason")
+    hook_posts_dropped: Counter[Labels] = counter("Post hooks not delivered.", "server", "stage")
+    hook_servers: Live = gauge("Hook servers registered now.")
+    hook_file_errors: int = gauge("Hook server files that are invalid now.")
+    exempt: Counter[Labels] = counter("Requests of pods that are exempt from hooks.", "reason")
+    cached_pods: int = gauge("Pods remembered now.")
+    cached_containers: int = gauge("Containers remembered now.")
+    bypass: Live = gauge("1 while nothing is edited on request of the operator.")
+    backend_up: Live = gauge("1 if the runtime's socket takes connections now.")
+    log_lines_dropped: Live = counter("Lines of the log and the audit log that nobody read in time.")
+    build_info: Mapping[str, int] = gauge(
+        "1, with the version that answers.", "version", factory=lambda: {koord.__version__: 1}
+    )
+
+    def edit(self, method: str, field: str) -> None:
+        """A field of a request of ``method`` (short CRI name) was rewritten; map fields count once per key."""
+        _add(self.edits, (method, field))
+
+    def hook_call(self, server: str, stage: str, result: str, seconds: float) -> None:
+        """A hook server was asked. ``result``: ok, unimplemented, error, timeout, undecodable or open (breaker)."""
+        _add(self.hook_calls, (server, stage, result))
+        if result == "open":
+            return  # the server was not asked
+        times, key = self.hook_duration_seconds, (server, stage)
+        times[key if key in times else capped(times, key)].observe(seconds)
+
+    def hook_failure(self, server: str, stage: str, outcome: str) -> None:
+        """A failed call met the server's policy. ``outcome``: refused or ignored."""
+        _add(self.hook_policy, (server, stage, outcome))
+
+    def hook_conflict(self, field: str) -> None:
+        """A later hook server overrode an earlier one's value."""
+        _add(self.hook_conflicts, (field,))
+
+    def hook_guard(self, reason: str) -> None:
+        """An edit was dropped: key, cgroup_parent, value or hidden_env."""
+        _add(self.hook_guards, (reason,))
+
+    def post_dropped(self, server: str, stage: str) -> None:
+        """A post hook was not delivered: the server's queue was full, or the server or the proxy went away."""
+        _add(self.hook_posts_dropped, (server, stage))
+
+    def exemption(self, reason: str) -> None:
+        """A pod was left alone: mark, namespace, static_pod, critical_pod or own_pod."""
+        _add(self.exempt, (reason,))
+
+    def fault(self, doing: str) -> None:
+        """An error of our own outside of a held request. ``doing``: tapped, answered, reporting, posting, learning,
+        greeting or loading."""
+        _add(self.faults, (doing,))
+
+
+def capped(counts: Mapping[Labels, object], key: Labels) -> Labels:
+    """``key``, or once there are ``CAP`` others, as many times "other"."""
+    return key if key in counts or len(counts) < CAP else (OTHER,) * len(key)
+
+
+def _add(counts: Counter[Labels], key: Labels) -> None:
+    counts[key if key in counts else capped(counts, key)] += 1

@@ -1,8 +1,7 @@
 """The proxy's own pages: ``/metrics``, ``/healthz``, ``/readyz`` and ``/dump``.
 
 Opened after serving has begun. Invariants: rendering a page, however large, keeps no call waiting; a port shows figures
-only for a token; an address that is taken (by a predecessor that still serves it, or by
-somebody else) delays the pages and nothing else; it is tried again every ``RETRY_S``.
+only for a token.
 """
 
 from __future__ import annotations
@@ -15,14 +14,11 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TypeVar
 
 from koord.service import metrics
-from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, StatusServer, read_token
+from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, Page, read_token
 from koord.service.unixsocket import answers
-from runtimeproxy.metrics import METRICS, PREFIX, Figures
+from runtimeproxy.metrics import PREFIX, Metrics
 
 log = logging.getLogger("runtimeproxy.status")
-
-RETRY_S = 1.0
-
 
 Dump = Callable[[], Callable[[], Mapping[str, object]]]
 """Copies, cheaply, what is to be shown; what it returns makes JSON values of the copy, in any thread."""
@@ -35,14 +31,22 @@ class Pages:
     ``worked`` is called when the loop does something.
     """
 
-    def __init__(self, figures: Figures, dump: Dump, worked: Callable[[], None] = lambda: None) -> None:
-        self._figures, self._dump, self._worked = figures, dump, worked
+    def __init__(
+        self,
+        metrics: Metrics,
+        dump: Dump,
+        backend_up: Callable[[], float],
+        bypass: Callable[[], float],
+        worked: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._metrics, self._dump, self._worked = metrics, dump, worked
+        self._backend_up, self._bypass = backend_up, bypass
         self._renderer = ThreadPoolExecutor(1, "pages")
 
     @property
     def by_path(self) -> Mapping[str, Maker]:
         return {
-            "/metrics": self._metrics,
+            "/metrics": self._exposition,
             "/healthz": lambda: Page(200, b"ok\n"),
             "/readyz": self._ready,
             "/dump": self._cache,
@@ -51,9 +55,9 @@ class Pages:
     def close(self) -> None:
         self._renderer.shutdown(wait=False, cancel_futures=True)
 
-    async def _metrics(self) -> Page:
+    async def _exposition(self) -> Page:
         self._worked()
-        snapshot = metrics.take(METRICS, self._figures)
+        snapshot = metrics.take(self._metrics)
         return Page(200, await self._beside(lambda: metrics.render(PREFIX, snapshot)), metrics.CONTENT_TYPE)
 
     async def _cache(self) -> Page:
@@ -65,9 +69,9 @@ class Pages:
         return await asyncio.get_running_loop().run_in_executor(self._renderer, make)
 
     def _ready(self) -> Page:
-        if not self._figures.backend_up():
+        if not self._backend_up():
             return Page(503, b"the runtime takes no connections\n")
-        return Page(200, b"bypass\n" if self._figures.bypass() else b"ok\n")
+        return Page(200, b"bypass\n" if self._bypass() else b"ok\n")
 
 
 def _json(value: Mapping[str, object]) -> bytes:
@@ -99,35 +103,3 @@ def backend_up(path: str) -> bool:
         return answers(path)
     except OSError:
         return False
-
-
-class StatusPages:
-    """Opens ``endpoint`` ("" = never) and keeps trying until ``close``."""
-
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, endpoint: str, served: Mapping[str, Maker], guard: Guard | None = None
-    ) -> None:
-        self._loop = loop
-        self._endpoint = endpoint
-        self._server = StatusServer(served, guard)
-        self._opening: asyncio.Task[None] | None = None
-
-    def open(self) -> None:
-        if self._endpoint and self._opening is None:
-            self._opening = self._loop.create_task(self._open())
-
-    def close(self) -> None:
-        if self._opening is not None:
-            self._opening.cancel()
-        self._server.close()
-
-    async def _open(self) -> None:
-        told = False
-        while True:
-            try:
-                return await self._server.start(self._endpoint)
-            except OSError as error:
-                if not told:
-                    log.warning("no status pages at %s yet: %s", self._endpoint, error)
-                told = True
-            await asyncio.sleep(RETRY_S)

@@ -65,9 +65,9 @@ def large_file(path: Path) -> Iterator[Path]:
 
 @asynccontextmanager
 async def armed(tier: str, trigger: PressureTrigger, urge: Callable[[], None]) -> AsyncIterator[Urgency]:
-    urgency = Urgency(asyncio.get_running_loop(), tree(), (trigger,), urge)
+    urgency = Urgency(asyncio.get_running_loop(), tree(), urge)
     try:
-        urgency.arm({BE: tier})
+        urgency.watch((trigger,), {BE: tier})
         yield urgency
     finally:
         urgency.close()

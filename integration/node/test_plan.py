@@ -26,7 +26,8 @@ from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.plan import Plan, Result
 from qosd.assembly import assemble
-from qosd.inspect.service import Inspector
+from qosd.inspect import plan
+from qosd.inspect.inspector import Inspector
 from qosd.metric import Scope
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL
@@ -119,9 +120,9 @@ async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     scene = qosd._tick_inputs()
     reason = TickReason.CHANGE if number % BEAT else TickReason.BEAT
     snapshot = await qosd.in_thread(lambda: qosd.loop.look(scene, reason))
-    before = shown(await inspector.plan(inspect.PlanRequest()))
+    before = shown(await plan.answer(inspector, inspect.PlanRequest()))
     decided: Plan = await qosd.in_thread(qosd.loop.decide)
-    after = shown(await inspector.plan(inspect.PlanRequest()))
+    after = shown(await plan.answer(inspector, inspect.PlanRequest()))
     compare(before, [planned(write) for write in decided.shown], after, seen)
     if decided.shown and chance.random() < KILLED:
         victim = chance.choice(decided.shown).pod

@@ -1,8 +1,9 @@
 """The formulas behind kernel values, each named once, so that a printed result can be computed again.
 
 Whoever decides a value records the name under ``FORMULA`` beside the inputs; ``koordctl explain`` prints both with the
-formula's text. Invariant: ``recompute(inputs)`` is the value that was decided from them. Arithmetic is the integer
-arithmetic of ``cfs``; amounts carry their units in their names.
+formula's text. ``FORMULAS`` are those that several share; a strategy declares its own beside itself. Invariant:
+``recompute(inputs)`` is the value that was decided from them. Arithmetic is the integer arithmetic of ``cfs``; amounts
+carry their units in their names.
 """
 
 from __future__ import annotations
@@ -38,16 +39,20 @@ class Formula:
     compute: Callable[[Inputs], Value]
 
 
-def recompute(inputs: Inputs) -> Value:
-    """The value that the formula named in ``inputs`` makes of them. Raises FormulaError."""
-    name = inputs.get(FORMULA)
-    formula = FORMULAS.get(str(name))
+def recompute(inputs: Inputs, formulas: Mapping[str, Formula] | None = None) -> Value:
+    """The value that the formula named in ``inputs`` makes of them. Raises FormulaError.
+
+    ``formulas``: by name, ``FORMULAS`` if absent.
+    """
+    name, known = inputs.get(FORMULA), FORMULAS if formulas is None else formulas
+    formula = known.get(str(name))
     if formula is None:
-        raise FormulaError(f"{name!r} is no formula; there are {', '.join(FORMULAS)}")
+        raise FormulaError(f"{name!r} is no formula; there are {', '.join(known)}")
     return formula.compute(inputs)
 
 
-def _number(inputs: Inputs, name: str, default: int | None = None) -> int:
+def number(inputs: Inputs, name: str, default: int | None = None) -> int:
+    """The whole number of that name. Raises FormulaError."""
     value = inputs.get(name, default)
     if not isinstance(value, int):
         raise FormulaError(f"input {name} of {inputs.get(FORMULA)} is {value!r}, which is no whole number")
@@ -62,32 +67,32 @@ def _value(inputs: Inputs) -> Value:
 
 
 def _shares(inputs: Inputs) -> Value:
-    return cfs.shares(MilliCPU(_number(inputs, "request_milli")))
+    return cfs.shares(MilliCPU(number(inputs, "request_milli")))
 
 
 def _quota(inputs: Inputs) -> Value:
-    return cfs.quota_us(MilliCPU(_number(inputs, "limit_milli")), _number(inputs, "period_us", cfs.PERIOD_US))
+    return cfs.quota_us(MilliCPU(number(inputs, "limit_milli")), number(inputs, "period_us", cfs.PERIOD_US))
 
 
 def _normalized(inputs: Inputs) -> Value:
-    spec_us = _number(inputs, "quota_us") if "quota_us" in inputs else int(_quota(inputs))
+    spec_us = number(inputs, "quota_us") if "quota_us" in inputs else int(_quota(inputs))
     return cfs.normalize_quota_us(spec_us, Fraction(str(inputs.get("ratio"))))
 
 
 def _memory_share(inputs: Inputs) -> Value:
-    share = _number(inputs, "request_bytes") * _number(inputs, "percent") // 100
-    return max(share, _number(inputs, "floor_bytes", 0)) if share else 0
+    share = number(inputs, "request_bytes") * number(inputs, "percent") // 100
+    return max(share, number(inputs, "floor_bytes", 0)) if share else 0
 
 
 def _memory_high(inputs: Inputs) -> Value:
-    request, page = _number(inputs, "request_bytes"), _number(inputs, "page_bytes")
-    room = max(0, _number(inputs, "ceiling_bytes") - request) * _number(inputs, "percent")
-    return max((request * 100 + room) // (100 * page) * page, _number(inputs, "floor_bytes", 0))
+    request, page = number(inputs, "request_bytes"), number(inputs, "page_bytes")
+    room = max(0, number(inputs, "ceiling_bytes") - request) * number(inputs, "percent")
+    return max((request * 100 + room) // (100 * page) * page, number(inputs, "floor_bytes", 0))
 
 
 def _composed(inputs: Inputs) -> Value:
     value = _value(inputs)
-    lattice: Lattice = CPUSets() if isinstance(value, str) else Numbers(_number(inputs, "minimum", 0))
+    lattice: Lattice = CPUSets() if isinstance(value, str) else Numbers(number(inputs, "minimum", 0))
     for name, operand in inputs.items():
         if not isinstance(operand, int | str):
             continue

@@ -1,1 +1,1 @@
-"""The commands, one module per family; each imports what costs time only when it runs."""
+"""The commands: each is the function of its name in the module of its name, and imports late what costs time."""

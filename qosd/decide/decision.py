@@ -19,7 +19,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koord.host.files import Target
-from koord.model.formulas import NO_INPUTS, Inputs
+from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
 from qosd.hooks.rules import BestEffortCPUs
@@ -191,6 +191,11 @@ class Strategy(Protocol):
     @property
     def triggers(self) -> tuple[PressureTrigger, ...]:
         """What wakes the node's loop for it between two beats, with new samples; most strategies need nothing."""
+        return ()
+
+    @property
+    def formulas(self) -> tuple[Formula, ...]:
+        """Formulas of its own, which it names in its opinions' inputs; the shared ones are in ``koord.model``."""
         return ()
 
     def enabled(self, snapshot: NodeSnapshot) -> bool: ...

@@ -28,7 +28,7 @@ from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opini
 from qosd.decide.relief import Relief
 from qosd.decide.shortage import Claim
 from qosd.hooks.rules import BestEffortCPUs
-from qosd.snapshot import NodeSnapshot, Window
+from qosd.snapshot import NodeSnapshot, PressureTrigger, Window
 
 _log = logging.getLogger(__name__)
 NOT_DECIDED = Decision("")
@@ -193,6 +193,13 @@ def relieved(
         msgspec.structs.replace(decisions, results=(*decisions.results, result)),
         {**states, strategy.name: after},
     )
+
+
+def triggers_of(strategies: Iterable[Strategy], decisions: Decisions) -> tuple[PressureTrigger, ...]:
+    """What wakes the loop, each once: the triggers of the strategies that are on."""
+    on = {result.name for result in decisions.results if not result.is_off}
+    awake = (strategy for strategy in strategies if strategy.name in on)
+    return tuple(dict.fromkeys(trigger for strategy in awake for trigger in strategy.triggers))
 
 
 def _result(

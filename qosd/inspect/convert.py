@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from koord.host.files import ROWS, UnknownRow, row
-from koord.model.formulas import FORMULA, FORMULAS, Inputs
+from koord.host.files import ROWS, UnknownRow, Value, row
+from koord.model.formulas import FORMULA, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import Decisions, StrategyResult
-from qosd.snapshot import NodeSnapshot
+from qosd.snapshot import NodeSnapshot, PodView
+from qosd.strategies import formulas
 
 
 def inputs(fed: Inputs) -> list[inspect.Input]:
@@ -25,7 +26,8 @@ def _input(name: str, value: int | str | float | None) -> inspect.Input:
 def formula(fed: Inputs) -> tuple[str, str]:
     """Name and text of the formula in ``fed``; ("", "") if it names none."""
     name = str(fed.get(FORMULA, ""))
-    return name, FORMULAS[name].text if name in FORMULAS else ""
+    known = formulas().get(name)
+    return name, known.text if known else ""
 
 
 def unit_of(name: str) -> str:
@@ -62,3 +64,30 @@ def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:
             if container.group:
                 found[container.group] = (pod.key, "(sandbox)" if container.is_sandbox else container.name)
     return found
+
+
+def pod(pod: PodView) -> inspect.Pod:
+    """The pod without its containers' values."""
+    return inspect.Pod(
+        namespace=pod.namespace,
+        name=pod.name,
+        uid=pod.uid,
+        sandbox_id=pod.sandbox_id,
+        state=pod.state,
+        qos_class=pod.qos,
+        qos_source=pod.qos_source,
+        priority_class=pod.priority_class,
+        sub_priority=pod.sub_priority,
+        cgroup_parent=pod.group,
+        containers=[
+            inspect.Container(name=each.name, id=each.id, state=each.state, cgroup_path=each.group)
+            for each in pod.containers
+            if not each.is_sandbox
+        ],
+        problems=pod.problems,
+    )
+
+
+def text(value: Value | None) -> str | None:
+    """A kernel value as a field of a message that may be absent."""
+    return None if value is None else str(value)

@@ -7,6 +7,7 @@ journal, so it runs in a thread. Invariant: a file that is gone is an answer wit
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +25,8 @@ from qosd.act.composition import Composed
 from qosd.act.journal import Entry, Journal
 from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
-from qosd.inspect import acts, contested, convert, pods
+from qosd.inspect import acts, contested, convert
+from qosd.inspect.inspector import Inspector
 from qosd.report import TickReport
 from qosd.snapshot import NodeSnapshot, PodView
 from qosd.strategies import speakers
@@ -33,7 +35,14 @@ _ALWAYS = ("cpuset_cpus", "cpu_quota", "cpu_shares", "memory_limit_in_bytes")
 _HISTORY = 200
 
 
-def answer(
+async def answer(inspector: Inspector, request: inspect.ExplainRequest) -> inspect.ExplainResponse:
+    node = inspector.node
+    head = inspect.ExplainResponse(inputs=inspector.loops(), warnings=inspector.warnings(), policy=inspector.policy())
+    now_ns = inspector.wall()
+    return await asyncio.to_thread(_explained, inspector.report, request, head, node.writer, node.journal, now_ns)
+
+
+def _explained(
     report: TickReport,
     request: inspect.ExplainRequest,
     daemon: inspect.ExplainResponse,
@@ -77,7 +86,7 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
         history += view.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
     message.files.extend(acts.of_pods(view.report, found, view.labels))
-    message.pods.extend(pods.head(pod) for pod in found)
+    message.pods.extend(convert.pod(pod) for pod in found)
     return message
 
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import convert
+from qosd.inspect.inspector import Inspector
 from qosd.metric import Metric
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS
@@ -13,7 +16,11 @@ _MAX_HISTORIES = 500
 """More series than that are answered without history: the answer must stay a few megabytes."""
 
 
-def answer(snapshot: NodeSnapshot | None, store: Store, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
+async def answer(inspector: Inspector, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
+    return await asyncio.to_thread(_newest, inspector.report.snapshot, inspector.node.sense.store, request)
+
+
+def _newest(snapshot: NodeSnapshot | None, store: Store, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
     """The metrics whose names begin with ``request.metric``, of the objects that contain ``request.subject``."""
     message = inspect.MetricsResponse()
     if snapshot is None:

@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from koord.model.formulas import FORMULAS, Formula
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import Relieving
 from qosd.strategies.besteffort import BestEffortTier
@@ -27,3 +30,9 @@ STRATEGIES: tuple[Strategy, ...] = (
 def speakers() -> tuple[Strategy, ...]:
     """All that have opinions: the strategies, and after them the relief of the shortages that they state."""
     return (*STRATEGIES, Relieving())
+
+
+def formulas() -> Mapping[str, Formula]:
+    """What values are computed by, by name: the shared formulas, and each strategy's own."""
+    own = {formula.name: formula for strategy in speakers() for formula in strategy.formulas}
+    return {**FORMULAS, **own}

@@ -22,11 +22,11 @@ from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.methods import plans
 from runtimeproxy.cri.store import Store
 from runtimeproxy.cri.world import Commit, HookOptions, Told, World, log
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.observe import Audit
 from runtimeproxy.hooks.server import Connect, HookServer
 from runtimeproxy.intercept import PASS, Call, CannotBeEdited, Forward, Plan, Refuse
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.wire.protowire import MalformedMessage, TooManyFields
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ class CriInterceptor:
         runtime_path: str,
         *,
         audit: Audit,
-        metrics: HookCounters,
+        metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
         proc: str = "/proc",
     ) -> None:
@@ -153,8 +153,8 @@ class CriInterceptor:
 
     def _commit(self, commit: Commit, message: bytes | None) -> None:
         commit(message)
-        store = self._world.store
-        self._world.metrics.cache_size(*store.sizes)
+        store, metrics = self._world.store, self._world.metrics
+        metrics.cached_pods, metrics.cached_containers = store.sizes
         if store.hold_creates != self._held_creates:
             self._replan()
         if store.hold_creates and self._engine is not None and self._world.clock() >= self._list_again_at:

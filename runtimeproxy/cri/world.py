@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from koord.http2.grpc import OK
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules
 from runtimeproxy.cri.store import Store
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.chain import Agreed, Chain
 from runtimeproxy.hooks.edits import Edits, name
@@ -21,6 +20,7 @@ from runtimeproxy.hooks.observe import Audit, shown
 from runtimeproxy.hooks.server import HookServer
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call
+from runtimeproxy.metrics import Metrics
 
 log = logging.getLogger("runtimeproxy.cri")
 
@@ -62,7 +62,7 @@ class World:
     store: Store
     exemptions: Exemptions
     audit: Audit
-    metrics: HookCounters
+    metrics: Metrics
     clock: Callable[[], float]
     apart: Apart = field(default_factory=Apart)
     chain: Chain = field(init=False)
@@ -102,7 +102,7 @@ class World:
         """Is ``pod`` left alone? Counted if so."""
         reason = self.exemptions.reason(pod, self.options.skip, fail_closed=any(map(self.fails_closed, Stage)))
         if reason is not None:
-            self.metrics.exempt(reason)
+            self.metrics.exemption(reason)
         return reason is not None
 
     def report(self, method: str, *edited: Edited) -> None:

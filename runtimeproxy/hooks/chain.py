@@ -15,7 +15,6 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koord.http2.grpc import UNAVAILABLE
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.edits import Edits, Slot, changes, name
@@ -25,6 +24,7 @@ from runtimeproxy.hooks.messages import ALL_FIELDS, Shape, read, removals
 from runtimeproxy.hooks.server import HookFailed, HookServer, Opinion
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Refuse
+from runtimeproxy.metrics import Metrics
 
 if TYPE_CHECKING:
     from runtimeproxy.hooks.guards import Guard
@@ -75,7 +75,7 @@ class Chain:
     def __init__(
         self,
         servers: Sequence[HookServer],
-        metrics: HookCounters,
+        metrics: Metrics,
         clock: Callable[[], float],
         apart: Apart | None = None,
     ) -> None:
@@ -127,7 +127,7 @@ class Chain:
         """Does this failure refuse the request?"""
         refused = server.spec.policy_at(question.stage) is Policy.FAIL
         outcome = "refused" if refused else "ignored"
-        self._metrics.hook_policy(server.spec.file, question.stage, outcome)
+        self._metrics.hook_failure(server.spec.file, question.stage, outcome)
         log.warning(
             "hook server %s: %s for %s: %s; %s",
             server.spec.file,

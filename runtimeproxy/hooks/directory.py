@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koord.service.directories import make_directories
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks import trust
 from runtimeproxy.hooks.hookfile import MAX_FILE_BYTES, HookFileError, ServerSpec, parse
+from runtimeproxy.metrics import Metrics
 
 if TYPE_CHECKING:
     from koord.service.inotify import DirectoryWatch
@@ -57,7 +57,7 @@ class Directory:
         self,
         path: str,
         changed: Callable[[tuple[Loaded, ...]], None],
-        metrics: HookCounters,
+        metrics: Metrics,
     ) -> None:
         self._path = path
         self._changed = changed
@@ -93,7 +93,7 @@ class Directory:
             self._look_at_all()
         except OSError as error:
             self._fail(f"hook directory {self._path}: {error.strerror}")
-        self._metrics.hook_file_errors(len(self.errors))
+        self._metrics.hook_file_errors = len(self.errors)
         servers = tuple(look.good for _, look in sorted(self._looks.items()) if look.good is not None)
         if servers != self._servers:
             self._servers = servers

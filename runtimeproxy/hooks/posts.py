@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.metrics import Metrics
 
 POST_QUEUE = 256
 log = logging.getLogger("runtimeproxy.hooks.posts")
@@ -32,7 +32,7 @@ class Post:
 class Posts:
     """``tell`` delivers to the server of hook file ``file``; it deals with the server's failures itself."""
 
-    def __init__(self, file: str, tell: Callable[[Post], Awaitable[None]], metrics: HookCounters) -> None:
+    def __init__(self, file: str, tell: Callable[[Post], Awaitable[None]], metrics: Metrics) -> None:
         self._file = file
         self._tell = tell
         self._metrics = metrics

@@ -14,11 +14,11 @@ from typing import Generic, Protocol, TypeVar
 
 from koord.http2.client import UnaryError
 from koord.http2.grpc import DEADLINE_EXCEEDED, OK, UNAVAILABLE, UNIMPLEMENTED
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.breaker import Breakers
 from runtimeproxy.hooks.hookfile import ServerSpec
 from runtimeproxy.hooks.posts import Post, Posts
 from runtimeproxy.hooks.stages import Stage
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.wire.protowire import MalformedMessage
 
 OUTCOME = "koord-outcome"  # metadata of after hooks: the gRPC status of the call that they are about
@@ -87,7 +87,7 @@ class HookServer:
         *,
         default_timeout_s: float,
         version: str,
-        metrics: HookCounters,
+        metrics: Metrics,
         clock: Callable[[], float],
     ) -> None:
         self.spec = spec
@@ -190,7 +190,7 @@ class HookServer:
                 outcome = ((OUTCOME, str(post.outcome)),)
                 await self.ask(post.stage, message, self.timeout_s, _unread, outcome)
         except HookFailed as error:
-            self._metrics.hook_policy(self.spec.file, post.stage, "ignored")
+            self._metrics.hook_failure(self.spec.file, post.stage, "ignored")
             log.warning("hook server %s: %s: %s", self.spec.file, post.stage.value, error)
         except Exception:  # one bad object must not end the others' way
             self._metrics.fault("posting")

@@ -62,7 +62,7 @@ class Accounts:
         Where memory is short, a client is read no more while much of what it sent waits for the runtime's windows.
         """
         stream.held_bytes += size_bytes
-        self._pair.counters.held_bytes += size_bytes
+        self._pair.metrics.held_bytes += size_bytes
         self._count(stream, size_bytes)
 
     def empty(self, stream: Stream) -> None:

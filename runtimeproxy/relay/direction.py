@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from koord.http2.frames import DEFAULT_MAX_FRAME_BYTES
 from koord.http2.hpack import HeaderDecoder
-from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.relay.end import End
 
 
@@ -20,9 +20,9 @@ class Direction:
     ``decoder`` and ``max_frame_bytes`` are for reading: both follow the SETTINGS of the end that is written to.
     """
 
-    def __init__(self, end: End, counters: RelayCounters, headers: tuple[bytes, ...]) -> None:
+    def __init__(self, end: End, metrics: Metrics, headers: tuple[bytes, ...]) -> None:
         self._end = end
-        self._counters = counters
+        self._bytes = metrics.bytes
         self.decoder = HeaderDecoder(headers)
         self.max_frame_bytes = DEFAULT_MAX_FRAME_BYTES
         self.relaying = False
@@ -40,19 +40,19 @@ class Direction:
 
 
 class ToRuntime(Direction):
-    def __init__(self, end: End, counters: RelayCounters) -> None:
-        super().__init__(end, counters, (b":path", b"grpc-timeout", b"content-length", b"grpc-encoding"))
+    def __init__(self, end: End, metrics: Metrics) -> None:
+        super().__init__(end, metrics, (b":path", b"grpc-timeout", b"content-length", b"grpc-encoding"))
 
     def forward(self, data: bytes) -> None:
-        self._counters.bytes_to_runtime += len(data)
+        self._bytes.to_runtime += len(data)
         self._end.write(data)
 
 
 class ToClient(Direction):
     """``settled``: the runtime's first frames have gone to the client; ``on_settled`` is called once, behind them."""
 
-    def __init__(self, end: End, counters: RelayCounters) -> None:
-        super().__init__(end, counters, (b"grpc-status",))
+    def __init__(self, end: End, metrics: Metrics) -> None:
+        super().__init__(end, metrics, (b"grpc-status",))
         self.settled = False
         self.on_settled: Callable[[], None]
 
@@ -64,7 +64,7 @@ class ToClient(Direction):
             self.injected.append(frames)
 
     def forward(self, data: bytes) -> None:
-        self._counters.bytes_to_client += len(data)
+        self._bytes.to_client += len(data)
         self._end.write(data)
         if not self.settled:
             self.settled = True

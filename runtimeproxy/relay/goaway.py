@@ -49,7 +49,7 @@ class GoingAway:
         if pair.blind:
             return
         pair.blind = True
-        pair.counters.blind[block] += 1
+        pair.metrics.blind_connections[block] += 1
         log.warning("connection is drained, its %s no longer decode: %s", block, error)
         self.draining = True
         self._allow_no_more()

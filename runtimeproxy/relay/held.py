@@ -26,6 +26,7 @@ from koord.http2.grpc import (
 )
 from runtimeproxy.intercept import Call, CannotBeEdited, Forward, Refuse, Treatment
 from runtimeproxy.relay.accounts import Accounts
+from runtimeproxy.relay.durations import histogram_of
 from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES
 from runtimeproxy.relay.refusals import Refusals
@@ -43,7 +44,7 @@ class HeldStreams:
         self._uplink = uplink
         self._streams = streams
         self._refusals = refusals
-        self._counters = pair.counters
+        self._metrics = pair.metrics
         self._budget = pair.policy.budget
         self._held = pair.held
         self.initial_window_bytes = DEFAULT_WINDOW_BYTES  # of the runtime's streams
@@ -109,7 +110,7 @@ class HeldStreams:
 
     def _give_up_holding(self, stream: Stream, reason: str, code: int) -> None:
         """The request cannot be edited: it goes on as it is, or is refused where a hook server's policy is Fail."""
-        self._counters.not_held[reason] += 1
+        self._metrics.not_held[reason] += 1
         stream.take_back()
         if stream.route.plan.fail_closed:
             self._refusals.refuse(stream, Refuse(code, f"koord-runtime-proxy: the request cannot be edited ({reason})"))
@@ -129,7 +130,7 @@ class HeldStreams:
     def release_all(self) -> None:
         """Bypass: what is held goes on as it came."""
         for stream in list(self._held.values()):
-            self._counters.fail_open["bypass"] += 1
+            self._metrics.fail_open["bypass"] += 1
             stream.take_back()
             self._release(stream)
 
@@ -143,13 +144,14 @@ class HeldStreams:
         stream.state = State.ASKING
         stream.replace(b"")
         stream.message = message
-        self._counters.held_streams += 1
+        self._metrics.held_streams += 1
         stream.task = self._pair.loop.create_task(self._ask(stream, message))
         stream.task.add_done_callback(partial(self._count_hold, stream))
 
     def _count_hold(self, stream: Stream, task: asyncio.Task[None]) -> None:
-        self._counters.held_streams -= 1
-        self._counters.hold_of(stream.call.path).observe(time.monotonic() - stream.call.started)
+        self._metrics.held_streams -= 1
+        times = histogram_of(stream.call.path, self._metrics.hold_duration_seconds)
+        times.observe(time.monotonic() - stream.call.started)
 
     async def _ask(self, stream: Stream, message: bytes) -> None:
         verdict, edited = await self._verdict(stream, message)
@@ -158,7 +160,7 @@ class HeldStreams:
             if isinstance(verdict, Refuse):
                 self._refusals.refuse(stream, verdict)
                 return
-            self._counters.edited += edited is not None
+            self._metrics.edited_requests += edited is not None
             self._release_whole(stream, grpc_body(message) if edited is None else edited)
         except Exception:  # half a request may have gone: nothing on this connection can be relied on any more
             log.exception("connection closed: %s could not be sent on", stream.route.path)
@@ -191,7 +193,7 @@ class HeldStreams:
     def _fault(
         self, stream: Stream, message: bytes, reason: str, error: BaseException | None, code: int = INTERNAL
     ) -> Forward | Refuse:
-        self._counters.fail_open[reason] += 1
+        self._metrics.fail_open[reason] += 1
         log.error("%s: the edit failed (%s)", stream.route.path, reason, exc_info=error)
         if stream.route.plan.fail_closed:
             return Refuse(code, f"koord-runtime-proxy: the edit failed ({reason})")

@@ -29,11 +29,11 @@ class Pair:
     def __init__(self, loop: asyncio.AbstractEventLoop, policy: Policy, share: Share) -> None:
         self.loop = loop
         self.policy = policy
-        self.counters = policy.counters
+        self.metrics = policy.metrics
         self.share = share
         self.client, self.runtime = End(loop, policy.hangups), End(loop, policy.hangups)
-        self.to_client = ToClient(self.client, policy.counters)
-        self.to_runtime = ToRuntime(self.runtime, policy.counters)
+        self.to_client = ToClient(self.client, policy.metrics)
+        self.to_runtime = ToRuntime(self.runtime, policy.metrics)
         self.ended: asyncio.Future[None] = loop.create_future()
         self.started = False  # the client's preface has been seen
         self.blind = False  # header blocks cannot be followed any more
@@ -59,7 +59,7 @@ class Pair:
     def fail(self, error: FrameError) -> None:
         """A peer sent what no peer may: tell the client, if it is known to speak HTTP/2, and close both."""
         log.warning("connection closed: %s", error)
-        self.counters.blind["bad frame"] += 1
+        self.metrics.blind_connections["bad frame"] += 1
         if self.started:
             self.client.write(goaway(self.last_stream, error.code, str(error).encode()))
         self.close()

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from runtimeproxy.intercept import PASS, Interceptor, Treatment
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.relay.budget import Budget
-from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.relay.durations import histogram_of
 from runtimeproxy.relay.hangups import Hangups
 from runtimeproxy.relay.stream import Route
 
@@ -23,14 +24,14 @@ MAX_LABELS = 512
 class Policy:
     """``held_budget_bytes`` bounds the bytes in hold, of all connections together."""
 
-    def __init__(self, interceptor: Interceptor, counters: RelayCounters, held_budget_bytes: int) -> None:
+    def __init__(self, interceptor: Interceptor, metrics: Metrics, held_budget_bytes: int) -> None:
         self.interceptor = interceptor
-        self.counters = counters
+        self.metrics = metrics
         self.budget = Budget(held_budget_bytes)
         self.hangups = Hangups()
         self.bypass = False
         self.worked: Callable[[], None] = _nothing  # called when a stream ends, or one begins that is looked at
-        self.other = Route("", "other", PASS, True, counters.latency_of(""))
+        self.other = Route("", "other", PASS, True, histogram_of("", metrics.call_duration_seconds))
         self._routes: dict[bytes, Route] = {}
         self._labels: set[str] = set()
         self._version = interceptor.version
@@ -54,7 +55,7 @@ class Policy:
         if plan.treatment is Treatment.PASS and text not in self._labels and len(self._labels) >= MAX_LABELS:
             return self.other
         self._labels.add(text)
-        latency = self.counters.latency_of(text)
+        latency = histogram_of(text, self.metrics.call_duration_seconds)
         return self._routes.setdefault(path, Route(text, text, plan, plan.treatment is Treatment.PASS, latency))
 
 

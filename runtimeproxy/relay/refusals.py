@@ -27,7 +27,7 @@ class Refusals:
 
     def refuse(self, stream: Stream, verdict: Refuse) -> None:
         acks = self._pair.acks
-        self._pair.counters.refused += 1
+        self._pair.metrics.refused += 1
         self._streams.forget(stream)
         self._accounts.to_state(stream, State.REFUSING)
         stream.verdict = (verdict.code, verdict.message)

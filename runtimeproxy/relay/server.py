@@ -14,8 +14,8 @@ from functools import partial
 
 from runtimeproxy.intercept import Interceptor
 from runtimeproxy.looplag import LoopLag
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.relay.connection import Connection
-from runtimeproxy.relay.counters import RelayCounters
 from runtimeproxy.relay.policy import Policy
 from runtimeproxy.relay.runtime import Runtime
 
@@ -35,16 +35,16 @@ class RelayServer:
         backend: str,
         interceptor: Interceptor,
         *,
-        counters: RelayCounters | None = None,
+        metrics: Metrics | None = None,
         backend_wait_s: float = 10.0,
         held_budget_bytes: int = DEFAULT_HELD_BUDGET_BYTES,
     ) -> None:
         self._loop = loop
         self._backend = backend
         self._backend_wait_s = backend_wait_s
-        self.counters = counters or RelayCounters()
-        self.policy = Policy(interceptor, self.counters, held_budget_bytes)
-        self.lag = LoopLag(loop, lambda: self.counters.held_streams > 0)
+        self.metrics = metrics or Metrics()
+        self.policy = Policy(interceptor, self.metrics, held_budget_bytes)
+        self.lag = LoopLag(loop, self.metrics, lambda: self.metrics.held_streams > 0)
         self.policy.worked = self.lag.arm
         self._listeners: set[socket.socket] = set()
         self._connections: set[Connection] = set()
@@ -139,7 +139,7 @@ class RelayServer:
             await self._loop.connect_accepted_socket(lambda: connection.requests, sock=client)
         except OSError as error:
             log.warning("a connection is closed unserved: runtime at %s: %s", self._backend, error)
-            self.counters.connections_unserved += 1
+            self.metrics.unserved_connections += 1
             client.close()
             connection.abandon()
             return
@@ -161,13 +161,13 @@ class RelayServer:
         connection = Connection(self._loop, self.policy)
         self._connections.add(connection)
         self._idle.clear()
-        self.counters.connections += 1
-        self.counters.connections_total += 1
+        self.metrics.connections += 1
+        self.metrics.accepted_connections += 1
         connection.pair.ended.add_done_callback(lambda _: self._leave(connection))
         return connection
 
     def _leave(self, connection: Connection) -> None:
         self._connections.discard(connection)
-        self.counters.connections -= 1
+        self.metrics.connections -= 1
         if not self._connections:
             self._idle.set()

@@ -68,7 +68,7 @@ class Streams:
         self._accounts.empty(stream)
 
     def _count(self, route: Route, began_s: float | None, status: int) -> None:
-        self._pair.counters.calls[route.label, status] += 1
+        self._pair.metrics.calls[route.label, status] += 1
         if began_s is not None:
             route.latency.observe(time.monotonic() - began_s)
         self._pair.policy.worked()

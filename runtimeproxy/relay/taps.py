@@ -43,5 +43,5 @@ class Taps:
             self._drop(stream, "held bytes over budget")
 
     def _drop(self, stream: Stream, reason: str) -> None:
-        self._pair.counters.not_copied[reason] += 1
+        self._pair.metrics.not_copied[reason] += 1
         self._streams.pass_on(stream)

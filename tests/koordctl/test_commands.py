@@ -22,7 +22,8 @@ from koordctl.__main__ import COMMANDS
 from koordctl.views.node import SECTIONS
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
-from qosd.inspect.service import SERVICE, Inspector
+from qosd.inspect.inspector import Inspector
+from qosd.inspect.service import SERVICE, methods
 from qosd.metric import Scope
 from qosd.policy.provenance import Origin, Provenance
 from qosd.sense.groups import USAGE
@@ -132,9 +133,9 @@ async def test_a_daemon_that_does_not_answer(tmp_path: Path) -> None:
 
 
 async def test_an_old_daemon_is_told_from_a_missing_one(tmp_path: Path) -> None:
-    path = f"/{SERVICE}/ListPods"
+    path = f"/{SERVICE.full_name}/ListPods"
     async with living(batch_scene(tmp_path)) as node:
-        old = UnaryServer({path: Inspector(node).methods()[path]})
+        old = UnaryServer({path: methods(Inspector(node))[path]})
         listener = await asyncio.get_running_loop().create_unix_server(old.protocol, f"{tmp_path}/i.sock")
         code, _, err = await koordctl("plan", "--socket", f"{tmp_path}/i.sock")
         listener.close()

@@ -153,6 +153,19 @@ async def until(ask: Callable[[], Awaitable[Found]]) -> Found:
             await asyncio.sleep(0.02)
 
 
+async def health_at(port: int) -> str:
+    """The health page; "" if nobody serves it."""
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    except OSError:
+        return ""
+    writer.write(b"GET /healthz HTTP/1.1\r\n\r\n")
+    try:
+        return (await asyncio.wait_for(reader.read(), PATIENCE_S)).decode()
+    finally:
+        writer.close()
+
+
 @pytest.fixture
 def machine(tmp_path: Path) -> Machine:
     made = Machine(tmp_path)
@@ -233,12 +246,15 @@ class TestWhatDoesNotKeepItFromServing:
             assert await daemon.end() == 0
             assert "no runtime proxy will find the hooks" in daemon.said()
 
-    async def test_a_metrics_port_that_is_taken(self, machine: Machine) -> None:
+    async def test_a_metrics_port_that_is_taken_is_used_when_it_is_free(self, machine: Machine) -> None:
         with socket.create_server(("127.0.0.1", 0)) as other:
             endpoint = f"127.0.0.1:{other.getsockname()[1]}"
             async with running(machine, "--metrics-endpoint", endpoint) as daemon:
                 await daemon.create()
-                assert f"no metrics and health pages at {endpoint}" in daemon.said()
+                assert f"no status pages at {endpoint} yet" in daemon.said()
+                port = other.getsockname()[1]
+                other.close()
+                assert "200 OK" in await until(lambda: health_at(port))
 
     async def test_no_runtime_and_no_kubelet(self, machine: Machine) -> None:
         async with running(machine, "--kubelet-endpoint", "http://127.0.0.1:1") as daemon:

@@ -42,7 +42,7 @@ from qosd.sense.store import Store
 from qosd.sense.system import System, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
-from qosd.snapshot import NodeSnapshot, PodView, Window
+from qosd.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
 from tests.fakes.clock import Clock, S
 from tests.opened import opened
 from tests.qosd.machine import Machine
@@ -96,6 +96,7 @@ class Doubling:
     rows: frozenset[str] = frozenset({"cpu_quota"})
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
+    triggers: tuple[PressureTrigger, ...] = ()
     seen: list[NodeSnapshot] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)
     raises: Exception | None = None

@@ -7,11 +7,11 @@ import errno
 import json
 import os
 import socket
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -25,15 +25,18 @@ from koord.model.qos import KubeQoS
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
+from qosd import assembly
 from qosd.assembly import assemble
+from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.frontends import FrontEnd
 from qosd.hookserver.server import PROXY_METADATA, SERVICE
-from qosd.inspect import daemon
-from qosd.inspect.service import Inspector
+from qosd.inspect import daemon, get_node
+from qosd.inspect.inspector import Inspector
 from qosd.metrics import Metrics
 from qosd.node import JOURNAL, MODELS, UNDO, Node
 from qosd.pace import TickReason
 from qosd.pods import cpumanager
+from qosd.snapshot import NodeSnapshot, PressureTrigger
 from qosd.strategies import speakers
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, extended
 from tests.qosd.machine import Machine
@@ -397,7 +400,7 @@ async def test_what_koordctl_is_told_of_the_daemon(v1: Machine) -> None:
     async with on_runtime(v1) as alive:
         await alive.batch_pod()
         await alive.until(lambda: alive.node.pods.current, "the pod")
-        told = await Inspector(alive.node).get_node(inspect.GetNodeRequest())
+        told = await get_node.answer(Inspector(alive.node), inspect.GetNodeRequest())
         about = told.daemon
         assert (about.cgroup_root, about.runtime_endpoint) == (f"{v1.cgroup_root}", f"unix://{v1.socket}")
         assert (about.journal_file, about.undo_file) == (f"{v1.root}/state/{JOURNAL}", f"{v1.root}/run/{UNDO}")
@@ -425,6 +428,42 @@ async def test_a_feature_gate_of_the_command_line_and_of_the_rules(v1: Machine) 
         v1.put("rules.yaml", "node: {features: {RdtResctrl: true}}")
         alive.node.reload()
         await alive.until(lambda: resctrl(alive).startswith("no resctrl group"), "it runs")
+
+
+class Waking(Strategy):
+    """Wants nothing but to be woken."""
+
+    name: ClassVar[str] = "waking"
+    stage: ClassVar[Stage] = Stage.RELIEF
+    gate: ClassVar[str] = "BEMemoryEvict"
+    rows: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[Mapping[str, float]] = {}
+    triggers: ClassVar[tuple[PressureTrigger, ...]] = (PressureTrigger("memory", "some", 50_000, 1_000_000),)
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        return Decision("nothing to do"), None
+
+
+async def test_only_a_strategy_that_is_on_has_its_triggers_armed(v1: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    """This machine has no pressure file, which is said where a trigger would be armed."""
+
+    def is_armed(alive: Living) -> bool:
+        return any("no urgent wake-up on some memory of the node" in each for each in alive.node.host.problems)
+
+    monkeypatch.setattr(assembly, "STRATEGIES", (Waking(),))
+    async with on_runtime(v1) as alive:
+        await alive.node.tick(TickReason.BEAT)
+        assert not is_armed(alive), "its gate is shut"
+        v1.put("rules.yaml", "node: {features: {BEMemoryEvict: true}}")
+        alive.node.reload()
+        await alive.until(lambda: is_armed(alive), "the gate is open")
+        await alive.node.switch(False, [Waking.name])
+        assert not is_armed(alive), "the operator has switched it off"
+        await alive.node.switch(True, [Waking.name])
+        assert is_armed(alive)
 
 
 async def test_what_was_written_before_the_runtimes_mapping_is_known_is_written_again(tmp_path: Path) -> None:

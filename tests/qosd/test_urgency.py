@@ -25,7 +25,8 @@ TIERS = {BE: "/kubepods/besteffort"}
 async def urgency(tmp_path: Path, *triggers: PressureTrigger, version: int = 2) -> AsyncIterator[Urgency]:
     before = len(os.listdir("/proc/self/fd"))
     tree = Tree(version, tmp_path, {"memory": tmp_path / "memory"} if version == 1 else {}, proc=tmp_path / "proc")
-    armed = Urgency(asyncio.get_running_loop(), tree, triggers, lambda: None)
+    armed = Urgency(asyncio.get_running_loop(), tree, lambda: None)
+    armed.watch(triggers, {})
     try:
         yield armed
     finally:
@@ -61,8 +62,9 @@ async def test_what_cannot_be_armed_is_named(
     tmp_path: Path, prepare: Callable[[Path], Mapping[KubeQoS, str]], problem: str
 ) -> None:
     async with urgency(tmp_path, TIER) as armed:
+        tiers = prepare(tmp_path)
         for _ in range(2):
-            armed.arm(prepare(tmp_path) if prepare is not _plain_file or not armed.problems else TIERS)
+            armed.arm(tiers)
             (sentence,) = armed.problems
             assert sentence == (
                 "no urgent wake-up on full memory of tier BestEffort: 50000 us in 2000000 us: "
@@ -87,12 +89,38 @@ async def test_without_triggers_nothing_is_open(tmp_path: Path) -> None:
         assert len(os.listdir("/proc/self/fd")) == before
 
 
+async def test_triggers_are_watched_as_long_as_somebody_wants_them(tmp_path: Path) -> None:
+    directory = tmp_path / "memory/kubepods/besteffort"
+    directory.mkdir(parents=True)
+    (directory / "memory.pressure_level").touch()
+    order = directory / "cgroup.event_control"
+    before = len(os.listdir("/proc/self/fd"))
+    async with urgency(tmp_path, version=1) as armed:
+        for _ in range(2):
+            order.write_text("")
+            armed.watch((NODE, TIER), TIERS)
+            event = int(order.read_text().split()[0])
+            assert [sentence.partition(": ")[0] for sentence in armed.problems] == [
+                "no urgent wake-up on some memory of the node"
+            ]
+            order.write_text("")
+            armed.watch((NODE, TIER), TIERS)
+            assert order.read_text() == "", "what is armed stays so"
+            armed.watch((), TIERS)
+            assert armed.problems == ()
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(event)
+            armed.arm(TIERS)
+            assert (order.read_text(), len(os.listdir("/proc/self/fd")) - before) == ("", 1)  # the epoll
+
+
 async def test_a_cgroup_of_v1_that_is_removed_ends_its_trigger_and_another_takes_its_place(tmp_path: Path) -> None:
     """The kernel's part, the event, is written here by hand; memory.pressure_level and its control are plain files."""
     urged = asyncio.Event()
     directory = tmp_path / "memory/kubepods/besteffort"
     tree = Tree(1, tmp_path, {"memory": tmp_path / "memory"}, proc=tmp_path / "proc")
-    armed = Urgency(asyncio.get_running_loop(), tree, (TIER,), urged.set)
+    armed = Urgency(asyncio.get_running_loop(), tree, urged.set)
+    armed.watch((TIER,), {})
     for _ in range(2):
         directory.mkdir(parents=True)
         for name in ("memory.pressure_level", "cgroup.event_control"):

@@ -22,10 +22,10 @@ from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.interceptor import CriInterceptor
 from runtimeproxy.cri.world import HookOptions
-from runtimeproxy.hookcounters import HookCounters
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
 from runtimeproxy.hooks.stages import STAGES, Stage
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.relay.server import RelayServer
 from tests.runtimeproxy.cri.rig import PARENT, V1, Runtime, container, pod
 from tests.runtimeproxy.relay.rig import listening
@@ -118,7 +118,7 @@ class Node:
 
     client: UnaryClient
     relay: RelayServer
-    counters: HookCounters
+    metrics: Metrics
     interceptor: CriInterceptor
     runtime: Runtime
     accepted: dict[str, int]
@@ -156,8 +156,8 @@ class Node:
     @property
     def counted(self) -> int:
         """All that tells of an error of the proxy's own."""
-        relay, hooked = self.relay.counters, self.counters
-        return sum(relay.fail_open.values()) + relay.refused + sum(hooked.faults.values())
+        metrics = self.metrics
+        return sum(metrics.fail_open.values()) + metrics.refused + sum(metrics.faults.values())
 
     def handle(self, path: str, message: bytes, fields: Mapping[bytes, bytes]) -> Reply:
         """The runtime."""
@@ -207,17 +207,17 @@ async def running(
     ``advice``: they only want to know of sandboxes."""
     os.makedirs(directory, exist_ok=True)
     loop = asyncio.get_running_loop()
-    counters, audit = HookCounters(), list[str]()
+    metrics, audit = Metrics(), list[str]()
     interceptor = CriInterceptor(
         HookOptions(version="1"),
         lambda path: UnaryClient(path, loop),
         f"{directory}/runtime.sock",
         audit=AuditLog(audit.append),
-        metrics=counters,
+        metrics=metrics,
     )
-    relay = RelayServer(loop, f"{directory}/runtime.sock", interceptor)
+    relay = RelayServer(loop, f"{directory}/runtime.sock", interceptor, metrics=metrics)
     client = UnaryClient(f"{directory}/proxy.sock", loop)
-    node = Node(client, relay, counters, interceptor, Runtime(), {}, audit=audit, forgetful=forgetful)
+    node = Node(client, relay, metrics, interceptor, Runtime(), {}, audit=audit, forgetful=forgetful)
     loop.set_exception_handler(lambda _, context: node.unhandled.append(str(context)))
     servers = {
         "runtime": UnaryServer(

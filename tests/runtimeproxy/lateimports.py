@@ -102,7 +102,7 @@ class Life:
         page = await self._scrape(f"{at}/s.sock", DEADLINE_S)
         if b"koord_runtimeproxy_calls_total" not in page:
             self.problems.append(f"/metrics is {page[:200]!r}")
-        if relay.counters.connections_total != 1:
+        if relay.metrics.accepted_connections != 1:
             self.problems.append("the client's connection was lost")
 
     async def _calls(self, client: UnaryClient) -> None:

@@ -6,16 +6,17 @@ import re
 
 import pytest
 
-from koord.service.metrics import Declared, Kind
+from koord.service.metrics import Family, Kind, families
 from runtimeproxy.cri.fields import TABLES
 from runtimeproxy.cri.methods import METHODS
 from runtimeproxy.hooks.edits import RESOURCE_FIELDS
 from runtimeproxy.hooks.stages import STAGES
-from runtimeproxy.metrics import METRICS, PREFIX
+from runtimeproxy.metrics import PREFIX, Metrics
 from runtimeproxy.options import PROGRAM
 from tests import docpages
 
 PAGE = docpages.page("runtime-proxy.md")
+FAMILIES = families(Metrics)
 FLAGS = PROGRAM.table
 FLAG_ROWS = docpages.flags(PAGE)
 WITHOUT_FIELD = {"config", "help", "version"}
@@ -33,14 +34,14 @@ def test_no_other_flag_is_mentioned() -> None:
     assert docpages.mentioned_flags(PAGE) - OF_OTHER_PROGRAMS == FLAGS.keys() | WITHOUT_FIELD | {"flag"}
 
 
-@pytest.mark.parametrize("declared", METRICS, ids=lambda declared: declared.name)
-def test_every_metric_has_a_row_with_its_labels(declared: Declared) -> None:
-    exported = PREFIX + declared.name + ("_total" if declared.kind is Kind.COUNTER else "")
-    assert f"\n| `{exported}` | {', '.join(f'`{label}`' for label in declared.labels)}".rstrip() + " | " in PAGE
+@pytest.mark.parametrize("family", FAMILIES, ids=lambda family: family.name)
+def test_every_metric_has_a_row_with_its_labels(family: Family) -> None:
+    exported = PREFIX + family.name + ("_total" if family.kind is Kind.COUNTER else "")
+    assert f"\n| `{exported}` | {', '.join(f'`{label}`' for label in family.labels)}".rstrip() + " | " in PAGE
 
 
 def test_no_other_metric_is_mentioned() -> None:
-    assert docpages.mentioned_metrics(PAGE, PREFIX) == {PREFIX + declared.name for declared in METRICS}
+    assert docpages.mentioned_metrics(PAGE, PREFIX) == {PREFIX + family.name for family in FAMILIES}
 
 
 @pytest.mark.parametrize("method", METHODS)

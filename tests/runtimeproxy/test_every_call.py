@@ -35,7 +35,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
 PACKAGE = str(Path(interceptor.__file__).parents[1])
-ENGINE = ("cri/", "hooks/", "wire/", "audit.py", "hookcounters.py")
+ENGINE = ("cri/", "hooks/", "wire/", "audit.py", "metrics.py")
 CALLS = CallSites(lambda file: file.startswith(tuple(f"{PACKAGE}/{part}" for part in ENGINE)))
 Count = Callable[[str, object], None]
 KINDS = (RuntimeError, MemoryError, ImportError, TypeError)

@@ -83,7 +83,7 @@ async def test_too_many_fields_are_not_edited(policy: Policy, tmp_path: Path) ->
             refused = error
         received = [got for path, got in node.received if path.endswith("CreateContainer")]
         await node.client.call(V1 + "Version", b"", DEADLINE_S)
-        reasons = dict(node.relay.counters.fail_open)
+        reasons = dict(node.relay.metrics.fail_open)
     logging.getLogger("koord.relay").setLevel(logging.NOTSET)
     assert reasons == {"too many fields": 1}
     if policy is Policy.FAIL:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from runtimeproxy.looplag import PERIOD_S, LoopLag
+from runtimeproxy.metrics import Metrics
 from tests.runtimeproxy.relay.rig import CREATE, VERSION, eventually, holding, rigged
 
 
@@ -40,26 +41,33 @@ def loop() -> Loop:
     return Loop()
 
 
-def lag_of(loop: Loop, *, busy: bool = False) -> LoopLag:
-    return LoopLag(loop, lambda: busy, lambda: loop.now_s)  # type: ignore[arg-type]
+@pytest.fixture
+def metrics() -> Metrics:
+    return Metrics()
+
+
+def lag_of(loop: Loop, metrics: Metrics, *, busy: bool = False) -> LoopLag:
+    return LoopLag(loop, metrics, lambda: busy, lambda: loop.now_s)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
     ("before_s", "after_s"), [(0.0, 0.3), (0.3, 0.0), (0.15, 0.15)], ids=["after", "before", "around"]
 )
-def test_a_stall_in_the_iteration_that_armed_it_is_seen_whole(loop: Loop, before_s: float, after_s: float) -> None:
-    lag = lag_of(loop)
+def test_a_stall_in_the_iteration_that_armed_it_is_seen_whole(
+    loop: Loop, metrics: Metrics, before_s: float, after_s: float
+) -> None:
+    lag = lag_of(loop, metrics)
     loop.work(before_s)
     lag.arm()
     loop.work(after_s)
     loop.turn()
-    assert lag.longest_s == pytest.approx(0.3 - PERIOD_S)
-    assert sum(lag.lateness.counts) == 1
-    assert lag.lateness.sum_s == pytest.approx(lag.longest_s)
+    assert metrics.loop_lag_longest_seconds == pytest.approx(0.3 - PERIOD_S)
+    assert sum(metrics.loop_lag_seconds.counts) == 1
+    assert metrics.loop_lag_seconds.sum_s == pytest.approx(metrics.loop_lag_longest_seconds)
 
 
-def test_without_work_there_is_no_timer(loop: Loop) -> None:
-    lag = lag_of(loop)
+def test_without_work_there_is_no_timer(loop: Loop, metrics: Metrics) -> None:
+    lag = lag_of(loop, metrics)
     assert loop.timers == []
     lag.arm()
     lag.arm()
@@ -67,17 +75,17 @@ def test_without_work_there_is_no_timer(loop: Loop) -> None:
     loop.turn()
     loop.turn()  # there was work after the first arming
     assert loop.timers == []
-    assert (lag.longest_s, sum(lag.lateness.counts)) == (0.0, 2)
+    assert (metrics.loop_lag_longest_seconds, sum(metrics.loop_lag_seconds.counts)) == (0.0, 2)
 
 
-def test_what_is_in_flight_keeps_it_going(loop: Loop) -> None:
-    lag = lag_of(loop, busy=True)
+def test_what_is_in_flight_keeps_it_going(loop: Loop, metrics: Metrics) -> None:
+    lag = lag_of(loop, metrics, busy=True)
     lag.arm()
     for _ in range(5):
         loop.turn()
     loop.work(0.2)
     loop.turn()
-    assert lag.longest_s == pytest.approx(0.2 - PERIOD_S)
+    assert metrics.loop_lag_longest_seconds == pytest.approx(0.2 - PERIOD_S)
     assert len(loop.timers) == 1
 
 
@@ -85,16 +93,16 @@ async def test_calls_are_timed_by_method_and_held_ones_by_the_decision(tmp_path:
     async with rigged(tmp_path, holding(bytes, opened=True)) as rig:
         for path in (VERSION, VERSION, CREATE, "/other.Service/Call", "/another.Service/Call"):
             await rig.client.call(path, b"")
-        counters = rig.relay.counters
-        assert {path: sum(times.counts) for path, times in counters.latency.items()} == {
+        metrics = rig.relay.metrics
+        assert {path: sum(times.counts) for path, times in metrics.call_duration_seconds.items()} == {
             VERSION: 2,
             CREATE: 1,
             "other": 2,
         }
-        assert {path: sum(times.counts) for path, times in counters.hold.items()} == {CREATE: 1}
-        assert counters.hold[CREATE].sum_s <= counters.latency[CREATE].sum_s
+        assert {path: sum(times.counts) for path, times in metrics.hold_duration_seconds.items()} == {CREATE: 1}
+        assert metrics.hold_duration_seconds[CREATE].sum_s <= metrics.call_duration_seconds[CREATE].sum_s
         await eventually(lambda: not rig.relay.lag.is_armed)
-        assert sum(rig.relay.lag.lateness.counts) > 0
+        assert sum(rig.relay.metrics.loop_lag_seconds.counts) > 0
 
 
 async def test_a_call_that_is_cut_off_is_timed_too(tmp_path: Path) -> None:
@@ -103,8 +111,7 @@ async def test_a_call_that_is_cut_off_is_timed_too(tmp_path: Path) -> None:
         rig.client.open(VERSION)
         await rig.arrived(1)
         await rig.client.endpoint.close()
-        await eventually(lambda: rig.relay.counters.connections == 0)
-        assert {path: sum(times.counts) for path, times in rig.relay.counters.latency.items() if path != "other"} == {
-            VERSION: 1,
-            CREATE: 1,
-        }
+        await eventually(lambda: rig.relay.metrics.connections == 0)
+        timed = rig.relay.metrics.call_duration_seconds
+        timed = rig.relay.metrics.call_duration_seconds
+        assert {path: sum(times.counts) for path, times in timed.items() if path != "other"} == {VERSION: 1, CREATE: 1}

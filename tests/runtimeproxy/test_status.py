@@ -8,15 +8,11 @@ import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import cast
 
 import pytest
 
 from koord.service.statusserver import StatusServer
-from runtimeproxy.hookcounters import HookCounters
-from runtimeproxy.looplag import LoopLag
-from runtimeproxy.metrics import Figures
-from runtimeproxy.relay.counters import RelayCounters
+from runtimeproxy.metrics import Metrics
 from runtimeproxy.status import Pages, guard_of
 from tests.runtimeproxy.relay.rig import eventually
 
@@ -42,16 +38,7 @@ class Cache:
 
 
 def pages_of(cache: Cache) -> Pages:
-    figures = Figures(
-        RelayCounters(),
-        LoopLag(cast(asyncio.AbstractEventLoop, None), lambda: False),
-        HookCounters(),
-        bypass=lambda: False,
-        backend_up=lambda: True,
-        hook_servers=lambda: 0,
-        log_lines_dropped=lambda: 0,
-    )
-    return Pages(figures, cache.copy)
+    return Pages(Metrics(), cache.copy, backend_up=lambda: True, bypass=lambda: False)
 
 
 @asynccontextmanager

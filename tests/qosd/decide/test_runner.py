@@ -15,11 +15,11 @@ from koord.host.files import Target
 from koord.model.qos import QoSClass
 from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
-from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved
+from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved, triggers_of
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.hooks.rules import BestEffortCPUs, NodeRules, Rules
 from qosd.sense.node import NodeRow
-from qosd.snapshot import Aggregate, NodeSnapshot, Window
+from qosd.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from tests.qosd.decide.scenes import be, node
 from tests.qosd.podviews import snapshot as picture
 
@@ -39,6 +39,7 @@ class Scripted:
     rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
+    triggers: tuple[PressureTrigger, ...] = ()
     is_enabled: bool = True
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
     asked: int = 0
@@ -188,6 +189,28 @@ def test_a_gate_is_switched_live_and_what_the_strategy_knew_is_forgotten(snapsho
     active, gated = (State.ACTIVE, True), (State.GATED, False)
     assert found == [gated, active, active, gated, active]
     assert remembered == [None, 1, None]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "off", "wakes"),
+    [
+        (Scripted(is_enabled=False), (), False),
+        (Scripted(gate="BECPUEvict"), (), False),
+        (Scripted(), ("scripted",), False),
+        (Scripted(), (), True),
+        (Scripted(needs={"pods": 1.0}), (), True),
+        (Scripted(says=failing), (), True),
+    ],
+    ids=["disabled by configuration", "gated", "disabled by the operator", "active", "frozen", "failed"],
+)
+def test_only_a_strategy_that_is_on_wakes_the_loop(
+    snapshot: NodeSnapshot, strategy: Scripted, off: tuple[str, ...], wakes: bool
+) -> None:
+    node, tier = (PressureTrigger(resource, "some", 50_000, 1_000_000) for resource in ("memory", "cpu"))
+    strategy.triggers = (node, tier)
+    strategies = (strategy, Scripted("other", triggers=(tier,)))
+    decisions, _ = decide_all(snapshot, strategies, switched_off=off)
+    assert triggers_of(strategies, decisions) == ((node, tier) if wakes else (tier,))
 
 
 def test_nobody_is_gated_while_no_policy_is_known(snapshot: NodeSnapshot) -> None:

@@ -28,7 +28,8 @@ from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hooks.rules import HostFacts
 from qosd.hookserver import server as hookserver
-from qosd.inspect.service import Inspector, listening
+from qosd.inspect.inspector import Inspector
+from qosd.inspect.service import listening
 from qosd.locator import CgroupLocator
 from qosd.metric import Metric
 from qosd.metrics import Metrics

@@ -5,11 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import stat
+from collections.abc import Mapping
 from fractions import Fraction
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, ClassVar, TypeVar, get_type_hints
 
 import pytest
+from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message import Message
 from msgspec.structs import replace
 
@@ -21,24 +23,27 @@ from koord.host.resctrlgroup import ResctrlGroup
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
-from koord.model.formulas import FORMULA
+from koord.model.formulas import FORMULA, Formula, Inputs, number
 from koord.model.podtotal import Role
 from koord.model.requirements import ContainerAmounts
 from koord.pb.koord import inspect_pb2 as inspect
+from qosd import strategies
 from qosd.act.evictor import EvictionPlan
 from qosd.act.plan import Plan
 from qosd.act.resctrlgroups import GroupReport
-from qosd.decide.decision import Decision, Eviction, Opinion, Stage
+from qosd.decide.decision import Decision, Eviction, Opinion, Stage, Strategy
 from qosd.decide.relief import Relief
-from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
 from qosd.hooks.context import SpecContainer
-from qosd.inspect import acts, writes
-from qosd.inspect.service import Inspector, listening
+from qosd.inspect import acts
+from qosd.inspect.inspector import Inspector
+from qosd.inspect.plan import planned
+from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.metric import Scope
 from qosd.report import TickReport
 from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
-from qosd.snapshot import EvictionPhase, EvictionState
+from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.strategies import speakers
 from tests.qosd.contexts import rules
 from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living
@@ -114,6 +119,12 @@ async def test_before_the_first_snapshot(tmp_path: Path, method: str, request_: 
         assert (empty.observed_unix_ns, empty.daemon.pid, list(empty.warnings)) == (0, os.getpid(), [lost])
         plan = await call(path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
         assert (list(plan.writes), plan.policy.origin) == ([], "source")
+
+
+@pytest.mark.parametrize("rpc", list(SERVICE.methods), ids=lambda rpc: rpc.name)
+def test_the_module_of_its_name_answers_each_question(rpc: MethodDescriptor) -> None:
+    hints = get_type_hints(answer_of(rpc.name))
+    assert (rpc.input_type, rpc.output_type) == (hints["request"].DESCRIPTOR, hints["return"].DESCRIPTOR)
 
 
 async def test_a_failing_part_costs_its_call_only(tmp_path: Path) -> None:
@@ -194,7 +205,43 @@ async def test_filters(tmp_path: Path) -> None:
 
 def recomputed(name: str, fed: list[inspect.Input]) -> str:
     inputs = {each.name: getattr(each, each.WhichOneof("value") or "", None) for each in fed}
-    return str(formulas.recompute({FORMULA: name, **inputs}))
+    return str(formulas.recompute({FORMULA: name, **inputs}, strategies.formulas()))
+
+
+class Halving(Strategy):
+    """Says half of what is asked for, by a formula of its own."""
+
+    name: ClassVar[str] = "halving"
+    stage: ClassVar[Stage] = Stage.SUPPRESSION
+    rows: ClassVar[frozenset[str]] = frozenset({"cpu_quota"})
+    needs: ClassVar[Mapping[str, float]] = {}
+    formulas: ClassVar[tuple[Formula, ...]] = (
+        Formula("half", "floor(quota_us / 2)", lambda inputs: number(inputs, "quota_us") // 2),
+    )
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        inputs: Inputs = {FORMULA: "half", "quota_us": 200_000}
+        return Decision("half", {QUOTA: Opinion.at_most(100_000, "half is enough", inputs)}), None
+
+
+async def test_a_strategys_own_formula_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies, "STRATEGIES", (*strategies.STRATEGIES, Halving()))
+    scene = batch_scene(tmp_path)
+    assert scene.snapshot is not None
+    decisions, _ = decide_all(scene.snapshot, [Halving()])
+    scene.results += decisions.results
+    answer = await explain(scene, tmp_path, inspect.ExplainRequest(pod={"name": "job"}))
+    opinion = next(each for file in answer.files for each in file.opinions if each.strategy == Halving.name)
+    assert (opinion.formula, opinion.formula_text) == ("half", "floor(quota_us / 2)")
+    assert (recomputed(opinion.formula, list(opinion.inputs)), opinion.value) == ("100000", "100000")
+
+
+def test_no_two_formulas_have_the_same_name() -> None:
+    names = [formula.name for strategy in speakers() for formula in strategy.formulas]
+    assert len({*names, *formulas.FORMULAS}) == len(names) + len(formulas.FORMULAS)
 
 
 async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path: Path) -> None:
@@ -406,7 +453,7 @@ def test_the_plans_evictions() -> None:
     decisions = Decisions(
         2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, Relief("", evictions=(order,))),)
     )
-    answer = writes.plan(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
+    answer = planned(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
     assert [(each.pod, each.uid, each.strategy) for each in answer.evictions] == [("default/job", "uid", "evict")]
     assert list(answer.writes) == [], "an eviction is told once"
 

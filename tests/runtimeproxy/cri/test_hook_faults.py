@@ -48,4 +48,4 @@ async def test_a_hook_server_s_call_may_raise_anything(tmp_path: Path, error: Ba
                 assert (reply.grpc_status or 0) > 0, method
                 assert reply.messages == [], method
         assert (await relay.client.call(VERSION, b"x")).messages == [b"x"]
-        assert relay.relay.counters.held_streams == 0
+        assert relay.relay.metrics.held_streams == 0

@@ -62,6 +62,9 @@ class Recorder:
 
     audit: list[tuple[str, str, str, str, str]] = field(default_factory=list)
     counted: list[tuple[object, ...]] = field(default_factory=list)
+    hook_file_errors: int = 0
+    cached_pods: int = 0
+    cached_containers: int = 0
 
     def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
         self.audit.append((subject, field, before, after, who))
@@ -72,7 +75,7 @@ class Recorder:
     def hook_call(self, server: str, stage: str, result: str, seconds: float) -> None:
         self.counted.append(("call", server, str(stage), result))
 
-    def hook_policy(self, server: str, stage: str, outcome: str) -> None:
+    def hook_failure(self, server: str, stage: str, outcome: str) -> None:
         self.counted.append(("policy", server, outcome))
 
     def hook_conflict(self, field: str) -> None:
@@ -84,17 +87,11 @@ class Recorder:
     def post_dropped(self, server: str, stage: str) -> None:
         self.counted.append(("dropped", server))
 
-    def hook_file_errors(self, count: int) -> None:
-        self.counted.append(("file_errors", count))
-
-    def exempt(self, reason: str) -> None:
+    def exemption(self, reason: str) -> None:
         self.counted.append(("exempt", reason))
 
     def fault(self, doing: str) -> None:
         self.counted.append(("fault", doing))
-
-    def cache_size(self, pods: int, containers: int) -> None:
-        self.counted.append(("cache", pods, containers))
 
 
 def without_zeros(resources: hooks.LinuxContainerResources) -> None:

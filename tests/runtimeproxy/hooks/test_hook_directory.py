@@ -48,7 +48,7 @@ def test_a_bad_new_file_is_left_out_and_reported(tmp_path: Path, watched: Watche
     (tmp_path / "b.json").write_text(text())
     assert watched.now() == ("b.json=/run/a.sock",)
     assert "a.json: not JSON" in watched.directory.errors["a.json"]
-    assert watched.recorder.counted[-1] == ("file_errors", 1)
+    assert watched.recorder.hook_file_errors == 1
 
 
 def test_a_file_that_turns_bad_keeps_its_last_good_version(tmp_path: Path, watched: Watched) -> None:
@@ -153,7 +153,7 @@ def test_in_a_directory_that_others_may_write_nothing_counts_but_what_did(tmp_pa
     assert watched.directory.errors == {
         str(path): f"hook directory {path}: {path} can be written by others than uid {os.geteuid()} (mode {mode:04o})"
     }
-    assert watched.recorder.counted[-1] == ("file_errors", 1)
+    assert watched.recorder.hook_file_errors == 1
     path.chmod(0o755)
     assert watched.now() == ("a.json=/run/a.sock", "b.json=/run/a.sock")
     assert watched.directory.errors == {}

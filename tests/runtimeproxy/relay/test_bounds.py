@@ -132,7 +132,7 @@ async def test_of_a_request_in_many_pieces_only_the_bytes_are_kept(
         await raw.send(headers(1, CREATE))
         for _ in range(pieces // 100):  # in time with what is given back, as the connection's window demands
             await raw.send(frame(DATA, 0, 1, b"z" * size) * 100)
-        await eventually(lambda: size == 0 or raw.relay.counters.held_bytes == pieces * size)
+        await eventually(lambda: size == 0 or raw.relay.metrics.held_bytes == pieces * size)
         stream = raw.connection.pair.streams[1]
         assert isinstance(stream, Stream)
         assert isinstance(stream.data, bytearray) == (size > 0)
@@ -143,7 +143,7 @@ async def test_of_a_request_in_many_pieces_only_the_bytes_are_kept(
 async def test_credit_for_a_held_request_comes_in_batches(tmp_path: Path) -> None:
     async with attacking(tmp_path, holding(bytes)) as raw:
         await raw.send(headers(1, CREATE) + frame(DATA, 0, 1, b"z") * 60_000)
-        await eventually(lambda: raw.relay.counters.held_bytes == 60_000)
+        await eventually(lambda: raw.relay.metrics.held_bytes == 60_000)
         updates = [each for each in await raw.frames() if each[3] == WINDOW_UPDATE]
         assert len(updates) == 2 * (60_000 // CREDIT_BATCH_BYTES)
         stream = raw.connection.pair.streams[1]
@@ -231,7 +231,7 @@ async def test_a_request_that_was_decided_on_stays_counted_while_the_runtime_doe
         connection.held.take(_stream(connection, 7), grpc_frame(text(1_000)), 1_005, True)
         scripted.gate.set()
         await eventually(lambda: _stream(connection, 7).state is State.RELEASED)
-        assert _stream(connection, 7).left_bytes == connection.pair.counters.held_bytes == 1_005
+        assert _stream(connection, 7).left_bytes == connection.pair.metrics.held_bytes == 1_005
 
 
 @pytest.mark.parametrize("gone", ["runtime", "client"])
@@ -393,7 +393,7 @@ async def test_the_connection_that_holds_most_gives_way_for_another(tmp_path: Pa
         scripted.gate.set()
         assert [reply.messages for reply in await asyncio.gather(*modest)] == [[b"edited"]] * 2
         assert [reply.messages for reply in await asyncio.gather(*hoard)] == [[b"edited"]] * 3 + [[text(60_000)]]
-        assert dict(rig.relay.counters.not_held) == {"held bytes over budget": 1}
+        assert dict(rig.relay.metrics.not_held) == {"held bytes over budget": 1}
         await greedy.endpoint.close()
 
 
@@ -404,10 +404,10 @@ async def test_a_copy_never_makes_a_held_request_go_on_unedited(tmp_path: Path) 
         other = await rig.another()
         unfinished = other.open(STOP)
         await other.endpoint.send(unfinished.id, (1 << 20).to_bytes(5) + bytes(240_000), end=False)
-        await eventually(lambda: rig.relay.counters.held_bytes == 240_005)
+        await eventually(lambda: rig.relay.metrics.held_bytes == 240_005)
         assert (await rig.client.call(CREATE, text(20_000))).messages == [b"edited"]
-        assert dict(rig.relay.counters.not_copied) == {"held bytes over budget": 1}
-        assert not rig.relay.counters.not_held
+        assert dict(rig.relay.metrics.not_copied) == {"held bytes over budget": 1}
+        assert not rig.relay.metrics.not_held
         assert (await rig.client.call(STOP, b"another")).messages == [b"another"]
         assert scripted.tapped_messages == [b"another"]
         await other.endpoint.close()
@@ -421,7 +421,7 @@ async def test_what_waits_of_a_request_goes_on_when_its_copy_is_dropped(tmp_path
         runtime = await rig.arrived(0)
         await runtime.until(lambda s: len(s.data) == 65_535)
         runtime.endpoint.credit(runtime, 40_000)
-        await eventually(lambda: rig.relay.counters.not_copied)
+        await eventually(lambda: rig.relay.metrics.not_copied)
         runtime.endpoint.credit_all()
         assert (await call).messages == [text(120_000)]
 
@@ -432,7 +432,7 @@ async def test_a_tapped_request_over_16_mib_is_not_copied(tmp_path: Path) -> Non
         for size, copied in ((16 * MIB, 1), (16 * MIB + 1, 1)):
             assert len((await rig.client.call(STOP, text(size))).data) == size + 5
             assert len(scripted.tapped_messages) == copied
-        assert dict(rig.relay.counters.not_copied) == {"over 16 MiB": 1}
+        assert dict(rig.relay.metrics.not_copied) == {"over 16 MiB": 1}
         assert rig.relay.policy.budget.used_bytes == 0
 
 

@@ -24,10 +24,10 @@ async def test_calls_in_flight_are_counted(tmp_path: Path, who: str, status: int
             stream = rig.client.open(path)
             await rig.client.endpoint.send(stream.id, grpc_frame(b"m"), end=True)
         await rig.arrived(0)
-        await eventually(lambda: rig.relay.counters.held_streams)
+        await eventually(lambda: rig.relay.metrics.held_streams)
         await (rig.client.endpoint if who == "client" else rig.server.connections[0]).close()
-        await eventually(lambda: rig.relay.counters.calls.total() == 2)
-        assert dict(rig.relay.counters.calls) == {(VERSION, status): 1, (CREATE, status): 1}
+        await eventually(lambda: rig.relay.metrics.calls.total() == 2)
+        assert dict(rig.relay.metrics.calls) == {(VERSION, status): 1, (CREATE, status): 1}
 
 
 async def test_after_a_bypass_the_interceptor_forgets(tmp_path: Path) -> None:

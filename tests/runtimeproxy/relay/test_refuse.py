@@ -93,7 +93,7 @@ async def test_a_refusal_keeps_to_the_clients_header_table(
             reply = await rig.client.call(path, b"x")
             assert reply.grpc_status == (8 if path == CREATE else 0)
             assert path == CREATE or reply.header(b"x-%d" % reply.id) == b"a new entry"
-        assert not rig.relay.counters.blind
+        assert not rig.relay.metrics.blind_connections
 
 
 async def test_a_table_that_shrinks_behind_the_last_answer_is_minded(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ async def test_clients_that_came_before_the_runtime_are_served_by_it(tmp_path: P
                 assert (await client.call(VERSION, text(9))).messages == [text(9)]
                 await client.endpoint.close()
             await eventually(lambda: not relay.connections)
-    assert relay.counters.connections_unserved == 0
+    assert relay.metrics.unserved_connections == 0
     relay.drain()
 
 
@@ -140,10 +140,10 @@ async def test_who_is_late_and_who_leaves_is_counted_unserved(
             client.setblocking(False)
             client.connect(str(tmp_path / "p"))
             client.send(b"PRI * HTTP/2.0")  # what lies unread does not hide that the client has gone
-            await eventually(lambda: relay.counters.connections_total == 1)
+            await eventually(lambda: relay.metrics.accepted_connections == 1)
             if not leaves:
                 with pytest.raises(ConnectionError):
                     await loop.sock_recv(client, 1)
-        await eventually(lambda: relay.counters.connections_unserved == 1)
+        await eventually(lambda: relay.metrics.unserved_connections == 1)
     assert not relay.connections
     relay.drain()

@@ -30,9 +30,9 @@ def check_rest(connection: Connection, client: Client, runtime: Runtime) -> None
     passed = client.receive_window
     check(runtime.send_window == passed, f"the runtime may send {runtime.send_window}, the client granted {passed}")
     _check_forgotten(connection, client)
-    counters = connection.pair.counters
-    check(counters.held_bytes == 0, f"{counters.held_bytes} bytes are counted as held, and nothing is")
-    check(counters.held_streams == 0, f"{counters.held_streams} streams are counted as held, and none is")
+    metrics = connection.pair.metrics
+    check(metrics.held_bytes == 0, f"{metrics.held_bytes} bytes are counted as held, and nothing is")
+    check(metrics.held_streams == 0, f"{metrics.held_streams} streams are counted as held, and none is")
     used = connection.pair.policy.budget.used_bytes, connection.pair.policy.budget.held_bytes
     check(bool(connection.pair.streams) or used == (0, 0), f"{used} bytes of the budget are used at rest")
     _check_passed(client, runtime)
@@ -67,11 +67,11 @@ def has_dropped_blocks(connection: Connection) -> bool:
 def check_end(server: RelayServer, connection: Connection, may_be_blind: bool) -> None:
     """The connection is over: nothing of it is left."""
     check(connection.pair.ended.done(), "both ends have gone, and the connection does not end")
-    counters = server.counters
-    check(not server.connections and not counters.connections, "the server remembers a connection that is over")
-    check(counters.held_bytes == 0, f"{counters.held_bytes} bytes are counted as held after the end")
-    check(counters.held_streams == 0, f"{counters.held_streams} streams are counted as held after the end")
+    metrics = server.metrics
+    check(not server.connections and not metrics.connections, "the server remembers a connection that is over")
+    check(metrics.held_bytes == 0, f"{metrics.held_bytes} bytes are counted as held after the end")
+    check(metrics.held_streams == 0, f"{metrics.held_streams} streams are counted as held after the end")
     budget = server.policy.budget
     check((budget.used_bytes, budget.held_bytes) == (0, 0), f"{budget.used_bytes} bytes of the budget are never freed")
     check(not connection.pair.streams, f"streams {list(connection.pair.streams)} are remembered after the end")
-    check(may_be_blind or not counters.blind, f"connections were blind: {dict(counters.blind)}")
+    check(may_be_blind or not metrics.blind_connections, f"connections were blind: {dict(metrics.blind_connections)}")

@@ -59,7 +59,7 @@ class RawLife(Life):
         while self.loop.fire_timer():
             self.deliver_raw()
         check(self.connection.pair.ended.done(), "an end has gone, and the connection does not end")
-        check(not self.server.counters.connections, "the server remembers a connection that is over")
+        check(not self.server.metrics.connections, "the server remembers a connection that is over")
 
     def deliver_raw(self) -> None:
         moved = True

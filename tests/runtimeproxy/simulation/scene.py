@@ -200,7 +200,7 @@ class Scene:
         self.counts["asked"] += self.interceptor.asked
         self.counts["edited"] += self.interceptor.edited
         self.counts["connections"] += 1
-        self.counts["blind"] += bool(self.server.counters.blind)
+        self.counts["blind"] += bool(self.server.metrics.blind_connections)
 
 
 def _names(sides: list[Side]) -> str:

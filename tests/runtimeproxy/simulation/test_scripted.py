@@ -89,7 +89,7 @@ def test_a_stream_that_the_runtime_will_not_look_at_is_not_held(scene: Scene) ->
     scene.client.send_data(side, 3, None, True)
     while scene.near.deliver(ALL):
         pass
-    assert scene.server.counters.held_bytes == 0
+    assert scene.server.metrics.held_bytes == 0
     scene.rest()
     assert call.outcome == "not taken"
     scene.finish()
@@ -163,6 +163,6 @@ def test_trailers_that_cannot_be_read_stay_behind_the_held_request(scene: Scene)
     scene.client._encoder.table_size_changes[:] = [HUGE_TABLE_BYTES]
     scene.client.send_more(side, Dice(3), ALL)
     scene.settle()
-    assert scene.server.counters.blind == {"request headers": 1}
+    assert scene.server.metrics.blind_connections == {"request headers": 1}
     assert side.call.arrived_whole
     assert side.call.outcome == "answered"

@@ -7,6 +7,7 @@ while it is looked at costs its own values only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 from koord.host.writer import Writer
@@ -15,7 +16,8 @@ from koord.http2.server import Refusal
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.filereport import FileReport
 from qosd.hooks import context, engine
-from qosd.inspect import values
+from qosd.inspect import convert, values
+from qosd.inspect.inspector import Inspector
 from qosd.inspect.values import Wish
 from qosd.report import TickReport
 from qosd.snapshot import NodeSnapshot, PodView
@@ -23,7 +25,11 @@ from qosd.snapshot import NodeSnapshot, PodView
 _ByGroup = Mapping[str, Mapping[str, Wish]]
 
 
-def answer(
+async def answer(inspector: Inspector, request: inspect.ListPodsRequest) -> inspect.ListPodsResponse:
+    return await asyncio.to_thread(_listed, inspector.report, request, inspector.node.writer, inspector.warnings())
+
+
+def _listed(
     report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str]
 ) -> inspect.ListPodsResponse:
     """Pods of ``namespace`` and ``name`` ("" = all), by namespace and name. Refusal before the first tick.
@@ -56,30 +62,8 @@ def _composed(files: FileReport) -> _ByGroup:
     return found
 
 
-def head(pod: PodView) -> inspect.Pod:
-    """The pod without its containers' values."""
-    return inspect.Pod(
-        namespace=pod.namespace,
-        name=pod.name,
-        uid=pod.uid,
-        sandbox_id=pod.sandbox_id,
-        state=pod.state,
-        qos_class=pod.qos,
-        qos_source=pod.qos_source,
-        priority_class=pod.priority_class,
-        sub_priority=pod.sub_priority,
-        cgroup_parent=pod.group,
-        containers=[
-            inspect.Container(name=each.name, id=each.id, state=each.state, cgroup_path=each.group)
-            for each in pod.containers
-            if not each.is_sandbox
-        ],
-        problems=pod.problems,
-    )
-
-
 def _pod(writer: Writer, snapshot: NodeSnapshot, pod: PodView, composed: _ByGroup) -> inspect.Pod:
-    message = head(pod)
+    message = convert.pod(pod)
     containers = [container for container in pod.containers if not container.is_sandbox]
     page_bytes = snapshot.rules.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):

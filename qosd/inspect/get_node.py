@@ -1,14 +1,16 @@
-"""GetNode: the node as the newest tick saw and left it."""
+"""GetNode: the node as the newest tick saw and left it, and what the daemon says of itself."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.hooks.rules import Pool
-from qosd.inspect import contested, convert
+from qosd.inspect import contested, convert, daemon
+from qosd.inspect.inspector import Inspector
 from qosd.report import TickReport
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.node import NodeRow
@@ -32,18 +34,38 @@ _USAGE = (
 )
 
 
-def add_report(answer: inspect.GetNodeResponse, report: TickReport, tree: Tree) -> None:
+async def answer(inspector: Inspector, request: inspect.GetNodeRequest) -> inspect.GetNodeResponse:
+    node = inspector.node
+    message = inspect.GetNodeResponse(
+        loops=inspector.loops(),
+        front_ends=daemon.front_ends(node),
+        warnings=inspector.warnings(),
+        policy=inspector.policy(),
+    )
+    report, tree, dropped, uptime_s = inspector.report, node.locator.tree, node.journal.dropped, inspector.uptime_s
+    tiers, rules = node.locator.tiers.values(), node.rules.current
+
+    def read() -> None:
+        _add_report(message, report, tree)
+        message.features.extend(daemon.features(tree, tiers, rules))
+        message.daemon.CopyFrom(daemon.process(node.options, uptime_s, dropped))
+
+    await asyncio.to_thread(read)
+    return message
+
+
+def _add_report(message: inspect.GetNodeResponse, report: TickReport, tree: Tree) -> None:
     """What the newest tick tells; without one, what is known without one."""
-    answer.strategies.extend(convert.strategies(report.decisions))
-    answer.contested.extend(_contested(report, tree, target) for target in report.files.contested)
-    answer.owned_files = len(report.files.owned)
+    message.strategies.extend(convert.strategies(report.decisions))
+    message.contested.extend(_contested(report, tree, target) for target in report.files.contested)
+    message.owned_files = len(report.files.owned)
     snapshot = report.snapshot
     if snapshot is not None:
         node = snapshot.rules.node
-        answer.observed_unix_ns = snapshot.wall_ns
-        answer.capacity.CopyFrom(_capacity(snapshot))
-        answer.usage.extend(_usage(snapshot))
-        answer.pools.extend([*_pools("LS", node.ls_pools), *_pools("BE", node.be_pools)])
+        message.observed_unix_ns = snapshot.wall_ns
+        message.capacity.CopyFrom(_capacity(snapshot))
+        message.usage.extend(_usage(snapshot))
+        message.pools.extend([*_pools("LS", node.ls_pools), *_pools("BE", node.be_pools)])
 
 
 def _capacity(snapshot: NodeSnapshot) -> inspect.Capacity:

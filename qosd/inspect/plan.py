@@ -1,0 +1,47 @@
+"""Plan: the writes and evictions that will come."""
+
+from __future__ import annotations
+
+from koord.host.evictions import EVICTION
+from koord.host.reconcile.plan import PlannedWrite
+from koord.pb.koord import inspect_pb2 as inspect
+from qosd.act.plan import Plan
+from qosd.inspect import convert
+from qosd.inspect.inspector import Inspector
+
+
+async def answer(inspector: Inspector, request: inspect.PlanRequest) -> inspect.PlanResponse:
+    return planned(await inspector.node.plan(), inspector.policy())
+
+
+def planned(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
+    """The next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
+    if plan is None:
+        return inspect.PlanResponse(policy=policy)
+    return inspect.PlanResponse(
+        tick=plan.decisions.tick,
+        observed_unix_ns=plan.decisions.wall_ns,
+        writes=[_write(act) for act in plan.shown if act.target.name != EVICTION],
+        evictions=[
+            inspect.Eviction(pod=each.pod, uid=each.uid, strategy=strategy, why=each.why)
+            for strategy, each in plan.decisions.evictions
+        ],
+        strategies=convert.strategies(plan.decisions),
+        policy=policy,
+    )
+
+
+def _write(write: PlannedWrite) -> inspect.PlannedWrite:
+    return inspect.PlannedWrite(
+        path=write.path,
+        group=write.target.group,
+        name=write.target.name,
+        unit=convert.unit_of(write.target.name),
+        before=convert.text(write.before),
+        after=str(write.after),
+        final=write.final,
+        who=write.by,
+        why=write.why,
+        pod=write.pod,
+        inputs=convert.inputs(write.inputs),
+    )
