@@ -11,9 +11,11 @@ from itertools import cycle
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
-from qosd.sense.meters import REFRESH_TICKS, Clock, CpuV1, CpuV2, Memory
+from qosd.sense.host import Clock, Host
+from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, Memory
 from qosd.sense.pergroup import PerGroup
 from qosd.sense.row import TICK_S, Column, Row, constructor
+from qosd.sense.targets import Group
 from qosd.sense.tick import Batch, Tick
 
 
@@ -50,9 +52,13 @@ class Groups:
     period_s = TICK_S
     panels = tuple(row.panel for row in USAGE.values())
 
-    def __init__(self, tree: Tree, files: KeptFiles, clock: Clock) -> None:
+    def __init__(self, host: Host) -> None:
         phases = cycle(range(REFRESH_TICKS))  # so that not all are refreshed in the same tick
-        self._meters = PerGroup(USAGE, files, gauge=lambda group: Meter(tree, group.path, files, clock, next(phases)))
+
+        def meter(group: Group) -> Meter:
+            return Meter(host.tree, group.path, host.files, host.clock, next(phases))
+
+        self._meters = PerGroup(USAGE, host.files, meter)
 
     def collect(self, tick: Tick) -> Batch:
         return self._meters.batch(tick.targets)

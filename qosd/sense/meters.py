@@ -18,17 +18,13 @@ only when CPU was used, and where no CFS period ever began (no quota) every ``RE
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.host.reader import KeptFiles
 from qosd.sense.flatkeys import FlatKeys
+from qosd.sense.host import Clock
 from qosd.sense.rates import per_second, ratio
 from qosd.sense.row import NO_SAMPLE
-
-Clock = Callable[[], int]
-"""Monotonic nanoseconds."""
 
 REFRESH_TICKS = 5
 _THROTTLING = (b"nr_periods", b"nr_throttled")

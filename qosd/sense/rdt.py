@@ -8,13 +8,12 @@ own sample only; bandwidth is a rate between two readings, across a wrap of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from koord.host import resctrl
 from koord.host.cgroup import read_text
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
 from qosd.metric import Kind, Koordlet, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Host
 from qosd.sense.rates import per_second_wrapping
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -40,14 +39,14 @@ class CacheRow(Row, source="resctrl", scope=Scope.CACHE, period_s=SLOW_S):
 
 
 class Resctrl:
-    """The collector ``resctrl``. ``root``: the mount."""
+    """The collector ``resctrl``."""
 
     name = "resctrl"
     period_s = SLOW_S
     panels = (CacheRow.panel,)
 
-    def __init__(self, root: Path, clock: Clock) -> None:
-        self._root, self._clock = root, clock
+    def __init__(self, host: Host) -> None:
+        self._root, self._clock = host.tree.resctrl, host.clock
         self._before: Mapping[str, tuple[int, _Counts]] = {}
 
     def collect(self, tick: Tick) -> Batch:

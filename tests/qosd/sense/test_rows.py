@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from qosd.metric import GROUP_SCOPES, Scope
 from qosd.predict import gauges
 from qosd.predict.bank import Bank
 from qosd.predict.reclaimable import Amount, Settings, predict
-from qosd.sense.build import Host, standard
 from qosd.sense.cycles import Cycles
 from qosd.sense.groups import UsageRow
 from qosd.sense.meters import REFRESH_TICKS, path_of
@@ -20,8 +20,7 @@ from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.row import Column, Panel, Row, constructor
 from qosd.sense.sampler import CollectorRow, Sampler
-from qosd.sense.system import System
-from qosd.sense.table import METRICS, PANELS
+from qosd.sense.table import COLLECTORS, METRICS, PANELS
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector
 from tests.qosd.sense.test_contention import FakeCounters, psi, threads
@@ -31,6 +30,7 @@ from tests.qosd.sense.trees import MEMORY, TIERS, World, pod, run
 
 PODS = pod("a"), pod("b", QoSClass.BE, tier=TIERS.besteffort)
 TARGETS = SampleTargets.of(PODS, TIERS, (HostApplication(name="app"),))
+NEEDS = {"system": {"node", "groups"}, "besteffort": {"groups"}, "run_queue": {"stalls"}}
 NUMA_STAT = {1: V1_NUMA, 2: V2_NUMA}
 
 
@@ -68,10 +68,9 @@ def populate(world: World) -> None:
 
 def collectors(world: World) -> list[Collector]:
     """The standard ones; only the CPU's counters, which few machines of developers have, are told."""
-    host = Host(world.tree, tuple, 100, 4096)
     counters = FakeCounters({"main": {"cycles": 3e9, "instructions": 2e9}})
-    cycles = Cycles(world.tree, counters, world.clock)  # type: ignore[arg-type]
-    found = standard(host, world.files, world.clock, System(world.tree, world.files, 4096))
+    cycles = Cycles(world.host, counters)  # type: ignore[arg-type]
+    found = [collector(world.host) for collector in COLLECTORS]
     return [cycles if collector.name == "cycles" else collector for collector in found]
 
 
@@ -111,6 +110,30 @@ def rows_of_the_product(row: type[Row] = Row) -> Iterator[type[Row]]:
         if "panel" in vars(each) and each.__module__.startswith("qosd."):
             yield each
         yield from rows_of_the_product(each)
+
+
+@pytest.mark.parametrize("collector", COLLECTORS, ids=lambda collector: str(collector.name))
+def test_a_collector_runs_after_those_whose_samples_it_needs(collector: Any) -> None:
+    before = [one.name for one in COLLECTORS[: COLLECTORS.index(collector)]]
+    assert NEEDS.get(collector.name, set()) <= set(before)
+
+
+def test_metrics_stand_by_their_objects_and_those_of_one_kind_as_their_collectors_do() -> None:
+    *measured, prediction, collectors = PANELS
+    assert (prediction, collectors) == (PredictionRow.panel, CollectorRow.panel)
+    kinds = [GROUP_SCOPES if panel.scope in GROUP_SCOPES else (panel.scope,) for panel in measured]
+    assert list(dict.fromkeys(kinds)) == [
+        (Scope.NODE,),
+        (Scope.NUMA,),
+        GROUP_SCOPES,
+        (Scope.DISK,),
+        (Scope.NETWORK,),
+        (Scope.CACHE,),
+    ]
+    names = [collector.name for collector in COLLECTORS]
+    for kind in kinds:
+        places = [names.index(panel.source) for panel in measured if panel.scope in kind]
+        assert places == sorted(places)
 
 
 def test_every_row_is_in_the_table_once() -> None:
