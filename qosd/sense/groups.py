@@ -61,7 +61,7 @@ class Groups:
         self._meters = PerGroup(USAGE, host.files, meter)
 
     def collect(self, tick: Tick) -> Batch:
-        return self._meters.batch(tick.targets)
+        return self._meters.batch(tick)
 
     def close(self) -> None:
         self._meters.close()

@@ -36,7 +36,7 @@ class Limits:
         self._gauges = PerGroup(LIMITS, host.files, lambda group: Gauge(host.tree, group.path, host.files))
 
     def collect(self, tick: Tick) -> Batch:
-        return self._gauges.batch(tick.targets)
+        return self._gauges.batch(tick)
 
     def close(self) -> None:
         self._gauges.close()

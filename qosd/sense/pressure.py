@@ -104,7 +104,7 @@ class CgroupPressure:
         self._gauges = PerGroup(rows, host.files, of_group, measures)
 
     def collect(self, tick: Tick) -> Batch:
-        batch = self._gauges.batch(tick.targets)
+        batch = self._gauges.batch(tick)
         if not any(rows for _, rows in batch):
             _must_have_psi(self._host.proc, self._host.tree)
         return batch

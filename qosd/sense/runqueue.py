@@ -69,7 +69,7 @@ class RunQueue:
         share = max(1, self._max_threads // max(1, len(waiting)))
         for position, gauge in enumerate(waiting):
             gauge.most = share if position < self._max_threads else 0
-        return self._gauges.batch(tick.targets)
+        return self._gauges.batch(tick)
 
     def close(self) -> None:
         self._gauges.close()

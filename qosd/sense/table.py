@@ -15,6 +15,7 @@ from qosd.sense.cycles import Cycles
 from qosd.sense.devices import Disks, Network
 from qosd.sense.groups import Groups
 from qosd.sense.host import Host
+from qosd.sense.io import IO
 from qosd.sense.limits import Limits
 from qosd.sense.node import Node
 from qosd.sense.prediction import PredictionRow
@@ -52,6 +53,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     Stalls,
     RunQueue,
     Cycles,
+    IO,
     Disks,
     Network,
     Resctrl,

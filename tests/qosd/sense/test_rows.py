@@ -24,6 +24,7 @@ from qosd.sense.table import COLLECTORS, METRICS, PANELS
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector
 from tests.qosd.sense.test_contention import FakeCounters, psi, threads
+from tests.qosd.sense.test_counted import io
 from tests.qosd.sense.test_devices import diskstats, monitored
 from tests.qosd.sense.test_usage import MEMINFO, V1_NUMA, V2_NUMA, numa_meminfo, stat
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod, run
@@ -42,6 +43,8 @@ def populate(world: World) -> None:
         for name in ("cpu", "memory", "io"):
             world.put(world.path(group.path, f"{name}.pressure"), psi(now, now))
         threads(world, group.path, {11: (now, now)})
+        for name, text in io(world.version, (now, now, now, now)).items():
+            world.put(world.path(group.path, name), text)
         for name in ("memory_limit_in_bytes", "cpu_quota", "cpu_period"):
             world.put(path_of(world.tree, group.path, name), "100000 100000\n")
     world.put(path_of(world.tree, TIERS.besteffort, "cpuset_cpus"), "0-1\n")
