@@ -17,6 +17,7 @@ from qosd.sense.groups import Groups
 from qosd.sense.host import Host
 from qosd.sense.io import IO
 from qosd.sense.limits import Limits
+from qosd.sense.memoryevents import MemoryEvents
 from qosd.sense.node import Node
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.pressure import NodePressure, Pressure
@@ -54,6 +55,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     RunQueue,
     Cycles,
     IO,
+    MemoryEvents,
     Disks,
     Network,
     Resctrl,

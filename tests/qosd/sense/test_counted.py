@@ -10,6 +10,7 @@ import pytest
 from qosd.metric import Scope
 from qosd.sense.host import Host
 from qosd.sense.io import IO, IO_ROWS
+from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEvents
 from qosd.sense.row import Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector
@@ -74,7 +75,42 @@ def no_io(version: int) -> Counted:
     return io_counted(version, io(version, (4096, 0, 1, 0)), io(version, (4096, 0, 1, 0)), 0, 0, 0, 0)
 
 
-COUNTED = [io_of_two_devices, the_first_io, no_io]
+EVENTS = "low", "high", "max", "oom", "oom_kill"
+EVENT_NAMES = "memory_low_events", "memory_high_events", "memory_max_events", "oom_events", "oom_kills"
+
+
+def memory_events(version: int, *counts: int) -> Files:
+    """In the order of ``EVENTS``, as far as this version counts them."""
+    if version == 2:
+        return {"memory.events": "".join(f"{name} {count}\n" for name, count in zip(EVENTS, counts, strict=False))}
+    _, _, failures, _, kills = counts
+    return {
+        "memory.failcnt": f"{failures}\n",
+        "memory.oom_control": f"oom_kill_disable 0\nunder_oom 1\noom_kill {kills}\n",
+    }
+
+
+def events_counted(before: Files, after: Files, **rates: float) -> Counted:
+    return Counted(MemoryEvents, MEMORY_EVENTS, before, after, rates)
+
+
+def every_event(version: int) -> Counted:
+    rates = dict(zip(EVENT_NAMES, (1, 2, 3, 4, 5), strict=True))
+    counted = rates if version == 2 else {name: rates[name] for name in ("memory_max_events", "oom_kills")}
+    return events_counted(memory_events(version, 9, 9, 9, 9, 9), memory_events(version, 10, 11, 12, 13, 14), **counted)
+
+
+def without_oom_kills(version: int) -> Counted:
+    """Linux before 4.13."""
+    if version == 2:
+        low, high, most = EVENT_NAMES[:3]
+        return events_counted(memory_events(2, 1, 2, 3), memory_events(2, 2, 2, 5), **{low: 1, high: 0, most: 2})
+    text = "oom_kill_disable 0\nunder_oom 0\n"
+    before, after = ({"memory.failcnt": f"{count}\n", "memory.oom_control": text} for count in (7, 9))
+    return events_counted(before, after, memory_max_events=2)
+
+
+COUNTED = [io_of_two_devices, the_first_io, no_io, every_event, without_oom_kills]
 
 
 class Scene:
@@ -179,7 +215,16 @@ def test_a_cgroup_without_the_files_has_no_row_and_the_others_have(scene: Scene)
     assert list(batch[scene.counted.rows[Scope.TIER].panel]) == [TIERS.besteffort]
 
 
-NONSENSE = ["junk\n", "8:0 rbytes=many\n", "8:0 Read\n", "8:0 Read much\n", "8:0 Read 1 2\n", "\xff\n"]
+NONSENSE = [
+    "junk\n",
+    "low\n",
+    "low 1\nhigh 2\nmax many\noom 1\noom_kill 2\n",
+    "8:0 rbytes=many\n",
+    "8:0 Read\n",
+    "8:0 Read much\n",
+    "8:0 Read 1 2\n",
+    "\xff\n",
+]
 
 
 @all_counted
