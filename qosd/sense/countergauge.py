@@ -42,10 +42,12 @@ class CounterGauge:
         self._before: _Reading | None = None
 
     def sample(self) -> Row | None:
-        """None if there is none of the files. Raises OSError, ValueError."""
+        """None if there is none of the files, or nothing is counted in them. Raises OSError, ValueError."""
         before, self._before = self._before, None
-        self._before = self._read(before)
-        return None if self._before is None else self._row(_rates(before, self._before))
+        now = self._before = self._read(before)
+        if now is None or all(count is None for count in now.counts):
+            return None
+        return self._row(_rates(before, now))
 
     def _read(self, before: _Reading | None) -> _Reading | None:
         """A text that did not change is not parsed again."""

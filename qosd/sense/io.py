@@ -1,24 +1,29 @@
 """Block I/O of each cgroup, from ``io.stat`` (v2) and ``blkio.throttle.*_recursive`` (v1), summed over devices.
 
 A device that stands on others (LVM, RAID, loop) counts as well as they do. v1 charges writes from the page cache to
-nobody, so only direct and synchronous ones are seen there. Invariant: a cgroup whose file says nothing yet has done no
-I/O; one that has no such file (no controller for it) has no row.
+nobody, and from Linux 6.10 on it counts I/O of those devices only that have had a throttle limit. Invariant: where
+nothing is counted there is no row; it is never taken for no I/O.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qosd.metric import GROUP_SCOPES, Kind
+from qosd.metric import GROUP_SCOPES, Kind, Scope
 from qosd.sense.countergauge import Count, CounterGauge, Text
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.pergroup import TIERS_FIRST_S, PerGroup
 from qosd.sense.row import TICK_S, Column, Row
 from qosd.sense.targets import Group
-from qosd.sense.tick import Batch, Tick
+from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _V1_FILES = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
+_V1_LACK = (
+    "the blkio controller counts no I/O of kubelet's tiers; since Linux 6.10 it does after a throttle limit was set"
+)
+_V2_FILES = ("io.stat",)
+_V2_LACK = "kubelet's tiers have no io.stat: the io controller is not enabled for them"
 _V1_DIRECTIONS = b"Read", b"Write"
 _V2_KEYS = b"rbytes", b"wbytes", b"rios", b"wios"
 _PHASE_S = 3.0
@@ -49,7 +54,8 @@ class IO:
     panels = tuple(row.panel for row in IO_ROWS.values())
 
     def __init__(self, host: Host) -> None:
-        names, counts = (_V1_FILES, _v1) if host.tree.version == 1 else (("io.stat",), _v2)
+        is_v1 = host.tree.version == 1
+        names, counts, self._lack = (_V1_FILES, _v1, _V1_LACK) if is_v1 else (_V2_FILES, _v2, _V2_LACK)
 
         def gauge(group: Group) -> CounterGauge:
             return CounterGauge([path_of(host.tree, group.path, name) for name in names], counts, _row, host)
@@ -57,7 +63,10 @@ class IO:
         self._gauges = PerGroup(IO_ROWS, host.files, gauge, phase_s=_PHASE_S)
 
     def collect(self, tick: Tick) -> Batch:
-        return self._gauges.batch(tick)
+        batch = self._gauges.batch(tick)
+        if tick.targets.groups[Scope.TIER] and not dict(batch)[IO_ROWS[Scope.TIER].panel]:
+            raise NotApplicable(self._lack)
+        return batch
 
     def close(self) -> None:
         self._gauges.close()
@@ -69,15 +78,12 @@ def _v1(texts: Sequence[Text]) -> Sequence[Count]:
 
 def _by_direction(text: Text) -> Sequence[Count]:
     """(read, written) of lines such as ``8:0 Read 4096``; the total at the end stands alone. Raises ValueError."""
-    if text is None:
-        return None, None
-    sums = dict.fromkeys(_V1_DIRECTIONS, 0)
-    for line in text.splitlines():
+    sums: dict[bytes, int] = {}
+    for line in (text or b"").splitlines():
         if not line.startswith(b"Total"):
             _, direction, count = line.split()
-            if direction in sums:
-                sums[direction] += int(count)
-    return tuple(sums.values())
+            sums[direction] = sums.get(direction, 0) + int(count)
+    return [sums.get(direction) for direction in _V1_DIRECTIONS]
 
 
 def _v2(texts: Sequence[Text]) -> Sequence[Count]:

@@ -13,7 +13,7 @@ from qosd.sense.io import IO, IO_ROWS
 from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEvents
 from qosd.sense.row import Row
 from qosd.sense.targets import SampleTargets
-from qosd.sense.tick import Collector
+from qosd.sense.tick import Collector, NotApplicable
 from tests.qosd.sense.trees import TIERS, World, pod
 
 A = pod("a")
@@ -67,10 +67,6 @@ def io_of_two_devices(version: int) -> Counted:
     return io_counted(version, before, io(version, (3000, 100, 12, 1), (1000, 0, 1, 1)), 2500, 100, 2, 1)
 
 
-def the_first_io(version: int) -> Counted:
-    return io_counted(version, io(version), io(version, (4096, 0, 1, 0)), 4096, 0, 1, 0)
-
-
 def no_io(version: int) -> Counted:
     return io_counted(version, io(version, (4096, 0, 1, 0)), io(version, (4096, 0, 1, 0)), 0, 0, 0, 0)
 
@@ -110,7 +106,7 @@ def without_oom_kills(version: int) -> Counted:
     return events_counted(before, after, memory_max_events=2)
 
 
-COUNTED = [io_of_two_devices, the_first_io, no_io, every_event, without_oom_kills]
+COUNTED = [io_of_two_devices, no_io, every_event, without_oom_kills]
 
 
 class Scene:
@@ -178,6 +174,7 @@ def test_tiers_are_read_every_second_and_the_cgroups_below_every_ten(scene: Scen
 @pytest.mark.parametrize("again", ["fallen", "another cgroup of the same name", "no file in between"])
 def test_nothing_is_counted_across_two_lives(scene: Scene, again: str) -> None:
     later, earlier = scene.counted.after, scene.counted.before
+    scene.put(earlier, TIERS.burstable)
     scene.put(later if again == "fallen" else earlier)
     scene.tick()
     if again == "fallen":
@@ -255,6 +252,30 @@ def test_a_cgroup_that_is_gone_keeps_no_file_open(scene: Scene) -> None:
     assert len(scene.world.files) == len(scene.counted.before)
     scene.collector.close()
     assert len(scene.world.files) == 0
+
+
+def test_the_first_io_counts_on_v2(v2: World) -> None:
+    scene = Scene(v2, no_io(2))
+    for devices in ([], [(4096, 0, 1, 0)]):
+        scene.put(io(2, *devices))
+        scene.tick()
+    assert scene.rates() == {"io_read_bytes": 4096, "io_written_bytes": 0, "io_reads": 1, "io_writes": 0}
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_where_nothing_is_counted_the_reason_is_said(world: World, there: bool) -> None:
+    """On v1 a file without a device says nothing; on v2 there is none without the controller."""
+    scene = Scene(world, no_io(world.version))
+    if there:
+        scene.put(io(1) if world.version == 1 else {"memory.events": ""})
+    with pytest.raises(NotApplicable, match="throttle limit" if world.version == 1 else "io controller"):
+        scene.tick()
+
+
+def test_without_kubelets_tiers_nothing_lacks(world: World) -> None:
+    scene = Scene(world, no_io(world.version))
+    world.targets = SampleTargets()
+    scene.tick()
 
 
 def test_devices_without_io_in_front_of_anothers_line(v2: World) -> None:
