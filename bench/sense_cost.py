@@ -32,7 +32,7 @@ from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
 
-_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "perf_event", "blkio")
+_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "perf_event", "blkio", "pids")
 _TICKER = "import time\nwhile True:\n  time.sleep(0.25); sum(range(20000)); open('/proc/self/stat').read()"
 
 

@@ -19,6 +19,7 @@ from qosd.sense.io import IO
 from qosd.sense.limits import Limits
 from qosd.sense.memoryevents import MemoryEvents
 from qosd.sense.node import Node
+from qosd.sense.pids import Pids
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.pressure import NodePressure, Pressure
 from qosd.sense.rdt import Resctrl
@@ -56,6 +57,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     Cycles,
     IO,
     MemoryEvents,
+    Pids,
     Disks,
     Network,
     Resctrl,

@@ -46,6 +46,7 @@ def populate(world: World) -> None:
         threads(world, group.path, {11: (now, now)})
         for name, text in {**io(world.version, (now,) * 4), **memory_events(world.version, *(now,) * 5)}.items():
             world.put(world.path(group.path, name), text)
+        world.put(world.path(group.path, "pids.current"), f"{now}\n")
         for name in ("memory_limit_in_bytes", "cpu_quota", "cpu_period"):
             world.put(path_of(world.tree, group.path, name), "100000 100000\n")
     world.put(path_of(world.tree, TIERS.besteffort, "cpuset_cpus"), "0-1\n")
