@@ -20,6 +20,7 @@ from qosd.sense.limits import Limits
 from qosd.sense.memoryevents import MemoryEvents
 from qosd.sense.node import Node
 from qosd.sense.pids import Pids
+from qosd.sense.podnetwork import PodNetwork
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.pressure import NodePressure, Pressure
 from qosd.sense.rdt import Resctrl
@@ -58,6 +59,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     IO,
     MemoryEvents,
     Pids,
+    PodNetwork,
     Disks,
     Network,
     Resctrl,

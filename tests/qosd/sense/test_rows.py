@@ -26,6 +26,7 @@ from qosd.sense.tick import Collector
 from tests.qosd.sense.test_contention import FakeCounters, psi, threads
 from tests.qosd.sense.test_counted import io, memory_events
 from tests.qosd.sense.test_devices import diskstats, monitored
+from tests.qosd.sense.test_podnetwork import process
 from tests.qosd.sense.test_usage import MEMINFO, V1_NUMA, V2_NUMA, numa_meminfo, stat
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod, run
 
@@ -63,6 +64,12 @@ def populate(world: World) -> None:
     world.put("proc/self/schedstat", "1 2 3\n")
     world.put("proc/diskstats", diskstats(now, now, now))
     world.put("sys/block/sda/size", "1\n")
+    for view, pid in zip(PODS, (31, 32), strict=True):
+        process(world, pid, f"net:[{pid}]", now)
+        world.put(world.path(view.containers[0].group, "cgroup.procs"), f"{pid}\n")
+    if not (host := world.root / "proc/self/ns/net").is_symlink():
+        host.parent.mkdir(parents=True)
+        host.symlink_to("net:[1]")
     row = f"{now} {now} 0 {now} 0 0 0 0 {now} {now} 0 0 0 0 0 0"
     world.put("proc/net/dev", f"Inter-|\n face |\neth0: {row}\n")
     for name in ("ifindex", "iflink"):
