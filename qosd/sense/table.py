@@ -18,6 +18,7 @@ from qosd.sense.host import Host
 from qosd.sense.io import IO
 from qosd.sense.limits import Limits
 from qosd.sense.memoryevents import MemoryEvents
+from qosd.sense.mongroups import MonGroups
 from qosd.sense.node import Node
 from qosd.sense.pids import Pids
 from qosd.sense.podnetwork import PodNetwork
@@ -60,6 +61,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     MemoryEvents,
     Pids,
     PodNetwork,
+    MonGroups,
     Disks,
     Network,
     Resctrl,

@@ -23,6 +23,7 @@ from qosd.sense.sampler import CollectorRow, Sampler
 from qosd.sense.table import COLLECTORS, METRICS, PANELS
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector
+from tests.qosd.sense import test_mongroups as mongroups
 from tests.qosd.sense.test_contention import FakeCounters, psi, threads
 from tests.qosd.sense.test_counted import io, memory_events
 from tests.qosd.sense.test_devices import diskstats, monitored
@@ -75,6 +76,9 @@ def populate(world: World) -> None:
     for name in ("ifindex", "iflink"):
         world.put(f"sys/class/net/eth0/{name}", "1\n")
     world.put("resctrl/schemata", "L3:0=7ff\n")
+    for container in ("a-main", "b-main"):
+        of_container = {"llc_occupancy": "1", "mbm_total_bytes": str(now), "mbm_local_bytes": str(now)}
+        mongroups.monitored(world, container, 0, **of_container)
     monitored(world, "LS", "00", llc_occupancy="1", mbm_total_bytes=str(now), mbm_local_bytes=str(now))
 
 
