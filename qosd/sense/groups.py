@@ -39,6 +39,7 @@ class UsageRow(Row):
         "bytes", "What kubelet evicts by: all charged memory - inactive file pages."
     )
     memory_refaults_per_s: Column = Column("pages/s", "Pages read back after reclaim had taken them.", Kind.RATE)
+    memory_major_faults_per_s: Column = Column("1/s", "Page faults that had to read from a disk.", Kind.RATE)
 
 
 _usage = constructor(UsageRow)
@@ -98,7 +99,9 @@ class Meter:
             return None
         self._misses = 0
         cores, throttled_ratio, throttled_us_per_s = cpu
-        usage_bytes, with_page_cache_bytes, working_set_bytes, refaults_per_s = self._memory.sample()
+        usage_bytes, with_page_cache_bytes, working_set_bytes, refaults_per_s, major_faults_per_s = (
+            self._memory.sample()
+        )
         return _usage(
             cpu_usage_cores=cores,
             cpu_throttled_ratio=throttled_ratio,
@@ -107,4 +110,5 @@ class Meter:
             memory_with_page_cache_bytes=with_page_cache_bytes,
             memory_working_set_bytes=working_set_bytes,
             memory_refaults_per_s=refaults_per_s,
+            memory_major_faults_per_s=major_faults_per_s,
         )

@@ -94,6 +94,7 @@ MEMORY = {
     "unevictable": 3,
     "workingset_refault_anon": 0,
     "workingset_refault_file": 0,
+    "pgmajfault": 0,
 }
 
 
