@@ -24,16 +24,15 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
-from qosd.sense.build import Host, standard
+from qosd.sense.host import Host
 from qosd.sense.sampler import Sampler
 from qosd.sense.store import Store
-from qosd.sense.system import System
-from qosd.sense.table import PANELS
+from qosd.sense.table import COLLECTORS, PANELS
 from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, Collector, Tick
 from qosd.snapshot import ContainerView, PodView
 
-_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "perf_event")
+_CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "perf_event", "blkio", "pids")
 _TICKER = "import time\nwhile True:\n  time.sleep(0.25); sum(range(20000)); open('/proc/self/stat').read()"
 
 
@@ -52,9 +51,9 @@ def main() -> None:
 def _measure(tree: Tree, pods: Sequence[PodView], root: str, seconds: int) -> None:
     with KeptFiles(60_000, lambda text: print(text, file=sys.stderr)) as files:
         cpus = tuple(range(os.cpu_count() or 1))
-        host = Host(tree, lambda: cpus, os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE"))
-        system = System(tree, files, host.page_bytes)
-        timed = [_Timed(one) for one in standard(host, files, time.monotonic_ns, system)]
+        units = os.sysconf("SC_CLK_TCK"), os.sysconf("SC_PAGE_SIZE")
+        host = Host(tree, files, time.monotonic_ns, lambda: cpus, *units)
+        timed = [_Timed(collector(host)) for collector in COLLECTORS]
         store = Store(PANELS)
         sampler = Sampler(timed, store, time.monotonic_ns)
         ticks = []

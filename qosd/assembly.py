@@ -54,7 +54,8 @@ from qosd.policy.pooledrules import PooledRules
 from qosd.policy.rulesfile import RulesSource
 from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
-from qosd.sense.build import Host, Sense, build
+from qosd.sense.build import Sense, build
+from qosd.sense.host import Host
 from qosd.strategies import STRATEGIES
 from qosd.strategies.reconciler import HookReconciler
 from qosd.urgency import Urgency
@@ -173,8 +174,8 @@ def _writer(tree: Tree, undo: UndoRecord) -> Writer:
 
 def _sense(tree: Tree) -> tuple[KeptFiles, Sense]:
     kept_files = KeptFiles(max(_raised_limit() - _SPARE_DESCRIPTORS, 0), lambda line: _log.warning("%s", line))
-    host = Host(tree, partial(_online, tree), os.sysconf("SC_CLK_TCK"), resource.getpagesize())
-    return kept_files, build(host, kept_files, time.monotonic_ns)
+    units = os.sysconf("SC_CLK_TCK"), resource.getpagesize()
+    return kept_files, build(Host(tree, kept_files, time.monotonic_ns, partial(_online, tree), *units))
 
 
 def _host_facts(locator: CgroupLocator) -> HostFacts:

@@ -244,6 +244,7 @@ _STATISTICS = (
     _statistics("memory.stat", ("memory", "memory.stat"), "memory.stat"),
     _statistics("memory.numa_stat", ("memory", "memory.numa_stat"), "memory.numa_stat"),
     _statistics("memory.events", None, "memory.events"),
+    KernelFile("memory.failcnt", "", _NUMBER, ("memory", "memory.failcnt"), writable=False),
     _statistics("memory.oom_control", ("memory", "memory.oom_control"), None),
     KernelFile("memory.swap.current", "bytes", _NUMBER, v2="memory.swap.current", writable=False, probe=Probe.TARGET),
     KernelFile(

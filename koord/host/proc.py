@@ -13,7 +13,8 @@ from typing import NamedTuple
 from koord.host.kernelfile import ParseError
 
 STAT, MEMINFO, VMSTAT = "/proc/stat", "/proc/meminfo", "/proc/vmstat"
-DISKSTATS, NET_DEV, CPUINFO = "/proc/diskstats", "/proc/net/dev", "/proc/cpuinfo"
+DISKSTATS, CPUINFO = "/proc/diskstats", "/proc/cpuinfo"
+NET_DEV, NET_SNMP = "/proc/net/dev", "/proc/net/snmp"
 SECTOR_BYTES = 512
 """The unit of /proc/diskstats, whatever the device's own sectors are."""
 
@@ -162,6 +163,24 @@ def interfaces(data: bytes) -> list[Interface]:
         except ValueError as error:
             raise ParseError(NET_DEV, line, error) from error
     return found
+
+
+class TCP(NamedTuple):
+    """Segments of a network namespace since it was made. ``sent_segments`` without those that were sent again."""
+
+    sent_segments: int
+    retransmitted_segments: int
+
+
+def tcp(data: bytes) -> TCP:
+    """/proc/net/snmp, whose protocols have a line of names and a line of numbers each."""
+    lines = [line.split() for line in data.splitlines() if line.startswith(b"Tcp:")]
+    try:
+        names, numbers = lines
+        said = dict(zip(names, numbers, strict=True))
+        return TCP(int(said[b"OutSegs"]), int(said[b"RetransSegs"]))
+    except (ValueError, KeyError) as error:
+        raise ParseError(NET_SNMP, data, error) from error
 
 
 class SchedStat(NamedTuple):

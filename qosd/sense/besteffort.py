@@ -8,14 +8,13 @@ whose directory is gone is passed over; only the tier's own files are needed.
 
 from __future__ import annotations
 
-from koord.host.cgroup import Tree
 from koord.host.files import row
-from koord.host.reader import KeptFiles
 from koord.model import cpuset
 from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
 from qosd.metric import Kind, Koordlet, Scope
 from qosd.sense.groups import USAGE
+from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
@@ -45,8 +44,8 @@ class BestEffort:
     period_s = TICK_S
     panels = (BestEffortRow.panel,)
 
-    def __init__(self, tree: Tree, files: KeptFiles) -> None:
-        self._tree, self._files = tree, files
+    def __init__(self, host: Host) -> None:
+        self._tree, self._files = host.tree, host.files
         self._sizes: dict[bytes, int] = {}
         self._targets: SampleTargets | None = None
         self._tier_set = self._quota = self._period = ""

@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from koord.host import perf
-from koord.host.cgroup import Tree
 from koord.host.perf import CYCLES, INSTRUCTIONS, PerfError
 from qosd.metric import Kind, Koordlet, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Host
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, Column, Row
 from qosd.sense.targets import Group
@@ -77,8 +76,9 @@ class Cycles:
     period_s = _WINDOW_S
     panels = (CyclesRow.panel,)
 
-    def __init__(self, tree: Tree, counters: Counters, clock: Clock, max_descriptors: int = MAX_DESCRIPTORS) -> None:
-        self._tree, self._counters, self._clock, self._max = tree, counters, clock, max_descriptors
+    def __init__(self, host: Host, counters: Counters | None = None, max_descriptors: int = MAX_DESCRIPTORS) -> None:
+        self._tree, self._clock, self._max = host.tree, host.clock, max_descriptors
+        self._counters = counters or Counters(host.cpus)
         self._window: list[tuple[str, perf.Meter, int]] = []
         self._run = -1
         self._next = 0

@@ -8,13 +8,11 @@ that was replaced by another of its name (its counters fall) has no sample for o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from koord.host import proc
 from koord.host.proc import Disk, Interface
-from koord.host.reader import KeptFiles
 from qosd.metric import Kind, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Host
 from qosd.sense.rates import per_second
 from qosd.sense.row import Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -47,9 +45,9 @@ class Disks:
     period_s = DEVICES_S
     panels = (DiskRow.panel,)
 
-    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path) -> None:
-        self._files, self._clock, self._file = files, clock, str(proc_root / "diskstats")
-        self._block = sys_root / "block"
+    def __init__(self, host: Host) -> None:
+        self._files, self._clock, self._file = host.files, host.clock, str(host.proc / "diskstats")
+        self._block = host.sys / "block"
         self._before: Mapping[str, Disk] = {}
         self._at = 0
 
@@ -91,9 +89,9 @@ class Network:
     period_s = DEVICES_S
     panels = (InterfaceRow.panel,)
 
-    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path) -> None:
-        self._files, self._clock, self._file = files, clock, str(proc_root / "net/dev")
-        self._net = sys_root / "class/net"
+    def __init__(self, host: Host) -> None:
+        self._files, self._clock, self._file = host.files, host.clock, str(host.proc / "net/dev")
+        self._net = host.sys / "class/net"
         self._own: dict[str, bool] = {}
         self._before: Mapping[str, Interface] = {}
         self._at = 0

@@ -11,9 +11,11 @@ from itertools import cycle
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
-from qosd.sense.meters import REFRESH_TICKS, Clock, CpuV1, CpuV2, Memory
+from qosd.sense.host import Clock, Host
+from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, Memory
 from qosd.sense.pergroup import PerGroup
 from qosd.sense.row import TICK_S, Column, Row, constructor
+from qosd.sense.targets import Group
 from qosd.sense.tick import Batch, Tick
 
 
@@ -37,6 +39,7 @@ class UsageRow(Row):
         "bytes", "What kubelet evicts by: all charged memory - inactive file pages."
     )
     memory_refaults_per_s: Column = Column("pages/s", "Pages read back after reclaim had taken them.", Kind.RATE)
+    memory_major_faults_per_s: Column = Column("1/s", "Page faults that had to read from a disk.", Kind.RATE)
 
 
 _usage = constructor(UsageRow)
@@ -50,12 +53,16 @@ class Groups:
     period_s = TICK_S
     panels = tuple(row.panel for row in USAGE.values())
 
-    def __init__(self, tree: Tree, files: KeptFiles, clock: Clock) -> None:
+    def __init__(self, host: Host) -> None:
         phases = cycle(range(REFRESH_TICKS))  # so that not all are refreshed in the same tick
-        self._meters = PerGroup(USAGE, files, gauge=lambda group: Meter(tree, group.path, files, clock, next(phases)))
+
+        def meter(group: Group) -> Meter:
+            return Meter(host.tree, group.path, host.files, host.clock, next(phases))
+
+        self._meters = PerGroup(USAGE, host.files, meter)
 
     def collect(self, tick: Tick) -> Batch:
-        return self._meters.batch(tick.targets)
+        return self._meters.batch(tick)
 
     def close(self) -> None:
         self._meters.close()
@@ -92,7 +99,9 @@ class Meter:
             return None
         self._misses = 0
         cores, throttled_ratio, throttled_us_per_s = cpu
-        usage_bytes, with_page_cache_bytes, working_set_bytes, refaults_per_s = self._memory.sample()
+        usage_bytes, with_page_cache_bytes, working_set_bytes, refaults_per_s, major_faults_per_s = (
+            self._memory.sample()
+        )
         return _usage(
             cpu_usage_cores=cores,
             cpu_throttled_ratio=throttled_ratio,
@@ -101,4 +110,5 @@ class Meter:
             memory_with_page_cache_bytes=with_page_cache_bytes,
             memory_working_set_bytes=working_set_bytes,
             memory_refaults_per_s=refaults_per_s,
+            memory_major_faults_per_s=major_faults_per_s,
         )

@@ -8,6 +8,7 @@ from koord.host.cgroup import Tree
 from koord.host.files import row
 from koord.host.reader import KeptFiles
 from qosd.metric import GROUP_SCOPES
+from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.pergroup import PerGroup
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
@@ -31,11 +32,11 @@ class Limits:
     period_s = SLOW_S
     panels = tuple(row.panel for row in LIMITS.values())
 
-    def __init__(self, tree: Tree, files: KeptFiles) -> None:
-        self._gauges = PerGroup(LIMITS, files, gauge=lambda group: Gauge(tree, group.path, files))
+    def __init__(self, host: Host) -> None:
+        self._gauges = PerGroup(LIMITS, host.files, lambda group: Gauge(host.tree, group.path, host.files))
 
     def collect(self, tick: Tick) -> Batch:
-        return self._gauges.batch(tick.targets)
+        return self._gauges.batch(tick)
 
     def close(self) -> None:
         self._gauges.close()

@@ -11,24 +11,20 @@ working set = charged memory - inactive_file, as kubelet has it.
 
 A read costs 5 to 20 microseconds in the kernel whose caches have grown cold in a second, ``memory.stat`` up to 100. So
 files that can hold little new are not read: ``memory.stat`` only when the charged memory moved by more than 1/64, or
-every ``REFRESH_TICKS`` (what moves between anon and file pages at the same charge is that late, and the rate of
-refaults is that of the time between two readings); v1's ``cpu.stat``
+every ``REFRESH_TICKS`` (what moves between anon and file pages at the same charge is that late, and the rates of
+refaults and major faults are those of the time between two readings); v1's ``cpu.stat``
 only when CPU was used, and where no CFS period ever began (no quota) every ``REFRESH_TICKS``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.host.reader import KeptFiles
 from qosd.sense.flatkeys import FlatKeys
+from qosd.sense.host import Clock
 from qosd.sense.rates import per_second, ratio
 from qosd.sense.row import NO_SAMPLE
-
-Clock = Callable[[], int]
-"""Monotonic nanoseconds."""
 
 REFRESH_TICKS = 5
 _THROTTLING = (b"nr_periods", b"nr_throttled")
@@ -36,10 +32,12 @@ _V1_THROTTLING = FlatKeys((*_THROTTLING, b"throttled_time"))
 _V2_CPU = FlatKeys((b"usage_usec",), (*_THROTTLING, b"throttled_usec"))
 _MEMORY = (b"inactive_anon", b"active_anon", b"inactive_file", b"active_file", b"unevictable")
 _REFAULTS = (b"workingset_refault_anon", b"workingset_refault_file", b"workingset_refault")  # the last: before 5.9
-_V1_MEMORY = FlatKeys([b"total_" + key for key in _MEMORY], [b"total_" + key for key in _REFAULTS], absent=-1)
-_V2_MEMORY = FlatKeys(_MEMORY, _REFAULTS, absent=-1)
+_COUNTED = (b"pgmajfault", *_REFAULTS)
+_V1_MEMORY = FlatKeys([b"total_" + key for key in _MEMORY], [b"total_" + key for key in _COUNTED], absent=-1)
+_V2_MEMORY = FlatKeys(_MEMORY, _COUNTED, absent=-1)
 _NO_THROTTLING = (NO_SAMPLE, NO_SAMPLE)
-_NO_MEMORY = (NO_SAMPLE, NO_SAMPLE, NO_SAMPLE, NO_SAMPLE)
+_UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
+_NO_COUNTS = (-1, -1)
 
 
 def path_of(tree: Tree, group: str, name: str) -> str:
@@ -144,19 +142,19 @@ class CpuV2:
 
 
 class Memory:
-    """(without page cache, with it, working set, refaults/s) from ``memory.stat`` and the charged memory."""
+    """(without page cache, with it, working set, refaults/s, major faults/s), from ``memory.stat`` and the charge."""
 
     __slots__ = (
         "_at",
         "_charged",
         "_charged_path",
         "_clock",
+        "_counts",
         "_files",
         "_inactive_file",
         "_inode",
         "_keys",
-        "_refaults",
-        "_refaults_per_s",
+        "_rates",
         "_rest",
         "_stat_path",
         "_usage",
@@ -168,16 +166,16 @@ class Memory:
         self._stat_path = path_of(tree, group, "memory.stat")
         self._charged_path = path_of(tree, group, "memory.current")
         self._inode, self._at, self._rest = 0, 0, phase
-        self._usage = (NO_SAMPLE, NO_SAMPLE)
-        self._charged = self._refaults = self._inactive_file = -1
-        self._refaults_per_s = NO_SAMPLE
+        self._usage = _UNKNOWN
+        self._charged = self._inactive_file = -1
+        self._counts, self._rates = _NO_COUNTS, _UNKNOWN
 
     @property
     def paths(self) -> tuple[str, ...]:
         return self._stat_path, self._charged_path
 
-    def sample(self) -> tuple[float, float, float, float]:
-        """NaN for what is not there. The refaults are those per second between the last two readings."""
+    def sample(self) -> tuple[float, float, float, float, float]:
+        """NaN for what is not there. The faults are those per second between the last two readings."""
         text = self._files.read(self._charged_path)
         if (inode := self._files.inode(self._charged_path)) != self._inode:
             self._inode = inode
@@ -189,13 +187,13 @@ class Memory:
             self._take(self._files.read(self._stat_path))
         known = charged >= 0 and self._inactive_file >= 0
         working_set = float(max(0, charged - self._inactive_file)) if known else NO_SAMPLE
-        return (*self._usage, working_set, self._refaults_per_s)
+        return (*self._usage, working_set, *self._rates)
 
     def forget(self) -> None:
         """The next reading is a first one."""
-        self._usage = (NO_SAMPLE, NO_SAMPLE)
-        self._charged = self._refaults = self._inactive_file = -1
-        self._refaults_per_s = NO_SAMPLE
+        self._usage = _UNKNOWN
+        self._charged = self._inactive_file = -1
+        self._counts, self._rates = _NO_COUNTS, _UNKNOWN
 
     def _take(self, text: bytes | None) -> None:
         """Remember what ``text`` says, and what happened since the text before it."""
@@ -204,12 +202,17 @@ class Memory:
         if numbers is None:
             self.forget()
             return
-        inactive_anon, active_anon, self._inactive_file, active_file, unevictable, *refaults = numbers
+        inactive_anon, active_anon, self._inactive_file, active_file, unevictable, major_faults, *refaults = numbers
         usage = inactive_anon + active_anon + unevictable
         self._usage = (float(usage), float(usage + self._inactive_file + active_file))
-        before, self._refaults = self._refaults, _sum_of_refaults(*refaults)
-        is_known = before >= 0 and self._refaults >= 0
-        self._refaults_per_s = per_second(before, self._refaults, self._at - was) if is_known else NO_SAMPLE
+        before, self._counts = self._counts, (_sum_of_refaults(*refaults), major_faults)
+        elapsed = self._at - was
+        self._rates = _rate(before[0], self._counts[0], elapsed), _rate(before[1], self._counts[1], elapsed)
+
+
+def _rate(before: int, now: int, elapsed_ns: int) -> float:
+    """NaN where either is not known (-1)."""
+    return per_second(before, now, elapsed_ns) if before >= 0 and now >= 0 else NO_SAMPLE
 
 
 def _sum_of_refaults(anon: int, file: int, all_of_them: int) -> int:

@@ -15,10 +15,9 @@ from koord.host import proc
 from koord.host.cgroup import ReadError
 from koord.host.kernelfile import ParseError
 from koord.host.proc import CPUTimes
-from koord.host.reader import KeptFiles
 from koord.model import cpuset
 from qosd.metric import Kind, Koordlet, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Host
 from qosd.sense.rates import NANOSECONDS, per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -57,16 +56,16 @@ class NumaRow(Row, source="node", scope=Scope.NUMA, period_s=TICK_S):
 
 
 class Node:
-    """The collector ``node``. ``proc_root`` and ``sys_root`` are /proc and /sys; ``ticks_per_s`` is CLK_TCK."""
+    """The collector ``node``."""
 
     name = "node"
     period_s = TICK_S
     panels = (NodeRow.panel, NumaRow.panel)
 
-    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path, sys_root: Path, ticks_per_s: int) -> None:
-        self._files, self._clock, self._ticks_per_s = files, clock, ticks_per_s
-        self._stat, self._meminfo = str(proc_root / "stat"), str(proc_root / "meminfo")
-        self._numa_root = sys_root / "devices/system/node"
+    def __init__(self, host: Host) -> None:
+        self._files, self._clock, self._ticks_per_s = host.files, host.clock, host.ticks_per_s
+        self._stat, self._meminfo = str(host.proc / "stat"), str(host.proc / "meminfo")
+        self._numa_root = host.sys / "devices/system/node"
         self._numa: dict[str, frozenset[int]] = {}
         self._numa_seen_ns: int | None = None
         self._at = 0

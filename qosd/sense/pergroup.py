@@ -1,7 +1,8 @@
 """One gauge per cgroup, and the rows of all of them: how collectors of cgroups keep what they compare with.
 
-A gauge is made when its group comes and its files are closed when the group goes. Invariant: a cgroup that is gone or
-prints nonsense has no row of this batch, and the others have theirs.
+A gauge is made when its group comes and its files are closed when the group goes. Of a collector that runs every tick,
+the panels of a longer period are filled when that is over. Invariant: a cgroup that is gone or prints nonsense has no
+row of this batch, and the others have theirs.
 """
 
 from __future__ import annotations
@@ -10,10 +11,16 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from koord.host.reader import KeptFiles
-from qosd.metric import Scope
-from qosd.sense.row import Panel, Row
+from qosd.metric import GROUP_SCOPES, Scope
+from qosd.sense.rates import NANOSECONDS
+from qosd.sense.row import SLOW_S, TICK_S, Panel, Row
 from qosd.sense.targets import Group, SampleTargets
-from qosd.sense.tick import Batch
+from qosd.sense.tick import Batch, Tick
+
+TIERS_FIRST_S: Mapping[Scope, float] = {**dict.fromkeys(GROUP_SCOPES, SLOW_S), Scope.TIER: TICK_S}
+"""Periods of figures by which strategies act on a tier, and which cost too much to be read of every cgroup."""
+_EARLY_NS = int(TICK_S / 2 * NANOSECONDS)
+"""Ticks come neither early nor late by more."""
 
 
 class Gauge(Protocol):
@@ -30,7 +37,10 @@ G = TypeVar("G", bound=Gauge)
 
 
 class PerGroup(Generic[G]):
-    """The gauges of the groups that ``measures`` lets pass, of each scope that has a row in ``rows``."""
+    """The gauges of the groups that ``measures`` lets pass, of each scope that has a row in ``rows``.
+
+    ``phase_s``: how long after the first tick panels of a longer period begin, so that not all collectors' do at once.
+    """
 
     def __init__(
         self,
@@ -38,16 +48,28 @@ class PerGroup(Generic[G]):
         files: KeptFiles,
         gauge: Callable[[Group], G],
         measures: Callable[[Group], bool] = lambda _: True,
+        phase_s: float = 0.0,
     ) -> None:
         self.panels: Mapping[Scope, Panel] = {scope: row.panel for scope, row in rows.items()}
+        self._phase_ns = int(phase_s * NANOSECONDS)
+        self._due_ns: dict[Panel, int] = {}
         self._files, self._gauge, self._measures = files, gauge, measures
         self._targets: SampleTargets | None = None
         self._kept: dict[tuple[Scope, str], tuple[str, G]] = {}
         self._lists: Mapping[Scope, list[tuple[str, G]]] = {}
 
-    def batch(self, targets: SampleTargets) -> Batch:
-        """The rows of all groups of ``targets``."""
-        return [(self.panels[scope], _rows(gauges)) for scope, gauges in self.of(targets).items()]
+    def batch(self, tick: Tick) -> Batch:
+        """The rows of all groups, for the panels that are due."""
+        by_panel = [(self.panels[scope], gauges) for scope, gauges in self.of(tick.targets).items()]
+        return [(panel, _rows(gauges)) for panel, gauges in by_panel if self._is_due(panel, tick.at_ns)]
+
+    def _is_due(self, panel: Panel, at_ns: int) -> bool:
+        if panel.period_s <= TICK_S:
+            return True
+        if at_ns < self._due_ns.setdefault(panel, at_ns + self._phase_ns) - _EARLY_NS:
+            return False
+        self._due_ns[panel] = at_ns + int(panel.period_s * NANOSECONDS)
+        return True
 
     def of(self, targets: SampleTargets) -> Mapping[Scope, list[tuple[str, G]]]:
         """(subject, gauge) by scope, for the groups of ``targets``."""

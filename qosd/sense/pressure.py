@@ -16,7 +16,8 @@ from koord.host.cgroup import Tree
 from koord.host.psi import RESOURCES, Stall
 from koord.host.reader import KeptFiles
 from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
-from qosd.sense.meters import Clock, path_of
+from qosd.sense.host import Clock, Host
+from qosd.sense.meters import path_of
 from qosd.sense.pergroup import Gauge as GroupGauge
 from qosd.sense.pergroup import PerGroup
 from qosd.sense.rates import per_second
@@ -87,27 +88,25 @@ class NodePressureRow(PressureRow, source="node_pressure", scope=Scope.NODE, per
 
 class CgroupPressure:
     """What collectors of cgroups' pressure files share: a gauge of all three files for each cgroup that ``measures``
-    lets pass. ``proc_root`` tells whether the kernel keeps PSI at all."""
+    lets pass."""
 
     def __init__(
         self,
         rows: Mapping[Scope, type[Row]],
         gauge: Callable[[Sequence[str]], GroupGauge],
-        tree: Tree,
-        files: KeptFiles,
-        proc_root: Path,
+        host: Host,
         measures: Callable[[Group], bool] = lambda _: True,
     ) -> None:
         def of_group(group: Group) -> GroupGauge:
-            return gauge([path_of(tree, group.path, f"{resource}.pressure") for resource in RESOURCES])
+            return gauge([path_of(host.tree, group.path, f"{resource}.pressure") for resource in RESOURCES])
 
-        self._proc_root, self._tree = proc_root, tree
-        self._gauges = PerGroup(rows, files, of_group, measures)
+        self._host = host
+        self._gauges = PerGroup(rows, host.files, of_group, measures)
 
     def collect(self, tick: Tick) -> Batch:
-        batch = self._gauges.batch(tick.targets)
+        batch = self._gauges.batch(tick)
         if not any(rows for _, rows in batch):
-            _must_have_psi(self._proc_root, self._tree)
+            _must_have_psi(self._host.proc, self._host.tree)
         return batch
 
     def close(self) -> None:
@@ -121,8 +120,8 @@ class Pressure(CgroupPressure):
     period_s = SLOW_S
     panels = tuple(row.panel for row in PRESSURE.values())
 
-    def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        super().__init__(PRESSURE, lambda paths: Gauge(paths, files, clock), tree, files, proc_root)
+    def __init__(self, host: Host) -> None:
+        super().__init__(PRESSURE, lambda paths: Gauge(paths, host.files, host.clock), host)
 
 
 class NodePressure:
@@ -132,19 +131,19 @@ class NodePressure:
     period_s = TICK_S
     panels = (NodePressureRow.panel,)
 
-    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        self._files, self._proc_root = files, proc_root
-        self._gauge = Gauge([str(proc_root / "pressure" / resource) for resource in RESOURCES], files, clock)
+    def __init__(self, host: Host) -> None:
+        self._host = host
+        self._gauge = Gauge([str(host.proc / "pressure" / resource) for resource in RESOURCES], host.files, host.clock)
 
     def collect(self, tick: Tick) -> Batch:
         sample = self._gauge.sample()
         if sample is None:
-            _must_have_psi(self._proc_root)
+            _must_have_psi(self._host.proc)
             return []
         return [(NodePressureRow.panel, {"": sample})]
 
     def close(self) -> None:
-        self._files.drop(self._gauge.paths)
+        self._host.files.drop(self._gauge.paths)
 
 
 def _must_have_psi(proc_root: Path, tree: Tree | None = None) -> None:

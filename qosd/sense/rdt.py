@@ -8,20 +8,26 @@ own sample only; bandwidth is a rate between two readings, across a wrap of the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 
 from koord.host import resctrl
 from koord.host.cgroup import read_text
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
 from qosd.metric import Kind, Koordlet, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Clock, Host
 from qosd.sense.rates import per_second_wrapping
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
-_RESOURCE = "L3"
-_Counts = Mapping[str, int]
-_NONE: _Counts = {}
+RESOURCE = "L3"
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What one domain has counted for a group: bytes by feature."""
+
+    at_ns: int
+    counts: Mapping[str, int]
 
 
 def _bytes(feature: str) -> Column:
@@ -40,15 +46,15 @@ class CacheRow(Row, source="resctrl", scope=Scope.CACHE, period_s=SLOW_S):
 
 
 class Resctrl:
-    """The collector ``resctrl``. ``root``: the mount."""
+    """The collector ``resctrl``."""
 
     name = "resctrl"
     period_s = SLOW_S
     panels = (CacheRow.panel,)
 
-    def __init__(self, root: Path, clock: Clock) -> None:
-        self._root, self._clock = root, clock
-        self._before: Mapping[str, tuple[int, _Counts]] = {}
+    def __init__(self, host: Host) -> None:
+        self._root, self._clock = host.tree.resctrl, host.clock
+        self._before: Mapping[str, Reading] = {}
 
     def collect(self, tick: Tick) -> Batch:
         if not (self._root / "schemata").is_file():
@@ -56,42 +62,49 @@ class Resctrl:
         groups = {name or "root": resctrl.counters(self._root, name) for name in ("", *resctrl.groups(self._root))}
         if not any(groups.values()):
             raise NotApplicable("this CPU monitors neither cache nor memory bandwidth")
-        now = {subject: counts for name, files in groups.items() for subject, counts in self._read(name, files).items()}
+        now = {
+            f"{name}/{domain}": reading
+            for name, files in groups.items()
+            for domain, reading in read(files, self._clock).items()
+        }
         before, self._before = self._before, now
-        return [(CacheRow.panel, {subject: _row(before.get(subject), *now[subject]) for subject in now})]
+        return [(CacheRow.panel, {subject: _row(before.get(subject), now[subject]) for subject in now})]
 
     def close(self) -> None:
         pass
 
-    def _read(self, group: str, files: Sequence[Counter]) -> Mapping[str, tuple[int, _Counts]]:
-        """(instant, bytes by feature) of each domain of ``group``."""
-        found: dict[str, dict[str, int]] = {}
-        for file in files:
-            if file.resource != _RESOURCE:
-                continue
-            try:
-                text = read_text(file.path)
-                count = None if text is None else resctrl.parse_counter(text, str(file.path))
-            except (OSError, ValueError):
-                continue
-            if count is not None:
-                found.setdefault(f"{group}/{file.domain}", {})[file.feature] = count
-        return {subject: (self._clock(), counts) for subject, counts in found.items()}
+
+def read(files: Sequence[Counter], clock: Clock) -> Mapping[int, Reading]:
+    """What a group's monitoring ``files`` count now, by domain of the L3 cache."""
+    found: dict[int, dict[str, int]] = {}
+    for file in files:
+        if file.resource != RESOURCE:
+            continue
+        try:
+            text = read_text(file.path)
+            count = None if text is None else resctrl.parse_counter(text, str(file.path))
+        except (OSError, ValueError):
+            continue
+        if count is not None:
+            found.setdefault(file.domain, {})[file.feature] = count
+    return {domain: Reading(clock(), counts) for domain, counts in found.items()}
 
 
-def _row(before: tuple[int, _Counts] | None, at_ns: int, now: _Counts) -> CacheRow:
-    was_ns, was = before or (at_ns, _NONE)
-    total, local = (
-        per_second_wrapping(was[name], now[name], at_ns - was_ns) if name in was and name in now else NO_SAMPLE
-        for name in (MBM_TOTAL, MBM_LOCAL)
-    )
+def bandwidth(feature: str, before: Reading | None, now: Reading) -> float:
+    """Bytes per second of one domain; NaN where either reading has not the counter."""
+    if before is None or feature not in before.counts or feature not in now.counts:
+        return NO_SAMPLE
+    return per_second_wrapping(before.counts[feature], now.counts[feature], now.at_ns - before.at_ns)
+
+
+def _row(before: Reading | None, now: Reading) -> CacheRow:
     occupancy, total_bytes, local_bytes = (
-        float(now[name]) if name in now else NO_SAMPLE for name in (LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL)
+        float(now.counts[name]) if name in now.counts else NO_SAMPLE for name in (LLC_OCCUPANCY, MBM_TOTAL, MBM_LOCAL)
     )
     return CacheRow(
         llc_occupancy_bytes=occupancy,
-        mbm_total_bytes_per_s=total,
-        mbm_local_bytes_per_s=local,
+        mbm_total_bytes_per_s=bandwidth(MBM_TOTAL, before, now),
+        mbm_local_bytes_per_s=bandwidth(MBM_LOCAL, before, now),
         mbm_total_bytes=total_bytes,
         mbm_local_bytes=local_bytes,
     )

@@ -8,12 +8,10 @@ fell, costs its own figure only.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 
 from koord.host import proc
-from koord.host.reader import KeptFiles
 from qosd.metric import Kind, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Host
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
@@ -38,8 +36,8 @@ class Reclaim:
     period_s = TICK_S
     panels = (ReclaimRow.panel,)
 
-    def __init__(self, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        self._files, self._clock, self._path = files, clock, str(proc_root / "vmstat")
+    def __init__(self, host: Host) -> None:
+        self._files, self._clock, self._path = host.files, host.clock, str(host.proc / "vmstat")
         self._at_ns = 0
         self._before: Mapping[bytes, int] = {}
 

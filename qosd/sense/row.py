@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import namedtuple
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast, dataclass_transform, overload
@@ -133,9 +133,12 @@ class Row(tuple[float, ...], metaclass=_Slotted):
         return lambda figures: tuple.__new__(cls, [figures[place] for place in places])
 
     @classmethod
-    def by_scope(cls, scopes: Iterable[Scope], source: str, period_s: float) -> Mapping[Scope, type[Self]]:
-        """The same columns as a panel for each kind of object."""
-        return {scope: cls._of_scope(scope, source, period_s) for scope in scopes}
+    def by_scope(
+        cls, scopes: Collection[Scope], source: str, period_s: float | Mapping[Scope, float]
+    ) -> Mapping[Scope, type[Self]]:
+        """The same columns as a panel for each kind of object, of one period or of one for each kind."""
+        periods_s = period_s if isinstance(period_s, Mapping) else dict.fromkeys(scopes, period_s)
+        return {scope: cls._of_scope(scope, source, periods_s[scope]) for scope in scopes}
 
     @classmethod
     def _of_scope(cls, scope: Scope, source: str, period_s: float) -> type[Self]:

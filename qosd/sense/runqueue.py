@@ -11,17 +11,18 @@ counters fall), costs nothing but itself.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from koord.host import proc
-from koord.host.cgroup import GONE, Tree
+from koord.host.cgroup import GONE
 from koord.host.reader import KeptFiles
 from qosd.metric import Kind, Scope
-from qosd.sense.meters import Clock, path_of
+from qosd.sense.host import Clock, Host
+from qosd.sense.meters import path_of
 from qosd.sense.pergroup import PerGroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.stalls import STALLS
+from qosd.sense.targets import Group
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_THREADS = 512
@@ -44,16 +45,15 @@ class RunQueue:
     name = "run_queue"
     panels = (RunQueueRow.panel,)
 
-    def __init__(
-        self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path, max_threads: int = MAX_THREADS
-    ) -> None:
-        self._proc, self._max_threads = proc_root, max_threads
+    def __init__(self, host: Host, max_threads: int = MAX_THREADS) -> None:
+        def gauge(group: Group) -> Gauge:
+            threads = path_of(host.tree, group.path, "cgroup.threads")
+            return Gauge(threads, str(host.proc), host.files, host.clock)
+
+        self._proc, self._max_threads = host.proc, max_threads
         self.period_s, self._ran_ns = SLOW_S, 0
         self._gauges = PerGroup(
-            {Scope.CONTAINER: RunQueueRow},
-            files,
-            gauge=lambda group: Gauge(path_of(tree, group.path, "cgroup.threads"), str(proc_root), files, clock),
-            measures=lambda group: group.latency_sensitive,
+            {Scope.CONTAINER: RunQueueRow}, host.files, gauge, measures=lambda group: group.latency_sensitive
         )
 
     def collect(self, tick: Tick) -> Batch:
@@ -69,7 +69,7 @@ class RunQueue:
         share = max(1, self._max_threads // max(1, len(waiting)))
         for position, gauge in enumerate(waiting):
             gauge.most = share if position < self._max_threads else 0
-        return self._gauges.batch(tick.targets)
+        return self._gauges.batch(tick)
 
     def close(self) -> None:
         self._gauges.close()

@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 from koord.model.slo import HostApplication
 from qosd.metric import Kind, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Clock
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.store import Store

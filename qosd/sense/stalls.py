@@ -9,14 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import product
-from pathlib import Path
 
 from koord.host import psi
-from koord.host.cgroup import Tree
 from koord.host.psi import RESOURCES
 from koord.host.reader import KeptFiles
 from qosd.metric import Kind, Scope
-from qosd.sense.meters import Clock
+from qosd.sense.host import Clock, Host
 from qosd.sense.pressure import DEGREES, CgroupPressure
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
@@ -51,8 +49,8 @@ class Stalls(CgroupPressure):
     period_s = TICK_S
     panels = tuple(row.panel for row in STALLS.values())
 
-    def __init__(self, tree: Tree, files: KeptFiles, clock: Clock, proc_root: Path) -> None:
-        super().__init__(STALLS, lambda paths: Gauge(paths, files, clock), tree, files, proc_root, _is_protected)
+    def __init__(self, host: Host) -> None:
+        super().__init__(STALLS, lambda paths: Gauge(paths, host.files, host.clock), host, _is_protected)
 
 
 def _is_protected(group: Group) -> bool:

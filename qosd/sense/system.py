@@ -13,11 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from koord.host.cgroup import Tree
-from koord.host.reader import KeptFiles
 from koord.model.qos import QoSClass
 from qosd.metric import Kind, Koordlet, Metric, Scope
 from qosd.sense.groups import USAGE
+from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
@@ -64,14 +63,14 @@ class NumaSystemRow(Row, source="system", scope=Scope.NUMA, period_s=TICK_S):
 
 
 class System:
-    """The collector ``system``; runs after ``node`` and ``groups``. ``page_bytes``: the unit of v1's numa_stat."""
+    """The collector ``system``; runs after ``node`` and ``groups``."""
 
     name = "system"
     period_s = TICK_S
     panels = (SystemRow.panel, NumaSystemRow.panel)
 
-    def __init__(self, tree: Tree, files: KeptFiles, page_bytes: int) -> None:
-        self._tree, self._files, self._page_bytes = tree, files, page_bytes
+    def __init__(self, host: Host) -> None:
+        self._host = host
         self._unreadable: tuple[str, ...] = ()
 
     @property
@@ -115,8 +114,8 @@ class System:
             usage = tick.value(_MEMORY[Scope.TIER], root)
             return {} if usage is None else {nodes[0]: usage}
         try:
-            data = self._files.read(path_of(self._tree, root, "memory.numa_stat")) if root else None
-            return {} if data is None else numa_memory(data, self._tree.version, self._page_bytes)
+            data = self._host.files.read(path_of(self._host.tree, root, "memory.numa_stat")) if root else None
+            return {} if data is None else numa_memory(data, self._host.tree.version, self._host.page_bytes)
         except (OSError, ValueError):
             return {}
 

@@ -65,6 +65,7 @@ V1: Mapping[str, tuple[File, ...]] = {
         memory.limit_in_bytes = 9223372036854771712
         memory.soft_limit_in_bytes = 9223372036854771712
         memory.force_empty
+        memory.failcnt = 0
         memory.usage_in_bytes = 0
         memory.oom_control = oom_kill_disable 0
         memory.stat = cache 0

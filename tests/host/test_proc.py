@@ -9,7 +9,7 @@ import pytest
 
 from koord.host import proc
 from koord.host.kernelfile import ParseError
-from koord.host.proc import CPUTimes, Disk, Interface, SchedStat
+from koord.host.proc import TCP, CPUTimes, Disk, Interface, SchedStat
 
 STAT = b"""\
 cpu  100 10 50 1000 7 3 2 9 5 0
@@ -59,6 +59,11 @@ Inter-|   Receive                                     |  Transmit
         (proc.disks, b"254 0 vda a 2 3 4 5 6 7 8 9 10 11\n", proc.DISKSTATS),
         (proc.interfaces, b"\n\nlo 1 2\n", proc.NET_DEV),
         (proc.interfaces, b"\n\nlo: 1 2 3\n", proc.NET_DEV),
+        (proc.tcp, b"", proc.NET_SNMP),
+        (proc.tcp, b"Tcp: OutSegs RetransSegs\n", proc.NET_SNMP),
+        (proc.tcp, b"Tcp: OutSegs RetransSegs\nTcp: 1\n", proc.NET_SNMP),
+        (proc.tcp, b"Tcp: OutSegs RetransSegs\nTcp: 1 many\n", proc.NET_SNMP),
+        (proc.tcp, b"Tcp: InSegs OutSegs\nTcp: 1 2\n", proc.NET_SNMP),
         (lambda data: proc.meminfo_bytes(data, b"MemFree"), b"MemTotal: 1 kB\n", proc.MEMINFO),
         (lambda data: proc.meminfo_bytes(data, b"MemFree"), b"MemFree: few\n", proc.MEMINFO),
         (lambda data: proc.counters("f", data, [b"a"]), b"a b\n", "f"),
@@ -120,6 +125,12 @@ def test_interfaces_also_without_a_space_after_the_colon() -> None:
         Interface("lo", 100, 2, 0, 0, 100, 2, 0, 0),
         Interface("eth0", 1468243376, 66360, 1, 2, 4693973, 44643, 3, 4),
     ]
+
+
+def test_tcp() -> None:
+    names = b"Tcp: RtoAlgorithm MaxConn InSegs OutSegs RetransSegs InErrs"
+    data = b"Ip: Forwarding\nIp: 1\n" + names + b"\nTcp: 1 -1 41249 25335 7 0\nUdp: InDatagrams\nUdp: 3\n"
+    assert proc.tcp(data) == TCP(25335, 7)
 
 
 def test_schedstat() -> None:

@@ -140,7 +140,7 @@ class Rig:
     def start(self) -> NodeLoop:
         store = Store(PANELS)
         sampler = Sampler(self.meters, store, self.clock)
-        self.sense = Sense(sampler, store, System(self.tree, None, 4096))  # type: ignore[arg-type]
+        self.sense = Sense(sampler, store, System(None))  # type: ignore[arg-type]
         self.undo = opened(UndoRecord(self.root / "undo", "6f1d"))
         owners = {one.name: Ownership(one.stage, frozenset({"cpu_quota"})) for one in (self.wanting, *self.strategies)}
         self.actuator = Actuator(Writer(self.tree), self.undo, self, owners)

@@ -142,7 +142,7 @@ class Node:
         orders = OneShotWriter(self.writer, self, Inline())
         self.actuator = Actuator(self.writer, self.undo, self, OWNERS, evictor=evictor, orders=orders)
         store = Store(PANELS)
-        sense = Sense(Sampler([Load(Random(self.seed))], store, self.clock), store, System(self.tree, None, 4096))  # type: ignore[arg-type]
+        sense = Sense(Sampler([Load(Random(self.seed))], store, self.clock), store, System(None))  # type: ignore[arg-type]
         self.loop = NodeLoop(
             sense, TOYS, self.actuator, Predictor(lambda bank: None), wall=self.clock, monotonic=self.clock
         )

@@ -47,7 +47,7 @@ def cpus(world: World, group: str, text: str) -> None:
 def test_finished_pods_ask_for_nothing(world: World, pods: list[PodView], cores: float) -> None:
     world.targets = SampleTargets.of(tuple(pods), TIERS, ())
     cpus(world, TIER, "0-3")
-    assert measured(world, BestEffort(world.tree, world.files)) == (cores, 4.0)
+    assert measured(world, BestEffort(world.host)) == (cores, 4.0)
 
 
 @pytest.mark.parametrize("suppresses", [True, False])
@@ -55,7 +55,7 @@ def test_a_set_that_suppression_widened_counts_at_once(world: World, suppresses:
     busy = job("a")
     container = busy.containers[1].group
     world.targets = SampleTargets.of((busy,), TIERS, ())
-    one = BestEffort(world.tree, world.files)
+    one = BestEffort(world.host)
     cpus(world, TIER, "0-7")
     limits = []
     for text in ("0-1", "0-3", "0-5", *["0-7"] * 10):

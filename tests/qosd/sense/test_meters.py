@@ -31,7 +31,7 @@ def test_a_cgroup_that_is_not_there(world: World) -> None:
 
 def test_the_first_sight_has_no_rate(world: World) -> None:
     world.usage(GROUP, 5_000_000, MEMORY, charged=1000)
-    assert same(meter(world).sample(), NAN, NAN, NAN, *MEMORY_FIGURES, NAN)
+    assert same(meter(world).sample(), NAN, NAN, NAN, *MEMORY_FIGURES, NAN, NAN)
 
 
 @pytest.mark.parametrize(
@@ -43,9 +43,9 @@ def test_rates(world: World, throttled: str, ratio: float, us_per_s: float) -> N
     one = meter(world)
     one.sample()
     world.clock.advance(2)
-    memory = MEMORY | {"active_file": 107, "workingset_refault_anon": 4, "workingset_refault_file": 6}
+    memory = MEMORY | {"active_file": 107, "workingset_refault_anon": 4, "workingset_refault_file": 6, "pgmajfault": 30}
     world.usage(GROUP, 8_000_000, memory, charged=1100, throttled=throttled)
-    assert same(one.sample(), 1.5, ratio, us_per_s, 1203, 1360, 1050, 5.0)
+    assert same(one.sample(), 1.5, ratio, us_per_s, 1203, 1360, 1050, 5.0, 15.0)
 
 
 def test_nothing_happened(world: World) -> None:
@@ -53,7 +53,7 @@ def test_nothing_happened(world: World) -> None:
     one = meter(world)
     one.sample()
     world.clock.advance(1)
-    assert same(one.sample(), 0.0, 0.0, 0.0, *MEMORY_FIGURES, NAN), "memory.stat was not read a second time"
+    assert same(one.sample(), 0.0, 0.0, 0.0, *MEMORY_FIGURES, NAN, NAN), "memory.stat was not read a second time"
 
 
 @pytest.mark.parametrize("elapsed_s", [0, -1])
@@ -89,7 +89,7 @@ def test_a_cgroup_made_anew_starts_afresh_even_if_its_counters_are_higher(world:
     world.files.close()  # the kernel's own files end by themselves
     world.clock.advance(1)
     world.usage(GROUP, 9_000_000, MEMORY, charged=2000)
-    assert same(one.sample(), NAN, NAN, NAN, 1203, 1260, 1950, NAN)
+    assert same(one.sample(), NAN, NAN, NAN, 1203, 1260, 1950, NAN, NAN)
 
 
 def test_a_cgroup_that_goes_and_comes_back(world: World) -> None:
@@ -100,7 +100,7 @@ def test_a_cgroup_that_goes_and_comes_back(world: World) -> None:
     world.files.close()
     assert [one.sample() for _ in range(3)] == [None] * 3
     world.usage(GROUP, 9_000_000, MEMORY, charged=1000)
-    assert same(one.sample(), NAN, NAN, NAN, *MEMORY_FIGURES, NAN)
+    assert same(one.sample(), NAN, NAN, NAN, *MEMORY_FIGURES, NAN, NAN)
 
 
 def test_without_memory_files_the_cpu_is_there(world: World) -> None:
@@ -111,12 +111,12 @@ def test_without_memory_files_the_cpu_is_there(world: World) -> None:
     one.sample()
     world.clock.advance(1)
     world.usage(GROUP, 6_000_000, MEMORY, charged=1000)
-    assert same(one.sample(), 1.0, 0.0, 0.0, *MEMORY_FIGURES, NAN)
+    assert same(one.sample(), 1.0, 0.0, 0.0, *MEMORY_FIGURES, NAN, NAN)
 
 
 def test_a_memory_stat_without_its_keys_has_no_figures(world: World) -> None:
     world.usage(GROUP, 5_000_000, {}, charged=1000)
-    assert same(meter(world).sample(), NAN, NAN, NAN, NAN, NAN, NAN, NAN)
+    assert same(meter(world).sample(), NAN, NAN, NAN, NAN, NAN, NAN, NAN, NAN)
 
 
 @pytest.mark.parametrize("phase", range(REFRESH_TICKS))
@@ -130,7 +130,7 @@ def test_what_moved_at_the_same_charge_is_seen_within_the_refresh(world: World, 
 
 
 def refaulting(world: World, one: Meter, seconds: int, **per_s: int) -> list[float]:
-    """What is measured at each second of a container that reads pages back at a constant charge."""
+    """The refaults of each second of a container that reads pages back at a constant charge."""
     rates = []
     for second in range(seconds):
         moved = {key: second * pages for key, pages in per_s.items()}
@@ -159,6 +159,16 @@ def test_thrashing_at_the_limit_is_seen_in_every_sample(world: World, per_s: dic
 
 def test_a_kernel_that_counts_no_refaults_has_no_sample_of_them(world: World) -> None:
     assert all(math.isnan(rate) for rate in refaulting(world, meter(world), 3 * REFRESH_TICKS))
+
+
+def test_a_kernel_that_counts_no_major_faults_has_no_sample_of_them(world: World) -> None:
+    without = {key: value for key, value in MEMORY.items() if key != "pgmajfault"}
+    one = meter(world)
+    for second in range(3 * REFRESH_TICKS):
+        world.usage(GROUP, second, without, charged=1000)
+        row = one.sample()
+        world.clock.advance(1)
+    assert row is not None and math.isnan(row[7]) and not math.isnan(row[6])
 
 
 def test_a_quota_that_came_later_is_seen_within_the_refresh(tmp_path: Path) -> None:

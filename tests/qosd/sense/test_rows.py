@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pytest
 
@@ -12,7 +13,6 @@ from qosd.metric import GROUP_SCOPES, Scope
 from qosd.predict import gauges
 from qosd.predict.bank import Bank
 from qosd.predict.reclaimable import Amount, Settings, predict
-from qosd.sense.build import Host, standard
 from qosd.sense.cycles import Cycles
 from qosd.sense.groups import UsageRow
 from qosd.sense.meters import REFRESH_TICKS, path_of
@@ -20,17 +20,21 @@ from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.row import Column, Panel, Row, constructor
 from qosd.sense.sampler import CollectorRow, Sampler
-from qosd.sense.system import System
-from qosd.sense.table import METRICS, PANELS
+from qosd.sense.table import COLLECTORS, METRICS, PANELS
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector
+from tests.qosd.sense import test_mongroups as mongroups
 from tests.qosd.sense.test_contention import FakeCounters, psi, threads
+from tests.qosd.sense.test_counted import io, memory_events
 from tests.qosd.sense.test_devices import diskstats, monitored
+from tests.qosd.sense.test_podnetwork import process
 from tests.qosd.sense.test_usage import MEMINFO, V1_NUMA, V2_NUMA, numa_meminfo, stat
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod, run
 
 PODS = pod("a"), pod("b", QoSClass.BE, tier=TIERS.besteffort)
 TARGETS = SampleTargets.of(PODS, TIERS, (HostApplication(name="app"),))
+NEEDS = {"system": {"node", "groups"}, "besteffort": {"groups"}, "run_queue": {"stalls"}}
+OF_V2 = "_memory_low_events_per_s", "_memory_high_events_per_s", "_oom_events_per_s"
 NUMA_STAT = {1: V1_NUMA, 2: V2_NUMA}
 
 
@@ -42,6 +46,9 @@ def populate(world: World) -> None:
         for name in ("cpu", "memory", "io"):
             world.put(world.path(group.path, f"{name}.pressure"), psi(now, now))
         threads(world, group.path, {11: (now, now)})
+        for name, text in {**io(world.version, (now,) * 4), **memory_events(world.version, *(now,) * 5)}.items():
+            world.put(world.path(group.path, name), text)
+        world.put(world.path(group.path, "pids.current"), f"{now}\n")
         for name in ("memory_limit_in_bytes", "cpu_quota", "cpu_period"):
             world.put(path_of(world.tree, group.path, name), "100000 100000\n")
     world.put(path_of(world.tree, TIERS.besteffort, "cpuset_cpus"), "0-1\n")
@@ -58,20 +65,28 @@ def populate(world: World) -> None:
     world.put("proc/self/schedstat", "1 2 3\n")
     world.put("proc/diskstats", diskstats(now, now, now))
     world.put("sys/block/sda/size", "1\n")
+    for view, pid in zip(PODS, (31, 32), strict=True):
+        process(world, pid, f"net:[{pid}]", now)
+        world.put(world.path(view.containers[0].group, "cgroup.procs"), f"{pid}\n")
+    if not (host := world.root / "proc/self/ns/net").is_symlink():
+        host.parent.mkdir(parents=True)
+        host.symlink_to("net:[1]")
     row = f"{now} {now} 0 {now} 0 0 0 0 {now} {now} 0 0 0 0 0 0"
     world.put("proc/net/dev", f"Inter-|\n face |\neth0: {row}\n")
     for name in ("ifindex", "iflink"):
         world.put(f"sys/class/net/eth0/{name}", "1\n")
     world.put("resctrl/schemata", "L3:0=7ff\n")
+    for container in ("a-main", "b-main"):
+        of_container = {"llc_occupancy": "1", "mbm_total_bytes": str(now), "mbm_local_bytes": str(now)}
+        mongroups.monitored(world, container, 0, **of_container)
     monitored(world, "LS", "00", llc_occupancy="1", mbm_total_bytes=str(now), mbm_local_bytes=str(now))
 
 
 def collectors(world: World) -> list[Collector]:
     """The standard ones; only the CPU's counters, which few machines of developers have, are told."""
-    host = Host(world.tree, tuple, 100, 4096)
     counters = FakeCounters({"main": {"cycles": 3e9, "instructions": 2e9}})
-    cycles = Cycles(world.tree, counters, world.clock)  # type: ignore[arg-type]
-    found = standard(host, world.files, world.clock, System(world.tree, world.files, 4096))
+    cycles = Cycles(world.host, counters)  # type: ignore[arg-type]
+    found = [collector(world.host) for collector in COLLECTORS]
     return [cycles if collector.name == "cycles" else collector for collector in found]
 
 
@@ -96,6 +111,8 @@ def test_every_collector_produces_what_its_rows_declare(world: World) -> None:
         for panel, rows in panels.items():
             assert rows and all(same_names(panel, row) for row in rows.values()), (collector.name, panel.scope)
     declared = {metric.name for metric in METRICS if metric.source not in ("prediction", "collectors")}
+    if world.version == 1:
+        declared = {name for name in declared if not name.endswith(OF_V2)}
     assert {metric.name for metric, samples in world.store.newest().items() if samples} == declared
 
 
@@ -111,6 +128,30 @@ def rows_of_the_product(row: type[Row] = Row) -> Iterator[type[Row]]:
         if "panel" in vars(each) and each.__module__.startswith("qosd."):
             yield each
         yield from rows_of_the_product(each)
+
+
+@pytest.mark.parametrize("collector", COLLECTORS, ids=lambda collector: str(collector.name))
+def test_a_collector_runs_after_those_whose_samples_it_needs(collector: Any) -> None:
+    before = [one.name for one in COLLECTORS[: COLLECTORS.index(collector)]]
+    assert NEEDS.get(collector.name, set()) <= set(before)
+
+
+def test_metrics_stand_by_their_objects_and_those_of_one_kind_as_their_collectors_do() -> None:
+    *measured, prediction, collectors = PANELS
+    assert (prediction, collectors) == (PredictionRow.panel, CollectorRow.panel)
+    kinds = [GROUP_SCOPES if panel.scope in GROUP_SCOPES else (panel.scope,) for panel in measured]
+    assert list(dict.fromkeys(kinds)) == [
+        (Scope.NODE,),
+        (Scope.NUMA,),
+        GROUP_SCOPES,
+        (Scope.DISK,),
+        (Scope.NETWORK,),
+        (Scope.CACHE,),
+    ]
+    names = [collector.name for collector in COLLECTORS]
+    for kind in kinds:
+        places = [names.index(panel.source) for panel in measured if panel.scope in kind]
+        assert places == sorted(places)
 
 
 def test_every_row_is_in_the_table_once() -> None:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
 from koord.host.reader import KeptFiles
 from koord.model.slo import HostApplication
 from qosd.metric import Scope
-from qosd.sense.build import Host, Sense, build
+from qosd.sense.build import Sense, build
 from qosd.sense.devices import DiskRow
 from qosd.sense.groups import USAGE
 from qosd.sense.row import Panel
@@ -231,7 +231,7 @@ def test_a_sample_that_cannot_be_renewed_is_withdrawn_in_the_end(world: World) -
 def sense_of(world: World, limit: int = 10_000) -> tuple[Sense, KeptFiles, list[str]]:
     said: list[str] = []
     files = opened(KeptFiles(limit, said.append))
-    return build(Host(world.tree, tuple, 100, 4096), files, world.clock), files, said
+    return build(replace(world.host, files=files)), files, said
 
 
 def test_all_collectors_are_built_and_an_empty_host_disables_or_empties_them(world: World) -> None:

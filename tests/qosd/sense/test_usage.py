@@ -26,7 +26,7 @@ MEMINFO = (
 
 
 def node_of(world: World) -> Node:
-    return Node(world.files, world.clock, world.root / "proc", world.root / "sys", 100)
+    return Node(world.host)
 
 
 def stat(*per_cpu: str) -> str:
@@ -122,8 +122,8 @@ USED = {
 def system_after(world: World, usage: Mapping[str, tuple[float, int]], tiers: Tiers = TIERS) -> tuple[System, Row]:
     """Two batches of node, groups and system, a second apart; the node uses 4 cores and 800 kB."""
     world.targets = SampleTargets.of((A, B), tiers, (DAEMON, INSIDE))
-    node, groups = node_of(world), Groups(world.tree, world.files, world.clock)
-    system = System(world.tree, world.files, 4096)
+    node, groups = node_of(world), Groups(world.host)
+    system = System(world.host)
     for second in (1, 2):
         node_uses(world, second, 4.0, 800)
         fill(world, second, usage)
@@ -159,14 +159,14 @@ def test_system_is_never_below_zero(world: World) -> None:
 
 def test_ended_pods_are_not_missed(world: World) -> None:
     world.targets = SampleTargets.of((pod("x", state="SANDBOX_NOTREADY"),), TIERS, ())
-    system = System(world.tree, world.files, 4096)
+    system = System(world.host)
     run(world, system)
     assert system.unreadable_pods == ()
 
 
 def test_samples_of_another_batch_are_not_subtracted(world: World) -> None:
     system_after(world, USED)
-    row = run(world, System(world.tree, world.files, 4096))[SystemRow.panel][""]
+    row = run(world, System(world.host))[SystemRow.panel][""]
     assert list(row) == pytest.approx([NAN, NAN, NAN, NAN, 2, 0.0], nan_ok=True)
 
 
@@ -193,5 +193,5 @@ def test_one_nonsensical_group_costs_its_own_sample_only(world: World) -> None:
     world.targets = SampleTargets.of((A, B), TIERS, ())
     fill(world, 1, USED)
     world.put(world.path(A.group, "memory.usage_in_bytes" if world.version == 1 else "memory.current"), "much\n")
-    rows = run(world, Groups(world.tree, world.files, world.clock))[USAGE[Scope.POD].panel]
+    rows = run(world, Groups(world.host))[USAGE[Scope.POD].panel]
     assert set(rows) == {B.group}

@@ -12,6 +12,7 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Resources
+from qosd.sense.host import Host
 from qosd.sense.row import Panel, Row
 from qosd.sense.store import Store
 from qosd.sense.table import PANELS
@@ -43,6 +44,7 @@ class World:
         )
         self.clock, self.store = Clock(), Store(PANELS)
         self.files = opened(KeptFiles(10_000, lambda text: None))
+        self.host = Host(self.tree, self.files, self.clock, tuple, 100, 4096)
         self.targets = SampleTargets()
 
     def write(self, group: str, **texts: str) -> None:
@@ -92,6 +94,7 @@ MEMORY = {
     "unevictable": 3,
     "workingset_refault_anon": 0,
     "workingset_refault_file": 0,
+    "pgmajfault": 0,
 }
 
 

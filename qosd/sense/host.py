@@ -1,0 +1,33 @@
+"""What a collector is made of: where this node's files are, who reads them, its clock, and what its units are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from koord.host.cgroup import Tree
+from koord.host.reader import KeptFiles
+
+Clock = Callable[[], int]
+"""Monotonic nanoseconds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Host:
+    """``cpus``: the CPUs that are online now; ``ticks_per_s`` is CLK_TCK."""
+
+    tree: Tree
+    files: KeptFiles
+    clock: Clock
+    cpus: Callable[[], Sequence[int]]
+    ticks_per_s: int
+    page_bytes: int
+
+    @property
+    def proc(self) -> Path:
+        return self.tree.proc
+
+    @property
+    def sys(self) -> Path:
+        return self.tree.sys

@@ -1,0 +1,101 @@
+"""Block I/O of each cgroup, from ``io.stat`` (v2) and ``blkio.throttle.*_recursive`` (v1), summed over devices.
+
+A device that stands on others (LVM, RAID, loop) counts as well as they do. v1 charges writes from the page cache to
+nobody, and from Linux 6.10 on it counts I/O of those devices only that have had a throttle limit. Invariant: where
+nothing is counted there is no row; it is never taken for no I/O.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qosd.metric import GROUP_SCOPES, Kind, Scope
+from qosd.sense.countergauge import Count, CounterGauge, Text
+from qosd.sense.host import Host
+from qosd.sense.meters import path_of
+from qosd.sense.pergroup import TIERS_FIRST_S, PerGroup
+from qosd.sense.row import TICK_S, Column, Row
+from qosd.sense.targets import Group
+from qosd.sense.tick import Batch, NotApplicable, Tick
+
+_V1_FILES = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
+_V1_LACK = (
+    "the blkio controller counts no I/O of kubelet's tiers; since Linux 6.10 it does after a throttle limit was set"
+)
+_V2_FILES = ("io.stat",)
+_V2_LACK = "kubelet's tiers have no io.stat: the io controller is not enabled for them"
+_V1_DIRECTIONS = b"Read", b"Write"
+_V2_KEYS = b"rbytes", b"wbytes", b"rios", b"wios"
+_PHASE_S = 3.0
+
+
+class IORow(Row):
+    io_read_bytes_per_s: Column = Column(
+        "bytes/s",
+        "Read from block devices by the cgroup and all below it; devices that stand on others count too.",
+        Kind.RATE,
+    )
+    io_written_bytes_per_s: Column = Column(
+        "bytes/s", "Written to block devices; on v1 without what the page cache writes back.", Kind.RATE
+    )
+    io_reads_per_s: Column = Column("1/s", "Reads of block devices.", Kind.RATE)
+    io_writes_per_s: Column = Column("1/s", "Writes to block devices, as far as their bytes count.", Kind.RATE)
+
+
+_row = IORow.in_order(["io_read_bytes_per_s", "io_written_bytes_per_s", "io_reads_per_s", "io_writes_per_s"])
+IO_ROWS = IORow.by_scope(GROUP_SCOPES, "io", TIERS_FIRST_S)
+
+
+class IO:
+    """The collector ``io``."""
+
+    name = "io"
+    period_s = TICK_S
+    panels = tuple(row.panel for row in IO_ROWS.values())
+
+    def __init__(self, host: Host) -> None:
+        is_v1 = host.tree.version == 1
+        names, counts, self._lack = (_V1_FILES, _v1, _V1_LACK) if is_v1 else (_V2_FILES, _v2, _V2_LACK)
+
+        def gauge(group: Group) -> CounterGauge:
+            return CounterGauge([path_of(host.tree, group.path, name) for name in names], counts, _row, host)
+
+        self._gauges = PerGroup(IO_ROWS, host.files, gauge, phase_s=_PHASE_S)
+
+    def collect(self, tick: Tick) -> Batch:
+        batch = self._gauges.batch(tick)
+        if tick.targets.groups[Scope.TIER] and not dict(batch)[IO_ROWS[Scope.TIER].panel]:
+            raise NotApplicable(self._lack)
+        return batch
+
+    def close(self) -> None:
+        self._gauges.close()
+
+
+def _v1(texts: Sequence[Text]) -> Sequence[Count]:
+    return [count for text in texts for count in _by_direction(text)]
+
+
+def _by_direction(text: Text) -> Sequence[Count]:
+    """(read, written) of lines such as ``8:0 Read 4096``; the total at the end stands alone. Raises ValueError."""
+    sums: dict[bytes, int] = {}
+    for line in (text or b"").splitlines():
+        if not line.startswith(b"Total"):
+            _, direction, count = line.split()
+            sums[direction] = sums.get(direction, 0) + int(count)
+    return [sums.get(direction) for direction in _V1_DIRECTIONS]
+
+
+def _v2(texts: Sequence[Text]) -> Sequence[Count]:
+    """Of lines such as ``8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``. Raises ValueError.
+
+    Some kernels print devices without I/O in front of another's line: so each word is looked at by itself.
+    """
+    sums = dict.fromkeys(_V2_KEYS, 0)
+    for word in (texts[0] or b"").split():
+        key, equals, count = word.partition(b"=")
+        if key in sums:
+            sums[key] += int(count)
+        elif not equals and b":" not in word:
+            raise ValueError(f"io.stat: {word!r} is neither a device nor a count")
+    return tuple(sums.values())

@@ -1,0 +1,109 @@
+"""What happened to each cgroup for want of memory: reclaim at its bounds, and OOM kills.
+
+v2 counts in ``memory.events`` what happened in the cgroup and all below it; v1 only in the cgroup itself, and only how
+often its limit was hit (``memory.failcnt``) and what was killed (``memory.oom_control``). Invariant: an event that this
+kernel does not count has no sample.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qosd.metric import GROUP_SCOPES, Kind
+from qosd.sense.countergauge import Count, CounterGauge, Text
+from qosd.sense.flatkeys import FlatKeys
+from qosd.sense.host import Host
+from qosd.sense.meters import path_of
+from qosd.sense.pergroup import TIERS_FIRST_S, PerGroup
+from qosd.sense.row import TICK_S, Column, Row
+from qosd.sense.targets import Group
+from qosd.sense.tick import Batch, Tick
+
+_ABSENT = -1
+_V1_FILES = "memory.failcnt", "memory.oom_control"
+_V2_FILES = ("memory.events",)
+_PHASE_S = 6.0
+
+
+class MemoryEventsRow(Row):
+    memory_low_events_per_s: Column = Column(
+        "1/s", "Reclaims of the cgroup although it used less than its memory.low; v2 only.", Kind.RATE, history=False
+    )
+    memory_high_events_per_s: Column = Column(
+        "1/s", "Allocations that were throttled at memory.high, in the cgroup and all below it; v2 only.", Kind.RATE
+    )
+    memory_max_events_per_s: Column = Column(
+        "1/s", "Allocations at the memory limit; on v1 at the cgroup's own.", Kind.RATE
+    )
+    oom_events_per_s: Column = Column(
+        "1/s", "Allocations that were about to fail at the memory limit; v2 only.", Kind.RATE, history=False
+    )
+    oom_kills_per_s: Column = Column(
+        "1/s",
+        "Processes of the cgroup that the kernel killed for want of memory; on v1 without those below it.",
+        Kind.RATE,
+    )
+
+
+_row = MemoryEventsRow.in_order(
+    [
+        "memory_low_events_per_s",
+        "memory_high_events_per_s",
+        "memory_max_events_per_s",
+        "oom_events_per_s",
+        "oom_kills_per_s",
+    ]
+)
+MEMORY_EVENTS = MemoryEventsRow.by_scope(GROUP_SCOPES, "memory_events", TIERS_FIRST_S)
+
+
+class MemoryEvents:
+    """The collector ``memory_events``."""
+
+    name = "memory_events"
+    period_s = TICK_S
+    panels = tuple(row.panel for row in MEMORY_EVENTS.values())
+
+    def __init__(self, host: Host) -> None:
+        names, counts = (_V1_FILES, _V1()) if host.tree.version == 1 else (_V2_FILES, _V2())
+
+        def gauge(group: Group) -> CounterGauge:
+            return CounterGauge([path_of(host.tree, group.path, name) for name in names], counts, _row, host)
+
+        self._gauges = PerGroup(MEMORY_EVENTS, host.files, gauge, phase_s=_PHASE_S)
+
+    def collect(self, tick: Tick) -> Batch:
+        return self._gauges.batch(tick)
+
+    def close(self) -> None:
+        self._gauges.close()
+
+
+class _V1:
+    """What ``_V1_FILES`` count."""
+
+    def __init__(self) -> None:
+        self._keys = FlatKeys((b"oom_kill_disable",), (b"oom_kill",), absent=_ABSENT)
+
+    def __call__(self, texts: Sequence[Text]) -> Sequence[Count]:
+        failures, oom_control = texts
+        kills = None if oom_control is None else _numbers(self._keys, oom_control)[1]
+        return None, None, None if failures is None else int(failures), None, kills
+
+
+class _V2:
+    """What ``_V2_FILES`` count."""
+
+    def __init__(self) -> None:
+        self._keys = FlatKeys((b"low", b"high", b"max"), (b"oom", b"oom_kill"), absent=_ABSENT)
+
+    def __call__(self, texts: Sequence[Text]) -> Sequence[Count]:
+        return _numbers(self._keys, texts[0] or b"")
+
+
+def _numbers(keys: FlatKeys, text: bytes) -> Sequence[Count]:
+    """Raises ValueError."""
+    numbers = keys.numbers(text)
+    if numbers is None:
+        raise ValueError(f"{text!r} lacks a key or its number")
+    return [None if number == _ABSENT else number for number in numbers]

@@ -1,0 +1,59 @@
+"""How many tasks each pod and container has, by the account that ``pids.max`` limits.
+
+Invariant: a cgroup without the pids controller has no row.
+"""
+
+from __future__ import annotations
+
+from qosd.metric import Scope
+from qosd.sense.host import Host
+from qosd.sense.meters import path_of
+from qosd.sense.pergroup import PerGroup
+from qosd.sense.row import SLOW_S, Column, Row
+from qosd.sense.targets import Group
+from qosd.sense.tick import Batch, Tick
+
+
+class PidsRow(Row):
+    pids: Column = Column("tasks", "Processes and threads of the cgroup and all below it, as pids.max counts them.")
+
+
+PIDS = PidsRow.by_scope((Scope.POD, Scope.CONTAINER), "pids", SLOW_S)
+
+
+class Pids:
+    """The collector ``pids``."""
+
+    name = "pids"
+    period_s = SLOW_S
+    panels = tuple(row.panel for row in PIDS.values())
+
+    def __init__(self, host: Host) -> None:
+        def gauge(group: Group) -> Gauge:
+            return Gauge(path_of(host.tree, group.path, "pids.current"), host)
+
+        self._gauges = PerGroup(PIDS, host.files, gauge)
+
+    def collect(self, tick: Tick) -> Batch:
+        return self._gauges.batch(tick)
+
+    def close(self) -> None:
+        self._gauges.close()
+
+
+class Gauge:
+    """The tasks of one cgroup."""
+
+    __slots__ = ("_host", "_path")
+
+    def __init__(self, path: str, host: Host) -> None:
+        self._path, self._host = path, host
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        return (self._path,)
+
+    def sample(self) -> PidsRow | None:
+        """None if there is no such file. Raises OSError, ValueError."""
+        text = self._host.files.read(self._path)
+        return None if text is None else PidsRow(pids=float(int(text)))
