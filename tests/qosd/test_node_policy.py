@@ -109,8 +109,7 @@ async def test_a_removed_file_does_not_stop_a_running_node(machine: Machine) -> 
         assert (low(machine, container), alive.node.rules_file.provenance.origin) == (PROTECTED, Origin.LAST_GOOD)
         node = alive.node
         gauges = {
-            gauge.name: gauge.read(node.metrics)
-            for gauge in figures.of(node.loop, node.journal, node.files, node.rules_file)
+            family.name: read() for family, read in figures.of(node.loop, node.journal, node.files, node.rules_file)
         }
         assert (gauges["policy_is_last_good"], gauges["policy_is_unknown"]) == (1, 0)
 
