@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from integration.record_node import record
-from koord.host import cgroup
+from koord.host.cgroup import Tree, detect
 from koord.host.files import ROWS
 from koordctl.doctor.checks import examine
 from koordctl.doctor.collect import CGROUP_ROOT
@@ -22,8 +22,8 @@ GROUP = "koord-nodes"
 
 
 @pytest.fixture
-def tree(real_machine: None) -> cgroup.Tree:
-    return cgroup.detect(Path(CGROUP_ROOT), Path("/proc/self/mountinfo").read_text())
+def tree(real_machine: None) -> Tree:
+    return detect(Path(CGROUP_ROOT), Path("/proc/self/mountinfo").read_text())
 
 
 @contextlib.contextmanager
@@ -56,7 +56,7 @@ def release() -> tuple[int, int]:
     return int(major), int(minor)
 
 
-def test_v1_groups_have_the_files_of_this_kernel(tree: cgroup.Tree) -> None:
+def test_v1_groups_have_the_files_of_this_kernel(tree: Tree) -> None:
     if tree.version != 1:
         pytest.skip("this machine has cgroup v2")
     for controller in set(cgroups.V1) & set(tree.controllers):
@@ -65,7 +65,7 @@ def test_v1_groups_have_the_files_of_this_kernel(tree: cgroup.Tree) -> None:
             compared(names, cgroups.v1_files(controller, release()), known)
 
 
-def test_v2_groups_have_the_files_of_this_kernel(tree: cgroup.Tree) -> None:
+def test_v2_groups_have_the_files_of_this_kernel(tree: Tree) -> None:
     top = tree.root if tree.version == 2 else tree.unified
     if top is None:
         pytest.skip("this machine has no cgroup v2 tree")

@@ -14,7 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 
-from koord.host import cgroup, restoring, systemd_units
+from koord.host import restoring, systemd_units
+from koord.host.cgroup import detect
 from koord.host.originals import ContainerKey, Originals
 from koord.host.systemd_units import Units
 from koord.host.undo import UndoRecord
@@ -93,7 +94,7 @@ def opened(
     boot_id = _text(root / _BOOT_ID).strip()
     if not boot_id:
         raise UnknownBoot(f"{root / _BOOT_ID} cannot be read")
-    tree = cgroup.detect(root / f"{cgroup_root}".lstrip("/"), _text(root / "proc/self/mountinfo"))
+    tree = detect(root / f"{cgroup_root}".lstrip("/"), _text(root / "proc/self/mountinfo"))
     writer = Writer(replace(tree, proc=root / "proc", sys=root / "sys", resctrl=root / "sys/fs/resctrl"))
     with UndoRecord(undo_file, boot_id) as record:
         writer.weights = weights or record.weights or writer.weights

@@ -15,8 +15,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from koord.host import cgroup, files, paths
-from koord.host.cgroup import ReadError
+from koord.host import files, paths
+from koord.host.cgroup import ReadError, read_text
 from koord.host.files import Target, Value
 from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.writer import Writer
@@ -133,7 +133,7 @@ def _pods(writer: Writer, group: str, field: Field) -> str:
     """The CPUs, or memory nodes, of the pod; "" if nobody tells."""
     path = writer.tree.path(Target(group.rpartition("/")[0] or "/", field.value)) if group else None
     try:
-        return "" if path is None else str(_parsed(field.value, cgroup.read_text(path) or ""))
+        return "" if path is None else str(_parsed(field.value, read_text(path) or ""))
     except (ReadError, ValueError):
         return ""
 

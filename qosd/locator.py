@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from koord.host import cgroup, kubelet, layout, topology
-from koord.host.cgroup import ReadError, Tree
+from koord.host import kubelet, layout, topology
+from koord.host.cgroup import ReadError, Tree, detect, read_text
 from koord.host.claims import Claims, of_runtime_driver
 from koord.host.files import ParseError
 from koord.host.layout import Layout
@@ -129,7 +129,7 @@ def cfs_period_of(pods: Iterable[PodView]) -> int | None:
 def _weight(tree: Tree, group: str) -> int | None:
     """What cpu.weight of ``group`` holds; None if that cannot be told."""
     try:
-        text = cgroup.read_text(tree.directory(group) / "cpu.weight")
+        text = read_text(tree.directory(group) / "cpu.weight")
     except (ReadError, ValueError):
         return None
     return int(text) if text and text.isdigit() else None
@@ -140,13 +140,13 @@ def _tree(options: Options) -> Tree:
         mountinfo = (options.proc_root / "self/mountinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         mountinfo = ""  # then the directories' names tell
-    found = cgroup.detect(options.cgroup_root, mountinfo)
+    found = detect(options.cgroup_root, mountinfo)
     return replace(found, proc=options.proc_root, sys=options.sys_root, resctrl=options.resctrl_root)
 
 
 def _online(sys: Path) -> str | None:
     try:
-        return cgroup.read_text(sys / "devices/system/cpu/online")
+        return read_text(sys / "devices/system/cpu/online")
     except ReadError:
         return None
 

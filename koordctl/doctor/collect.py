@@ -11,8 +11,8 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from koord.host import cgroup, kubelet, layout, support
-from koord.host.cgroup import Tree
+from koord.host import kubelet, layout, support
+from koord.host.cgroup import Tree, detect
 from koord.host.kubelet import Kubelet
 from koordctl.doctor import others, settings
 from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
@@ -116,7 +116,7 @@ def _number(text: str | None) -> int | None:
 
 
 def _cgroup(node: Node, mountinfo: str, process: Kubelet, runtime_config: str) -> CgroupFacts:
-    tree = cgroup.detect(node.at(CGROUP_ROOT), mountinfo)
+    tree = detect(node.at(CGROUP_ROOT), mountinfo)
     if tree.version == 1 and not tree.controllers:
         return CgroupFacts()
     claims = kubelet.claims(process, [node.at(runtime_config)])

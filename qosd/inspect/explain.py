@@ -11,8 +11,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from koord.host import cgroup
-from koord.host.cgroup import ReadError, Tree
+from koord.host.cgroup import ReadError, Tree, read_text
 from koord.host.files import ROWS, Target, UnknownRow, Value, row
 from koord.host.reconcile.plan import DONE, FOREIGN
 from koord.host.reconcile.state import FREE, FileState
@@ -228,7 +227,7 @@ class _View:
     def _text(self, target: Target) -> str | None:
         try:
             path = self.tree.path(target)
-            text = None if path is None else cgroup.read_text(path)
+            text = None if path is None else read_text(path)
             return text if path is None or text is None else self.writer.as_made(target, path, text)
         except (ReadError, UnknownRow):
             return None

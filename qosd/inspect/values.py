@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from koord.host import cgroup
-from koord.host.cgroup import Tree
+from koord.host.cgroup import ReadError, Tree, read_text
 from koord.host.files import ROWS, KernelFile, Target
 from koord.host.values import normalise
 from koord.host.writer import Writer
@@ -53,8 +52,8 @@ def _value(writer: Writer, row: KernelFile, group: str, wish: Wish | None, page_
         return value
     value.file = str(file)
     try:
-        text = cgroup.read_text(file)
-    except cgroup.ReadError as error:
+        text = read_text(file)
+    except ReadError as error:
         value.why = f"{value.why} ({error.strerror})".strip()
         return value
     if text is not None:
@@ -69,4 +68,4 @@ def _value(writer: Writer, row: KernelFile, group: str, wish: Wish | None, page_
 def _is_parents(tree: Tree, row: KernelFile, group: str, text: str) -> bool:
     """Does ``group`` hold the CPU set of the cgroup above it?"""
     parent = tree.path(Target(group.rpartition("/")[0] or "/", row.name))
-    return parent is not None and cgroup.read_text(parent) == text
+    return parent is not None and read_text(parent) == text

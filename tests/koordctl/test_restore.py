@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from koord.host import cgroup
+from koord.host.cgroup import detect
 from koord.host.files import Target
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.undo import UndoRecord
@@ -53,7 +53,7 @@ def place(tmp_path: Path) -> Place:
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     for name, text in {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000", "cpu.shares": "2"}.items():
         (place.group / name).write_text(text)
-    writer = Writer(cgroup.detect(tmp_path / "sys/fs/cgroup", ""))
+    writer = Writer(detect(tmp_path / "sys/fs/cgroup", ""))
     with UndoRecord(place.record, "boot-1") as record:
         for target, value in ((QUOTA, 50_000), (SHARES, 512)):
             found = writer.look(target)
@@ -98,7 +98,7 @@ async def test_restored(place: Place, more: tuple[str, ...], stdin: str) -> None
 async def test_what_the_kernel_doubled_is_ours_and_put_back_doubled(place: Place) -> None:
     def hold(value: int) -> None:
         with UndoRecord(place.record, "boot-1") as record:
-            writer = Writer(cgroup.detect(place.root / "sys/fs/cgroup", ""))
+            writer = Writer(detect(place.root / "sys/fs/cgroup", ""))
             found = writer.look(QUOTA)
             assert found is not None
             record.remember(QUOTA, found, value)
@@ -148,7 +148,7 @@ async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu\n")
     (group / "cpu.weight").write_text("59\n")  # 512 shares as newer runtimes map them
-    writer = Writer(cgroup.detect(tmp_path / "sys/fs/cgroup", ""), Weights.QUADRATIC)
+    writer = Writer(detect(tmp_path / "sys/fs/cgroup", ""), Weights.QUADRATIC)
     with UndoRecord(place.record, "boot-1") as record:
         record.spell(writer.weights, PERIOD_US)
         found = writer.look(SHARES)
