@@ -36,10 +36,10 @@ SOAK_S, SLOPE_FROM_S, SLOPE_EVERY_S = 16 * 60.0, 6 * 60.0, 10.0
 @contextlib.contextmanager
 def node(directory: Path, pods: int) -> Iterator[tuple[Path, list[str]]]:
     """A private containerd that runs ``pods`` idle pods: its socket, and the pods' names."""
-    release, group = containerd.installed(), f"/koord-bench-{os.getpid()}"
+    release, cgroup = containerd.installed(), f"/koord-bench-{os.getpid()}"
     with (
         containerd.private(release, directory / "c") as runtime,
-        cgroups.root(group) as root,
+        cgroups.root(cgroup) as root,
         Cri(runtime.socket) as client,
     ):
         made = [_pod(number, f"{root}/kubepods") for number in range(pods)]

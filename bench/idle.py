@@ -104,9 +104,9 @@ class Stage:
             process.start()
 
     def populate(self) -> None:
-        for group, processes in (("ls", [self._prober]), ("be/pod", self._hogs)):
+        for cgroup, processes in (("ls", [self._prober]), ("be/pod", self._hogs)):
             for process in processes:
-                procs = self._writer.tree.directory(f"{self._top}/{group}") / "cgroup.procs"
+                procs = self._writer.tree.directory(f"{self._top}/{cgroup}") / "cgroup.procs"
                 procs.write_text(str(process.pid), encoding="ascii")
 
     def turn(self, setting: tuple[int, int, int] | None, seconds: float) -> tuple[list[float], float]:
@@ -146,19 +146,19 @@ def staged(tree: Tree, cpus: Sequence[int]) -> Iterator[Stage]:
     """A stage that is gone afterwards, with its processes and groups."""
     top = f"/koord-bench-idle-{os.getpid()}"
     stage = Stage(Writer(tree), top, cpus)
-    groups = [tree.directory(group) for group in (top, f"{top}/ls", f"{top}/be", f"{top}/be/pod")]
+    groups = [tree.directory(cgroup) for cgroup in (top, f"{top}/ls", f"{top}/be", f"{top}/be/pod")]
     try:
-        for group in groups:
-            group.mkdir()
-            if tree.version == 2 and group.name not in ("ls", "pod"):
-                (group / "cgroup.subtree_control").write_text("+cpu", encoding="ascii")
+        for cgroup in groups:
+            cgroup.mkdir()
+            if tree.version == 2 and cgroup.name not in ("ls", "pod"):
+                (cgroup / "cgroup.subtree_control").write_text("+cpu", encoding="ascii")
         stage.populate()
         yield stage
     finally:
         stage.close()
-        for group in reversed(groups):
-            if group.exists():
-                group.rmdir()
+        for cgroup in reversed(groups):
+            if cgroup.exists():
+                cgroup.rmdir()
 
 
 def compared(turns: Mapping[str, Turns], name: str) -> str:

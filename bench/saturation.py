@@ -49,7 +49,7 @@ def koord_weight() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """One cgroup of the cpu controller."""
 
     directory: Path
@@ -59,11 +59,11 @@ class Group:
         for pid in pids:
             write(self.directory / "cgroup.procs", str(pid))
 
-    def remove(self, members_to: Group) -> None:
+    def remove(self, members_to: Cgroup) -> None:
         """Remove the group; whatever is in it goes to ``members_to``."""
         wait_for(lambda: self._removed(members_to), REMOVED_WITHIN_S, f"{self.directory} to be empty")
 
-    def _removed(self, members_to: Group) -> bool:
+    def _removed(self, members_to: Cgroup) -> bool:
         try:
             for pid in (self.directory / "cgroup.procs").read_text().split():
                 with contextlib.suppress(ProcessLookupError):
@@ -80,9 +80,9 @@ class Group:
 class Node:
     """The groups that others may join."""
 
-    root: Group
-    system: Group
-    koord: Group
+    root: Cgroup
+    system: Cgroup
+    koord: Cgroup
 
 
 @contextlib.contextmanager
@@ -92,18 +92,18 @@ def saturated(name: str, koord_shares: int, bound_s: int, log: Path) -> Iterator
     if mount is None:
         raise HarnessError("the saturated node is made of cgroup v1's cpu controller, which is not mounted here")
     cpus = len(os.sched_getaffinity(0))
-    root, system, koord = Group(mount), Group(mount / f"{name}-system"), Group(mount / f"{name}-koord")
-    kubepods, besteffort = Group(mount / f"{name}-kubepods"), Group(mount / f"{name}-kubepods" / "besteffort")
+    root, system, koord = Cgroup(mount), Cgroup(mount / f"{name}-system"), Cgroup(mount / f"{name}-koord")
+    kubepods, besteffort = Cgroup(mount / f"{name}-kubepods"), Cgroup(mount / f"{name}-kubepods" / "besteffort")
     with contextlib.ExitStack() as stack:
-        for group, shares in (
+        for cgroup, shares in (
             (kubepods, cpus * SHARES),
             (besteffort, MIN_SHARES),
             (system, SHARES),
             (koord, koord_shares),
         ):
-            group.directory.mkdir()
-            stack.callback(group.remove, root)
-            write(group.directory / "cpu.shares", str(shares))
+            cgroup.directory.mkdir()
+            stack.callback(cgroup.remove, root)
+            write(cgroup.directory / "cpu.shares", str(shares))
         for _ in range(cpus * SPINNERS_PER_CPU):
             spinner = Process([sys.executable, "-c", SPIN.format(bound_s=bound_s)], log)
             stack.callback(spinner.kill)

@@ -112,9 +112,9 @@ class _Timed:
 def _cgroups(tree: Tree, root: str, count: int) -> Iterator[tuple[PodView, ...]]:
     """``count`` pods in the BestEffort tier of a kubepods of our own."""
     pods = tuple(_pod(f"{root}/besteffort/pod{number}", number) for number in range(count))
-    groups = [root, f"{root}/besteffort", *(pod.group for pod in pods)]
-    groups += [container.group for pod in pods for container in pod.containers]
-    directories = [directory for group in groups for directory in _directories(tree, group)]
+    groups = [root, f"{root}/besteffort", *(pod.cgroup for pod in pods)]
+    groups += [container.cgroup for pod in pods for container in pod.containers]
+    directories = [directory for cgroup in groups for directory in _directories(tree, cgroup)]
     made: list[Path] = []
     try:
         for directory in directories:
@@ -133,11 +133,11 @@ def _inherit_cpuset(directory: Path) -> None:
             (directory / name).write_text((directory.parent / name).read_text())
 
 
-def _directories(tree: Tree, group: str) -> list[Path]:
+def _directories(tree: Tree, cgroup: str) -> list[Path]:
     if tree.version == 2:
-        return [tree.directory(group)]
+        return [tree.directory(cgroup)]
     roots = {tree.controllers[name] for name in _CONTROLLERS if name in tree.controllers}
-    return [path / group.lstrip("/") for path in [*sorted(roots), *([tree.unified] if tree.unified else [])]]
+    return [path / cgroup.lstrip("/") for path in [*sorted(roots), *([tree.unified] if tree.unified else [])]]
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _processes(tree: Tree, pods: Sequence[PodView], idle: bool) -> Iterator[None
                 ticks = not (idle or container.is_sandbox)
                 argv = [sys.executable, "-S", "-c", _TICKER] if ticks else ["sleep", "86400"]
                 running.append(subprocess.Popen(argv))
-                for directory in _directories(tree, container.group):
+                for directory in _directories(tree, container.cgroup):
                     (directory / "cgroup.procs").write_text(str(running[-1].pid))
         yield
     finally:
@@ -159,13 +159,13 @@ def _processes(tree: Tree, pods: Sequence[PodView], idle: bool) -> Iterator[None
             process.wait()
 
 
-def _pod(group: str, number: int) -> PodView:
+def _pod(cgroup: str, number: int) -> PodView:
     request = Request(
-        Stage.CREATE, "bench", f"pod{number}", f"uid{number}", {}, {}, group.rpartition("/")[0], Resources()
+        Stage.CREATE, "bench", f"pod{number}", f"uid{number}", {}, {}, cgroup.rpartition("/")[0], Resources()
     )
     containers = tuple(
         ContainerView(
-            f"{name}{number}", name, f"{group}/{name or 'sandbox'}", "CONTAINER_RUNNING", Resources(), {}, not name
+            f"{name}{number}", name, f"{cgroup}/{name or 'sandbox'}", "CONTAINER_RUNNING", Resources(), {}, not name
         )
         for name in ("", "main")
     )
@@ -175,7 +175,7 @@ def _pod(group: str, number: int) -> PodView:
         name=f"pod{number}",
         sandbox_id=f"sandbox{number}",
         state="SANDBOX_READY",
-        group=group,
+        cgroup=cgroup,
         context=PodContext.read(request),
         kube_qos=KubeQoS.BEST_EFFORT,
         qos=QoSClass.LS,

@@ -135,8 +135,8 @@ class Restoration:
             return MappingProxyType({}), f"the runtime at {self._runtime.socket} does not answer: {error}"
 
     def _claim(self, listed: Mapping[ContainerKey, Listed]) -> None:
-        groups = {key: container.group for key, container in listed.items() if container.group}
-        restoring.claim(self._writer, self._record, groups)
+        cgroups = {key: container.cgroup for key, container in listed.items() if container.cgroup}
+        restoring.claim(self._writer, self._record, cgroups)
 
     def _to_do(self, originals: Originals, listed: Listed | None, why: str) -> Spec:
         if listed is None:
@@ -156,7 +156,7 @@ class Restoration:
         if update is None:
             return Spec(listed.name, Outcome.ALREADY_BASE)
         restoring.expect(
-            self._writer, self._record, Originals(originals.key, originals.values, listed.group or originals.group)
+            self._writer, self._record, Originals(originals.key, originals.values, listed.cgroup or originals.cgroup)
         )
         try:
             there = self._runtime.update(listed.id, update)
@@ -169,7 +169,7 @@ def _without_runtime(originals: Originals, why: str) -> Spec:
     """Of a container that was not found: it is gone, unless nobody was there to ask."""
     if not why:
         return Spec(str(originals.key), Outcome.GONE)
-    left = "its specification" if originals.group else "its specification and its files"
+    left = "its specification" if originals.cgroup else "its specification and its files"
     return Spec(str(originals.key), Outcome.FAILED, f"{left} cannot be put back: {why}")
 
 

@@ -32,11 +32,11 @@ _SWAP_V1 = "memory_swap_limit_in_bytes"
 
 @dataclass(frozen=True, slots=True)
 class Listed:
-    """A container that exists. ``group``: "" if the runtime does not tell; ``spec``: the OCI spec's resources."""
+    """A container that exists. ``cgroup``: "" if the runtime does not tell; ``spec``: the OCI spec's resources."""
 
     id: str
     name: str
-    group: str
+    cgroup: str
     spec: Mapping[str, Any] | None
 
 
@@ -82,8 +82,8 @@ class Runtime:
             raise
         linux = _at(_json(answer.info.get("info", "")), "runtimeSpec", "linux")
         path, spec = _at(linux, "cgroupsPath"), _at(linux, "resources")
-        group = paths.from_cgroups_path(path) if isinstance(path, str) else ""
-        return Listed(container_id, name, group, spec if isinstance(spec, dict) else None)
+        cgroup = paths.from_cgroups_path(path) if isinstance(path, str) else ""
+        return Listed(container_id, name, cgroup, spec if isinstance(spec, dict) else None)
 
     def _call(self, method: str, request: Message, answer: type[Answer]) -> Answer:
         return call(self.socket, method, request, answer, self._timeout_s)
@@ -97,7 +97,7 @@ def as_requested(originals: Originals, listed: Listed, writer: Writer) -> cri.Li
         if field is not None:
             if _holds(listed, field, original.edited):
                 open_set = field.is_cpuset and not original.requested
-                field.put(resources, _pods(writer, listed.group, field) if open_set else original.requested)
+                field.put(resources, _pods(writer, listed.cgroup, field) if open_set else original.requested)
         elif name in files.ROWS and _has_unified(listed, name, original):
             resources.unified[name] = files.row(name).format(original.requested, 2)
     if resources.memory_limit_in_bytes and _SWAP_V1 in originals.values:
@@ -129,9 +129,9 @@ def _parsed(name: str, text: str) -> Value:
     return files.row(name).parse(text, 2)
 
 
-def _pods(writer: Writer, group: str, field: Field) -> str:
+def _pods(writer: Writer, cgroup: str, field: Field) -> str:
     """The CPUs, or memory nodes, of the pod; "" if nobody tells."""
-    path = writer.tree.path(Target(group.rpartition("/")[0] or "/", field.value)) if group else None
+    path = writer.tree.path(Target(cgroup.rpartition("/")[0] or "/", field.value)) if cgroup else None
     try:
         return "" if path is None else str(_parsed(field.value, read_text(path) or ""))
     except (ReadError, ValueError):

@@ -102,7 +102,7 @@ class HostWatch:
     def look(self, announced: Sequence[str] = ()) -> None:
         """``announced``: the cgroup parents of pods that are about to be made."""
         self._looked_s = time.monotonic()
-        if self._locator.find((*announced, *(pod.group for pod in self._pods.current))):
+        if self._locator.find((*announced, *(pod.cgroup for pod in self._pods.current))):
             self._follow()
             self._rules_file.look_at_host()  # what the host supports shows below kubelet's cgroups
 

@@ -51,13 +51,13 @@ class CgroupLocator:
         """The cgroups of kubelet's tiers by QoS class, Guaranteed's being the root of all; empty while unknown."""
         return self.layout.tiers
 
-    def find(self, pod_groups: Iterable[str]) -> bool:
+    def find(self, pod_cgroups: Iterable[str]) -> bool:
         """Look for kubelet's layout anew; whether it changed. ``pod_groups``: cgroups or cgroup parents of pods."""
         running = kubelet.find(self.tree.proc, self._root)
         files = [self._root / file.lstrip("/") for file in kubelet.RUNTIME_CONFIGS]
         of_runtime = of_runtime_driver("the runtime", self.runtime_driver) if self.runtime_driver else Claims()
         claims = of_runtime + kubelet.claims(running, files)
-        found = layout.detect(self.tree, claims, [group for group in pod_groups if group])
+        found = layout.detect(self.tree, claims, [cgroup for cgroup in pod_cgroups if cgroup])
         changed = (found.kubepods, found.tiers) != (self.layout.kubepods, self.layout.tiers)
         self.layout = found
         return changed
@@ -78,7 +78,7 @@ class CgroupLocator:
     def holds(self, pods: Iterable[PodView]) -> bool:
         """Are all pods whose place is known below the layout's kubepods?"""
         above = f"{self.layout.kubepods}/"
-        return bool(self.layout.kubepods) and all(pod.group.startswith(above) for pod in pods if pod.group)
+        return bool(self.layout.kubepods) and all(pod.cgroup.startswith(above) for pod in pods if pod.cgroup)
 
     def explains(self, cgroup_parent: str) -> bool:
         """Is the pod whose cgroup parent this is below the layout's kubepods? Yes as well if it is no kubelet's pod."""
@@ -109,7 +109,7 @@ def weights_of(writer: Writer, pods: Iterable[PodView]) -> Weights | None:
         for container in pod.containers:
             is_made = container.state == CONTAINER_RUNNING and not container.is_sandbox
             shares = container.requested.cpu_shares if is_made else None
-            weight = _weight(writer.tree, container.group) if shares else None
+            weight = _weight(writer.tree, container.cgroup) if shares else None
             if shares and weight:
                 seen.append((shares, weight))
     return mapping_of(seen)
@@ -126,10 +126,10 @@ def cfs_period_of(pods: Iterable[PodView]) -> int | None:
     return next((period_us for period_us in requested if period_us), None)
 
 
-def _weight(tree: Tree, group: str) -> int | None:
-    """What cpu.weight of ``group`` holds; None if that cannot be told."""
+def _weight(tree: Tree, cgroup: str) -> int | None:
+    """What cpu.weight of ``cgroup`` holds; None if that cannot be told."""
     try:
-        text = read_text(tree.directory(group) / "cpu.weight")
+        text = read_text(tree.directory(cgroup) / "cpu.weight")
     except (ReadError, ValueError):
         return None
     return int(text) if text and text.isdigit() else None

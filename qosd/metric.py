@@ -26,7 +26,7 @@ class Scope(StrEnum):
     COLLECTOR = "collector"  # the collector's name
 
 
-GROUP_SCOPES = (Scope.TIER, Scope.POD, Scope.CONTAINER, Scope.HOST_APP)
+CGROUP_SCOPES = (Scope.TIER, Scope.POD, Scope.CONTAINER, Scope.HOST_APP)
 """Objects that are cgroups."""
 
 

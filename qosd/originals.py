@@ -45,7 +45,7 @@ class OriginalsRecorder:
         """The runtime is about to update it to ``edited``; ``requested`` is laid over what the container has."""
         known = self._undo.originals_of(key)
         after = values.of_update({} if known is None else known.values, requested, edited, *self._spelling)
-        self._note(Originals(key, after, "" if known is None else known.group))
+        self._note(Originals(key, after, "" if known is None else known.cgroup))
 
     def _note(self, originals: Originals) -> None:
         try:

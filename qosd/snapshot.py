@@ -35,11 +35,11 @@ _NO_AGGREGATES: Mapping[str, Aggregate] = MappingProxyType({})
 
 
 class ContainerView(msgspec.Struct, frozen=True, eq=False):
-    """A container, or the sandbox itself (``is_sandbox``, name ""). ``group``: its cgroup path (``/kubepods/…``)."""
+    """A container, or the sandbox itself (``is_sandbox``, name ""). ``cgroup``: its cgroup path (``/kubepods/…``)."""
 
     id: str
     name: str
-    group: str
+    cgroup: str
     state: str
     requested: Resources
     annotations: Mapping[str, str]
@@ -83,7 +83,7 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     name: str
     sandbox_id: str
     state: str
-    group: str
+    cgroup: str
     """The pod's cgroup; "" if nobody tells."""
     context: PodContext
     """What hooks may know of the pod itself (labels and annotations decoded)."""

@@ -160,12 +160,12 @@ async def fuzz(directory: Path, seed: int, seconds: float, siege: str, tally: Ta
         try:
             await good_client(proxy, Random(f"{seed}/quiet"), tally, QUIET_CALLS)
             await memory.settle()
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as cgroup:
                 beside = [memory.watch(), good_client(proxy, Random(f"{seed}/good"), tally)]
                 if not siege:
                     beside.append(scribble(hook_files, liar, Random(f"{seed}/files"), tally.count_file))
                     beside += [attack_on(proxy, Random(f"{seed}/{number}"), tally) for number in range(ATTACKERS)]
-                tasks = [group.create_task(work) for work in beside]
+                tasks = [cgroup.create_task(work) for work in beside]
                 await in_shifts(chosen, Random(f"{seed}/sieges"), seconds, tally.lay)
                 for task in tasks:
                     task.cancel()

@@ -54,10 +54,10 @@ async def in_shifts(all_works: Mapping[str, Work], chance: Random, seconds: floa
     groups = [names[n : n + TOGETHER] for n in range(0, len(names), TOGETHER)]
     while groups and len(groups) * SHORTEST_S > max(seconds, SHORTEST_S):
         groups.pop()
-    for group in groups:
-        for name in group:
+    for cgroup in groups:
+        for name in cgroup:
             laid(name)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds / len(groups)), asyncio.TaskGroup() as running:
-                for name in group:
+                for name in cgroup:
                     running.create_task(all_works[name]())

@@ -118,9 +118,9 @@ SIEGES = (
 
 async def lay(path: Path, siege: Siege, sent: Callable[[int], None]) -> None:
     """Besiege the socket for ever; ``sent`` is told of every write, in bytes."""
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as cgroup:
         for _ in range(siege.members):
-            group.create_task(_member(path, siege, sent))
+            cgroup.create_task(_member(path, siege, sent))
             await asyncio.sleep(MEMBERS_S)
 
 

@@ -59,7 +59,7 @@ class Running:
     container_id: str
     restarts: int
     pod_group: str
-    group: str
+    cgroup: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,19 +114,19 @@ def running(guest: Guest) -> dict[str, Running]:
             (status,) = pod["status"]["containerStatuses"]
             id_, tier = status["containerID"].rpartition("/")[2], _TIERS[pod["status"]["qosClass"]]
             above = KUBEPODS if tier == "kubepods" else f"{KUBEPODS}/{tier}.slice"
-            group = f"{above}/{tier}-pod{pod['metadata']['uid'].replace('-', '_')}.slice"
+            cgroup = f"{above}/{tier}-pod{pod['metadata']['uid'].replace('-', '_')}.slice"
             name = pod["metadata"]["name"].removesuffix("-node")
-            found[name] = Running(id_, status["restartCount"], group, f"{group}/cri-containerd-{id_}.scope")
+            found[name] = Running(id_, status["restartCount"], cgroup, f"{cgroup}/cri-containerd-{id_}.scope")
     return found
 
 
 def held(guest: Guest, names: Collection[str] = ()) -> dict[str, Held]:
     """What the kernel holds for these pods, or for all."""
     found = {name: each for name, each in running(guest).items() if not names or name in names}
-    groups = [group for each in found.values() for group in (each.pod_group, each.group)]
-    texts = iter(guest.texts([f"{group}/{file}" for group in groups for file in FILES]))
-    values = {group: _values([next(texts) or "" for _ in FILES]) for group in groups}
-    return {name: Held(values[each.pod_group], values[each.group]) for name, each in found.items()}
+    groups = [cgroup for each in found.values() for cgroup in (each.pod_group, each.cgroup)]
+    texts = iter(guest.texts([f"{cgroup}/{file}" for cgroup in groups for file in FILES]))
+    values = {cgroup: _values([next(texts) or "" for _ in FILES]) for cgroup in groups}
+    return {name: Held(values[each.pod_group], values[each.cgroup]) for name, each in found.items()}
 
 
 def _values(texts: list[str]) -> Values:

@@ -98,7 +98,7 @@ def test_ls_and_be_have_left_before_lse_starts(node: Guest) -> None:
     assert moved(node, WITHOUT_LSE) == WITHOUT_LSE
     pods.put(node, [LSE])
     assert moved(node, POOLS) == POOLS
-    started_s = float(node.do("python3", "-c", STARTED, kubelet.running(node)[LSE.name].group))
+    started_s = float(node.do("python3", "-c", STARTED, kubelet.running(node)[LSE.name].cgroup))
     wanted = {name: POOLS[name] for name in (LS.name, BE.name)}
     kubelet.settled(node, lambda: {name: after for name, (_, after) in last_moves(node).items()}, wanted)
     moves = last_moves(node)
@@ -111,7 +111,7 @@ def test_ls_and_be_have_left_before_lse_starts(node: Guest) -> None:
 def last_moves(node: Guest) -> dict[str, tuple[float, str]]:
     """By pod: when the CPU set of its container was written last (Unix time), and what it was then."""
     argv = ("koordctl", "journal", "--file", "cpuset_cpus", "--limit", "1000", "-o", "json")
-    scopes = {each.group: name for name, each in kubelet.running(node).items() if name in (LS.name, BE.name)}
+    scopes = {each.cgroup: name for name, each in kubelet.running(node).items() if name in (LS.name, BE.name)}
     found: dict[str, tuple[float, str]] = {}
     for entry in sorted(json.loads(node.do(*argv))["entries"], key=lambda entry: int(entry["unix_ns"])):
         name = scopes.get(entry["path"].rpartition("/")[0])

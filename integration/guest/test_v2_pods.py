@@ -122,10 +122,10 @@ def test_a_new_pod_and_kubelets_sync_leave_them_alone(node: Guest, before: dict[
 
 
 def test_koordctl_names_slices_and_scopes(node: Guest, before: dict[str, str]) -> None:
-    group = kubelet.running(node)["be"].group
-    explained = node.do("koordctl", "explain", "file", f"{group}/cpu.max")
+    cgroup = kubelet.running(node)["be"].cgroup
+    explained = node.do("koordctl", "explain", "file", f"{cgroup}/cpu.max")
     assert "batchResource" in explained
-    assert group in explained
+    assert cgroup in explained
     assert json.loads(node.do("koordctl", "plan", "-o", "json"))["writes"] == []
 
 

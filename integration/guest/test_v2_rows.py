@@ -135,7 +135,7 @@ class Node:
         shares = (",".join(map(str, each)) for each in (CREATED, SHARES))
         said = guest.do(*argv, *shares, timeout_s=300, PYTHONPATH=payload.PYTHONPATH)
         self.shares: dict[str, Any] = json.loads(said)
-        self.other, self.group = self.shares["groups"]
+        self.other, self.cgroup = self.shares["groups"]
         self.device = guest.text("/sys/block/nvme0n1/dev")
 
     def here(self, text: Value) -> Value:
@@ -156,9 +156,9 @@ def test_every_row_of_v2_is_tried_or_known_to_be_lacking(node: Node) -> None:
     values_of = {name: each for name, each in rows.items() if not each.is_one_shot}
     assert {name for name, each in values_of.items() if each.writable and each.file_name(2, for_write=True)} <= written
     only_read = sorted(name for name, each in values_of.items() if not each.writable)
-    values = node.do([("read", node.group, name) for name in only_read])
+    values = node.do([("read", node.cgroup, name) for name in only_read])
     assert {name: value for name, value in zip(only_read, values, strict=True) if not _is_shown(value)} == {}
-    lacking = node.do([("read", node.group, name) for name in sorted(LACKING)])
+    lacking = node.do([("read", node.cgroup, name) for name in sorted(LACKING)])
     assert set(lacking) == {None}
 
 
@@ -167,9 +167,9 @@ def _is_shown(value: Any) -> bool:
 
 
 def test_a_device_has_a_weight_where_io_cost_is_on(node: Node) -> None:
-    weigh: Step = ("write", node.group, f"io.weight@{DEVICE}", 300)
+    weigh: Step = ("write", node.cgroup, f"io.weight@{DEVICE}", 300)
     qos = f"io.cost.qos@{DEVICE}"
-    release: Step = ("write", node.group, f"io.weight@{DEVICE}", "default")
+    release: Step = ("write", node.cgroup, f"io.weight@{DEVICE}", "default")
     steps = [weigh, ("write", "/", qos, "enable=1"), weigh, release, ("write", "/", qos, "enable=0")]
     off, _, on, released, _ = node.do(steps)
     assert off["errno"] == errno.EOPNOTSUPP
@@ -179,7 +179,7 @@ def test_a_device_has_a_weight_where_io_cost_is_on(node: Node) -> None:
 
 
 def test_values_are_spelled_as_the_kernel_does(node: Node) -> None:
-    results = node.do([("write", node.group, name, value) for name, value, _ in WRITTEN])
+    results = node.do([("write", node.cgroup, name, value) for name, value, _ in WRITTEN])
     results += node.do([("write", "/", name, value) for name, value, _ in AT_THE_ROOT])
     for (name, value, text), result in zip((*WRITTEN, *AT_THE_ROOT), results, strict=True):
         assert result.get("text") == node.here(text), (name, value, result)
@@ -189,13 +189,13 @@ def test_values_are_spelled_as_the_kernel_does(node: Node) -> None:
 
 def test_what_the_kernel_refuses_has_its_rule(node: Node) -> None:
     clean: list[Step] = [
-        ("write", node.group, name, value)
+        ("write", node.cgroup, name, value)
         for name, value in (("cpu.idle", 0), ("cpu.max.burst", 0), ("cpu_quota", -1), ("cpuset_cpus", "0-1"))
     ]
     steps: list[Step] = []
     tries = []
     for before, name, value, _ in REFUSED:
-        steps += [*clean, *(("write", node.group, *each) for each in before), ("write", node.group, name, value)]
+        steps += [*clean, *(("write", node.cgroup, *each) for each in before), ("write", node.cgroup, name, value)]
         tries.append(len(steps) - 1)
     results = node.do([*steps, *clean])
     for (_, name, value, number), index in zip(REFUSED, tries, strict=True):
@@ -216,11 +216,11 @@ def test_a_pod_may_have_less_than_its_container(
     node: Node, name: str, of_container: Value, of_pod: Value, everything: Value
 ) -> None:
     """Which is how a contested file is enforced one level up; v1 refuses it for quotas and CPU sets."""
-    pod = node.group.rpartition("/")[0]
-    bound: list[Step] = [("write", node.group, name, of_container), ("write", pod, name, of_pod)]
-    undo: list[Step] = [("write", pod, name, everything), ("write", node.group, name, everything)]
-    effective = f"{TREE}{node.group}/cpuset.cpus.effective"
-    results = node.do([*bound, ("read", node.group, name), ("text", effective), *undo])
+    pod = node.cgroup.rpartition("/")[0]
+    bound: list[Step] = [("write", node.cgroup, name, of_container), ("write", pod, name, of_pod)]
+    undo: list[Step] = [("write", pod, name, everything), ("write", node.cgroup, name, everything)]
+    effective = f"{TREE}{node.cgroup}/cpuset.cpus.effective"
+    results = node.do([*bound, ("read", node.cgroup, name), ("text", effective), *undo])
     assert not [each for each in results if _is_error(each)]
     assert (results[1]["value"], results[2]) == (of_pod, of_container)
     assert results[3].strip() == (of_pod if name == "cpuset_cpus" else "0-1")
@@ -229,7 +229,7 @@ def test_a_pod_may_have_less_than_its_container(
 def test_what_a_row_refuses_the_kernel_refuses_too(node: Node) -> None:
     steps: list[Step] = []
     for name, value, file, text in SENSELESS:
-        steps += [("write", node.group, name, value), ("put", f"{TREE}{node.group}/{file}", text)]
+        steps += [("write", node.cgroup, name, value), ("put", f"{TREE}{node.cgroup}/{file}", text)]
     results = node.do(steps)
     for (name, value, _, text), by_row, by_kernel in zip(SENSELESS, results[::2], results[1::2], strict=True):
         assert by_row["errno"] is None, (name, value, by_row)
@@ -239,19 +239,19 @@ def test_what_a_row_refuses_the_kernel_refuses_too(node: Node) -> None:
 
 def test_an_idle_group_weighs_nothing_and_100_after_it(node: Node) -> None:
     """v1 would show 3 shares, and 1024."""
-    weight = f"{TREE}{node.group}/cpu.weight"
-    group = node.group
+    weight = f"{TREE}{node.cgroup}/cpu.weight"
+    cgroup = node.cgroup
     results = node.do(
         [
-            *(("write", group, "cpu_shares", 2), ("write", group, "cpu.idle", 1), ("text", weight)),
-            *(("read", group, "cpu_shares"), ("write", group, "cpu.idle", 0), ("text", weight)),
+            *(("write", cgroup, "cpu_shares", 2), ("write", cgroup, "cpu.idle", 1), ("text", weight)),
+            *(("read", cgroup, "cpu_shares"), ("write", cgroup, "cpu.idle", 0), ("text", weight)),
         ]
     )
     assert (results[2], results[3], results[5]) == ("0\n", IDLE_SHARES, "100\n")
 
 
 def test_a_cpu_set_with_processes_in_it_is_given_back_as_all(node: Node) -> None:
-    results = node.do([("write", node.group, "cpuset_cpus", "1"), ("release", node.group, "cpuset_cpus", "")])
+    results = node.do([("write", node.cgroup, "cpuset_cpus", "1"), ("release", node.cgroup, "cpuset_cpus", "")])
     assert results[1] == {"text": "0-1", "value": "0-1"}
 
 
@@ -261,7 +261,7 @@ def test_shares_become_the_weights_that_the_runtime_makes_of_them(node: Node) ->
 
 
 def test_there_are_no_remote_cpuset_partitions_and_doctor_says_so(node: Node) -> None:
-    partition = f"{TREE}{node.group}/cpuset.cpus.partition"
+    partition = f"{TREE}{node.cgroup}/cpuset.cpus.partition"
     made, text, _ = node.do([("put", partition, "root"), ("text", partition), ("put", partition, "member")])
     assert (made, text.split()[:2]) == (None, ["root", "invalid"])
     findings = json.loads(node.guest.run("koordctl", "doctor", "-o", "json").stdout)
@@ -310,15 +310,15 @@ class Reloaded:
 
 @pytest.fixture(scope="module", params=["daemon-reload", "daemon-reexec"])
 def reloaded(request: pytest.FixtureRequest, node: Node) -> Reloaded:
-    group, idle, pod = node.group, node.other, node.group.rpartition("/")[0]
+    cgroup, idle, pod = node.cgroup, node.other, node.cgroup.rpartition("/")[0]
     mine, others = dict((*KEPT, *UNKNOWN_TO_IT)), dict(NOT_TOLD)
-    reading: list[Step] = [("read", group, name) for name in mine]
+    reading: list[Step] = [("read", cgroup, name) for name in mine]
     results = node.do(
         [
-            *(("write", group, *each) for each in (("cpu.max.burst", 0), *KEPT, *UNKNOWN_TO_IT)),
+            *(("write", cgroup, *each) for each in (("cpu.max.burst", 0), *KEPT, *UNKNOWN_TO_IT)),
             *(("write", pod, *each) for each in NOT_TOLD),
             *(("write", idle, "cpu.idle", 1), ("tell", [idle, "cpu.idle"])),
-            *(("tell", *([group, name] for name, _ in KEPT)), *reading),
+            *(("tell", *([cgroup, name] for name, _ in KEPT)), *reading),
         ]
     )
     assert not [each for each in results if _is_error(each)]
@@ -350,10 +350,10 @@ def test_what_it_was_not_told_does_not(reloaded: Reloaded) -> None:
 
 
 def test_systemd_rewrites_the_whole_unit_and_telling_it_puts_back_what_was_there(node: Node) -> None:
-    limit = (node.group, "memory.high")
-    steps: list[Step] = [("write", *limit, 32 * MIB), ("tell", [node.group, "pids.max"]), ("read", *limit)]
+    limit = (node.cgroup, "memory.high")
+    steps: list[Step] = [("write", *limit, 32 * MIB), ("tell", [node.cgroup, "pids.max"]), ("read", *limit)]
     assert node.do(steps)[-1] == 32 * MIB
-    unit = node.group.rpartition("/")[2]
+    unit = node.cgroup.rpartition("/")[2]
     tasks = node.guest.do("systemctl", "show", "--property=TasksMax", unit).strip()
     node.guest.do("systemctl", "set-property", "--runtime", unit, tasks)
     assert node.do([("read", *limit)])[-1] == 48 * MIB
@@ -361,8 +361,8 @@ def test_systemd_rewrites_the_whole_unit_and_telling_it_puts_back_what_was_there
 
 def test_telling_keeps_what_systemd_resets_without_being_told(node: Node) -> None:
     """kubelet has the runtime set it, and no property stands for it."""
-    of_kubelet = (node.group, "memory.oom.group")
-    steps: list[Step] = [("write", *of_kubelet, 1), ("tell", [node.group, "pids.max"]), ("read", *of_kubelet)]
+    of_kubelet = (node.cgroup, "memory.oom.group")
+    steps: list[Step] = [("write", *of_kubelet, 1), ("tell", [node.cgroup, "pids.max"]), ("read", *of_kubelet)]
     assert node.do(steps)[-1] == 1
 
 
@@ -380,7 +380,7 @@ def test_the_kernel_refuses_no_legal_change_that_is_ordered(node: Node) -> None:
     steps: list[Step] = [("mkdir", f"{TREE}{TOP}"), _enabled(TOP)]
     checks: list[tuple[int, Scene, str]] = []
     for scene in drawn:
-        steps += [step for group in scene.groups for step in (("mkdir", f"{TREE}{group}"), _enabled(group))]
+        steps += [step for cgroup in scene.groups for step in (("mkdir", f"{TREE}{cgroup}"), _enabled(cgroup))]
         steps += [("write", *_named(target), value) for target, value in _made(scene.current).items()]
         checks.append((len(steps), scene, "current"))
         steps += [("read", *_named(target)) for target in _made(scene.current, all_of=True)]
@@ -393,7 +393,7 @@ def test_the_kernel_refuses_no_legal_change_that_is_ordered(node: Node) -> None:
         steps += [("write", *_named(step.target), step.value) for step in order(changes, 2)]
         checks.append((len(steps), scene, "desired"))
         steps += [("read", *_named(target)) for target in _made(scene.desired, all_of=True)]
-        steps += [("rmdir", f"{TREE}{group}") for group in reversed(scene.groups)]
+        steps += [("rmdir", f"{TREE}{cgroup}") for cgroup in reversed(scene.groups)]
     results = node.do([*steps, ("rmdir", f"{TREE}{TOP}")])
     failed = [(step, result) for step, result in zip(steps, results, strict=False) if _is_error(result)]
     assert failed == []
@@ -416,12 +416,12 @@ def _drawn() -> list[Scene]:
     return drawn
 
 
-def _enabled(group: str) -> Step:
-    return ("put", f"{TREE}{group}/cgroup.subtree_control", "+cpu +cpuset +memory")
+def _enabled(cgroup: str) -> Step:
+    return ("put", f"{TREE}{cgroup}/cgroup.subtree_control", "+cpu +cpuset +memory")
 
 
 def _named(target: Target) -> tuple[str, str]:
-    return target.group, target.name
+    return target.cgroup, target.name
 
 
 def _made(state: Mapping[Target, Value], all_of: bool = False) -> dict[Target, Value]:
@@ -430,7 +430,7 @@ def _made(state: Mapping[Target, Value], all_of: bool = False) -> dict[Target, V
         target: value
         for target, value in state.items()
         if target.name not in _NOT_ALONE
-        and (all_of or target.name != "cpu_shares" or state[Target(target.group, "cpu.idle")] == 0)
+        and (all_of or target.name != "cpu_shares" or state[Target(target.cgroup, "cpu.idle")] == 0)
     }
 
 
@@ -438,7 +438,7 @@ def _as_read(state: Mapping[Target, Value]) -> dict[Target, Value]:
     """What the files of ``state`` read: a weight stands for several shares, and an idle group has none."""
     return {
         target: Weights.LINEAR.shares(Weights.LINEAR.weight(int(value)))
-        if target.name == "cpu_shares" and state[Target(target.group, "cpu.idle")] == 0
+        if target.name == "cpu_shares" and state[Target(target.cgroup, "cpu.idle")] == 0
         else value
         for target, value in state.items()
     }

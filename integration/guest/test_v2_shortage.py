@@ -121,8 +121,8 @@ def test_newcomers_start_while_best_effort_is_held(node: Guest, left: str, suffi
 
     def is_held() -> bool:
         if left == "1":
-            return node.text(f"{running[names[0]].group}/cpuset.cpus.effective") == "1"
-        return all(node.text(f"{running[name].group}/cpu.max").startswith("20000 ") for name in names)
+            return node.text(f"{running[names[0]].cgroup}/cpuset.cpus.effective") == "1"
+        return all(node.text(f"{running[name].cgroup}/cpu.max").startswith("20000 ") for name in names)
 
     node.wait(is_held, "they to be held", STEP_S)
     node.put(HOLDS, "")

@@ -97,9 +97,9 @@ async def hand_overs(directory: Path, holder: SocketHolder, number: int, seed: i
             await clients.one_on_a_fresh_connection(chance, 0.0)
             await asyncio.sleep(REST_S)
             first = descriptors(manager.main)
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as cgroup:
                 for caller in range(CALLERS):
-                    group.create_task(clients.keep_calling(random.Random(f"{seed}/{caller}"), over))
+                    cgroup.create_task(clients.keep_calling(random.Random(f"{seed}/{caller}"), over))
                 try:
                     await _all_events(node, number, found)
                 finally:

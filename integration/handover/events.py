@@ -47,15 +47,15 @@ async def at_any_moment(node: Node) -> None:
 
 async def in_the_accept_window(node: Node) -> None:
     """Clients connect just before the signal, with it, and while the old process lets go."""
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as cgroup:
         for number in range(FRESH):
             after_s = 0.0 if number % 2 else node.chance.uniform(0, LONGEST_START_S)
-            group.create_task(node.clients.one_on_a_fresh_connection(node.chance, after_s))
+            cgroup.create_task(node.clients.one_on_a_fresh_connection(node.chance, after_s))
         await asyncio.sleep(0)
         old = await node.hand_over()
         await node.replaced(old)
         for _ in range(FRESH):  # the old one drains now
-            group.create_task(node.clients.one_on_a_fresh_connection(node.chance, node.chance.uniform(0, 0.01)))
+            cgroup.create_task(node.clients.one_on_a_fresh_connection(node.chance, node.chance.uniform(0, 0.01)))
 
 
 async def twice_in_a_row(node: Node) -> None:
@@ -84,8 +84,8 @@ async def new_killed(node: Node) -> None:
 
 async def runtime_away(node: Node) -> None:
     await node.some_time()
-    async with asyncio.TaskGroup() as group:
-        group.create_task(node.backend.leave_for(node.chance.uniform(0.05, 0.5)))
+    async with asyncio.TaskGroup() as cgroup:
+        cgroup.create_task(node.backend.leave_for(node.chance.uniform(0.05, 0.5)))
         await node.some_time(0.1)
         await node.replaced(await node.hand_over())
 

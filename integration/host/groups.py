@@ -33,21 +33,21 @@ class Groups:
     def made(self, *groups: str) -> Iterator[None]:
         """``groups`` (parents first) as the kernel makes them, removed afterwards."""
         try:
-            for group in (self.top, *groups):
+            for cgroup in (self.top, *groups):
                 for controller in CONTROLLERS:
-                    self.tree.directory(group, controller).mkdir()
-                if group == self.top:
-                    self.fill_cpuset(group)
+                    self.tree.directory(cgroup, controller).mkdir()
+                if cgroup == self.top:
+                    self.fill_cpuset(cgroup)
             yield
         finally:
-            for group in (*reversed(groups), self.top):
+            for cgroup in (*reversed(groups), self.top):
                 for controller in CONTROLLERS:
-                    _remove(self.tree.directory(group, controller))
+                    _remove(self.tree.directory(cgroup, controller))
 
-    def fill_cpuset(self, group: str) -> None:
+    def fill_cpuset(self, cgroup: str) -> None:
         """All CPUs and memory nodes, without which no process can join."""
-        self.put(Target(group, "cpuset_cpus"), self.cpus)
-        self.put(Target(group, "cpuset_mems"), self.mems)
+        self.put(Target(cgroup, "cpuset_cpus"), self.cpus)
+        self.put(Target(cgroup, "cpuset_mems"), self.mems)
 
     def put(self, target: Target, value: Value) -> None:
         """One plain write of ``value`` as it is, past Koord's checks; raises the kernel's OSError."""

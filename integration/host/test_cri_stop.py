@@ -89,18 +89,18 @@ async def test_all_containers_of_the_pod_end_and_no_other(
     figure(f"{name}: evicted in {took_s:.2f} s with {GRACE_S} s of grace, again in {again_s * 1000:.0f} ms")
 
 
-def freeze(group: str, word: str) -> None:
-    cgroups.write(cgroups.hierarchies()["freezer"] / group.strip("/") / "freezer.state", word)
+def freeze(cgroup: str, word: str) -> None:
+    cgroups.write(cgroups.hierarchies()["freezer"] / cgroup.strip("/") / "freezer.state", word)
 
 
 @contextmanager
-def frozen(group: str) -> Iterator[None]:
-    freeze(group, "FROZEN")
+def frozen(cgroup: str) -> Iterator[None]:
+    freeze(cgroup, "FROZEN")
     try:
         yield
     finally:
-        if cgroups.existing(group):
-            freeze(group, "THAWED")
+        if cgroups.existing(cgroup):
+            freeze(cgroup, "THAWED")
 
 
 def frozen_pod(root: str) -> Pod:

@@ -53,8 +53,8 @@ class Node:
             container_requested=Resources(cpu_quota_us=LIMITS[QUOTA], memory_limit_bytes=LIMITS[MEMORY]),
             spec=tuple(SpecContainer(name, Role.MAIN, AMOUNTS) for name in ("main", "side")),
         )
-        containers = [structs.replace(each, group=f"{self.own}/{each.name or 'none'}") for each in self.pod.containers]
-        self.pod = structs.replace(self.pod, group=self.own, containers=tuple(containers))
+        containers = [structs.replace(each, cgroup=f"{self.own}/{each.name or 'none'}") for each in self.pod.containers]
+        self.pod = structs.replace(self.pod, cgroup=self.own, containers=tuple(containers))
         self.undo = opened(UndoRecord(directory / "undo", "boot"))
         self.actuator = Actuator(groups.writer, self.undo, Recorded())
         self.opinions: dict[Target, Opinion] = {}

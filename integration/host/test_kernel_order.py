@@ -50,9 +50,9 @@ def test_the_kernel_refuses_no_legal_change_that_is_ordered(real: Groups, data: 
 def _prepare(real: Groups, target: Target, value: Value, state: Mapping[Target, Value]) -> None:
     """Into a new group, which has no limits yet. ``state`` comes parents first; a period precedes its quota."""
     if target.name == "cpu_quota":
-        period = Target(target.group, "cpu_period")
+        period = Target(target.cgroup, "cpu_period")
         real.put(period, state[period])
-    if target.name != "cpu_shares" or state[Target(target.group, "cpu.idle")] == 0:
+    if target.name != "cpu_shares" or state[Target(target.cgroup, "cpu.idle")] == 0:
         real.put(target, value)
 
 
@@ -63,13 +63,13 @@ def _held(real: Groups, scene: Scene) -> dict[Target, Value | None]:
 @SLOW
 @given(data=st.data())
 def test_the_model_accepts_and_refuses_as_the_kernel_does(real: Groups, data: st.DataObject) -> None:
-    tree = tuple(f"{real.top}{group}" for group in ("/a", "/a/b", "/a/b/c", "/a/d"))
+    tree = tuple(f"{real.top}{cgroup}" for cgroup in ("/a", "/a/b", "/a/b/c", "/a/d"))
     model = KernelModel(1, tree, real.cpus, real.mems)
     with real.made(*tree):
         for target, value in data.draw(_writes(real, tree)):
             assert _attempt(real, target, value) == _attempt(model, target, value), (target, value)
             for name in NEW_GROUP:
-                held = Target(target.group, name)
+                held = Target(target.cgroup, name)
                 assert real.writer.read(held) == model.read(held), (target, value)
 
 

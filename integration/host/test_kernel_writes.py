@@ -28,8 +28,8 @@ from tests.qosd.act.rig import Recorded
 def kernel() -> Iterator[Groups]:
     groups = Groups(f"/koord-test-{os.getpid()}")
     with groups.made(f"{groups.top}/pod", f"{groups.top}/pod/box"):
-        for group in ("/pod", "/pod/box"):
-            groups.fill_cpuset(groups.top + group)
+        for cgroup in ("/pod", "/pod/box"):
+            groups.fill_cpuset(groups.top + cgroup)
         yield groups
 
 
@@ -46,8 +46,8 @@ def kernel() -> Iterator[Groups]:
 def test_refusals_name_the_kernels_rule(
     kernel: Groups, before: list[tuple[str, str, Value]], name: str, value: Value, number: int
 ) -> None:
-    for group, prepared, wanted in before:
-        kernel.writer.write(Target(kernel.top + group, prepared), wanted)
+    for cgroup, prepared, wanted in before:
+        kernel.writer.write(Target(kernel.top + cgroup, prepared), wanted)
     with pytest.raises(WriteError) as refused:
         kernel.writer.write(Target(f"{kernel.top}/pod/box", name), value)
     assert (refused.value.errno, refused.value.rule) == (number, RULES[name][number])
@@ -94,11 +94,11 @@ DECIDED: list[tuple[str, str, Value]] = [
 
 
 def test_restore_leaves_every_file_byte_for_byte(kernel: Groups, tmp_path: Path) -> None:
-    for group, name, value in [("/pod/box", "cpu_shares", 512), ("/pod/box", "cpu_quota", 90_000)]:
-        kernel.writer.write(Target(kernel.top + group, name), value)
+    for cgroup, name, value in [("/pod/box", "cpu_shares", 512), ("/pod/box", "cpu_quota", 90_000)]:
+        kernel.writer.write(Target(kernel.top + cgroup, name), value)
     before = _texts(kernel)
     record = UndoRecord(tmp_path / "undo", _boot_id())
-    _enforce(kernel, record, [Target(kernel.top + group, name) for group, name, _ in DECIDED])
+    _enforce(kernel, record, [Target(kernel.top + cgroup, name) for cgroup, name, _ in DECIDED])
     record.close()
     assert _texts(kernel) != before
     with UndoRecord(tmp_path / "undo", _boot_id()) as again:
@@ -132,9 +132,9 @@ def _texts(kernel: Groups) -> dict[str, bytes]:
     """Every file that can be both read and written, except lists of processes and counters."""
     moving = ("tasks", "cgroup.procs", "memory.max_usage_in_bytes", "memory.kmem.max_usage_in_bytes")
     found = {}
-    for group in (kernel.top, f"{kernel.top}/pod", f"{kernel.top}/pod/box"):
+    for cgroup in (kernel.top, f"{kernel.top}/pod", f"{kernel.top}/pod/box"):
         for controller in CONTROLLERS:
-            for file in kernel.tree.directory(group, controller).iterdir():
+            for file in kernel.tree.directory(cgroup, controller).iterdir():
                 if file.is_file() and file.stat().st_mode & 0o600 == 0o600 and file.name not in moving:
                     found[str(file)] = file.read_bytes()
     return found
@@ -142,10 +142,10 @@ def _texts(kernel: Groups) -> dict[str, bytes]:
 
 def test_a_frozen_group_stands_still_and_is_thawed_by_restoring(kernel: Groups, tmp_path: Path) -> None:
     """``freezer.state`` on v1, in a hierarchy of its own."""
-    group = f"{kernel.top}/freezing"
-    directory = kernel.tree.directory(group, "freezer")
+    cgroup = f"{kernel.top}/freezing"
+    directory = kernel.tree.directory(cgroup, "freezer")
     directory.mkdir(parents=True)
-    frozen = Target(group, "cgroup.freeze")
+    frozen = Target(cgroup, "cgroup.freeze")
     process = subprocess.Popen(["sleep", "60"])
     record = UndoRecord(tmp_path / "undo.jsonl", "boot")
     try:

@@ -18,7 +18,7 @@ IN_MODIFY = 0x00000002
 
 def of(groups: Iterable[str]) -> set[str]:
     """The different CPU sets among ``groups``."""
-    return {cgroups.read(group).cpuset_cpus for group in groups}
+    return {cgroups.read(cgroup).cpuset_cpus for cgroup in groups}
 
 
 class Writes:
@@ -28,8 +28,8 @@ class Writes:
         self.times_s: list[float] = []
         self._inotify = Inotify()
         mount = cgroups.hierarchies()["cpuset"]
-        for group in groups:
-            self._inotify.add(str(mount / group.lstrip("/") / "cpuset.cpus"), IN_MODIFY)
+        for cgroup in groups:
+            self._inotify.add(str(mount / cgroup.lstrip("/") / "cpuset.cpus"), IN_MODIFY)
         self._over, self._end = os.pipe()
         self._thread = threading.Thread(target=self._watch, name="cpuset writes")
 

@@ -33,7 +33,7 @@ class Row:
     tick: int
     who: str
     pod: str
-    group: str
+    cgroup: str
     name: str
     path: str
     before: Value
@@ -153,8 +153,8 @@ class Daemon:
             if event["type"] == "file":
                 found[event["group"], event["name"]] = event
             elif event["type"] == "dropped" and event["kind"] == "file":
-                group, name = event["key"]
-                found.pop((group, name), None)
+                cgroup, name = event["key"]
+                found.pop((cgroup, name), None)
         return {event["path"]: event["base"] for event in found.values()}
 
     # what the kernel says of it

@@ -110,18 +110,18 @@ class Directories:
         for one in ids:
             runtime.containers.pop(one, None)
 
-    def _make(self, group: str) -> Iterator[None]:
+    def _make(self, cgroup: str) -> Iterator[None]:
         for mount in self.mounts:
-            directory = mount / group.strip("/")
+            directory = mount / cgroup.strip("/")
             directory.mkdir()
             if mount.name == "cpuset":
                 for name in _CPUSET:
                     cgroups.write(directory / name, (directory.parent / name).read_text())
             yield
 
-    def _unmake(self, group: str) -> Iterator[None]:
+    def _unmake(self, cgroup: str) -> Iterator[None]:
         for mount in self.chance.sample(self.mounts, len(self.mounts)):
-            os.rmdir(mount / group.strip("/"))
+            os.rmdir(mount / cgroup.strip("/"))
             yield
 
     def _id(self) -> str:

@@ -176,7 +176,7 @@ def test_a_full_disk_under_the_journal(make_daemon: MakeDaemon, groups: list[str
         written = len(daemon.journal())
         trouble.empty(disk)
         warns_no_more(daemon, "journal: ")
-        moves = [row.after for row in daemon.journal() if row.group == groups[0] and row.name == "cpuset_cpus"]
+        moves = [row.after for row in daemon.journal() if row.cgroup == groups[0] and row.name == "cpuset_cpus"]
         assert [move for move in moves if move in ("0", "1")][-10:] == ["0", "1"] * 5  # the queue has held them
         assert len(daemon.journal()) > written
         trouble.fill(disk)
@@ -217,7 +217,7 @@ def test_a_full_run_directory_forbids_every_write(make_daemon: MakeDaemon, group
         assert "No space left on device" in says(daemon, why)
         rows = wait_for(lambda: [row for row in daemon.journal() if row.result == "refused"], SOON_S, "the journal")
         refused = next(iter(rows))
-        file = cgroups.hierarchies()["cpuset"] / refused.group.lstrip("/") / "cpuset.cpus"
+        file = cgroups.hierarchies()["cpuset"] / refused.cgroup.lstrip("/") / "cpuset.cpus"
         assert why in refused.why and file.read_text().strip() == refused.before
         trouble.empty(disk)
         wait_for(lambda: cpusets.of(groups) == {cpus}, SOON_S, "the write to be made good")

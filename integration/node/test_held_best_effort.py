@@ -59,19 +59,19 @@ class Held:
 
     def start(self, name: str) -> None:
         """One best-effort pod and one of the mid band; neither may fail to start."""
-        group = start(self.client, pods.best_effort(self.root, f"be-{name}"))
+        cgroup = start(self.client, pods.best_effort(self.root, f"be-{name}"))
         if self.edits:
-            assert self.cpus(group) == self.pool(), "a newcomer has what the pool has"
-        self.best_effort.append(group)
+            assert self.cpus(cgroup) == self.pool(), "a newcomer has what the pool has"
+        self.best_effort.append(cgroup)
         self.others.append(start(self.client, mid(self.root, f"mid-{name}")))
 
     @staticmethod
-    def cpus(group: str) -> str:
-        return cgroups.read(group).cpuset_cpus
+    def cpus(cgroup: str) -> str:
+        return cgroups.read(cgroup).cpuset_cpus
 
     def settle(self, cpus: str) -> None:
         def rest() -> dict[str, str]:
-            return {group: found for group in self.best_effort if (found := self.cpus(group)) != cpus}
+            return {cgroup: found for cgroup in self.best_effort if (found := self.cpus(cgroup)) != cpus}
 
         wait_for(lambda: not rest(), SOON_S, f"all best-effort containers to have CPUs {cpus}: {rest()}")
 
@@ -112,7 +112,7 @@ def test_newcomers_start_and_are_held(held: Held) -> None:
     for number in range(COUNT):
         held.start(str(number))
     held.settle(HELD)
-    wait_for(lambda: {held.cpus(group) for group in held.others} == {"1"}, SOON_S, "mid pods to have the LS pool")
+    wait_for(lambda: {held.cpus(cgroup) for cgroup in held.others} == {"1"}, SOON_S, "mid pods to have the LS pool")
     assert held.cpus(f"{held.root}/besteffort") == everything, "a tier is kubelet's"
 
     held.daemon.kill()
@@ -136,7 +136,7 @@ def test_newcomers_start_under_a_small_quota(held: Held) -> None:
 
     def settle(tier_us: int, own_us: int) -> None:
         def quotas() -> tuple[int, set[int]]:
-            own = {cgroups.read(group).cfs_quota_us for group in (*held.best_effort, *held.others)}
+            own = {cgroups.read(cgroup).cfs_quota_us for cgroup in (*held.best_effort, *held.others)}
             return cgroups.read(tier).cfs_quota_us, own
 
         wait_for(lambda: quotas() == (tier_us, {own_us}), SOON_S, f"quotas {tier_us} and {own_us}: {quotas()}")

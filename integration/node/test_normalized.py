@@ -29,8 +29,8 @@ def test_a_container_starts_beside_and_after_a_scaled_one(
     for container in (one, two, one):
         id_ = cri.create_container(sandbox, pod, container)
         cri.start_container(id_)
-        group = f"{pod.cgroup_parent}/{id_}"
-        wait_for(lambda group=group: cgroups.read(group).cfs_quota_us == SCALED_US, 10, f"{group} to be scaled")  # type: ignore[misc]
+        cgroup = f"{pod.cgroup_parent}/{id_}"
+        wait_for(lambda cgroup=cgroup: cgroups.read(cgroup).cfs_quota_us == SCALED_US, 10, f"{cgroup} to be scaled")  # type: ignore[misc]
         if container is one:
             cri.stop_container(id_)
             cri.remove_container(id_)

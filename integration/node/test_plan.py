@@ -147,22 +147,26 @@ async def leftovers(qosd: Qosd, seen: Seen) -> list[str]:
 
 def groups_of(snapshot: NodeSnapshot | None) -> set[str]:
     assert snapshot is not None
-    pods = {pod.group for pod in snapshot.pods}
-    return (pods | {container.group for pod in snapshot.pods for container in pod.containers}) - {""}
+    pods = {pod.cgroup for pod in snapshot.pods}
+    return (pods | {container.cgroup for pod in snapshot.pods for container in pod.containers}) - {""}
 
 
 def _remembered(qosd: Qosd, gone: Collection[str]) -> list[str]:
     acts = qosd.actuator.files.report
     known = {"known": acts.states, "refused": acts.refused}
-    undo = [f"undo record: {entry.path}" for entry in qosd.undo.entries if entry.group in gone]
-    return [f"{what}: {target}" for what, targets in known.items() for target in targets if target.group in gone] + undo
+    undo = [f"undo record: {entry.path}" for entry in qosd.undo.entries if entry.cgroup in gone]
+    return [
+        f"{what}: {target}" for what, targets in known.items() for target in targets if target.cgroup in gone
+    ] + undo
 
 
 def _sampled(qosd: Qosd, gone: Collection[str]) -> list[str]:
     store = qosd.sense.store
-    newest = [f"{each.name} of {group}" for each, rows in store.newest().items() for group in rows if group in gone]
+    newest = [f"{each.name} of {cgroup}" for each, rows in store.newest().items() for cgroup in rows if cgroup in gone]
     kept = [metric for metric in METRICS if metric.scope in (Scope.POD, Scope.CONTAINER)]
-    return newest + [f"history: {each.name} of {group}" for each in kept for group in gone if store.series(each, group)]
+    return newest + [
+        f"history: {each.name} of {cgroup}" for each in kept for cgroup in gone if store.series(each, cgroup)
+    ]
 
 
 def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[Write], seen: Seen) -> None:
@@ -205,7 +209,7 @@ def journal_differences(seen: Seen, rows: Sequence[Row]) -> list[str]:
 
 def shown(answer: inspect.PlanResponse) -> list[Write]:
     return [
-        (each.path, each.group, each.name, each.before, each.after, each.final, each.who, each.why, each.pod,
+        (each.path, each.cgroup, each.name, each.before, each.after, each.final, each.who, each.why, each.pod,
          [(one.name, _value(one)) for one in each.inputs])
         for each in answer.writes
     ]  # fmt: skip
@@ -213,7 +217,7 @@ def shown(answer: inspect.PlanResponse) -> list[Write]:
 
 def planned(each: PlannedWrite) -> Write:
     inputs = [(name, value) for name, value in each.inputs.items() if name != "formula"]
-    return (each.path, each.target.group, each.target.name, str(each.before), str(each.after), each.final, each.by,
+    return (each.path, each.target.cgroup, each.target.name, str(each.before), str(each.after), each.final, each.by,
             each.why, each.pod, inputs)  # fmt: skip
 
 

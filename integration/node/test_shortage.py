@@ -86,11 +86,11 @@ def lacking(kubepods: str, make_daemon: MakeDaemon, containerd1: Containerd) -> 
 
 def test_throttled_frozen_evicted(lacking: Lacking, figure: Callable[[str], None]) -> None:
     (worker,), (web,) = lacking.ids.values(), lacking.web_ids.values()
-    group = f"{lacking.job.cgroup_parent}/{worker}"
-    quota_us = cgroups.read(group).cfs_quota_us
+    cgroup = f"{lacking.job.cgroup_parent}/{worker}"
+    quota_us = cgroups.read(cgroup).cfs_quota_us
     began_s = time.monotonic()
     lacking.lack("cpu 100000")
-    wait_for(lambda: cgroups.read(group).cfs_quota_us == 10_000, STEPS_S, "the job to be throttled")
+    wait_for(lambda: cgroups.read(cgroup).cfs_quota_us == 10_000, STEPS_S, "the job to be throttled")
     wait_for(lambda: lacking.freezer() == "FROZEN", STEPS_S, "the job to be frozen")
     wait_for(lambda: lacking.state(worker) == pb.CONTAINER_EXITED, STEPS_S, "the job to be evicted")
     took_s = time.monotonic() - began_s
@@ -110,15 +110,15 @@ def test_throttled_frozen_evicted(lacking: Lacking, figure: Callable[[str], None
 def test_killed_while_the_job_is_frozen_and_another_time_while_it_goes(lacking: Lacking) -> None:
     """The next daemon thaws what nobody lacks any more; and ends an eviction that the last one began."""
     (worker,) = lacking.ids.values()
-    group = f"{lacking.job.cgroup_parent}/{worker}"
-    quota_us = cgroups.read(group).cfs_quota_us
+    cgroup = f"{lacking.job.cgroup_parent}/{worker}"
+    quota_us = cgroups.read(cgroup).cfs_quota_us
     lacking.lack("cpu 100000")
     wait_for(lambda: lacking.freezer() == "FROZEN", STEPS_S, "the job to be frozen")
     lacking.daemon.kill()
     lacking.lack()
     lacking.daemon.start()
     wait_for(lambda: lacking.freezer() == "THAWED", STEPS_S, "the job to run again")
-    wait_for(lambda: cgroups.read(group).cfs_quota_us in (quota_us, 50_000), STEPS_S, "its quota to be what it was")
+    wait_for(lambda: cgroups.read(cgroup).cfs_quota_us in (quota_us, 50_000), STEPS_S, "its quota to be what it was")
     wait_for(lambda: lacking.usage() > 0.3, 20, "the job to be seen using CPU")
     lacking.lack("cpu 100000")
     undo = lacking.daemon.undo_file

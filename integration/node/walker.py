@@ -21,12 +21,12 @@ _FOLLOWING = ("cpuset.effective_cpus", "cpuset.effective_mems")
 Values = Mapping[str, bytes]
 
 
-def values(group: str) -> Values:
+def values(cgroup: str) -> Values:
     """Content by path of every value file in ``group`` and below it; what vanishes meanwhile is left out."""
     mounts = cgroups.hierarchies()
     found: dict[str, bytes] = {}
     for controller in CONTROLLERS:
-        for directory, _, names in os.walk(mounts[controller] / group.strip("/")):
+        for directory, _, names in os.walk(mounts[controller] / cgroup.strip("/")):
             for file in (Path(directory, name) for name in names):
                 with contextlib.suppress(FileNotFoundError, OSError):
                     if _is_value(file):

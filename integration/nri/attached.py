@@ -103,6 +103,6 @@ async def _task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 def _set_of(target: Target) -> str:
     """The CPUs, or memory nodes, of a cgroup (v1)."""
     try:
-        return (hierarchies()["cpuset"] / target.group.lstrip("/") / target.name.replace("_", ".")).read_text().strip()
+        return (hierarchies()["cpuset"] / target.cgroup.lstrip("/") / target.name.replace("_", ".")).read_text().strip()
     except FileNotFoundError:
         return ""

@@ -57,15 +57,15 @@ def cri(runtime: Containerd, root: str) -> Iterator[Cri]:
 def story(client: Cri, qos: str, root: str) -> dict[str, Values]:
     """A pod is created, pinned again by kubelet's CPU manager, and resized in place."""
     pod = MAKERS[qos](root)
-    group = start(client, pod)
-    container_id = group.rpartition("/")[2]
-    found = {"created": cgroups.read(group)}
+    cgroup = start(client, pod)
+    container_id = cgroup.rpartition("/")[2]
+    found = {"created": cgroups.read(cgroup)}
     client.update_container(container_id, pb.LinuxContainerResources(cpuset_cpus="0"))
-    found["re-pinned"] = cgroups.read(group)
+    found["re-pinned"] = cgroups.read(cgroup)
     resized = dataclasses.replace(pod, containers=(RESIZED[qos],))
     cgroups.make_pod(resized)
     client.update_container(container_id, container_resources(resized, RESIZED[qos]))
-    found["resized"] = cgroups.read(group)
+    found["resized"] = cgroups.read(cgroup)
     return found
 
 
@@ -89,10 +89,10 @@ def test_the_kernel_holds_what_the_proxy_brings(
 def test_containers_that_ran_before_are_updated(
     runtime: Containerd, rules_file: Path, cri: Cri, root: str, qos: str
 ) -> None:
-    group = start(cri, MAKERS[qos](root))
-    assert held(cgroups.read(group)) != wanted(qos)
+    cgroup = start(cri, MAKERS[qos](root))
+    assert held(cgroups.read(cgroup)) != wanted(qos)
     with attached(runtime.layout.nri_socket, rules_file):
-        wait_for(lambda: held(cgroups.read(group)) == wanted(qos), 10, f"{group} to hold {wanted(qos)}")
+        wait_for(lambda: held(cgroups.read(cgroup)) == wanted(qos), 10, f"{cgroup} to hold {wanted(qos)}")
 
 
 def test_many_containers_are_synchronized_in_one_long_answer(

@@ -94,9 +94,9 @@ async def test_a_new_pod_is_seen_by_an_event(any_containerd: Containerd, cri: Cr
             await until(lambda pod=pod: _running(source, pod.uid))  # type: ignore[misc]
             delays_ms.append((time.monotonic() - ran_s) * 1000)
             view = next(view for view in source.current if view.uid == pod.uid)
-            assert (view.group, view.qos, view.problems) == (pod.cgroup_parent, QoSClass.LS, ())
+            assert (view.cgroup, view.qos, view.problems) == (pod.cgroup_parent, QoSClass.LS, ())
             assert [one.is_sandbox for one in view.containers] == [True, False]
-            assert all(cgroups.existing(one.group) for one in view.containers)
+            assert all(cgroups.existing(one.cgroup) for one in view.containers)
             assert view.containers[1].requested.cpu_quota_us == view.context.requested.cpu_quota_us == 50_000
             await loop.run_in_executor(None, cri.remove, sandbox_id)
             # The last that a runtime without events does, forgetting the sandbox, leaves no trace in the cgroups.

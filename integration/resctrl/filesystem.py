@@ -37,10 +37,10 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
         self._status = "ok\n"
 
     def getattr(self, path: str, fh: int | None = None) -> dict[str, Any]:
-        group, _, name = path.strip("/").rpartition("/")
+        cgroup, _, name = path.strip("/").rpartition("/")
         if path == "/" or path.strip("/") in self._groups or self._is_info_directory(path):
             return {"st_mode": stat.S_IFDIR | 0o755, "st_nlink": 2}
-        if (group in self._groups and name in _FILES) or path.removeprefix("/info/") in _INFO:
+        if (cgroup in self._groups and name in _FILES) or path.removeprefix("/info/") in _INFO:
             return {"st_mode": stat.S_IFREG | 0o644, "st_nlink": 1, "st_size": 0}
         raise mfusepy.FuseOSError(errno.ENOENT)
 
@@ -62,11 +62,11 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
         return self._text(path).encode()[offset : offset + size]
 
     def write(self, path: str, data: bytes, offset: int, fh: int) -> int:
-        group, _, name = path.strip("/").rpartition("/")
+        cgroup, _, name = path.strip("/").rpartition("/")
         if name != "tasks":
             raise self._refused(errno.EINVAL, "this emulation takes no schemata")
         self._status = "ok\n"
-        self._move(data.decode("ascii", "replace").strip(), group)
+        self._move(data.decode("ascii", "replace").strip(), cgroup)
         return len(data)
 
     def mkdir(self, path: str, mode: int) -> int:
@@ -81,12 +81,12 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
         self._follow()
         self._groups.discard(gone)
         self._group_of = {
-            task: ("" if group == gone else group, began) for task, (group, began) in self._group_of.items()
+            task: ("" if cgroup == gone else cgroup, began) for task, (cgroup, began) in self._group_of.items()
         }
         return 0
 
     def _text(self, path: str) -> str:
-        group, _, name = path.strip("/").rpartition("/")
+        cgroup, _, name = path.strip("/").rpartition("/")
         if path == "/info/last_cmd_status":
             return self._status
         if path.startswith("/info/"):
@@ -94,16 +94,16 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
         if name == "schemata":
             return _SCHEMATA
         self._follow()
-        return "".join(f"{task}\n" for task, (its, _) in sorted(self._group_of.items()) if its == group)
+        return "".join(f"{task}\n" for task, (its, _) in sorted(self._group_of.items()) if its == cgroup)
 
-    def _move(self, text: str, group: str) -> None:
+    def _move(self, text: str, cgroup: str) -> None:
         if not text.isdigit():
             raise self._refused(errno.EINVAL, f"Task list parsing error pid {text}")
         self._follow()
         task = int(text) or mfusepy.fuse_get_context()[2]
         if task not in self._group_of:
             raise self._refused(errno.ESRCH, f"No task {task}")
-        self._group_of[task] = group, self._group_of[task][1]
+        self._group_of[task] = cgroup, self._group_of[task][1]
 
     def _refused(self, number: int, status: str) -> OSError:
         self._status = f"{status}\n"
@@ -119,11 +119,11 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
             if not began or began == "0":
                 continue
             inherited = self._group_of.get(parent, ("", ""))[0]
-            group = known[0] if known is not None and known[1] == began else inherited
-            self._group_of[process] = group, began
-            self._follow_threads(process, group, before)
+            cgroup = known[0] if known is not None and known[1] == began else inherited
+            self._group_of[process] = cgroup, began
+            self._follow_threads(process, cgroup, before)
 
-    def _follow_threads(self, process: int, group: str, before: dict[int, tuple[str, str]]) -> None:
+    def _follow_threads(self, process: int, cgroup: str, before: dict[int, tuple[str, str]]) -> None:
         try:
             threads = [int(name) for name in os.listdir(self._proc / str(process) / "task")]
         except OSError:
@@ -132,7 +132,7 @@ class Resctrl(mfusepy.Operations):  # type: ignore[misc]
             began = self._stat(f"{process}/task/{thread}/stat")[1]
             known = before.get(thread)
             if thread != process:
-                self._group_of[thread] = known if known is not None and known[1] == began else (group, began)
+                self._group_of[thread] = known if known is not None and known[1] == began else (cgroup, began)
 
     def _stat(self, file: str) -> tuple[int, str]:
         """Parent and start time, in clock ticks; (0, "0") if it is gone."""

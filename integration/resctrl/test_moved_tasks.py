@@ -81,18 +81,18 @@ class Node:
         turn = StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=(*memberships, *groups)))
         return self.actuator.tick(Decisions(1, self.now_ns, self.now_ns, (turn,)))
 
-    def join(self, process: int, group: str = BOX) -> None:
+    def join(self, process: int, cgroup: str = BOX) -> None:
         """As ``kubectl exec``: a process from outside."""
-        self.groups.put(Target(group, "cgroup.procs"), process)
+        self.groups.put(Target(cgroup, "cgroup.procs"), process)
 
     def tasks(self) -> frozenset[int]:
         found = placement.look(self.tree, BOX)
         assert found is not None
         return found.tasks
 
-    def outside(self, group: str) -> frozenset[int]:
-        """The tasks of BOX that are not in ``group`` and still live."""
-        tasks = self.tasks() - (resctrl.tasks(self.tree.resctrl, group) or frozenset())
+    def outside(self, cgroup: str) -> frozenset[int]:
+        """The tasks of BOX that are not in ``cgroup`` and still live."""
+        tasks = self.tasks() - (resctrl.tasks(self.tree.resctrl, cgroup) or frozenset())
         return tasks & self.tasks()
 
 
@@ -108,8 +108,8 @@ def mount(tmp_path: Path) -> Iterator[Path]:
             assert time.monotonic() < until, "the emulation was not mounted in 10 s"
             time.sleep(0.02)
         print("resctrl is emulated (FUSE)")
-        for group in ("LSR", "LS", "BE"):
-            (point / group).mkdir()
+        for cgroup in ("LSR", "LS", "BE"):
+            (point / cgroup).mkdir()
         yield point
     finally:
         subprocess.run(["umount", "--lazy", str(point)], check=False)
@@ -121,8 +121,8 @@ def mount(tmp_path: Path) -> Iterator[Path]:
 def node(tmp_path: Path, mount: Path) -> Iterator[Node]:
     groups = Groups(TOP)
     with groups.made(BOX, NESTED):
-        for group in (BOX, NESTED):
-            groups.fill_cpuset(group)
+        for cgroup in (BOX, NESTED):
+            groups.fill_cpuset(cgroup)
         yield Node(tmp_path, groups, mount)
 
 

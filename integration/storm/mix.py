@@ -83,12 +83,12 @@ async def under_load(
     found, over = Outcome(), asyncio.Event()
     started = time.monotonic()
     crew = [Worker(setting, found.tally, random.Random(chance.random())) for _ in range(workers)]
-    async with asyncio.TaskGroup() as group:
+    async with asyncio.TaskGroup() as cgroup:
         for worker in crew:
-            group.create_task(worker.work(over))
+            cgroup.create_task(worker.work(over))
         for method, pause_s in polls:
-            group.create_task(_poll(setting, method, pause_s, found, over))
-        events = group.create_task(_events(setting, found.streams))
+            cgroup.create_task(_poll(setting, method, pause_s, found, over))
+        events = cgroup.create_task(_events(setting, found.streams))
         await torment(found)
         over.set()
         events.cancel()

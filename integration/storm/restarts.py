@@ -47,9 +47,9 @@ async def restarted(runtime: Containerd, proxied: Path, times: int) -> tuple[Sid
     """Restart the runtime so many times under both clients: (direct, proxied)."""
     direct_side, proxied_side = Side("direct"), Side("proxied")
     sides = (direct_side, proxied_side)
-    async with calling(runtime.socket) as direct, calling(proxied) as relayed, asyncio.TaskGroup() as group:
+    async with calling(runtime.socket) as direct, calling(proxied) as relayed, asyncio.TaskGroup() as cgroup:
         tasks = [
-            group.create_task(_call_for_ever(caller, side))
+            cgroup.create_task(_call_for_ever(caller, side))
             for caller, side in ((direct, direct_side), (relayed, proxied_side))
             for _ in range(CALLERS)
         ]

@@ -3,7 +3,7 @@
 ``detect`` finds the hierarchies below a root directory (``/sys/fs/cgroup``, or a tree of a test's own); which file
 holds which value is a row of ``files``. Nothing here writes. Invariant: a directory or file that vanishes between
 two calls is an absent value (None), never an error; any other refusal of the kernel is a ReadError with file and
-errno. No path leads out of the hierarchies: a group with ``..`` in it is a ValueError.
+errno. No path leads out of the hierarchies: a cgroup with ``..`` in it is a ValueError.
 """
 
 from __future__ import annotations
@@ -45,28 +45,28 @@ class Tree:
     def path(self, target: Target, for_write: bool = False) -> Path | None:
         """The file of ``target``, whether it exists or not; None where this cgroup version has none.
 
-        Raises UnknownRow for a name that is no row's, ValueError for a group that leaves the tree.
+        Raises UnknownRow for a name that is no row's, ValueError for a cgroup that leaves the tree.
         """
         found = row(target.name)
         if found.system is not None:
             return self._system(found)
         name = found.file_name(self.version, for_write)
         if self.version == 1 and found.unified and self.unified is not None:
-            return self.unified / _inside(target.group) / str(found.v2)
+            return self.unified / _inside(target.cgroup) / str(found.v2)
         if name is None:
             return None
         controller = found.v1[0] if self.version == 1 and found.v1 is not None else ""
-        return self.directory(target.group, controller) / name
+        return self.directory(target.cgroup, controller) / name
 
-    def directory(self, group: str, controller: str = "cpu") -> Path:
-        """The directory of cgroup ``group``, on v1 in the hierarchy of ``controller``."""
+    def directory(self, cgroup: str, controller: str = "cpu") -> Path:
+        """The directory of cgroup ``cgroup``, on v1 in the hierarchy of ``controller``."""
         if self.version == 2:
-            return self.root / _inside(group)
-        return self.controllers.get(controller, self.root / controller) / _inside(group)
+            return self.root / _inside(cgroup)
+        return self.controllers.get(controller, self.root / controller) / _inside(cgroup)
 
-    def exists(self, group: str) -> bool:
+    def exists(self, cgroup: str) -> bool:
         """Is there such a cgroup (on v1: for the CPU controller)?"""
-        return self.directory(group).is_dir()
+        return self.directory(cgroup).is_dir()
 
     def _system(self, kernel_file: KernelFile) -> Path | None:
         """A file outside cgroups; None if the row needs a qualifier and has none."""
@@ -79,10 +79,10 @@ class Tree:
         return older if kernel_file.system_before and not newer.exists() and older.exists() else newer
 
 
-def _inside(group: str) -> str:
-    if ".." in group and ".." in group.split("/"):
-        raise ValueError(f"cgroup path {group!r} leaves the tree")
-    return group.lstrip("/")
+def _inside(cgroup: str) -> str:
+    if ".." in cgroup and ".." in cgroup.split("/"):
+        raise ValueError(f"cgroup path {cgroup!r} leaves the tree")
+    return cgroup.lstrip("/")
 
 
 def detect(root: Path, mountinfo: str) -> Tree:

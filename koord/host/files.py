@@ -31,7 +31,7 @@ class UnknownRow(KeyError):
 
 
 def row(name: str) -> KernelFile:
-    """The row of a target's ``name``, bound to the device, pid or group after ``@``; raises UnknownRow."""
+    """The row of a target's ``name``, bound to the device, pid or resctrl group after ``@``; raises UnknownRow."""
     found = ROWS.get(name)
     if found is not None:
         return found

@@ -43,12 +43,12 @@ class ValueRefused(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """One value of one cgroup: ``group`` is its path (``/kubepods/…``, "/" = the root), or "" for a file of no cgroup.
+    """One value of one cgroup: ``cgroup`` is its path (``/kubepods/…``, "/" = the root), or "" for a file of no cgroup.
 
     ``name`` is a row's, with ``@`` and a device (``io.max.rbps@253:0``), pid or resctrl group where the row takes one.
     """
 
-    group: str
+    cgroup: str
     name: str
 
 

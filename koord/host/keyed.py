@@ -44,10 +44,10 @@ class DeviceLimit(Exact):
 
 @dataclass(frozen=True, slots=True)
 class DeviceWeight(Exact):
-    """The weight of one device, or without one the group's own (line ``default``).
+    """The weight of one device, or without one the cgroup's own (line ``default``).
 
-    A device without a line has the value ``default``: it goes by the group's own weight, whatever that becomes. Writing
-    ``default`` takes the line away (ioc_weight_write and bfq_io_set_weight in the kernel).
+    A device without a line has the value ``default``: it goes by the cgroup's own weight, whatever that becomes.
+    Writing ``default`` takes the line away (ioc_weight_write and bfq_io_set_weight in the kernel).
     """
 
     low: int

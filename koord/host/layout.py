@@ -171,9 +171,9 @@ def _pods(top: Path, tier: str) -> list[str]:
     return [name.removeprefix(tier.rpartition("/")[2].removesuffix(SLICE)) for name in names]
 
 
-def _subdirectories(top: Path, group: str) -> list[str]:
+def _subdirectories(top: Path, cgroup: str) -> list[str]:
     try:
-        with os.scandir(top / group.lstrip("/")) as entries:
+        with os.scandir(top / cgroup.lstrip("/")) as entries:
             return sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
     except OSError:
         return []

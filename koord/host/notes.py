@@ -25,7 +25,7 @@ class Entry(msgspec.Struct, frozen=True, tag="file"):
     None among them stands for whatever the kernel makes of the file when another is written.
     """
 
-    group: str
+    cgroup: str = msgspec.field(name="group")
     name: str
     path: str
     inode: int
@@ -34,11 +34,11 @@ class Entry(msgspec.Struct, frozen=True, tag="file"):
 
     @property
     def target(self) -> Target:
-        return Target(self.group, self.name)
+        return Target(self.cgroup, self.name)
 
     @property
     def key(self) -> Key:
-        return self.group, self.name
+        return self.cgroup, self.name
 
     @property
     def is_there(self) -> bool:

@@ -7,11 +7,11 @@ from holding a child back for the moment between two writes.
 
 Method: first everything grows, parents before children, to the larger of old and new (for sets: their union); then
 what stands in no relation is written, in the order given; then everything shrinks, children before parents. If old
-and new state are both legal, so is the larger of the two at every group, and so is every state on the way. CPU sets
+and new state are both legal, so is the larger of the two at every cgroup, and so is every state on the way. CPU sets
 that only shrink, and below which none grows, go before all that: who leaves a CPU leaves before another comes to it.
 
-Invariant: pure, deterministic, and needs to know no group but the changed ones. A change whose ``current`` equals its
-``desired`` gives no step, but completes the picture: always tell ``cpu.idle`` and the shares of a group together.
+Invariant: pure, deterministic, and needs to know no cgroup but the changed ones. A change whose ``current`` equals its
+``desired`` gives no step, but completes the picture: always tell ``cpu.idle`` and the shares of a cgroup together.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _RATIO_SHIFT = 20
 class Change:
     """A file that holds ``current`` and shall hold ``desired``, in CRI's units (-1 = unlimited).
 
-    ``current`` None (unreadable) counts as what a new group has.
+    ``current`` None (unreadable) counts as what a new cgroup has.
     """
 
     target: Target
@@ -54,7 +54,7 @@ class Step:
 
 @dataclass(slots=True)
 class _Plan:
-    """The steps of one unit: files of one group that the kernel checks against each other.
+    """The steps of one unit: files of one cgroup that the kernel checks against each other.
 
     ``leave``: what shrinks and may do so before anything grows, if nothing below it has to grow first.
     """
@@ -72,14 +72,14 @@ _Planner = Callable[[_Unit, int], _Plan]
 def order(changes: Iterable[Change], version: int) -> list[Step]:
     """The writes that bring ``changes`` about on cgroup ``version``, in an order that the kernel never refuses.
 
-    Holds if the present and the desired state of the whole tree are legal. Shares of a group whose desired
+    Holds if the present and the desired state of the whole tree are legal. Shares of a cgroup whose desired
     ``cpu.idle`` is 1 give no step: the kernel would refuse them. Raises ValueError if two changes name one file, or
     for a value of the wrong form: those are the row's to check before.
     """
-    plans = [(group, planner(unit, version)) for (group, planner, _), unit in _units(changes).items()]
-    awaited = {above for group, plan in plans if _takes_cpus(plan) for above in _above(group)}
-    for group, plan in plans:
-        if group in awaited:
+    plans = [(cgroup, planner(unit, version)) for (cgroup, planner, _), unit in _units(changes).items()]
+    awaited = {above for cgroup, plan in plans if _takes_cpus(plan) for above in _above(cgroup)}
+    for cgroup, plan in plans:
+        if cgroup in awaited:
             plan.shrink, plan.leave = plan.shrink + plan.leave, []
     top_down = sorted(plans, key=lambda plan: _depth(plan[0]))
     bottom_up = sorted(plans, key=lambda plan: -_depth(plan[0]))
@@ -94,31 +94,31 @@ def order(changes: Iterable[Change], version: int) -> list[Step]:
 def disturbed_by(target: Target) -> tuple[Target, ...]:
     """The files whose value the kernel changes of itself when ``target`` is written: remember their bases too.
 
-    Setting ``cpu.idle`` makes the group's shares read 3, clearing it makes them 1024.
+    Setting ``cpu.idle`` makes the cgroup's shares read 3, clearing it makes them 1024.
     """
-    return (Target(target.group, SHARES),) if target.name == IDLE else ()
+    return (Target(target.cgroup, SHARES),) if target.name == IDLE else ()
 
 
 def _units(changes: Iterable[Change]) -> dict[tuple[str, _Planner, str], dict[str, Change]]:
     """The changes that are planned together, in the order of the first of each; an independent one stands alone."""
     units: dict[tuple[str, _Planner, str], dict[str, Change]] = {}
     for change in changes:
-        group, name = change.target.group, change.target.name
+        cgroup, name = change.target.cgroup, change.target.name
         planner = _PLANNERS.get(name, _independent)
-        unit = units.setdefault((group, planner, name if planner is _independent else ""), {})
+        unit = units.setdefault((cgroup, planner, name if planner is _independent else ""), {})
         if name in unit:
-            raise ValueError(f"two changes for {name} of {group!r}")
+            raise ValueError(f"two changes for {name} of {cgroup!r}")
         unit[name] = change
     return units
 
 
-def _depth(group: str) -> int:
-    return sum(1 for part in group.split("/") if part)
+def _depth(cgroup: str) -> int:
+    return sum(1 for part in cgroup.split("/") if part)
 
 
-def _above(group: str) -> list[str]:
-    """The groups above, without the root."""
-    parts = group.split("/")
+def _above(cgroup: str) -> list[str]:
+    """The cgroups above, without the root."""
+    parts = cgroup.split("/")
     return ["/".join(parts[:count]) for count in range(2, len(parts))]
 
 
@@ -200,7 +200,7 @@ def _weight(unit: _Unit, _version: int) -> _Plan:
 
 
 def _bandwidth(unit: _Unit, version: int) -> _Plan:
-    """Quota, period and burst of one group, where their ratio's direction puts them."""
+    """Quota, period and burst of one cgroup, where their ratio's direction puts them."""
     steps = _limit_steps(unit, version)
     burst = _steps(unit, [BURST])
     lower = bool(burst) and _size(burst[0].value) < _size(_old(unit, BURST, 0))
@@ -212,7 +212,7 @@ def _bandwidth(unit: _Unit, version: int) -> _Plan:
 def _limit_steps(unit: _Unit, version: int) -> list[Step]:
     """Quota and period. On v1 the ratio between the two writes must not leave what old and new one span.
 
-    Where neither order gives that, the quota is lifted meanwhile: the group's ancestors still limit it.
+    Where neither order gives that, the quota is lifted meanwhile: the cgroup's ancestors still limit it.
     """
     steps = _steps(unit, (QUOTA, PERIOD))
     if len(steps) < 2 or version == 2:

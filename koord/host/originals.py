@@ -46,22 +46,22 @@ class ContainerKey(NamedTuple):
 
 
 class Originals(msgspec.Struct, frozen=True, tag="container"):
-    """What kubelet requested for one container, by row. ``group``: its cgroup, "" until a file of it was looked at."""
+    """What kubelet requested for one container, by row. ``cgroup``: its cgroup, "" until a file of it was looked at."""
 
     key: ContainerKey
     values: dict[str, Original]
-    group: str = ""
+    cgroup: str = msgspec.field(default="", name="group")
 
     @property
     def is_there(self) -> bool:
         """Whether the container is, its pod's list of containers tells."""
         return True
 
-    def settled(self, row: str, group: str) -> Originals:
-        """The same, seen in ``group``, with nothing pending of ``row``."""
+    def settled(self, row: str, cgroup: str) -> Originals:
+        """The same, seen in ``cgroup``, with nothing pending of ``row``."""
         known = self.values[row]
         values = {**self.values, row: Original(known.requested, known.edited)}
-        return Originals(self.key, values, group)
+        return Originals(self.key, values, cgroup)
 
 
 def base_of(original: Original, held: Value | None) -> Value:

@@ -1,8 +1,9 @@
 """The tasks of a cgroup in a resctrl group: who is missing, moving them, and whom to put back.
 
 Membership is no value of a file. The kernel takes one thread id per write and moves that thread; what it forks later
-begins beside it, but a fork under way may begin in the old group, and a process that enters the cgroup from outside
-(``kubectl exec``) brings its own. So moving means: list the cgroup, write what is missing, list again until nothing is.
+begins beside it, but a fork under way may begin in the old resctrl group, and a process that enters the cgroup from
+outside (``kubectl exec``) brings its own. So moving means: list the cgroup, write what is missing, list again until
+nothing is.
 
 A strategy says it as ``Membership``; ``Placed`` is noted before the first task is moved.
 
@@ -28,7 +29,7 @@ from koord.host.undoable import Outcome, Restored
 from koord.host.writer import WriteError, Writer
 
 TASKS = "resctrl.tasks"
-"""Stands for a row's name where it is told in which group a cgroup's tasks are: that is no value of a file."""
+"""Stands for a row's name where it is told in which resctrl group a cgroup's tasks are: that is no value of a file."""
 ROUNDS = 8
 MOST_WRITES = 4096
 ROOT = "root"
@@ -49,16 +50,16 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, tag="tasks"):
-    """Koord moved tasks of cgroup ``group`` into ``resctrl_groups``; ``path`` and ``inode`` are the directory's."""
+    """Koord moved tasks of cgroup ``cgroup`` into ``resctrl_groups``; ``path`` and ``inode`` are the directory's."""
 
-    group: str
+    cgroup: str = msgspec.field(name="group")
     path: str
     inode: int
     resctrl_groups: tuple[str, ...]
 
     @property
     def key(self) -> tuple[str]:
-        return (self.group,)
+        return (self.cgroup,)
 
     @property
     def is_there(self) -> bool:
@@ -66,7 +67,7 @@ class Placed(msgspec.Struct, frozen=True, tag="tasks"):
 
     def planned(self, writer: Writer) -> Restored:
         """Where the tasks are now, by the names of resctrl groups."""
-        line = Restored(Target(self.group, TASKS), self.path, Outcome.GONE, ROOT)
+        line = Restored(Target(self.cgroup, TASKS), self.path, Outcome.GONE, ROOT)
         try:
             tasks = to_put_back(writer.tree, self)
         except (ReadError, ValueError) as error:
@@ -110,9 +111,9 @@ class Moved:
 
 
 class Census:
-    """Which tasks are in which control group of the mount at ``root``: each group is read once, when first asked for.
+    """Which tasks are in which resctrl group of the mount at ``root``: each is read once, when first asked for.
 
-    ``classes`` are the groups that Koord may take tasks from, beside the root group. Raises ReadError, ParseError.
+    ``classes`` are those that Koord may take tasks from, beside the root group. Raises ReadError, ParseError.
     """
 
     def __init__(self, root: Path, classes: Collection[str]) -> None:
@@ -120,35 +121,35 @@ class Census:
         self._tasks: dict[str, frozenset[int] | None] = {}
         self._others: frozenset[int] | None = None
 
-    def of(self, group: str) -> frozenset[int] | None:
-        """The tasks of ``group``; None if there is no such group."""
-        if group not in self._tasks:
-            self._tasks[group] = resctrl.tasks(self._root, group)
-        return self._tasks[group]
+    def of(self, resctrl_group: str) -> frozenset[int] | None:
+        """The tasks of ``resctrl_group``; None if there is none."""
+        if resctrl_group not in self._tasks:
+            self._tasks[resctrl_group] = resctrl.tasks(self._root, resctrl_group)
+        return self._tasks[resctrl_group]
 
     def others(self) -> frozenset[int]:
-        """The tasks of all groups that are someone else's."""
+        """The tasks of all resctrl groups that are someone else's."""
         if self._others is None:
             names = (name for name in resctrl.groups(self._root) if name not in self._classes)
             self._others = frozenset().union(*(self.of(name) or () for name in names))
         return self._others
 
-    def missing(self, tasks: frozenset[int], group: str) -> frozenset[int]:
-        """Those of ``tasks`` that are to be moved for all to be in ``group``."""
-        missing = tasks - (self.of(group) or frozenset())
+    def missing(self, tasks: frozenset[int], resctrl_group: str) -> frozenset[int]:
+        """Those of ``tasks`` that are to be moved for all to be in ``resctrl_group``."""
+        missing = tasks - (self.of(resctrl_group) or frozenset())
         return missing - self.others() if missing else missing
 
-    def among(self, tasks: frozenset[int], groups: Collection[str]) -> frozenset[int]:
-        """Those of ``tasks`` that are in any of ``groups``."""
-        return tasks & frozenset().union(*(self.of(group) or () for group in groups))
+    def among(self, tasks: frozenset[int], resctrl_groups: Collection[str]) -> frozenset[int]:
+        """Those of ``tasks`` that are in any of ``resctrl_groups``."""
+        return tasks & frozenset().union(*(self.of(name) or () for name in resctrl_groups))
 
 
-def look(tree: Tree, group: str) -> Cgroup | None:
-    """The cgroup ``group`` now (v1: in the CPU controller's hierarchy); None if it is gone.
+def look(tree: Tree, cgroup: str) -> Cgroup | None:
+    """The cgroup ``cgroup`` now (v1: in the CPU controller's hierarchy); None if it is gone.
 
     Raises ReadError, ParseError, and ValueError for a path that leaves the tree.
     """
-    file = tree.path(Target(group, _THREADS))
+    file = tree.path(Target(cgroup, _THREADS))
     if file is None:
         return None
     top, name = os.path.split(file)
@@ -203,15 +204,15 @@ def _of_file(path: str, read: Callable[[], _T]) -> _T | None:
         raise ReadError(error.errno, f"cannot read: {error.strerror}", path) from error
 
 
-def missing(tree: Tree, group: str, resctrl_group: str, classes: Collection[str]) -> frozenset[int]:
-    """The tasks of cgroup ``group`` that are to be moved now for all to be in ``resctrl_group``."""
-    found = look(tree, group)
+def missing(tree: Tree, cgroup: str, resctrl_group: str, classes: Collection[str]) -> frozenset[int]:
+    """The tasks of cgroup ``cgroup`` that are to be moved now for all to be in ``resctrl_group``."""
+    found = look(tree, cgroup)
     return frozenset() if found is None else Census(tree.resctrl, classes).missing(found.tasks, resctrl_group)
 
 
 def to_put_back(tree: Tree, placed: Placed) -> frozenset[int] | None:
     """The tasks of the cgroup that are where Koord moved some; None if it is gone, or another of the same path."""
-    found = look(tree, placed.group)
+    found = look(tree, placed.cgroup)
     if found is None or (found.path, found.inode) != (placed.path, placed.inode):
         return None
     return Census(tree.resctrl, ()).among(found.tasks, placed.resctrl_groups)

@@ -15,7 +15,7 @@ RESOURCES = ("cpu", "memory", "io")
 
 @dataclass(frozen=True, slots=True)
 class Stall:
-    """Percent of the last 10, 60 and 300 s in which tasks stalled, and microseconds of it since the group began."""
+    """Percent of the last 10, 60 and 300 s in which tasks stalled, and microseconds of it since the cgroup began."""
 
     avg10: float
     avg60: float

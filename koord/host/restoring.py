@@ -29,15 +29,15 @@ from koord.host.writer import Writer
 _NOTHING = NothingWanted("koordctl restore")
 
 
-def claim(writer: Writer, record: UndoRecord, groups: Mapping[ContainerKey, str] = MappingProxyType({})) -> None:
+def claim(writer: Writer, record: UndoRecord, cgroups: Mapping[ContainerKey, str] = MappingProxyType({})) -> None:
     """Note as held what containers still hold of the values that they were made with; writes no kernel file.
 
-    ``groups``: cgroups of containers of which the record has none yet. Raises UndoError.
+    ``cgroups``: cgroups of containers of which the record has none yet. Raises UndoError.
     """
     for originals in record.originals:
-        group = originals.group or groups.get(originals.key, "")
-        for name in originals.values if group else ():
-            _claim(writer, record, originals.key, originals.values[name], Target(group, name))
+        cgroup = originals.cgroup or cgroups.get(originals.key, "")
+        for name in originals.values if cgroup else ():
+            _claim(writer, record, originals.key, originals.values[name], Target(cgroup, name))
 
 
 def _claim(writer: Writer, record: UndoRecord, key: ContainerKey, original: Original, target: Target) -> None:
@@ -59,9 +59,9 @@ def _claim(writer: Writer, record: UndoRecord, key: ContainerKey, original: Orig
 def expect(writer: Writer, record: UndoRecord, originals: Originals) -> None:
     """Note that the runtime is going to write what was requested: those values are no one else's. Raises UndoError."""
     for name, original in originals.values.items():
-        target = Target(originals.group, name)
+        target = Target(originals.cgroup, name)
         try:
-            reading = writer.look(target) if originals.group else None
+            reading = writer.look(target) if originals.cgroup else None
         except (ReadError, files.ParseError):
             continue
         if reading is not None and record.entry_for(target, reading) is not None:

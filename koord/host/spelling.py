@@ -126,7 +126,7 @@ def _without_limit(value: Value) -> Value:
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """``cpu.shares``, which v2 keeps as a weight. Of an idle group v1 shows 3 and v2 the weight 0: the same."""
+    """``cpu.shares``, which v2 keeps as a weight. Of an idle cgroup v1 shows 3 and v2 the weight 0: the same."""
 
     @property
     def lattice(self) -> Lattice | None:

@@ -25,10 +25,10 @@ class Support(StrEnum):
     """The other cgroup version has it."""
 
 
-def of(tree: Tree, name: str, groups: Iterable[str]) -> Support:
-    """Is the file of row ``name`` there, in any of the cgroups ``groups``? (For system files they do not matter.)
+def of(tree: Tree, name: str, cgroups: Iterable[str]) -> Support:
+    """Is the file of row ``name`` there, in any of the cgroups ``cgroups``? (For system files they do not matter.)
 
-    Ask with the target's own group where the row's probe is TARGET, with kubelet's tiers otherwise. Raises UnknownRow.
+    Ask with the target's own cgroup where the row's probe is TARGET, with kubelet's tiers otherwise. Raises UnknownRow.
     """
     found = row(name)
     missing = Support.VENDOR if tree.version in found.vendor_on else Support.ABSENT
@@ -36,31 +36,31 @@ def of(tree: Tree, name: str, groups: Iterable[str]) -> Support:
         path = tree.path(Target("", name))
         return Support.UNKNOWN if path is None else Support.PRESENT if path.exists() else missing
     answer = Support.UNKNOWN
-    for group in groups:
-        path = tree.path(Target(group, name))
+    for cgroup in cgroups:
+        path = tree.path(Target(cgroup, name))
         if path is None:
             return Support.OTHER_VERSION
         if path.exists():
             return Support.PRESENT
         if path.parent.is_dir():
             answer = missing
-        elif tree.exists(group):
-            answer = Support.ABSENT  # the group is there, the controller is not
+        elif tree.exists(cgroup):
+            answer = Support.ABSENT  # the cgroup is there, the controller is not
     return answer
 
 
-def survey(tree: Tree, kubelet_groups: Sequence[str]) -> Mapping[str, Support]:
+def survey(tree: Tree, kubelet_cgroups: Sequence[str]) -> Mapping[str, Support]:
     """Every row that is not simply assumed, by name, for ``koordctl doctor``; io.cost.* is asked of the root cgroup.
 
-    A partition is there only as a remote one: any other cannot be made below kubelet's tree, whose groups are none.
+    A partition is there only as a remote one: any other cannot be made below kubelet's tree, whose cgroups are none.
     """
     found = {
-        one.name: of(tree, one.name, _cgroups_of(one, kubelet_groups))
+        one.name: of(tree, one.name, _cgroups_of(one, kubelet_cgroups))
         for one in ROWS.values()
         if one.probe is not Probe.ASSUMED and one.takes not in ("pid", "group/resource")
     }
     return {**found, "cpuset.cpus.partition": found["cpuset.cpus.exclusive"]}
 
 
-def _cgroups_of(row: KernelFile, kubelet_groups: Sequence[str]) -> Sequence[str]:
-    return ("/",) if row.name.startswith("io.cost.") else kubelet_groups
+def _cgroups_of(row: KernelFile, kubelet_cgroups: Sequence[str]) -> Sequence[str]:
+    return ("/",) if row.name.startswith("io.cost.") else kubelet_cgroups

@@ -52,9 +52,9 @@ Values = Mapping[str, Value]
 _Setter = Callable[[Values, Weights], tuple[Setting, ...]]
 
 
-def unit_of(group: str) -> str:
-    """The name of the unit whose cgroup ``group`` is; "" if it is none of this host's systemd's."""
-    path = "/" + group.strip("/")
+def unit_of(cgroup: str) -> str:
+    """The name of the unit whose cgroup ``cgroup`` is; "" if it is none of this host's systemd's."""
+    path = "/" + cgroup.strip("/")
     above, _, name = path.rpartition("/")
     if name.startswith("_"):  # how systemd escapes a name that the kernel would take for a file
         return ""

@@ -79,8 +79,8 @@ class Units:
         """Tell systemd what these files hold now; what is not systemd's, or gone, is left out of the answer."""
         version = self._writer.version
         wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
-        together = dict.fromkeys((target.group, systemd.rows_with(target.name, version)) for target in wanted)
-        parts = [part for group, rows in together if (part := self._part(group, rows)) is not None]
+        together = dict.fromkeys((target.cgroup, systemd.rows_with(target.name, version)) for target in wanted)
+        parts = [part for cgroup, rows in together if (part := self._part(cgroup, rows)) is not None]
         beside = self._beside(parts)
         self._send([part for part in parts if self._note(part)])
         for target, found in beside.items():
@@ -100,13 +100,13 @@ class Units:
                 os.rmdir(os.path.dirname(path))
             self._record.drop(DropIn, path)
 
-    def _part(self, group: str, rows: Iterable[str]) -> _Part | None:
+    def _part(self, cgroup: str, rows: Iterable[str]) -> _Part | None:
         """What systemd is to be told of these files; None if it is nothing of its own."""
-        unit = systemd.unit_of(group)
+        unit = systemd.unit_of(cgroup)
         if not unit:
             return None
         found: dict[Target, Reading] = {}
-        for target in (Target(group, name) for name in rows):
+        for target in (Target(cgroup, name) for name in rows):
             with contextlib.suppress(ReadError, ParseError):
                 if (one := self._look(target)) is not None:
                     found[target] = one
@@ -128,9 +128,9 @@ class Units:
     def _beside(self, parts: Iterable[_Part]) -> dict[Target, Reading]:
         """What else systemd writes in the cgroups of these units when it is told, as it is now."""
         told = dict.fromkeys(target for part in parts for target in part.found)
-        groups = dict.fromkeys(target.group for target in told)
+        cgroups = dict.fromkeys(target.cgroup for target in told)
         found: dict[Target, Reading] = {}
-        for target in (Target(group, name) for group in groups for name in self._written):
+        for target in (Target(cgroup, name) for cgroup in cgroups for name in self._written):
             if target in told:
                 continue
             with contextlib.suppress(ReadError, ParseError):
@@ -209,6 +209,6 @@ def _kept(part: _Part, target: Target) -> Value | None:
     """What systemd makes of the value; None if it keeps it as it is."""
     if target.name != "cpu_quota":
         return None
-    quota_us, period_us = (int(part.found[Target(target.group, name)].value) for name in ("cpu_quota", "cpu_period"))
+    quota_us, period_us = (int(part.found[Target(target.cgroup, name)].value) for name in ("cpu_quota", "cpu_period"))
     kept_us = systemd.kept_quota_us(quota_us, period_us)
     return None if kept_us == quota_us else kept_us

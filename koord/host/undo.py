@@ -143,7 +143,7 @@ class UndoRecord:
 
     def entry_for(self, target: Target, reading: Reading) -> Entry | None:
         """The entry that speaks for the very file ``reading``; None if there is none."""
-        entry = self.find(Entry, target.group, target.name)
+        entry = self.find(Entry, target.cgroup, target.name)
         return entry if entry is not None and (entry.path, entry.inode) == (reading.path, reading.inode) else None
 
     def base_of(self, target: Target, reading: Reading) -> Value:
@@ -166,14 +166,14 @@ class UndoRecord:
         is the base from now on. ``ours`` None: the file is not written itself, but changes with another one.
         """
         base = self.base_of(target, reading)
-        entry = Entry(target.group, target.name, reading.path, reading.inode, base, (ours, reading.value))
+        entry = Entry(target.cgroup, target.name, reading.path, reading.inode, base, (ours, reading.value))
         self.note(entry)
         return base
 
     def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, original: Original) -> None:
         """Hold a file of container ``key`` that shows the value ``original.edited``; nothing is written."""
         with self._lock:
-            entry = Entry(target.group, target.name, reading.path, reading.inode, base, (reading.value,))
+            entry = Entry(target.cgroup, target.name, reading.path, reading.inode, base, (reading.value,))
             self._append(entry, *self._settled(target, key, original))
 
     def settle(self, target: Target, key: ContainerKey, original: Original) -> None:
@@ -187,14 +187,14 @@ class UndoRecord:
         if (
             known is None
             or known.values.get(target.name) != original
-            or (not original.pending and known.group == target.group)
+            or (not original.pending and known.cgroup == target.cgroup)
         ):
             return ()
-        return (known.settled(target.name, target.group),)
+        return (known.settled(target.name, target.cgroup),)
 
     def forget(self, target: Target) -> None:
         """Drop the entry: its file is back at its base, or gone. Nothing to do if there is none."""
-        self.drop(Entry, target.group, target.name)
+        self.drop(Entry, target.cgroup, target.name)
 
     def note_originals(self, originals: Originals) -> None:
         """Note, before the runtime is answered, what kubelet requested; no values: the container is made so."""
@@ -224,10 +224,10 @@ class UndoRecord:
 
         What is ours needs no other words: it is compared by either mapping.
         """
-        requested = {(one.group, one.values[SHARES].requested) for one in self.originals if SHARES in one.values}
+        requested = {(one.cgroup, one.values[SHARES].requested) for one in self.originals if SHARES in one.values}
         entries = self._of(Entry)
         for key, entry in entries.items() if was is not now else ():
-            is_read = entry.name == SHARES and (entry.group, entry.base) not in requested
+            is_read = entry.name == SHARES and (entry.cgroup, entry.base) not in requested
             if is_read and files.row(SHARES).version_of(entry.path) == 2:
                 entries[key] = replace(entry, base=now.shares(was.weight(int(entry.base))))
 

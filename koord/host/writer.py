@@ -100,9 +100,9 @@ class Reading:
 class Writer:
     """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``.
 
-    ``cfs_period_us``: the CFS period with which this node's groups are made, kubelet's. Of a group whose period and
+    ``cfs_period_us``: the CFS period with which this node's cgroups are made, kubelet's. Of a cgroup whose period and
     quota the kernel has doubled since, both are read, and the quota written, as of this period: otherwise a quota
-    would be another share of a CPU than meant. 0: every group is taken as it is.
+    would be another share of a CPU than meant. 0: every cgroup is taken as it is.
     """
 
     def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR, cfs_period_us: int = 0) -> None:
@@ -147,7 +147,7 @@ class Writer:
         text = row.format(value, self.version, self.weights)
         path = self.path(target)
         if path is None:
-            raise Unsupported(errno.ENOENT, f"{target.group}/{target.name}", text, f"no such file on v{self.version}")
+            raise Unsupported(errno.ENOENT, f"{target.cgroup}/{target.name}", text, f"no such file on v{self.version}")
         try:
             _put(path, self._quota(row, path, value) if row.name == "cpu_quota" else text)
         except OSError as error:
@@ -156,7 +156,7 @@ class Writer:
             raise _kind(number, path)(number, str(path), text, rule) from error
 
     def _quota(self, row: KernelFile, path: Path, value: Value) -> str:
-        """What to write for a quota of the period with which the group was made; ``cpu.max`` keeps its period."""
+        """What to write for a quota of the period with which the cgroup was made; ``cpu.max`` keeps its period."""
         content = _read(path) if path.name == "cpu.max" else None
         line = "" if content is None else content[0]
         stretched = value * self._stretch(path, line) if isinstance(value, int) and value > 0 else value
@@ -164,12 +164,12 @@ class Writer:
         return f"{quota} {words[1]}" if len(words) == 2 else quota
 
     def as_made(self, target: Target, path: Path, text: str) -> str:
-        """``text`` of the file ``path``, as it would be if the kernel had not stretched the group's CFS period."""
+        """``text`` of the file ``path``, as it would be if the kernel had not stretched the cgroup's CFS period."""
         factor = self._stretch(path, text) if target.name in _BANDWIDTH else 1
         return text if factor == 1 else " ".join(_shortened(word, factor) for word in text.split())
 
     def _stretch(self, path: Path, text: str = "") -> int:
-        """By how much the kernel has stretched period and quota of the group of ``path``, which held ``text``."""
+        """By how much the kernel has stretched period and quota of the cgroup of ``path``, which held ``text``."""
         if not self.cfs_period_us:
             return 1
         if not text or path.name == _V1_QUOTA:
@@ -178,15 +178,15 @@ class Writer:
         words = text.split()
         return cfs.stretch(int(words[-1]), self.cfs_period_us) if words and words[-1].isdigit() else 1
 
-    def move_task(self, group: str, task: int) -> bool:
-        """Put the thread ``task`` into resctrl group ``group`` ("" = the root group); False if it has ended.
+    def move_task(self, resctrl_group: str, task: int) -> bool:
+        """Put the thread ``task`` into ``resctrl_group`` ("" = the root group); False if it has ended.
 
         Raises ValueRefused for what is no thread's id (the kernel takes 0 for the caller), and WriteError with what
         ``info/last_cmd_status`` says.
         """
         if task <= 0:
             raise ValueRefused("resctrl tasks", task, "is no thread's id")
-        path = resctrl.tasks_file(self.tree.resctrl, group)
+        path = resctrl.tasks_file(self.tree.resctrl, resctrl_group)
         try:
             _put(path, f"{task}\n")
         except OSError as error:
@@ -199,7 +199,7 @@ class Writer:
     def make_group(self, name: str) -> int:
         """Make the resctrl group ``name``; the inode of its directory.
 
-        Raises ValueRefused for what is no group's name, and WriteError (EEXIST: there is one) with what
+        Raises ValueRefused for what is no resctrl group's name, and WriteError (EEXIST: there is one) with what
         ``info/last_cmd_status`` says.
         """
         path = self._group(name)
@@ -231,7 +231,7 @@ class Writer:
     def attainable(self, target: Target, value: Value) -> Value:
         """``value``, or what comes nearest where the kernel no longer takes it.
 
-        A CPU set cannot be emptied again once processes are in the group; then it is given all that the parent has.
+        A CPU set cannot be emptied again once processes are in the cgroup; then it is given all that the parent has.
         Where the kernel does not tell, that is ``value`` itself, and writing it may fail.
         """
         try:
@@ -245,7 +245,7 @@ class Writer:
             return value
         if not _populated(path.parent, self.version) or self.read(target) in (None, ""):
             return value
-        above = Target(os.path.dirname(target.group), target.name)
+        above = Target(os.path.dirname(target.cgroup), target.name)
         effective = self.tree.path(above)
         content = None if effective is None else _read(effective)
         return value if content is None else files.row(target.name).parse(content[0], self.version)
@@ -297,7 +297,7 @@ def _read(path: Path) -> tuple[str, int] | None:
 
 
 def _populated(directory: Path, version: int) -> bool:
-    """Are there processes in the group or, on v2, below it?"""
+    """Are there processes in the cgroup or, on v2, below it?"""
     content = _read(directory / ("cgroup.events" if version == 2 else "cgroup.procs"))
     if content is None:
         return False

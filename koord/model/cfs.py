@@ -41,10 +41,10 @@ def quota_us(limit: MilliCPU | None, period_us: int = PERIOD_US) -> int:
 
 
 def stretch(period_us: int, made_with_us: int) -> int:
-    """By how much the kernel has stretched a group that was made with a period of ``made_with_us``: 1, 2, 4, 8...
+    """By how much the kernel has stretched a cgroup that was made with a period of ``made_with_us``: 1, 2, 4, 8...
 
-    Where the timer of a group comes late again and again, the kernel doubles period, quota and burst together, as long
-    as the period stays below a second (``sched_cfs_period_timer``); the CPU that the group may use stays the same.
+    Where the timer of a cgroup comes late again and again, the kernel doubles period, quota and burst together, as long
+    as the period stays below a second (``sched_cfs_period_timer``); the CPU that the cgroup may use stays the same.
     Any other period was set by somebody: 1.
     """
     factor, power = divmod(period_us, made_with_us)

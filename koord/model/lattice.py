@@ -57,7 +57,7 @@ class CPUSets:
     """Lists of CPUs or memory nodes. "" is all that the parent has, and so above all others."""
 
     def meet(self, a: Value, b: Value) -> Value:
-        """Raises ValueError if nothing is left: the kernel has no empty set for a group with tasks."""
+        """Raises ValueError if nothing is left: the kernel has no empty set for a cgroup with tasks."""
         first, second = cpuset.parse(str(a)), cpuset.parse(str(b))
         if not (first and second):
             return str(first or second)

@@ -121,16 +121,16 @@ def _cgroup(node: Node, mountinfo: str, process: Kubelet, runtime_config: str) -
         return CgroupFacts()
     claims = kubelet.claims(process, [node.at(runtime_config)])
     found = layout.detect(tree, claims)
-    group = found.kubepods
+    cgroup = found.kubepods
     v2 = tree.version == 2
-    enabled = node.text(f"{CGROUP_ROOT}{group}/cgroup.subtree_control") if v2 and group else None
+    enabled = node.text(f"{CGROUP_ROOT}{cgroup}/cgroup.subtree_control") if v2 and cgroup else None
     listed = (node.text(f"{CGROUP_ROOT}/cgroup.controllers") or "").split() if v2 else _v1_controllers(tree)
     return CgroupFacts(
         version=tree.version,
         hybrid=tree.unified is not None,
         controllers=frozenset(listed),
-        kube_root=group,
-        kube_root_exists=bool(group) and tree.exists(group),
+        kube_root=cgroup,
+        kube_root_exists=bool(cgroup) and tree.exists(cgroup),
         driver=found.driver.value if found.driver else "",
         layout_problems=tuple(map(node.plain, found.problems)),
         enabled_for_pods=None if enabled is None else frozenset(enabled.split()),

@@ -34,7 +34,7 @@ _CONTAINERD_CONFIG, _CRIO_CONFIG = RUNTIME_CONFIGS
 _DOCKER_CONFIG = "/etc/docker/daemon.json"
 _DRIVER_OF_DOCKER = "native.cgroupdriver="
 _KUBELET_UNIT = "kubelet.service"
-_OF_SYSTEMD = re.compile(r"0::|\d+:name=systemd:")  # the hierarchies of /proc/PID/cgroup whose groups are units
+_OF_SYSTEMD = re.compile(r"0::|\d+:name=systemd:")  # the hierarchies of /proc/PID/cgroup whose cgroups are units
 _SERVICE = re.compile(r"/([^/]+\.service)(?=/|$)")
 
 
@@ -144,8 +144,8 @@ def _gates(text: str) -> dict[str, bool]:
 
 def _kubelet_unit(node: Node, pid: int) -> str:
     """The unit whose cgroup kubelet is in, else kubelet.service if there is one (kubelet may move itself)."""
-    groups = (node.text(f"/proc/{pid}/cgroup") or "").splitlines() if pid else []
-    own = [name for group in groups if _OF_SYSTEMD.match(group) for name in _SERVICE.findall(group)]
+    cgroups = (node.text(f"/proc/{pid}/cgroup") or "").splitlines() if pid else []
+    own = [name for cgroup in cgroups if _OF_SYSTEMD.match(cgroup) for name in _SERVICE.findall(cgroup)]
     return own[-1] if own else _KUBELET_UNIT if unitfile.find(node, _KUBELET_UNIT) else ""
 
 

@@ -121,7 +121,7 @@ def _units(facts: NodeFacts) -> tuple[Place, ...]:
 
 
 def _drop_ins(facts: NodeFacts) -> Iterator[File]:
-    """What the units do not know of this node: another runtime's socket, its group, kubelet's directory."""
+    """What the units do not know of this node: another runtime's socket, its cgroup, kubelet's directory."""
     runtime = facts.doctor.runtime.socket
     proxy, daemon, after = [], [], ""
     if runtime not in _SERVED_BY_DEFAULT:
@@ -175,10 +175,10 @@ def _sandbox(facts: NodeFacts) -> Sandbox:
     if (doctor.cgroup.driver or doctor.runtime.cgroup_driver) == "systemd":
         above = facts.tier.rpartition("/")[2].removesuffix(SLICE)
         parent = "-".join(part for part in (above, f"koord_check_{uid.replace('-', '_')}{SLICE}") if part)
-        group = f"{facts.tier}/{parent}"
+        cgroup = f"{facts.tier}/{parent}"
     else:
-        parent = group = f"{facts.tier}/koord-check-{uid}"
-    return Sandbox(PROXY_SOCKET, doctor.runtime.socket, uid, parent, group)
+        parent = cgroup = f"{facts.tier}/koord-check-{uid}"
+    return Sandbox(PROXY_SOCKET, doctor.runtime.socket, uid, parent, cgroup)
 
 
 def _kubelet(facts: NodeFacts) -> Kubelet:

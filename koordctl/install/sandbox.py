@@ -46,34 +46,34 @@ def check_runtime(socket: Path) -> str:
     raise InstallError(f"the runtime behind {socket} does not call itself ready")
 
 
-def check_sandbox(host: Host, socket: Path, uid: str, parent: str, group: str) -> None:
-    """Make a sandbox, see it in cgroup ``group`` (named ``parent`` to the runtime), and remove it."""
+def check_sandbox(host: Host, socket: Path, uid: str, parent: str, cgroup: str) -> None:
+    """Make a sandbox, see it in cgroup ``cgroup`` (named ``parent`` to the runtime), and remove it."""
     problem = ""
     for _ in range(_ATTEMPTS):
-        problem = _attempt(host, socket, uid, parent, group)
+        problem = _attempt(host, socket, uid, parent, cgroup)
         if not problem:
             return
     raise InstallError(f"a pod sandbox through {socket}: {problem}")
 
 
-def remove_all(host: Host, socket: Path, uid: str, group: str) -> None:
+def remove_all(host: Host, socket: Path, uid: str, cgroup: str) -> None:
     """Remove every sandbox of the check ``uid``, and its cgroup. Raises InstallError if the runtime does not answer."""
     labelled = cri.PodSandboxFilter(label_selector={LABEL: uid})
     answer = ask(socket, "ListPodSandbox", cri.ListPodSandboxRequest(filter=labelled), cri.ListPodSandboxResponse)
     for sandbox in answer.items:
         _remove(socket, sandbox.id)
-    remove_group(host, group)
+    remove_group(host, cgroup)
 
 
-def remove_group(host: Host, group: str) -> None:
+def remove_group(host: Host, cgroup: str) -> None:
     """Remove the check's own cgroup in every hierarchy; it is empty by now, or about to be."""
-    if group.endswith(SLICE) and any(True for _ in _directories(host, group)):
-        host.systemd.stop(group.rpartition("/")[2])
-    if not _until(host, lambda: [here for here in _directories(host, group) if not _emptied(here)] == []):
-        raise InstallError(f"cgroup {group} cannot be removed: it is in use")
+    if cgroup.endswith(SLICE) and any(True for _ in _directories(host, cgroup)):
+        host.systemd.stop(cgroup.rpartition("/")[2])
+    if not _until(host, lambda: [here for here in _directories(host, cgroup) if not _emptied(here)] == []):
+        raise InstallError(f"cgroup {cgroup} cannot be removed: it is in use")
 
 
-def _attempt(host: Host, socket: Path, uid: str, parent: str, group: str) -> str:
+def _attempt(host: Host, socket: Path, uid: str, parent: str, cgroup: str) -> str:
     """One attempt; why it proves nothing, or ""."""
     request = cri.RunPodSandboxRequest(config=_config(uid, parent))
     sandbox = ask(socket, "RunPodSandbox", request, cri.RunPodSandboxResponse).pod_sandbox_id
@@ -82,14 +82,14 @@ def _attempt(host: Host, socket: Path, uid: str, parent: str, group: str) -> str
         state = ask(socket, "PodSandboxStatus", status, cri.PodSandboxStatusResponse).status.state
         if state != cri.SANDBOX_READY:
             return "it was stopped by somebody else"
-        if not any(sandbox in name for each in _directories(host, group) for name in os.listdir(each)):
-            return f"it is not in cgroup {group}"
+        if not any(sandbox in name for each in _directories(host, cgroup) for name in os.listdir(each)):
+            return f"it is not in cgroup {cgroup}"
         return ""
     except (InstallError, OSError) as error:
         return str(error)
     finally:
         _remove(socket, sandbox)
-        remove_group(host, group)
+        remove_group(host, cgroup)
 
 
 def _remove(socket: Path, sandbox: str) -> None:
@@ -107,11 +107,11 @@ def _config(uid: str, parent: str) -> cri.PodSandboxConfig:
     )
 
 
-def _directories(host: Host, group: str) -> Iterator[Path]:
+def _directories(host: Host, cgroup: str) -> Iterator[Path]:
     """The cgroup's directories: one on v2, one for each hierarchy of v1."""
     top = host.disk.at(_CGROUPS)
     for base in (top, *sorted(each for each in top.glob("*") if each.is_dir() and not each.is_symlink())):
-        here = base / group.lstrip("/")
+        here = base / cgroup.lstrip("/")
         if here.is_dir():
             yield here
 

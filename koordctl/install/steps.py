@@ -214,17 +214,17 @@ class Start(msgspec.Struct, frozen=True, tag="start"):
 
 
 class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
-    """``parent`` is the cgroup's name for the runtime, ``group`` its path; both are this check's own."""
+    """``parent`` is the cgroup's name for the runtime, ``cgroup`` its path; both are this check's own."""
 
     proxy: str
     runtime: str
     uid: str
     parent: str
-    group: str
+    cgroup: str
 
     @property
     def sentence(self) -> str:
-        return f"Verify: a pod sandbox through {self.proxy}, in cgroup {self.group}, is made and removed again"
+        return f"Verify: a pod sandbox through {self.proxy}, in cgroup {self.cgroup}, is made and removed again"
 
     @property
     def undoing(self) -> str:
@@ -240,11 +240,11 @@ class Sandbox(msgspec.Struct, frozen=True, tag="sandbox"):
     def apply(self, host: Host, before: Before) -> None:
         socket = host.disk.at(self.proxy)
         host.say(f"  {sandbox.check_runtime(socket)} answers through the proxy")
-        sandbox.check_sandbox(host, socket, self.uid, self.parent, self.group)
+        sandbox.check_sandbox(host, socket, self.uid, self.parent, self.cgroup)
 
     def undo(self, host: Host, before: Before, purge: bool, rest: Steps = ()) -> tuple[str, ...]:
         try:
-            sandbox.remove_all(host, host.disk.at(self.runtime), self.uid, self.group)
+            sandbox.remove_all(host, host.disk.at(self.runtime), self.uid, self.cgroup)
         except InstallError as error:
             return (f"whether a sandbox labelled {sandbox.LABEL}={self.uid} is left is not known: {error}",)
         return ()

@@ -57,7 +57,7 @@ def _state(state: str) -> str:
 
 
 def _block(file: inspect.ExplainedFile) -> str:
-    lines = [file.path or f"{file.group}/{file.name}"]
+    lines = [file.path or f"{file.cgroup}/{file.name}"]
     about = " of ".join(
         part for part in (file.name, file.container and f"container {file.container}", file.pod) if part
     )

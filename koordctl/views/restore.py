@@ -40,7 +40,7 @@ def plain(report: Report) -> dict[str, Any]:
 
 
 def _plain(line: Restored) -> dict[str, Any]:
-    document = {"path": line.path, "group": line.target.group, "name": line.target.name, "outcome": str(line.outcome)}
+    document = {"path": line.path, "cgroup": line.target.cgroup, "name": line.target.name, "outcome": str(line.outcome)}
     return {**document, "base": line.base, "before": line.before, "after": line.after, "why": line.why}
 
 

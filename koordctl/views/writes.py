@@ -44,7 +44,7 @@ WRITES: Listing[inspect.PlannedWrite] = Listing(
         Field("inputs", "INPUTS", column=Column.WIDE),
         Field("path", "FILE"),
         Field("final", "FINAL", column=Column.NAMED),
-        Field("group", "CGROUP", column=Column.NAMED),
+        Field("cgroup", "CGROUP", column=Column.NAMED),
         Field("unit", "UNIT", column=Column.NAMED),
     ),
 )

@@ -92,7 +92,7 @@ def entry_of(decisions: Decisions, act: PlannedWrite | Notice, result: str, why:
         tick=decisions.tick,
         who=act.by,
         pod=act.pod,
-        group=act.target.group,
+        cgroup=act.target.cgroup,
         name=act.target.name,
         path=act.path,
         before=act.before,

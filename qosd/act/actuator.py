@@ -49,8 +49,8 @@ class Actuator:
         self.tasks = TaskMover(writer, undo, journal)
         self.orders = orders or OneShotWriter(writer, journal)
         self.evictions = evictor or Evictor(undo, journal)
-        groups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
-        self.actors: tuple[Actor[Any], ...] = (groups, self.files, self.tasks, self.orders, self.evictions)
+        cgroups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
+        self.actors: tuple[Actor[Any], ...] = (cgroups, self.files, self.tasks, self.orders, self.evictions)
         self._followed = {kind for actor in self.actors for kind in actor.follows}
 
     @property

@@ -32,7 +32,7 @@ class CreatedContainers:
         self._undo = undo
         self._pods: tuple[PodView, ...] = ()
         self._changes = -1
-        self._of_group: dict[str, ContainerKey] = {}
+        self._of_cgroup: dict[str, ContainerKey] = {}
         self._seen: set[ContainerKey] = set()
         self._unseen_since_ns: dict[ContainerKey, int] = {}
         self._forget_ns = 1 << 63
@@ -41,7 +41,7 @@ class CreatedContainers:
 
     def find(self, target: Target) -> tuple[ContainerKey, Original] | None:
         """The original of ``target``, and its container; None if that was made as requested."""
-        key = self._of_group.get(target.group)
+        key = self._of_cgroup.get(target.cgroup)
         originals = None if key is None else self._undo.originals_of(key)
         original = None if originals is None else originals.values.get(target.name)
         return None if key is None or original is None else (key, original)
@@ -54,11 +54,11 @@ class CreatedContainers:
         self._pods, self._changes = pods, changes
         known = {each.key: each for each in self._undo.originals}
         listed = {key: each for key, each in _containers(pods) if key in known}
-        self._of_group = {each.group: key for key, each in listed.items() if each.group and runs(each.state)}
-        self.originals = MappingProxyType({group: known[key].values for group, key in self._of_group.items()})
+        self._of_cgroup = {each.cgroup: key for key, each in listed.items() if each.cgroup and runs(each.state)}
+        self.originals = MappingProxyType({cgroup: known[key].values for cgroup, key in self._of_cgroup.items()})
         self.due = tuple(
-            Target(group, name)
-            for group, originals in self.originals.items()
+            Target(cgroup, name)
+            for cgroup, originals in self.originals.items()
             for name, original in originals.items()
             if original.pending
         )

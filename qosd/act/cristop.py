@@ -68,7 +68,7 @@ class _Pod:
         self._eviction, self._runtime, self._exists = eviction, runtime, exists
         self.unstopped: Sequence[Container] = ()
         self._answers: dict[tuple[str, str], str] = {}  # to the stop of container id in that state
-        self._groups: dict[str, str] = {}
+        self._cgroups: dict[str, str] = {}
         self._unknown: dict[str, str] = {}
         self._names: dict[str, str] = {}
 
@@ -83,14 +83,14 @@ class _Pod:
         alive = [each for each in containers if each.state != _EXITED]
         self.unstopped = [each for each in alive if (each.id, each.state) not in self._answers]
         self._unknown.clear()
-        await self._learn_groups(each for each in containers if each not in self.unstopped)
-        left = {**self._left_groups(), **self._alive(alive)}
+        await self._learn_cgroups(each for each in containers if each not in self.unstopped)
+        left = {**self._left_cgroups(), **self._alive(alive)}
         return [f"{self._names[id_]}: {why}" for id_, why in left.items()]
 
     async def stop(self, exit_s: float) -> None:
         """Stop the unstopped, all at the same time. Never raises: ``look`` says what came of it."""
         stops = [self._stop(each, exit_s) for each in self.unstopped]
-        await asyncio.gather(*stops, self._learn_groups(self.unstopped))
+        await asyncio.gather(*stops, self._learn_cgroups(self.unstopped))
 
     async def _containers(self) -> list[Container]:
         """Of all sandboxes that the pod has had."""
@@ -106,17 +106,17 @@ class _Pod:
             answer = str(error)
         self._answers[container.id, container.state] = answer
 
-    async def _learn_groups(self, containers: Iterable[Container]) -> None:
-        await asyncio.gather(*(self._learn_group(each.id) for each in containers if each.id not in self._groups))
+    async def _learn_cgroups(self, containers: Iterable[Container]) -> None:
+        await asyncio.gather(*(self._learn_cgroup(each.id) for each in containers if each.id not in self._cgroups))
 
-    async def _learn_group(self, container_id: str) -> None:
+    async def _learn_cgroup(self, container_id: str) -> None:
         """Its cgroup; "" for one that the runtime no longer has, or of which it does not tell."""
         try:
             detail = await self._runtime.container_detail(container_id)
         except RuntimeUnreachable as error:
             self._unknown[container_id] = str(error)
         else:
-            self._groups[container_id] = "" if detail is None else detail.group
+            self._cgroups[container_id] = "" if detail is None else detail.cgroup
 
     def _alive(self, containers: Iterable[Container]) -> Mapping[str, str]:
         """By container id, how those still live that are to end."""
@@ -128,10 +128,10 @@ class _Pod:
                 lives[each.id] = f"is {state}: {answer or 'kubelet has made it since'}"
         return lives
 
-    def _left_groups(self) -> Mapping[str, str]:
+    def _left_cgroups(self) -> Mapping[str, str]:
         """By container id, what is wrong with its cgroup."""
         left = {id_: f"its cgroup is not known: {why}" for id_, why in self._unknown.items()}
-        for id_, group in self._groups.items():
-            if group and self._exists(group):
-                left[id_] = f"its cgroup {group} is still there"
+        for id_, cgroup in self._cgroups.items():
+            if cgroup and self._exists(cgroup):
+                left[id_] = f"its cgroup {cgroup} is still there"
         return left

@@ -88,7 +88,7 @@ class _Case(msgspec.Struct, frozen=True):
         """For the undo record."""
         order, state = self.eviction, self.state
         is_stopped = state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED)
-        return NotedEviction(order.uid, order.pod, self.who, order.group, state.attempts, order.grace_s, is_stopped)
+        return NotedEviction(order.uid, order.pod, self.who, order.cgroup, state.attempts, order.grace_s, is_stopped)
 
     def due_ns(self) -> int:
         """When it ends if nobody orders it again."""
@@ -105,8 +105,8 @@ class EvictionReport(ActReport, frozen=True, eq=False):
         if state is not None:
             why = f"{state.why} (attempt {state.attempts}){f': {state.problem}' if state.problem else ''}"
             age_s = max(0.0, (decisions.monotonic_ns - state.since_ns) / 1e9)
-            target = Target(pod.group, EVICTION)
-            yield ExplainedAct(target, pod.group, state.who, _STOPPED, why, state.phase, pod.key, age_s)
+            target = Target(pod.cgroup, EVICTION)
+            yield ExplainedAct(target, pod.cgroup, state.who, _STOPPED, why, state.phase, pod.key, age_s)
 
 
 class Evictor(Actor[EvictionPlan]):
@@ -358,9 +358,9 @@ class Evictor(Actor[EvictionPlan]):
                 tick=case.tick,
                 who=case.who,
                 pod=order.pod,
-                group=order.group,
+                cgroup=order.cgroup,
                 name=EVICTION,
-                path=order.group,
+                path=order.cgroup,
                 before=values[0],
                 after=values[1],
                 result=str(result),
@@ -371,8 +371,8 @@ class Evictor(Actor[EvictionPlan]):
 
 
 def _as_write(strategy: str, order: Eviction) -> PlannedWrite:
-    target = Target(order.group, EVICTION)
-    return PlannedWrite(target, order.group, _RUNNING, _STOPPED, True, strategy, order.why, order.inputs, order.pod)
+    target = Target(order.cgroup, EVICTION)
+    return PlannedWrite(target, order.cgroup, _RUNNING, _STOPPED, True, strategy, order.why, order.inputs, order.pod)
 
 
 def _states(cases: Mapping[str, _Case]) -> Mapping[str, EvictionState]:
@@ -394,7 +394,7 @@ def _backoff_ns(attempts: int) -> int:
 
 def _adopted(note: NotedEviction, now_ns: int) -> _Case:
     """What an earlier run left: to be executed again, unless its containers had been stopped."""
-    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.group, note.grace_s)
+    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s)
     state = _stopping(note.who, order, note.attempts, now_ns)
     if note.is_stopped:
         state = replace(state, phase=EvictionPhase.STOPPED)

@@ -107,4 +107,4 @@ class FileActor(Actor[Plan]):
         self._refused = MappingProxyType({**others, target: refused} if refused else others)
         self.refusals += len(refused)
         for who, why in refused:
-            _log.warning("%s/%s: opinion of %s refused: %s", target.group, target.name, who, why)
+            _log.warning("%s/%s: opinion of %s refused: %s", target.cgroup, target.name, who, why)

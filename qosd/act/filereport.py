@@ -45,7 +45,7 @@ class FileReport(ActReport, frozen=True, eq=False):
 
     def original(self, target: Target) -> Original | None:
         """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""
-        originals = self.originals.get(target.group)
+        originals = self.originals.get(target.cgroup)
         return None if originals is None else originals.get(target.name)
 
     def composed(self, target: Target) -> Composed | None:

@@ -48,7 +48,7 @@ _log = logging.getLogger(__name__)
 class Entry(msgspec.Struct, frozen=True):
     """One line: a write with its result, or what was noticed instead of one (see ``koord.host.reconcile.plan``).
 
-    ``group`` and ``name`` are the target's, ``path`` is its file. ``after``: the value written or meant to be.
+    ``cgroup`` and ``name`` are the target's, ``path`` is its file. ``after``: the value written or meant to be.
     """
 
     wall_ns: int
@@ -56,7 +56,7 @@ class Entry(msgspec.Struct, frozen=True):
     tick: int
     who: str
     pod: str
-    group: str
+    cgroup: str
     name: str
     path: str
     before: Value | None
@@ -229,9 +229,9 @@ def _conditions(pod: str, file: str, strategy: str, since_ns: int) -> tuple[list
         conditions.append("pod = ?")
         arguments.append(pod)
     if file:
-        group, slash, name = file.rpartition("/")
+        cgroup, slash, name = file.rpartition("/")
         conditions.append("(path = ? OR (cgroup = ? AND name = ?))" if slash else "name = ?")
-        arguments += [file, group, name] if slash else [file]
+        arguments += [file, cgroup, name] if slash else [file]
     if strategy:
         conditions.append("instr(', ' || who || ',', ', ' || ? || ',')")
         arguments.append(strategy)

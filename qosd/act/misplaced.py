@@ -1,8 +1,8 @@
 """Which tasks of a cgroup are to be moved to which resctrl group: what a plan shows, worked out from what is there.
 
-Reads, never writes, and changes no state. Invariants: a task that was in its group already, or in one that is nobody's
-class, is someone else's doing and stays; moved back, to the root group, is only who is where Koord moved some. A
-cgroup that cannot be looked at costs itself only, and says why.
+Reads, never writes, and changes no state. Invariants: a task that was in its resctrl group already, or in one that is
+nobody's class, is someone else's doing and stays; moved back, to the root group, is only who is where Koord moved some.
+A cgroup that cannot be looked at costs itself only, and says why.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from qosd.act.moves import Finding, PlannedMove, TasksState
 
 
 def examine(
-    tree: Tree, census: Census, group: str, state: TasksState, why_released: str, coming: Container[str] = ()
+    tree: Tree, census: Census, cgroup: str, state: TasksState, why_released: str, coming: Container[str] = ()
 ) -> Finding:
     """What is to be done for ``state.wanted``, or to give the tasks back, which is said with ``why_released``.
 
     ``coming``: resctrl groups that shall be made; the tasks wait for them.
     """
     try:
-        found = placement.look(tree, group)
-        finding = Finding(group, state.of(found), found)
+        found = placement.look(tree, cgroup)
+        finding = Finding(cgroup, state.of(found), found)
         if found is None:
             return finding
         if state.wanted is None:
@@ -36,20 +36,20 @@ def examine(
             return finding
         return _wanted(finding, found.tasks, census, tree, state.wanted)
     except (ReadError, ValueError) as error:
-        return Finding(group, state, result=UNREADABLE, problem=str(error))
+        return Finding(cgroup, state, result=UNREADABLE, problem=str(error))
 
 
 def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, membership: Membership) -> Finding:
-    group = membership.resctrl_group
-    inside = census.of(group)
+    resctrl_group = membership.resctrl_group
+    inside = census.of(resctrl_group)
     if inside is None:
-        return replace(finding, result=UNSUPPORTED, problem=f"there is no resctrl group {group}")
-    missing = census.missing(tasks, group)
+        return replace(finding, result=UNSUPPORTED, problem=f"there is no resctrl group {resctrl_group}")
+    missing = census.missing(tasks, resctrl_group)
     if not missing:
         if tasks <= inside:
             return finding
         return replace(finding, result=YIELDED, problem="some of its tasks are in a group of someone else's, and stay")
-    return replace(finding, move=_move(finding, census, tree, missing, group, membership.why))
+    return replace(finding, move=_move(finding, census, tree, missing, resctrl_group, membership.why))
 
 
 def _released(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree, why: str) -> Finding:
@@ -63,4 +63,4 @@ def _move(finding: Finding, census: Census, tree: Tree, tasks: frozenset[int], t
     known = () if state.placed is None else state.placed.resctrl_groups
     origin = next((one for one in reversed(known) if one != to and census.among(tasks, (one,))), "")
     path = str(resctrl.tasks_file(tree.resctrl, to))
-    return PlannedMove(finding.group, path, origin, to, len(tasks), state.who, why, state.pod)
+    return PlannedMove(finding.cgroup, path, origin, to, len(tasks), state.who, why, state.pod)

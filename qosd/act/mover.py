@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 
 class TaskMover(Actor[Moves]):
-    """Moves tasks through ``writer``. ``classes``: the groups that it may take tasks from. One thread at a time.
+    """Moves tasks through ``writer``. ``classes``: the resctrl groups that it may take from. One thread at a time.
 
     ``placed``: the resctrl group in which the tasks of each cgroup are kept now; replaced whole.
     """
@@ -53,7 +53,7 @@ class TaskMover(Actor[Moves]):
         self, writer: Writer, undo: UndoRecord, journal: Recorder, classes: Collection[str] = CLASS_GROUPS
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
-        self._held = {one.group: TasksState(EARLIER_RUN, placed=one) for one in undo.all(Placed)}
+        self._held = {one.cgroup: TasksState(EARLIER_RUN, placed=one) for one in undo.all(Placed)}
         self._applied = Wishes(Membership)
         self._due_ns = NEVER_NS
         self.placed: Mapping[str, str] = MappingProxyType({})
@@ -77,17 +77,17 @@ class TaskMover(Actor[Moves]):
         chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
-        coming = {group.name for _, group in decisions.acts(ResctrlGroup)} if chosen else ()
+        coming = {wish.name for _, wish in decisions.acts(ResctrlGroup)} if chosen else ()
         findings = tuple(
             examine(
                 tree,
                 census,
-                group,
-                self._state_of(group, wanted.get(group)),
-                self._why_released(group, decisions),
+                cgroup,
+                self._state_of(cgroup, wanted.get(cgroup)),
+                self._why_released(cgroup, decisions),
                 coming,
             )
-            for group in chosen
+            for cgroup in chosen
         )
         moves = tuple(one.move for one in findings if one.move is not None)
         return Moves(wishes, moves, findings)
@@ -104,31 +104,31 @@ class TaskMover(Actor[Moves]):
                 after, outcome = execution.carry_out(finding, finding.move)
                 outcomes.append(outcome)
             if after is None:
-                self._held.pop(finding.group, None)
+                self._held.pop(finding.cgroup, None)
             else:
-                self._held[finding.group] = after
+                self._held[finding.cgroup] = after
         if moves.findings:
             self._due_ns = min((one.due_ns for one in self._held.values()), default=NEVER_NS)
-            kept = {group: one.wanted.resctrl_group for group, one in self._held.items() if one.wanted is not None}
+            kept = {cgroup: one.wanted.resctrl_group for cgroup, one in self._held.items() if one.wanted is not None}
             self.placed = MappingProxyType(kept)
         return tuple(outcomes)
 
     def _changed(self, wanted: Mapping[str, _Wanted], some_undecided: bool) -> Iterator[str]:
         """Those on which the opinion is another than that acted on; an earlier run's stay until all have decided."""
-        for group, (_, membership) in wanted.items():
-            held = self._held.get(group)
+        for cgroup, (_, membership) in wanted.items():
+            held = self._held.get(cgroup)
             if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
-                yield group
-        for group, held in self._held.items():
-            if group not in wanted and not (held.who == EARLIER_RUN and some_undecided):
-                yield group
+                yield cgroup
+        for cgroup, held in self._held.items():
+            if cgroup not in wanted and not (held.who == EARLIER_RUN and some_undecided):
+                yield cgroup
 
     def _due(self, now_ns: int) -> Iterable[str]:
-        return (group for group, held in self._held.items() if held.due_ns <= now_ns)
+        return (cgroup for cgroup, held in self._held.items() if held.due_ns <= now_ns)
 
-    def _state_of(self, group: str, wanted: _Wanted | None) -> TasksState:
-        """What is known of ``group``, with what is wanted of it now."""
-        held = self._held.get(group)
+    def _state_of(self, cgroup: str, wanted: _Wanted | None) -> TasksState:
+        """What is known of ``cgroup``, with what is wanted of it now."""
+        held = self._held.get(cgroup)
         if wanted is None:
             return TasksState("") if held is None else replace(held, wanted=None)
         who, membership = wanted
@@ -137,8 +137,8 @@ class TaskMover(Actor[Moves]):
             return TasksState(who, membership.pod, membership, None if held is None else held.placed, late=late)
         return replace(held, who=who, pod=membership.pod, wanted=membership)
 
-    def _why_released(self, group: str, decisions: Decisions) -> str:
-        held = self._held.get(group)
+    def _why_released(self, cgroup: str, decisions: Decisions) -> str:
+        held = self._held.get(cgroup)
         who = "" if held is None else held.who
         off = [result.sentence for result in decisions.results if result.name == who and result.is_off]
         return f"back to the root group: {f'{who} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
@@ -163,13 +163,13 @@ class _Execution:
         held = finding.state
         if finding.problem:
             if finding.problem != held.problem:
-                self._tell(finding.group, held, finding.result, finding.problem)
+                self._tell(finding.cgroup, held, finding.result, finding.problem)
             return self._again(replace(held, problem=finding.problem))
         if held.late and finding.found is None:
-            self._tell(finding.group, held, DONE, _latecomers(held))
+            self._tell(finding.cgroup, held, DONE, _latecomers(held))
             held = replace(held, late=0)
         if held.placed is None or held.wanted is None:
-            self._displace(finding.group)
+            self._displace(finding.cgroup)
         return None if held.wanted is None else self._again(replace(held, problem="", failures=0))
 
     def carry_out(self, finding: Finding, move: PlannedMove) -> tuple[TasksState | None, MoveOutcome]:
@@ -190,16 +190,16 @@ class _Execution:
             return self._again(held if moved.settled else replace(held, wait_s=0.0)), outcome
         if not moved.settled:
             return self._again(replace(held, wait_s=0.0)), outcome
-        self._displace(move.group)
+        self._displace(move.cgroup)
         return None, outcome
 
     def _remembered(self, finding: Finding, move: PlannedMove) -> Placed:
         """What the undo record says of the cgroup before its tasks are moved. Raises UndoError."""
         held, found = finding.state, finding.found
         assert found is not None
-        placed = held.placed or Placed(finding.group, found.path, found.inode, ())
+        placed = held.placed or Placed(finding.cgroup, found.path, found.inode, ())
         if move.to and move.to not in placed.resctrl_groups:
-            placed = Placed(placed.group, placed.path, placed.inode, (*placed.resctrl_groups, move.to))
+            placed = Placed(placed.cgroup, placed.path, placed.inode, (*placed.resctrl_groups, move.to))
         self._undo.note(placed)
         return placed
 
@@ -207,14 +207,14 @@ class _Execution:
         tree = self._writer.tree
         if move.to:
             return placement.move(
-                self._writer, move.to, lambda: placement.missing(tree, move.group, move.to, self._classes)
+                self._writer, move.to, lambda: placement.missing(tree, move.cgroup, move.to, self._classes)
             )
         return placement.move(self._writer, "", lambda: placement.to_put_back(tree, placed) or ())
 
     def _failed(self, held: TasksState, move: PlannedMove, outcome: MoveOutcome) -> tuple[TasksState, MoveOutcome]:
         """Tried again later, and told once for each reason."""
         if outcome.detail != held.problem:
-            _log.warning("tasks of %s -> %s: %s: %s", move.group, move.after, outcome.result, outcome.detail)
+            _log.warning("tasks of %s -> %s: %s: %s", move.cgroup, move.after, outcome.result, outcome.detail)
             why = f"{move.why}: {outcome.detail}"
             self._journal.record(entry_of(self._decisions, move.as_write, outcome.result, why))
         failures = held.failures + 1
@@ -237,16 +237,16 @@ class _Execution:
         wait_s = min(RECHECK_S, 2 * held.wait_s or _FIRST_S)
         return replace(held, wait_s=wait_s, due_ns=self._now_ns + int(wait_s * _S))
 
-    def _displace(self, group: str) -> None:
+    def _displace(self, cgroup: str) -> None:
         try:
-            self._undo.drop(Placed, group)
+            self._undo.drop(Placed, cgroup)
         except UndoError as error:
-            _log.warning("tasks of %s stay in the undo record: %s", group, error)
+            _log.warning("tasks of %s stay in the undo record: %s", cgroup, error)
 
-    def _tell(self, group: str, held: TasksState, result: str, why: str) -> None:
+    def _tell(self, cgroup: str, held: TasksState, result: str, why: str) -> None:
         """Of a cgroup whose tasks stay where they are."""
         path, wanted = str(self._writer.tree.resctrl), held.wanted.resctrl_group if held.wanted else placement.ROOT
-        notice = Notice(Target(group, TASKS), path, None, wanted, result, held.who, why, pod=held.pod)
+        notice = Notice(Target(cgroup, TASKS), path, None, wanted, result, held.who, why, pod=held.pod)
         self._journal.record(entry_of(self._decisions, notice, result, why))
 
 

@@ -46,12 +46,12 @@ class TasksState(msgspec.Struct, frozen=True):
 
 
 class PlannedMove(msgspec.Struct, frozen=True):
-    """The tasks of cgroup ``group`` go from resctrl group ``origin`` to ``to`` ("" = the root group).
+    """The tasks of cgroup ``cgroup`` go from resctrl group ``origin`` to ``to`` ("" = the root group).
 
     ``path``: the file that takes their ids. ``tasks``: how many are to be moved now; what they fork meanwhile follows.
     """
 
-    group: str
+    cgroup: str
     path: str
     origin: str
     to: str
@@ -63,7 +63,7 @@ class PlannedMove(msgspec.Struct, frozen=True):
     @property
     def target(self) -> Target:
         """As a file's value is told: the row TASKS of the cgroup."""
-        return Target(self.group, TASKS)
+        return Target(self.cgroup, TASKS)
 
     @property
     def before(self) -> str:
@@ -85,7 +85,7 @@ class Finding(msgspec.Struct, frozen=True):
     ``result`` and ``problem``: why nothing can be done, in the journal's words; "" = nothing is in the way.
     """
 
-    group: str
+    cgroup: str
     state: TasksState
     found: Cgroup | None = None
     move: PlannedMove | None = None
@@ -113,15 +113,15 @@ class MoveOutcome(Outcome, frozen=True):
 
 
 class MoveReport(ActReport, frozen=True, eq=False):
-    """``placed``: the resctrl group in which the tasks of each cgroup are kept; ``root``: where the groups are."""
+    """``placed``: the resctrl group in which the tasks of each cgroup are kept; ``root``: where these are."""
 
     root: Path
     placed: Mapping[str, str]
 
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
-        """In which group the tasks of each container are kept."""
+        """In which resctrl group the tasks of each container are kept."""
         memberships = list(decisions.acts(Membership))
-        for cgroup in [container.group for container in pod.containers if container.group]:
+        for cgroup in [container.cgroup for container in pod.containers if container.cgroup]:
             for who, wanted in memberships:
                 if wanted.cgroup == cgroup:
                     path, actual = self.root / wanted.resctrl_group / "tasks", self.placed.get(cgroup, "unknown")

@@ -89,4 +89,4 @@ def _not_its_own(result: StrategyResult, target: Target, owners: Mapping[str, Ow
 
 
 def _name(target: Target) -> str:
-    return f"{target.group}/{target.name}"
+    return f"{target.cgroup}/{target.name}"

@@ -121,7 +121,7 @@ class OneShot(msgspec.Struct, frozen=True):
 
 
 class Eviction(msgspec.Struct, frozen=True):
-    """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``group``: its cgroup, "" if nobody tells.
+    """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``cgroup``: its cgroup, "" if nobody tells.
 
     ``grace_s``: what its processes have to end by themselves.
     """
@@ -129,7 +129,7 @@ class Eviction(msgspec.Struct, frozen=True):
     uid: str
     pod: str
     why: str
-    group: str = ""
+    cgroup: str = ""
     grace_s: int = 0
     inputs: Inputs = NO_INPUTS
 

@@ -139,7 +139,7 @@ def _reclaim(case: Case) -> Step | None:
     orders = []
     for candidate, part in parts:
         value, why = part if version == 2 else 0, case.why(Rung.RECLAIM, candidate, part)
-        target = Target(candidate.pod.group, row)
+        target = Target(candidate.pod.cgroup, row)
         orders.append(OneShot(target, value, why, case.claim.shortage.inputs, candidate.pod.key))
     return Step(Rung.RECLAIM, RECLAIM_WAIT_NS, _gives(parts), one_shots=tuple(orders)) if parts else None
 
@@ -172,7 +172,7 @@ def _freeze(case: Case) -> Step | None:
         why = case.why(Rung.FREEZE, candidate, part)
         opinion = Opinion.set(1, why, {FORMULA: "given", "value": 1}, pod.key)
         used_milli = case.amounts.usage(pod, Resource.CPU_MILLI) or 0
-        target = Target(pod.group, FREEZE)
+        target = Target(pod.cgroup, FREEZE)
         freezes[pod.uid] = Freeze(case.claim.key, case.node.monotonic_ns, used_milli, target, opinion)
     gives = _gives(parts) if case.resource is Resource.CPU_MILLI else NO_GIFTS
     return Step(Rung.FREEZE, FREEZE_WAIT_NS, gives, freezes=freezes) if freezes else None
@@ -195,7 +195,7 @@ def _evict(case: Case) -> Step | None:
                 candidate.pod.uid,
                 candidate.pod.key,
                 case.why(Rung.EVICT, candidate, part),
-                candidate.pod.group,
+                candidate.pod.cgroup,
                 inputs=case.claim.shortage.inputs,
             )
             for candidate, part in parts
@@ -218,7 +218,7 @@ def _gives(parts: Iterable[tuple[Candidate, int]]) -> Mapping[str, int]:
 
 
 def _running(pod: PodView) -> list[ContainerView]:
-    return [each for each in pod.containers if each.group and not each.is_sandbox and runs(each.state)]
+    return [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
 
 
 def throttled(
@@ -232,13 +232,13 @@ def throttled(
 def _of_memory(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opinions:
     page_bytes = node.rules.host.page_bytes
     value = allowance // page_bytes * page_bytes
-    return {Target(pod.group, HIGH): Opinion.at_most(value, why, {FORMULA: "given", "value": value}, pod.key)}
+    return {Target(pod.cgroup, HIGH): Opinion.at_most(value, why, {FORMULA: "given", "value": value}, pod.key)}
 
 
 def _of_cpu(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opinions:
     """cgroup v1 takes no quota of a pod below its containers', so each of these gets its share of the allowance."""
     running = _running(pod)
-    usages = [container_cpu_milli(node, each.group) for each in running]
+    usages = [container_cpu_milli(node, each.cgroup) for each in running]
     weights = [usage for usage in usages if usage is not None]
     if len(weights) < len(running) or not sum(weights):
         weights = [1] * len(running)
@@ -247,7 +247,7 @@ def _of_cpu(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opini
         limit_milli = max(_CONTAINER_FLOOR_MILLI, allowance * weight // sum(weights))
         fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": cfs.PERIOD_US}
         value = cfs.quota_us(MilliCPU(limit_milli))
-        opinions[Target(container.group, QUOTA)] = Opinion.at_most(value, why, fed, pod.key)
+        opinions[Target(container.cgroup, QUOTA)] = Opinion.at_most(value, why, fed, pod.key)
     return opinions
 
 

@@ -19,7 +19,7 @@ from koord.model import podtotal, priority
 from koord.model.podtotal import Role
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
 from qosd.metric import Scope
-from qosd.sense.groups import USAGE
+from qosd.sense.usage import USAGE
 from qosd.snapshot import EvictionPhase, NodeSnapshot, PodView, live
 
 _POD_USAGE = {
@@ -49,15 +49,15 @@ class Amounts(msgspec.Struct, frozen=True, eq=False):
         return self.usage(pod, resource) if measure is Measure.USAGE else request_of(pod, resource)
 
     def usage(self, pod: PodView, resource: Resource) -> int | None:
-        sample = _whole(self.node.value(_POD_USAGE[resource], pod.group), resource)
+        sample = _whole(self.node.value(_POD_USAGE[resource], pod.cgroup), resource)
         if sample is None or resource is Resource.MEMORY_BYTES:
             return sample
         return max(sample, self.held_milli.get(pod.uid, 0))
 
 
-def container_cpu_milli(node: NodeSnapshot, group: str) -> int | None:
+def container_cpu_milli(node: NodeSnapshot, cgroup: str) -> int | None:
     """What the container uses; None without a sample."""
-    return _whole(node.value(_CONTAINER_CPU, group), Resource.CPU_MILLI)
+    return _whole(node.value(_CONTAINER_CPU, cgroup), Resource.CPU_MILLI)
 
 
 def _whole(sample: float | None, resource: Resource) -> int | None:
@@ -125,7 +125,7 @@ def parts_of(victims: Iterable[Candidate], need: int, floor: int = 0) -> Iterato
 
 def _may_be_chosen(pod: PodView, node: NodeSnapshot) -> bool:
     """Not while it is about to go, nor again before its time."""
-    if not pod.group or not live(pod) or is_pending(pod, node):
+    if not pod.cgroup or not live(pod) or is_pending(pod, node):
         return False
     eviction = node.evictions.get(pod.uid)
     if eviction is None:

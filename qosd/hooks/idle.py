@@ -1,8 +1,8 @@
 """Idle scheduling (``cpu.idle``) of BE pods: they run when nothing else wants the CPU.
 
 Off unless ``beClass.cpuQOS`` is enabled with ``schedIdle: 1``. Only a pod's own cgroup below the BestEffort tier gets
-it: a tier is kubelet's, and an idle group cannot have shares, which kubelet writes there. The cgroup's shares keep
-their opinion; while the group is idle the kernel refuses them, so they are written when it no longer is.
+it: a tier is kubelet's, and an idle cgroup cannot have shares, which kubelet writes there. The cgroup's shares keep
+their opinion; while the cgroup is idle the kernel refuses them, so they are written when it no longer is.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What kubelet requested where hooks had a container get something else, in the terms of the kernel's files.
 
 CRI's "nothing" (0, "", an absent key) is what the runtime and the kernel make of it then: no quota, no memory limit, no
-CPU set of its own, a new group's shares, a file's default. A runtime makes the limit of swap of that of memory, so
+CPU set of its own, a new cgroup's shares, a file's default. A runtime makes the limit of swap of that of memory, so
 whoever edits the one changes the other. Pure.
 
 An update says less than a creation: what a proxy shows us of it is the request laid over what the container has, our

@@ -41,9 +41,9 @@ class BestEffortCPUs(msgspec.Struct, frozen=True):
     """What one strategy leaves to best-effort pods: of their pool the CPUs ``cpus`` (a list; "" = all of them), and of
     the CPU time ``cpu_milli`` for kubelet's BestEffort tier (0 = as much as there is). For newcomers as well.
 
-    Hooks, NRI and reconciler follow the pool, container by container. So no group above them has to be narrowed, and
+    Hooks, NRI and reconciler follow the pool, container by container. So no cgroup above them has to be narrowed, and
     a container that is created meanwhile with more CPUs starts nevertheless (cgroup v1 would refuse it below a narrower
-    group) and comes to the pool at the next tick. The CPU time is the tier's quota; no quota below it may be more (v1
+    cgroup) and comes to the pool at the next tick. The CPU time is the tier's quota; no quota below it may be more (v1
     would not start such a container), so the hooks bound those of all pods that the tier holds.
     """
 

@@ -17,7 +17,7 @@ def of_pods(
     for pod in pods:
         for act_report in report.act_reports:
             for act in act_report.of_pod(report.decisions, pod):
-                yield _message(act, labels.get(act.target.group, ("", ""))[1])
+                yield _message(act, labels.get(act.target.cgroup, ("", ""))[1])
 
 
 def of_node(report: TickReport) -> Iterator[inspect.ExplainedFile]:
@@ -30,7 +30,7 @@ def of_node(report: TickReport) -> Iterator[inspect.ExplainedFile]:
 def _message(act: ExplainedAct, container: str = "") -> inspect.ExplainedFile:
     return inspect.ExplainedFile(
         path=act.path,
-        group=act.target.group,
+        cgroup=act.target.cgroup,
         name=act.target.name,
         pod=act.pod,
         container=container,

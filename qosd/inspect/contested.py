@@ -26,4 +26,4 @@ def _above(report: TickReport, target: Target) -> str:
         bound = bound_above(snapshot, target)
     except NotEnforced as error:
         return f"not enforced one level up: {error}"
-    return f"enforced one level up: {bound.target.group}/{bound.target.name} is at most {bound.value}"
+    return f"enforced one level up: {bound.target.cgroup}/{bound.target.name} is at most {bound.value}"

@@ -58,11 +58,11 @@ def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:
     """(pod, container) by cgroup path; container "" for the pod's own, its name for a container, "(sandbox)"."""
     found: dict[str, tuple[str, str]] = {}
     for pod in snapshot.pods:
-        if pod.group:
-            found[pod.group] = (pod.key, "")
+        if pod.cgroup:
+            found[pod.cgroup] = (pod.key, "")
         for container in pod.containers:
-            if container.group:
-                found[container.group] = (pod.key, "(sandbox)" if container.is_sandbox else container.name)
+            if container.cgroup:
+                found[container.cgroup] = (pod.key, "(sandbox)" if container.is_sandbox else container.name)
     return found
 
 
@@ -78,9 +78,9 @@ def pod(pod: PodView) -> inspect.Pod:
         qos_source=pod.qos_source,
         priority_class=pod.priority_class,
         sub_priority=pod.sub_priority,
-        cgroup_parent=pod.group,
+        cgroup_parent=pod.cgroup,
         containers=[
-            inspect.Container(name=each.name, id=each.id, state=each.state, cgroup_path=each.group)
+            inspect.Container(name=each.name, id=each.id, state=each.state, cgroup_path=each.cgroup)
             for each in pod.containers
             if not each.is_sandbox
         ],

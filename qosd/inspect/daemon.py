@@ -91,7 +91,7 @@ def warnings(node: Node) -> list[str]:
         *node.pods.problems,
     )
     refused = [
-        f"{target.group}/{target.name}: opinion of {who} refused: {why}"
+        f"{target.cgroup}/{target.name}: opinion of {who} refused: {why}"
         for target, refusals in files.refused.items()
         for who, why in refusals
     ]
@@ -119,12 +119,12 @@ def process(options: Options, uptime_s: float, journal_dropped: int) -> inspect.
 
 def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Feature]:
     """What this node supports, and how that is known or what is used instead; reads files."""
-    groups = ", ".join(sorted(rules.host.resctrl_groups))
+    classes = ", ".join(sorted(rules.host.resctrl_groups))
     return [
         inspect.Feature(
             name="resctrl class groups",
-            supported=bool(groups),
-            detail=groups or "no group of a class exists; no task is moved",
+            supported=bool(classes),
+            detail=classes or "no group of a class exists; no task is moved",
         ),
         *(
             inspect.Feature(name=name, supported=is_on, detail=detail)

@@ -78,10 +78,10 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
     targets: list[Target] = []
     history: list[Entry] = []
     for pod in found:
-        containers = [container.group for container in pod.containers if container.group and not container.is_sandbox]
-        groups = {*containers, *(container.group for container in pod.containers), pod.group} - {""}
-        targets += [target for target in view.targets if target.group in groups or view.pod_of(target) == pod.key]
-        targets += [Target(group, name) for group in containers for name in _ALWAYS]
+        containers = [container.cgroup for container in pod.containers if container.cgroup and not container.is_sandbox]
+        cgroups = {*containers, *(container.cgroup for container in pod.containers), pod.cgroup} - {""}
+        targets += [target for target in view.targets if target.cgroup in cgroups or view.pod_of(target) == pod.key]
+        targets += [Target(cgroup, name) for cgroup in containers for name in _ALWAYS]
         history += view.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
     message.files.extend(acts.of_pods(view.report, found, view.labels))
@@ -90,7 +90,7 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
 
 
 def _of_node(view: _View) -> inspect.ExplainResponse:
-    targets = [target for target in view.targets if target.group not in view.labels and not view.pod_of(target)]
+    targets = [target for target in view.targets if target.cgroup not in view.labels and not view.pod_of(target)]
     history = [entry for target in targets for entry in view.history_of(target)]
     message = view.explained(targets, history)
     message.files.extend(acts.of_node(view.report))
@@ -110,9 +110,9 @@ def _of_file(view: _View, name: str) -> inspect.ExplainResponse:
 
 def target_of(tree: Tree, file: str) -> Target | None:
     """The target whose file is ``file``: a path in the cgroup tree, or ``<cgroup>/<row name>``."""
-    group, _, name = file.rpartition("/")
-    if name in ROWS and tree.exists(group or "/"):
-        return Target(group or "/", name)
+    cgroup, _, name = file.rpartition("/")
+    if name in ROWS and tree.exists(cgroup or "/"):
+        return Target(cgroup or "/", name)
     path = Path(file)
     for known in ROWS.values():
         for_write = known.file_name(tree.version, for_write=True) == path.name
@@ -144,17 +144,17 @@ class _View:
             for target in result.opinions:
                 self._speakers.setdefault(target, []).append(result)
         known = {*self._speakers, *report.files.owned}
-        self.targets = sorted(known, key=lambda target: (target.group, target.name))
+        self.targets = sorted(known, key=lambda target: (target.cgroup, target.name))
 
     def pod_of(self, target: Target) -> str:
         """``namespace/name`` whose file it is, by its cgroup or by what the opinions name; "" = the node's."""
         opinions = (result.opinions[target] for result in self._speakers.get(target, ()))
-        return self.labels.get(target.group, ("", ""))[0] or next((each.pod for each in opinions if each.pod), "")
+        return self.labels.get(target.cgroup, ("", ""))[0] or next((each.pod for each in opinions if each.pod), "")
 
     def names(self, target: Target) -> set[str]:
         """What people may call the file."""
         paths = (self.tree.path(target, for_write) for for_write in (True, False))
-        return {f"{target.group}/{target.name}", *(str(path) for path in paths if path is not None)}
+        return {f"{target.cgroup}/{target.name}", *(str(path) for path in paths if path is not None)}
 
     def history_of(self, target: Target) -> Sequence[Entry]:
         path = self.tree.path(target, for_write=True)
@@ -186,11 +186,11 @@ class _View:
         entries = by_path.get(str(path), [])
         return inspect.ExplainedFile(
             path="" if path is None else str(path),
-            group=target.group,
+            cgroup=target.cgroup,
             name=target.name,
             unit=convert.unit_of(target.name),
             pod=self.pod_of(target),
-            container=self.labels.get(target.group, ("", ""))[1],
+            container=self.labels.get(target.cgroup, ("", ""))[1],
             owner=composed.by if result is not None and composed else state.by if state.is_held else "",
             formula=name,
             formula_text=text,

@@ -98,4 +98,4 @@ def _pools(name: str, pools: Iterable[Pool]) -> list[inspect.Pool]:
 
 def _contested(report: TickReport, tree: Tree, target: Target) -> inspect.Contested:
     path = tree.path(target, for_write=True)
-    return inspect.Contested(path=str(path or f"{target.group}/{target.name}"), why=contested.sentence(report, target))
+    return inspect.Contested(path=str(path or f"{target.cgroup}/{target.name}"), why=contested.sentence(report, target))

@@ -58,7 +58,7 @@ def _composed(files: FileReport) -> _ByGroup:
         composed = files.composed(target)
         if composed is not None and composed.value is not None:
             wish = Wish(str(composed.value), f"{composed.by}: {composed.why}")
-            found.setdefault(target.group, {})[target.name] = wish
+            found.setdefault(target.cgroup, {})[target.name] = wish
     return found
 
 
@@ -68,6 +68,6 @@ def _pod(writer: Writer, snapshot: NodeSnapshot, pod: PodView, composed: _ByGrou
     page_bytes = snapshot.rules.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):
         requested_of = pod.context.at(context.Stage.CREATE, container.requested, container.name, container.annotations)
-        wishes = {**values.wishes_of(engine.decide(requested_of, snapshot.rules)), **composed.get(container.group, {})}
-        shown.values.extend(values.compare(writer, container.group, wishes, page_bytes))
+        wishes = {**values.wishes_of(engine.decide(requested_of, snapshot.rules)), **composed.get(container.cgroup, {})}
+        shown.values.extend(values.compare(writer, container.cgroup, wishes, page_bytes))
     return message

@@ -34,7 +34,7 @@ def planned(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
 def _write(write: PlannedWrite) -> inspect.PlannedWrite:
     return inspect.PlannedWrite(
         path=write.path,
-        group=write.target.group,
+        cgroup=write.target.cgroup,
         name=write.target.name,
         unit=convert.unit_of(write.target.name),
         before=convert.text(write.before),

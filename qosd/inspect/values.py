@@ -34,20 +34,20 @@ def wishes_of(edits: Edits) -> dict[str, Wish]:
     return {edit.name: Wish(str(edit.value), f"{edit.hook}: {edit.why}") for edit in kept}
 
 
-def compare(writer: Writer, group: str, wishes: Mapping[str, Wish], page_bytes: int) -> list[inspect.Value]:
-    """The values of cgroup ``group`` ("" = unknown): the common ones, and whatever else is wished."""
+def compare(writer: Writer, cgroup: str, wishes: Mapping[str, Wish], page_bytes: int) -> list[inspect.Value]:
+    """The values of cgroup ``cgroup`` ("" = unknown): the common ones, and whatever else is wished."""
     named = {name.partition("@")[0] for name in wishes}
     shown = [row for row in ROWS.values() if row.name in _ALWAYS or row.name in named]
-    return [_value(writer, row, group, wishes.get(row.name), page_bytes) for row in shown]
+    return [_value(writer, row, cgroup, wishes.get(row.name), page_bytes) for row in shown]
 
 
-def _value(writer: Writer, row: KernelFile, group: str, wish: Wish | None, page_bytes: int) -> inspect.Value:
+def _value(writer: Writer, row: KernelFile, cgroup: str, wish: Wish | None, page_bytes: int) -> inspect.Value:
     value = inspect.Value(field=row.name, unit=row.unit)
     if wish is not None:
         value.desired = normalise(row, 1, wish.text, None, 1) if row.name.startswith("cpuset_") else wish.text
         value.why = wish.why
-    target, tree = Target(group, row.name), writer.tree
-    file = tree.path(target) if group else None
+    target, tree = Target(cgroup, row.name), writer.tree
+    file = tree.path(target) if cgroup else None
     if file is None:
         return value
     value.file = str(file)
@@ -59,13 +59,13 @@ def _value(writer: Writer, row: KernelFile, group: str, wish: Wish | None, page_
     if text is not None:
         value.raw = text
         desired = None if wish is None else wish.text
-        parents = desired == "" and _is_parents(tree, row, group, text)
+        parents = desired == "" and _is_parents(tree, row, cgroup, text)
         text = writer.as_made(target, file, text)
         value.actual = "" if parents else normalise(row, tree.version, text, desired, page_bytes, writer.weights)
     return value
 
 
-def _is_parents(tree: Tree, row: KernelFile, group: str, text: str) -> bool:
-    """Does ``group`` hold the CPU set of the cgroup above it?"""
-    parent = tree.path(Target(group.rpartition("/")[0] or "/", row.name))
+def _is_parents(tree: Tree, row: KernelFile, cgroup: str, text: str) -> bool:
+    """Does ``cgroup`` hold the CPU set of the cgroup above it?"""
+    parent = tree.path(Target(cgroup.rpartition("/")[0] or "/", row.name))
     return parent is not None and read_text(parent) == text

@@ -142,11 +142,11 @@ def _set(resources: nri.LinuxResources, edit: Edit, value: Value) -> None:
     if not field.path:
         resources.unified[edit.key] = str(value)
         return
-    group, name = field.path
+    cgroup, name = field.path
     if field.is_cpuset:
-        setattr(getattr(resources, group), name, str(value))
+        setattr(getattr(resources, cgroup), name, str(value))
     else:
-        getattr(getattr(resources, group), name).value = int(value)
+        getattr(getattr(resources, cgroup), name).value = int(value)
 
 
 def adjustment(

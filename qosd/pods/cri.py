@@ -109,7 +109,7 @@ class Detail:
     annotations) of containers only.
     """
 
-    group: str = ""
+    cgroup: str = ""
     cgroup_parent: str = ""
     requested: Resources = field(default_factory=Resources)
     pod_requested: Resources = field(default_factory=Resources)
@@ -157,8 +157,8 @@ class Runtime:
         if answer is None:
             return None
         info = verbose.document(answer.info)
-        parent = _pod_group(verbose.cgroup_parent(info))
-        return Detail(verbose.group(info), parent, verbose.resources(info), verbose.pod_resources(info))
+        parent = _pod_cgroup(verbose.cgroup_parent(info))
+        return Detail(verbose.cgroup(info), parent, verbose.resources(info), verbose.pod_resources(info))
 
     async def container_detail(self, container_id: str) -> Detail | None:
         """None: the runtime no longer has the container."""
@@ -167,7 +167,7 @@ class Runtime:
         if answer is None:
             return None
         info = verbose.document(answer.info)
-        return Detail(verbose.group(info), "", verbose.resources(info), marks=verbose.marks(info))
+        return Detail(verbose.cgroup(info), "", verbose.resources(info), marks=verbose.marks(info))
 
     async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
         """Have its processes end: by TERM and, ``grace_s`` later, by KILL. Returns when they have, or it is gone.
@@ -248,7 +248,7 @@ def _name(states: EnumTypeWrapper, number: int) -> str:
     return states.Name(number) if number in known else str(number)
 
 
-def _pod_group(cgroup_parent: str) -> str:
+def _pod_cgroup(cgroup_parent: str) -> str:
     """A sandbox's cgroup parent as a path: with the systemd driver it may be the slice's bare name."""
     parent = cgroup_parent.rstrip("/")
     if "/" not in parent and parent.endswith(SLICE):

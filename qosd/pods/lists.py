@@ -19,7 +19,7 @@ _LIVE = (CONTAINER_CREATED, CONTAINER_RUNNING)
 
 
 class RuntimeLists:
-    """``exists(group)``: whether the cgroup tree has that directory; False where nobody watches it."""
+    """``exists(cgroup)``: whether the cgroup tree has that directory; False where nobody watches it."""
 
     def __init__(self, runtime: Runtime, exists: Callable[[str], bool]) -> None:
         self._runtime, self._exists = runtime, exists
@@ -54,7 +54,7 @@ class RuntimeLists:
         """A runtime that suddenly knows no pod, whose containers run on, is not believed."""
         if sandboxes or not self.sandboxes:
             return
-        left = sum(self._exists(detail.group) for detail in self.details.values() if detail.group)
+        left = sum(self._exists(detail.cgroup) for detail in self.details.values() if detail.cgroup)
         if left:
             reason = f"{self._runtime.endpoint}: lists no pods, but {left} cgroups of their containers exist"
             raise Unreachable(reason, 0)

@@ -36,17 +36,17 @@ class Merger:
         self,
         lists: RuntimeLists | None,
         kubelet: Mapping[str, KubeletPod],
-        pod_groups: Set[str],
-        container_groups: Set[str],
+        pod_cgroups: Set[str],
+        container_cgroups: Set[str],
         derivation: DerivationRules,
         version: RuntimeVersion | None,
     ) -> tuple[PodView, ...]:
         """All pods by namespace and name. ``lists`` None: the runtime has told nothing; ``kubelet`` by UID."""
-        by_uid = _groups_by_uid(pod_groups)
+        by_uid = _cgroups_by_uid(pod_cgroups)
         prefix = (version or _NO_VERSION).scope_prefix
         inputs = {} if lists is None else _of_runtime(lists, kubelet, by_uid, derivation, prefix)
         known = {one.sandbox.uid for one in inputs.values() if one.sandbox is not None}
-        ids = _groups_by_id(container_groups) if lists is None else {}
+        ids = _cgroups_by_id(container_cgroups) if lists is None else {}
         for uid, pod in kubelet.items():
             if uid not in known and not pod.ended and (lists is None or uid in by_uid):
                 inputs[uid] = _of_kubelet(pod, by_uid.get(uid, ""), ids, derivation, prefix)
@@ -57,9 +57,9 @@ class Merger:
         return self._pods
 
 
-def unknown_to(kubelet: Mapping[str, KubeletPod], pods: Iterable[PodView], pod_groups: Set[str]) -> set[str]:
+def unknown_to(kubelet: Mapping[str, KubeletPod], pods: Iterable[PodView], pod_cgroups: Set[str]) -> set[str]:
     """UIDs of pods that exist here and are not in kubelet's list as last read."""
-    return ({pod.uid for pod in pods if pod.uid} | set(_groups_by_uid(pod_groups))) - kubelet.keys()
+    return ({pod.uid for pod in pods if pod.uid} | set(_cgroups_by_uid(pod_cgroups))) - kubelet.keys()
 
 
 def _of_runtime(
@@ -78,7 +78,7 @@ def _of_runtime(
             containers=containers,
             details={id_: lists.details[id_] for id_ in ids if id_ in lists.details},
             kubelet=_facts(kubelet.get(sandbox.uid)),
-            group=by_uid.get(sandbox.uid, ""),
+            cgroup=by_uid.get(sandbox.uid, ""),
             derivation=derivation,
             scope_prefix=prefix,
         )
@@ -86,7 +86,7 @@ def _of_runtime(
 
 
 def _of_kubelet(
-    pod: KubeletPod, group: str, ids: Mapping[str, str], derivation: DerivationRules, prefix: str
+    pod: KubeletPod, cgroup: str, ids: Mapping[str, str], derivation: DerivationRules, prefix: str
 ) -> PodInputs:
     """A pod without a sandbox; its containers only as far as their cgroups are found by id."""
     present = [one for one in pod.containers if one.id in ids]
@@ -95,7 +95,7 @@ def _of_kubelet(
         containers=tuple([_container(one) for one in present]),
         details={one.id: Detail(ids[one.id], "", one.requested) for one in present},
         kubelet=_facts(pod),
-        group=group,
+        cgroup=cgroup,
         derivation=derivation,
         scope_prefix=prefix,
     )
@@ -110,11 +110,11 @@ def _container(status: KubeletContainer) -> Container:
     return Container(status.id, "", status.name, status.restarts, _STATES.get(status.state, "CONTAINER_CREATED"), 0, {})
 
 
-def _groups_by_uid(groups: Set[str]) -> dict[str, str]:
-    parsed = [(cgroup_parent.parse(group), group) for group in groups]
-    return {pod.uid: group for pod, group in parsed if pod is not None}
+def _cgroups_by_uid(cgroups: Set[str]) -> dict[str, str]:
+    parsed = [(cgroup_parent.parse(cgroup), cgroup) for cgroup in cgroups]
+    return {pod.uid: cgroup for pod, cgroup in parsed if pod is not None}
 
 
-def _groups_by_id(groups: Set[str]) -> dict[str, str]:
-    found = [(_ID.search(group.rpartition("/")[2]), group) for group in groups]
-    return {match[1]: group for match, group in found if match is not None}
+def _cgroups_by_id(cgroups: Set[str]) -> dict[str, str]:
+    found = [(_ID.search(cgroup.rpartition("/")[2]), cgroup) for cgroup in cgroups]
+    return {match[1]: cgroup for match, cgroup in found if match is not None}

@@ -38,14 +38,14 @@ def _differences(pods: Iterable[PodView], directories: Set[str], tiers: Set[str]
     told, found = set(), set()
     for pod in pods:
         for view in pod.containers:
-            told.add(view.group)
-            if view.group and _differs(view, view.group in directories, tiers):
-                found.add((view.group, view.state))
-    found.update((group, "") for group in directories - told)
+            told.add(view.cgroup)
+            if view.cgroup and _differs(view, view.cgroup in directories, tiers):
+                found.add((view.cgroup, view.state))
+    found.update((cgroup, "") for cgroup in directories - told)
     return found
 
 
 def _differs(view: ContainerView, exists: bool, tiers: Set[str]) -> bool:
     if view.state == CONTAINER_CREATED:
         return exists
-    return not exists and view.state in _RUNNING and view.group.rsplit("/", 2)[0] in tiers
+    return not exists and view.state in _RUNNING and view.cgroup.rsplit("/", 2)[0] in tiers

@@ -74,7 +74,7 @@ class PodSource:
         self._asked_kubelet_s = self._rechecked_s = float("-inf")
         self._failures: dict[str, str] = {}
         self._unreadable: tuple[str, ...] = ()
-        self._written_groups: set[str] = set()
+        self._written_cgroups: set[str] = set()
         self._refetching: asyncio.TimerHandle | None = None
         self._refetched_s = float("-inf")
         self._asking: asyncio.Task[None] | None = None
@@ -153,11 +153,11 @@ class PodSource:
         """Something may have happened: list soon."""
         self._hint.set()
 
-    def refetch(self, groups: Sequence[str]) -> None:
+    def refetch(self, cgroups: Sequence[str]) -> None:
         """Somebody else changed values of these cgroups: what the runtime was asked for may be new."""
-        if self._lists is not None and groups:
-            wanted = set(groups)
-            self._lists.stale([view.id for pod in self.current for view in pod.containers if view.group in wanted])
+        if self._lists is not None and cgroups:
+            wanted = set(cgroups)
+            self._lists.stale([view.id for pod in self.current for view in pod.containers if view.cgroup in wanted])
             self._hint.set()
 
     async def refresh(self, *, recheck: bool = False) -> None:
@@ -272,7 +272,7 @@ class PodSource:
         pods = self._merger.merge(
             self._lists if self._lists is not None and self._lists.told else None,
             self._kubelet_pods,
-            self._pod_groups,
+            self._pod_cgroups,
             self._directories,
             self._derivation(),
             self._version,
@@ -303,21 +303,21 @@ class PodSource:
         return _NOTHING if self._watch is None else self._watch.containers
 
     @property
-    def _pod_groups(self) -> Set[str]:
+    def _pod_cgroups(self) -> Set[str]:
         return _NOTHING if self._watch is None else self._watch.pods
 
     def _unlisted(self) -> set[str]:
         """Pods that kubelet has not told of, though it was asked."""
-        return set() if self._kubelet is None else unknown_to(self._kubelet_pods, self.current, self._pod_groups)
+        return set() if self._kubelet is None else unknown_to(self._kubelet_pods, self.current, self._pod_cgroups)
 
-    def _exists(self, group: str) -> bool:
-        return group in self._directories
+    def _exists(self, cgroup: str) -> bool:
+        return cgroup in self._directories
 
     def _written(self, path: str) -> None:
         self._modified(path)
-        group = path.removeprefix(self._root).rpartition("/")[0]
-        if self._exists(group) and not self._owns(path):
-            self._written_groups.add(group)
+        cgroup = path.removeprefix(self._root).rpartition("/")[0]
+        if self._exists(cgroup) and not self._owns(path):
+            self._written_cgroups.add(cgroup)
             if self._refetching is None:
                 wait_s = max(WRITES_S, self._refetched_s + WRITES_GAP_S - self._loop.time())
                 self._refetching = self._loop.call_later(wait_s, self._refetch_written)
@@ -325,5 +325,5 @@ class PodSource:
     def _refetch_written(self) -> None:
         """One update of a runtime's is many writes, and another agent may write every second: once for all."""
         self._refetching, self._refetched_s = None, self._loop.time()
-        self.refetch(tuple(self._written_groups))
-        self._written_groups.clear()
+        self.refetch(tuple(self._written_cgroups))
+        self._written_cgroups.clear()

@@ -28,7 +28,7 @@ def document(info: Mapping[str, str], key: str = "info") -> Mapping[str, Any]:
     return found if isinstance(found, dict) else {}
 
 
-def group(info: Mapping[str, Any]) -> str:
+def cgroup(info: Mapping[str, Any]) -> str:
     """The cgroup path of the container or sandbox; "" if the runtime does not tell."""
     return paths.from_cgroups_path(_text(info, (*_SPEC, "cgroupsPath")))
 
@@ -53,7 +53,7 @@ def marks(info: Mapping[str, Any]) -> Mapping[str, str]:
 
 def cgroup_parent(info: Mapping[str, Any]) -> str:
     """Of a sandbox: containerd shows its configuration; cri-o only the spec, whose path's parent it is."""
-    return _text(info, ("config", "linux", "cgroup_parent")) or group(info).rpartition("/")[0]
+    return _text(info, ("config", "linux", "cgroup_parent")) or cgroup(info).rpartition("/")[0]
 
 
 def at(document: Any, path: Sequence[str]) -> Any:

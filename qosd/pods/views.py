@@ -25,7 +25,7 @@ from qosd.snapshot import ContainerView, PodView
 
 @dataclass(frozen=True, slots=True)
 class PodInputs:
-    """All that is known of a pod. ``group``: its directory as found in the tree; ``details`` by object id.
+    """All that is known of a pod. ``cgroup``: its directory as found in the tree; ``details`` by object id.
 
     ``scope_prefix``: what the runtime calls a container's scope where it does not tell the path itself.
     """
@@ -34,7 +34,7 @@ class PodInputs:
     containers: tuple[Container, ...]
     details: Mapping[str, Detail]
     kubelet: KubeletPod | None
-    group: str
+    cgroup: str
     derivation: DerivationRules
     scope_prefix: str
 
@@ -50,14 +50,14 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
     derived = qos.derive(context.raw_qos, kube_qos, running=running, rules=inputs.derivation)
     kubelet, request = inputs.kubelet or UNLISTED, context.request
     views = _containers(inputs, request.cgroup_parent, old)
-    group = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
+    cgroup = request.cgroup_parent if cgroup_parent.parse(request.cgroup_parent) is not None else ""
     return PodView(
         uid=request.uid,
         namespace=request.namespace,
         name=request.name,
         sandbox_id="" if inputs.sandbox is None else inputs.sandbox.id,
         state="" if inputs.sandbox is None else inputs.sandbox.state,
-        group=group,
+        cgroup=cgroup,
         context=context,
         kube_qos=kube_qos,
         qos=derived.qos,
@@ -65,7 +65,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         priority_class=priority.effective(request.labels, kubelet.priority, derived.qos),
         sub_priority=context.annotations.priority or 0,
         containers=views,
-        problems=(*context.problems, *_silences(group, request.cgroup_parent, views)),
+        problems=(*context.problems, *_silences(cgroup, request.cgroup_parent, views)),
         cpu_request_milli=kubelet.cpu_request_milli,
         memory_request_bytes=kubelet.memory_request_bytes,
         spec_containers=kubelet.spec_containers,
@@ -88,7 +88,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
         uid=told.uid,
         labels=said.labels,
         annotations=said.annotations,
-        cgroup_parent=detail.cgroup_parent or inputs.group,
+        cgroup_parent=detail.cgroup_parent or inputs.cgroup,
         requested=inputs.kubelet.requested if inputs.kubelet is not None else detail.pod_requested,
     )
     return old.context if old is not None and old.context.request == request else PodContext.read(request)
@@ -127,22 +127,22 @@ def _view(
     attempt: int = 0,
 ) -> ContainerView:
     likely = paths.container_path(parent, id_, inputs.scope_prefix) if parent else ""
-    group, said = detail.group or likely, {**detail.marks, **annotations}
-    return ContainerView(id_, name, group, state, detail.requested, said, is_sandbox=not name, attempt=attempt)
+    cgroup, said = detail.cgroup or likely, {**detail.marks, **annotations}
+    return ContainerView(id_, name, cgroup, state, detail.requested, said, is_sandbox=not name, attempt=attempt)
 
 
 def _same(old: ContainerView | None, new: ContainerView) -> ContainerView:
     """The old object if it says the same (views themselves compare by identity)."""
-    if old is None or old.state != new.state or old.group != new.group or old.requested != new.requested:
+    if old is None or old.state != new.state or old.cgroup != new.cgroup or old.requested != new.requested:
         return new
     return old if old.annotations == new.annotations and old.name == new.name else new
 
 
-def _silences(group: str, parent: str, views: tuple[ContainerView, ...]) -> tuple[str, ...]:
+def _silences(cgroup: str, parent: str, views: tuple[ContainerView, ...]) -> tuple[str, ...]:
     if not parent:
         return ("nobody tells the pod's cgroup; nothing of it can be measured or set",)
-    silences = [f"nobody tells the cgroup of {view.name or 'the sandbox'}" for view in views if not view.group]
-    if not group:
+    silences = [f"nobody tells the cgroup of {view.name or 'the sandbox'}" for view in views if not view.cgroup]
+    if not cgroup:
         silences.append(f"cgroup parent {parent} is no pod's of kubelet's and may be shared: it is left alone")
     return tuple(silences)
 

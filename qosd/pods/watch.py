@@ -54,7 +54,7 @@ class CgroupWatch:
         self._above = frozenset(above for tier in self.tiers for above in _ancestors(tier)) - self.tiers
         self._changed, self._modified = changed, modified
         self._inotify: Inotify | None = None
-        self._groups: dict[int, str] = {}  # cgroup path by watch descriptor
+        self._cgroups: dict[int, str] = {}  # cgroup path by watch descriptor
         self._wds: dict[str, int] = {}
         self.pods: set[str] = set()
         self.containers: set[str] = set()
@@ -84,8 +84,8 @@ class CgroupWatch:
     def rescan(self) -> None:
         """Look at the whole tree again, from nothing: after an overflow, or to try for watches once refused."""
         self.problem = ""
-        for group in list(self._wds):
-            self._unwatch(group)
+        for cgroup in list(self._wds):
+            self._unwatch(cgroup)
         self.pods.clear()
         self.containers.clear()
         if self._inotify is None:
@@ -95,74 +95,74 @@ class CgroupWatch:
 
     # directories
 
-    def _arm(self, group: str) -> bool:
-        """Watch the directory of ``group`` ("" = the root), then look into it; was there news of pods?"""
-        if not self._watch(group) or group in self.containers:
+    def _arm(self, cgroup: str) -> bool:
+        """Watch the directory of ``cgroup`` ("" = the root), then look into it; was there news of pods?"""
+        if not self._watch(cgroup) or cgroup in self.containers:
             return False
         news = False
-        for name in self._directories(group):
-            news |= self._appeared(f"{group}/{name}")
+        for name in self._directories(cgroup):
+            news |= self._appeared(f"{cgroup}/{name}")
         return news
 
-    def _appeared(self, group: str) -> bool:
+    def _appeared(self, cgroup: str) -> bool:
         """A directory is there; is that news of a tier, pod or container?"""
-        if group in self._above:
-            return self._arm(group)
-        if group in self.tiers:
-            self._arm(group)
-        elif _parent(group) in self.tiers and cgroup_parent.parse(group) is not None:
-            self.pods.add(group)
-            self._arm(group)
-        elif _parent(group) in self.pods and _MONITORS not in group.rpartition("/")[2]:
-            self.containers.add(group)
+        if cgroup in self._above:
+            return self._arm(cgroup)
+        if cgroup in self.tiers:
+            self._arm(cgroup)
+        elif _parent(cgroup) in self.tiers and cgroup_parent.parse(cgroup) is not None:
+            self.pods.add(cgroup)
+            self._arm(cgroup)
+        elif _parent(cgroup) in self.pods and _MONITORS not in cgroup.rpartition("/")[2]:
+            self.containers.add(cgroup)
             if self._modified is not None:
-                self._arm(group)
+                self._arm(cgroup)
         else:
             return False
         return True
 
-    def _vanished(self, group: str) -> bool:
+    def _vanished(self, cgroup: str) -> bool:
         """A directory is gone, and whatever was in it with it; was that news?"""
-        news = group in self.pods or group in self.containers or group in self.tiers
-        below = f"{group}/"
-        gone = [one for one in self._wds if one == group or one.startswith(below)]
+        news = cgroup in self.pods or cgroup in self.containers or cgroup in self.tiers
+        below = f"{cgroup}/"
+        gone = [one for one in self._wds if one == cgroup or one.startswith(below)]
         for one in gone:
             self._unwatch(one)
         for known in (self.pods, self.containers):
-            known.difference_update([one for one in known if one == group or one.startswith(below)])
+            known.difference_update([one for one in known if one == cgroup or one.startswith(below)])
         return news
 
-    def _watch(self, group: str) -> bool:
+    def _watch(self, cgroup: str) -> bool:
         """False if the directory is not there (any more), or may not be watched."""
         if self._inotify is None:
             return False
-        wants_writes = self._modified is not None and group and group not in self._above
+        wants_writes = self._modified is not None and cgroup and cgroup not in self._above
         try:
-            wd = self._inotify.add(self._root + group, _STRUCTURE | (IN_MODIFY if wants_writes else 0))
+            wd = self._inotify.add(self._root + cgroup, _STRUCTURE | (IN_MODIFY if wants_writes else 0))
         except OSError as error:
             if error.errno not in _GONE:
-                self._refused(self._root + group, error)
-            elif not group:
+                self._refused(self._root + cgroup, error)
+            elif not cgroup:
                 self._refused(self._root, error)
             return False
-        if self._wds.get(group, wd) != wd:
-            self._unwatch(group)  # another directory of that name: its end has not been read yet
-        self._groups[wd], self._wds[group] = group, wd
+        if self._wds.get(cgroup, wd) != wd:
+            self._unwatch(cgroup)  # another directory of that name: its end has not been read yet
+        self._cgroups[wd], self._wds[cgroup] = cgroup, wd
         return True
 
-    def _unwatch(self, group: str) -> None:
-        wd = self._wds.pop(group)
-        self._groups.pop(wd, None)
+    def _unwatch(self, cgroup: str) -> None:
+        wd = self._wds.pop(cgroup)
+        self._cgroups.pop(wd, None)
         if self._inotify is not None:
             self._inotify.remove(wd)
 
-    def _directories(self, group: str) -> list[str]:
+    def _directories(self, cgroup: str) -> list[str]:
         try:
-            with os.scandir(self._root + group) as entries:
+            with os.scandir(self._root + cgroup) as entries:
                 return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
         except OSError as error:
             if error.errno not in _GONE:
-                self._refused(self._root + group, error)
+                self._refused(self._root + cgroup, error)
             return []
 
     def _refused(self, subject: str, error: OSError) -> None:
@@ -183,23 +183,23 @@ class CgroupWatch:
                 self.rescan()
                 news = True
                 continue
-            group = self._groups.get(event.wd)
-            if group is None:
+            cgroup = self._cgroups.get(event.wd)
+            if cgroup is None:
                 continue
             if event.mask & IN_ISDIR:
-                news |= self._on_directory(f"{group}/{event.name}", event)
+                news |= self._on_directory(f"{cgroup}/{event.name}", event)
             elif event.mask & IN_MODIFY and _is_value(event.name):
-                written[f"{self._root}{group}/{event.name}"] = None
+                written[f"{self._root}{cgroup}/{event.name}"] = None
         if news:
             self._changed()
         if self._modified is not None:
             for path in written:
                 self._modified(path)
 
-    def _on_directory(self, group: str, event: Event) -> bool:
+    def _on_directory(self, cgroup: str, event: Event) -> bool:
         if event.mask & IN_DELETE:
-            return self._vanished(group)
-        return self._appeared(group) if event.mask & IN_CREATE else False
+            return self._vanished(cgroup)
+        return self._appeared(cgroup) if event.mask & IN_CREATE else False
 
 
 _HINTS = {
@@ -212,15 +212,15 @@ def _is_value(name: str) -> bool:
     return bool(name) and name not in _MOVES and not name.endswith(_NOTICES)
 
 
-def _normal(group: str) -> str:
-    return "/" + group.strip("/") if group.strip("/") else ""
+def _normal(cgroup: str) -> str:
+    return "/" + cgroup.strip("/") if cgroup.strip("/") else ""
 
 
-def _parent(group: str) -> str:
-    return group.rpartition("/")[0]
+def _parent(cgroup: str) -> str:
+    return cgroup.rpartition("/")[0]
 
 
-def _ancestors(group: str) -> list[str]:
-    """The cgroup paths above ``group``, without the root."""
-    parts = group.split("/")[1:-1]
+def _ancestors(cgroup: str) -> list[str]:
+    """The cgroup paths above ``cgroup``, without the root."""
+    parts = cgroup.split("/")[1:-1]
     return ["/" + "/".join(parts[:depth]) for depth in range(1, len(parts) + 1)]

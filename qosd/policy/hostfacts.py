@@ -1,6 +1,6 @@
 """What the hooks need to know of the host: looked up with each load of the rules, and when something of it changed.
 
-Missing files are facts too: no resctrl mount means no groups, an unreadable /proc/meminfo means size unknown (0).
+Missing files are facts too: no resctrl mount means no cgroups, an unreadable /proc/meminfo means size unknown (0).
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ RESCTRL_CLASSES = ("LSR", "LS", "BE")
 
 def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> HostFacts:
     """The facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
-    groups = list(tiers)
-    found = support.survey(tree, groups)
+    cgroups = list(tiers)
+    found = support.survey(tree, cgroups)
     present = frozenset(name for name, answer in found.items() if answer is Support.PRESENT)
     return HostFacts(
         cgroup_version=tree.version,
         resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if has_resctrl_group(tree, name)),
         memory_total_bytes=memory_total_bytes(meminfo),
         page_bytes=page_bytes,
-        files=present if any(map(tree.exists, groups)) else None,
+        files=present if any(map(tree.exists, cgroups)) else None,
     )
 
 

@@ -1,6 +1,6 @@
 """Which resctrl groups there are, as it changes: they are made and removed by others at any time.
 
-A pod that is told to join a group that is gone does not start, so this may not wait for the next load of the rules.
+A pod that is told to join a cgroup that is gone does not start, so this may not wait for the next load of the rules.
 inotify tells of directories made and removed below the mount; that the mount itself came or went shows only in the
 directory's identity, which ``look_again`` compares, and where the kernel has no watch left its time does.
 """
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class ResctrlWatch:
-    """Calls ``changed()`` on ``loop`` when a group below ``root`` came or went, perhaps more often."""
+    """Calls ``changed()`` on ``loop`` when a cgroup below ``root`` came or went, perhaps more often."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, root: Path, changed: Callable[[], object]) -> None:
         self._loop, self._root, self._changed = loop, root, changed

@@ -15,10 +15,10 @@ from koord.model.priority import PriorityClass
 from qosd.metric import Metric, Scope
 from qosd.predict.bank import INTERVAL_S, NODE, SYSTEM, Bank, class_key, pod_key, workload_key
 from qosd.predict.workload import workload_name
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
 from qosd.sense.ring import nearest_rank
 from qosd.sense.system import SystemRow
+from qosd.sense.usage import USAGE
 from qosd.snapshot import NodeSnapshot, PodView
 
 QUANTILE = 0.9
@@ -92,7 +92,7 @@ def _usages(snapshot: NodeSnapshot) -> Iterable[tuple[str, Usage]]:
     for pod in snapshot.pods if is_known else ():
         if pod.state != _RUNNING:
             continue
-        usage = _usage(snapshot, _POD, pod.group)
+        usage = _usage(snapshot, _POD, pod.cgroup)
         if usage is not None and _is_predicted(pod):
             yield pod_key(pod.uid), usage
         key = class_key(pod.priority_class)

@@ -13,13 +13,13 @@ from koord.model import cpuset
 from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
 from qosd.metric import Kind, Koordlet, Scope
-from qosd.sense.groups import USAGE
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, NotApplicable, Tick
+from qosd.sense.usage import USAGE
 from qosd.snapshot import PodView, live
 
 _SETS_KNOWN = 64
@@ -38,7 +38,7 @@ class BestEffortRow(Row, source="besteffort", scope=Scope.NODE, period_s=TICK_S)
 
 
 class BestEffort:
-    """The collector ``besteffort``; runs after ``groups``."""
+    """The collector ``besteffort``; runs after ``usage``."""
 
     name = "besteffort"
     period_s = TICK_S
@@ -76,7 +76,7 @@ class BestEffort:
         self._files.drop((self._tier_set, self._quota, self._period, *self._sets))
 
     def _follow(self, targets: SampleTargets, tier: str) -> None:
-        sets = tuple(path_of(self._tree, group.path, _CPUS) for group in targets.below(tier))
+        sets = tuple(path_of(self._tree, cgroup.path, _CPUS) for cgroup in targets.below(tier))
         self._files.drop(set(self._sets).difference(sets))
         self._tier_set, self._quota, self._period = (
             path_of(self._tree, tier, name) for name in (_CPUS, _QUOTA, _PERIOD)

@@ -15,7 +15,7 @@ from qosd.metric import Kind, Koordlet, Scope
 from qosd.sense.host import Host
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_DESCRIPTORS = 2048
@@ -93,7 +93,7 @@ class Cycles:
             if why:
                 self._run = -1
                 raise NotApplicable(why)
-            self._open(tick.targets.groups[Scope.CONTAINER])
+            self._open(tick.targets.cgroups[Scope.CONTAINER])
         return []
 
     def close(self) -> None:
@@ -101,17 +101,17 @@ class Cycles:
             meter.close()
         self._window.clear()
 
-    def _open(self, groups: Sequence[Group]) -> None:
+    def _open(self, cgroups: Sequence[Cgroup]) -> None:
         """Begin to count the containers whose turn it is; one that cannot be counted is passed over."""
         most = max(1, self._max // self._counters.descriptors())
-        start = self._next if self._next < len(groups) else 0
+        start = self._next if self._next < len(cgroups) else 0
         self._next = start + most
-        for group in groups[start : self._next]:
+        for cgroup in cgroups[start : self._next]:
             try:
-                meter = self._counters.open(str(self._tree.directory(group.path, "perf_event")))
+                meter = self._counters.open(str(self._tree.directory(cgroup.path, "perf_event")))
             except (OSError, ValueError):
                 continue
-            self._window.append((group.subject, meter, self._clock()))
+            self._window.append((cgroup.subject, meter, self._clock()))
 
     def _read(self) -> Mapping[str, Row]:
         rows: dict[str, Row] = {}

@@ -13,7 +13,7 @@ from qosd.metric import Kind, Metric, Scope
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS
-from qosd.sense.targets import Group, SampleTargets
+from qosd.sense.targets import Cgroup, SampleTargets
 
 PREFIX, UPSTREAM_PREFIX = "koord_qosd_", "koordlet_"
 Labels = Mapping[str, str]
@@ -59,9 +59,11 @@ class Exposition:
         return ("\n".join(lines) + "\n").encode() if lines else b""
 
     def _follow(self, targets: SampleTargets) -> None:
-        groups = [group for found in targets.groups.values() for group in found]
-        self._own = {(group.scope, group.subject): _text(_own(group)) for group in groups}
-        self._upstream = {(group.scope, group.subject): _text(self._upstream_of(group, targets)) for group in groups}
+        cgroups = [cgroup for found in targets.cgroups.values() for cgroup in found]
+        self._own = {(cgroup.scope, cgroup.subject): _text(_own(cgroup)) for cgroup in cgroups}
+        self._upstream = {
+            (cgroup.scope, cgroup.subject): _text(self._upstream_of(cgroup, targets)) for cgroup in cgroups
+        }
         self._targets = targets
 
     def _family(self, metric: Metric, samples: Mapping[str, float]) -> Iterable[str]:
@@ -91,25 +93,25 @@ class Exposition:
                 fixed["cpu_full_supported"] = "true" if subject in psi else "false"
             yield f"{name}{{{','.join(filter(None, (labels, _text(fixed))))}}} {value!r}"
 
-    def _upstream_of(self, group: Group, targets: SampleTargets) -> Labels:
+    def _upstream_of(self, cgroup: Cgroup, targets: SampleTargets) -> Labels:
         labels = {"node": self._node}
-        if group.pod is not None:
-            labels |= {"pod_uid": group.pod.uid, "pod_name": group.pod.name, "pod_namespace": group.pod.namespace}
-        if group.container is not None:
-            labels["container_id"] = f"{self._runtime()}://{group.container.id}"
-            labels["container_name"] = group.container.name
-        if group.scope is Scope.HOST_APP:
-            app = next(app for app in targets.host_apps if app.name == group.subject)
+        if cgroup.pod is not None:
+            labels |= {"pod_uid": cgroup.pod.uid, "pod_name": cgroup.pod.name, "pod_namespace": cgroup.pod.namespace}
+        if cgroup.container is not None:
+            labels["container_id"] = f"{self._runtime()}://{cgroup.container.id}"
+            labels["container_name"] = cgroup.container.name
+        if cgroup.scope is Scope.HOST_APP:
+            app = next(app for app in targets.host_apps if app.name == cgroup.subject)
             labels |= {"host_application_name": app.name, "priority_class": app.priority, "qos": app.qos}
         return labels
 
 
-def _own(group: Group) -> Labels:
-    if group.pod is None:
-        return {_OWN_NAMES[group.scope][0]: group.subject}
-    labels = {"namespace": group.pod.namespace, "pod": group.pod.name, "uid": group.pod.uid}
-    if group.container is not None:
-        labels |= {"container": group.container.name, "container_id": group.container.id}
+def _own(cgroup: Cgroup) -> Labels:
+    if cgroup.pod is None:
+        return {_OWN_NAMES[cgroup.scope][0]: cgroup.subject}
+    labels = {"namespace": cgroup.pod.namespace, "pod": cgroup.pod.name, "uid": cgroup.pod.uid}
+    if cgroup.container is not None:
+        labels |= {"container": cgroup.container.name, "container_id": cgroup.container.id}
     return labels
 
 

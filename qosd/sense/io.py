@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qosd.metric import GROUP_SCOPES, Kind, Scope
+from qosd.metric import CGROUP_SCOPES, Kind, Scope
 from qosd.sense.countergauge import Count, CounterGauge, Text
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
-from qosd.sense.pergroup import TIERS_FIRST_S, PerGroup
+from qosd.sense.percgroup import TIERS_FIRST_S, PerCgroup
 from qosd.sense.row import TICK_S, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _V1_FILES = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
@@ -43,7 +43,7 @@ class IORow(Row):
 
 
 _row = IORow.in_order(["io_read_bytes_per_s", "io_written_bytes_per_s", "io_reads_per_s", "io_writes_per_s"])
-IO_ROWS = IORow.by_scope(GROUP_SCOPES, "io", TIERS_FIRST_S)
+IO_ROWS = IORow.by_scope(CGROUP_SCOPES, "io", TIERS_FIRST_S)
 
 
 class IO:
@@ -57,14 +57,14 @@ class IO:
         is_v1 = host.tree.version == 1
         names, counts, self._lack = (_V1_FILES, _v1, _V1_LACK) if is_v1 else (_V2_FILES, _v2, _V2_LACK)
 
-        def gauge(group: Group) -> CounterGauge:
-            return CounterGauge([path_of(host.tree, group.path, name) for name in names], counts, _row, host)
+        def gauge(cgroup: Cgroup) -> CounterGauge:
+            return CounterGauge([path_of(host.tree, cgroup.path, name) for name in names], counts, _row, host)
 
-        self._gauges = PerGroup(IO_ROWS, host.files, gauge, phase_s=_PHASE_S)
+        self._gauges = PerCgroup(IO_ROWS, host.files, gauge, phase_s=_PHASE_S)
 
     def collect(self, tick: Tick) -> Batch:
         batch = self._gauges.batch(tick)
-        if tick.targets.groups[Scope.TIER] and not dict(batch)[IO_ROWS[Scope.TIER].panel]:
+        if tick.targets.cgroups[Scope.TIER] and not dict(batch)[IO_ROWS[Scope.TIER].panel]:
             raise NotApplicable(self._lack)
         return batch
 

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from koord.host.cgroup import Tree
 from koord.host.files import row
 from koord.host.reader import KeptFiles
-from qosd.metric import GROUP_SCOPES
+from qosd.metric import CGROUP_SCOPES
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
-from qosd.sense.pergroup import PerGroup
+from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, Tick
 
@@ -22,7 +22,7 @@ class LimitsRow(Row):
     cpu_limit_cores: Column = Column("cores", "The cgroup's own CFS quota / period; none = unlimited.", history=False)
 
 
-LIMITS = LimitsRow.by_scope(GROUP_SCOPES, "limits", SLOW_S)
+LIMITS = LimitsRow.by_scope(CGROUP_SCOPES, "limits", SLOW_S)
 
 
 class Limits:
@@ -33,7 +33,7 @@ class Limits:
     panels = tuple(row.panel for row in LIMITS.values())
 
     def __init__(self, host: Host) -> None:
-        self._gauges = PerGroup(LIMITS, host.files, lambda group: Gauge(host.tree, group.path, host.files))
+        self._gauges = PerCgroup(LIMITS, host.files, lambda cgroup: Gauge(host.tree, cgroup.path, host.files))
 
     def collect(self, tick: Tick) -> Batch:
         return self._gauges.batch(tick)
@@ -47,9 +47,9 @@ class Gauge:
 
     __slots__ = ("_files", "_row", "_texts", "_version", "paths")
 
-    def __init__(self, tree: Tree, group: str, files: KeptFiles) -> None:
+    def __init__(self, tree: Tree, cgroup: str, files: KeptFiles) -> None:
         self._files, self._version = files, tree.version
-        self.paths = tuple(path_of(tree, group, name) for name in _NAMES)
+        self.paths = tuple(path_of(tree, cgroup, name) for name in _NAMES)
         self._texts: list[bytes | None] = []
         self._row: LimitsRow | None = None
 

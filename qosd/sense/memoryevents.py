@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qosd.metric import GROUP_SCOPES, Kind
+from qosd.metric import CGROUP_SCOPES, Kind
 from qosd.sense.countergauge import Count, CounterGauge, Text
 from qosd.sense.flatkeys import FlatKeys
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
-from qosd.sense.pergroup import TIERS_FIRST_S, PerGroup
+from qosd.sense.percgroup import TIERS_FIRST_S, PerCgroup
 from qosd.sense.row import TICK_S, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, Tick
 
 _ABSENT = -1
@@ -54,7 +54,7 @@ _row = MemoryEventsRow.in_order(
         "oom_kills_per_s",
     ]
 )
-MEMORY_EVENTS = MemoryEventsRow.by_scope(GROUP_SCOPES, "memory_events", TIERS_FIRST_S)
+MEMORY_EVENTS = MemoryEventsRow.by_scope(CGROUP_SCOPES, "memory_events", TIERS_FIRST_S)
 
 
 class MemoryEvents:
@@ -67,10 +67,10 @@ class MemoryEvents:
     def __init__(self, host: Host) -> None:
         names, counts = (_V1_FILES, _V1()) if host.tree.version == 1 else (_V2_FILES, _V2())
 
-        def gauge(group: Group) -> CounterGauge:
-            return CounterGauge([path_of(host.tree, group.path, name) for name in names], counts, _row, host)
+        def gauge(cgroup: Cgroup) -> CounterGauge:
+            return CounterGauge([path_of(host.tree, cgroup.path, name) for name in names], counts, _row, host)
 
-        self._gauges = PerGroup(MEMORY_EVENTS, host.files, gauge, phase_s=_PHASE_S)
+        self._gauges = PerCgroup(MEMORY_EVENTS, host.files, gauge, phase_s=_PHASE_S)
 
     def collect(self, tick: Tick) -> Batch:
         return self._gauges.batch(tick)

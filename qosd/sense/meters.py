@@ -40,9 +40,9 @@ _UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
 _NO_COUNTS = (-1, -1)
 
 
-def path_of(tree: Tree, group: str, name: str) -> str:
+def path_of(tree: Tree, cgroup: str, name: str) -> str:
     """The path of row ``name``; "" (which no reader can open) where this cgroup version has no such file."""
-    path = tree.path(Target(group, name))
+    path = tree.path(Target(cgroup, name))
     return "" if path is None else str(path)
 
 
@@ -51,10 +51,10 @@ class CpuV1:
 
     __slots__ = ("_at", "_clock", "_files", "_inode", "_throttling", "_usage", "_usage_path")
 
-    def __init__(self, tree: Tree, group: str, files: KeptFiles, clock: Clock, phase: int) -> None:
+    def __init__(self, tree: Tree, cgroup: str, files: KeptFiles, clock: Clock, phase: int) -> None:
         self._files, self._clock, self._inode = files, clock, 0
-        self._usage_path = path_of(tree, group, "cpuacct.usage")
-        self._throttling = _ThrottlingV1(path_of(tree, group, "cpu.stat"), files, phase)
+        self._usage_path = path_of(tree, cgroup, "cpuacct.usage")
+        self._throttling = _ThrottlingV1(path_of(tree, cgroup, "cpu.stat"), files, phase)
         self._usage, self._at = -1, 0
 
     @property
@@ -107,9 +107,9 @@ class CpuV2:
 
     __slots__ = ("_at", "_before", "_clock", "_files", "_inode", "_path", "_text")
 
-    def __init__(self, tree: Tree, group: str, files: KeptFiles, clock: Clock, phase: int) -> None:
+    def __init__(self, tree: Tree, cgroup: str, files: KeptFiles, clock: Clock, phase: int) -> None:
         del phase  # every read is needed: the file holds the CPU time too
-        self._files, self._clock, self._path = files, clock, path_of(tree, group, "cpu.stat")
+        self._files, self._clock, self._path = files, clock, path_of(tree, cgroup, "cpu.stat")
         self._inode, self._at = 0, 0
         self._text: bytes | None = None
         self._before: list[int] = []
@@ -160,11 +160,11 @@ class Memory:
         "_usage",
     )
 
-    def __init__(self, tree: Tree, group: str, files: KeptFiles, clock: Clock, phase: int) -> None:
+    def __init__(self, tree: Tree, cgroup: str, files: KeptFiles, clock: Clock, phase: int) -> None:
         self._files, self._clock = files, clock
         self._keys = _V1_MEMORY if tree.version == 1 else _V2_MEMORY
-        self._stat_path = path_of(tree, group, "memory.stat")
-        self._charged_path = path_of(tree, group, "memory.current")
+        self._stat_path = path_of(tree, cgroup, "memory.stat")
+        self._charged_path = path_of(tree, cgroup, "memory.current")
         self._inode, self._at, self._rest = 0, 0, phase
         self._usage = _UNKNOWN
         self._charged = self._inactive_file = -1

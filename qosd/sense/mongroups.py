@@ -16,7 +16,7 @@ from qosd.metric import Kind, Scope
 from qosd.sense.host import Host
 from qosd.sense.rdt import RESOURCE, Reading, bandwidth, read
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _UNREAD = Reading(0, {})
@@ -47,7 +47,7 @@ class MonGroups:
 
     def collect(self, tick: Tick) -> Batch:
         before, self._before = self._before, {}
-        monitored = dict(_monitored(self._root, tick.targets.groups[Scope.CONTAINER]))
+        monitored = dict(_monitored(self._root, tick.targets.cgroups[Scope.CONTAINER]))
         if not monitored:
             raise NotApplicable(f"no container has a monitoring group at {self._root}")
         self._before = {container.subject: read(files, self._clock) for container, files in monitored.items()}
@@ -64,21 +64,21 @@ class MonGroups:
         self._before = {}
 
 
-def _monitored(root: Path, containers: Sequence[Group]) -> Iterator[tuple[Group, Sequence[Counter]]]:
+def _monitored(root: Path, containers: Sequence[Cgroup]) -> Iterator[tuple[Cgroup, Sequence[Counter]]]:
     """The containers with a monitoring group of their name, and its files."""
-    by_id = {group.container.id: group for group in containers if group.container is not None}
+    by_id = {cgroup.container.id: cgroup for cgroup in containers if cgroup.container is not None}
     for control_group in ("", *resctrl.groups(root)):
         for name in resctrl.mon_groups(root, control_group):
             if name in by_id:
                 yield by_id[name], resctrl.counters(root, control_group, name)
 
 
-def _by_pod(figures: Mapping[Group, Sequence[float]]) -> Mapping[str, Sequence[float]]:
+def _by_pod(figures: Mapping[Cgroup, Sequence[float]]) -> Mapping[str, Sequence[float]]:
     """The sums of a pod's containers."""
     found: dict[str, list[Sequence[float]]] = {}
     for container, each in figures.items():
         if container.pod is not None:
-            found.setdefault(container.pod.group, []).append(each)
+            found.setdefault(container.pod.cgroup, []).append(each)
     return {pod: [*map(sum, zip(*each, strict=True))] for pod, each in found.items()}
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 from qosd.metric import Scope
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
-from qosd.sense.pergroup import PerGroup
+from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import SLOW_S, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, Tick
 
 
@@ -29,10 +29,10 @@ class Pids:
     panels = tuple(row.panel for row in PIDS.values())
 
     def __init__(self, host: Host) -> None:
-        def gauge(group: Group) -> Gauge:
-            return Gauge(path_of(host.tree, group.path, "pids.current"), host)
+        def gauge(cgroup: Cgroup) -> Gauge:
+            return Gauge(path_of(host.tree, cgroup.path, "pids.current"), host)
 
-        self._gauges = PerGroup(PIDS, host.files, gauge)
+        self._gauges = PerCgroup(PIDS, host.files, gauge)
 
     def collect(self, tick: Tick) -> Batch:
         return self._gauges.batch(tick)

@@ -75,10 +75,10 @@ class PodNetwork:
         before, self._before = self._before, {}
         try:
             host_namespace = self._namespace("self")
-            for group in tick.targets.groups[Scope.POD]:
-                reading = self._reading(group.pod, host_namespace, before.get(group.subject))
+            for cgroup in tick.targets.cgroups[Scope.POD]:
+                reading = self._reading(cgroup.pod, host_namespace, before.get(cgroup.subject))
                 if reading is not None:
-                    self._before[group.subject] = reading
+                    self._before[cgroup.subject] = reading
         except OSError as error:
             raise NotApplicable(f"no network namespace is to be seen (CAP_SYS_PTRACE?): {error}") from error
         rows = {subject: _row(_rates(before.get(subject), now)) for subject, now in self._before.items()}
@@ -103,7 +103,7 @@ class PodNetwork:
     def _process(self, pod: PodView) -> str:
         """The number of a process in the pod's network namespace; "" if there is none."""
         for container in sorted(pod.containers, key=lambda container: not container.is_sandbox):
-            pids = _listed(path_of(self._host.tree, container.group, "cgroup.procs")) if container.group else []
+            pids = _listed(path_of(self._host.tree, container.cgroup, "cgroup.procs")) if container.cgroup else []
             if pids:
                 return pids[0]
         return ""

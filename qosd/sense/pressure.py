@@ -15,14 +15,14 @@ from koord.host import psi
 from koord.host.cgroup import Tree
 from koord.host.psi import RESOURCES, Stall
 from koord.host.reader import KeptFiles
-from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
+from qosd.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.meters import path_of
-from qosd.sense.pergroup import Gauge as GroupGauge
-from qosd.sense.pergroup import PerGroup
+from qosd.sense.percgroup import Gauge as CgroupGauge
+from qosd.sense.percgroup import PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 DEGREES = ("some", "full")
@@ -79,7 +79,7 @@ class PressureRow(Row):
 _row = PressureRow.in_order(
     [f"{resource}_pressure_{degree}_{figure}" for resource, degree, figure in product(RESOURCES, DEGREES, _FIGURES)]
 )
-PRESSURE = PressureRow.by_scope(GROUP_SCOPES, "pressure", SLOW_S)
+PRESSURE = PressureRow.by_scope(CGROUP_SCOPES, "pressure", SLOW_S)
 
 
 class NodePressureRow(PressureRow, source="node_pressure", scope=Scope.NODE, period_s=TICK_S):
@@ -93,15 +93,15 @@ class CgroupPressure:
     def __init__(
         self,
         rows: Mapping[Scope, type[Row]],
-        gauge: Callable[[Sequence[str]], GroupGauge],
+        gauge: Callable[[Sequence[str]], CgroupGauge],
         host: Host,
-        measures: Callable[[Group], bool] = lambda _: True,
+        measures: Callable[[Cgroup], bool] = lambda _: True,
     ) -> None:
-        def of_group(group: Group) -> GroupGauge:
-            return gauge([path_of(host.tree, group.path, f"{resource}.pressure") for resource in RESOURCES])
+        def of_cgroup(cgroup: Cgroup) -> CgroupGauge:
+            return gauge([path_of(host.tree, cgroup.path, f"{resource}.pressure") for resource in RESOURCES])
 
         self._host = host
-        self._gauges = PerGroup(rows, host.files, of_group, measures)
+        self._gauges = PerCgroup(rows, host.files, of_cgroup, measures)
 
     def collect(self, tick: Tick) -> Batch:
         batch = self._gauges.batch(tick)

@@ -18,11 +18,11 @@ from koord.host.reader import KeptFiles
 from qosd.metric import Kind, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.meters import path_of
-from qosd.sense.pergroup import PerGroup
+from qosd.sense.percgroup import PerCgroup
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.stalls import STALLS
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 MAX_THREADS = 512
@@ -46,14 +46,14 @@ class RunQueue:
     panels = (RunQueueRow.panel,)
 
     def __init__(self, host: Host, max_threads: int = MAX_THREADS) -> None:
-        def gauge(group: Group) -> Gauge:
-            threads = path_of(host.tree, group.path, "cgroup.threads")
+        def gauge(cgroup: Cgroup) -> Gauge:
+            threads = path_of(host.tree, cgroup.path, "cgroup.threads")
             return Gauge(threads, str(host.proc), host.files, host.clock)
 
         self._proc, self._max_threads = host.proc, max_threads
         self.period_s, self._ran_ns = SLOW_S, 0
-        self._gauges = PerGroup(
-            {Scope.CONTAINER: RunQueueRow}, host.files, gauge, measures=lambda group: group.latency_sensitive
+        self._gauges = PerCgroup(
+            {Scope.CONTAINER: RunQueueRow}, host.files, gauge, measures=lambda cgroup: cgroup.latency_sensitive
         )
 
     def collect(self, tick: Tick) -> Batch:

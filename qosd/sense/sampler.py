@@ -30,7 +30,7 @@ _LONGEST_WAIT_S = 60.0
 _EARLY_S = 0.1
 """A tick may come this much early and still be a collector's schedule."""
 _REST = 10
-_NEVER_REST = frozenset({"node", "groups", "node_pressure"})
+_NEVER_REST = frozenset({"node", "usage", "node_pressure"})
 """What strategies act by within a second."""
 _DEADLINE_SHARE = 0.1
 _STALE_PERIODS, _STALE_S = 3, 10.0

@@ -18,7 +18,7 @@ from qosd.sense.host import Clock, Host
 from qosd.sense.pressure import DEGREES, CgroupPressure
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 
 _UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
 
@@ -53,8 +53,8 @@ class Stalls(CgroupPressure):
         super().__init__(STALLS, lambda paths: Gauge(paths, host.files, host.clock), host, _is_protected)
 
 
-def _is_protected(group: Group) -> bool:
-    return group.scope is Scope.TIER or group.latency_sensitive
+def _is_protected(cgroup: Cgroup) -> bool:
+    return cgroup.scope is Scope.TIER or cgroup.latency_sensitive
 
 
 class Gauge:

@@ -15,13 +15,13 @@ from collections.abc import Mapping, Sequence
 
 from koord.model.qos import QoSClass
 from qosd.metric import Kind, Koordlet, Metric, Scope
-from qosd.sense.groups import USAGE
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, Tick
+from qosd.sense.usage import USAGE
 from qosd.snapshot import PodView
 
 _ENDED = ("SANDBOX_NOTREADY", "Succeeded", "Failed")
@@ -63,7 +63,7 @@ class NumaSystemRow(Row, source="system", scope=Scope.NUMA, period_s=TICK_S):
 
 
 class System:
-    """The collector ``system``; runs after ``node`` and ``groups``."""
+    """The collector ``system``; runs after ``node`` and ``usage``."""
 
     name = "system"
     period_s = TICK_S
@@ -152,19 +152,19 @@ def _host_apps(tick: Tick, usage: Mapping[Scope, Metric]) -> float:
     """Of the applications outside kubepods: what is inside was subtracted with it."""
     used = tick.values(usage[Scope.HOST_APP])
     root = tick.targets.tiers.root
-    apps = tick.targets.groups[Scope.HOST_APP]
+    apps = tick.targets.cgroups[Scope.HOST_APP]
     return sum(used.get(app.subject, 0.0) for app in apps if not (root and (app.path + "/").startswith(root + "/")))
 
 
 def _not_be(tick: Tick) -> float:
     usage = tick.values(_CPU[Scope.POD])
-    return sum(usage.get(pod.group, 0.0) for pod in tick.targets.pods if pod.qos is not QoSClass.BE)
+    return sum(usage.get(pod.cgroup, 0.0) for pod in tick.targets.pods if pod.qos is not QoSClass.BE)
 
 
 def _unreadable(tick: Tick) -> tuple[str, ...]:
     """Running pods without any sample of this batch."""
     readable = tick.values(_CPU[Scope.POD]).keys() | tick.values(_MEMORY[Scope.POD]).keys()
-    return tuple(pod.key for pod in _running(tick.targets) if pod.group not in readable)
+    return tuple(pod.key for pod in _running(tick.targets) if pod.cgroup not in readable)
 
 
 def _running(targets: SampleTargets) -> Sequence[PodView]:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from qosd.metric import GROUP_SCOPES, Metric, Scope
+from qosd.metric import CGROUP_SCOPES, Metric, Scope
 from qosd.sense.besteffort import BestEffort
 from qosd.sense.cycles import Cycles
 from qosd.sense.devices import Disks, Network
-from qosd.sense.groups import Groups
 from qosd.sense.host import Host
 from qosd.sense.io import IO
 from qosd.sense.limits import Limits
@@ -32,6 +31,7 @@ from qosd.sense.sampler import CollectorRow
 from qosd.sense.stalls import Stalls
 from qosd.sense.system import System
 from qosd.sense.tick import Collector
+from qosd.sense.usage import Usage
 
 
 class CollectorClass(Protocol):
@@ -49,7 +49,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
     Node,
     NodePressure,
     Reclaim,
-    Groups,
+    Usage,
     System,
     BestEffort,
     Limits,
@@ -71,7 +71,7 @@ COLLECTORS: tuple[CollectorClass, ...] = (
 
 def _shown(panel: Panel) -> int:
     """The node before its parts, and these before cgroups, whatever kind they are of; then devices."""
-    return list(Scope).index(GROUP_SCOPES[0] if panel.scope in GROUP_SCOPES else panel.scope)
+    return list(Scope).index(CGROUP_SCOPES[0] if panel.scope in CGROUP_SCOPES else panel.scope)
 
 
 _MEASURED = sorted((panel for collector in COLLECTORS for panel in collector.panels), key=_shown)

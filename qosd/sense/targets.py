@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
-from qosd.metric import GROUP_SCOPES, Scope
+from qosd.metric import CGROUP_SCOPES, Scope
 from qosd.snapshot import ContainerView, PodView
 
 _LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
@@ -34,7 +34,7 @@ class Tiers:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """One cgroup to measure. ``subject`` is its name in the store: the path, or a host application's name."""
 
     scope: Scope
@@ -51,54 +51,54 @@ class Group:
 
 @dataclass(frozen=True, eq=False)
 class SampleTargets:
-    """All groups, by scope. Two rosters are the same only if identical."""
+    """All cgroups, by scope. Two rosters are the same only if identical."""
 
     pods: Sequence[PodView] = ()
     tiers: Tiers = Tiers()
     host_apps: Sequence[HostApplication] = ()
-    groups: Mapping[Scope, Sequence[Group]] = field(default_factory=lambda: dict.fromkeys(GROUP_SCOPES, ()))
+    cgroups: Mapping[Scope, Sequence[Cgroup]] = field(default_factory=lambda: dict.fromkeys(CGROUP_SCOPES, ()))
 
     @classmethod
     def of(cls, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> SampleTargets:
-        groups = {
-            Scope.TIER: [Group(Scope.TIER, path, path) for path in (tiers.root, tiers.burstable, tiers.besteffort)],
-            Scope.POD: [Group(Scope.POD, pod.group, pod.group, pod) for pod in pods],
+        cgroups = {
+            Scope.TIER: [Cgroup(Scope.TIER, path, path) for path in (tiers.root, tiers.burstable, tiers.besteffort)],
+            Scope.POD: [Cgroup(Scope.POD, pod.cgroup, pod.cgroup, pod) for pod in pods],
             Scope.CONTAINER: [
-                Group(Scope.CONTAINER, one.group, one.group, pod, one)
+                Cgroup(Scope.CONTAINER, one.cgroup, one.cgroup, pod, one)
                 for pod in pods
                 for one in pod.containers
                 if not one.is_sandbox
             ],
-            Scope.HOST_APP: [Group(Scope.HOST_APP, app.name, app_group(app, tiers)) for app in host_apps],
+            Scope.HOST_APP: [Cgroup(Scope.HOST_APP, app.name, app_cgroup(app, tiers)) for app in host_apps],
         }
-        return cls(pods, tiers, host_apps, {scope: _distinct(found) for scope, found in groups.items()})
+        return cls(pods, tiers, host_apps, {scope: _distinct(found) for scope, found in cgroups.items()})
 
     def made_of(self, pods: Sequence[PodView], tiers: Tiers, host_apps: Sequence[HostApplication]) -> bool:
         """Would ``of`` make the same?"""
         return self.pods is pods and self.host_apps is host_apps and self.tiers == tiers
 
-    def below(self, path: str) -> Sequence[Group]:
+    def below(self, path: str) -> Sequence[Cgroup]:
         """The containers whose cgroup is below ``path``."""
         start = path.rstrip("/") + "/"
-        return [group for group in self.groups[Scope.CONTAINER] if path and group.path.startswith(start)]
+        return [cgroup for cgroup in self.cgroups[Scope.CONTAINER] if path and cgroup.path.startswith(start)]
 
     def gone_since(self, before: SampleTargets) -> Mapping[Scope, frozenset[str]]:
         """The subjects of ``before`` that are not here any more, by scope; scopes without any are left out."""
         gone = {
-            scope: frozenset(group.subject for group in groups).difference(
-                group.subject for group in self.groups[scope]
+            scope: frozenset(cgroup.subject for cgroup in cgroups).difference(
+                cgroup.subject for cgroup in self.cgroups[scope]
             )
-            for scope, groups in before.groups.items()
+            for scope, cgroups in before.cgroups.items()
         }
         return {scope: subjects for scope, subjects in gone.items() if subjects}
 
 
-def _distinct(groups: Sequence[Group]) -> Sequence[Group]:
-    usable = (group for group in groups if group.path and group.subject and ".." not in group.path.split("/"))
-    return tuple({group.subject: group for group in usable}.values())
+def _distinct(cgroups: Sequence[Cgroup]) -> Sequence[Cgroup]:
+    usable = (cgroup for cgroup in cgroups if cgroup.path and cgroup.subject and ".." not in cgroup.path.split("/"))
+    return tuple({cgroup.subject: cgroup for cgroup in usable}.values())
 
 
-def app_group(app: HostApplication, tiers: Tiers) -> str:
+def app_cgroup(app: HostApplication, tiers: Tiers) -> str:
     """The cgroup path of a host application (node-profiling §11.1).
 
     Without ``cgroupPath``: ``host-latency-sensitive/<name>`` for LSE, LSR and LS, ``host-best-effort/<name>`` for BE,

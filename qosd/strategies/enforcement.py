@@ -3,7 +3,7 @@
     cpu_quota, memory_limit_in_bytes    at most the total of what the pod's containers may have (koord.model.podtotal)
     cpuset_cpus                         at most the union of it, on cgroup v2 only
 
-cgroup v1 gives no group fewer CPUs than one of its children has, and no smaller quota either, unless the child's is
+cgroup v1 gives no cgroup fewer CPUs than one of its children has, and no smaller quota either, unless the child's is
 unlimited: there a pod can be bounded where the other writer lifts a container's quota, not where it raises it.
 
 A file is contested when another writer changes it again and again (``koord.host.reconcile.step``). Of a container that
@@ -77,7 +77,7 @@ def _decision(snapshot: NodeSnapshot) -> Decision:
         try:
             bound = bound_above(snapshot, target)
         except NotEnforced as error:
-            problems.append(f"{target.group}/{target.name} is not enforced one level up: {error}")
+            problems.append(f"{target.cgroup}/{target.name} is not enforced one level up: {error}")
         else:
             inputs = {FORMULA: "given", "value": bound.value}
             opinions[bound.target] = Opinion.at_most(bound.value, bound.why, inputs, bound.pod)
@@ -90,7 +90,7 @@ def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
     """The bound that enforces a contested file. Raises NotEnforced."""
     if target.name not in Enforcement.rows:
         raise NotEnforced(f"{target.name} has no sum over a pod")
-    pod = _pod_of(snapshot, target.group)
+    pod = _pod_of(snapshot, target.cgroup)
     if target.name == CPUS and snapshot.rules.host.cgroup_version == 1:
         raise NotEnforced("cgroup v1 gives no group fewer CPUs than one of its children has")
     parts = list(_parts(snapshot, pod, target.name))
@@ -101,28 +101,28 @@ def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
     if target.name == QUOTA and snapshot.rules.host.cgroup_version == 1:
         _check_children(snapshot, pod, total)
     shares = ", ".join(f"{name} {value}" for name, _, value in parts)
-    why = f"{target.name} of {target.group} is contested: the pod gets what its containers may have ({shares})"
-    return Bound(Target(pod.group, target.name), total, why, pod.key)
+    why = f"{target.name} of {target.cgroup} is contested: the pod gets what its containers may have ({shares})"
+    return Bound(Target(pod.cgroup, target.name), total, why, pod.key)
 
 
 def _check_children(snapshot: NodeSnapshot, pod: PodView, total: Value) -> None:
     """v1 takes no quota below that of a child, but one without any. Raises NotEnforced."""
     for container in pod.containers:
-        state = snapshot.files.get(Target(container.group, QUOTA))
+        state = snapshot.files.get(Target(container.cgroup, QUOTA))
         if state is not None and state.is_contested and int(state.base) > int(total):
             raise NotEnforced(
                 f"cgroup v1 takes no quota of {total} above one of {state.base}, as {container.name} has it"
             )
 
 
-def _pod_of(snapshot: NodeSnapshot, group: str) -> PodView:
+def _pod_of(snapshot: NodeSnapshot, cgroup: str) -> PodView:
     for pod in snapshot.pods:
-        container = next((each for each in pod.containers if each.group == group and not each.is_sandbox), None)
+        container = next((each for each in pod.containers if each.cgroup == cgroup and not each.is_sandbox), None)
         if container is None:
             continue
         if not has_cgroup(container.state):
             raise NotEnforced("its container has ended")
-        if not pod.group:
+        if not pod.cgroup:
             raise NotEnforced("nobody tells the pod's own cgroup")
         return pod
     raise NotEnforced("it is no container's file, and what is above a pod is kubelet's")
@@ -131,7 +131,7 @@ def _pod_of(snapshot: NodeSnapshot, group: str) -> PodView:
 def _parts(snapshot: NodeSnapshot, pod: PodView, name: str) -> Iterator[_Part]:
     """Every container that the pod has or, of an amount, will have, in the order of its spec."""
     present = {
-        each.name: each for each in pod.containers if not each.is_sandbox and each.group and has_cgroup(each.state)
+        each.name: each for each in pod.containers if not each.is_sandbox and each.cgroup and has_cgroup(each.state)
     }
     if pod.spec_containers is None and name != CPUS:
         raise NotEnforced("only the runtime tells of the pod, and it does not know containers that are not there yet")
@@ -146,7 +146,7 @@ def _parts(snapshot: NodeSnapshot, pod: PodView, name: str) -> Iterator[_Part]:
 
 def _of_container(snapshot: NodeSnapshot, container: ContainerView, name: str) -> Value:
     """What Koord wants of its file, else what kubelet requested."""
-    state = snapshot.files.get(Target(container.group, name))
+    state = snapshot.files.get(Target(container.cgroup, name))
     if state is not None and (state.is_held or state.is_contested):
         return state.written
     if name == CPUS:

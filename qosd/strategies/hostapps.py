@@ -63,15 +63,15 @@ def _decision(rules: Rules, tiers: Mapping[KubeQoS, str]) -> Decision:
     applications = rules.slo.host_applications or ()
     for application in applications:
         try:
-            group = group_of(application, tiers)
+            cgroup = cgroup_of(application, tiers)
         except BadPath as error:
             refused.append(f"host application {application.name}: {error}")
             continue
-        opinions.update(_opinions(application, group, rules))
+        opinions.update(_opinions(application, cgroup, rules))
     return Decision("; ".join((f"{len(applications)} host applications", *refused)), opinions)
 
 
-def group_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:
+def cgroup_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:
     """The application's cgroup, as a path below the cgroup root. Raises BadPath."""
     place = application.cgroup_path
     if place is None:
@@ -85,10 +85,10 @@ def group_of(application: HostApplication, tiers: Mapping[KubeQoS, str]) -> str:
         raise BadPath(f"names no cgroup of its own below {base or '/'}")
     if any(name in (".", "..") or "\0" in name for name in names):
         raise BadPath(f"{'/'.join(names)!r} is no path below {base or '/'}")
-    group = "/".join((base, *names))
-    if group in tiers.values():
-        raise BadPath(f"{group} is kubelet's")
-    return group
+    cgroup = "/".join((base, *names))
+    if cgroup in tiers.values():
+        raise BadPath(f"{cgroup} is kubelet's")
+    return cgroup
 
 
 def _default_directory(qos: QoSClass | None) -> str:
@@ -106,15 +106,15 @@ def _base(base: CgroupBase | None, tiers: Mapping[KubeQoS, str]) -> str:
     return tier.rstrip("/")
 
 
-def _opinions(application: HostApplication, group: str, rules: Rules) -> dict[Target, Opinion]:
+def _opinions(application: HostApplication, cgroup: str, rules: Rules) -> dict[Target, Opinion]:
     qos = application.qos_class
     found: dict[Target, Opinion] = {}
     pool = join(rules.node.ls_pools)
     if qos is QoSClass.LS and pool and rules.enabled("cpuset"):
         cpus = str(cpuset.parse(pool))
-        found[Target(group, CPUS)] = _set(application, cpus, "LS host applications use the LS pool")
+        found[Target(cgroup, CPUS)] = _set(application, cpus, "LS host applications use the LS pool")
     if qos is not None and groupidentity.active(rules) and rules.enabled("groupIdentity"):
-        found[Target(group, IDENTITY)] = _set(application, *groupidentity.of_class(rules, qos))
+        found[Target(cgroup, IDENTITY)] = _set(application, *groupidentity.of_class(rules, qos))
     return found
 
 

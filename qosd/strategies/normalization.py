@@ -47,10 +47,10 @@ class PodNormalization(Strategy):
 def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     """The factor of the pod's own quota, where it has one of kubelet's."""
     ratio = normalization.ratio_of(pod.context, rules)
-    if ratio is None or rules.host.cgroup_version == 1 or not pod.group or not live(pod):
+    if ratio is None or rules.host.cgroup_version == 1 or not pod.cgroup or not live(pod):
         return PodOpinions()
     if engine.decide(pod_cgroup(pod), rules).concern(Field.CPU_QUOTA):
         return PodOpinions()
     why = f"kubelet's quota of the pod, divided by the CPU normalization ratio {float(ratio):g}"
     inputs = {FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}
-    return PodOpinions({Target(pod.group, Field.CPU_QUOTA.value): Opinion.scale(1 / ratio, why, inputs, pod.key)})
+    return PodOpinions({Target(pod.cgroup, Field.CPU_QUOTA.value): Opinion.scale(1 / ratio, why, inputs, pod.key)})

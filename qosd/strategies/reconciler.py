@@ -6,7 +6,7 @@ own cgroups, whose values no CRI call carries: the CFS quota, -1 where CPUs are 
 batch and mid pods; group identity, idle scheduling and memory protection.
 
 Invariants: no edit, no opinion, so what a rule or an annotation no longer says is released; an empty CPU set, "the
-parent's", is no opinion, because the kernel takes none from a group that has tasks. A value that the kernel would
+parent's", is no opinion, because the kernel takes none from a cgroup that has tasks. A value that the kernel would
 refuse costs itself only and is said. The order of writes (shrink, then grow) is the actuator's.
 """
 
@@ -51,7 +51,7 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     """The opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
-    for group, requested_of in _cgroups(pod):
+    for cgroup, requested_of in _cgroups(pod):
         edits = engine.decide(requested_of, rules)
         for edit in edits.items:
             row = _row(edit, rules.host.cgroup_version)
@@ -63,17 +63,17 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
                 refused.append(f"{requested_of}: {error}")
                 continue
             why = f"{edit.hook}: {edit.why}"
-            opinions[Target(group, row.name)] = Opinion.set(value, why, _inputs(edit, value), pod.key)
-        opinions.update(_left(pod, group, edits.left))
+            opinions[Target(cgroup, row.name)] = Opinion.set(value, why, _inputs(edit, value), pod.key)
+        opinions.update(_left(pod, cgroup, edits.left))
     return PodOpinions(opinions, tuple(refused))
 
 
-def _left(pod: PodView, group: str, left: tuple[Left, ...]) -> dict[Target, Opinion]:
-    """What the hooks leave alone in ``group``, with the reason for people."""
+def _left(pod: PodView, cgroup: str, left: tuple[Left, ...]) -> dict[Target, Opinion]:
+    """What the hooks leave alone in ``cgroup``, with the reason for people."""
     found: dict[Target, Opinion] = {}
     for one in left:
         why = f"{one.hook}: {one.why}"
-        found[Target(group, one.field.value)] = Opinion.keep(why) if one.stays else Opinion.release(why, pod.key)
+        found[Target(cgroup, one.field.value)] = Opinion.keep(why) if one.stays else Opinion.release(why, pod.key)
     return found
 
 
@@ -89,11 +89,11 @@ def _cgroups(pod: PodView) -> Iterator[tuple[str, PodContext]]:
     """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
     if not live(pod):
         return
-    if pod.group and _is_made(pod):
-        yield pod.group, pod_cgroup(pod)
+    if pod.cgroup and _is_made(pod):
+        yield pod.cgroup, pod_cgroup(pod)
     for container in pod.containers:
-        if container.group and (container.is_sandbox or runs(container.state)):
-            yield container.group, _context_of(pod, container)
+        if container.cgroup and (container.is_sandbox or runs(container.state)):
+            yield container.cgroup, _context_of(pod, container)
 
 
 def _is_made(pod: PodView) -> bool:

@@ -49,7 +49,7 @@ def _decision(rules: Rules, pods: tuple[PodView, ...]) -> Decision:
     counts: dict[str, int] = {}
     for membership in memberships:
         counts[membership.resctrl_group] = counts.get(membership.resctrl_group, 0) + 1
-    sentence = ", ".join(f"{group}: {count} cgroups" for group, count in sorted(counts.items()))
+    sentence = ", ".join(f"{name}: {count} cgroups" for name, count in sorted(counts.items()))
     return Decision(sentence or "no pod belongs to a resctrl group", acts=memberships)
 
 
@@ -59,6 +59,6 @@ def _of_pod(pod: PodView, rules: Rules) -> Iterator[Membership]:
     if not resctrl_group or not live(pod):
         return
     for one in pod.containers:
-        there = bool(one.group) and (one.is_sandbox or has_cgroup(one.state))
+        there = bool(one.cgroup) and (one.is_sandbox or has_cgroup(one.state))
         if there and not resctrl.names_class(pod.context, one.name, one.annotations):
-            yield Membership(one.group, resctrl_group, why, pod.key)
+            yield Membership(one.cgroup, resctrl_group, why, pod.key)

@@ -220,21 +220,21 @@ class Cgroups:
     def __init__(self, root: Path, version: int = 1) -> None:
         self.root, self.version = root, version
 
-    def path(self, group: str, name: str) -> Path:
+    def path(self, cgroup: str, name: str) -> Path:
         """Pressure on v1 is in the v2 tree of a hybrid."""
         hierarchy = "unified" if name.endswith(".pressure") else _V1_HIERARCHIES.get(name, "cpu")
-        return self.root / ("" if self.version == 2 else hierarchy) / group.lstrip("/") / name
+        return self.root / ("" if self.version == 2 else hierarchy) / cgroup.lstrip("/") / name
 
-    def put(self, group: str, files: Mapping[str, str]) -> None:
+    def put(self, cgroup: str, files: Mapping[str, str]) -> None:
         """Write a line to each file, in a directory that is made if need be."""
         for name, line in files.items():
-            path = self.path(group, name)
+            path = self.path(cgroup, name)
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(f"{line}\n")
 
-    def make(self, group: str) -> None:
+    def make(self, cgroup: str) -> None:
         """``group`` and all above it, with the files of new ones; what is there stays."""
-        parts = [part for part in group.split("/") if part]
+        parts = [part for part in cgroup.split("/") if part]
         for depth in range(len(parts) + 1):
             for hierarchy, files in (NEW_V1 if self.version == 1 else NEW_V2).items():
                 directory = self.root / hierarchy / "/".join(parts[:depth])
@@ -243,6 +243,6 @@ class Cgroups:
                     if not (directory / name).exists():
                         (directory / name).write_text(f"{line}\n")
 
-    def remove(self, group: str) -> None:
+    def remove(self, cgroup: str) -> None:
         for hierarchy in NEW_V1 if self.version == 1 else NEW_V2:
-            shutil.rmtree(self.root / hierarchy / group.lstrip("/"), ignore_errors=True)
+            shutil.rmtree(self.root / hierarchy / cgroup.lstrip("/"), ignore_errors=True)

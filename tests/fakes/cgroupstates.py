@@ -70,25 +70,25 @@ def _states(
 ) -> dict[Target, Value]:
     """A legal state. Shares of an idle group are what somebody would like them to be, not the 3 that it reads."""
     state: dict[Target, Value] = {}
-    for group in groups:
-        state |= draw(_bandwidth(machine.version, group, state))
-        state[Target(group, "cpu.idle")] = draw(st.integers(0, 1))
-        state[Target(group, "cpu_shares")] = draw(st.sampled_from([2, 3, 1024]) | st.integers(2, 262_144))
+    for cgroup in groups:
+        state |= draw(_bandwidth(machine.version, cgroup, state))
+        state[Target(cgroup, "cpu.idle")] = draw(st.integers(0, 1))
+        state[Target(cgroup, "cpu_shares")] = draw(st.sampled_from([2, 3, 1024]) | st.integers(2, 262_144))
         for name, everything in (("cpuset_cpus", machine.cpus), ("cpuset_mems", machine.mems)):
-            above = state.get(Target(parent(group), name), everything) if machine.version == 1 else everything
-            state[Target(group, name)] = draw(_subsets(str(above), may_be_empty=not populated))
+            above = state.get(Target(parent(cgroup), name), everything) if machine.version == 1 else everything
+            state[Target(cgroup, name)] = draw(_subsets(str(above), may_be_empty=not populated))
         limit = draw(_sizes(16 * MIB))
-        state[Target(group, "memory_limit_in_bytes")] = limit
-        state[Target(group, "memory_swap_limit_in_bytes")] = -1 if limit == -1 else draw(_sizes(limit))
+        state[Target(cgroup, "memory_limit_in_bytes")] = limit
+        state[Target(cgroup, "memory_swap_limit_in_bytes")] = -1 if limit == -1 else draw(_sizes(limit))
     return state
 
 
 @st.composite
-def _bandwidth(draw: st.DrawFn, version: int, group: str, above: Mapping[Target, Value]) -> dict[Target, Value]:
+def _bandwidth(draw: st.DrawFn, version: int, cgroup: str, above: Mapping[Target, Value]) -> dict[Target, Value]:
     """Quota, period and burst, often exactly at what the nearest limited ancestor leaves."""
     period = draw(st.sampled_from([10_000, 100_000, 1_000_000]) | st.integers(1_000, 1_000_000))
     most = 8 * period
-    limited = next((one for one in ancestors(group) if above.get(Target(one, "cpu_quota"), -1) != -1), None)
+    limited = next((one for one in ancestors(cgroup) if above.get(Target(one, "cpu_quota"), -1) != -1), None)
     if version == 1 and limited is not None:
         quota, over = (int(above[Target(limited, name)]) for name in ("cpu_quota", "cpu_period"))
         most = (((quota << 20) // over + 1) * period - 1) >> 20
@@ -96,9 +96,9 @@ def _bandwidth(draw: st.DrawFn, version: int, group: str, above: Mapping[Target,
     largest = 2 * period if quota == -1 else quota
     burst = draw(st.sampled_from([0, largest]) | st.integers(0, largest))
     return {
-        Target(group, "cpu_quota"): quota,
-        Target(group, "cpu_period"): period,
-        Target(group, "cpu.max.burst"): burst,
+        Target(cgroup, "cpu_quota"): quota,
+        Target(cgroup, "cpu_period"): period,
+        Target(cgroup, "cpu.max.burst"): burst,
     }
 
 
@@ -120,6 +120,6 @@ def _sizes(least: int) -> st.SearchStrategy[int]:
 def _in_force(state: Mapping[Target, Value]) -> dict[Target, Value]:
     """The state as it reads: the shares of an idle group are 3."""
     return {
-        target: 3 if target.name == "cpu_shares" and state[Target(target.group, "cpu.idle")] == 1 else value
+        target: 3 if target.name == "cpu_shares" and state[Target(target.cgroup, "cpu.idle")] == 1 else value
         for target, value in state.items()
     }

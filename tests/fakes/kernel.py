@@ -50,7 +50,7 @@ class KernelModel:
     ) -> None:
         self.version, self.groups, self._populated = version, groups, populated
         self._all = {"cpuset_cpus": cpuset.parse(cpus), "cpuset_mems": cpuset.parse(mems)}
-        self._values = {Target(group, name): value for group in groups for name, value in NEW_GROUP.items()}
+        self._values = {Target(cgroup, name): value for cgroup in groups for name, value in NEW_GROUP.items()}
         self._values.update(values)
 
     def read(self, target: Target) -> Value:
@@ -74,28 +74,28 @@ class KernelModel:
             value = max(value, -1)
         old = self._values[target]
         self._values[target] = value
-        if not self._bandwidth_is_legal(target.group):
+        if not self._bandwidth_is_legal(target.cgroup):
             self._values[target] = old
             raise OSError(errno.EINVAL, f"{target} <- {value}")
 
-    def _bandwidth_is_legal(self, group: str) -> bool:
-        quota, period, burst = (int(self._values[Target(group, name)]) for name in _BANDWIDTH)
+    def _bandwidth_is_legal(self, cgroup: str) -> bool:
+        quota, period, burst = (int(self._values[Target(cgroup, name)]) for name in _BANDWIDTH)
         if not MIN_US <= period <= MAX_PERIOD_US or burst < 0:
             return False
         if quota != -1 and (quota < MIN_US or burst > quota):
             return False
         return self.version == 2 or all(self._within_ancestors(below) for below in self.groups)
 
-    def _within_ancestors(self, group: str) -> bool:
+    def _within_ancestors(self, cgroup: str) -> bool:
         """Does a limited group have no higher ratio than its nearest limited ancestor?"""
-        ratio = self.ratio(group)
-        above = (self.ratio(one) for one in ancestors(group) if one in self.groups)
+        ratio = self.ratio(cgroup)
+        above = (self.ratio(one) for one in ancestors(cgroup) if one in self.groups)
         nearest = next((known for known in above if known is not None), None)
         return ratio is None or nearest is None or ratio <= nearest
 
-    def ratio(self, group: str) -> int | None:
+    def ratio(self, cgroup: str) -> int | None:
         """quota / period in 2^-20; None if unlimited."""
-        quota, period = (int(self._values[Target(group, name)]) for name in ("cpu_quota", "cpu_period"))
+        quota, period = (int(self._values[Target(cgroup, name)]) for name in ("cpu_quota", "cpu_period"))
         return None if quota == -1 else (quota << 20) // period
 
     def _set_cpuset(self, target: Target, wanted: cpuset.CPUSet) -> None:
@@ -105,37 +105,37 @@ class KernelModel:
         if wanted == held:
             return
         if self.version == 1:
-            children = (group for group in self.groups if parent(group) == target.group)
+            children = (cgroup for cgroup in self.groups if parent(cgroup) == target.cgroup)
             if any(not self._cpus(Target(child, target.name)) <= wanted for child in children):
                 raise OSError(errno.EBUSY, f"{target} <- {wanted}")
-            above = parent(target.group)
+            above = parent(target.cgroup)
             if above in self.groups and not wanted <= self._cpus(Target(above, target.name)):
                 raise OSError(errno.EACCES, f"{target} <- {wanted}")
-        if held and not wanted and self._is_populated(target.group):
+        if held and not wanted and self._is_populated(target.cgroup):
             raise OSError(errno.ENOSPC, f"{target} <- {wanted}")
         self._values[target] = str(wanted)
 
     def _cpus(self, target: Target) -> cpuset.CPUSet:
         return cpuset.parse(str(self._values[target]))
 
-    def _is_populated(self, group: str) -> bool:
-        return any(one == group or group in ancestors(one) for one in self._populated)
+    def _is_populated(self, cgroup: str) -> bool:
+        return any(one == cgroup or cgroup in ancestors(one) for one in self._populated)
 
     def _set_idle(self, target: Target, value: int) -> None:
         if value not in (0, 1):
             raise OSError(errno.EINVAL, f"{target} <- {value}")
         if value != self._values[target]:
             self._values[target] = value
-            self._values[Target(target.group, "cpu_shares")] = 3 if value else 1024
+            self._values[Target(target.cgroup, "cpu_shares")] = 3 if value else 1024
 
     def _set_shares(self, target: Target, value: int) -> None:
-        if self._values[Target(target.group, "cpu.idle")] == 1:
+        if self._values[Target(target.cgroup, "cpu.idle")] == 1:
             raise OSError(errno.EINVAL, f"{target} <- {value}")
         self._values[target] = max(2, min(262_144, value))
 
     def _set_memory(self, target: Target, value: int) -> None:
         size = value if value == -1 else value // PAGE_BYTES * PAGE_BYTES
-        sizes = {name: self._values[Target(target.group, name)] for name in NEW_GROUP if name.startswith("memory")}
+        sizes = {name: self._values[Target(target.cgroup, name)] for name in NEW_GROUP if name.startswith("memory")}
         sizes[target.name] = size
         limit, with_swap = (_unlimited(sizes[f"memory{swap}_limit_in_bytes"]) for swap in ("", "_swap"))
         if limit > with_swap:
@@ -143,15 +143,15 @@ class KernelModel:
         self._values[target] = size
 
 
-def parent(group: str) -> str:
+def parent(cgroup: str) -> str:
     """The group above; "" for one right below the root."""
-    return group.rpartition("/")[0]
+    return cgroup.rpartition("/")[0]
 
 
-def ancestors(group: str) -> Iterator[str]:
+def ancestors(cgroup: str) -> Iterator[str]:
     """The groups above, nearest first, without the root."""
-    while group := parent(group):
-        yield group
+    while cgroup := parent(cgroup):
+        yield cgroup
 
 
 def _unlimited(value: Value) -> float:

@@ -31,19 +31,20 @@ class ModelWriter(Writer):
         self.refusals: dict[str, int] = {}
         self.then: Callable[[int], None] = lambda task: None
 
-    def move_task(self, group: str, task: int) -> bool:
-        file = resctrl.tasks_file(self.tree.resctrl, group)
-        if group in self.refusals:
-            raise WriteError(self.refusals[group], str(file), str(task), resctrl.last_status(self.tree.resctrl))
+    def move_task(self, resctrl_group: str, task: int) -> bool:
+        file = resctrl.tasks_file(self.tree.resctrl, resctrl_group)
+        if resctrl_group in self.refusals:
+            raise WriteError(self.refusals[resctrl_group], str(file), str(task), resctrl.last_status(self.tree.resctrl))
         if not file.exists():
             raise Vanished(errno.ENOENT, str(file), str(task))
         if task in self.ended:
             return False
         for name in ("", *resctrl.groups(self.tree.resctrl)):
             ids = resctrl.tasks(self.tree.resctrl, name) or frozenset()
-            if task in ids or name == group:
-                write(resctrl.tasks_file(self.tree.resctrl, name), ids | {task} if name == group else ids - {task})
-        self.moved.append((group, task))
+            if task in ids or name == resctrl_group:
+                keeps = ids | {task} if name == resctrl_group else ids - {task}
+                write(resctrl.tasks_file(self.tree.resctrl, name), keeps)
+        self.moved.append((resctrl_group, task))
         self.then(task)
         return True
 
@@ -69,8 +70,8 @@ class GroupWriter(ModelWriter):
             raise self.killed
         return answer
 
-    def move_task(self, group: str, task: int) -> bool:
-        return self._act(lambda: super(GroupWriter, self).move_task(group, task))
+    def move_task(self, cgroup: str, task: int) -> bool:
+        return self._act(lambda: super(GroupWriter, self).move_task(cgroup, task))
 
     def make_group(self, name: str) -> int:
         self._refuse(name, "mkdir")
@@ -107,8 +108,8 @@ class ResctrlNode:
         self.tree = Tree(version, root / "cgroup", {}, resctrl=root / "resctrl")
         self.writer = ModelWriter(self.tree)
         self._ids = itertools.count(100)
-        for group in ("", "LSR", "LS", "BE"):
-            self.make_group(group)
+        for cgroup in ("", "LSR", "LS", "BE"):
+            self.make_group(cgroup)
         (self.tree.resctrl / "info").mkdir()
         (self.tree.resctrl / "info/last_cmd_status").write_text("ok\n")
 

@@ -113,7 +113,7 @@ class FakeRuntime(CriRuntime):
         """Directories first, as kubelet and a runtime make them, then the sandbox; its id."""
         id_ = f"{name}-{attempt}".encode().hex().ljust(64, "0")
         self.parents[id_] = f"{self.kubepods}{tier}/poduid-{name}"
-        self.make(self.group(id_))
+        self.make(self.cgroup(id_))
         self.sandboxes[id_] = cri.PodSandbox(
             id=id_,
             metadata=cri.PodSandboxMetadata(name=name, uid=f"uid-{name}", namespace="default", attempt=attempt),
@@ -138,40 +138,40 @@ class FakeRuntime(CriRuntime):
         return id_
 
     def start(self, container: str) -> None:
-        self.make(self.group(container))
+        self.make(self.cgroup(container))
         self.containers[container].state = cri.CONTAINER_RUNNING
 
     def stop(self, container: str) -> None:
-        self.unmake(self.group(container))
+        self.unmake(self.cgroup(container))
         self.containers[container].state = cri.CONTAINER_EXITED
 
     def remove(self, sandbox: str) -> None:
         """The pod and its directories."""
         for id_ in [id_ for id_, one in self.containers.items() if one.pod_sandbox_id == sandbox] + [sandbox]:
             if self.directory(id_).is_dir():
-                self.unmake(self.group(id_))
+                self.unmake(self.cgroup(id_))
             self.containers.pop(id_, None)
         self.unmake(self.parents[sandbox])
         del self.sandboxes[sandbox]
 
-    def group(self, id_: str) -> str:
+    def cgroup(self, id_: str) -> str:
         return f"{self.parents[id_]}/{id_}"
 
     def directory(self, id_: str) -> Path:
-        return self.tree / self.group(id_).lstrip("/")
+        return self.tree / self.cgroup(id_).lstrip("/")
 
-    def make(self, group: str) -> None:
+    def make(self, cgroup: str) -> None:
         """The directories down to ``group``."""
-        (self.tree / group.lstrip("/")).mkdir(parents=True)
+        (self.tree / cgroup.lstrip("/")).mkdir(parents=True)
 
-    def unmake(self, group: str) -> None:
-        (self.tree / group.lstrip("/")).rmdir()
+    def unmake(self, cgroup: str) -> None:
+        (self.tree / cgroup.lstrip("/")).rmdir()
 
     def run(self, config: cri.PodSandboxConfig) -> str:
         """A sandbox as ``config`` says, in a new cgroup below its parent; its id."""
         id_ = f"sandbox{len(self.sandboxes)}"
         self.parents[id_] = config.linux.cgroup_parent
-        self.make(self.group(id_))
+        self.make(self.cgroup(id_))
         self.sandboxes[id_] = cri.PodSandbox(id=id_, state=self.state, labels=config.labels)
         return id_
 
@@ -192,7 +192,7 @@ class FakeRuntime(CriRuntime):
 
     def StopPodSandbox(self, request: cri.StopPodSandboxRequest) -> cri.StopPodSandboxResponse:
         if self.directory(request.pod_sandbox_id).is_dir():
-            self.unmake(self.group(request.pod_sandbox_id))
+            self.unmake(self.cgroup(request.pod_sandbox_id))
         return cri.StopPodSandboxResponse()
 
     def RemovePodSandbox(self, request: cri.RemovePodSandboxRequest) -> cri.RemovePodSandboxResponse:
@@ -242,7 +242,7 @@ class FakeRuntime(CriRuntime):
         if self.containers[id_].state == cri.CONTAINER_RUNNING:
             self.containers[id_].state = cri.CONTAINER_EXITED
             if id_ not in self.lingering:
-                self.unmake(self.group(id_))
+                self.unmake(self.cgroup(id_))
         self.stopped(id_)
         return cri.StopContainerResponse()
 

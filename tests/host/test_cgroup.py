@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from koord.host import cgroup, paths
+from koord.host import paths
+from koord.host.cgroup import ReadError, Tree, detect, read_text
 from koord.host.files import Target, UnknownRow
 from koord.host.writer import Writer
 
@@ -24,7 +25,7 @@ V1_MOUNTS = """\
 def test_v1_mounts_are_taken_from_mountinfo_and_the_rest_from_directories(tmp_path: Path) -> None:
     for name in ("cpu,cpuacct", "cpuset", "memory", "unified"):
         (tmp_path / name).mkdir()
-    tree = cgroup.detect(tmp_path, V1_MOUNTS.format(root=tmp_path))
+    tree = detect(tmp_path, V1_MOUNTS.format(root=tmp_path))
     assert tree.version == 1
     assert tree.path(Target("/kubepods/p/c", "cpu_quota")) == tmp_path / "cpu,cpuacct/kubepods/p/c/cpu.cfs_quota_us"
     assert tree.path(Target("/kubepods/p/c", "cpuset_cpus")) == tmp_path / "cpuset/kubepods/p/c/cpuset.cpus"
@@ -34,7 +35,7 @@ def test_v1_mounts_are_taken_from_mountinfo_and_the_rest_from_directories(tmp_pa
 
 def test_v2_is_known_by_its_controllers_file(tmp_path: Path) -> None:
     (tmp_path / "cgroup.controllers").write_text("cpu memory\n")
-    tree = cgroup.detect(tmp_path, "")
+    tree = detect(tmp_path, "")
     assert tree.version == 2
     assert tree.path(Target("/a/b", "cpuset_cpus")) == tmp_path / "a/b/cpuset.cpus.effective"
     assert tree.path(Target("/a/b", "memory.high")) == tmp_path / "a/b/memory.high"
@@ -42,19 +43,19 @@ def test_v2_is_known_by_its_controllers_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mountinfo", ["", "garbage", "1 2 3 - cgroup\n", "24 30 0:21 / /x rw - cgroup"])
 def test_broken_mountinfo_and_a_missing_root_find_nothing(tmp_path: Path, mountinfo: str) -> None:
-    tree = cgroup.detect(tmp_path / "missing", mountinfo)
+    tree = detect(tmp_path / "missing", mountinfo)
     assert (tree.version, dict(tree.controllers)) == (1, {})
 
 
 def test_a_vanished_file_is_absent(tmp_path: Path) -> None:
-    assert cgroup.read_text(tmp_path / "gone" / "cpu.max") is None
+    assert read_text(tmp_path / "gone" / "cpu.max") is None
     (tmp_path / "file").write_text("x")
-    assert cgroup.read_text(tmp_path / "file" / "cpu.max") is None
+    assert read_text(tmp_path / "file" / "cpu.max") is None
 
 
 def test_another_refusal_names_the_file(tmp_path: Path) -> None:
-    with pytest.raises(cgroup.ReadError) as caught:
-        cgroup.read_text(tmp_path)
+    with pytest.raises(ReadError) as caught:
+        read_text(tmp_path)
     assert (caught.value.errno, caught.value.filename) == (errno.EISDIR, str(tmp_path))
 
 
@@ -87,17 +88,17 @@ def test_container_below_its_pods_parent(parent: str, path: str) -> None:
     assert paths.container_path(parent, "abc", "cri-containerd") == path
 
 
-@pytest.mark.parametrize("group", ["/..", "/kubepods/../../etc", "a/.."])
-def test_no_group_leads_out_of_the_tree(tmp_path: Path, group: str) -> None:
+@pytest.mark.parametrize("cgroup", ["/..", "/kubepods/../../etc", "a/.."])
+def test_no_group_leads_out_of_the_tree(tmp_path: Path, cgroup: str) -> None:
     with pytest.raises(ValueError, match="leaves the tree"):
-        cgroup.Tree(2, tmp_path, {}).path(Target(group, "cpu_quota"))
+        Tree(2, tmp_path, {}).path(Target(cgroup, "cpu_quota"))
     with pytest.raises(ValueError, match="leaves the tree"):
-        cgroup.Tree(1, tmp_path, {}).directory(group)
+        Tree(1, tmp_path, {}).directory(cgroup)
 
 
 def test_an_unknown_row_is_an_error_not_an_absent_file(tmp_path: Path) -> None:
     with pytest.raises(UnknownRow):
-        cgroup.Tree(2, tmp_path, {}).path(Target("/a", "cpu.max"))
+        Tree(2, tmp_path, {}).path(Target("/a", "cpu.max"))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,7 @@ def test_an_unknown_row_is_an_error_not_an_absent_file(tmp_path: Path) -> None:
 )
 def test_which_file_a_target_is(tmp_path: Path, name: str, for_write: bool, v1: str | None, v2: str | None) -> None:
     for version, want in ((1, v1), (2, v2)):
-        tree = cgroup.Tree(
+        tree = Tree(
             version,
             tmp_path,
             {},
@@ -138,22 +139,22 @@ def test_which_file_a_target_is(tmp_path: Path, name: str, for_write: bool, v1: 
 def test_a_hybrids_v2_tree_is_found(tmp_path: Path, mountinfo: str) -> None:
     for name in ("cpu", "unified", "two"):
         (tmp_path / name).mkdir()
-    assert cgroup.detect(tmp_path, mountinfo.format(root=tmp_path)).unified is None
+    assert detect(tmp_path, mountinfo.format(root=tmp_path)).unified is None
     for name in ("unified", "two"):
         (tmp_path / name / "cgroup.controllers").write_text("\n")
-    found = cgroup.detect(tmp_path, mountinfo.format(root=tmp_path))
+    found = detect(tmp_path, mountinfo.format(root=tmp_path))
     assert (found.version, found.unified) == (1, tmp_path / ("two" if mountinfo else "unified"))
 
 
 def test_pressure_of_a_v1_node_without_a_v2_tree_is_the_vendors(tmp_path: Path) -> None:
-    tree = cgroup.Tree(1, tmp_path, {})
+    tree = Tree(1, tmp_path, {})
     assert tree.path(Target("/a", "cpu.pressure")) == tmp_path / "cpuacct/a/cpu.pressure"
     assert tree.path(Target("/a", "irq.pressure")) is None
 
 
 def test_whether_a_group_exists(tmp_path: Path) -> None:
     (tmp_path / "cpu/kubepods").mkdir(parents=True)
-    tree = cgroup.Tree(1, tmp_path, {"cpu": tmp_path / "cpu"})
+    tree = Tree(1, tmp_path, {"cpu": tmp_path / "cpu"})
     assert (tree.exists("/kubepods"), tree.exists("/kubepods/pod1")) == (True, False)
 
 
@@ -171,7 +172,7 @@ def test_the_schedulers_features_are_where_the_kernel_has_them(tmp_path: Path, t
     (debug / "sched").mkdir(parents=True)
     for name in there:
         (debug / name).write_text("GENTLE_FAIR_SLEEPERS NO_CORE_EXPEL\n")
-    tree = replace(cgroup.detect(tmp_path, ""), sys=tmp_path / "sys")
+    tree = replace(detect(tmp_path, ""), sys=tmp_path / "sys")
     target = Target("", "sched_features@CORE_EXPEL")
     assert tree.path(target) == debug / used
     assert Writer(tree).read(target) == (0 if there else None)

@@ -33,8 +33,8 @@ KIND = {
 def tree_with(root: Path, version: str, groups: list[str]) -> Tree:
     tree = KIND[version](root)
     tree.directory("/").mkdir(parents=True, exist_ok=True)
-    for group in groups:
-        tree.directory(group).mkdir(parents=True, exist_ok=True)
+    for path in groups:
+        tree.directory(path).mkdir(parents=True, exist_ok=True)
     return tree
 
 

@@ -155,8 +155,8 @@ RULES: dict[str, tuple[int, list[Told], list[tuple[str, str, Value]]]] = {
 @pytest.mark.parametrize("rule", RULES)
 def test_rule(rule: str) -> None:
     version, told, expected = RULES[rule]
-    steps = order([Change(Target(group, name), old, new) for group, name, old, new in told], version)
-    assert [(step.target.group, step.target.name, step.value) for step in steps] == expected
+    steps = order([Change(Target(cgroup, name), old, new) for cgroup, name, old, new in told], version)
+    assert [(step.target.cgroup, step.target.name, step.value) for step in steps] == expected
 
 
 def test_two_changes_for_one_file_are_refused() -> None:

@@ -208,7 +208,7 @@ class TestPuttingBack:
         node = recorded.node
         other = node.start("/kubepods/pod2/box", beside="BE")
         (line,) = planned(node.writer, recorded.reopen())
-        assert (line.target.group, line.target.name, line.base) == (BOX, TASKS, "root")
+        assert (line.target.cgroup, line.target.name, line.base) == (BOX, TASKS, "root")
         assert (line.outcome, line.before, line.why) == (Outcome.RESTORED, "BE", "3 tasks")
         line = recorded.restored()
         assert (line.outcome, line.after, line.why) == (Outcome.RESTORED, "root", "3 tasks")

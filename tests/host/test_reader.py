@@ -83,16 +83,16 @@ def test_record_by_record_files_are_read_whole(kept: KeptFiles) -> None:
 
 
 def test_a_directory_made_again_has_another_inode(tmp_path: Path, kept: KeptFiles) -> None:
-    group = tmp_path / "pod1"
+    cgroup = tmp_path / "pod1"
     inodes = []
     for _ in range(2):
-        group.mkdir()
-        (group / "cpu.stat").write_text("x")
-        (tmp_path / f"held{len(inodes)}").hardlink_to(group / "cpu.stat")  # the file system must not reuse its inode
-        assert kept.read(f"{group}/cpu.stat") == b"x"
-        inodes.append(kept.inode(f"{group}/cpu.stat"))
-        shutil.rmtree(group)
-        kept.forget(str(group))
+        cgroup.mkdir()
+        (cgroup / "cpu.stat").write_text("x")
+        (tmp_path / f"held{len(inodes)}").hardlink_to(cgroup / "cpu.stat")  # the file system must not reuse its inode
+        assert kept.read(f"{cgroup}/cpu.stat") == b"x"
+        inodes.append(kept.inode(f"{cgroup}/cpu.stat"))
+        shutil.rmtree(cgroup)
+        kept.forget(str(cgroup))
     assert inodes[0] != inodes[1]
 
 

@@ -17,7 +17,7 @@ SLICES = f"/kubepods.slice/kubepods-burstable.slice/{POD}"
 
 
 @pytest.mark.parametrize(
-    ("group", "unit"),
+    ("cgroup", "unit"),
     [
         ("", ""),
         ("/", ""),
@@ -40,8 +40,8 @@ SLICES = f"/kubepods.slice/kubepods-burstable.slice/{POD}"
         ("/init.scope", "init.scope"),
     ],
 )
-def test_whose_cgroup_it_is(group: str, unit: str) -> None:
-    assert systemd.unit_of(group) == unit
+def test_whose_cgroup_it_is(cgroup: str, unit: str) -> None:
+    assert systemd.unit_of(cgroup) == unit
 
 
 @pytest.mark.parametrize(

@@ -41,8 +41,8 @@ ALREADY_KNOWN = "50-MemoryMax.conf"
 class Rig:
     def __init__(self, root: Path) -> None:
         self.tree = Tree(2, root / "sys/fs/cgroup", {})
-        for group in (POD, BOX):
-            directory = self.tree.directory(group)
+        for cgroup in (POD, BOX):
+            directory = self.tree.directory(cgroup)
             directory.mkdir(parents=True)
             for name, text in NEW_GROUP.items():
                 (directory / name).write_text(f"{text}\n")
@@ -57,9 +57,9 @@ class Rig:
         self.record = opened(UndoRecord(self.record_file, "boot"))
         self.units = Units(self.writer, self.record, self.systemd, root / "run/systemd")
 
-    def write(self, name: str, value: Value, group: str = BOX) -> Target:
+    def write(self, name: str, value: Value, cgroup: str = BOX) -> Target:
         """As the actuator does: noted, then written."""
-        target = Target(group, name)
+        target = Target(cgroup, name)
         found = self.writer.look(target)
         assert found is not None
         self.record.remember(target, found, value)
@@ -73,7 +73,7 @@ class Rig:
         self.units = Units(self.writer, self.record, self.systemd, self.systemd.run)
 
     def texts(self) -> dict[str, str]:
-        paths = (self.tree.directory(group) / name for group in (POD, BOX) for name in NEW_GROUP)
+        paths = (self.tree.directory(cgroup) / name for cgroup in (POD, BOX) for name in NEW_GROUP)
         return {str(path): path.read_text().strip() for path in paths}
 
 

@@ -310,7 +310,7 @@ def test_only_a_base_that_was_read_from_a_weight_is_told_anew(tmp_path: Path, ve
     rig.record.note_originals(originals)
     rig.record.take_over(box, rig.reading(box), 1024, originals.key, originals.values["cpu_shares"])
     rig.record.spell(Weights.QUADRATIC, 100_000)
-    assert {entry.group: entry.base for entry in rig.reopen().entries} == {read.group: base, box.group: 1024}
+    assert {entry.cgroup: entry.base for entry in rig.reopen().entries} == {read.cgroup: base, box.cgroup: 1024}
 
 
 def test_the_file_stays_bounded(rig: Rig) -> None:
@@ -343,7 +343,7 @@ def test_a_file_is_taken_over_and_settled_at_once(rig: Rig) -> None:
     seen = ORIGINALS.values["cpu_quota"]
     rig.record.take_over(QUOTA, rig.reading(QUOTA), 100_000, ORIGINALS.key, seen)
     originals = rig.reopen().originals_of(ORIGINALS.key)
-    assert originals == Originals(ORIGINALS.key, {"cpu_quota": Original(100_000, 50_000)}, QUOTA.group)
+    assert originals == Originals(ORIGINALS.key, {"cpu_quota": Original(100_000, 50_000)}, QUOTA.cgroup)
     assert rig.record.base_of(QUOTA, rig.reading(QUOTA)) == 100_000
     assert rig.take(QUOTA, 40_000) == 100_000
 
@@ -376,7 +376,7 @@ def test_hooks_note_while_the_actuator_writes(rig: Rig) -> None:
     thread.join()
     opened = rig.reopen()
     assert not opened.problems
-    assert sorted(int(each.group) for each in opened.originals) == list(range(1990, 2000))
+    assert sorted(int(each.cgroup) for each in opened.originals) == list(range(1990, 2000))
     assert [entry.ours[0] for entry in opened.entries] == [6_999]
 
 
@@ -386,7 +386,7 @@ def test_what_a_container_was_made_with_is_claimed(rig: Rig, known: bool) -> Non
     rig.put(QUOTA, "50000\n")
     groups = {}
     if known:
-        settled = ORIGINALS.settled("cpu_quota", QUOTA.group)
+        settled = ORIGINALS.settled("cpu_quota", QUOTA.cgroup)
         rig.record.note_originals(settled)
         rig.record.take_over(QUOTA, rig.reading(QUOTA), 100_000, ORIGINALS.key, settled.values["cpu_quota"])
         for value in (40_000, 30_000):
@@ -395,7 +395,7 @@ def test_what_a_container_was_made_with_is_claimed(rig: Rig, known: bool) -> Non
     else:
         rig.record.note_originals(ORIGINALS)
         assert planned(rig.writer, rig.record) == ()
-        groups = {ORIGINALS.key: QUOTA.group}
+        groups = {ORIGINALS.key: QUOTA.cgroup}
     claim(rig.writer, rig.record, groups)
     (line,) = restore(rig.writer, rig.record)
     assert (line.outcome, line.before, line.after) == (Outcome.RESTORED, 50_000, 100_000)
@@ -405,7 +405,7 @@ def test_what_the_runtime_is_asked_to_write_is_no_foreign_value(rig: Rig) -> Non
     """The base is what someone wrote into the file, though the runtime knows nothing of it."""
     rig.put(QUOTA, "70000\n")
     rig.take(QUOTA, 50_000)
-    expect(rig.writer, rig.record, Originals(ORIGINALS.key, ORIGINALS.values, QUOTA.group))
+    expect(rig.writer, rig.record, Originals(ORIGINALS.key, ORIGINALS.values, QUOTA.cgroup))
     rig.put(QUOTA, "100000\n")
     (line,) = restore(rig.writer, rig.reopen())
     assert (line.outcome, line.after) == (Outcome.RESTORED, 70_000)
@@ -443,8 +443,8 @@ def test_after_any_history_the_base_is_what_someone_else_wrote_last(history: lis
 
 
 def test_restore_reports_each_file(rig: Rig) -> None:
-    def taken(group: str, ours: int) -> Target:
-        target = Target(group, "cpu_quota")
+    def taken(cgroup: str, ours: int) -> Target:
+        target = Target(cgroup, "cpu_quota")
         rig.put(target, "100000\n")
         rig.take(target, ours)
         return target
@@ -517,20 +517,20 @@ class Logged(Writer):
         self.log: list[tuple[str, Value]] = []
 
     def write(self, target: Target, value: Value) -> None:
-        self.log.append((f"{target.group}/{target.name}", value))
+        self.log.append((f"{target.cgroup}/{target.name}", value))
         super().write(target, value)
 
 
 def test_restore_keeps_the_kernels_order_and_restores_shares_with_idle(rig: Rig) -> None:
     rig.writer = logged = Logged(rig.writer.tree)
     pod, box = "/pod", "/pod/box"
-    for group, name, text, ours in [
+    for cgroup, name, text, ours in [
         (box, "cpu_quota", "100000", 5000),
         (pod, "cpu_quota", "100000", 5000),
         (pod, "cpu_shares", "512", None),
         (pod, "cpu.idle", "0", 1),
     ]:
-        target = Target(group, name)
+        target = Target(cgroup, name)
         rig.put(target, text)
         if ours is None:
             rig.record.remember(target, rig.reading(target), None)
@@ -563,7 +563,7 @@ def test_a_crash_in_the_middle_of_restore_loses_nothing(tmp_path: Path) -> None:
     for writes in itertools.count():
         (tmp_path / str(writes)).mkdir()
         rig = Rig(tmp_path / str(writes))
-        targets = [Target(group, "cpuset_cpus") for group in ("/pod", "/pod/box")]
+        targets = [Target(cgroup, "cpuset_cpus") for cgroup in ("/pod", "/pod/box")]
         for target in targets:
             rig.put(target, "0-1")
         for target in targets:

@@ -26,8 +26,8 @@ from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, methods
 from qosd.metric import Scope
 from qosd.policy.provenance import Origin, Provenance
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
+from qosd.sense.usage import USAGE
 from tests.fakes.cgroups import Cgroups
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.scenes import SECOND, Scene, batch_scene, inspecting, living, v1_files
@@ -51,7 +51,7 @@ def full_scene(tmp_path: Path) -> Scene:
     """The BE pod with a quota that someone lowered, an LSR pod as desired, and a pod with a bad annotation."""
     node = batch_scene(tmp_path, quota="150000")
     database = view("db", "LSR", "Guaranteed", containers=[("postgres", "CONTAINER_RUNNING")], cpus="0-1")
-    v1_files(tmp_path, database.containers[1].group)
+    v1_files(tmp_path, database.containers[1].cgroup)
     broken = replace(view("web", "LS", containers=[]), problems=("resource-status: '{' is no JSON; treated as absent",))
     assert node.snapshot is not None
     values = {
@@ -223,14 +223,14 @@ async def test_explain(tmp_path: Path) -> None:
 
 async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
     node = batch_scene(tmp_path)
-    left = Target(QUOTA.group.rpartition("/")[0], "cpu_quota")
-    v1_files(tmp_path, left.group, "-1")
+    left = Target(QUOTA.cgroup.rpartition("/")[0], "cpu_quota")
+    v1_files(tmp_path, left.cgroup, "-1")
     why = "batchResource: left alone: the native amounts of istio-proxy are unknown"
     node.results[0] = replace(node.results[0], decision=Decision("", {left: Opinion.release(why, "default/job")}))
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
     lines = [" ".join(line.split()).replace(str(tmp_path), "") for line in out.splitlines()]
-    assert f"- cpu_quota none {'/cpu' + left.group}/cpu.cfs_quota_us {why}" in lines
+    assert f"- cpu_quota none {'/cpu' + left.cgroup}/cpu.cfs_quota_us {why}" in lines
 
 
 async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> None:
@@ -251,7 +251,7 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
         ),
     ]
     async with inspecting(tmp_path / "i.sock", node) as path:
-        _, out, _ = await koordctl("explain", "file", f"{QUOTA.group}/{QUOTA.name}", "--socket", path)
+        _, out, _ = await koordctl("explain", "file", f"{QUOTA.cgroup}/{QUOTA.name}", "--socket", path)
     lines = [line.strip() for line in out.splitlines()]
     fed = "value=200000, minimum=1000, normalization_factor=1/2, suppression_at_most=90000, enforcement_at_least=95000"
     assert f"result 95000 = composed({fed})" in lines
@@ -266,9 +266,9 @@ async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> Non
 
 async def test_explain_says_in_which_resctrl_group_tasks_are_kept(tmp_path: Path) -> None:
     node = full_scene(tmp_path)
-    membership = (Membership(QUOTA.group, "BE", "BE pods belong to group BE", "default/job"),)
+    membership = (Membership(QUOTA.cgroup, "BE", "BE pods belong to group BE", "default/job"),)
     node.results.append(StrategyResult("resctrl", Stage.SPEC, State.ACTIVE, Decision("", acts=membership)))
-    node.placed = {QUOTA.group: "BE"}
+    node.placed = {QUOTA.cgroup: "BE"}
     async with inspecting(tmp_path / "i.sock", node) as path:
         _, out, _ = await koordctl("explain", "pod", "job", "--socket", path)
     block = out[out.index("/BE/tasks") :].splitlines()

@@ -34,11 +34,11 @@ class Place:
         return self.root / "run/undo"
 
     @property
-    def group(self) -> Path:
+    def cgroup(self) -> Path:
         return self.root / "sys/fs/cgroup/cpu/kubepods/pod1"
 
     def held(self) -> tuple[str, str]:
-        return (self.group / "cpu.cfs_quota_us").read_text(), (self.group / "cpu.shares").read_text()
+        return (self.cgroup / "cpu.cfs_quota_us").read_text(), (self.cgroup / "cpu.shares").read_text()
 
     async def restore(self, *more: str, stdin: str = "") -> tuple[int, str, str]:
         return await koordctl("restore", "--root", f"{self.root}", "--undo-file", f"{self.record}", *more, stdin=stdin)
@@ -48,11 +48,11 @@ class Place:
 def place(tmp_path: Path) -> Place:
     """A v1 node on which Koord holds a quota (base -1) and shares (base 2)."""
     place = Place(tmp_path)
-    for directory in (place.group, place.record.parent, tmp_path / "proc/sys/kernel/random"):
+    for directory in (place.cgroup, place.record.parent, tmp_path / "proc/sys/kernel/random"):
         directory.mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     for name, text in {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000", "cpu.shares": "2"}.items():
-        (place.group / name).write_text(text)
+        (place.cgroup / name).write_text(text)
     writer = Writer(detect(tmp_path / "sys/fs/cgroup", ""))
     with UndoRecord(place.record, "boot-1") as record:
         for target, value in ((QUOTA, 50_000), (SHARES, 512)):
@@ -104,16 +104,16 @@ async def test_what_the_kernel_doubled_is_ours_and_put_back_doubled(place: Place
             record.remember(QUOTA, found, value)
             writer.write(QUOTA, value)
 
-    (place.group / "cpu.cfs_quota_us").write_text("80000")
+    (place.cgroup / "cpu.cfs_quota_us").write_text("80000")
     hold(50_000)
-    (place.group / "cpu.cfs_quota_us").write_text("100000")
-    (place.group / "cpu.cfs_period_us").write_text("200000")
+    (place.cgroup / "cpu.cfs_quota_us").write_text("100000")
+    (place.cgroup / "cpu.cfs_period_us").write_text("200000")
     assert (await place.restore("--yes"))[0] == 0
     assert place.held() == ("160000", "2")
 
 
 async def test_what_others_wrote_is_left_alone(place: Place) -> None:
-    (place.group / "cpu.shares").write_text("1024")
+    (place.cgroup / "cpu.shares").write_text("1024")
     code, out, _ = await place.restore("--yes", "-o", "json")
     assert code == 0
     assert [(file["name"], file["outcome"]) for file in json.loads(out)["files"]] == [
@@ -142,12 +142,12 @@ async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
     tmp_path: Path, more: tuple[str, ...], weight: str
 ) -> None:
     place = Place(tmp_path)
-    group = tmp_path / "sys/fs/cgroup/kubepods/pod1"
-    for directory in (group, place.record.parent, tmp_path / "proc/sys/kernel/random"):
+    cgroup = tmp_path / "sys/fs/cgroup/kubepods/pod1"
+    for directory in (cgroup, place.record.parent, tmp_path / "proc/sys/kernel/random"):
         directory.mkdir(parents=True)
     (tmp_path / "proc/sys/kernel/random/boot_id").write_text("boot-1\n")
     (tmp_path / "sys/fs/cgroup/cgroup.controllers").write_text("cpu\n")
-    (group / "cpu.weight").write_text("59\n")  # 512 shares as newer runtimes map them
+    (cgroup / "cpu.weight").write_text("59\n")  # 512 shares as newer runtimes map them
     writer = Writer(detect(tmp_path / "sys/fs/cgroup", ""), Weights.QUADRATIC)
     with UndoRecord(place.record, "boot-1") as record:
         record.spell(writer.weights, PERIOD_US)
@@ -156,7 +156,7 @@ async def test_shares_are_put_back_by_the_mapping_that_the_record_names(
         record.remember(SHARES, found, 2048)
         writer.write(SHARES, 2048)
     code, _, _ = await place.restore("--yes", "--cgroup-root", "sys/fs/cgroup", *more)
-    assert (code, (group / "cpu.weight").read_text()) == (0, weight)
+    assert (code, (cgroup / "cpu.weight").read_text()) == (0, weight)
 
 
 # --- containers that the runtime made with values of ours ------------------------------------------------------------
@@ -181,9 +181,9 @@ class Edited:
     def held(self) -> tuple[str, str]:
         return (self.directory / "cpu.cfs_quota_us").read_text(), (self.directory / "cpu.shares").read_text()
 
-    def ask(self, values: dict[str, Original] | None = None, group: str = "") -> None:
+    def ask(self, values: dict[str, Original] | None = None, cgroup: str = "") -> None:
         with UndoRecord(self.place.record, "boot-1") as record:
-            record.note_originals(Originals(KEY, values or EDITED, group))
+            record.note_originals(Originals(KEY, values or EDITED, cgroup))
 
     async def restore(self, *more: str) -> tuple[int, str, str]:
         async with self.runtime.serving(self.socket):
@@ -236,17 +236,17 @@ async def test_the_plan_shows_files_and_containers(edited: Edited) -> None:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("group", ["", "known"])
-async def test_a_runtime_that_does_not_answer(edited: Edited, group: str) -> None:
+@pytest.mark.parametrize("cgroup", ["", "known"])
+async def test_a_runtime_that_does_not_answer(edited: Edited, cgroup: str) -> None:
     """Files whose cgroup is known are put back; the rest is said, and done another time."""
-    if group:
-        edited.ask(group=edited.runtime.group(edited.id))
+    if cgroup:
+        edited.ask(cgroup=edited.runtime.cgroup(edited.id))
     edited.runtime.failing = True
     code, _, err = await edited.restore("--yes")
-    what = "its specification" if group else "its specification and its files"
+    what = "its specification" if cgroup else "its specification and its files"
     assert code == exits.FAILED
     assert f"container main (attempt 0) of pod uid-p: {what} cannot be put back: the runtime at" in err
-    assert edited.held() == (("-1", "2") if group else ("50000", "512"))
+    assert edited.held() == (("-1", "2") if cgroup else ("50000", "512"))
     edited.runtime.failing = False
     assert ((await edited.restore("--yes"))[0], edited.held()) == (0, ("-1", "2"))
     assert len(edited.runtime.updates) == 1
@@ -263,17 +263,17 @@ async def test_what_kubelet_has_updated_since_is_left_alone(edited: Edited) -> N
 
 async def test_a_set_that_kubelet_left_open_becomes_the_pods(edited: Edited) -> None:
     tree = edited.place.root / "sys/fs/cgroup/cpuset"
-    group = edited.runtime.group(edited.id).lstrip("/")
-    (tree / group).mkdir(parents=True)
-    (tree / group / "cpuset.cpus").write_text("1")
-    (tree / group / "cgroup.procs").write_text("1\n")
-    (tree / group / "../cpuset.cpus").write_text("0-3")
+    cgroup = edited.runtime.cgroup(edited.id).lstrip("/")
+    (tree / cgroup).mkdir(parents=True)
+    (tree / cgroup / "cpuset.cpus").write_text("1")
+    (tree / cgroup / "cgroup.procs").write_text("1\n")
+    (tree / cgroup / "../cpuset.cpus").write_text("0-3")
     edited.runtime.silent = True  # then the specification may hold anything
-    edited.ask({"cpuset_cpus": Original("", "1", Pending.CREATED)}, f"/{group}")
+    edited.ask({"cpuset_cpus": Original("", "1", Pending.CREATED)}, f"/{cgroup}")
     assert (await edited.restore("--yes"))[0] == 0
-    assert (tree / group / "cpuset.cpus").read_text() == "0-3"
+    assert (tree / cgroup / "cpuset.cpus").read_text() == "0-3"
     edited.runtime.silent = False
-    edited.ask({"cpuset_cpus": Original("", "", Pending.CREATED), "memory.high": Original(-1, 4096)}, f"/{group}")
+    edited.ask({"cpuset_cpus": Original("", "", Pending.CREATED), "memory.high": Original(-1, 4096)}, f"/{cgroup}")
     assert (await edited.restore("--yes"))[0] == 0
 
 

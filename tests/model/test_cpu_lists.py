@@ -77,9 +77,9 @@ def test_algebra_is_that_of_sets(left: frozenset[int], right: frozenset[int]) ->
 
 @given(st.integers(0, 200), st.integers(0, 300), st.integers(1, 40), st.integers(1, 40))
 def test_strides_are_the_kernels(first: int, length: int, used: int, extra: int) -> None:
-    group, last = used + extra - 1, first + length
-    expected = {cpu for cpu in range(first, last + 1) if (cpu - first) % group < used}
-    assert set(cpuset.parse(f"{first}-{last}:{used}/{group}")) == expected
+    cgroup, last = used + extra - 1, first + length
+    expected = {cpu for cpu in range(first, last + 1) if (cpu - first) % cgroup < used}
+    assert set(cpuset.parse(f"{first}-{last}:{used}/{cgroup}")) == expected
 
 
 @given(st.text("0123456789-,:/ N\n", max_size=30) | st.text(max_size=30))

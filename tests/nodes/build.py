@@ -80,11 +80,11 @@ def _proc(node: Parameters) -> Iterator[tuple[str, str]]:
 def _process(node: Parameters, pid: int, name: str, args: tuple[str, ...], unit: str) -> Iterator[tuple[str, str]]:
     yield f"/proc/{pid}/comm", f"{name[:15]}\n"
     yield f"/proc/{pid}/cmdline", "".join(f"{arg}\0" for arg in args)
-    group = f"/{unit}" if unit.endswith(".scope") else f"/system.slice/{unit}"
+    cgroup = f"/{unit}" if unit.endswith(".scope") else f"/system.slice/{unit}"
     if node.init != "systemd":
-        group = "/"
-    v1 = [f"{number}:{name}:{group}" for number, name in enumerate(_V1_MOUNTS, 2)] + [f"1:name=systemd:{group}"]
-    lines = {V2: [f"0::{group}"], V1: v1, HYBRID: [*v1, f"0::{group}"]}[node.cgroup]
+        cgroup = "/"
+    v1 = [f"{number}:{name}:{cgroup}" for number, name in enumerate(_V1_MOUNTS, 2)] + [f"1:name=systemd:{cgroup}"]
+    lines = {V2: [f"0::{cgroup}"], V1: v1, HYBRID: [*v1, f"0::{cgroup}"]}[node.cgroup]
     yield f"/proc/{pid}/cgroup", "\n".join(lines) + "\n"
 
 
@@ -151,16 +151,16 @@ def _cgroups_v1(node: Parameters) -> Iterator[tuple[str, str]]:
     for mount in _V1_MOUNTS:
         controllers = mount.split(",")
         yield from ((f"{CGROUP_ROOT}/{name}", f"{_LINK}{mount}") for name in controllers if name != mount)
-        for group in groups if mount in _WITH_FILES else ("",):
+        for cgroup in groups if mount in _WITH_FILES else ("",):
             for controller in controllers:
                 for file in cgroups.v1_files(controller, node.release):
-                    yield f"{CGROUP_ROOT}/{mount}{group}/{file.name}", file.text
+                    yield f"{CGROUP_ROOT}/{mount}{cgroup}/{file.name}", file.text
     yield f"{CGROUP_ROOT}/systemd/cgroup.procs", ""
     if node.cgroup == HYBRID:
         yield f"{CGROUP_ROOT}/unified/cgroup.controllers", ""
-        for group in groups[1:]:
+        for cgroup in groups[1:]:
             for file in cgroups.v2_files((), node.release, node.psi):
-                yield f"{CGROUP_ROOT}/unified{group}/{file.name}", file.text
+                yield f"{CGROUP_ROOT}/unified{cgroup}/{file.name}", file.text
 
 
 def _cgroups_v2(node: Parameters) -> Iterator[tuple[str, str]]:
@@ -173,11 +173,11 @@ def _cgroups_v2(node: Parameters) -> Iterator[tuple[str, str]]:
         yield f"{CGROUP_ROOT}/cpuset.cpus.effective", "0-1\n"
     if node.release >= (5, 4):
         yield from ((f"{CGROUP_ROOT}/io.cost.{name}", "") for name in ("qos", "model"))
-    for group in _groups(node):
-        is_leaf = group.rpartition("/")[2].removesuffix(".scope").endswith(_CONTAINERS)
+    for cgroup in _groups(node):
+        is_leaf = cgroup.rpartition("/")[2].removesuffix(".scope").endswith(_CONTAINERS)
         for file in cgroups.v2_files(controllers, node.release, node.psi):
             inner = file.name == "cgroup.controllers" or (file.name == "cgroup.subtree_control" and not is_leaf)
-            yield f"{CGROUP_ROOT}{group}/{file.name}", passed_on if inner else file.text
+            yield f"{CGROUP_ROOT}{cgroup}/{file.name}", passed_on if inner else file.text
 
 
 # --- kubelet and runtime ---------------------------------------------------------------------------------------------

@@ -30,11 +30,11 @@ class Runtime(FakeRuntime):
         super().__init__(machine.hierarchy)
         self._cgroups = machine.cgroups
 
-    def make(self, group: str) -> None:
-        self._cgroups.make(group)
+    def make(self, cgroup: str) -> None:
+        self._cgroups.make(cgroup)
 
-    def unmake(self, group: str) -> None:
-        self._cgroups.remove(group)
+    def unmake(self, cgroup: str) -> None:
+        self._cgroups.remove(cgroup)
 
 
 @dataclass
@@ -117,6 +117,6 @@ class Machine:
         """The locator as the options have it, with configuration of kubelet and runtime below ``host``."""
         return CgroupLocator(self.options(**other), self.root / "host")
 
-    def holds(self, group: str, name: str) -> Value | None:
+    def holds(self, cgroup: str, name: str) -> Value | None:
         """What the kernel's file holds, in CRI's units."""
-        return Writer(self.locator().tree).read(Target(group, name))
+        return Writer(self.locator().tree).read(Target(cgroup, name))

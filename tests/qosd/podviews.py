@@ -47,10 +47,10 @@ def view(
     if cpus:
         said["STATUS"] = {"cpuset": cpus}
     context = named(name, pod(qos, tier, Stage.RUN_SANDBOX, "", requested=requested, **said))
-    group = f"{context.request.cgroup_parent.rpartition('/')[0]}/pod{name}"
-    sandbox = ContainerView(f"s-{name}", "", f"{group}/s-{name}", state, Resources(), {}, is_sandbox=True)
+    cgroup = f"{context.request.cgroup_parent.rpartition('/')[0]}/pod{name}"
+    sandbox = ContainerView(f"s-{name}", "", f"{cgroup}/s-{name}", state, Resources(), {}, is_sandbox=True)
     made = [
-        ContainerView(f"c-{name}-{one}", one, f"{group}/{one}", its, container_requested or Resources(), {})
+        ContainerView(f"c-{name}-{one}", one, f"{cgroup}/{one}", its, container_requested or Resources(), {})
         for one, its in containers
     ]
     return PodView(
@@ -59,7 +59,7 @@ def view(
         name=name,
         sandbox_id=sandbox.id,
         state=state,
-        group=group,
+        cgroup=cgroup,
         context=context,
         kube_qos=context.kube_qos or KubeQoS.BURSTABLE,
         qos=context.raw_qos or QoSClass.LS,

@@ -51,8 +51,8 @@ FIELD_REQUESTED_EDITED = st.sampled_from(SCALARS).flatmap(
 
 def spec(field: Field, value: Value) -> dict[str, Any]:
     """The resources of an OCI specification that says only this."""
-    group, name = field.path
-    return {group: {name: value}}
+    cgroup, name = field.path
+    return {cgroup: {name: value}}
 
 
 def nri_resources(field: Field, value: Value) -> nri.LinuxResources:
@@ -63,8 +63,8 @@ def hook_resources(field: Field, value: Value) -> hooks.LinuxContainerResources:
     return ParseDict({field.value: value}, hooks.LinuxContainerResources())
 
 
-def container(resources: nri.LinuxResources, group: str = "") -> nri.Container:
-    return nri.Container(linux={"resources": resources, "cgroups_path": group})
+def container(resources: nri.LinuxResources, cgroup: str = "") -> nri.Container:
+    return nri.Container(linux={"resources": resources, "cgroups_path": cgroup})
 
 
 def edits(field: Field, value: Value) -> Edits:

@@ -92,9 +92,9 @@ class Daemon:
         page = await self.page(path)
         return page if what in page else ""
 
-    async def decided(self, group: str) -> bool:
+    async def decided(self, cgroup: str) -> bool:
         """Has the batch pod's container its quota?"""
-        return self.machine.holds(group, "cpu_quota") == 50_000
+        return self.machine.holds(cgroup, "cpu_quota") == 50_000
 
 
 async def execute(flags: Sequence[str], environ: Mapping[str, str], log: Path) -> Process:
@@ -179,7 +179,7 @@ def batch_pod(machine: Machine) -> str:
     sandbox = machine.runtime.pod("job", "/besteffort", labels={QOS: "BE"}, annotations={EXTENDED: spec})
     container = machine.runtime.container(sandbox, "main")
     machine.runtime.start(container)
-    return machine.runtime.group(container)
+    return machine.runtime.cgroup(container)
 
 
 class TestWhatCannotStart:
@@ -380,11 +380,11 @@ async def test_values_stay_and_koordctl_puts_them_back_without_the_daemon(
     machine: Machine, number: signal.Signals
 ) -> None:
     async with machine.runtime.serving(machine.socket):
-        group = batch_pod(machine)
+        cgroup = batch_pod(machine)
         async with running(machine) as daemon:
-            await until(lambda: daemon.decided(group))
+            await until(lambda: daemon.decided(cgroup))
             assert await daemon.end(number) == (0 if number is signal.SIGTERM else -number)
-        assert machine.holds(group, "cpu_quota") == 50_000
+        assert machine.holds(cgroup, "cpu_quota") == 50_000
     where = ["--undo-file", f"{machine.root}/run/undo.jsonl", "--root", str(machine.root), "--cgroup-root", "/cgroup"]
     code, out, err = await koordctl("restore", "--yes", *where)
-    assert (code, machine.holds(group, "cpu_quota")) == (0, -1), out + err
+    assert (code, machine.holds(cgroup, "cpu_quota")) == (0, -1), out + err

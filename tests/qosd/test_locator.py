@@ -96,7 +96,7 @@ def test_pods_outside_move_the_layout_and_leave_what_was_handed_out(machine: Mac
     tiers = locator.tiers
     moved = within(view("web"), "/other/kubepods/burstable/podweb")
     assert not locator.holds([moved])
-    assert locator.find([moved.group])
+    assert locator.find([moved.cgroup])
     assert tiers[KubeQoS.BURSTABLE] == "/kubepods/burstable"
     assert locator.tiers[KubeQoS.BURSTABLE] == "/other/kubepods/burstable"
     assert locator.holds([moved, within(view("unknown"), "")])
@@ -167,10 +167,10 @@ class Weighed:
     def container(self, name: str, shares: int | None, weight: str | None) -> None:
         pod = view(name, containers=[("main", self.state)], container_requested=Resources(cpu_shares=shares))
         self.pods.append(pod)
-        self.machine.cgroups.make(pod.group)
+        self.machine.cgroups.make(pod.cgroup)
         if weight is not None:
-            self.machine.cgroups.make(pod.containers[1].group)
-            self.machine.put(f"cgroup{pod.containers[1].group}/cpu.weight", weight)
+            self.machine.cgroups.make(pod.containers[1].cgroup)
+            self.machine.put(f"cgroup{pod.containers[1].cgroup}/cpu.weight", weight)
 
     def found(self, locator: CgroupLocator) -> Weights | None:
         return weights_of(Writer(locator.tree), self.pods)
@@ -200,7 +200,7 @@ def test_weights_are_learnt_from_containers_on_v2(
 def test_a_weight_that_the_kernel_refuses_to_show_teaches_nothing(tmp_path: Path) -> None:
     node = Weighed(Machine(tmp_path, 2))
     node.container("a", 1024, "39\n")
-    file = tmp_path / f"cgroup{node.pods[0].containers[1].group}/cpu.weight"
+    file = tmp_path / f"cgroup{node.pods[0].containers[1].cgroup}/cpu.weight"
     file.unlink()
     file.mkdir()
     assert node.found(node.machine.locator()) is None
@@ -218,8 +218,8 @@ def test_v1_has_no_weights(tmp_path: Path) -> None:
     assert node.found(node.machine.locator()) is None
 
 
-def within(pod: PodView, group: str) -> PodView:
-    return replace(pod, group=group)
+def within(pod: PodView, cgroup: str) -> PodView:
+    return replace(pod, cgroup=cgroup)
 
 
 class TestCPUs:

@@ -33,7 +33,6 @@ from qosd.policy.rulesfile import RulesSource
 from qosd.predict.bank import Bank
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.row import Panel, Row
@@ -42,6 +41,7 @@ from qosd.sense.store import Store
 from qosd.sense.system import System, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
+from qosd.sense.usage import USAGE
 from qosd.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
 from tests.fakes.clock import Clock, S
 from tests.opened import opened
@@ -134,7 +134,7 @@ class Rig:
         self.meter = Meter(self.log)
         self.meters = [self.meter]
         self.wanting = Doubling(self.log)
-        self.pods: tuple[PodView, ...] = (replace(view("web"), group=POD),)
+        self.pods: tuple[PodView, ...] = (replace(view("web"), cgroup=POD),)
         self.rules = Rules(host=HostFacts(memory_total_bytes=16 << 30))
 
     def start(self) -> NodeLoop:
@@ -417,7 +417,7 @@ class TestPrediction:
     def learning(self, tmp_path: Path) -> Rig:
         """A node of which node, system and one prod pod are measured; everything uses one core and a byte."""
         rig = Rig(tmp_path)
-        prod = replace(view("web"), group=POD, priority_class=PriorityClass.PROD, cpu_request_milli=2000,
+        prod = replace(view("web"), cgroup=POD, priority_class=PriorityClass.PROD, cpu_request_milli=2000,
                        memory_request_bytes=1 << 30)  # fmt: skip
         rig.pods = (prod,)
         rig.rules = Rules(node=NodeRules(), host=HostFacts(memory_total_bytes=16 << 30))

@@ -60,7 +60,7 @@ class Living:
         sandbox = runtime.pod(name, "/besteffort", labels={QOS: "BE"}, annotations=BATCH)
         container = runtime.container(sandbox, "main")
         runtime.start(container)
-        return runtime.parents[sandbox], runtime.group(container)
+        return runtime.parents[sandbox], runtime.cgroup(container)
 
     async def until(self, holds: Callable[[], object], what: str) -> None:
         """Tick until it holds."""
@@ -72,15 +72,15 @@ class Living:
                 await asyncio.sleep(0.02)
         raise AssertionError(f"{what}: not within {WITHIN_S:g} s")
 
-    async def until_decided(self, group: str) -> None:
-        await self.until(lambda: self.quota(group) == 50_000, f"a quota in {group}")
+    async def until_decided(self, cgroup: str) -> None:
+        await self.until(lambda: self.quota(cgroup) == 50_000, f"a quota in {cgroup}")
 
     @property
     def writes_done(self) -> float:
         return self.node.metrics.writes["done"]
 
-    def quota(self, group: str) -> object:
-        return self.machine.holds(group, "cpu_quota")
+    def quota(self, cgroup: str) -> object:
+        return self.machine.holds(cgroup, "cpu_quota")
 
 
 @asynccontextmanager
@@ -309,11 +309,11 @@ async def test_an_announced_pods_cpus_are_left_before_it_starts(v1: Machine) -> 
         sandbox = v1.runtime.pod("web", labels={QOS: "LS"})
         container = v1.runtime.container(sandbox, "main")
         v1.runtime.start(container)
-        group = v1.runtime.group(container)
+        cgroup = v1.runtime.cgroup(container)
         await alive.until(lambda: alive.node.pods.current and alive.node.rules.pools.ls, "the LS pool")
-        assert v1.holds(group, "cpuset_cpus") == "0-3"
+        assert v1.holds(cgroup, "cpuset_cpus") == "0-3"
         announce(alive.node, "/kubepods/podnew", {QOS: "LSE"}, **{STATUS: '{"cpuset": "2-3"}'})
-        await alive.until(lambda: v1.holds(group, "cpuset_cpus") == "0-1", "a smaller LS pool")
+        await alive.until(lambda: v1.holds(cgroup, "cpuset_cpus") == "0-1", "a smaller LS pool")
 
 
 class TestKubeletsCPUManagerThatCannotBeWatched:
@@ -349,7 +349,7 @@ async def test_values_are_written_and_explained(machine: Machine) -> None:
         await alive.until_decided(container)
         assert (alive.quota(pod), machine.holds(pod, "memory_limit_in_bytes")) == (50_000, 64 << 20)
         assert alive.node.journal.flush()
-        told = {entry.group for entry in alive.node.journal.query(file="cpu_quota")}
+        told = {entry.cgroup for entry in alive.node.journal.query(file="cpu_quota")}
         assert told == {pod, container}
         assert await planned_writes(alive) == ()
 
@@ -391,7 +391,7 @@ async def test_a_dry_run_plans_and_writes_nothing(machine: Machine) -> None:
         await alive.until(lambda: alive.node.pods.current, "the pod")
         assert await alive.node.tick(TickReason.BEAT) is None
         planned = await planned_writes(alive)
-        assert {(write.target.group, write.target.name) for write in planned} >= {(pod, "cpu_quota")}
+        assert {(write.target.cgroup, write.target.name) for write in planned} >= {(pod, "cpu_quota")}
         assert alive.quota(pod) == -1
         assert daemon.warnings(alive.node)[0] == "no kernel file is written: by --dry-run"
 
@@ -478,7 +478,7 @@ async def test_what_was_written_before_the_runtimes_mapping_is_known_is_written_
         sandbox = machine.runtime.pod("web", labels={QOS: "LS"})
         other = machine.runtime.container(sandbox, "main")
         machine.runtime.start(other)
-        machine.put(f"cgroup{machine.runtime.group(other)}/cpu.weight", "100\n")
+        machine.put(f"cgroup{machine.runtime.cgroup(other)}/cpu.weight", "100\n")
         await alive.until(lambda: weight.read_text().strip() == "59", "512 shares by the newer mapping")
         assert not alive.node.actuator.files.report.contested
 

@@ -32,8 +32,8 @@ def machine(tmp_path: Path) -> Machine:
     return made
 
 
-def low(machine: Machine, group: str) -> object:
-    return Writer(machine.locator().tree).read(Target(group, "memory.low"))
+def low(machine: Machine, cgroup: str) -> object:
+    return Writer(machine.locator().tree).read(Target(cgroup, "memory.low"))
 
 
 async def protected(machine: Machine) -> str:

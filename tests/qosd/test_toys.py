@@ -41,13 +41,13 @@ from qosd.metric import Scope
 from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
 from qosd.sense.sampler import Sampler
 from qosd.sense.store import Store
 from qosd.sense.system import System
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
+from qosd.sense.usage import USAGE
 from tests.fakes.clock import Clock, S
 from tests.fakes.resctrl import GroupWriter
 from tests.qosd.machine import Machine
@@ -116,17 +116,17 @@ class Node:
     def __init__(self, root: Path, seed: int, version: int = 1) -> None:
         self.root, self.seed, self.version = root, seed, version
         self.machine = Machine(root, version)
-        for group in (WEB, MAIN):
-            self.machine.cgroups.make(group)
+        for cgroup in (WEB, MAIN):
+            self.machine.cgroups.make(cgroup)
         self.tree = dataclasses.replace(self.machine.locator().tree, resctrl=root / "resctrl")
-        for group in ("", "LSR", "LS", "BE"):
-            (self.tree.resctrl / group).mkdir(parents=True)
-            (self.tree.resctrl / group / "tasks").write_text("")
+        for name in ("", "LSR", "LS", "BE"):
+            (self.tree.resctrl / name).mkdir(parents=True)
+            (self.tree.resctrl / name / "tasks").write_text("")
         self.job_tasks = {7001, 7002}
         (self.tree.resctrl / "tasks").write_text("7001\n7002\n")
         (self.tree.directory(MAIN) / ("tasks" if version == 1 else "cgroup.threads")).write_text("7001\n7002\n")
-        for group in (WEB, JOB):
-            self.machine.cgroups.put(group, {"freezer.state": "THAWED"} if version == 1 else {"cgroup.freeze": "0"})
+        for cgroup in (WEB, JOB):
+            self.machine.cgroups.put(cgroup, {"freezer.state": "THAWED"} if version == 1 else {"cgroup.freeze": "0"})
         self.machine.cgroups.put(JOB, {"memory.force_empty" if version == 1 else "memory.reclaim": ""})
         self.before = self.state()
         self.entries: list[Entry] = []
@@ -160,13 +160,13 @@ class Node:
             await asyncio.sleep(3600)
 
     def _evicted(self, eviction: Eviction) -> None:
-        assert eviction.group == JOB
+        assert eviction.cgroup == JOB
         self.jobs, self.gone_until_ns = self.jobs + 1, self.clock.ns + 15 * S
 
     def inputs(self) -> TickInputs:
-        job = replace(view("job", "BE", "BestEffort"), group=JOB, uid=f"job-{self.jobs}", priority=5500)
-        job = replace(job, containers=tuple(replace(each, group=MAIN) for each in job.containers[1:]))
-        pods = (replace(view("web"), group=WEB), *((job,) if self.clock.ns >= self.gone_until_ns else ()))
+        job = replace(view("job", "BE", "BestEffort"), cgroup=JOB, uid=f"job-{self.jobs}", priority=5500)
+        job = replace(job, containers=tuple(replace(each, cgroup=MAIN) for each in job.containers[1:]))
+        pods = (replace(view("web"), cgroup=WEB), *((job,) if self.clock.ns >= self.gone_until_ns else ()))
         files = FILES_V1 if self.version == 1 else FILES_V2
         rules = Rules(host=HostFacts(self.version, memory_total_bytes=16 << 30, files=files))
         return TickInputs(pods, rules, cpus(4), {KubeQoS.GUARANTEED: "/kubepods"}, {}, {"pods": 0.5})
@@ -186,11 +186,11 @@ class Node:
     def state(self) -> dict[str, object]:
         """All that Koord may change. (Plain files keep -1 where a kernel of v1 shows its largest number.)"""
         writer, rows = Writer(self.tree), ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes")
-        targets = [Target(group, name) for group in (WEB, JOB, MAIN) for name in rows]
-        targets += [Target(group, "cgroup.freeze") for group in (WEB, JOB)]
-        targets += [Target(group, "memory.high") for group in (WEB, JOB) if self.version == 2]
+        targets = [Target(cgroup, name) for cgroup in (WEB, JOB, MAIN) for name in rows]
+        targets += [Target(cgroup, "cgroup.freeze") for cgroup in (WEB, JOB)]
+        targets += [Target(cgroup, "memory.high") for cgroup in (WEB, JOB) if self.version == 2]
         members = {name: resctrl.tasks(self.tree.resctrl, name) for name in ("", *resctrl.groups(self.tree.resctrl))}
-        return {f"{each.group}/{each.name}": writer.read(each) for each in targets} | {"resctrl": members}
+        return {f"{each.cgroup}/{each.name}": writer.read(each) for each in targets} | {"resctrl": members}
 
     def close(self) -> None:
         for task in asyncio.all_tasks(self.events):

@@ -32,10 +32,10 @@ class Kernel:
         self.record = record
         self.verbs: Mapping[str, Callable[..., Any]] = {
             "write": self.write,
-            "release": lambda group, name, value: self.write(
-                group, name, self.writer.attainable(Target(group, name), value)
+            "release": lambda cgroup, name, value: self.write(
+                cgroup, name, self.writer.attainable(Target(cgroup, name), value)
             ),
-            "read": lambda group, name: self.writer.read(Target(group, name)),
+            "read": lambda cgroup, name: self.writer.read(Target(cgroup, name)),
             "put": put,
             "text": lambda path: Path(path).read_text(encoding="ascii"),
             "mkdir": os.mkdir,
@@ -43,8 +43,8 @@ class Kernel:
             "tell": self.tell,
         }
 
-    def write(self, group: str, name: str, value: Value) -> dict[str, Any]:
-        target = Target(group, name)
+    def write(self, cgroup: str, name: str, value: Value) -> dict[str, Any]:
+        target = Target(cgroup, name)
         self.writer.write(target, value)
         path = self.writer.path(target)
         assert path is not None

@@ -39,8 +39,8 @@ def _milli(shares: int) -> int:
     return -(-shares * 1000 // 1024)
 
 
-def _weight(group: str) -> str:
-    return (ROOT / group.strip("/") / "cpu.weight").read_text(encoding="ascii").strip()
+def _weight(cgroup: str) -> str:
+    return (ROOT / cgroup.strip("/") / "cpu.weight").read_text(encoding="ascii").strip()
 
 
 if __name__ == "__main__":

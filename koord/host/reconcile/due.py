@@ -89,8 +89,8 @@ def with_partners(targets: Iterable[Target]) -> dict[Target, None]:
     last: dict[Target, None] = {}
     for target in targets:
         leader = _LEADERS.get(target.name)
-        ordered[target if leader is None else Target(target.group, leader)] = None
-        last.update((Target(target.group, name), None) for name in FOLLOWERS.get(leader or target.name, ()))
+        ordered[target if leader is None else Target(target.cgroup, leader)] = None
+        last.update((Target(target.cgroup, name), None) for name in FOLLOWERS.get(leader or target.name, ()))
     return ordered | last
 
 

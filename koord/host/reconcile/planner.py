@@ -228,7 +228,7 @@ class _Draft:
 
     def _within_quota(self, target: Target, wanted: Wanted, base: Value | None) -> Wanted:
         """The kernel refuses a burst above the quota, and a quota below the burst."""
-        leader = self.transitions.get(Target(target.group, QUOTA))
+        leader = self.transitions.get(Target(target.cgroup, QUOTA))
         if leader is None or leader.reading is None:
             return wanted
         quota_us = leader.reading.value if leader.write is None else leader.write
@@ -243,7 +243,7 @@ class _Draft:
 
     def _along_memory(self, target: Target, wanted: Wanted) -> Wanted:
         """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
-        of_memory = self.transitions.get(Target(target.group, MEMORY))
+        of_memory = self.transitions.get(Target(target.cgroup, MEMORY))
         if wanted.value is not None:
             return wanted
         if of_memory is None:  # nobody can tell what becomes of it
@@ -254,7 +254,7 @@ class _Draft:
         return Wanted(None, cause.by, why, pod=cause.pod, keep=True, refused=wanted.refused)
 
     def _transition(self, target: Target, observed: Observed) -> Transition:
-        idle = self.transitions.get(Target(target.group, IDLE)) if target.name == SHARES else None
+        idle = self.transitions.get(Target(target.cgroup, IDLE)) if target.name == SHARES else None
         if idle is None or idle.reading is None:
             return step(observed)
         is_idle = idle.reading.value == 1

@@ -151,7 +151,7 @@ class Reconciler:
             else:
                 self._undo.take_over(target, takeover.reading, takeover.base, takeover.key, takeover.original)
         except UndoError as error:
-            _log.warning("%s/%s is not taken over: %s", target.group, target.name, error)
+            _log.warning("%s/%s is not taken over: %s", target.cgroup, target.name, error)
             return False
         return True
 
@@ -289,7 +289,7 @@ class Reconciler:
         try:
             self._undo.forget(target)
         except UndoError as error:
-            _log.warning("%s/%s stays in the undo record: %s", target.group, target.name, error)
+            _log.warning("%s/%s stays in the undo record: %s", target.cgroup, target.name, error)
 
 
 def _adopted(entry: Entry) -> FileState:

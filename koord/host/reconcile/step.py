@@ -14,7 +14,7 @@ the pod its protection.
 
 Invariants: a file that is gone, or another of the same path, is free. The base is never a value of ours: what an
 earlier run may have written is known from the undo record before this is called. A file that changes along with
-another one (the shares of a group under ``cpu.idle``) has no foreign writer that could be told, so its base stays.
+another one (the shares of a cgroup under ``cpu.idle``) has no foreign writer that could be told, so its base stays.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def step(observed: Observed) -> Transition:
 
 
 def step_shares(observed: Observed, shall_be_idle: bool, idle_is_ours: bool) -> Transition:
-    """The transition of ``cpu_shares`` of a group whose ``cpu.idle`` is set, or will be by this tick's writes.
+    """The transition of ``cpu_shares`` of a cgroup whose ``cpu.idle`` is set, or will be by this tick's writes.
 
     The kernel makes them 3 then and locks them, and 1024 when it is cleared. So they are held along with an idle state
     of ours, and written after its end; with someone else's, a release leaves them.

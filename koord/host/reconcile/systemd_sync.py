@@ -55,11 +55,11 @@ class SystemdSync:
             return {}
         self._unsynced |= dict.fromkeys(changed)
         due = self._unsynced if monotonic_ns >= self._again_ns else changed
-        groups = {target.group for target in due}
-        if monotonic_ns < self._silent_until_ns or not groups:
+        cgroups = {target.cgroup for target in due}
+        if monotonic_ns < self._silent_until_ns or not cgroups:
             return {}
-        held = [target for target, state in states.items() if state.is_held and target.group in groups]
-        about = {*held, *(target for target in self._unsynced if target.group in groups)}
+        held = [target for target, state in states.items() if state.is_held and target.cgroup in cgroups]
+        about = {*held, *(target for target in self._unsynced if target.cgroup in cgroups)}
         told = self._units.tell(about)
         refused = {target: one for target, one in told.items() if one.why}
         others = {target: last for target, last in self._unsynced.items() if target not in about}
@@ -74,7 +74,7 @@ class SystemdSync:
         if refused:
             target, why = next(iter(refused.items()))
             others = f" and {len(refused) - 1} more" if len(refused) > 1 else ""
-            self.problem = f"systemd does not know {target.group}/{target.name}{others} and may undo it: {why}"
+            self.problem = f"systemd does not know {target.cgroup}/{target.name}{others} and may undo it: {why}"
             if why != self._logged:
                 _log.warning("%s", self.problem)
             self._logged = why

@@ -127,7 +127,7 @@ def test_rules(found: NodeFacts, policy: str, rules: str, text: str | None) -> N
 
 
 @pytest.mark.parametrize(
-    ("driver", "tier", "parent", "group"),
+    ("driver", "tier", "parent", "cgroup"),
     [
         (
             "systemd",
@@ -152,12 +152,12 @@ def test_rules(found: NodeFacts, policy: str, rules: str, text: str | None) -> N
     ],
 )
 def test_the_sandbox_is_where_best_effort_pods_are(
-    found: NodeFacts, driver: str, tier: str, parent: str, group: str
+    found: NodeFacts, driver: str, tier: str, parent: str, cgroup: str
 ) -> None:
     node = replace(found.doctor, cgroup=replace(found.doctor.cgroup, driver=driver))
     steps = plan.steps(replace(found, doctor=node, tier=tier), with_kubelet=True)
     (sandbox,) = (step for step in steps if isinstance(step, Sandbox))
-    assert (sandbox.parent, sandbox.group) == (parent, group)
+    assert (sandbox.parent, sandbox.cgroup) == (parent, cgroup)
 
 
 def unit(command: str) -> Unit:

@@ -278,7 +278,7 @@ class Runtime(FakeRuntime):
         if self.parent:
             shutil.rmtree(f"{self.tree}{self.parent}")
 
-    def group(self, id_: str) -> str:
+    def cgroup(self, id_: str) -> str:
         parent = self.parents[id_]
         above = self.parent or (f"{TIER}/{parent}" if parent.endswith(".slice") else parent)
         return f"{above}/cri-containerd-{id_}.scope"

@@ -115,14 +115,14 @@ class Rig:
         self.undo.close()
         self._start()
 
-    def make(self, group: str = POD, **texts: str) -> None:
+    def make(self, cgroup: str = POD, **texts: str) -> None:
         """A cgroup as the runtime makes it."""
         for name, text in {**NEW_GROUP_V1, **texts}.items():
-            self.put(Target(group, name), text)
+            self.put(Target(cgroup, name), text)
 
-    def remove(self, group: str = POD) -> None:
+    def remove(self, cgroup: str = POD) -> None:
         tree = self.writer.tree
-        Cgroups(tree.root, tree.version).remove(group)
+        Cgroups(tree.root, tree.version).remove(cgroup)
 
     def path(self, target: Target) -> Path:
         path = self.writer.path(target)
@@ -194,4 +194,4 @@ def wants(value: Value, why: str = "spec", pod: str = "default/a") -> Opinion:
 
 def journalled_writes(entries: Iterable[Entry]) -> list[tuple[Target, Value | None]]:
     """What the journal says was written."""
-    return [(Target(entry.group, entry.name), entry.after) for entry in entries if entry.result == "done"]
+    return [(Target(entry.cgroup, entry.name), entry.after) for entry in entries if entry.result == "done"]

@@ -89,7 +89,7 @@ class TestRefusals:
         rig.say("hooks", (BOX, wants(5000)))
         rig.tick()
         assert rig.journal.entries == []
-        rig.make(BOX.group)
+        rig.make(BOX.cgroup)
         rig.tick()
         assert rig.holds(BOX) == 5000
 
@@ -238,7 +238,7 @@ class TestWriting:
         assert rig.path(SHARES).read_text().strip() == weight
 
     def test_parents_grow_first_and_shrink_last(self, rig: Rig) -> None:
-        rig.make(BOX.group)
+        rig.make(BOX.cgroup)
         rig.put(QUOTA, "5000")
         rig.put(BOX, "5000")
         for value in (9000, 3000):
@@ -450,9 +450,9 @@ class TestForeignWriters:
 
     def test_untold_changes_are_found_within_a_minute(self, rig: Rig) -> None:
         groups = [f"/kubepods/pod{number}" for number in range(2, 122)]
-        targets = [Target(group, "cpu_quota") for group in groups]
-        for group in groups:
-            rig.make(group)
+        targets = [Target(cgroup, "cpu_quota") for cgroup in groups]
+        for cgroup in groups:
+            rig.make(cgroup)
         rig.say("hooks", *((target, wants(5000)) for target in targets))
         rig.tick()
         for target in targets:

@@ -26,7 +26,7 @@ from tests.qosd.podviews import EXITED, RUNNING, view
 
 CREATED = "CONTAINER_CREATED"
 KEY = ContainerKey("a", "main", 0)
-BOX = view("a").containers[1].group
+BOX = view("a").containers[1].cgroup
 QUOTA, SHARES, CPUS, MEMORY, SWAP = (
     Target(BOX, name)
     for name in ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes", "memory_swap_limit_in_bytes")

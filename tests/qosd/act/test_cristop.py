@@ -39,8 +39,8 @@ class Node:
     def states(self, *containers: str) -> list[str]:
         return [cri.ContainerState.Name(self.fake.containers[each].state) for each in containers]
 
-    def exists(self, group: str) -> bool:
-        return (self.fake.tree / group.lstrip("/")).is_dir()
+    def exists(self, cgroup: str) -> bool:
+        return (self.fake.tree / cgroup.lstrip("/")).is_dir()
 
     @asynccontextmanager
     async def served(self, socket: Path, timeout_s: float = 2.0) -> AsyncIterator[CRIStop]:
@@ -63,7 +63,7 @@ async def test_all_containers_of_the_pod_are_stopped_and_no_other(tmp_path: Path
         await executor.evict(order)
         assert node.states(node.a, node.b, node.c, node.other) == [EXITED, EXITED, EXITED, RUNNING]
         assert sorted((one.container_id, one.timeout) for one in node.fake.stops) == [(node.a, 7), (node.b, 7)]
-        assert node.exists(node.fake.group(node.other)) and node.exists(node.fake.group(node.sandbox))
+        assert node.exists(node.fake.cgroup(node.other)) and node.exists(node.fake.cgroup(node.sandbox))
         await executor.evict(order)
         assert len(node.fake.stops) == 2, "what has exited is not stopped again"
 
@@ -87,7 +87,7 @@ def _removed(node: Node) -> None:
 
     def refuse(id_: str) -> None:
         if node.b in node.fake.containers and id_ != node.b:
-            node.fake.unmake(node.fake.group(node.b))
+            node.fake.unmake(node.fake.cgroup(node.b))
             del node.fake.containers[node.b]
 
     node.fake.stop_refusals[node.b] = Refusal(NOT_FOUND, "not found")
@@ -103,7 +103,7 @@ def _ended(node: Node) -> None:
 def _slow_cgroup(node: Node) -> None:
     node.fake.lingering.add(node.b)
     loop = asyncio.get_running_loop()
-    loop.call_later(SETTLE_S / 2, node.fake.unmake, node.fake.group(node.b))
+    loop.call_later(SETTLE_S / 2, node.fake.unmake, node.fake.cgroup(node.b))
 
 
 def _slow_exit(node: Node) -> None:
@@ -183,7 +183,7 @@ async def test_it_comes_about_all_the_same(tmp_path: Path, setting: Callable[[No
     of_pod = {id_ for id_, one in node.fake.sandboxes.items() if one.metadata.uid == "uid-web"}
     left = [one for one in node.fake.containers.values() if one.pod_sandbox_id in of_pod]
     assert not [one for one in left if one.state in (cri.CONTAINER_RUNNING, cri.CONTAINER_UNKNOWN)]
-    assert not [one for one in left if node.exists(node.fake.group(one.id))]
+    assert not [one for one in left if node.exists(node.fake.cgroup(one.id))]
     assert node.states(node.other) == [RUNNING]
 
 

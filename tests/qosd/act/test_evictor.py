@@ -178,7 +178,7 @@ async def test_an_eviction_from_the_order_to_the_pods_end() -> None:
     assert (rig.phase, rig.notes.evictions) == (None, ())
     first = rig.journal.entries[0]
     assert (first.wall_ns, first.monotonic_ns, first.tick, first.who) == (7 * S, 1000 * S, 12, "memory")
-    assert (first.pod, first.group, first.name, first.path) == ("default/web", GROUP, "pod.eviction", GROUP)
+    assert (first.pod, first.cgroup, first.name, first.path) == ("default/web", GROUP, "pod.eviction", GROUP)
     assert [(each.before, each.after, each.result, each.why) for each in rig.journal.entries] == [
         ("running", "stopped", "stopping", "the containers are being stopped: memory is short"),
         (
@@ -476,7 +476,7 @@ async def test_what_an_earlier_run_left_is_executed_again_with_its_attempts() ->
     rig.clock.advance(5)
     await rig.follow(web("a"))
     ((order),) = rig.script.orders
-    assert (order.uid, order.group, order.grace_s) == ("web", GROUP, 3)
+    assert (order.uid, order.cgroup, order.grace_s) == ("web", GROUP, 3)
     state = rig.evictor.under_way["web"]
     assert (state.attempts, state.since_ns, state.retry_ns) == (3, 1005 * S, 1045 * S)
     await rig.follow(web("a"))
@@ -581,8 +581,8 @@ class Node:
             self.fake.start(self.fake.container(self.sandbox, name))
         self.order = Eviction("uid-web", "default/web", "memory is short", self.fake.parents[self.sandbox])
 
-    def exists(self, group: str) -> bool:
-        return (self.fake.tree / group.lstrip("/")).is_dir()
+    def exists(self, cgroup: str) -> bool:
+        return (self.fake.tree / cgroup.lstrip("/")).is_dir()
 
     def pods(self) -> tuple[PodView, ...]:
         containers = tuple(

@@ -34,7 +34,7 @@ from tests.qosd.act.rig import BOOT, OWNERS, CountingWriter, Recorded, Rig, jour
 
 GROUPS = ("/kubepods/pod1", "/kubepods/pod1/box", "/kubepods/pod2")
 NAMES = ("cpu_quota", "cpu_shares", "cpuset_cpus", "memory_limit_in_bytes")
-TARGETS = [Target(group, name) for group in GROUPS for name in NAMES]
+TARGETS = [Target(cgroup, name) for cgroup in GROUPS for name in NAMES]
 OURS = {
     "cpu_quota": st.sampled_from([-1, 5000, 8000]),
     "cpu_shares": st.sampled_from([2, 100]),
@@ -93,22 +93,22 @@ class Histories(RuleBasedStateMachine):
 
     @initialize()
     def begin(self) -> None:
-        for group in GROUPS:
-            self.make(group)
+        for cgroup in GROUPS:
+            self.make(cgroup)
 
-    @rule(group=st.sampled_from(GROUPS))
-    def make(self, group: str) -> None:
+    @rule(cgroup=st.sampled_from(GROUPS))
+    def make(self, cgroup: str) -> None:
         """The runtime makes a cgroup, where there is none."""
-        if Target(group, "cpu_quota") not in self.base:
+        if Target(cgroup, "cpu_quota") not in self.base:
             for target in TARGETS:
-                if target.group == group:
+                if target.cgroup == cgroup:
                     self.write(target)
 
-    @rule(group=st.sampled_from(GROUPS))
-    def remove(self, group: str) -> None:
+    @rule(cgroup=st.sampled_from(GROUPS))
+    def remove(self, cgroup: str) -> None:
         """A cgroup and those in it go. New files do not get the inodes of old ones in a kernel, so these stay kept."""
         for target in TARGETS:
-            if target in self.base and (target.group == group or target.group.startswith(f"{group}/")):
+            if target in self.base and (target.cgroup == cgroup or target.cgroup.startswith(f"{cgroup}/")):
                 del self.base[target]
                 self.rig.path(target).rename(self.rig.root / f"gone{next(self.fresh)}")
 
@@ -214,11 +214,11 @@ class ModelledWriter(DyingWriter):
     def __init__(self, scene: Scene, root: Path) -> None:
         super().__init__(Tree(scene.machine.version, root, {}))
         self.model, self.scene = scene.model(), scene
-        for group in scene.groups:
-            self._show(group)
+        for cgroup in scene.groups:
+            self._show(cgroup)
 
     def path(self, target: Target) -> Path:
-        return self.tree.root / target.group.lstrip("/") / target.name
+        return self.tree.root / target.cgroup.lstrip("/") / target.name
 
     def look(self, target: Target) -> Reading | None:
         path = self.path(target)
@@ -233,11 +233,11 @@ class ModelledWriter(DyingWriter):
             self.model.write(target, value)
         except OSError as error:
             raise WriteError(error.errno or 0, str(self.path(target)), str(value)) from error
-        self._show(target.group)
+        self._show(target.cgroup)
 
-    def _show(self, group: str) -> None:
+    def _show(self, cgroup: str) -> None:
         for target in self.scene.current:
-            if target.group == group:
+            if target.cgroup == cgroup:
                 self.path(target).parent.mkdir(parents=True, exist_ok=True)
                 self.path(target).write_text(str(self.model.read(target)))
 

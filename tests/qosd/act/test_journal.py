@@ -18,7 +18,7 @@ ENTRY = Entry(
     tick=1,
     who="hooks",
     pod="default/a",
-    group="/kubepods/pod1",
+    cgroup="/kubepods/pod1",
     name="cpu_quota",
     path="/sys/fs/cgroup/cpu/kubepods/pod1/cpu.cfs_quota_us",
     before=-1,
@@ -139,7 +139,7 @@ def test_filters(tmp_path: Path, asked: dict[str, str | int], ticks: list[int]) 
             ENTRY,
             replace(ENTRY, tick=2, pod="default/b", wall_ns=30, who="ratio"),
             replace(ENTRY, tick=3, who="hooks, burst", wall_ns=20),
-            replace(ENTRY, tick=4, who="burst", wall_ns=5, name="cpu_shares", group="/kubepods/pod2", path="/p"),
+            replace(ENTRY, tick=4, who="burst", wall_ns=5, name="cpu_shares", cgroup="/kubepods/pod2", path="/p"),
         ):
             journal.record(entry)
         assert journal.flush()

@@ -50,15 +50,15 @@ class Rig:
         self.undo.close()
         self._start()
 
-    def want(self, **groups: str) -> None:
+    def want(self, **resctrl_groups: str) -> None:
         """``want(BOX="BE")``: nothing else is wanted."""
-        said = {{"BOX": BOX, "CAR": CAR}[name]: group for name, group in groups.items()}
+        said = {{"BOX": BOX, "CAR": CAR}[name]: resctrl_group for name, resctrl_group in resctrl_groups.items()}
         self.say(said)
 
-    def say(self, groups: Mapping[str, str]) -> None:
+    def say(self, resctrl_groups: Mapping[str, str]) -> None:
         self.memberships = tuple(
-            Membership(cgroup, group, f"{group} pods belong to resctrl group {group}", "default/a")
-            for cgroup, group in groups.items()
+            Membership(cgroup, name, f"{name} pods belong to resctrl group {name}", "default/a")
+            for cgroup, name in resctrl_groups.items()
         )
 
     def disable(self) -> None:
@@ -170,7 +170,7 @@ class TestMoving:
         assert rig.node.members("BE") == set(tasks)
         assert rig.actuator.tasks.placed == {BOX: "BE"}
         (entry,) = rig.journal.entries
-        assert (entry.who, entry.pod, entry.group, entry.name) == ("resctrl", "default/a", BOX, TASKS)
+        assert (entry.who, entry.pod, entry.cgroup, entry.name) == ("resctrl", "default/a", BOX, TASKS)
         assert rig.told() == [("done", "root", "BE", f"{WHY}: 3 tasks")]
 
     def test_plan_shows_it_as_a_value(self, rig: Rig) -> None:
@@ -178,7 +178,7 @@ class TestMoving:
         rig.want(BOX="BE")
         (shown,) = rig.plan().shown
         assert (shown.path, shown.before, shown.after) == (str(rig.node.tree.resctrl / "BE/tasks"), "root", "BE")
-        assert (shown.target.group, shown.why) == (BOX, f"{WHY}: 2 tasks")
+        assert (shown.target.cgroup, shown.why) == (BOX, f"{WHY}: 2 tasks")
 
     def test_a_cgroup_that_comes_later_or_is_empty_at_first(self, rig: Rig) -> None:
         rig.want(BOX="BE", CAR="LS")
@@ -384,8 +384,8 @@ def test_any_history_ends_where_it_should(events: list[tuple[object, ...]], by_r
             rig.pass_time(int(str(arguments[0])) if name == "wait" else 1)
         gold = rig.node.members("gold")
         rig.pass_time(int(RECHECK_S) + 1)
-        for cgroup, group in wanted.items():
-            assert _tasks(rig, cgroup) - gold <= rig.node.members(group)
+        for cgroup, name in wanted.items():
+            assert _tasks(rig, cgroup) - gold <= rig.node.members(name)
         _check_the_journal(rig.journal.entries, rig)
         moved = {task for _, task in rig.node.writer.moved}
         assert not moved & gold
@@ -410,5 +410,5 @@ def _tasks(rig: Rig, cgroup: str) -> set[int]:
 def _check_the_journal(entries: list[Entry], rig: Rig) -> None:
     """Nothing but moves that took place, and at most one entry per cgroup and tick."""
     assert {entry.result for entry in entries} <= {"done", "yielded"}
-    assert len({(entry.tick, entry.group) for entry in entries}) == len(entries)
+    assert len({(entry.tick, entry.cgroup) for entry in entries}) == len(entries)
     assert all(rig.ticks >= entry.tick for entry in entries)

@@ -74,7 +74,13 @@ def test_it_is_made_once_and_told_when_it_is_done(rig: Rig) -> None:
     assert rig.journal.entries == []
     rig.thread.work()
     (entry,) = rig.journal.entries
-    assert (entry.who, entry.pod, entry.group, entry.name, entry.after) == ("toy", "default/a", POD, RECLAIM.name, 4096)
+    assert (entry.who, entry.pod, entry.cgroup, entry.name, entry.after) == (
+        "toy",
+        "default/a",
+        POD,
+        RECLAIM.name,
+        4096,
+    )
     assert (entry.result, entry.why, entry.tick) == ("done", "memory lacks", 7)
     assert Path(entry.path).read_text() == "4096"
     assert rig.tick() == []

@@ -44,7 +44,7 @@ def units() -> Units:
 def rig(tmp_path: Path, units: Units) -> Rig:
     rig = Rig(tmp_path, units=units)
     rig.make()
-    rig.make(OTHER.group)
+    rig.make(OTHER.cgroup)
     return rig
 
 
@@ -145,7 +145,7 @@ def test_a_group_that_ends_while_the_bus_is_silent_is_forgotten(rig: Rig, units:
     rig.say("hooks", (OTHER, wants(5000)))
     rig.tick()
     rig.say("hooks")
-    rig.remove(OTHER.group)
+    rig.remove(OTHER.cgroup)
     rig.tick()
     units.gone = {OTHER}
     for _ in range(3):

@@ -13,7 +13,7 @@ from koord.model.qos import QoSClass
 from qosd.decide.relief import NOTHING_DONE, Relief, ReliefState, relieve
 from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Shortage, Victims
 from qosd.metric import Scope
-from qosd.sense.groups import USAGE
+from qosd.sense.usage import USAGE
 from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
 from tests.fakes.clock import S
 from tests.qosd.contexts import V2, rules
@@ -65,15 +65,15 @@ def node(
 ) -> NodeSnapshot:
     """The node at ``at_s``: memory in bytes and CPU in thousandths by pod name, of containers by ``pod/container``."""
     pods = tuple(pods)
-    group = {pod.name: pod.group for pod in pods}
+    cgroup = {pod.name: pod.cgroup for pod in pods}
     its_rules = replace(RULES, host=replace(RULES.host, files=files, cgroup_version=version))
     values = {
-        USAGE[Scope.POD].memory_usage_bytes: {group[name]: value for name, value in memory.items() if name in group},
-        USAGE[Scope.POD].cpu_usage_cores: {group[name]: value / 1000 for name, value in cpu.items() if name in group},
+        USAGE[Scope.POD].memory_usage_bytes: {cgroup[name]: value for name, value in memory.items() if name in cgroup},
+        USAGE[Scope.POD].cpu_usage_cores: {cgroup[name]: value / 1000 for name, value in cpu.items() if name in cgroup},
         USAGE[Scope.CONTAINER].cpu_usage_cores: {
-            f"{group[name]}/{inner}": value / 1000
+            f"{cgroup[name]}/{inner}": value / 1000
             for name, _, inner, value in ((*key.partition("/"), value) for key, value in containers.items())
-            if name in group
+            if name in cgroup
         },
     }
     return structs.replace(
@@ -127,6 +127,6 @@ def orders(relief: Relief) -> list[tuple[str, str, int | str]]:
 def bounds(relief: Relief) -> dict[tuple[str, str], object]:
     """Values by cgroup below the tier and file."""
     return {
-        (target.group.removeprefix("/kubepods/besteffort/pod"), target.name): opinion.value
+        (target.cgroup.removeprefix("/kubepods/besteffort/pod"), target.name): opinion.value
         for target, opinion in relief.opinions.items()
     }

@@ -43,7 +43,7 @@ class Node:
         self.strategy, self.memories = Breakable(), dict[str, Any]()
         self.actuator = Actuator(self.world.writer, opened(UndoRecord(root / "undo", BOOT)), Recorded())
         self.pod = view("p", "BE", "BestEffort", containers=[("a", "CONTAINER_RUNNING"), ("b", "CONTAINER_CREATED")])
-        self.tasks = {task for one in self.pod.containers for task in self.world.start(one.group, 2)}
+        self.tasks = {task for one in self.pod.containers for task in self.world.start(one.cgroup, 2)}
         self.picture = snapshot(rules(V2, SPEC), self.pod)
         self.ticks = 0
 

@@ -118,7 +118,7 @@ def test_throttle_of_cpu_bounds_running_containers(
 ) -> None:
     there = node(1, [be("p", containers=PAIR)], cpu={"p": 2000}, containers=containers, files=frozenset())
     relief = Run().tick(there, lacks(amount, CPU, THROTTLE))
-    assert bounds(relief) == {(group, "cpu_quota"): value for group, value in quotas.items()}
+    assert bounds(relief) == {(cgroup, "cpu_quota"): value for cgroup, value in quotas.items()}
 
 
 def test_a_bound_stays_while_its_pod_does_whatever_its_containers_use_now() -> None:
@@ -129,8 +129,8 @@ def test_a_bound_stays_while_its_pod_does_whatever_its_containers_use_now() -> N
     renewed = [pods[0], be("q", containers=PAIR)]
     after = run.tick(node(2, renewed, containers={"p/x": 1, "p/y": 1, "q/x": 1, "q/y": 1}), claim)
     assert (
-        before.opinions[Target(f"{pods[0].group}/x", "cpu_quota")]
-        is after.opinions[Target(f"{pods[0].group}/x", "cpu_quota")]
+        before.opinions[Target(f"{pods[0].cgroup}/x", "cpu_quota")]
+        is after.opinions[Target(f"{pods[0].cgroup}/x", "cpu_quota")]
     )
     assert bounds(before)["q/x", "cpu_quota"] != bounds(after)["q/x", "cpu_quota"]
 
@@ -162,7 +162,7 @@ def test_evict_is_the_shortest_prefix_that_covers(amount: int, victims: str) -> 
     relief = Run().tick(at(1), lacks(amount, MEMORY, EVICT))
     assert "".join(evicted(relief)) == victims
     eviction = relief.evictions[0]
-    assert (eviction.pod, eviction.group, eviction.grace_s) == ("default/a", A.group, 0)
+    assert (eviction.pod, eviction.cgroup, eviction.grace_s) == ("default/a", A.cgroup, 0)
     assert eviction.inputs == {"limit": 70}
     assert all(word in eviction.why for word in (WHO, "evict", "too much", str(amount), str(300 * MIB)))
 

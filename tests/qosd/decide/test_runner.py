@@ -54,7 +54,7 @@ class Scripted:
 
 
 def opinions(**values: int) -> dict[Target, Opinion]:
-    return {Target(f"/{group}", "cpu_quota"): Opinion.set(value, "because") for group, value in values.items()}
+    return {Target(f"/{cgroup}", "cpu_quota"): Opinion.set(value, "because") for cgroup, value in values.items()}
 
 
 @pytest.fixture

@@ -63,7 +63,7 @@ def shortage(victims: Victims = BE, **said: Any) -> Shortage:
         (be("p", priority=None), BE, None, 1, True, False),
         (be("p", priority=0), UP_TO_5500, None, 1, False, False),  # 0 is the band's default, of these views prod's
         (be("p", state="SANDBOX_NOTREADY", containers=()), BE, None, 1, False, False),
-        (structs.replace(be("p"), group=""), BE, None, 1, False, False),
+        (structs.replace(be("p"), cgroup=""), BE, None, 1, False, False),
         (be("p", is_going=True), BE, None, 1, False, True),
         (be("p"), BE, STOPPING, 1, False, True),
         (be("p"), BE, STOPPED, 1, False, False),

@@ -61,7 +61,7 @@ def of_pod(who: PodView, by: Rules | None = None) -> dict[str, Any]:
     return {
         target.name: one.value
         for target, one in found.items()
-        if target.group == who.group and target.name in names and one.op is Op.SET
+        if target.cgroup == who.cgroup and target.name in names and one.op is Op.SET
     }
 
 

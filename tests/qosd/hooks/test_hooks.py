@@ -392,12 +392,14 @@ class TestMemory:
 class TestResctrl:
     ON = of_classes(resctrlQOS={"enable": True})
 
-    def group(self, who: Any, host: HostFacts = V2, verified: bool = True, spec: dict[str, Any] | None = None) -> Any:
+    def resctrl_group(
+        self, who: Any, host: HostFacts = V2, verified: bool = True, spec: dict[str, Any] | None = None
+    ) -> Any:
         by = rules(host, self.ON if spec is None else spec, resctrl={"runtimeVerified": verified})
         return decided(who, by).get(f"annotation {resctrl.ANNOTATION}")
 
     @pytest.mark.parametrize(
-        ("qos", "tier", "band", "group"),
+        ("qos", "tier", "band", "resctrl_group"),
         [
             ("LSE", "Guaranteed", "", "LSR"),
             ("LSR", "Guaranteed", "", "LSR"),
@@ -409,14 +411,14 @@ class TestResctrl:
             ("", "Guaranteed", "koord-free", "BE"),
         ],
     )
-    def test_classes(self, qos: str, tier: str, band: str, group: str | None) -> None:
-        assert self.group(pod(qos, tier, Stage.RUN_SANDBOX, "", band=band)) == group
+    def test_classes(self, qos: str, tier: str, band: str, resctrl_group: str | None) -> None:
+        assert self.resctrl_group(pod(qos, tier, Stage.RUN_SANDBOX, "", band=band)) == resctrl_group
 
     def test_only_where_it_is_known_to_work(self) -> None:
         who = pod("LS", stage=Stage.RUN_SANDBOX, container="")
-        assert self.group(who, verified=False) is None
-        assert self.group(who, host=replace(V2, resctrl_groups=frozenset({"BE"}))) is None
-        assert self.group(who, spec={}) is None
+        assert self.resctrl_group(who, verified=False) is None
+        assert self.resctrl_group(who, host=replace(V2, resctrl_groups=frozenset({"BE"}))) is None
+        assert self.resctrl_group(who, spec={}) is None
 
     def test_not_where_the_feature_gate_is_off(self) -> None:
         by = rules(V2, self.ON, resctrl={"runtimeVerified": True}, features={resctrl.GATE: False})
@@ -424,7 +426,7 @@ class TestResctrl:
 
     @pytest.mark.parametrize("key", [resctrl.ANNOTATION, "node.koordinator.sh/resctrl"])
     def test_a_pod_that_chose_keeps_its_choice(self, key: str) -> None:
-        assert self.group(pod("LS", "Burstable", Stage.RUN_SANDBOX, "", **{key: "{}"})) is None
+        assert self.resctrl_group(pod("LS", "Burstable", Stage.RUN_SANDBOX, "", **{key: "{}"})) is None
 
 
 @pytest.mark.parametrize("hook", table.HOOK_NAMES)

@@ -55,8 +55,8 @@ POLICY = Provenance(Origin.SOURCE, "/etc/koord/qosd-rules.yaml", 880.0)
 
 def entry(path: str, after: Value, result: str = FOREIGN, ago_s: int = 1, why: str = "unknown") -> Entry:
     """A line of the journal about the quota of default/job's container."""
-    when_ns, group = NOW_NS - ago_s * SECOND, "/kubepods/besteffort/podjob/worker"
-    return Entry(when_ns, 0, 7, "hooks", "default/job", group, "cpu_quota", path, 200_000, after, result, why)
+    when_ns, cgroup = NOW_NS - ago_s * SECOND, "/kubepods/besteffort/podjob/worker"
+    return Entry(when_ns, 0, 7, "hooks", "default/job", cgroup, "cpu_quota", path, 200_000, after, result, why)
 
 
 @dataclass
@@ -141,12 +141,12 @@ async def inspecting(socket: Path, scene: Scene) -> AsyncIterator[str]:
             proxy.close()
 
 
-def v1_files(root: Path, group: str, quota: str = "-1") -> None:
+def v1_files(root: Path, cgroup: str, quota: str = "-1") -> None:
     """A container's cgroup on v1, 1536 shares and 4 GiB, in a pod that may use CPUs 0-1."""
     cgroups, cpus = Cgroups(root), {"cpuset.cpus": "0-1", "cpuset.mems": "0"}
     cpu = {"cpu.cfs_quota_us": quota, "cpu.cfs_period_us": "100000", "cpu.shares": "1536"}
-    cgroups.put(group, {**cpu, **cpus, "memory.limit_in_bytes": str(4 << 30)})
-    cgroups.put(group.rpartition("/")[0], cpus)
+    cgroups.put(cgroup, {**cpu, **cpus, "memory.limit_in_bytes": str(4 << 30)})
+    cgroups.put(cgroup.rpartition("/")[0], cpus)
 
 
 def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:
@@ -161,9 +161,9 @@ def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:
         containers=[("worker", "CONTAINER_RUNNING")],
         EXTENDED=extended("worker", request="1500", limit="2000", memory="4Gi"),
     )
-    group = job.containers[1].group
-    v1_files(tmp_path, group)
-    quota_of = Target(group, "cpu_quota")
+    cgroup = job.containers[1].cgroup
+    v1_files(tmp_path, cgroup)
+    quota_of = Target(cgroup, "cpu_quota")
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": 2000, "period_us": 100_000}
     opinions = {quota_of: Opinion.set(200_000, "batchResource: batch-cpu limit 2000m", fed, job.key)}
     return Scene(
@@ -174,5 +174,5 @@ def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:
             StrategyResult("burst", Stage.BURST, State.DISABLED, Decision("disabled by configuration")),
         ],
         collectors={"node": Health(UP_NS - 9 * SECOND // 10, duration_us=850.0)},
-        written={tmp_path / f"cpu{group}/cpu.cfs_quota_us": quota},
+        written={tmp_path / f"cpu{cgroup}/cpu.cfs_quota_us": quota},
     )

@@ -41,8 +41,8 @@ from qosd.inspect.plan import planned
 from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.metric import Scope
 from qosd.report import TickReport
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
+from qosd.sense.usage import USAGE
 from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.strategies import speakers
 from tests.qosd.contexts import rules
@@ -301,7 +301,7 @@ async def test_whether_a_contested_file_is_enforced_one_level_up(
         node.results.append(StrategyResult("enforcement", Stage.ENFORCEMENT, state, Decision("off")))
     path = f"{tmp_path}/cpu{GROUP}/cpu.cfs_quota_us"
     answer = await explain(node, tmp_path, inspect.ExplainRequest(file=path))
-    assert answer.files[0].contested == f"a fight; {says.format(pod=pod.group)}"
+    assert answer.files[0].contested == f"a fight; {says.format(pod=pod.cgroup)}"
 
 
 async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
@@ -340,10 +340,10 @@ async def test_stages_foreign_writers_and_contest(tmp_path: Path) -> None:
     assert [strategy.state for strategy in answer.strategies] == ["active", "frozen", "active", "active"]
 
 
-@pytest.mark.parametrize("asked", ["{root}/cpu{group}/cpu.shares", "{group}/cpu_shares"])
+@pytest.mark.parametrize("asked", ["{root}/cpu{cgroup}/cpu.shares", "{cgroup}/cpu_shares"])
 async def test_a_file_that_nobody_decides(tmp_path: Path, asked: str) -> None:
     answer = await explain(
-        batch_scene(tmp_path), tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path, group=GROUP))
+        batch_scene(tmp_path), tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path, cgroup=GROUP))
     )
     assert [(file.name, file.owner, file.actual) for file in answer.files] == [("cpu_shares", "", "1536")]
     assert not answer.files[0].HasField("result")
@@ -357,7 +357,7 @@ async def test_the_nodes_own_files(tmp_path: Path) -> None:
         StrategyResult("suppress", Stage.SUPPRESSION, State.ACTIVE, Decision("BE may use 2 cores", opinions))
     )
     answer = await explain(node, tmp_path, inspect.ExplainRequest(node={}))
-    assert [(file.group, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
+    assert [(file.cgroup, file.owner) for file in answer.files] == [("/kubepods/besteffort", "suppress")]
     assert not answer.files[0].HasField("actual")
     assert [strategy.name for strategy in answer.strategies] == ["hooks", "burst", "suppress"]
 
@@ -391,7 +391,7 @@ async def test_in_which_resctrl_group_a_pods_tasks_are(tmp_path: Path, kept_in: 
     node.placed = kept_in
     answer = await explain(node, tmp_path, inspect.ExplainRequest(pod={"name": "job", "namespace": "default"}))
     (file,) = (file for file in answer.files if file.name == "resctrl.tasks")
-    assert (file.group, file.owner, file.result, file.why) == (GROUP, "resctrl", "BE", "BE pods belong to group BE")
+    assert (file.cgroup, file.owner, file.result, file.why) == (GROUP, "resctrl", "BE", "BE pods belong to group BE")
     assert file.actual == actual
     assert file.path.endswith("/BE/tasks")
 
@@ -420,8 +420,8 @@ async def test_how_far_a_pods_eviction_is(tmp_path: Path, phase: EvictionPhase, 
 def test_which_resctrl_groups_are_wanted(tmp_path: Path, is_there: bool) -> None:
     if is_there:
         (tmp_path / "resctrl/toys").mkdir(parents=True)
-    group = ResctrlGroup("toys", "toys need cache")
-    result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", acts=(group,)))
+    cgroup = ResctrlGroup("toys", "toys need cache")
+    result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, Decision("", acts=(cgroup,)))
     report = TickReport((GroupReport(tmp_path / "resctrl"),), {}, decisions=Decisions(1, 0, 0, (result,)))
     (file,) = acts.of_node(report)
     assert (file.name, file.owner, file.result, file.why) == (
@@ -437,7 +437,7 @@ async def test_the_plan(tmp_path: Path) -> None:
     """The next tick's, by the strategies themselves."""
     answer = await ask(batch_scene(tmp_path, "150000"), tmp_path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
     (planned,) = answer.writes
-    assert (planned.group, planned.name, planned.unit) == (GROUP, "cpu_quota", "us")
+    assert (planned.cgroup, planned.name, planned.unit) == (GROUP, "cpu_quota", "us")
     assert (planned.before, planned.after, planned.path) == (
         "150000",
         "200000",

@@ -27,7 +27,7 @@ PARENT_CPUS = {"/kubepods/besteffort/poduid": "0-7"}
 
 
 def parent_sets(target: Target) -> str:
-    return PARENT_CPUS.get(target.group, "") if target.name == "cpuset_cpus" else ""
+    return PARENT_CPUS.get(target.cgroup, "") if target.name == "cpuset_cpus" else ""
 
 
 def created(of: nri.PodSandbox, spec: nri.LinuxResources, by: Rules) -> nri.ContainerAdjustment | None:

@@ -105,7 +105,7 @@ _CRIO_SCOPE = "kubepods-burstable-pod1_2.slice:crio:abc"
 
 
 @pytest.mark.parametrize(
-    ("document", "group", "parent"),
+    ("document", "cgroup", "parent"),
     [
         ({}, "", ""),
         ({"runtimeSpec": None, "config": 3}, "", ""),
@@ -118,9 +118,9 @@ _CRIO_SCOPE = "kubepods-burstable-pod1_2.slice:crio:abc"
         ({"config": {"linux": {"cgroup_parent": "/kubepods/pod1"}}}, "", "/kubepods/pod1"),
     ],
 )
-def test_what_verbose_says(document: dict[str, Any], group: str, parent: str) -> None:
+def test_what_verbose_says(document: dict[str, Any], cgroup: str, parent: str) -> None:
     info = verbose.document({"info": json.dumps(document)})
-    assert (verbose.group(info), verbose.cgroup_parent(info)) == (group, parent)
+    assert (verbose.cgroup(info), verbose.cgroup_parent(info)) == (cgroup, parent)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "3", '"x"', "[" * 100_000])

@@ -189,14 +189,14 @@ async def test_a_runtime_without_verbose_info_leaves_likely_paths(tmp_path: Path
         pod = n.runtime.pod("web")
         main = n.runtime.container(pod, "main")
         await n.source.refresh()
-        assert n.pod("web").group == "/kubepods/burstable/poduid-web"  # from the tree
-        assert n.container("web", "main").group == f"/kubepods/burstable/poduid-web/{main}"
+        assert n.pod("web").cgroup == "/kubepods/burstable/poduid-web"  # from the tree
+        assert n.container("web", "main").cgroup == f"/kubepods/burstable/poduid-web/{main}"
         assert n.container("web", "main").requested == Resources()
     async with node(tmp_path / "blind", watched=False, start=False) as n:
         n.runtime.silent = True
         n.runtime.pod("web")
         await n.source.refresh()
-        assert (n.pod("web").group, n.pod("web").containers[0].group) == ("", "")
+        assert (n.pod("web").cgroup, n.pod("web").containers[0].cgroup) == ("", "")
         assert "nobody tells the pod's cgroup" in n.pod("web").problems[0]
 
 
@@ -207,7 +207,7 @@ async def test_a_cgroup_parent_that_may_be_shared_is_no_pods_own(tmp_path: Path)
         n.runtime.parents[pod] = "/system.slice"
         await n.source.refresh()
         view = n.pod("by-hand")
-        assert (view.group, view.containers[0].group) == ("", f"/system.slice/{pod}")
+        assert (view.cgroup, view.containers[0].cgroup) == ("", f"/system.slice/{pod}")
         assert view.problems == (
             "cgroup parent /system.slice is no pod's of kubelet's and may be shared: it is left alone",
         )
@@ -224,12 +224,12 @@ async def test_a_pod_as_the_runtime_tells_it(tmp_path: Path) -> None:
         await n.source.refresh()
         view = n.pod("web")
         assert (view.uid, view.key, view.sandbox_id, view.state) == ("uid-web", "default/web", pod, "SANDBOX_READY")
-        assert (view.group, view.kube_qos) == ("/kubepods/burstable/poduid-web", KubeQoS.BURSTABLE)
+        assert (view.cgroup, view.kube_qos) == ("/kubepods/burstable/poduid-web", KubeQoS.BURSTABLE)
         assert (view.qos, view.qos_source, view.priority_class) == (QoSClass.LS, "label", PriorityClass.PROD)
         assert (view.sub_priority, view.cpu_request_milli) == (17, None)
         assert view.context.requested == Resources(cpu_quota_us=60_000)
         sandbox, only = view.containers
-        assert (sandbox.is_sandbox, sandbox.name, sandbox.group) == (True, "", f"{view.group}/{pod}")
+        assert (sandbox.is_sandbox, sandbox.name, sandbox.cgroup) == (True, "", f"{view.cgroup}/{pod}")
         assert (only.id, only.is_sandbox, only.requested.cpu_quota_us) == (main, False, 70_000)
 
 
@@ -256,7 +256,7 @@ async def test_a_quota_that_was_scaled_at_creation_is_not_scaled_again(
         n.runtime.start(main)
         await n.source.refresh()
         opinions = of_pod(n.pod("web"), rules(cpuNormalizationRatio=ratio)).opinions
-        found = opinions[Target(n.container("web", "main").group, "cpu_quota")]
+        found = opinions[Target(n.container("web", "main").cgroup, "cpu_quota")]
         assert (found.op, found.value) == (Op.SET, quota_us)
 
 
@@ -316,7 +316,7 @@ async def test_a_pod_that_kubelet_admitted_is_seen_before_its_sandbox(tmp_path: 
         await n.source.refresh()
         assert n.names == ["early"]
         assert (n.pod("early").sandbox_id, n.pod("early").state, n.pod("early").containers) == ("", "", ())
-        assert n.pod("early").group == "/kubepods/burstable/poduid-early"
+        assert n.pod("early").cgroup == "/kubepods/burstable/poduid-early"
 
 
 async def test_kubelet_alone(tmp_path: Path) -> None:
@@ -329,7 +329,7 @@ async def test_kubelet_alone(tmp_path: Path) -> None:
         await asyncio.sleep(0.02)
         await n.source.refresh()
         main = n.container("web", "main")
-        assert (main.state, main.group) == ("CONTAINER_RUNNING", f"/kubepods/poduid-web/{id_}")
+        assert (main.state, main.cgroup) == ("CONTAINER_RUNNING", f"/kubepods/poduid-web/{id_}")
         assert main.requested == Resources(100_000, 200_000, 1 << 20)
         assert n.source.age_s is not None
 
@@ -484,7 +484,7 @@ async def test_somebody_else_s_write_shows_as_changed_asked(tmp_path: Path) -> N
         await asyncio.sleep(0.3)
         assert n.runtime.calls.count("ContainerStatus") == calls
         n.runtime.quotas_us[main] = 90_000
-        n.source.refetch([n.container("web", "main").group])
+        n.source.refetch([n.container("web", "main").cgroup])
         await until(lambda: n.container("web", "main").requested.cpu_quota_us == 90_000)
         n.runtime.quotas_us[main] = 95_000
         theirs.write_text("2")

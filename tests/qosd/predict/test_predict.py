@@ -23,9 +23,9 @@ from qosd.predict.predictor import Predictor, allocatable
 from qosd.predict.reclaimable import CPU_QUANTILE, MEMORY_QUANTILE, Amount, Settings, predict
 from qosd.predict.trainer import Trainer
 from qosd.predict.workload import workload_name
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow
 from qosd.sense.system import SystemRow
+from qosd.sense.usage import USAGE
 from qosd.snapshot import NodeSnapshot, PodView
 from tests.qosd.podviews import snapshot as picture
 
@@ -44,7 +44,7 @@ def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int 
     )  # fmt: skip
     return PodView(
         uid=name, namespace="shop", name=name, sandbox_id=f"s-{name}", state="SANDBOX_READY",
-        group=f"/kubepods/pod{name}",
+        cgroup=f"/kubepods/pod{name}",
         context=PodContext.read(request), kube_qos=KubeQoS.GUARANTEED, qos=QoSClass.LS, qos_source="test",
         priority_class=priority, sub_priority=0, containers=(), cpu_request_milli=cpu_milli,
         memory_request_bytes=gib * 2**30,
@@ -161,7 +161,7 @@ def test_two_weeks_of_cron_jobs_are_one_model_each() -> None:
 @pytest.mark.parametrize("priority", [PriorityClass.MID, PriorityClass.BATCH, PriorityClass.FREE])
 def test_who_is_never_predicted_has_no_model_of_its_own(priority: PriorityClass) -> None:
     bank, job = Bank(), pod("job-x2bqz", priority)
-    fed(bank, [job], {job.group: 1.0, "": 2.0}, hours=0.1)
+    fed(bank, [job], {job.cgroup: 1.0, "": 2.0}, hours=0.1)
     assert set(bank) == {NODE, SYSTEM, *map(class_key, PriorityClass)}
 
 
@@ -365,7 +365,7 @@ def test_never_more_than_the_node_has_left() -> None:
 
 def test_a_new_pod_of_a_known_workload_is_predicted_at_once() -> None:
     bank, old = Bank(), pod("web-5d4f8c7b9-x2x4z", cpu_milli=8000)
-    now_s = fed(bank, [old], {old.group: 4.0}, hours=25)
+    now_s = fed(bank, [old], {old.cgroup: 4.0}, hours=25)
     found = predict(bank, [pod("web-6b7d9f8c45-bc2df", cpu_milli=8000)], NODE_SIZE, now_s, SETTINGS)
     assert found.unpredicted == ()
     assert found.reclaimable.cpu_milli > 0

@@ -31,8 +31,8 @@ def measured(world: World, one: BestEffort, suppresses: bool = False) -> tuple[f
     return request, limit
 
 
-def cpus(world: World, group: str, text: str) -> None:
-    world.put(Path(path_of(world.tree, group, "cpuset_cpus")), f"{text}\n")
+def cpus(world: World, cgroup: str, text: str) -> None:
+    world.put(Path(path_of(world.tree, cgroup, "cpuset_cpus")), f"{text}\n")
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_finished_pods_ask_for_nothing(world: World, pods: list[PodView], cores:
 @pytest.mark.parametrize("suppresses", [True, False])
 def test_a_set_that_suppression_widened_counts_at_once(world: World, suppresses: bool) -> None:
     busy = job("a")
-    container = busy.containers[1].group
+    container = busy.containers[1].cgroup
     world.targets = SampleTargets.of((busy,), TIERS, ())
     one = BestEffort(world.host)
     cpus(world, TIER, "0-7")

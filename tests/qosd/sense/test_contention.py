@@ -36,11 +36,11 @@ def psi(some_us: int, full_us: int | None, avg10: float = 1.5) -> str:
 def test_stall_time_is_exact(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
     collector = Pressure(world.host)
-    panel, group = PRESSURE[Scope.POD].panel, A.group
+    panel, cgroup = PRESSURE[Scope.POD].panel, A.cgroup
     for some_us, full_us in ((1000, 100), (501_000, 200_100), (501_000, 200_100), (100, 100)):
         world.clock.advance(10)
-        world.write(group, cpu_pressure=psi(some_us, None), memory_pressure=psi(some_us, full_us))
-        row = named(panel, run(world, collector)[panel][group])
+        world.write(cgroup, cpu_pressure=psi(some_us, None), memory_pressure=psi(some_us, full_us))
+        row = named(panel, run(world, collector)[panel][cgroup])
         found = [row.get(f"pod_{name}_us_per_s") for name in ("cpu_pressure_some", "memory_pressure_full")]
         expected = {1000: [None, None], 501_000: [50_000.0, 20_000.0], 100: [None, None]}[some_us]
         assert found == expected or (found == [0.0, 0.0] and some_us == 501_000)
@@ -52,9 +52,9 @@ def test_stall_time_is_exact(world: World) -> None:
 @pytest.mark.parametrize("text", ["", "most avg10=1\n", "full avg10=0 avg60=0 avg300=0 total=1\n"])
 def test_pressure_of_no_known_form_is_absent(world: World, text: str) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
-    world.write(A.group, cpu_pressure=text, io_pressure=psi(1, 1))
+    world.write(A.cgroup, cpu_pressure=text, io_pressure=psi(1, 1))
     collector = Pressure(world.host)
-    row = named(PRESSURE[Scope.POD].panel, run(world, collector)[PRESSURE[Scope.POD].panel][A.group])
+    row = named(PRESSURE[Scope.POD].panel, run(world, collector)[PRESSURE[Scope.POD].panel][A.cgroup])
     assert row and all(name.startswith("pod_io") for name in row)
 
 
@@ -64,15 +64,15 @@ def stalls(world: World) -> Stalls:
 
 def test_stalls_of_tiers_and_latency_sensitive_containers(world: World) -> None:
     world.targets = SampleTargets.of((A, B), TIERS, ())
-    container = A.containers[1].group
-    for group in (container, A.group, B.containers[1].group, TIERS.besteffort):
-        world.write(group, cpu_pressure=psi(1000, 100), memory_pressure=psi(50, None), io_pressure="junk\n")
+    container = A.containers[1].cgroup
+    for cgroup in (container, A.cgroup, B.containers[1].cgroup, TIERS.besteffort):
+        world.write(cgroup, cpu_pressure=psi(1000, 100), memory_pressure=psi(50, None), io_pressure="junk\n")
     collector = stalls(world)
     for panel, rows in run(world, collector).items():
         assert not any(named(panel, row) for row in rows.values()), "one reading is no rate"
     world.clock.advance(0.5)
-    for group in (container, TIERS.besteffort):
-        world.write(group, cpu_pressure=psi(251_000, 150), memory_pressure=psi(50, None))
+    for cgroup in (container, TIERS.besteffort):
+        world.write(cgroup, cpu_pressure=psi(251_000, 150), memory_pressure=psi(50, None))
     rows = run(world, collector)
     panels = [kind.panel for kind in STALLS.values()]
     named_rows = {subject: named(panel, row) for panel in panels for subject, row in rows[panel].items()}
@@ -93,7 +93,7 @@ def test_stalls_of_tiers_and_latency_sensitive_containers(world: World) -> None:
 @pytest.mark.parametrize("again", ["a smaller total", "another cgroup of the same name", "no file in between"])
 def test_a_stall_is_never_counted_across_two_lives(world: World, again: str) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
-    container, collector = A.containers[1].group, stalls(world)
+    container, collector = A.containers[1].cgroup, stalls(world)
     world.put("proc/pressure/cpu", psi(1, 1))
     world.write(container, cpu_pressure=psi(1000, 0))
     run(world, collector)
@@ -169,10 +169,10 @@ def test_reclaim_of_the_node(v2: World, before: str, after: str, rates: Mapping[
     assert row == {f"node_{name}_per_s": rate for name, rate in rates.items()}
 
 
-def threads(world: World, group: str, tids: Mapping[int, tuple[int, int]]) -> None:
+def threads(world: World, cgroup: str, tids: Mapping[int, tuple[int, int]]) -> None:
     """Threads of a group by (ns waited, time slices)."""
     listed = "".join(f"{tid}\n" for tid in tids)
-    world.put(world.path(group, "tasks" if world.version == 1 else "cgroup.threads"), listed)
+    world.put(world.path(cgroup, "tasks" if world.version == 1 else "cgroup.threads"), listed)
     for tid, (wait_ns, slices) in tids.items():
         world.put(f"proc/{tid}/schedstat", f"99 {wait_ns} {slices}\n")
 
@@ -184,16 +184,16 @@ def run_queue(world: World, max_threads: int = 512) -> RunQueue:
 
 def test_run_queue_delay_is_summed_over_threads_seen_twice(world: World) -> None:
     world.targets = SampleTargets.of((A, B), TIERS, ())
-    group = A.containers[1].group
-    threads(world, group, {11: (0, 0), 12: (5_000_000, 1), 13: (7, 7)})
-    threads(world, B.containers[1].group, {21: (0, 0)})
+    cgroup = A.containers[1].cgroup
+    threads(world, cgroup, {11: (0, 0), 12: (5_000_000, 1), 13: (7, 7)})
+    threads(world, B.containers[1].cgroup, {21: (0, 0)})
     collector = run_queue(world)
-    assert list(run(world, collector)[RunQueueRow.panel][group]) == pytest.approx([NAN, NAN, 3.0], nan_ok=True)
+    assert list(run(world, collector)[RunQueueRow.panel][cgroup]) == pytest.approx([NAN, NAN, 3.0], nan_ok=True)
     world.clock.advance(10)
     shutil.rmtree(world.root / "proc/13")
-    threads(world, group, {11: (20_000_000, 4), 12: (1000, 0), 14: (10**9, 9)})  # 12 is another thread now
+    threads(world, cgroup, {11: (20_000_000, 4), 12: (1000, 0), 14: (10**9, 9)})  # 12 is another thread now
     rows = run(world, collector)[RunQueueRow.panel]
-    assert {name: list(row) for name, row in rows.items()} == {group: pytest.approx([2000.0, 5000.0, 1.0])}
+    assert {name: list(row) for name, row in rows.items()} == {cgroup: pytest.approx([2000.0, 5000.0, 1.0])}
 
 
 class Batches:
@@ -209,31 +209,31 @@ class Batches:
             self.world.store_batch(collector.collect(tick))
         self.before_ns = tick.at_ns
 
-    def delay(self, group: str) -> tuple[float | None, float | None]:
+    def delay(self, cgroup: str) -> tuple[float | None, float | None]:
         value = self.world.store.value
-        return value(RunQueueRow.run_queue_delay_us_per_s, group), value(RunQueueRow.run_queue_delay_us, group)
+        return value(RunQueueRow.run_queue_delay_us_per_s, cgroup), value(RunQueueRow.run_queue_delay_us, cgroup)
 
 
 def test_threads_are_read_only_where_a_task_waited(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
-    group, total_us, collector = A.containers[1].group, 0, run_queue(world)
+    cgroup, total_us, collector = A.containers[1].cgroup, 0, run_queue(world)
     batches = Batches(world, stalls(world), collector)
 
     def second(waited_us: int, slices: int) -> tuple[float | None, float | None]:
         """``slices``: so far, of the one thread that waits as long as the container stalls."""
         nonlocal total_us
         total_us += waited_us
-        world.write(group, cpu_pressure=psi(total_us, 0))
-        threads(world, group, {11: (total_us * 1000, slices)})
+        world.write(cgroup, cpu_pressure=psi(total_us, 0))
+        threads(world, cgroup, {11: (total_us * 1000, slices)})
         batches.run()
-        return batches.delay(group)
+        return batches.delay(cgroup)
 
     assert second(700, 1) == (None, None)
     assert second(800, 3) == (800.0, 400.0)
     assert second(0, 9) == (0.0, 0.0)
     (world.root / "proc/11/schedstat").write_text("not to be read")
     batches.run()
-    assert batches.delay(group) == (0.0, 0.0), "nobody waited, so nobody is read"
+    assert batches.delay(cgroup) == (0.0, 0.0), "nobody waited, so nobody is read"
     assert second(500, 20) == (500.0, None), "all of it in the last second; how many slices is not known"
     assert second(600, 22) == (600.0, 300.0)
     assert collector.period_s == TICK_S
@@ -241,32 +241,32 @@ def test_threads_are_read_only_where_a_task_waited(world: World) -> None:
 
 def test_a_batch_that_was_left_out_is_not_taken_for_a_quiet_one(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
-    group, first, second = A.containers[1].group, stalls(world), run_queue(world)
+    cgroup, first, second = A.containers[1].cgroup, stalls(world), run_queue(world)
     batches = Batches(world, first, second)
-    world.write(group, cpu_pressure=psi(0, 0))
-    threads(world, group, {11: (0, 0)})
+    world.write(cgroup, cpu_pressure=psi(0, 0))
+    threads(world, cgroup, {11: (0, 0)})
     batches.run()
-    world.write(group, cpu_pressure=psi(4000, 0))
-    threads(world, group, {11: (4_000_000, 4)})
+    world.write(cgroup, cpu_pressure=psi(4000, 0))
+    threads(world, cgroup, {11: (4_000_000, 4)})
     batches.run(first)
     batches.run()
-    assert batches.delay(group) == (2000.0, 1000.0)
+    assert batches.delay(cgroup) == (2000.0, 1000.0)
 
 
 def test_without_psi_all_threads_are_read_and_seldom(world: World) -> None:
     world.targets = SampleTargets.of((A,), TIERS, ())
-    group, collector = A.containers[1].group, run_queue(world)
+    cgroup, collector = A.containers[1].cgroup, run_queue(world)
     batches = Batches(world, collector)
     for wait_ns in (0, 3_000_000):
-        threads(world, group, {11: (wait_ns, 1)})
+        threads(world, cgroup, {11: (wait_ns, 1)})
         batches.run()
-    assert batches.delay(group) == (3000.0, 0.0)
+    assert batches.delay(cgroup) == (3000.0, 0.0)
     assert collector.period_s == SLOW_S
 
 
 def test_threads_are_bounded_for_the_node(world: World) -> None:
     world.targets = SampleTargets.of((pod("a", containers=("x", "y")),), TIERS, ())
-    for container in world.targets.groups[Scope.CONTAINER]:
+    for container in world.targets.cgroups[Scope.CONTAINER]:
         threads(world, container.path, dict.fromkeys(range(100, 110), (0, 0)))
     rows = run(world, run_queue(world, max_threads=6))[RunQueueRow.panel]
     assert [row[2] for row in rows.values()] == [3.0, 3.0]
@@ -318,8 +318,8 @@ def test_cycles_per_instruction_of_a_window(world: World) -> None:
     assert run(world, collector) == {}
     world.clock.advance(10)
     rows = run(world, collector)[CyclesRow.panel]
-    group = world.targets.groups[Scope.CONTAINER][0].path
-    assert {name: list(row) for name, row in rows.items()} == {group: [1.5, 2e8, 3e9, 2e9]}
+    cgroup = world.targets.cgroups[Scope.CONTAINER][0].path
+    assert {name: list(row) for name, row in rows.items()} == {cgroup: [1.5, 2e8, 3e9, 2e9]}
     assert len(counters.opened) == 3 and all(meter.closed for meter in counters.opened)
     assert [run(world, collector) for _ in range(4)] == [{}] * 4 and len(counters.opened) == 3
     run(world, collector)

@@ -17,8 +17,8 @@ from qosd.sense.tick import Collector, NotApplicable
 from tests.qosd.sense.trees import TIERS, World, pod
 
 A = pod("a")
-CONTAINER = A.containers[1].group
-CGROUPS = {Scope.TIER: TIERS.besteffort, Scope.POD: A.group, Scope.CONTAINER: CONTAINER}
+CONTAINER = A.containers[1].cgroup
+CGROUPS = {Scope.TIER: TIERS.besteffort, Scope.POD: A.cgroup, Scope.CONTAINER: CONTAINER}
 Files = Mapping[str, str]
 Rates = Mapping[str, float]
 

@@ -13,7 +13,6 @@ from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.cycles import CyclesRow
 from qosd.sense.devices import DiskRow
 from qosd.sense.exposition import Exposition, docs_table
-from qosd.sense.groups import USAGE
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.rdt import CacheRow
@@ -21,12 +20,13 @@ from qosd.sense.row import NO_SAMPLE, Panel
 from qosd.sense.sampler import CollectorRow
 from qosd.sense.table import METRICS
 from qosd.sense.targets import SampleTargets
+from qosd.sense.usage import USAGE
 from tests.qosd.sense.trees import TIERS, World, pod
 
 POD = pod("p", containers=("main",))
 APP = HostApplication(name='ap"p\n\\', priority="koord-prod", qos="LS")
 TARGETS = SampleTargets.of((POD,), TIERS, (APP,))
-CONTAINER = POD.containers[1].group
+CONTAINER = POD.containers[1].cgroup
 POD_LABELS = {"namespace": "default", "pod": "p", "uid": "uid-p"}
 UPSTREAM_POD = {"node": "n1", "pod_uid": "uid-p", "pod_name": "p", "pod_namespace": "default"}
 UPSTREAM_CONTAINER = UPSTREAM_POD | {"container_id": "cri-o://p-main", "container_name": "main"}
@@ -42,7 +42,7 @@ def world(tmp_path: Path) -> World:
         world.store.put(panel, 1, {subject: row})
 
     put(NodeRow.panel, "", node_cpu_usage_cores=1.25, node_memory_usage_bytes=2.0**40 + 1)
-    put(USAGE[Scope.POD].panel, POD.group, pod_cpu_usage_cores=0.5)
+    put(USAGE[Scope.POD].panel, POD.cgroup, pod_cpu_usage_cores=0.5)
     put(USAGE[Scope.CONTAINER].panel, CONTAINER, container_cpu_usage_cores=0.25)
     put(USAGE[Scope.TIER].panel, TIERS.besteffort, tier_cpu_usage_cores=0.75)
     put(USAGE[Scope.HOST_APP].panel, APP.name, host_app_cpu_usage_cores=3.0, host_app_memory_usage_bytes=7.0)
@@ -53,7 +53,7 @@ def world(tmp_path: Path) -> World:
         container_memory_pressure_some_avg60_percent=1.5,
         container_cpu_pressure_full_avg10_percent=2.5,
     )
-    put(PRESSURE[Scope.POD].panel, POD.group, pod_memory_pressure_some_avg60_percent=4.5)
+    put(PRESSURE[Scope.POD].panel, POD.cgroup, pod_memory_pressure_some_avg60_percent=4.5)
     put(CyclesRow.panel, CONTAINER, container_window_cycles=9.0, container_window_instructions=3.0)
     put(CacheRow.panel, "LS/1", cache_llc_occupancy_bytes=64.0, cache_mbm_local_bytes=128.0)
     put(DiskRow.panel, "sda", disk_busy_ratio=0.5)
@@ -117,7 +117,7 @@ def test_a_sample_and_its_labels(world: World, name: str, labels: dict[str, str]
 
 
 def test_what_is_gone_has_no_series(world: World) -> None:
-    world.store.drop(Scope.POD, {POD.group})
+    world.store.drop(Scope.POD, {POD.cgroup})
     world.store.drop(Scope.CONTAINER, {CONTAINER})
     assert not [key for key in samples(world) if "pod" in key[0] or "container" in key[0]]
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from qosd.sense.groups import Meter
 from qosd.sense.meters import REFRESH_TICKS
+from qosd.sense.usage import Meter
 from tests.qosd.sense.trees import MEMORY, World
 
 GROUP = "/kubepods/podx/c"

@@ -13,7 +13,7 @@ from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
 
 A = pod("a", containers=("x", "y"))
-X, Y = (container.group for container in A.containers[1:])
+X, Y = (container.cgroup for container in A.containers[1:])
 
 
 def monitored(world: World, name: str, cache: int, control_group: str = "", **texts: str) -> None:
@@ -51,7 +51,7 @@ def test_domains_are_summed_by_container_and_containers_by_pod(v2: World, collec
         found = figures(v2, collector)
     x = {"llc_occupancy_bytes": 8192.0, "mbm_total_bytes_per_s": 10_000.0, "mbm_local_bytes_per_s": 1000.0}
     y = {"llc_occupancy_bytes": 1.0, "mbm_total_bytes_per_s": 5000.0}
-    assert found == {X: x, Y: y, A.group: {name: x[name] + y[name] for name in y}}
+    assert found == {X: x, Y: y, A.cgroup: {name: x[name] + y[name] for name in y}}
 
 
 @pytest.mark.parametrize("text", ["Unavailable", "Error", "nonsense", ""])
@@ -75,9 +75,9 @@ def test_a_group_that_vanishes_and_comes_again(v2: World, collector: MonGroups) 
         monitored(v2, name, 0, mbm_total_bytes="1000")
     figures(v2, collector)
     shutil.rmtree(v2.root / "resctrl/mon_groups/a-x")
-    assert set(figures(v2, collector)) == {Y, A.group}
+    assert set(figures(v2, collector)) == {Y, A.cgroup}
     monitored(v2, "a-x", 0, mbm_total_bytes="9000")
-    assert figures(v2, collector) == {X: {}, Y: {"mbm_total_bytes_per_s": 0.0}, A.group: {}}
+    assert figures(v2, collector) == {X: {}, Y: {"mbm_total_bytes_per_s": 0.0}, A.cgroup: {}}
 
 
 @pytest.mark.parametrize("mounted", [True, False])

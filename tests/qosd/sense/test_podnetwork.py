@@ -17,7 +17,7 @@ from tests.qosd.sense.trees import TIERS, World, named, pod, run
 
 HOST, OWN, OTHER = "net:[4026531840]", "net:[4026532001]", "net:[4026532002]"
 A = pod("a")
-SANDBOX, CONTAINER = (container.group for container in A.containers)
+SANDBOX, CONTAINER = (container.cgroup for container in A.containers)
 
 
 def process(world: World, pid: int, namespace: str, count: int = 0, drops: int = 0, again: int = 0) -> None:
@@ -60,10 +60,10 @@ def network(world: World) -> PodNetwork:
 def test_rates_of_a_pod_without_loopback(world: World, network: PodNetwork) -> None:
     put(world, SANDBOX, 0, 7, 8)  # 0: not to be seen from here
     process(world, 7, OWN, 100)
-    assert rates(world, network) == {A.group: {}}
+    assert rates(world, network) == {A.cgroup: {}}
     process(world, 7, OWN, 600, drops=5, again=20)
     assert rates(world, network) == {
-        A.group: {
+        A.cgroup: {
             "network_received_bytes": 100.0,
             "network_sent_bytes": 200.0,
             "network_received_packets": 100.0,
@@ -80,7 +80,7 @@ def test_a_counter_that_fell_costs_its_own_figure(world: World, network: PodNetw
     process(world, 7, OWN, 100, drops=9)
     rates(world, network)
     process(world, 7, OWN, 100)
-    assert rates(world, network)[A.group].keys() == {
+    assert rates(world, network)[A.cgroup].keys() == {
         "network_received_bytes",
         "network_sent_bytes",
         "network_received_packets",
@@ -96,7 +96,7 @@ def test_where_the_runtime_keeps_no_sandbox_process_a_containers_is_asked(world:
     process(world, 9, OWN, 100)
     for _ in range(2):
         seen = rates(world, network)
-    assert seen[A.group]["network_received_bytes"] == 0.0
+    assert seen[A.cgroup]["network_received_bytes"] == 0.0
 
 
 @pytest.mark.parametrize("again", ["another namespace", "nobody in between"])
@@ -110,15 +110,15 @@ def test_nothing_is_counted_across_two_namespaces(world: World, network: PodNetw
         assert rates(world, network) == {}
     anew = replace_sandbox(A)
     world.targets = SampleTargets.of((anew,), TIERS, ())
-    put(world, anew.containers[0].group, 8)
+    put(world, anew.containers[0].cgroup, 8)
     process(world, 8, OTHER if again == "another namespace" else OWN, 900)
-    assert rates(world, network) == {A.group: {}}
-    assert rates(world, network)[A.group]["network_sent_bytes"] == 0.0
+    assert rates(world, network) == {A.cgroup: {}}
+    assert rates(world, network)[A.cgroup]["network_sent_bytes"] == 0.0
 
 
 def replace_sandbox(view: PodView) -> PodView:
     sandbox, *others = view.containers
-    anew = msgspec.structs.replace(sandbox, id="anew", group=f"{view.group}/anew")
+    anew = msgspec.structs.replace(sandbox, id="anew", cgroup=f"{view.cgroup}/anew")
     return msgspec.structs.replace(view, containers=(anew, *others))
 
 
@@ -127,7 +127,7 @@ def test_a_pod_in_the_hosts_network_has_none_of_its_own(world: World, network: P
     world.targets = SampleTargets.of((A, told), TIERS, ())
     put(world, SANDBOX, 7)
     process(world, 7, HOST, 100)
-    put(world, told.containers[0].group, 8)
+    put(world, told.containers[0].cgroup, 8)
     process(world, 8, OWN, 100)
     assert rates(world, network) == {}
 
@@ -137,11 +137,11 @@ def test_a_pod_that_vanishes_costs_its_own_samples_only(world: World, network: P
     other = pod("b")
     world.targets = SampleTargets.of((A, other), TIERS, ())
     for view, pid in ((A, 7), (other, 8)):
-        put(world, view.containers[0].group, pid)
+        put(world, view.containers[0].cgroup, pid)
         process(world, pid, f"net:[{pid}]", 100)
     vanished = world.path(SANDBOX, lacks) if lacks == "cgroup.procs" else world.root / "proc/7" / lacks
     shutil.rmtree(vanished) if vanished.is_dir() else vanished.unlink()
-    assert rates(world, network) == {other.group: {}}
+    assert rates(world, network) == {other.cgroup: {}}
 
 
 @pytest.mark.parametrize("file", ["dev", "snmp"])

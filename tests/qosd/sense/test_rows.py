@@ -9,12 +9,11 @@ import pytest
 
 from koord.model.qos import QoSClass
 from koord.model.slo import HostApplication
-from qosd.metric import GROUP_SCOPES, Scope
+from qosd.metric import CGROUP_SCOPES, Scope
 from qosd.predict import gauges
 from qosd.predict.bank import Bank
 from qosd.predict.reclaimable import Amount, Settings, predict
 from qosd.sense.cycles import Cycles
-from qosd.sense.groups import UsageRow
 from qosd.sense.meters import REFRESH_TICKS, path_of
 from qosd.sense.node import NodeRow
 from qosd.sense.prediction import PredictionRow
@@ -23,6 +22,7 @@ from qosd.sense.sampler import CollectorRow, Sampler
 from qosd.sense.table import COLLECTORS, METRICS, PANELS
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector
+from qosd.sense.usage import UsageRow
 from tests.qosd.sense import test_mongroups as mongroups
 from tests.qosd.sense.test_contention import FakeCounters, psi, threads
 from tests.qosd.sense.test_counted import io, memory_events
@@ -33,7 +33,7 @@ from tests.qosd.sense.trees import MEMORY, TIERS, World, pod, run
 
 PODS = pod("a"), pod("b", QoSClass.BE, tier=TIERS.besteffort)
 TARGETS = SampleTargets.of(PODS, TIERS, (HostApplication(name="app"),))
-NEEDS = {"system": {"node", "groups"}, "besteffort": {"groups"}, "run_queue": {"stalls"}}
+NEEDS = {"system": {"node", "usage"}, "besteffort": {"usage"}, "run_queue": {"stalls"}}
 OF_V2 = "_memory_low_events_per_s", "_memory_high_events_per_s", "_oom_events_per_s"
 NUMA_STAT = {1: V1_NUMA, 2: V2_NUMA}
 
@@ -41,16 +41,16 @@ NUMA_STAT = {1: V1_NUMA, 2: V2_NUMA}
 def populate(world: World) -> None:
     """Everything that any collector reads; what was counted grows with the clock."""
     now = world.clock() // 10**9
-    for group in (group for groups in TARGETS.groups.values() for group in groups):
-        world.usage(group.path, now * 1000, MEMORY, charged=1000)
+    for cgroup in (cgroup for groups in TARGETS.cgroups.values() for cgroup in groups):
+        world.usage(cgroup.path, now * 1000, MEMORY, charged=1000)
         for name in ("cpu", "memory", "io"):
-            world.put(world.path(group.path, f"{name}.pressure"), psi(now, now))
-        threads(world, group.path, {11: (now, now)})
+            world.put(world.path(cgroup.path, f"{name}.pressure"), psi(now, now))
+        threads(world, cgroup.path, {11: (now, now)})
         for name, text in {**io(world.version, (now,) * 4), **memory_events(world.version, *(now,) * 5)}.items():
-            world.put(world.path(group.path, name), text)
-        world.put(world.path(group.path, "pids.current"), f"{now}\n")
+            world.put(world.path(cgroup.path, name), text)
+        world.put(world.path(cgroup.path, "pids.current"), f"{now}\n")
         for name in ("memory_limit_in_bytes", "cpu_quota", "cpu_period"):
-            world.put(path_of(world.tree, group.path, name), "100000 100000\n")
+            world.put(path_of(world.tree, cgroup.path, name), "100000 100000\n")
     world.put(path_of(world.tree, TIERS.besteffort, "cpuset_cpus"), "0-1\n")
     world.put(path_of(world.tree, TIERS.root, "memory.numa_stat"), NUMA_STAT[world.version].decode())
     for name in ("cpu", "memory", "io"):
@@ -67,7 +67,7 @@ def populate(world: World) -> None:
     world.put("sys/block/sda/size", "1\n")
     for view, pid in zip(PODS, (31, 32), strict=True):
         process(world, pid, f"net:[{pid}]", now)
-        world.put(world.path(view.containers[0].group, "cgroup.procs"), f"{pid}\n")
+        world.put(world.path(view.containers[0].cgroup, "cgroup.procs"), f"{pid}\n")
     if not (host := world.root / "proc/self/ns/net").is_symlink():
         host.parent.mkdir(parents=True)
         host.symlink_to("net:[1]")
@@ -139,11 +139,11 @@ def test_a_collector_runs_after_those_whose_samples_it_needs(collector: Any) -> 
 def test_metrics_stand_by_their_objects_and_those_of_one_kind_as_their_collectors_do() -> None:
     *measured, prediction, collectors = PANELS
     assert (prediction, collectors) == (PredictionRow.panel, CollectorRow.panel)
-    kinds = [GROUP_SCOPES if panel.scope in GROUP_SCOPES else (panel.scope,) for panel in measured]
+    kinds = [CGROUP_SCOPES if panel.scope in CGROUP_SCOPES else (panel.scope,) for panel in measured]
     assert list(dict.fromkeys(kinds)) == [
         (Scope.NODE,),
         (Scope.NUMA,),
-        GROUP_SCOPES,
+        CGROUP_SCOPES,
         (Scope.DISK,),
         (Scope.NETWORK,),
         (Scope.CACHE,),
@@ -163,7 +163,7 @@ class Mixed(Row):
     kept: Column = Column("", "")
 
 
-MIXED = Mixed.by_scope(GROUP_SCOPES, "test", 1.0)
+MIXED = Mixed.by_scope(CGROUP_SCOPES, "test", 1.0)
 
 
 def test_figures_with_history_come_first_however_they_are_declared() -> None:
@@ -181,7 +181,7 @@ FAST = constructor(Mixed)
 
 
 def test_a_metric_is_that_of_its_objects() -> None:
-    assert {scope: row.kept.name for scope, row in MIXED.items()} == {scope: f"{scope}_kept" for scope in GROUP_SCOPES}
+    assert {scope: row.kept.name for scope, row in MIXED.items()} == {scope: f"{scope}_kept" for scope in CGROUP_SCOPES}
     assert MIXED[Scope.POD].kept is MIXED[Scope.POD].panel.metrics[0]
 
 

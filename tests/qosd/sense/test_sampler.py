@@ -13,12 +13,12 @@ from koord.model.slo import HostApplication
 from qosd.metric import Scope
 from qosd.sense.build import Sense, build
 from qosd.sense.devices import DiskRow
-from qosd.sense.groups import USAGE
 from qosd.sense.row import Panel
 from qosd.sense.sampler import CollectorRow, Sampler
 from qosd.sense.table import PANELS
 from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, NotApplicable, Tick
+from qosd.sense.usage import USAGE
 from tests.opened import opened
 from tests.qosd.sense.trees import MEMORY, TIERS, World, pod
 
@@ -179,7 +179,7 @@ def test_a_run_that_waits_for_a_cpu_is_an_overrun_and_earns_none(world: World) -
     assert sampler.health()["scripted"].overruns == 10
 
 
-@pytest.mark.parametrize(("name", "runs"), [("node", 8), ("groups", 8), ("node_pressure", 8), ("limits", 1)])
+@pytest.mark.parametrize(("name", "runs"), [("node", 8), ("usage", 8), ("node_pressure", 8), ("limits", 1)])
 def test_what_strategies_act_by_never_rests(world: World, name: str, runs: int) -> None:
     thread = Thread()
 
@@ -257,14 +257,14 @@ def churn(world: World, sense: Sense, number: int) -> str:
     """Four pods with two cgroups each, for one to three batches; the cgroup of the last."""
     pods = tuple(pod(f"{number}-{other}") for other in range(4))
     for one in pods:
-        for group in (one.group, one.containers[1].group):
-            world.usage(group, 5_000_000, MEMORY, charged=1000)
-            world.write(group, cpu_pressure="some avg10=0 avg60=0 avg300=0 total=0\n")
+        for cgroup in (one.cgroup, one.containers[1].cgroup):
+            world.usage(cgroup, 5_000_000, MEMORY, charged=1000)
+            world.write(cgroup, cpu_pressure="some avg10=0 avg60=0 avg300=0 total=0\n")
     for _ in range(1 + number % 3):
         sense.sampler.sample(pods, TIERS)
         world.clock.advance(1)
-    assert sense.store.value(USAGE[Scope.POD].memory_usage_bytes, pods[-1].group) == 1203.0
-    return pods[-1].group
+    assert sense.store.value(USAGE[Scope.POD].memory_usage_bytes, pods[-1].cgroup) == 1203.0
+    return pods[-1].cgroup
 
 
 def test_a_thousand_pods_come_and_go_and_leave_nothing(world: World) -> None:
@@ -288,9 +288,9 @@ def test_a_pod_that_is_another_object_keeps_its_history(world: World) -> None:
     sense, _, _ = sense_of(world)
     for second in range(4):
         one = pod("same")
-        world.usage(one.group, second * 250_000, MEMORY, charged=1000)
+        world.usage(one.cgroup, second * 250_000, MEMORY, charged=1000)
         sense.sampler.sample((one,), TIERS)
         world.clock.advance(1)
-    series = sense.store.series(USAGE[Scope.POD].cpu_usage_cores, one.group)
+    series = sense.store.series(USAGE[Scope.POD].cpu_usage_cores, one.cgroup)
     assert [value for _, value in series] == [0.25, 0.25, 0.25]
-    assert Scope.POD in sense.sampler.targets.groups
+    assert Scope.POD in sense.sampler.targets.cgroups

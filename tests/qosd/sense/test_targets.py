@@ -12,7 +12,7 @@ from koord.model.slo import CgroupBase, CgroupPath, HostApplication
 from qosd.metric import Scope
 from qosd.sense.besteffort import BestEffort, BestEffortRow
 from qosd.sense.limits import LIMITS, Limits
-from qosd.sense.targets import SampleTargets, Tiers, app_group
+from qosd.sense.targets import SampleTargets, Tiers, app_cgroup
 from qosd.sense.tick import NotApplicable
 from tests.qosd.sense.trees import TIERS, World, pod, run
 
@@ -42,12 +42,12 @@ def _at(base: CgroupBase | None, parent: str, relative: str = "") -> CgroupPath:
     ],
 )
 def test_where_host_applications_are(app: HostApplication, expected: str) -> None:
-    assert app_group(app, Tiers("/kubepods", "", "/kubepods/besteffort")) == expected
+    assert app_cgroup(app, Tiers("/kubepods", "", "/kubepods/besteffort")) == expected
 
 
 def test_groups_that_leave_the_tree_or_have_no_path_are_not_measured() -> None:
     targets = SampleTargets.of((pod("x", tier="/kubepods/../.."),), Tiers(), ())
-    assert not any(targets.groups.values())
+    assert not any(targets.cgroups.values())
 
 
 def batch_pod(name: str, qos: QoSClass, milli: int) -> object:
@@ -56,16 +56,16 @@ def batch_pod(name: str, qos: QoSClass, milli: int) -> object:
     return pod(name, qos, tier="/kubepods/besteffort", annotations={key: json.dumps(spec)})
 
 
-def cpuset(world: World, group: str, cpus: str) -> None:
-    world.put(world.path(group, "cpuset.cpus" if world.version == 1 else "cpuset.cpus.effective"), cpus + "\n")
+def cpuset(world: World, cgroup: str, cpus: str) -> None:
+    world.put(world.path(cgroup, "cpuset.cpus" if world.version == 1 else "cpuset.cpus.effective"), cpus + "\n")
 
 
-def quota(world: World, group: str, quota_us: int, period_us: int = 100_000) -> None:
+def quota(world: World, cgroup: str, quota_us: int, period_us: int = 100_000) -> None:
     if world.version == 1:
-        world.put(world.path(group, "cpu.cfs_quota_us"), f"{quota_us}\n")
-        world.put(world.path(group, "cpu.cfs_period_us"), f"{period_us}\n")
+        world.put(world.path(cgroup, "cpu.cfs_quota_us"), f"{quota_us}\n")
+        world.put(world.path(cgroup, "cpu.cfs_period_us"), f"{period_us}\n")
     else:
-        world.put(world.path(group, "cpu.max"), f"{'max' if quota_us < 0 else quota_us} {period_us}\n")
+        world.put(world.path(cgroup, "cpu.max"), f"{'max' if quota_us < 0 else quota_us} {period_us}\n")
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_what_best_effort_can_get(
     cpuset(world, TIERS.besteffort, tier_set)
     quota(world, TIERS.besteffort, quota_us)
     if container_set is not None:
-        cpuset(world, be.containers[1].group, container_set)
+        cpuset(world, be.containers[1].cgroup, container_set)
     row = run(world, BestEffort(world.host))[BestEffortRow.panel][""]
     assert list(row) == pytest.approx([NAN, 0.0, limit], nan_ok=True)
 
@@ -111,7 +111,7 @@ def test_limits(world: World, memory: str, quota_us: int, expected: list[float])
     world.targets = SampleTargets.of((A,), TIERS, ())
     unlimited = "9223372036854771712" if world.version == 1 else "max"
     text = unlimited if memory == "unlimited" else memory
-    world.put(world.path(A.group, "memory.limit_in_bytes" if world.version == 1 else "memory.max"), text + "\n")
-    quota(world, A.group, quota_us)
-    row = run(world, Limits(world.host))[LIMITS[Scope.POD].panel][A.group]
+    world.put(world.path(A.cgroup, "memory.limit_in_bytes" if world.version == 1 else "memory.max"), text + "\n")
+    quota(world, A.cgroup, quota_us)
+    row = run(world, Limits(world.host))[LIMITS[Scope.POD].panel][A.cgroup]
     assert list(row) == pytest.approx(expected, nan_ok=True)

@@ -10,12 +10,12 @@ import pytest
 from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
 from qosd.metric import Scope
-from qosd.sense.groups import USAGE, Groups
 from qosd.sense.node import Node, NodeRow, NumaRow
 from qosd.sense.row import Row
 from qosd.sense.system import System, SystemRow, numa_memory
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import NotApplicable
+from qosd.sense.usage import USAGE, Usage
 from tests.qosd.sense.trees import MEMORY, TIERS, World, named, pod, run
 
 NAN = math.nan
@@ -94,8 +94,8 @@ def test_a_node_without_proc_is_not_applicable(v2: World) -> None:
 
 def fill(world: World, seconds: int, usage: Mapping[str, tuple[float, int]]) -> None:
     """Groups by (cores, bytes of anonymous memory) after ``seconds``."""
-    for group, (cores, anon) in usage.items():
-        world.usage(group, int(cores * seconds * 1_000_000), MEMORY | {"active_anon": anon - 1003}, charged=anon)
+    for cgroup, (cores, anon) in usage.items():
+        world.usage(cgroup, int(cores * seconds * 1_000_000), MEMORY | {"active_anon": anon - 1003}, charged=anon)
 
 
 def node_uses(world: World, seconds: int, cores: float, used_kb: int) -> None:
@@ -110,10 +110,10 @@ USED = {
     "/kubepods": (2.0, 400_000),
     "/kubepods/burstable": (1.0, 200_000),
     "/kubepods/besteffort": (0.75, 150_000),
-    A.group: (1.0, 200_000),
-    A.containers[1].group: (1.0, 200_000),
-    B.group: (0.75, 150_000),
-    B.containers[1].group: (0.75, 150_000),
+    A.cgroup: (1.0, 200_000),
+    A.containers[1].cgroup: (1.0, 200_000),
+    B.cgroup: (0.75, 150_000),
+    B.containers[1].cgroup: (0.75, 150_000),
     "/host-latency-sensitive/daemon": (0.5, 100_000),
     "/kubepods/in": (0.25, 50_000),
 }
@@ -122,7 +122,7 @@ USED = {
 def system_after(world: World, usage: Mapping[str, tuple[float, int]], tiers: Tiers = TIERS) -> tuple[System, Row]:
     """Two batches of node, groups and system, a second apart; the node uses 4 cores and 800 kB."""
     world.targets = SampleTargets.of((A, B), tiers, (DAEMON, INSIDE))
-    node, groups = node_of(world), Groups(world.host)
+    node, groups = node_of(world), Usage(world.host)
     system = System(world.host)
     for second in (1, 2):
         node_uses(world, second, 4.0, 800)
@@ -142,13 +142,13 @@ def test_system_is_what_neither_kubepods_nor_applications_use(world: World) -> N
 
 
 def test_what_an_unreadable_pod_uses_is_unattributed_not_the_systems(world: World) -> None:
-    system, row = system_after(world, {group: use for group, use in USED.items() if group != A.group})
+    system, row = system_after(world, {cgroup: use for cgroup, use in USED.items() if cgroup != A.cgroup})
     assert list(row) == pytest.approx([1.5, 800 * 1024 - 500_000, 1.25, 250_000, 1, 0.0])
     assert system.unreadable_pods == ("default/a",)
 
 
 def test_without_a_kubepods_root_the_pods_stand_in_for_it(world: World) -> None:
-    _, row = system_after(world, {group: use for group, use in USED.items() if group != "/kubepods"})
+    _, row = system_after(world, {cgroup: use for cgroup, use in USED.items() if cgroup != "/kubepods"})
     assert list(row) == pytest.approx([4 - 1.75 - 0.5, 800 * 1024 - 450_000, NAN, NAN, 0, 1.0], nan_ok=True)
 
 
@@ -192,6 +192,6 @@ def test_memory_of_a_cgroup_by_numa_node(version: int, text: bytes, page_bytes: 
 def test_one_nonsensical_group_costs_its_own_sample_only(world: World) -> None:
     world.targets = SampleTargets.of((A, B), TIERS, ())
     fill(world, 1, USED)
-    world.put(world.path(A.group, "memory.usage_in_bytes" if world.version == 1 else "memory.current"), "much\n")
-    rows = run(world, Groups(world.host))[USAGE[Scope.POD].panel]
-    assert set(rows) == {B.group}
+    world.put(world.path(A.cgroup, "memory.usage_in_bytes" if world.version == 1 else "memory.current"), "much\n")
+    rows = run(world, Usage(world.host))[USAGE[Scope.POD].panel]
+    assert set(rows) == {B.cgroup}

@@ -47,13 +47,13 @@ class World:
         self.host = Host(self.tree, self.files, self.clock, tuple, 100, 4096)
         self.targets = SampleTargets()
 
-    def write(self, group: str, **texts: str) -> None:
+    def write(self, cgroup: str, **texts: str) -> None:
         """Files of a cgroup, by name with ``_`` for the first dot (``cpu_stat``, ``memory_numa_stat``)."""
         for key, text in texts.items():
-            self.put(self.path(group, key.replace("_", ".", 1)), text)
+            self.put(self.path(cgroup, key.replace("_", ".", 1)), text)
 
-    def path(self, group: str, name: str) -> Path:
-        return Cgroups(self.tree.root, self.version).path(group, name)
+    def path(self, cgroup: str, name: str) -> Path:
+        return Cgroups(self.tree.root, self.version).path(cgroup, name)
 
     def put(self, path: Path | str, text: str) -> Path:
         """A file below the root of the world, or at an absolute path."""
@@ -62,21 +62,21 @@ class World:
         file.write_text(text)
         return file
 
-    def usage(self, group: str, cpu_us: int, memory: Mapping[str, int], charged: int = 0, throttled: str = "") -> None:
+    def usage(self, cgroup: str, cpu_us: int, memory: Mapping[str, int], charged: int = 0, throttled: str = "") -> None:
         """What a cgroup has used, in the files of this version. ``throttled``: "periods throttled us"."""
         periods, times, us = (throttled or "0 0 0").split()
         if self.version == 1:
             stat = "cache 1\nrss 1\n" + "".join(f"total_{key} {value}\n" for key, value in memory.items())
-            self.put(self.path(group, "cpuacct.usage"), f"{cpu_us * 1000}\n")
+            self.put(self.path(cgroup, "cpuacct.usage"), f"{cpu_us * 1000}\n")
             text = f"nr_periods {periods}\nnr_throttled {times}\nthrottled_time {int(us) * 1000}\n"
-            self.put(self.path(group, "cpu.stat"), text)
-            self.put(self.path(group, "memory.usage_in_bytes"), f"{charged}\n")
+            self.put(self.path(cgroup, "cpu.stat"), text)
+            self.put(self.path(cgroup, "memory.usage_in_bytes"), f"{charged}\n")
         else:
             stat = "anon 1\nfile 1\n" + "".join(f"{key} {value}\n" for key, value in memory.items()) + "pgfault 3\n"
             text = f"nr_periods {periods}\nnr_throttled {times}\nthrottled_usec {us}\n"
-            self.put(self.path(group, "cpu.stat"), f"usage_usec {cpu_us}\nuser_usec 1\nsystem_usec 1\n{text}")
-            self.put(self.path(group, "memory.current"), f"{charged}\n")
-        self.put(self.path(group, "memory.stat"), stat)
+            self.put(self.path(cgroup, "cpu.stat"), f"usage_usec {cpu_us}\nuser_usec 1\nsystem_usec 1\n{text}")
+            self.put(self.path(cgroup, "memory.current"), f"{charged}\n")
+        self.put(self.path(cgroup, "memory.stat"), stat)
 
     def tick(self) -> Tick:
         return Tick(self.clock(), self.targets, self.store)
@@ -106,12 +106,12 @@ def pod(
     state: str = "SANDBOX_READY",
     annotations: Mapping[str, str] | None = None,
 ) -> PodView:
-    group = f"{tier}/pod{name}"
+    cgroup = f"{tier}/pod{name}"
     labels = {"koordinator.sh/qosClass": qos.value}
     request = Request(Stage.CREATE, "default", name, f"uid-{name}", labels, annotations or {}, tier, Resources())
-    views = [ContainerView("sandbox", "", f"{group}/sandbox", "CONTAINER_RUNNING", Resources(), {}, is_sandbox=True)]
+    views = [ContainerView("sandbox", "", f"{cgroup}/sandbox", "CONTAINER_RUNNING", Resources(), {}, is_sandbox=True)]
     views += [
-        ContainerView(f"{name}-{one}", one, f"{group}/{one}", "CONTAINER_RUNNING", Resources(), {})
+        ContainerView(f"{name}-{one}", one, f"{cgroup}/{one}", "CONTAINER_RUNNING", Resources(), {})
         for one in containers
     ]
     return PodView(
@@ -120,7 +120,7 @@ def pod(
         name=name,
         sandbox_id="sandbox",
         state=state,
-        group=group,
+        cgroup=cgroup,
         context=PodContext.read(request),
         kube_qos=KubeQoS.BURSTABLE,
         qos=qos,

@@ -38,7 +38,7 @@ def spec(name: str, cpu: int = 0, memory: int = 0, role: Role = Role.MAIN) -> Sp
 
 
 def of(pod: PodView, container: str, name: str) -> Target:
-    return Target(pod.group if not container else f"{pod.group}/{container}", name)
+    return Target(pod.cgroup if not container else f"{pod.cgroup}/{container}", name)
 
 
 def seen(
@@ -129,7 +129,7 @@ def test_bound(pod: PodView, name: str, main: Value, side: tuple[Phase, Value] |
         (RESTARTS, "side", QUOTA, 50_000, False, "its container has ended"),
         (UNLISTED, "main", QUOTA, 50_000, False, "only the runtime tells of the pod"),
         (OPEN, "main", QUOTA, 50_000, False, "container free has no limit"),
-        (structs.replace(TWO, group=""), "main", QUOTA, 50_000, False, "nobody tells the pod's own cgroup"),
+        (structs.replace(TWO, cgroup=""), "main", QUOTA, 50_000, False, "nobody tells the pod's own cgroup"),
     ],
 )
 def test_no_bound(pod: PodView, container: str, name: str, value: Value, is_v1: bool, why: str) -> None:
@@ -188,10 +188,10 @@ class Node:
 
     def __init__(self, directory: Path) -> None:
         self.rig = Rig(directory, owners=OWNERS)
-        self.pod = structs.replace(TWO, group="/kubepods/podp", containers=tuple(map(_below, TWO.containers)))
+        self.pod = structs.replace(TWO, cgroup="/kubepods/podp", containers=tuple(map(_below, TWO.containers)))
         self.main, self.side, self.own = (of(self.pod, name, QUOTA) for name in ("main", "side", ""))
         for target, quota in ((self.own, "40000"), (self.main, "20000"), (self.side, "20000")):
-            self.rig.make(target.group, cpu_quota=quota)
+            self.rig.make(target.cgroup, cpu_quota=quota)
         self.opinions: dict[Target, Opinion] = {self.main: wants(10_000)}
         self.is_off = False
         self.rig.results = self.results
@@ -219,7 +219,7 @@ class Node:
 
 
 def _below(container: ContainerView) -> ContainerView:
-    return structs.replace(container, group=f"/kubepods/podp/{container.group.rpartition('/')[2]}")
+    return structs.replace(container, cgroup=f"/kubepods/podp/{container.cgroup.rpartition('/')[2]}")
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ class TestThroughAct:
         node.rig.tick()
         assert node.rig.holds(node.own) == 30_000
         entry = node.rig.journal.entries[-1]
-        assert (entry.who, entry.group, entry.before, entry.after) == ("enforcement", node.own.group, 40_000, 30_000)
+        assert (entry.who, entry.cgroup, entry.before, entry.after) == ("enforcement", node.own.cgroup, 40_000, 30_000)
         assert "cpu_quota of /kubepods/podp/main is contested" in entry.why
 
     def test_another_wanted_value_is_enforced_at_once(self, node: Node) -> None:

@@ -12,7 +12,7 @@ from koord.model.qos import KubeQoS
 from koord.model.slo import HostApplication, decode_spec
 from qosd.decide.decision import Decision, Op
 from qosd.hooks.rules import HostFacts
-from qosd.strategies.hostapps import BadPath, HostApplications, group_of
+from qosd.strategies.hostapps import BadPath, HostApplications, cgroup_of
 from tests.qosd.contexts import V2, V2_VENDOR, rules
 from tests.qosd.podviews import snapshot
 
@@ -52,16 +52,16 @@ def one(document: dict[str, Any]) -> HostApplication:
 )
 def test_paths_that_are_refused(app: HostApplication, complaint: str) -> None:
     with pytest.raises(BadPath, match=complaint):
-        group_of(app, TIERS)
+        cgroup_of(app, TIERS)
 
 
 def test_a_tier_that_was_not_found() -> None:
     with pytest.raises(BadPath, match="KubepodsBurstable was not found"):
-        group_of(application(base="KubepodsBurstable", relativePath="x"), {})
+        cgroup_of(application(base="KubepodsBurstable", relativePath="x"), {})
 
 
 @pytest.mark.parametrize(
-    ("app", "group"),
+    ("app", "cgroup"),
     [
         # node-qos §2.3
         (application("LS"), "/host-latency-sensitive/nginx"),
@@ -75,8 +75,8 @@ def test_a_tier_that_was_not_found() -> None:
         (application(base="KubepodsBesteffort", parentDir="d", relativePath="a"), "/nested/kubepods/besteffort/d/a"),
     ],
 )
-def test_where_the_cgroup_is(app: HostApplication, group: str) -> None:
-    assert group_of(app, TIERS) == group
+def test_where_the_cgroup_is(app: HostApplication, cgroup: str) -> None:
+    assert cgroup_of(app, TIERS) == cgroup
 
 
 def decide(memory: Any, *applications: dict[str, Any], host: HostFacts = V2, **node: Any) -> tuple[Decision, Any]:
@@ -85,7 +85,7 @@ def decide(memory: Any, *applications: dict[str, Any], host: HostFacts = V2, **n
 
 
 def values(decision: Decision) -> dict[tuple[str, str], Any]:
-    return {(at.group, at.name): said.value for at, said in decision.opinions.items() if said.op is Op.SET}
+    return {(at.cgroup, at.name): said.value for at, said in decision.opinions.items() if said.op is Op.SET}
 
 
 def test_what_each_class_gets() -> None:

@@ -22,7 +22,7 @@ ON_V1 = rules(HostFacts(cgroup_version=1), cpuNormalizationRatio=1.2)
 def scaled(pod: PodView, by: Rules = FASTER) -> dict[str, float]:
     decision, _ = PodNormalization().decide(snapshot(by, pod), None)
     assert all(target.name == "cpu_quota" for target in decision.opinions)
-    return {target.group: one.value for target, one in decision.opinions.items() if one.op is Op.SCALE}
+    return {target.cgroup: one.value for target, one in decision.opinions.items() if one.op is Op.SCALE}
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def scaled(pod: PodView, by: Rules = FASTER) -> dict[str, float]:
     ],
 )
 def test_which_pods(pod: PodView, is_scaled: bool) -> None:
-    assert scaled(pod) == ({pod.group: pytest.approx(1 / 1.2)} if is_scaled else {})
+    assert scaled(pod) == ({pod.cgroup: pytest.approx(1 / 1.2)} if is_scaled else {})
 
 
 def test_on_v1_a_scaled_pod_could_start_no_container_with_the_quota_that_kubelet_asks_for() -> None:

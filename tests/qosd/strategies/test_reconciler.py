@@ -45,11 +45,11 @@ def decided(by: Rules, *pods: PodView) -> Decision:
 
 def values(by: Rules, *pods: PodView) -> dict[tuple[str, str], Any]:
     found = decided(by, *pods).opinions
-    return {(target.group, target.name): one.value for target, one in found.items() if one.op is Op.SET}
+    return {(target.cgroup, target.name): one.value for target, one in found.items() if one.op is Op.SET}
 
 
-def of(group: str, found: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
-    return {name: value for (its, name), value in found.items() if its == group}
+def of(cgroup: str, found: Mapping[tuple[str, str], Any]) -> dict[str, Any]:
+    return {name: value for (its, name), value in found.items() if its == cgroup}
 
 
 class TestNoOpinion:
@@ -68,14 +68,14 @@ class TestNoOpinion:
             rules(V2, sharedPools=POOLS),
             view("p", "LS", containers=[("a", RUNNING), ("init", EXITED), ("b", "CONTAINER_CREATED")]),
         )
-        assert {group.rpartition("/")[2] for group, _ in found} == {"s-p", "a"}
+        assert {cgroup.rpartition("/")[2] for cgroup, _ in found} == {"s-p", "a"}
 
     def test_an_empty_cpu_set_means_the_parents_and_is_not_written(self) -> None:
         assert values(rules(V2), view("p", "BE", "BestEffort")) == {}
 
     def test_unknown_cgroups(self) -> None:
         pod = view("p", "BE", "BestEffort", EXTENDED=FULL)
-        lost = replace(pod, group="", containers=tuple(replace(one, group="") for one in pod.containers))
+        lost = replace(pod, cgroup="", containers=tuple(replace(one, cgroup="") for one in pod.containers))
         assert values(rules(V2, sharedPools=POOLS), lost) == {}
 
     def test_of_a_pod_of_which_kubelet_has_made_no_more_than_the_directory(self) -> None:
@@ -83,7 +83,7 @@ class TestNoOpinion:
         pod = view("p", "BE", "BestEffort", EXTENDED=FULL)
         announced = replace(pod, state="", sandbox_id="", containers=())
         assert values(rules(V1), announced) == {}
-        assert {group for group, _ in values(rules(V1), pod)} == {pod.group, f"{pod.group}/main"}
+        assert {cgroup for cgroup, _ in values(rules(V1), pod)} == {pod.cgroup, f"{pod.cgroup}/main"}
 
     def test_v2_files_on_v1(self) -> None:
         found = values(on_v1(rules(V2_VENDOR, SPEC, sharedPools=POOLS)), view("p", "LS", memory_request_bytes=1 << 30))
@@ -185,7 +185,7 @@ class TestSameAsTheHookServer:
             if answer.HasField(name) and getattr(answer, name) != ""
         }
         want |= {file: -1 if text == "max" else int(text) for file, text in answer.unified.items()}
-        found = of(pod.containers[1].group, values(by, pod))
+        found = of(pod.containers[1].cgroup, values(by, pod))
         assert {**found, "cpuset_cpus": ""} == {**want, "cpuset_cpus": ""}
         assert cpus(str(found.get("cpuset_cpus", ""))) == cpus(str(want.get("cpuset_cpus", "")))
 
@@ -260,7 +260,7 @@ class TestAnLSEPodThatArrivesLast:
 
     def cpus(self, opinions: Mapping[Target, Opinion]) -> dict[str, Any]:
         return {
-            target.group.rpartition("/")[2]: one.value
+            target.cgroup.rpartition("/")[2]: one.value
             for target, one in opinions.items()
             if target.name == "cpuset_cpus" and one.op is Op.SET
         }
@@ -279,7 +279,7 @@ class TestAnLSEPodThatArrivesLast:
             if one.op is Op.SET and target.name == "cpuset_cpus"
         ]
         steps = order(changes, 1)
-        moved = [step for step in steps if step.target.group.split("/")[-2] in ("podls", "podbe")]
+        moved = [step for step in steps if step.target.cgroup.split("/")[-2] in ("podls", "podbe")]
         assert len(moved) == 4, "a sandbox and a container each, in one write"
         assert not any(cpus(str(step.value)) & {2, 3} for step in moved)
 

@@ -29,7 +29,7 @@ def placed(pod: PodView, by: Rules | None = None) -> dict[str, str]:
     """Resctrl group by cgroup, the pod's own path left off."""
     decision, _ = ResctrlGroups().decide(snapshot(by or on(), pod), None)
     assert not decision.opinions
-    return {each.cgroup.removeprefix(f"{pod.group}/"): each.resctrl_group for each in memberships(decision)}
+    return {each.cgroup.removeprefix(f"{pod.cgroup}/"): each.resctrl_group for each in memberships(decision)}
 
 
 def memberships(decision: Decision) -> list[Membership]:
@@ -67,7 +67,7 @@ def test_a_container_that_names_its_class() -> None:
 
 def test_a_container_whose_cgroup_is_unknown() -> None:
     pod = view("p", "LS")
-    assert placed(structs.replace(pod, containers=(structs.replace(pod.containers[0], group=""),))) == {}
+    assert placed(structs.replace(pod, containers=(structs.replace(pod.containers[0], cgroup=""),))) == {}
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,8 @@
 """One gauge per cgroup, and the rows of all of them: how collectors of cgroups keep what they compare with.
 
-A gauge is made when its group comes and its files are closed when the group goes. Of a collector that runs every tick,
-the panels of a longer period are filled when that is over. Invariant: a cgroup that is gone or prints nonsense has no
-row of this batch, and the others have theirs.
+A gauge is made when its cgroup comes and its files are closed when it goes. Of a collector that runs every tick, the
+panels of a longer period are filled when that is over. Invariant: a cgroup that is gone or prints nonsense has no row
+of this batch, and the others have theirs.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from koord.host.reader import KeptFiles
-from qosd.metric import GROUP_SCOPES, Scope
+from qosd.metric import CGROUP_SCOPES, Scope
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import SLOW_S, TICK_S, Panel, Row
-from qosd.sense.targets import Group, SampleTargets
+from qosd.sense.targets import Cgroup, SampleTargets
 from qosd.sense.tick import Batch, Tick
 
-TIERS_FIRST_S: Mapping[Scope, float] = {**dict.fromkeys(GROUP_SCOPES, SLOW_S), Scope.TIER: TICK_S}
+TIERS_FIRST_S: Mapping[Scope, float] = {**dict.fromkeys(CGROUP_SCOPES, SLOW_S), Scope.TIER: TICK_S}
 """Periods of figures by which strategies act on a tier, and which cost too much to be read of every cgroup."""
 _EARLY_NS = int(TICK_S / 2 * NANOSECONDS)
 """Ticks come neither early nor late by more."""
@@ -36,8 +36,8 @@ class Gauge(Protocol):
 G = TypeVar("G", bound=Gauge)
 
 
-class PerGroup(Generic[G]):
-    """The gauges of the groups that ``measures`` lets pass, of each scope that has a row in ``rows``.
+class PerCgroup(Generic[G]):
+    """The gauges of the cgroups that ``measures`` lets pass, of each scope that has a row in ``rows``.
 
     ``phase_s``: how long after the first tick panels of a longer period begin, so that not all collectors' do at once.
     """
@@ -46,8 +46,8 @@ class PerGroup(Generic[G]):
         self,
         rows: Mapping[Scope, type[Row]],
         files: KeptFiles,
-        gauge: Callable[[Group], G],
-        measures: Callable[[Group], bool] = lambda _: True,
+        gauge: Callable[[Cgroup], G],
+        measures: Callable[[Cgroup], bool] = lambda _: True,
         phase_s: float = 0.0,
     ) -> None:
         self.panels: Mapping[Scope, Panel] = {scope: row.panel for scope, row in rows.items()}
@@ -59,7 +59,7 @@ class PerGroup(Generic[G]):
         self._lists: Mapping[Scope, list[tuple[str, G]]] = {}
 
     def batch(self, tick: Tick) -> Batch:
-        """The rows of all groups, for the panels that are due."""
+        """The rows of all cgroups, for the panels that are due."""
         by_panel = [(self.panels[scope], gauges) for scope, gauges in self.of(tick.targets).items()]
         return [(panel, _rows(gauges)) for panel, gauges in by_panel if self._is_due(panel, tick.at_ns)]
 
@@ -72,7 +72,7 @@ class PerGroup(Generic[G]):
         return True
 
     def of(self, targets: SampleTargets) -> Mapping[Scope, list[tuple[str, G]]]:
-        """(subject, gauge) by scope, for the groups of ``targets``."""
+        """(subject, gauge) by scope, for the cgroups of ``targets``."""
         if targets is not self._targets:
             self._follow(targets)
         return self._lists
@@ -82,14 +82,14 @@ class PerGroup(Generic[G]):
         lists: dict[Scope, list[tuple[str, G]]] = {}
         for scope in self.panels:
             lists[scope] = []
-            for group in filter(self._measures, targets.groups[scope]):
-                path, gauge = before.pop((scope, group.subject), (None, None))
-                if gauge is not None and path != group.path:
+            for cgroup in filter(self._measures, targets.cgroups[scope]):
+                path, gauge = before.pop((scope, cgroup.subject), (None, None))
+                if gauge is not None and path != cgroup.path:
                     self._files.drop(gauge.paths)
                     gauge = None
-                gauge = self._gauge(group) if gauge is None else gauge
-                kept[scope, group.subject] = (group.path, gauge)
-                lists[scope].append((group.subject, gauge))
+                gauge = self._gauge(cgroup) if gauge is None else gauge
+                kept[scope, cgroup.subject] = (cgroup.path, gauge)
+                lists[scope].append((cgroup.subject, gauge))
         for _, gauge in before.values():
             self._files.drop(gauge.paths)
         self._kept, self._lists, self._targets = kept, lists, targets

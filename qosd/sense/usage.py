@@ -10,12 +10,12 @@ from itertools import cycle
 
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
-from qosd.metric import GROUP_SCOPES, Kind, Koordlet, Scope
+from qosd.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, Memory
-from qosd.sense.pergroup import PerGroup
+from qosd.sense.percgroup import PerCgroup
 from qosd.sense.row import TICK_S, Column, Row, constructor
-from qosd.sense.targets import Group
+from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, Tick
 
 
@@ -43,23 +43,23 @@ class UsageRow(Row):
 
 
 _usage = constructor(UsageRow)
-USAGE = UsageRow.by_scope(GROUP_SCOPES, "groups", TICK_S)
+USAGE = UsageRow.by_scope(CGROUP_SCOPES, "usage", TICK_S)
 
 
-class Groups:
-    """The collector ``groups``."""
+class Usage:
+    """The collector ``usage``."""
 
-    name = "groups"
+    name = "usage"
     period_s = TICK_S
     panels = tuple(row.panel for row in USAGE.values())
 
     def __init__(self, host: Host) -> None:
         phases = cycle(range(REFRESH_TICKS))  # so that not all are refreshed in the same tick
 
-        def meter(group: Group) -> Meter:
-            return Meter(host.tree, group.path, host.files, host.clock, next(phases))
+        def meter(cgroup: Cgroup) -> Meter:
+            return Meter(host.tree, cgroup.path, host.files, host.clock, next(phases))
 
-        self._meters = PerGroup(USAGE, host.files, meter)
+        self._meters = PerCgroup(USAGE, host.files, meter)
 
     def collect(self, tick: Tick) -> Batch:
         return self._meters.batch(tick)
@@ -76,10 +76,10 @@ class Meter:
 
     __slots__ = ("_cpu", "_memory", "_misses", "_rests")
 
-    def __init__(self, tree: Tree, group: str, files: KeptFiles, clock: Clock, phase: int = 0) -> None:
+    def __init__(self, tree: Tree, cgroup: str, files: KeptFiles, clock: Clock, phase: int = 0) -> None:
         make_cpu = CpuV1 if tree.version == 1 else CpuV2
-        self._cpu: CpuV1 | CpuV2 = make_cpu(tree, group, files, clock, phase)
-        self._memory = Memory(tree, group, files, clock, phase)
+        self._cpu: CpuV1 | CpuV2 = make_cpu(tree, cgroup, files, clock, phase)
+        self._memory = Memory(tree, cgroup, files, clock, phase)
         self._misses = self._rests = 0
 
     @property
