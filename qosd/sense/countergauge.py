@@ -1,69 +1,168 @@
 """Rates of what the kernel counts of one cgroup: the gauge of collectors whose files hold nothing but counters.
 
-Invariant: a rate is between two readings of the same cgroup (same paths and inodes, no failed reading between). A
-counter that this kernel does not have, or that fell, costs its own figure only.
+Those by which strategies act are read every tick of tiers, and of latency-sensitive containers if they ran since the
+batch before. Other containers are read once in ``HELD_TICKS``, not all in the same tick, and their newest rates hold
+until then; pods and host applications have panels of that period. Invariant: a rate is between two readings of the same
+cgroup (same paths and inodes, no failed reading between). A counter that this kernel does not have, or that fell, costs
+its own figure only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from itertools import cycle
 
+from qosd.metric import CGROUP_SCOPES, Scope
 from qosd.sense.host import Host
+from qosd.sense.meters import path_of
+from qosd.sense.percgroup import Gauge, PerCgroup
 from qosd.sense.rates import per_second
-from qosd.sense.row import NO_SAMPLE, Row
+from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Row
+from qosd.sense.targets import Cgroup
+from qosd.sense.tick import Batch, Tick
+from qosd.sense.usage import USAGE
 
+PERIODS_S: Mapping[Scope, float] = {
+    **dict.fromkeys(CGROUP_SCOPES, SLOW_S),
+    Scope.TIER: TICK_S,
+    Scope.CONTAINER: TICK_S,
+}
+HELD_TICKS = round(SLOW_S / TICK_S)
+_CONTAINER_CORES = USAGE[Scope.CONTAINER].cpu_usage_cores
 Text = bytes | None
 """Of a file; None if it is not there."""
 Count = int | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Reading:
-    at_ns: int
-    inodes: tuple[int, ...]
-    texts: tuple[Text, ...]
-    counts: Sequence[Count]
+Parse = Callable[[Sequence[Text]], Sequence[Count]]
+"""What a cgroup's files count; None what is not counted there. Raises ValueError."""
 
 
 class CounterGauge:
-    """``counts``: what the texts of all ``paths`` say; ``row`` is made of their growth per second, in that order."""
+    """``parse``: what the texts of all ``paths`` say; ``row`` is made of their growth per second, in that order.
 
-    __slots__ = ("_before", "_counts", "_host", "_row", "paths")
+    A cgroup that has not run is not read, but for once in ``HELD_TICKS``: what it counts does not move, unless the
+    kernel writes back for it.
+    """
+
+    __slots__ = (
+        "_at_ns",
+        "_counts",
+        "_has_run",
+        "_host",
+        "_inodes",
+        "_parse",
+        "_quiet",
+        "_row",
+        "_skipped",
+        "_texts",
+        "paths",
+    )
 
     def __init__(
         self,
         paths: Sequence[str],
-        counts: Callable[[Sequence[Text]], Sequence[Count]],
+        parse: Parse,
         row: Callable[[Sequence[float]], Row],
         host: Host,
+        has_run: Callable[[], bool] = lambda: True,
     ) -> None:
-        self.paths, self._counts, self._row, self._host = tuple(paths), counts, row, host
-        self._before: _Reading | None = None
+        self.paths, self._parse, self._row, self._host, self._has_run = tuple(paths), parse, row, host, has_run
+        self._at_ns = self._skipped = 0
+        self._inodes: tuple[int, ...] = ()
+        self._texts: tuple[Text, ...] = ()
+        self._counts: Sequence[Count] = ()
+        self._quiet: Row | None = None  # of no growth; None: the next reading is a first one
 
     def sample(self) -> Row | None:
         """None if there is none of the files, or nothing is counted in them. Raises OSError, ValueError."""
-        before, self._before = self._before, None
-        now = self._before = self._read(before)
-        if now is None or all(count is None for count in now.counts):
+        if self._quiet is not None and self._skipped < HELD_TICKS - 1 and not self._has_run():
+            self._skipped += 1
+            self._at_ns = self._host.clock()
+            return self._quiet
+        self._skipped = 0
+        return self._read()
+
+    def _read(self) -> Row | None:
+        """Texts that did not change are not parsed again."""
+        files, quiet, self._quiet = self._host.files, self._quiet, None
+        texts, inodes = tuple(map(files.read, self.paths)), tuple(map(files.inode, self.paths))
+        was_ns, self._at_ns = self._at_ns, self._host.clock()
+        before = self._counts if quiet is not None and inodes == self._inodes else None
+        if before is not None and texts == self._texts:
+            self._quiet = quiet
+            return quiet
+        is_there = any(text is not None for text in texts)
+        self._texts, self._inodes, self._counts = texts, inodes, self._parse(texts) if is_there else ()
+        if all(count is None for count in self._counts):
             return None
-        return self._row(_rates(before, now))
-
-    def _read(self, before: _Reading | None) -> _Reading | None:
-        """A text that did not change is not parsed again."""
-        files = self._host.files
-        texts = tuple(files.read(path) for path in self.paths)
-        if not any(text is not None for text in texts):
-            return None
-        counts = before.counts if before is not None and texts == before.texts else self._counts(texts)
-        return _Reading(self._host.clock(), tuple(map(files.inode, self.paths)), texts, counts)
+        self._quiet = self._row([NO_SAMPLE if count is None else 0.0 for count in self._counts])
+        return self._row(_rates(before, self._counts, self._at_ns - was_ns))
 
 
-def _rates(before: _Reading | None, now: _Reading) -> Sequence[float]:
-    if before is None or before.inodes != now.inodes:
-        return [NO_SAMPLE] * len(now.counts)
-    elapsed_ns = now.at_ns - before.at_ns
+class Held:
+    """A gauge that is read once in ``HELD_TICKS`` ticks, first after ``phase``; in between its newest row holds."""
+
+    __slots__ = ("_gauge", "_rest", "_row")
+
+    def __init__(self, gauge: Gauge, phase: int) -> None:
+        self._gauge, self._rest = gauge, phase
+        self._row: Row | None = None
+
+    @property
+    def paths(self) -> Sequence[str]:
+        return self._gauge.paths
+
+    def sample(self) -> Row | None:
+        """None if there was nothing to measure. Raises OSError, ValueError."""
+        if self._rest == 0:
+            self._rest, self._row = HELD_TICKS, None
+            self._row = self._gauge.sample()
+        self._rest -= 1
+        return self._row
+
+
+class CounterGauges:
+    """Gauges of the files ``names`` of every cgroup, for a collector that runs after ``usage``.
+
+    ``phase_s``: see PerGroup.
+    """
+
+    def __init__(
+        self,
+        rows: Mapping[Scope, type[Row]],
+        names: Sequence[str],
+        parse: Parse,
+        row: Callable[[Sequence[float]], Row],
+        host: Host,
+        phase_s: float,
+    ) -> None:
+        phases = cycle(range(HELD_TICKS))
+
+        def gauge(cgroup: Cgroup) -> Gauge:
+            paths = [path_of(host.tree, cgroup.path, name) for name in names]
+            if cgroup.container is None:
+                return CounterGauge(paths, parse, row, host)
+            if not cgroup.latency_sensitive:
+                return Held(CounterGauge(paths, parse, row, host), next(phases))
+            return CounterGauge(paths, parse, row, host, lambda: self._cores.get(cgroup.subject) != 0)
+
+        self._cores: Mapping[str, float] = {}
+        self._at_ns = 0
+        self._gauges = PerCgroup(rows, host.files, gauge, phase_s=phase_s)
+
+    def batch(self, tick: Tick) -> Batch:
+        """After a batch that was left out nobody knows who has not run since."""
+        self._cores = tick.values(_CONTAINER_CORES) if tick.before_ns == self._at_ns else {}
+        self._at_ns = tick.at_ns
+        return self._gauges.batch(tick)
+
+    def close(self) -> None:
+        self._gauges.close()
+
+
+def _rates(before: Sequence[Count] | None, now: Sequence[Count], elapsed_ns: int) -> Sequence[float]:
+    if before is None:
+        return [NO_SAMPLE] * len(now)
     return [
         NO_SAMPLE if was is None or count is None else per_second(was, count, elapsed_ns)
-        for was, count in zip(before.counts, now.counts, strict=True)
+        for was, count in zip(before, now, strict=True)
     ]

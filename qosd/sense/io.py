@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qosd.metric import CGROUP_SCOPES, Kind, Scope
-from qosd.sense.countergauge import Count, CounterGauge, Text
+from qosd.sense.countergauge import PERIODS_S, Count, CounterGauges, Text
 from qosd.sense.host import Host
-from qosd.sense.meters import path_of
-from qosd.sense.percgroup import TIERS_FIRST_S, PerCgroup
 from qosd.sense.row import TICK_S, Column, Row
-from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, NotApplicable, Tick
 
 _V1_FILES = "blkio.throttle.io_service_bytes_recursive", "blkio.throttle.io_serviced_recursive"
@@ -39,15 +36,15 @@ class IORow(Row):
         "bytes/s", "Written to block devices; on v1 without what the page cache writes back.", Kind.RATE
     )
     io_reads_per_s: Column = Column("1/s", "Reads of block devices.", Kind.RATE)
-    io_writes_per_s: Column = Column("1/s", "Writes to block devices, as far as their bytes count.", Kind.RATE)
+    io_writes_per_s: Column = Column("1/s", "Writes to block devices; on v1 as their bytes are counted.", Kind.RATE)
 
 
 _row = IORow.in_order(["io_read_bytes_per_s", "io_written_bytes_per_s", "io_reads_per_s", "io_writes_per_s"])
-IO_ROWS = IORow.by_scope(CGROUP_SCOPES, "io", TIERS_FIRST_S)
+IO_ROWS = IORow.by_scope(CGROUP_SCOPES, "io", PERIODS_S)
 
 
 class IO:
-    """The collector ``io``."""
+    """The collector ``io``; runs after ``usage``."""
 
     name = "io"
     period_s = TICK_S
@@ -55,12 +52,8 @@ class IO:
 
     def __init__(self, host: Host) -> None:
         is_v1 = host.tree.version == 1
-        names, counts, self._lack = (_V1_FILES, _v1, _V1_LACK) if is_v1 else (_V2_FILES, _v2, _V2_LACK)
-
-        def gauge(cgroup: Cgroup) -> CounterGauge:
-            return CounterGauge([path_of(host.tree, cgroup.path, name) for name in names], counts, _row, host)
-
-        self._gauges = PerCgroup(IO_ROWS, host.files, gauge, phase_s=_PHASE_S)
+        names, parse, self._lack = (_V1_FILES, _v1, _V1_LACK) if is_v1 else (_V2_FILES, _v2, _V2_LACK)
+        self._gauges = CounterGauges(IO_ROWS, names, parse, _row, host, _PHASE_S)
 
     def collect(self, tick: Tick) -> Batch:
         batch = self._gauges.batch(tick)

@@ -10,13 +10,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qosd.metric import CGROUP_SCOPES, Kind
-from qosd.sense.countergauge import Count, CounterGauge, Text
+from qosd.sense.countergauge import PERIODS_S, Count, CounterGauges, Text
 from qosd.sense.flatkeys import FlatKeys
 from qosd.sense.host import Host
-from qosd.sense.meters import path_of
-from qosd.sense.percgroup import TIERS_FIRST_S, PerCgroup
 from qosd.sense.row import TICK_S, Column, Row
-from qosd.sense.targets import Cgroup
 from qosd.sense.tick import Batch, Tick
 
 _ABSENT = -1
@@ -54,23 +51,19 @@ _row = MemoryEventsRow.in_order(
         "oom_kills_per_s",
     ]
 )
-MEMORY_EVENTS = MemoryEventsRow.by_scope(CGROUP_SCOPES, "memory_events", TIERS_FIRST_S)
+MEMORY_EVENTS = MemoryEventsRow.by_scope(CGROUP_SCOPES, "memory_events", PERIODS_S)
 
 
 class MemoryEvents:
-    """The collector ``memory_events``."""
+    """The collector ``memory_events``; runs after ``usage``."""
 
     name = "memory_events"
     period_s = TICK_S
     panels = tuple(row.panel for row in MEMORY_EVENTS.values())
 
     def __init__(self, host: Host) -> None:
-        names, counts = (_V1_FILES, _V1()) if host.tree.version == 1 else (_V2_FILES, _V2())
-
-        def gauge(cgroup: Cgroup) -> CounterGauge:
-            return CounterGauge([path_of(host.tree, cgroup.path, name) for name in names], counts, _row, host)
-
-        self._gauges = PerCgroup(MEMORY_EVENTS, host.files, gauge, phase_s=_PHASE_S)
+        names, parse = (_V1_FILES, _V1()) if host.tree.version == 1 else (_V2_FILES, _V2())
+        self._gauges = CounterGauges(MEMORY_EVENTS, names, parse, _row, host, _PHASE_S)
 
     def collect(self, tick: Tick) -> Batch:
         return self._gauges.batch(tick)

@@ -1,8 +1,7 @@
 """One gauge per cgroup, and the rows of all of them: how collectors of cgroups keep what they compare with.
 
-A gauge is made when its cgroup comes and its files are closed when it goes. Of a collector that runs every tick, the
-panels of a longer period are filled when that is over. Invariant: a cgroup that is gone or prints nonsense has no row
-of this batch, and the others have theirs.
+A gauge is made when its cgroup comes and its files are closed when the cgroup goes. Invariant: a cgroup that is gone or
+prints nonsense has no row of this batch, and the others have theirs.
 """
 
 from __future__ import annotations
@@ -11,14 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from koord.host.reader import KeptFiles
-from qosd.metric import CGROUP_SCOPES, Scope
+from qosd.metric import Scope
 from qosd.sense.rates import NANOSECONDS
-from qosd.sense.row import SLOW_S, TICK_S, Panel, Row
+from qosd.sense.row import TICK_S, Panel, Row
 from qosd.sense.targets import Cgroup, SampleTargets
 from qosd.sense.tick import Batch, Tick
 
-TIERS_FIRST_S: Mapping[Scope, float] = {**dict.fromkeys(CGROUP_SCOPES, SLOW_S), Scope.TIER: TICK_S}
-"""Periods of figures by which strategies act on a tier, and which cost too much to be read of every cgroup."""
 _EARLY_NS = int(TICK_S / 2 * NANOSECONDS)
 """Ticks come neither early nor late by more."""
 
@@ -39,7 +36,8 @@ G = TypeVar("G", bound=Gauge)
 class PerCgroup(Generic[G]):
     """The gauges of the cgroups that ``measures`` lets pass, of each scope that has a row in ``rows``.
 
-    ``phase_s``: how long after the first tick panels of a longer period begin, so that not all collectors' do at once.
+    ``phase_s``: of a collector that runs every tick and has panels of a longer period, how long after the first tick
+    these begin, so that not all collectors' do at once; None: every run of the collector fills all.
     """
 
     def __init__(
@@ -48,10 +46,10 @@ class PerCgroup(Generic[G]):
         files: KeptFiles,
         gauge: Callable[[Cgroup], G],
         measures: Callable[[Cgroup], bool] = lambda _: True,
-        phase_s: float = 0.0,
+        phase_s: float | None = None,
     ) -> None:
         self.panels: Mapping[Scope, Panel] = {scope: row.panel for scope, row in rows.items()}
-        self._phase_ns = int(phase_s * NANOSECONDS)
+        self._phase_s = phase_s
         self._due_ns: dict[Panel, int] = {}
         self._files, self._gauge, self._measures = files, gauge, measures
         self._targets: SampleTargets | None = None
@@ -64,9 +62,9 @@ class PerCgroup(Generic[G]):
         return [(panel, _rows(gauges)) for panel, gauges in by_panel if self._is_due(panel, tick.at_ns)]
 
     def _is_due(self, panel: Panel, at_ns: int) -> bool:
-        if panel.period_s <= TICK_S:
+        if self._phase_s is None or panel.period_s <= TICK_S:
             return True
-        if at_ns < self._due_ns.setdefault(panel, at_ns + self._phase_ns) - _EARLY_NS:
+        if at_ns < self._due_ns.setdefault(panel, at_ns + int(self._phase_s * NANOSECONDS)) - _EARLY_NS:
             return False
         self._due_ns[panel] = at_ns + int(panel.period_s * NANOSECONDS)
         return True

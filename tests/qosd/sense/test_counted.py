@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import pytest
 
+from koord.model.qos import QoSClass
 from qosd.metric import Scope
 from qosd.sense.host import Host
 from qosd.sense.io import IO, IO_ROWS
@@ -14,11 +17,17 @@ from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEvents
 from qosd.sense.row import Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector, NotApplicable
+from qosd.sense.usage import USAGE
 from tests.qosd.sense.trees import TIERS, World, pod
 
-A = pod("a")
-CONTAINER = A.containers[1].cgroup
-CGROUPS = {Scope.TIER: TIERS.besteffort, Scope.POD: A.cgroup, Scope.CONTAINER: CONTAINER}
+A, B = pod("a"), pod("b", QoSClass.BE, TIERS.besteffort)
+CGROUPS = {
+    "tier": TIERS.besteffort,
+    "pod": A.cgroup,
+    "latency-sensitive container": A.containers[1].cgroup,
+    "other container": B.containers[1].cgroup,
+}
+NAN = math.nan
 Files = Mapping[str, str]
 Rates = Mapping[str, float]
 
@@ -114,7 +123,8 @@ class Scene:
 
     def __init__(self, world: World, counted: Counted) -> None:
         self.world, self.counted, self.collector = world, counted, counted.collector(world.host)
-        world.targets = SampleTargets.of((A,), TIERS, ())
+        self.before_ns = 0
+        world.targets = SampleTargets.of((A, B), TIERS, ())
 
     def put(self, files: Files, cgroup: str = TIERS.besteffort) -> None:
         for name, text in files.items():
@@ -122,18 +132,20 @@ class Scene:
 
     def tick(self, seconds: float = 1) -> None:
         self.world.clock.advance(seconds)
-        self.world.store_batch(self.collector.collect(self.world.tick()))
+        self.batch()
 
-    def rates(self, scope: Scope = Scope.TIER) -> Rates:
-        """Those of the scope's cgroup, without what all their names begin and end with."""
+    def batch(self) -> None:
+        tick = replace(self.world.tick(), before_ns=self.before_ns)
+        self.world.store_batch(self.collector.collect(tick))
+        self.before_ns = tick.at_ns
+
+    def rates(self, of: str = "tier") -> Rates:
+        """Those of one of ``CGROUPS``, by what is particular of their names."""
         return {
-            metric.name.removeprefix(f"{scope}_").removesuffix("_per_s"): samples[CGROUPS[scope]]
+            metric.name.removeprefix(f"{metric.scope}_").removesuffix("_per_s"): samples[CGROUPS[of]]
             for metric, samples in self.world.store.newest().items()
-            if metric.scope is scope and CGROUPS[scope] in samples
+            if CGROUPS[of] in samples
         }
-
-    def files(self, cgroup: str = TIERS.besteffort) -> Iterable[str]:
-        return [str(self.world.path(cgroup, name)) for name in self.counted.before]
 
 
 @pytest.fixture
@@ -155,19 +167,64 @@ def test_rates_are_exact_and_the_first_reading_has_none(scene: Scene) -> None:
 
 
 @all_counted
-def test_tiers_are_read_every_second_and_the_cgroups_below_every_ten(scene: Scene) -> None:
+def test_who_is_read_every_second_and_who_every_ten(scene: Scene) -> None:
+    """Of a container that is not latency-sensitive the newest rates hold until then."""
     for cgroup in CGROUPS.values():
         scene.put(scene.counted.before, cgroup)
     for _ in range(10):
         scene.tick()
     for cgroup in CGROUPS.values():
         scene.put(scene.counted.after, cgroup)
-    scene.tick()
-    assert scene.rates() == scene.counted.rates
-    for _ in range(9):
+    seen: dict[str, list[Rates]] = {cgroup: [] for cgroup in CGROUPS}
+    for _ in range(20):
         scene.tick()
-    for scope in (Scope.POD, Scope.CONTAINER):
-        assert scene.rates(scope) == {name: rate / 10 for name, rate in scene.counted.rates.items()}
+        for cgroup, rates in seen.items():
+            rates.append(scene.rates(cgroup))
+    fast, none = scene.counted.rates, dict.fromkeys(scene.counted.rates, 0.0)
+    slow = {name: rate / 10 for name, rate in fast.items()}
+    for cgroup in ("tier", "latency-sensitive container"):
+        assert seen[cgroup] == [fast, *[none] * 19]
+    for cgroup in ("pod", "other container"):
+        changes = [rates for rates, before in zip(seen[cgroup], [{}, *seen[cgroup]], strict=False) if rates != before]
+        assert [rates for rates in changes if rates] == ([slow, none] if slow != none else [none])
+
+
+@pytest.mark.parametrize("cores", [0.0, 0.5, None], ids=["idle", "ran", "not known"])
+def test_a_latency_sensitive_container_that_did_not_run_is_seldom_read(world: World, cores: float | None) -> None:
+    """Of one that did not, the kernel may have written back pages: seen at the tenth tick, and counted once."""
+    scene, container = Scene(world, io_of_two_devices(world.version)), CGROUPS["latency-sensitive container"]
+    scene.put(scene.counted.before)
+    scene.put(scene.counted.before, container)
+
+    def tick() -> float:
+        world.clock.advance(1)
+        if cores is not None:
+            world.store.put(USAGE[Scope.CONTAINER].panel, world.clock(), {container: used(cores)})
+        scene.batch()
+        return scene.rates("latency-sensitive container").get("io_read_bytes", NAN)
+
+    assert math.isnan(tick())
+    scene.put(scene.counted.after, container)
+    growth = scene.counted.rates["io_read_bytes"]
+    quiet = 9 if cores == 0 else 0
+    assert [tick() for _ in range(12)] == [*[0.0] * quiet, growth, *[0.0] * (11 - quiet)]
+
+
+def test_after_a_batch_that_was_left_out_everybody_is_read(world: World) -> None:
+    scene, container = Scene(world, io_of_two_devices(world.version)), CGROUPS["latency-sensitive container"]
+    for files in (scene.counted.before, scene.counted.after):
+        scene.put(files)
+        scene.put(files, container)
+        world.clock.advance(1)
+        world.store.put(USAGE[Scope.CONTAINER].panel, world.clock(), {container: used(0.0)})
+        scene.batch()
+        scene.before_ns += 1
+    assert scene.rates("latency-sensitive container").items() >= scene.counted.rates.items()
+
+
+def used(cores: float) -> Row:
+    columns = {column.stem: NAN for column in USAGE[Scope.CONTAINER].columns}
+    return USAGE[Scope.CONTAINER](**columns | {"cpu_usage_cores": cores})
 
 
 @all_counted
@@ -246,7 +303,7 @@ def test_a_cgroup_that_is_gone_keeps_no_file_open(scene: Scene) -> None:
         scene.put(scene.counted.before, cgroup)
     for _ in range(11):
         scene.tick()
-    assert len(scene.world.files) == 3 * len(scene.counted.before)
+    assert len(scene.world.files) == len(CGROUPS) * len(scene.counted.before)
     scene.world.targets = SampleTargets.of((), TIERS, ())
     scene.tick()
     assert len(scene.world.files) == len(scene.counted.before)

@@ -33,7 +33,13 @@ from tests.qosd.sense.trees import MEMORY, TIERS, World, pod, run
 
 PODS = pod("a"), pod("b", QoSClass.BE, tier=TIERS.besteffort)
 TARGETS = SampleTargets.of(PODS, TIERS, (HostApplication(name="app"),))
-NEEDS = {"system": {"node", "usage"}, "besteffort": {"usage"}, "run_queue": {"stalls"}}
+NEEDS = {
+    "system": {"node", "usage"},
+    "besteffort": {"usage"},
+    "run_queue": {"stalls"},
+    "io": {"usage"},
+    "memory_events": {"usage"},
+}
 OF_V2 = "_memory_low_events_per_s", "_memory_high_events_per_s", "_oom_events_per_s"
 NUMA_STAT = {1: V1_NUMA, 2: V2_NUMA}
 
