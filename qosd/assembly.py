@@ -114,7 +114,7 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
         host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency), disk=disk,
     )  # fmt: skip
     _add_front_ends(node)
-    metrics.followed = figures.of(loop, journal, kept_files, rules_file)
+    metrics.gauges = figures.of(loop, journal, kept_files, rules_file)
     return node
 
 

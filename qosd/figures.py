@@ -7,18 +7,18 @@ import time
 from collections.abc import Callable
 
 from koord.host.reader import KeptFiles
-from koord.service.metrics import Family, Followed, Kind
+from koord.service.metrics import Family, Gauge, Kind
 from qosd.act.journal import Journal
 from qosd.loop import NodeLoop
 from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import RulesSource
 
 
-def _gauge(name: str, help_text: str, read: Callable[[], float]) -> Followed:
+def _gauge(name: str, help_text: str, read: Callable[[], float]) -> Gauge:
     return Family(name, Kind.GAUGE, help_text), read
 
 
-def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Followed, ...]:
+def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Gauge, ...]:
     return (
         _gauge("held_files", "Kernel files that Koord holds now.", lambda: len(loop.report.files.owned)),
         _gauge(
@@ -30,7 +30,7 @@ def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: Rule
     )
 
 
-def _of_policy(source: RulesSource) -> tuple[Followed, ...]:
+def _of_policy(source: RulesSource) -> tuple[Gauge, ...]:
     def age_s() -> float:
         found = source.provenance.age_s(time.time())
         return math.nan if found is None else found

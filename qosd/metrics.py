@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass
 
 from koord.service import metrics
-from koord.service.metrics import Followed, Histogram, Labels, Live, counter, histogram
+from koord.service.metrics import Gauge, Histogram, Labels, Live, counter, histogram
 
 PREFIX = "koord_qosd_"
 _TICK_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
@@ -19,7 +19,7 @@ _HOOK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.2
 
 @dataclass(slots=True)
 class Metrics:
-    """``followed``: what others keep (see ``figures``)."""
+    """``gauges``: of what others keep (see ``figures``)."""
 
     log_lines_dropped: Live = counter("Lines of the log that nobody read in time.")
     hook_calls: Counter[Labels] = counter(
@@ -40,8 +40,8 @@ class Metrics:
     rules_loads: Counter[str] = counter(
         "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).", "result"
     )
-    followed: tuple[Followed, ...] = ()
+    gauges: tuple[Gauge, ...] = ()
 
     def take(self) -> metrics.Snapshot:
         """Every metric as it is now."""
-        return metrics.take(self, self.followed)
+        return metrics.take(self, self.gauges)

@@ -79,6 +79,7 @@ class Urgency:
         if self._epoll is not None:
             self._event_loop.remove_reader(self._epoll.fileno())
             self._epoll.close()
+        self._epoll, self._triggers = None, ()
 
     def _arm(self, trigger: PressureTrigger, tiers: Mapping[KubeQoS, str]) -> None:
         file = self._file(trigger, tiers)

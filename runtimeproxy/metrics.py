@@ -91,8 +91,10 @@ class Metrics:
         _add(self.hook_calls, (server, stage, result))
         if result == "open":
             return  # the server was not asked
-        times, key = self.hook_duration_seconds, (server, stage)
-        times[key if key in times else capped(times, key)].observe(seconds)
+        times = self.hook_duration_seconds.get((server, stage))
+        if times is None:
+            times = self.hook_duration_seconds[capped(self.hook_duration_seconds, (server, stage))]
+        times.observe(seconds)
 
     def hook_failure(self, server: str, stage: str, outcome: str) -> None:
         """A failed call met the server's policy. ``outcome``: refused or ignored."""

@@ -99,7 +99,8 @@ Live = float | Callable[[], float]
 """A number, or a function that tells it when somebody asks; it does not fail."""
 Figure: TypeAlias = "Live | Histogram | Mapping[Any, Value] | DataclassInstance"
 """Of several values, each by its label values: a text, a tuple in the order of the labels, or a field's name."""
-Followed = tuple[Family, Figure]
+Gauge = tuple[Family, Callable[[], float]]
+"""Of what somebody else keeps."""
 Values = list[tuple[Labels, Value]]
 Snapshot = list[tuple[Family, Values]]
 
@@ -109,13 +110,13 @@ def families(metrics: DataclassInstance | type[DataclassInstance]) -> tuple[Fami
     return tuple(Family(each.name, *each.metadata[_FAMILY]) for each in fields(metrics) if _FAMILY in each.metadata)
 
 
-def take(metrics: DataclassInstance, followed: Iterable[Followed] = ()) -> Snapshot:
-    """Every metric with its values at one moment, ``followed`` last.
+def take(metrics: DataclassInstance, gauges: Iterable[Gauge] = ()) -> Snapshot:
+    """Every metric with its values at one moment, ``gauges`` last.
 
     Copying takes a millisecond at most, where rendering takes tens.
     """
     counted = [(family, getattr(metrics, family.name)) for family in families(metrics)]
-    return [(family, _values(figure)) for family, figure in (*counted, *followed)]
+    return [(family, _values(figure)) for family, figure in (*counted, *gauges)]
 
 
 def _values(figure: Figure) -> Values:

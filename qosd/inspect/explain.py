@@ -38,10 +38,10 @@ async def answer(inspector: Inspector, request: inspect.ExplainRequest) -> inspe
     node = inspector.node
     head = inspect.ExplainResponse(inputs=inspector.loops(), warnings=inspector.warnings(), policy=inspector.policy())
     now_ns = inspector.wall()
-    return await asyncio.to_thread(_explained, inspector.report, request, head, node.writer, node.journal, now_ns)
+    return await asyncio.to_thread(_explanation, inspector.report, request, head, node.writer, node.journal, now_ns)
 
 
-def _explained(
+def _explanation(
     report: TickReport,
     request: inspect.ExplainRequest,
     daemon: inspect.ExplainResponse,

@@ -26,10 +26,10 @@ _ByGroup = Mapping[str, Mapping[str, Wish]]
 
 
 async def answer(inspector: Inspector, request: inspect.ListPodsRequest) -> inspect.ListPodsResponse:
-    return await asyncio.to_thread(_listed, inspector.report, request, inspector.node.writer, inspector.warnings())
+    return await asyncio.to_thread(_list, inspector.report, request, inspector.node.writer, inspector.warnings())
 
 
-def _listed(
+def _list(
     report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str]
 ) -> inspect.ListPodsResponse:
     """Pods of ``namespace`` and ``name`` ("" = all), by namespace and name. Refusal before the first tick.

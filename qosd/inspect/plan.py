@@ -11,10 +11,10 @@ from qosd.inspect.inspector import Inspector
 
 
 async def answer(inspector: Inspector, request: inspect.PlanRequest) -> inspect.PlanResponse:
-    return planned(await inspector.node.plan(), inspector.policy())
+    return message(await inspector.node.plan(), inspector.policy())
 
 
-def planned(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
+def message(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
     """The next tick's writes and evictions; of ``plan`` None, before the first tick, nothing."""
     if plan is None:
         return inspect.PlanResponse(policy=policy)

@@ -114,6 +114,14 @@ async def test_triggers_are_watched_as_long_as_somebody_wants_them(tmp_path: Pat
             assert (order.read_text(), len(os.listdir("/proc/self/fd")) - before) == ("", 1)  # the epoll
 
 
+async def test_a_tick_that_ends_after_the_end_costs_nothing(tmp_path: Path) -> None:
+    async with urgency(tmp_path, NODE) as armed:
+        for _ in range(2):
+            armed.close()
+            armed.watch((NODE,), TIERS)
+            assert len(armed.problems) == 1
+
+
 async def test_a_cgroup_of_v1_that_is_removed_ends_its_trigger_and_another_takes_its_place(tmp_path: Path) -> None:
     """The kernel's part, the event, is written here by hand; memory.pressure_level and its control are plain files."""
     urged = asyncio.Event()

@@ -35,9 +35,8 @@ from qosd.decide.decision import Decision, Eviction, Opinion, Stage, Strategy
 from qosd.decide.relief import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
 from qosd.hooks.context import SpecContainer
-from qosd.inspect import acts
+from qosd.inspect import acts, plan
 from qosd.inspect.inspector import Inspector
-from qosd.inspect.plan import planned
 from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.metric import Scope
 from qosd.report import TickReport
@@ -117,8 +116,8 @@ async def test_before_the_first_snapshot(tmp_path: Path, method: str, request_: 
         assert refused.value.code == code
         empty = await call(path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
         assert (empty.observed_unix_ns, empty.daemon.pid, list(empty.warnings)) == (0, os.getpid(), [lost])
-        plan = await call(path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
-        assert (list(plan.writes), plan.policy.origin) == ([], "source")
+        planned = await call(path, "Plan", inspect.PlanRequest(), inspect.PlanResponse)
+        assert (list(planned.writes), planned.policy.origin) == ([], "source")
 
 
 @pytest.mark.parametrize("rpc", list(SERVICE.methods), ids=lambda rpc: rpc.name)
@@ -453,7 +452,7 @@ def test_the_plans_evictions() -> None:
     decisions = Decisions(
         2, NOW_NS, 0, (StrategyResult("evict", Stage.SPEC, State.ACTIVE, Relief("", evictions=(order,))),)
     )
-    answer = planned(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
+    answer = plan.message(Plan(decisions, (EvictionPlan((("evict", order),)),)), inspect.Policy())
     assert [(each.pod, each.uid, each.strategy) for each in answer.evictions] == [("default/job", "uid", "evict")]
     assert list(answer.writes) == [], "an eviction is told once"
 
