@@ -167,7 +167,7 @@ class EvictionState(msgspec.Struct, frozen=True):
     """An eviction under way: from the order until the pod is gone, or has been left in peace for long.
 
     ``attempts``: how often its containers have been stopped, or should have been; ``since_ns``: when the last attempt
-    began; ``retry_ns``: not before may it be made again. Both by the monotonic clock. ``who``: for which strategy.
+    began; ``retry_ns``: not before may it be made again. Both by the monotonic clock. ``owner``: for which strategy.
     """
 
     uid: str
@@ -177,7 +177,7 @@ class EvictionState(msgspec.Struct, frozen=True):
     since_ns: int
     retry_ns: int
     problem: str = ""
-    who: str = ""
+    owner: str = ""
     why: str = ""
 
 

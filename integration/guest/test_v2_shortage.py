@@ -47,7 +47,7 @@ def node(guest: Guest) -> Guest:
 def rows(node: Guest) -> list[dict[str, str]]:
     """What relief has done, oldest first."""
     entries = json.loads(node.do("koordctl", "journal", "--limit", "1000", "-o", "json"))["entries"]
-    return [entry for entry in reversed(entries) if "eviction" in entry["who"].split(", ")]
+    return [entry for entry in reversed(entries) if "eviction" in entry["owner"].split(", ")]
 
 
 def results(node: Guest, name: str) -> list[str]:

@@ -31,7 +31,7 @@ class Row:
     """One entry of the journal."""
 
     tick: int
-    who: str
+    owner: str
     pod: str
     cgroup: str
     name: str

@@ -209,7 +209,7 @@ def journal_differences(seen: Seen, rows: Sequence[Row]) -> list[str]:
 
 def shown(answer: inspect.PlanResponse) -> list[Write]:
     return [
-        (each.path, each.cgroup, each.name, each.before, each.after, each.final, each.who, each.why, each.pod,
+        (each.path, each.cgroup, each.name, each.before, each.after, each.final, each.owner, each.why, each.pod,
          [(one.name, _value(one)) for one in each.inputs])
         for each in answer.writes
     ]  # fmt: skip

@@ -65,7 +65,7 @@ class Lacking:
     def rows(self) -> list[Row]:
         """Of the journal, what relief has done to the job."""
         of_job = f"{self.job.namespace}/{self.job.name}"
-        return [row for row in self.daemon.journal() if row.pod == of_job and row.who != "hooks"]
+        return [row for row in self.daemon.journal() if row.pod == of_job and row.owner != "hooks"]
 
     def explained(self) -> dict[str, str]:
         """How far the eviction of the job is."""
@@ -102,7 +102,7 @@ def test_throttled_frozen_evicted(lacking: Lacking, figure: Callable[[str], None
     order = [("cpu_quota", 10_000, "done"), ("cgroup.freeze", 1, "done"), ("pod.eviction", "stopped", "done")]
     assert [step for step in steps if step in order] == order
     assert ("pod.eviction", "stopped", "stopping") in steps
-    touched = {row.pod for row in lacking.daemon.journal() if "eviction" in row.who.split(", ")}
+    touched = {row.pod for row in lacking.daemon.journal() if "eviction" in row.owner.split(", ")}
     assert touched == {"default/job"}
     figure(f"throttled, frozen and evicted in {took_s:.1f} s; its quota was {quota_us} us")
 

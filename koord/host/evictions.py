@@ -11,7 +11,7 @@ EVICTION = "pod.eviction"
 
 
 class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
-    """Pod ``pod`` (``namespace/name``), whose cgroup is ``cgroup``, is evicted for strategy ``who``.
+    """Pod ``pod`` (``namespace/name``), whose cgroup is ``cgroup``, is evicted for strategy ``owner``.
 
     ``attempts``: how often its containers have been stopped, or should have been. ``grace_s``: what its processes have
     to end by themselves. ``is_stopped``: the last attempt has stopped them all, so that whatever runs has begun since.
@@ -19,7 +19,7 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
 
     uid: str
     pod: str
-    who: str
+    owner: str = msgspec.field(name="who")
     cgroup: str = msgspec.field(name="group")
     attempts: int = 1
     grace_s: int = 0

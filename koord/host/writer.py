@@ -30,7 +30,7 @@ _V1_QUOTA, _V1_PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
 _CPUSET_RULES = {
     errno.EACCES: "v1: must lie within the parent's set",
     errno.EBUSY: "v1: must hold every child's set",
-    errno.ENOSPC: "the set of a group with processes cannot be emptied",
+    errno.ENOSPC: "the set of a cgroup with processes cannot be emptied",
     errno.ERANGE: "names a CPU or memory node that the kernel does not know",
     errno.EINVAL: "names a CPU or memory node that is not online, or overlaps an exclusive set",
 }
@@ -56,7 +56,7 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
             errno.EINVAL: "v1: must not undercut the memory limit",
         },
         "memory.reclaim": {errno.EAGAIN: "less than that could be reclaimed"},
-        "memory.force_empty": {errno.EBUSY: "v1: it has tasks or groups below it, and pages that stay"},
+        "memory.force_empty": {errno.EBUSY: "v1: it has tasks or cgroups below it, and pages that stay"},
         "io.weight": {errno.EOPNOTSUPP: "the device has neither io.cost.qos enabled nor the BFQ scheduler"},
         "oom_score_adj": {errno.EACCES: "lowering it needs CAP_SYS_RESOURCE"},
     }

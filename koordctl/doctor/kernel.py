@@ -94,7 +94,9 @@ def psi(facts: Facts) -> Finding:
         return Finding("psi", _OK, "pressure is measured, of each cgroup too")
     if per_cgroup is Support.UNKNOWN or not facts.cgroup.kube_root_exists:
         return Finding("psi", _OK, f"pressure of the node is measured; of pods: {_UNKNOWN_TREE}")
-    return Finding("psi", _INFO, "pressure of the node is measured, that of pods is not: they have no cgroup v2 group")
+    return Finding(
+        "psi", _INFO, "pressure of the node is measured, that of pods is not: they have no cgroup of version 2"
+    )
 
 
 def cpu_idle(facts: Facts) -> Finding:

@@ -154,8 +154,8 @@ def _healthz(node: Node, process: Kubelet) -> str:
 
 
 def _tier(node: Node, doctor: Facts) -> str:
-    group = doctor.cgroup.kube_root
-    tier = tiers_of(group)[KubeQoS.BEST_EFFORT] if group else ""
+    root = doctor.cgroup.kube_root
+    tier = tiers_of(root)[KubeQoS.BEST_EFFORT] if root else ""
     shown = "/sys/fs/cgroup" if doctor.cgroup.version == 2 else "/sys/fs/cgroup/cpu"
     return tier if tier and node.exists(shown + tier) else ""
 

@@ -90,7 +90,7 @@ def entry_of(decisions: Decisions, act: PlannedWrite | Notice, result: str, why:
         wall_ns=decisions.wall_ns,
         monotonic_ns=decisions.monotonic_ns,
         tick=decisions.tick,
-        who=act.by,
+        owner=act.by,
         pod=act.pod,
         cgroup=act.target.cgroup,
         name=act.target.name,

@@ -32,19 +32,19 @@ _SUFFIXES = {Op.SCALE: FACTOR, Op.AT_MOST: AT_MOST, Op.AT_LEAST: AT_LEAST}
 class StagedOpinion(msgspec.Struct, frozen=True):
     """One strategy's opinion at its stage."""
 
-    who: str
+    strategy: str
     stage: Stage
     opinion: Opinion
 
 
 class TrailStep(msgspec.Struct, frozen=True):
-    """What the file would hold after one stage; ``who`` "" is the base.
+    """What the file would hold after one stage; ``strategy`` "" is the base.
 
     ``operand``: what the stage did to the value before, by the name that the formula of all stages knows; of a stage
     that sets a value it is empty.
     """
 
-    who: str
+    strategy: str
     value: Value
     why: str
     inputs: Inputs = NO_INPUTS
@@ -68,8 +68,8 @@ def compose(name: str, opinions: Sequence[StagedOpinion], base: Value | None) ->
         try:
             trail = _continued(name, trail, staged, base)
         except (ValueError, UnknownRow) as error:
-            refused.append((staged.who, f"{staged.stage.name} of {name}: {error}"))
-    speakers = [step.who for step in trail if step.who]
+            refused.append((staged.strategy, f"{staged.stage.name} of {name}: {error}"))
+    speakers = [step.strategy for step in trail if step.strategy]
     if not speakers:
         return replace(_without_value(opinions, keep=False), refused=tuple(refused))
     return Composed(
@@ -85,7 +85,7 @@ def compose(name: str, opinions: Sequence[StagedOpinion], base: Value | None) ->
 
 def _without_value(opinions: Sequence[StagedOpinion], keep: bool) -> Composed:
     why = "; ".join(dict.fromkeys(staged.opinion.why for staged in opinions if staged.opinion.why)) or _UNWANTED
-    by = ", ".join(dict.fromkeys(staged.who for staged in opinions))
+    by = ", ".join(dict.fromkeys(staged.strategy for staged in opinions))
     return Composed(None, by, why, pod=_pod(opinions), keep=keep)
 
 
@@ -100,7 +100,7 @@ def _continued(name: str, trail: list[TrailStep], staged: StagedOpinion, base: V
     if operand is None:
         return trail
     if opinion.op is Op.SET and not isinstance(operand, Fraction):
-        return [*trail, TrailStep(staged.who, operand, opinion.why, opinion.inputs)]
+        return [*trail, TrailStep(staged.strategy, operand, opinion.why, opinion.inputs)]
     lattice = _lattice(name)
     if not trail:
         if base is None:
@@ -109,7 +109,11 @@ def _continued(name: str, trail: list[TrailStep], staged: StagedOpinion, base: V
     value = _applied(lattice, opinion.op, trail[-1].value, operand)
     shown = str(operand) if isinstance(operand, Fraction) else operand
     step = TrailStep(
-        staged.who, value, opinion.why, opinion.inputs, {f"{staged.stage.name.lower()}{_SUFFIXES[opinion.op]}": shown}
+        staged.strategy,
+        value,
+        opinion.why,
+        opinion.inputs,
+        {f"{staged.stage.name.lower()}{_SUFFIXES[opinion.op]}": shown},
     )
     return [*trail, step]
 
@@ -133,7 +137,7 @@ def _why(trail: Sequence[TrailStep]) -> str:
     """The sentence of a single strategy as it stands; of several, each stage with its result."""
     if len(trail) == 1:
         return trail[0].why
-    return " → ".join(f"{step.value} ({step.why}{f': {step.who}' if step.who else ''})" for step in trail)
+    return " → ".join(f"{step.value} ({step.why}{f': {step.strategy}' if step.strategy else ''})" for step in trail)
 
 
 def _inputs(name: str, trail: Sequence[TrailStep]) -> Inputs:

@@ -62,7 +62,7 @@ class EvictionPlan(msgspec.Struct, frozen=True):
 
     @property
     def shown(self) -> tuple[PlannedWrite, ...]:
-        return tuple(_as_write(who, order) for who, order in self.orders)
+        return tuple(_as_write(owner, order) for owner, order in self.orders)
 
 
 _NOTHING = EvictionPlan()
@@ -75,7 +75,7 @@ class _Case(msgspec.Struct, frozen=True):
     ``ended_ns``: when the last attempt ended.
     """
 
-    who: str
+    owner: str
     tick: int
     eviction: Eviction
     state: EvictionState
@@ -88,7 +88,7 @@ class _Case(msgspec.Struct, frozen=True):
         """For the undo record."""
         order, state = self.eviction, self.state
         is_stopped = state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED)
-        return NotedEviction(order.uid, order.pod, self.who, order.cgroup, state.attempts, order.grace_s, is_stopped)
+        return NotedEviction(order.uid, order.pod, self.owner, order.cgroup, state.attempts, order.grace_s, is_stopped)
 
     def due_ns(self) -> int:
         """When it ends if nobody orders it again."""
@@ -106,7 +106,7 @@ class EvictionReport(ActReport, frozen=True, eq=False):
             why = f"{state.why} (attempt {state.attempts}){f': {state.problem}' if state.problem else ''}"
             age_s = max(0.0, (decisions.monotonic_ns - state.since_ns) / 1e9)
             target = Target(pod.cgroup, EVICTION)
-            yield ExplainedAct(target, pod.cgroup, state.who, _STOPPED, why, state.phase, pod.key, age_s)
+            yield ExplainedAct(target, pod.cgroup, state.owner, _STOPPED, why, state.phase, pod.key, age_s)
 
 
 class Evictor(Actor[EvictionPlan]):
@@ -158,7 +158,7 @@ class Evictor(Actor[EvictionPlan]):
         if not plan.orders:
             return ()
         with self._lock:
-            results = [self._order(who, eviction, decisions.tick) for who, eviction in plan.orders]
+            results = [self._order(owner, eviction, decisions.tick) for owner, eviction in plan.orders]
         return tuple(Outcome(act, *result) for act, result in zip(plan.shown, results, strict=True))
 
     def follow(self, pods: tuple[PodView, ...]) -> None:
@@ -266,7 +266,7 @@ class Evictor(Actor[EvictionPlan]):
 
     def _resume(self, case: _Case, ids: Set[str], now_ns: int) -> None:
         """Execute what an earlier run had under way."""
-        state = _stopping(case.who, case.eviction, case.state.attempts, now_ns)
+        state = _stopping(case.owner, case.eviction, case.state.attempts, now_ns)
         case = replace(case, state=state, earlier_ids=frozenset(ids), is_executed=True)
         if self._executor is None:
             self._put(case)
@@ -356,7 +356,7 @@ class Evictor(Actor[EvictionPlan]):
                 wall_ns=self._wall(),
                 monotonic_ns=self._monotonic(),
                 tick=case.tick,
-                who=case.who,
+                owner=case.owner,
                 pod=order.pod,
                 cgroup=order.cgroup,
                 name=EVICTION,
@@ -383,7 +383,7 @@ def _stopping(strategy: str, order: Eviction, attempts: int, now_ns: int) -> Evi
     """At the begin of an attempt."""
     retry_ns = now_ns + _backoff_ns(attempts)
     return EvictionState(
-        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, who=strategy, why=order.why
+        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, owner=strategy, why=order.why
     )
 
 
@@ -395,10 +395,10 @@ def _backoff_ns(attempts: int) -> int:
 def _adopted(note: NotedEviction, now_ns: int) -> _Case:
     """What an earlier run left: to be executed again, unless its containers had been stopped."""
     order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s)
-    state = _stopping(note.who, order, note.attempts, now_ns)
+    state = _stopping(note.owner, order, note.attempts, now_ns)
     if note.is_stopped:
         state = replace(state, phase=EvictionPhase.STOPPED)
-    return _Case(note.who, 0, order, state, is_executed=note.is_stopped, ended_ns=now_ns)
+    return _Case(note.owner, 0, order, state, is_executed=note.is_stopped, ended_ns=now_ns)
 
 
 def _running(pods: Iterable[PodView]) -> Mapping[str, Mapping[str, str]]:

@@ -106,5 +106,5 @@ class FileActor(Actor[Plan]):
         others = {each: why for each, why in self._refused.items() if each != target}
         self._refused = MappingProxyType({**others, target: refused} if refused else others)
         self.refusals += len(refused)
-        for who, why in refused:
-            _log.warning("%s/%s: opinion of %s refused: %s", target.cgroup, target.name, who, why)
+        for strategy, why in refused:
+            _log.warning("%s/%s: opinion of %s refused: %s", target.cgroup, target.name, strategy, why)

@@ -31,7 +31,7 @@ class FileIntent:
 
     @property
     def by(self) -> tuple[str, ...]:
-        return tuple(one.who for one in self._arbitration.accepted)
+        return tuple(one.strategy for one in self._arbitration.accepted)
 
     @property
     def is_release(self) -> bool:

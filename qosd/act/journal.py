@@ -54,7 +54,7 @@ class Entry(msgspec.Struct, frozen=True):
     wall_ns: int
     monotonic_ns: int
     tick: int
-    who: str
+    owner: str
     pod: str
     cgroup: str
     name: str

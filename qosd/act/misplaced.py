@@ -48,7 +48,9 @@ def _wanted(finding: Finding, tasks: frozenset[int], census: Census, tree: Tree,
     if not missing:
         if tasks <= inside:
             return finding
-        return replace(finding, result=YIELDED, problem="some of its tasks are in a group of someone else's, and stay")
+        return replace(
+            finding, result=YIELDED, problem="some of its tasks are in a resctrl group of someone else's, and stay"
+        )
     return replace(finding, move=_move(finding, census, tree, missing, resctrl_group, membership.why))
 
 
@@ -63,4 +65,4 @@ def _move(finding: Finding, census: Census, tree: Tree, tasks: frozenset[int], t
     known = () if state.placed is None else state.placed.resctrl_groups
     origin = next((one for one in reversed(known) if one != to and census.among(tasks, (one,))), "")
     path = str(resctrl.tasks_file(tree.resctrl, to))
-    return PlannedMove(finding.cgroup, path, origin, to, len(tasks), state.who, why, state.pod)
+    return PlannedMove(finding.cgroup, path, origin, to, len(tasks), state.owner, why, state.pod)

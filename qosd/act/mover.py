@@ -120,7 +120,7 @@ class TaskMover(Actor[Moves]):
             if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
                 yield cgroup
         for cgroup, held in self._held.items():
-            if cgroup not in wanted and not (held.who == EARLIER_RUN and some_undecided):
+            if cgroup not in wanted and not (held.owner == EARLIER_RUN and some_undecided):
                 yield cgroup
 
     def _due(self, now_ns: int) -> Iterable[str]:
@@ -131,17 +131,17 @@ class TaskMover(Actor[Moves]):
         held = self._held.get(cgroup)
         if wanted is None:
             return TasksState("") if held is None else replace(held, wanted=None)
-        who, membership = wanted
+        owner, membership = wanted
         if held is None or held.wanted is None or held.wanted.resctrl_group != membership.resctrl_group:
             late = 0 if held is None else held.late
-            return TasksState(who, membership.pod, membership, None if held is None else held.placed, late=late)
-        return replace(held, who=who, pod=membership.pod, wanted=membership)
+            return TasksState(owner, membership.pod, membership, None if held is None else held.placed, late=late)
+        return replace(held, owner=owner, pod=membership.pod, wanted=membership)
 
     def _why_released(self, cgroup: str, decisions: Decisions) -> str:
         held = self._held.get(cgroup)
-        who = "" if held is None else held.who
-        off = [result.sentence for result in decisions.results if result.name == who and result.is_off]
-        return f"back to the root group: {f'{who} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
+        owner = "" if held is None else held.owner
+        off = [result.sentence for result in decisions.results if result.name == owner and result.is_off]
+        return f"back to the root group: {f'{owner} is {off[0]}' if off else 'no strategy wants it elsewhere any more'}"
 
 
 class _Execution:
@@ -246,16 +246,16 @@ class _Execution:
     def _tell(self, cgroup: str, held: TasksState, result: str, why: str) -> None:
         """Of a cgroup whose tasks stay where they are."""
         path, wanted = str(self._writer.tree.resctrl), held.wanted.resctrl_group if held.wanted else placement.ROOT
-        notice = Notice(Target(cgroup, TASKS), path, None, wanted, result, held.who, why, pod=held.pod)
+        notice = Notice(Target(cgroup, TASKS), path, None, wanted, result, held.owner, why, pod=held.pod)
         self._journal.record(entry_of(self._decisions, notice, result, why))
 
 
 def _merged(wishes: Wishes[Membership]) -> Mapping[str, _Wanted]:
     """Who wants what of each cgroup: the first strategy that names it."""
     wanted: dict[str, _Wanted] = {}
-    for who, memberships in wishes.acts.items():
+    for owner, memberships in wishes.acts.items():
         for membership in memberships:
-            wanted.setdefault(membership.cgroup, (who, membership))
+            wanted.setdefault(membership.cgroup, (owner, membership))
     return wanted
 
 

@@ -27,7 +27,7 @@ class TasksState(msgspec.Struct, frozen=True):
     ``due_ns``. ``problem``: what was in the way then. ``late``: tasks moved and not told of since ``told_ns``.
     """
 
-    who: str
+    owner: str
     pod: str = ""
     wanted: Membership | None = None
     placed: Placed | None = None
@@ -56,7 +56,7 @@ class PlannedMove(msgspec.Struct, frozen=True):
     origin: str
     to: str
     tasks: int
-    who: str
+    owner: str
     why: str
     pod: str = ""
 
@@ -76,7 +76,7 @@ class PlannedMove(msgspec.Struct, frozen=True):
     @property
     def as_write(self) -> PlannedWrite:
         why = f"{self.why}: {placement.count(self.tasks)}"
-        return PlannedWrite(self.target, self.path, self.before, self.after, True, self.who, why, pod=self.pod)
+        return PlannedWrite(self.target, self.path, self.before, self.after, True, self.owner, why, pod=self.pod)
 
 
 class Finding(msgspec.Struct, frozen=True):
@@ -122,8 +122,8 @@ class MoveReport(ActReport, frozen=True, eq=False):
         """In which resctrl group the tasks of each container are kept."""
         memberships = list(decisions.acts(Membership))
         for cgroup in [container.cgroup for container in pod.containers if container.cgroup]:
-            for who, wanted in memberships:
+            for owner, wanted in memberships:
                 if wanted.cgroup == cgroup:
                     path, actual = self.root / wanted.resctrl_group / "tasks", self.placed.get(cgroup, "unknown")
                     target = Target(cgroup, TASKS)
-                    yield ExplainedAct(target, str(path), who, wanted.resctrl_group, wanted.why, actual, wanted.pod)
+                    yield ExplainedAct(target, str(path), owner, wanted.resctrl_group, wanted.why, actual, wanted.pod)

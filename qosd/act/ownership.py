@@ -38,7 +38,7 @@ class Arbitration(msgspec.Struct, frozen=True):
 
     @property
     def speakers(self) -> Speakers:
-        return tuple((one.stage, one.who) for one in self.accepted)
+        return tuple((one.stage, one.strategy) for one in self.accepted)
 
 
 def arbitrate(
@@ -71,7 +71,7 @@ def arbitrate(
             if first is not spoken:
                 owner, other = (spoken, first) if (result.stage, result.name) in before else (first, spoken)
                 chosen[result.stage] = owner
-                refused.append((other.who, f"{result.stage.name} of {_name(target)} is {owner.who}'s"))
+                refused.append((other.strategy, f"{result.stage.name} of {_name(target)} is {owner.strategy}'s"))
     by_stage = unknown | chosen
     return Arbitration(tuple(by_stage[stage] for stage in sorted(by_stage)), tuple(refused))
 

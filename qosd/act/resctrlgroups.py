@@ -49,10 +49,10 @@ class GroupReport(ActReport, frozen=True, eq=False):
 
     def of_node(self, decisions: Decisions) -> Iterable[ExplainedAct]:
         """The groups that strategies want."""
-        for who, group in decisions.acts(ResctrlGroup):
+        for owner, group in decisions.acts(ResctrlGroup):
             path = self.root / group.name
             actual = PRESENT if path.is_dir() else ABSENT
-            yield ExplainedAct(Target("", f"{GROUP}@{group.name}"), str(path), who, PRESENT, group.why, actual)
+            yield ExplainedAct(Target("", f"{GROUP}@{group.name}"), str(path), owner, PRESENT, group.why, actual)
 
 
 class ResctrlGroupMaker(Actor[GroupPlan]):
@@ -89,10 +89,10 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
 
     def _to_make(self, wishes: Wishes[ResctrlGroup]) -> list[PlannedWrite]:
         writes: dict[str, PlannedWrite] = {}
-        for who, groups in wishes.acts.items():
+        for owner, groups in wishes.acts.items():
             for group in groups:
                 if group.name not in writes and not self._exists(group.name):
-                    writes[group.name] = self._act(group.name, ABSENT, PRESENT, who, group.why)
+                    writes[group.name] = self._act(group.name, ABSENT, PRESENT, owner, group.why)
         return list(writes.values())
 
     def _to_remove(self, wishes: Wishes[ResctrlGroup]) -> list[PlannedWrite]:

@@ -334,7 +334,7 @@ class _Tick:
 
     def _sentence(self, claim: Claim, remark: str) -> str:
         shortage, unit = claim.shortage, UNITS[claim.shortage.resource]
-        lacks = f"{shortage.resource}: {shortage.amount} {unit} lack ({claim.who}: {shortage.why})"
+        lacks = f"{shortage.resource}: {shortage.amount} {unit} lack ({claim.strategy}: {shortage.why})"
         stands = [*self._stands(claim.key), *([remark] if remark else [])]
         return f"{lacks}: {', '.join(stands)}" if stands else lacks
 

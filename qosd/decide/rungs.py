@@ -125,7 +125,7 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         unit, measure = UNITS[self.resource], self.claim.shortage.measure
         verb = "uses" if measure is Measure.USAGE else "requests"
         return (
-            f"{self.claim.who}: {self.need} {unit} of {self.resource} lack ({self.claim.shortage.why}); "
+            f"{self.claim.strategy}: {self.need} {unit} of {self.resource} lack ({self.claim.shortage.why}); "
             f"{rung.name.lower()}: {candidate.pod.key} {verb} {candidate.amount}, of which {part} count"
         )
 

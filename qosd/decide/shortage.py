@@ -78,11 +78,11 @@ Key = tuple[str, Resource]
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """A shortage with the strategy ``who`` states it."""
+    """A shortage, and the strategy that states it."""
 
-    who: str
+    strategy: str
     shortage: Shortage
 
     @property
     def key(self) -> Key:
-        return self.who, self.shortage.resource
+        return self.strategy, self.shortage.resource

@@ -91,9 +91,9 @@ def warnings(node: Node) -> list[str]:
         *node.pods.problems,
     )
     refused = [
-        f"{target.cgroup}/{target.name}: opinion of {who} refused: {why}"
+        f"{target.cgroup}/{target.name}: opinion of {strategy} refused: {why}"
         for target, refusals in files.refused.items()
-        for who, why in refusals
+        for strategy, why in refusals
     ]
     return [*filter(None, problems), *refused]
 
@@ -124,7 +124,7 @@ def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Fea
         inspect.Feature(
             name="resctrl class groups",
             supported=bool(classes),
-            detail=classes or "no group of a class exists; no task is moved",
+            detail=classes or "no resctrl group of a class exists; no task is moved",
         ),
         *(
             inspect.Feature(name=name, supported=is_on, detail=detail)

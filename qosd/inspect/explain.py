@@ -209,7 +209,7 @@ class _View:
 
     def _opinions(self, target: Target, composed: Composed | None) -> list[inspect.Opinion]:
         """In the order of composition; those that do not count say why."""
-        values = {step.who: step.value for step in composed.trail} if composed else {}
+        values = {step.strategy: step.value for step in composed.trail} if composed else {}
         refused = dict(self.report.files.refused.get(target, ()))
         return [
             _opinion(result, result.opinions[target], values.get(result.name), refused.get(result.name, ""))

@@ -35,7 +35,7 @@ def _entries(entries: Sequence[Entry]) -> list[inspect.JournalEntry]:
         inspect.JournalEntry(
             unix_ns=each.wall_ns,
             tick=each.tick,
-            who=each.who,
+            owner=each.owner,
             pod=each.pod,
             path=each.path,
             name=each.name,

@@ -26,7 +26,7 @@ def _newest(snapshot: NodeSnapshot | None, store: Store, request: inspect.Metric
     if snapshot is None:
         return message
     message.observed_unix_ns = snapshot.wall_ns
-    labels = {cgroup: "/".join(filter(None, who)) for cgroup, who in convert.labels(snapshot).items()}
+    labels = {cgroup: "/".join(filter(None, names)) for cgroup, names in convert.labels(snapshot).items()}
     for metric in METRICS:
         samples = _samples(snapshot, metric, request, labels)
         if samples:

@@ -40,7 +40,7 @@ def _write(write: PlannedWrite) -> inspect.PlannedWrite:
         before=convert.text(write.before),
         after=str(write.after),
         final=write.final,
-        who=write.by,
+        owner=write.by,
         why=write.why,
         pod=write.pod,
         inputs=convert.inputs(write.inputs),

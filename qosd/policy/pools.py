@@ -56,9 +56,9 @@ _Made = tuple[CPUSet, str]
 
 @dataclass(frozen=True, slots=True)
 class _Claim:
-    """CPUs that are one pod's: ``who`` is its name with its class, or with "kubelet"."""
+    """CPUs that are one pod's: ``owner`` is its name with its class, or with "kubelet"."""
 
-    who: str
+    owner: str
     cpus: CPUSet
     qos: QoSClass | None
     by_kubelet: bool = False
@@ -152,7 +152,7 @@ def _claims(
         for pod in contexts.values()
         if pod.bound_cpus
     ]
-    return sorted([*found, *_kubelets(contexts, kubelet_cpus, warnings)], key=lambda claim: claim.who)
+    return sorted([*found, *_kubelets(contexts, kubelet_cpus, warnings)], key=lambda claim: claim.owner)
 
 
 def _kubelets(
@@ -187,8 +187,8 @@ def _present(claim: _Claim, online: CPUSet, warnings: list[str]) -> _Claim:
     missing = claim.cpus - online
     if not missing:
         return claim
-    warnings.append(f"{claim.who} is bound to CPUs {missing}, which are not online")
-    return _Claim(claim.who, claim.cpus & online, claim.qos, claim.by_kubelet)
+    warnings.append(f"{claim.owner} is bound to CPUs {missing}, which are not online")
+    return _Claim(claim.owner, claim.cpus & online, claim.qos, claim.by_kubelet)
 
 
 def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
@@ -201,12 +201,12 @@ def _say_conflicts(claims: Sequence[_Claim], warnings: list[str]) -> None:
             left = claim.cpus - taken
             gets = f"it gets CPUs {left}" if left else "it counts as not bound"
             exclusive_to = f"kubelet's exclusive CPUs {taken}{_used_by(kubelets, taken)}"
-            warnings.append(f"{claim.who} is bound to CPUs {claim.cpus}, with {exclusive_to}: {gets}")
+            warnings.append(f"{claim.owner} is bound to CPUs {claim.cpus}, with {exclusive_to}: {gets}")
     exclusive = [claim for claim in bound if claim.qos is not QoSClass.BE]
     for index, claim in enumerate(exclusive):
         other = next((earlier for earlier in exclusive[:index] if claim.cpus & earlier.cpus), None)
         if other is not None:
-            warnings.append(f"{claim.who} and {other.who} are both bound to CPUs {claim.cpus & other.cpus}")
+            warnings.append(f"{claim.owner} and {other.owner} are both bound to CPUs {claim.cpus & other.cpus}")
 
 
 def _set_aside(topology: Topology, node: NodeRules, online: CPUSet, warnings: list[str]) -> CPUSet:
@@ -261,7 +261,7 @@ def _besides(claims: Iterable[_Claim], aside: CPUSet) -> str:
 
 
 def _used_by(claims: Iterable[_Claim], cpus: CPUSet) -> str:
-    names = [claim.who for claim in claims if claim.cpus & cpus]
+    names = [claim.owner for claim in claims if claim.cpus & cpus]
     return f" of {', '.join(names)}" if names else ""
 
 

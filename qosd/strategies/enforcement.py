@@ -92,7 +92,7 @@ def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:
         raise NotEnforced(f"{target.name} has no sum over a pod")
     pod = _pod_of(snapshot, target.cgroup)
     if target.name == CPUS and snapshot.rules.host.cgroup_version == 1:
-        raise NotEnforced("cgroup v1 gives no group fewer CPUs than one of its children has")
+        raise NotEnforced("cgroup v1 gives no cgroup fewer CPUs than one of its children has")
     parts = list(_parts(snapshot, pod, target.name))
     unlimited = next((name for name, _, value in parts if value in (UNLIMITED, "")), None)
     if unlimited is not None:

@@ -99,7 +99,7 @@ def test_a_group_whose_parent_is_no_directory_is_vanished(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize(
     ("name", "rule"),
-    [("cpuset_cpus", " (the set of a group with processes cannot be emptied)"), ("cpu_quota", "")],
+    [("cpuset_cpus", " (the set of a cgroup with processes cannot be emptied)"), ("cpu_quota", "")],
 )
 def test_a_refusal_carries_path_value_errno_and_the_kernels_rule(tmp_path: Path, name: str, rule: str) -> None:
     used = writer(tmp_path, 1)

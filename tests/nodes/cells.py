@@ -98,7 +98,7 @@ INSTALLS = {
     "v1 systemd, 4.19, static": cell(V1, SYSTEMD, "", CONTAINERD_1_6, K4, {
         "cpu-idle": "info: no cpu.idle: BE pods yield by weight alone"}, psi=False, cpu_manager="static"),
     "v1 systemd, cgroupRoot, cri-dockerd": cell(V1, SYSTEMD, "/kubelet", CRI_DOCKERD, K5_10, {
-        "psi": "info: pressure of the node is measured, that of pods is not: they have no cgroup v2 group"}),
+        "psi": "info: pressure of the node is measured, that of pods is not: they have no cgroup of version 2"}),
     "v1 cgroupfs, cgroupRoot, containerd 2": cell(V1, CGROUPFS, "/kubelet", CONTAINERD_2, K6_1, {
         "kubelet-tree": "ok: pods are below /kubelet/kubepods (cgroupfs driver)",
         "cpu-burst": "ok: CFS burst is there"}),

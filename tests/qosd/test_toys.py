@@ -231,7 +231,7 @@ def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(tmp_path: 
         node.run_events()
     assert kinds >= ACTS[version]
     assert {entry.result for entry in node.entries} == {"done", "stopping", "vanished"}
-    by_relief = {entry.name for entry in node.entries if "eviction" in entry.who.split(", ")}
+    by_relief = {entry.name for entry in node.entries if "eviction" in entry.owner.split(", ")}
     assert by_relief >= STEPS[version], "the shortages have gone all steps"
     assert node.jobs > 1
     node.close()

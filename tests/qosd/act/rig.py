@@ -138,8 +138,8 @@ class Rig:
     def holds(self, target: Target) -> Value | None:
         return self.writer.read(target)
 
-    def say(self, who: str, *opinions: tuple[Target, Opinion]) -> None:
-        self.opinions[who] = dict(opinions)
+    def say(self, strategy: str, *opinions: tuple[Target, Opinion]) -> None:
+        self.opinions[strategy] = dict(opinions)
 
     def decisions(self) -> Decisions:
         return Decisions(self.ticks, self.now_ns, self.now_ns, self.results())

@@ -176,7 +176,7 @@ class TestWriting:
         rig.say("hooks", (QUOTA, wants(5000, "limit 50m")))
         result = rig.tick()
         (entry,) = rig.journal.entries
-        assert (entry.who, entry.why, entry.pod, entry.result) == ("hooks", "limit 50m", "default/a", "done")
+        assert (entry.owner, entry.why, entry.pod, entry.result) == ("hooks", "limit 50m", "default/a", "done")
         assert (entry.before, entry.after, entry.path) == (-1, 5000, str(rig.path(QUOTA)))
         assert entry.inputs == {"formula": "given", "value": 5000}
         assert result.sentence == "1 done"
@@ -267,7 +267,7 @@ class TestWriting:
         assert rig.holds(QUOTA) == 140_000
         composed = rig.actuator.files.report.composed(QUOTA)
         assert composed is not None
-        assert [(one.who, one.value) for one in composed.trail] == [
+        assert [(one.strategy, one.value) for one in composed.trail] == [
             ("", 120_000),
             ("ratio", 100_000),
             ("burst", 150_000),
@@ -506,7 +506,7 @@ class TestLives:
         rig.say("hooks", (SHARES, wants(2)))
         rig.tick()
         assert (rig.holds(QUOTA), rig.holds(SHARES)) == (-1, 2)
-        assert rig.journal.entries[-1].who == "an earlier run"
+        assert rig.journal.entries[-1].owner == "an earlier run"
 
     def test_not_before_whoever_may_want_it_has_decided(self, rig: Rig) -> None:
         rig.say("hooks", (QUOTA, wants(5000)), (SHARES, wants(2)))

@@ -141,7 +141,7 @@ def test_an_unresolved_keep_leaves_the_file_alone() -> None:
 def test_the_trail_says_who_made_what() -> None:
     halved = Opinion.scale(Fraction(1, 2), "ratio 2")
     result = composed("cpu_quota", {RATIO: halved, CAP: Opinion.at_most(30_000, "busy", pod="a/b")}, 100_000)
-    assert [(step.who, step.value) for step in result.trail] == [("", 100_000), ("s1", 50_000), ("s3", 30_000)]
+    assert [(step.strategy, step.value) for step in result.trail] == [("", 100_000), ("s1", 50_000), ("s3", 30_000)]
     assert result.by == "s1, s3"
     assert result.pod == "a/b"
     assert result.why == "100000 (what someone else wrote last) → 50000 (ratio 2: s1) → 30000 (busy: s3)"

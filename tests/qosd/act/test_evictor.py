@@ -177,7 +177,7 @@ async def test_an_eviction_from_the_order_to_the_pods_end() -> None:
     await rig.follow()
     assert (rig.phase, rig.notes.evictions) == (None, ())
     first = rig.journal.entries[0]
-    assert (first.wall_ns, first.monotonic_ns, first.tick, first.who) == (7 * S, 1000 * S, 12, "memory")
+    assert (first.wall_ns, first.monotonic_ns, first.tick, first.owner) == (7 * S, 1000 * S, 12, "memory")
     assert (first.pod, first.cgroup, first.name, first.path) == ("default/web", GROUP, "pod.eviction", GROUP)
     assert [(each.before, each.after, each.result, each.why) for each in rig.journal.entries] == [
         ("running", "stopped", "stopping", "the containers are being stopped: memory is short"),
@@ -486,7 +486,7 @@ async def test_what_an_earlier_run_left_is_executed_again_with_its_attempts() ->
     assert rig.phase is STOPPED
     await rig.follow()
     assert rig.notes.evictions == ()
-    assert [(each.who, each.tick, each.result) for each in rig.journal.entries] == [
+    assert [(each.owner, each.tick, each.result) for each in rig.journal.entries] == [
         ("memory", 0, "stopping"),
         ("memory", 0, "done"),
         ("memory", 0, "vanished"),

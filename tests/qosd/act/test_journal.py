@@ -16,7 +16,7 @@ ENTRY = Entry(
     wall_ns=10,
     monotonic_ns=20,
     tick=1,
-    who="hooks",
+    owner="hooks",
     pod="default/a",
     cgroup="/kubepods/pod1",
     name="cpu_quota",
@@ -137,9 +137,9 @@ def test_filters(tmp_path: Path, asked: dict[str, str | int], ticks: list[int]) 
     with Journal(tmp_path / "journal.db") as journal:
         for entry in (
             ENTRY,
-            replace(ENTRY, tick=2, pod="default/b", wall_ns=30, who="ratio"),
-            replace(ENTRY, tick=3, who="hooks, burst", wall_ns=20),
-            replace(ENTRY, tick=4, who="burst", wall_ns=5, name="cpu_shares", cgroup="/kubepods/pod2", path="/p"),
+            replace(ENTRY, tick=2, pod="default/b", wall_ns=30, owner="ratio"),
+            replace(ENTRY, tick=3, owner="hooks, burst", wall_ns=20),
+            replace(ENTRY, tick=4, owner="burst", wall_ns=5, name="cpu_shares", cgroup="/kubepods/pod2", path="/p"),
         ):
             journal.record(entry)
         assert journal.flush()

@@ -170,7 +170,7 @@ class TestMoving:
         assert rig.node.members("BE") == set(tasks)
         assert rig.actuator.tasks.placed == {BOX: "BE"}
         (entry,) = rig.journal.entries
-        assert (entry.who, entry.pod, entry.cgroup, entry.name) == ("resctrl", "default/a", BOX, TASKS)
+        assert (entry.owner, entry.pod, entry.cgroup, entry.name) == ("resctrl", "default/a", BOX, TASKS)
         assert rig.told() == [("done", "root", "BE", f"{WHY}: 3 tasks")]
 
     def test_plan_shows_it_as_a_value(self, rig: Rig) -> None:
@@ -344,7 +344,7 @@ class TestGivingBack:
         rig.disable()
         rig.tick()
         assert rig.node.members() == {task}
-        assert rig.journal.entries[-1].who == "an earlier run"
+        assert rig.journal.entries[-1].owner == "an earlier run"
 
 
 CGROUPS = (BOX, CAR, "/kubepods/pod3/one")

@@ -74,7 +74,7 @@ def test_it_is_made_once_and_told_when_it_is_done(rig: Rig) -> None:
     assert rig.journal.entries == []
     rig.thread.work()
     (entry,) = rig.journal.entries
-    assert (entry.who, entry.pod, entry.cgroup, entry.name, entry.after) == (
+    assert (entry.owner, entry.pod, entry.cgroup, entry.name, entry.after) == (
         "toy",
         "default/a",
         POD,

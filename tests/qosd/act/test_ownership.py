@@ -43,14 +43,14 @@ def test_stages_are_heard_in_their_order() -> None:
         result("suppress", Stage.SUPPRESSION, (QUOTA, Opinion.at_most(1, ""))),
         result("hooks", Stage.SPEC, (QUOTA, wants(5000))),
     ]
-    assert [one.who for one in arbitrate(QUOTA, results, TABLE).accepted] == ["hooks", "suppress"]
+    assert [one.strategy for one in arbitrate(QUOTA, results, TABLE).accepted] == ["hooks", "suppress"]
 
 
 @pytest.mark.parametrize(("before", "owner"), [((), "hooks"), (((Stage.SPEC, "hosts"),), "hosts")])
 def test_the_first_owner_stays(before: tuple[tuple[Stage, str], ...], owner: str) -> None:
     results = [result("hooks", Stage.SPEC, (CPUS, wants("0"))), result("hosts", Stage.SPEC, (CPUS, wants("1")))]
     arbitration = arbitrate(CPUS, results, TABLE, before)
-    assert [one.who for one in arbitration.accepted] == [owner]
+    assert [one.strategy for one in arbitration.accepted] == [owner]
     assert [who for who, _ in arbitration.refused] == [{"hooks": "hosts", "hosts": "hooks"}[owner]]
 
 
@@ -59,7 +59,7 @@ def test_who_has_not_decided_yet_keeps_what_an_earlier_run_left() -> None:
     assert arbitrate(CPUS, [waiting], TABLE).accepted == ()
     assert [one.opinion.op for one in arbitrate(CPUS, [waiting], TABLE, (), True).accepted] == [Op.KEEP]
     other = result("hosts", Stage.SPEC, (CPUS, wants("1")))
-    assert [one.who for one in arbitrate(CPUS, [waiting, other], TABLE, (), True).accepted] == ["hosts"]
+    assert [one.strategy for one in arbitrate(CPUS, [waiting, other], TABLE, (), True).accepted] == ["hosts"]
 
 
 def test_every_strategy_owns_rows_that_there_are() -> None:

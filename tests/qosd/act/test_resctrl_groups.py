@@ -191,7 +191,7 @@ def test_an_earlier_runs_group_stays_until_all_have_decided(rig: Rig) -> None:
     rig.decided = True
     rig.tick()
     assert rig.there() == BEFORE
-    assert rig.journal.entries[-1].who == "an earlier run"
+    assert rig.journal.entries[-1].owner == "an earlier run"
 
 
 @pytest.mark.parametrize("is_restored", [False, True], ids=["restart", "koordctl restore"])

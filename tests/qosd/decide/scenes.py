@@ -94,14 +94,14 @@ def lacks(
     amount: int,
     resource: Resource = MEMORY,
     *rungs: Rung,
-    who: str = WHO,
+    strategy: str = WHO,
     victims: Victims = BE,
     order: tuple[OrderKey, ...] = BY_AMOUNT,
     measure: Measure = Measure.USAGE,
 ) -> Claim:
-    """``who`` lacks ``amount``; without ``rungs`` all may be taken."""
+    """``strategy`` lacks ``amount``; without ``rungs`` all may be taken."""
     allowed = frozenset(rungs or Rung)
-    return Claim(who, Shortage(resource, amount, victims, order, "too much", measure, allowed, {"limit": 70}))
+    return Claim(strategy, Shortage(resource, amount, victims, order, "too much", measure, allowed, {"limit": 70}))
 
 
 class Run:

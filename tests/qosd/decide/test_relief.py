@@ -174,13 +174,17 @@ def test_evict_by_request() -> None:
 
 
 def test_opinions_name_pod_and_reason_and_a_formula_that_makes_their_value() -> None:
-    claims = (lacks(99 * MIB, MEMORY, THROTTLE), lacks(500, CPU, THROTTLE, who="cpuEvict"), lacks(9, MEMORY, FREEZE))
+    claims = (
+        lacks(99 * MIB, MEMORY, THROTTLE),
+        lacks(500, CPU, THROTTLE, strategy="cpuEvict"),
+        lacks(9, MEMORY, FREEZE),
+    )
     for claim in claims:
         relief = Run().tick(at(1), claim)
         for target, opinion in relief.opinions.items():
             assert target.name in ROWS
             assert opinion.pod == "default/a"
-            assert all(word in opinion.why for word in (claim.who, "too much", str(claim.shortage.amount)))
+            assert all(word in opinion.why for word in (claim.strategy, "too much", str(claim.shortage.amount)))
             assert opinion.inputs[FORMULA] and recompute(opinion.inputs) == opinion.value
             assert isinstance(opinion.value, int)
             files.row(target.name).check(opinion.value, 2)
@@ -238,7 +242,7 @@ def test_no_step_without_samples_nor_twice_on_the_same() -> None:
 def test_after_a_batch_nobody_is_chosen_before_newer_samples() -> None:
     run, claim = Run(), lacks(1, MEMORY, EVICT)
     assert evicted(run.tick(at(2, sampled_s=1.5), claim)) == ["a"]
-    assert not run.tick(at(2.5, sampled_s=1.9), claim, lacks(1, MEMORY, EVICT, who="other")).evictions
+    assert not run.tick(at(2.5, sampled_s=1.9), claim, lacks(1, MEMORY, EVICT, strategy="other")).evictions
     assert not run.tick(at(3, sampled_s=2), claim).evictions
     assert evicted(run.tick(at(4, sampled_s=3.5), claim)) == ["a"]  # nobody has carried it out
 
@@ -275,11 +279,11 @@ def test_who_goes_already_counts(pod_a: PodView, evictions: list[EvictionState],
 @pytest.mark.parametrize(
     ("second", "victims"),
     [
-        (lacks(300 * MIB, MEMORY, EVICT, who="other"), "a"),
-        (lacks(301 * MIB, MEMORY, EVICT, who="other"), "ab"),
-        (lacks(3000, CPU, EVICT, who="other"), "a"),
-        (lacks(3001, CPU, EVICT, who="other"), "ab"),
-        (lacks(1, CPU, EVICT, who="other", measure=Measure.REQUEST), "ab"),  # nobody tells a's request
+        (lacks(300 * MIB, MEMORY, EVICT, strategy="other"), "a"),
+        (lacks(301 * MIB, MEMORY, EVICT, strategy="other"), "ab"),
+        (lacks(3000, CPU, EVICT, strategy="other"), "a"),
+        (lacks(3001, CPU, EVICT, strategy="other"), "ab"),
+        (lacks(1, CPU, EVICT, strategy="other", measure=Measure.REQUEST), "ab"),  # nobody tells a's request
     ],
 )
 def test_an_eviction_counts_for_every_later_claim(second: Claim, victims: str) -> None:
@@ -290,7 +294,7 @@ def test_an_eviction_counts_for_every_later_claim(second: Claim, victims: str) -
 
 @pytest.mark.parametrize("rung", [RECLAIM, THROTTLE])
 def test_a_mild_step_counts_for_other_claims_of_the_resource_until_it_is_measured(rung: Rung) -> None:
-    run, first, second = Run(), lacks(9 * MIB, MEMORY, rung), lacks(9 * MIB, MEMORY, rung, EVICT, who="other")
+    run, first, second = Run(), lacks(9 * MIB, MEMORY, rung), lacks(9 * MIB, MEMORY, rung, EVICT, strategy="other")
     relief = run.tick(at(1), first, second)
     assert len(relief.one_shots) + len(relief.opinions) == 1
     assert "on its way" in relief.sentence
@@ -303,24 +307,24 @@ def test_a_mild_step_counts_for_other_claims_of_the_resource_until_it_is_measure
 def test_a_mild_step_counts_only_for_what_it_gives() -> None:
     pods = [be(name, cpu_request_milli=500) for name in "ab"]
     there = node(1, pods, USES, CPU_USES)
-    of_usage = lacks(500, CPU, EVICT, who="other")
+    of_usage = lacks(500, CPU, EVICT, strategy="other")
     relief = Run().tick(there, lacks(500, CPU, THROTTLE, measure=Measure.REQUEST), of_usage)
     assert evicted(relief) == ["a"]
-    relief = Run().tick(there, lacks(1, MEMORY, FREEZE), lacks(1, MEMORY, EVICT, who="other"))
+    relief = Run().tick(there, lacks(1, MEMORY, FREEZE), lacks(1, MEMORY, EVICT, strategy="other"))
     assert evicted(relief) == ["a"], "a frozen pod gives no memory back"
 
 
 def test_two_claims_freeze_no_more_than_one_would() -> None:
-    relief = Run().tick(at(1), lacks(1, MEMORY, FREEZE), lacks(1, MEMORY, FREEZE, who="other"))
+    relief = Run().tick(at(1), lacks(1, MEMORY, FREEZE), lacks(1, MEMORY, FREEZE, strategy="other"))
     assert bounds(relief) == {("a", "cgroup.freeze"): 1}
 
 
 def test_of_two_bounds_on_a_file_the_lower_is_in_force() -> None:
     run = Run()
     run.tick(at(1), lacks(MIB, MEMORY, THROTTLE))
-    relief = run.tick(at(7), lacks(MIB, MEMORY, THROTTLE), lacks(9 * MIB, MEMORY, THROTTLE, who="other"))
+    relief = run.tick(at(7), lacks(MIB, MEMORY, THROTTLE), lacks(9 * MIB, MEMORY, THROTTLE, strategy="other"))
     assert bounds(relief) == {("a", "memory.high"): 291 * MIB}
-    relief = run.tick(at(13), lacks(MIB, MEMORY, THROTTLE), lacks(99 * MIB, MEMORY, THROTTLE, who="third"))
+    relief = run.tick(at(13), lacks(MIB, MEMORY, THROTTLE), lacks(99 * MIB, MEMORY, THROTTLE, strategy="third"))
     assert bounds(relief) == {("a", "memory.high"): 201 * MIB}
 
 
@@ -334,7 +338,7 @@ def test_a_freeze_ends_by_the_clock_and_is_not_renewed() -> None:
 
 
 def test_a_freeze_is_not_renewed_for_another_claim_either() -> None:
-    run, first, second = Run(), lacks(1, MEMORY, FREEZE), lacks(1, MEMORY, FREEZE, who="other")
+    run, first, second = Run(), lacks(1, MEMORY, FREEZE), lacks(1, MEMORY, FREEZE, strategy="other")
     run.tick(at(1), first)
     assert run.tick(at(7), first, second).opinions
     relief = run.tick(at(11), first, second)
@@ -370,14 +374,14 @@ def test_cpu_of_a_throttled_pod_counts_as_it_was() -> None:
     run, claim = Run(), lacks(2500, CPU, THROTTLE, EVICT)
     run.tick(at(1), claim)
     slow = node(6, [A, B, C], cpu={**CPU_USES, "a": 500})
-    second = lacks(2001, CPU, EVICT, who="other", order=())
+    second = lacks(2001, CPU, EVICT, strategy="other", order=())
     assert evicted(run.tick(slow, second)) == ["a"]
 
 
 def test_cpu_of_a_thawed_pod_counts_as_it_was_until_it_is_measured() -> None:
     run, claim = Run(), lacks(3000, CPU, FREEZE)
     run.tick(at(1), claim)
-    second = lacks(3000, CPU, EVICT, who="other")
+    second = lacks(3000, CPU, EVICT, strategy="other")
     thawed = {**CPU_USES, "a": 0}
     assert not run.tick(node(11, [A, B, C], cpu=thawed, sampled_s=10.5), claim).opinions
     assert evicted(run.tick(node(11.5, [A, B, C], cpu=thawed, sampled_s=11.5), second)) == ["a"]
@@ -397,7 +401,7 @@ def test_evictions_a_minute() -> None:
     relief = run.tick(node(1, pods, uses), claim)
     assert len(relief.evictions) == EVICTIONS_PER_MINUTE
     assert "15 pods more would go, but 10 evictions a minute are the most" in relief.sentence
-    left, of_others = pods[10:], lacks(100, MEMORY, EVICT, who="other")
+    left, of_others = pods[10:], lacks(100, MEMORY, EVICT, strategy="other")
     for second in (60.8, 60.9):  # on the same samples too
         waiting = run.tick(node(second, left, uses, sampled_s=60.8), claim, of_others)
         assert not waiting.evictions
@@ -459,7 +463,7 @@ def test_a_pod_that_runs_again_stays_at_the_floor(
     assert bounds(relief) == values
     assert bounds(run.tick(at(30, evictions=back, files=files_there))) == values
     assert not run.tick(at(31, evictions=back, files=files_there)).opinions
-    other = lacks(1, CPU, EVICT, who="other")
+    other = lacks(1, CPU, EVICT, strategy="other")
     assert not run.tick(at(32, evictions=back, files=files_there), other).opinions
     run.tick(at(70))
     assert run.tick(at(120)).opinions == {} and run.state is NOTHING_DONE
@@ -468,7 +472,7 @@ def test_a_pod_that_runs_again_stays_at_the_floor(
 def test_a_pod_that_runs_again_for_both_claims_is_bounded_for_both() -> None:
     run, back = Run(), [under_way("a", RESTARTED, retry_s=2)]
     run.tick(at(1), lacks(1, MEMORY, EVICT))
-    run.tick(at(2, evictions=back), lacks(1, CPU, EVICT, who="other"))
+    run.tick(at(2, evictions=back), lacks(1, CPU, EVICT, strategy="other"))
     relief = run.tick(at(3, evictions=back))
     assert bounds(relief) == {("a", "memory.high"): MEMORY_FLOOR_BYTES, ("a/main", "cpu_quota"): 10_000}
     assert relief.opinions is run.tick(at(4, evictions=back)).opinions
@@ -504,7 +508,7 @@ def test_after_a_restart_of_the_daemon_its_cpu_stays_at_the_floor_until_calm() -
             "memory: 419430400 bytes lack (memoryEvict: too much): evicting 1 pod, 1 eviction under way",
         ),
         (
-            (lacks(1, MEMORY, EVICT), lacks(1, CPU, FREEZE, who="cpuEvict")),
+            (lacks(1, MEMORY, EVICT), lacks(1, CPU, FREEZE, strategy="cpuEvict")),
             [],
             "memory: 1 bytes lack (memoryEvict: too much): evicting 1 pod; "
             "cpu: 1 milli-CPU lack (cpuEvict: too much): what is on its way covers it",
@@ -614,7 +618,7 @@ SOME = st.builds(
         lacks,
         st.integers(1, 2500),
         st.just(CPU),
-        who=st.sampled_from(["cpuEvict", "satisfaction"]),
+        strategy=st.sampled_from(["cpuEvict", "satisfaction"]),
         measure=st.sampled_from(Measure),
     )
     | st.builds(lambda mebibytes: lacks(mebibytes * MIB), st.integers(1, 2500)),
@@ -632,13 +636,13 @@ def check_evictions(world: World, there: NodeSnapshot, claims: list[Claim], reli
     going = {pod.uid for pod in there.pods if is_pending(pod, there)}
     assert not going & set(evicted(relief))
     assert not [uid for uid in evicted(relief) if uid in there.evictions and there.monotonic_ns < _retry(there, uid)]
-    units = {claim.who: MIB if claim.shortage.resource is MEMORY else 1 for claim in claims}
-    amounts = {claim.who: claim.shortage.amount for claim in claims}
+    units = {claim.strategy: MIB if claim.shortage.resource is MEMORY else 1 for claim in claims}
+    amounts = {claim.strategy: claim.shortage.amount for claim in claims}
     before = set(going)
     for claim in claims:
-        batch = [each.uid for each in relief.evictions if each.why.startswith(f"{claim.who}:")]
-        enough = sum(world.uses[uid] * units[claim.who] for uid in (*before, *batch[:-1]))
-        assert not batch or enough < amounts[claim.who], "the last victim was not needed"
+        batch = [each.uid for each in relief.evictions if each.why.startswith(f"{claim.strategy}:")]
+        enough = sum(world.uses[uid] * units[claim.strategy] for uid in (*before, *batch[:-1]))
+        assert not batch or enough < amounts[claim.strategy], "the last victim was not needed"
         before.update(batch)
     world.evicted_ns += [there.monotonic_ns] * len(relief.evictions)
     recent = [at_ns for at_ns in world.evicted_ns if there.monotonic_ns - at_ns < 60 * S]
@@ -683,8 +687,8 @@ def check_once(world: World, there: NodeSnapshot, claims: list[Claim], fresh: se
         for who in ended:
             del world.stated[who], world.rungs[who]
     for claim in claims:
-        world.stated[claim.who] = there.monotonic_ns
-        world.rungs.setdefault(claim.who, RECLAIM)
+        world.stated[claim.strategy] = there.monotonic_ns
+        world.rungs.setdefault(claim.strategy, RECLAIM)
     for who, rung_name in fresh:
         rung = Rung[rung_name.upper()]
         assert rung >= world.rungs[who]

@@ -118,7 +118,7 @@ def test_bound(pod: PodView, name: str, main: Value, side: tuple[Phase, Value] |
 @pytest.mark.parametrize(
     ("pod", "container", "name", "value", "is_v1", "why"),
     [
-        (TWO, "main", CPUS, "0-1", True, "cgroup v1 gives no group fewer CPUs than one of its children has"),
+        (TWO, "main", CPUS, "0-1", True, "cgroup v1 gives no cgroup fewer CPUs than one of its children has"),
         (TWO, "main", QUOTA, 50_000, True, "cgroup v1 takes no quota of 70000 above one of 90000, as main has it"),
         (TWO, "main", CPUS, "0-1", False, "container side has no limit"),
         (TWO, "main", QUOTA, -1, False, "container main has no limit"),
@@ -233,7 +233,12 @@ class TestThroughAct:
         node.rig.tick()
         assert node.rig.holds(node.own) == 30_000
         entry = node.rig.journal.entries[-1]
-        assert (entry.who, entry.cgroup, entry.before, entry.after) == ("enforcement", node.own.cgroup, 40_000, 30_000)
+        assert (entry.owner, entry.cgroup, entry.before, entry.after) == (
+            "enforcement",
+            node.own.cgroup,
+            40_000,
+            30_000,
+        )
         assert "cpu_quota of /kubepods/podp/main is contested" in entry.why
 
     def test_another_wanted_value_is_enforced_at_once(self, node: Node) -> None:
