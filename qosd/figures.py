@@ -14,8 +14,8 @@ from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import RulesSource
 
 
-def _gauge(name: str, help_text: str, read: Callable[[], float]) -> Gauge:
-    return Family(name, Kind.GAUGE, help_text), read
+def _gauge(name: str, help_text: str, value: Callable[[], float]) -> Gauge:
+    return Family(name, Kind.GAUGE, help_text), value
 
 
 def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: RulesSource) -> tuple[Gauge, ...]:

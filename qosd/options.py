@@ -29,7 +29,7 @@ class Options:
     rules_file: Path = option(Path("/etc/koord/qosd-rules.yaml"),
         "YAML rules (see manifests/qosd-rules.yaml); reloaded on change; never one = built-in defaults")
     feature_gates: Mapping[str, bool] = option("",
-        "Name=true,Other=false: Koordinator's feature gates; node.features of the rules win", read=feature_gates)
+        "Name=true,Other=false: Koordinator's feature gates; node.features of the rules win", parse=feature_gates)
     hook_socket: Path = option(Path("/run/koord/qosd-hooks.sock"), "unix socket (0660) of RuntimeHookService")
     inspect_socket: Path = option(Path("/run/koord/qosd-inspect.sock"),
         "unix socket (0600) of NodeInspect, which koordctl asks")

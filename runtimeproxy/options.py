@@ -31,10 +31,10 @@ class Options:
 
     # fmt: off
     endpoint: str = option("/var/run/koord-runtimeproxy/runtimeproxy.sock",
-        "the socket that kubelet connects to; sockets handed over by systemd come first", read=socket_path,
+        "the socket that kubelet connects to; sockets handed over by systemd come first", parse=socket_path,
         flag="koord-runtimeproxy-endpoint")
     backend: str = option("/var/run/containerd/containerd.sock",
-        "the runtime's CRI socket, for the runtime and the image service", read=socket_path,
+        "the runtime's CRI socket, for the runtime and the image service", parse=socket_path,
         flag="remote-runtime-service-endpoint")
     mode: str = option("Containerd",
         "Containerd: any CRI runtime; Docker: the backend is the CRI endpoint of cri-dockerd (never dockerd's own API)",
@@ -43,15 +43,15 @@ class Options:
         "label or annotation that exempts a pod from the hooks", flag="runtime-hook-server-key", live=True)
     skip_value: str = option("true", "the value of that label or annotation", flag="runtime-hook-server-val", live=True)
     hook_directory: str = option("/etc/runtime/hookserver.d", "directory of hook server files; empty: no hooks",
-        read=optional_path, flag="hookserver-dir")
+        parse=optional_path, flag="hookserver-dir")
     hook_timeout_s: float = option("3s",
-        "longest wait for a hook server; never more than half of the caller's deadline", read=positive_duration_s,
+        "longest wait for a hook server; never more than half of the caller's deadline", parse=positive_duration_s,
         flag="hook-timeout", live=True)
-    skip_namespaces: tuple[str, ...] = option("", "namespaces whose pods are exempt, separated by commas", read=names,
+    skip_namespaces: tuple[str, ...] = option("", "namespaces whose pods are exempt, separated by commas", parse=names,
         live=True)
     privileged_namespaces: tuple[str, ...] = option("kube-system,koordinator-system",
         "namespaces whose pods may exempt themselves from hook servers under policy Fail; *: all namespaces",
-        read=names, live=True)
+        parse=names, live=True)
     skip_static_pods: bool = option(False, "exempt kubelet's static pods", live=True)
     skip_critical_pods: bool = option(False,
         "exempt pods of privileged namespaces that say in a label or annotation that they are critical", live=True)
@@ -59,21 +59,21 @@ class Options:
         flag="allow-foreign-cgroup-parents", live=True)
     bypass: bool = option(False, "relay everything and edit nothing; SIGUSR1 switches it off too", live=True)
     bypass_file: str = option("/run/koord/bypass",
-        "edit nothing for as long as this file exists; SIGUSR1 makes or removes it", read=optional_path)
+        "edit nothing for as long as this file exists; SIGUSR1 makes or removes it", parse=optional_path)
     held_budget_bytes: int = option("64MiB", "most bytes of requests kept back; the rest goes on unedited",
-        read=size_bytes, flag="held-bytes-budget")
+        parse=size_bytes, flag="held-bytes-budget")
     backend_wait_s: float = option("10s", "how long a new connection is held while the backend is missing",
-        read=duration_s, flag="backend-wait")
+        parse=duration_s, flag="backend-wait")
     drain_timeout_s: float = option("10m", "how long calls in flight may last after a successor took over",
-        read=duration_s, flag="drain-timeout", live=True)
-    stop_timeout_s: float = option("10s", "how long calls in flight may last after SIGTERM", read=duration_s,
+        parse=duration_s, flag="drain-timeout", live=True)
+    stop_timeout_s: float = option("10s", "how long calls in flight may last after SIGTERM", parse=duration_s,
         flag="stop-timeout", live=True)
     status_endpoint: str = option("/run/koord/runtime-proxy-metrics.sock",
-        "unix socket or loopback host:port of /metrics, /healthz, /readyz and /dump; empty: off", read=status_endpoint,
+        "unix socket or loopback host:port of /metrics, /healthz, /readyz and /dump; empty: off", parse=status_endpoint,
         flag="metrics-endpoint")
     metrics_token_file: str = option("",
         "file of the bearer token that /metrics and /dump want on a port; without it a port has the health pages only",
-        read=optional_path)
+        parse=optional_path)
     log_level: str = option("info", "debug, info, warning or error", choices=LEVELS, live=True)
     # fmt: on
 

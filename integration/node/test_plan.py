@@ -123,9 +123,9 @@ async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     before = shown(await plan.answer(inspector, inspect.PlanRequest()))
     decided: Plan = await qosd.in_thread(qosd.loop.decide)
     after = shown(await plan.answer(inspector, inspect.PlanRequest()))
-    compare(before, [planned(write) for write in decided.shown], after, seen)
-    if decided.shown and chance.random() < KILLED:
-        victim = chance.choice(decided.shown).pod
+    compare(before, [planned(write) for write in decided.writes], after, seen)
+    if decided.writes and chance.random() < KILLED:
+        victim = chance.choice(decided.writes).pod
         await asyncio.to_thread(world.remove, cri, victim)
     result: Result = await qosd.in_thread(lambda: qosd.actuator.execute(decided))
     note(decided, result, snapshot.tick, seen)
@@ -184,9 +184,9 @@ def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[W
 
 def note(decided: Plan, result: Result, number: int, seen: Seen) -> None:
     """Every decided write was tried, in order, and none besides; one that vanished has no directory any more."""
-    if [outcome.write for outcome in result.outcomes] != list(decided.shown):
-        seen.wrong.append(f"tick {number}: decided {decided.shown}, executed {result.outcomes}")
-    seen.writes += len(decided.shown)
+    if [outcome.write for outcome in result.outcomes] != list(decided.writes):
+        seen.wrong.append(f"tick {number}: decided {decided.writes}, executed {result.outcomes}")
+    seen.writes += len(decided.writes)
     seen.results.update(outcome.result for outcome in result.outcomes)
     for outcome in result.outcomes:
         if outcome.result == "vanished" and Path(outcome.write.path).parent.exists():

@@ -60,7 +60,7 @@ GO = Style(
 
 
 class Option(NamedTuple):
-    """A row of the table. ``shown``: its default, for people; "" = none. ``live``: taken over at a reload.
+    """A row of the table. ``default_text``: the default, for people; "" = none. ``live``: taken over at a reload.
 
     ``kinds``: what YAML must give; () = any scalar or list, which is read as the flag's text would be.
     """
@@ -68,8 +68,8 @@ class Option(NamedTuple):
     flag: str
     name: str
     help: str
-    shown: str
-    read: Callable[[Any], object]
+    default_text: str
+    parse: Callable[[Any], object]
     kinds: tuple[type, ...]
     choices: Sequence[str]
     bounds: Bounds | None
@@ -78,7 +78,7 @@ class Option(NamedTuple):
 
     def value(self, text: object) -> object:
         """What the text, or YAML's value, means. Raises ValueError with the why."""
-        value = self.read(text)
+        value = self.parse(text)
         if self.choices and value not in self.choices:
             raise ValueError(f"must be one of {', '.join(self.choices)}")
         if self.bounds and not self.bounds[0](value):
@@ -88,26 +88,26 @@ class Option(NamedTuple):
     @property
     def arguments(self) -> dict[str, Any]:
         """How argparse takes the flag."""
-        help_text = f"{self.help} (default: {self.shown})" if self.shown else self.help
+        help_text = f"{self.help} (default: {self.default_text})" if self.default_text else self.help
         if self.kinds == (bool,):
             return {"action": argparse.BooleanOptionalAction, "help": help_text}
-        is_switch = self.read is optionvalues.boolean
+        is_switch = self.parse is optionvalues.boolean
         return {"metavar": self.metavar, "help": help_text, **({"nargs": "?", "const": "true"} if is_switch else {})}
 
 
 def option(
-    default: Any, help_text: str, *, read: Callable[[str], Any] | None = None, flag: str = "",
+    default: Any, help_text: str, *, parse: Callable[[str], Any] | None = None, flag: str = "",
     choices: Sequence[str] = (), bounds: Bounds | None = None, metavar: str = "VALUE", live: bool = False,
 ) -> Any:  # fmt: skip
-    """A field of the dataclass. With ``read`` the default is a text; else flag and YAML are of the default's type."""
+    """A field of the dataclass. With ``parse`` the default is a text; else flag and YAML are of the default's type."""
 
     def row(entry: Field[Any], style: Style) -> Option:
-        reader, kinds = (read, ()) if read else _of_type(default, style.is_go)
-        shown = _shown(default, style.is_go)
+        parse_, kinds = (parse, ()) if parse else _of_type(default, style.is_go)
+        default_text = _text_of(default, style.is_go)
         name = flag or entry.name.replace("_", "-")
-        return Option(name, entry.name, help_text, shown, reader, kinds, choices, bounds, metavar, live)
+        return Option(name, entry.name, help_text, default_text, parse_, kinds, choices, bounds, metavar, live)
 
-    value = read(default) if read else default
+    value = parse(default) if parse else default
     return field(default_factory=lambda: value, metadata={"row": row})
 
 
@@ -125,7 +125,7 @@ def _of_type(default: object, is_go: bool) -> tuple[Callable[[Any], object], tup
     return optionvalues.number(int), (int,)
 
 
-def _shown(default: object, is_go: bool) -> str:
+def _text_of(default: object, is_go: bool) -> str:
     if isinstance(default, bool):
         return (("off", "on"), ("false", "true"))[is_go][default]
     return str(default)

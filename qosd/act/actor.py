@@ -27,7 +27,7 @@ class Part(Protocol):
     """One actor's part of a plan."""
 
     @property
-    def shown(self) -> tuple[PlannedWrite, ...]:
+    def writes(self) -> tuple[PlannedWrite, ...]:
         """What it will do, each act as if it wrote a value."""
 
 

@@ -61,7 +61,7 @@ class EvictionPlan(msgspec.Struct, frozen=True):
     orders: tuple[tuple[str, Eviction], ...] = ()
 
     @property
-    def shown(self) -> tuple[PlannedWrite, ...]:
+    def writes(self) -> tuple[PlannedWrite, ...]:
         return tuple(_as_write(owner, order) for owner, order in self.orders)
 
 
@@ -159,7 +159,7 @@ class Evictor(Actor[EvictionPlan]):
             return ()
         with self._lock:
             results = [self._order(owner, eviction, decisions.tick) for owner, eviction in plan.orders]
-        return tuple(Outcome(act, *result) for act, result in zip(plan.shown, results, strict=True))
+        return tuple(Outcome(act, *result) for act, result in zip(plan.writes, results, strict=True))
 
     def follow(self, pods: tuple[PodView, ...]) -> None:
         """See what runs now. Only for pods that somebody tells: an eviction ends with a pod that is not among them."""

@@ -101,7 +101,7 @@ class Moves(msgspec.Struct, frozen=True):
     findings: tuple[Finding, ...] = ()
 
     @property
-    def shown(self) -> tuple[PlannedWrite, ...]:
+    def writes(self) -> tuple[PlannedWrite, ...]:
         """Each move as if a cgroup's resctrl group were a value."""
         return tuple(move.as_write for move in self.moves)
 

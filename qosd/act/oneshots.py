@@ -32,7 +32,7 @@ _log = logging.getLogger(__name__)
 class OneShotPlan(msgspec.Struct, frozen=True):
     """The orders of one tick."""
 
-    shown: tuple[PlannedWrite, ...] = ()
+    writes: tuple[PlannedWrite, ...] = ()
 
 
 _NOTHING = OneShotPlan()
@@ -68,7 +68,7 @@ class OneShotWriter(Actor[OneShotPlan]):
 
     def apply(self, decisions: Decisions, plan: OneShotPlan) -> tuple[Outcome, ...]:
         """Hand them to the thread."""
-        return tuple([self._begun(decisions, write) for write in plan.shown])
+        return tuple([self._begun(decisions, write) for write in plan.writes])
 
     def _begun(self, decisions: Decisions, write: PlannedWrite) -> Outcome:
         problem = self._problem(write)

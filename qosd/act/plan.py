@@ -18,9 +18,9 @@ class Plan(msgspec.Struct, frozen=True):
     parts: tuple[Part, ...]
 
     @property
-    def shown(self) -> tuple[PlannedWrite, ...]:
+    def writes(self) -> tuple[PlannedWrite, ...]:
         """All acts, in their order, each as if it wrote a value."""
-        return tuple(act for part in self.parts for act in part.shown)
+        return tuple(act for part in self.parts for act in part.writes)
 
 
 class Result(msgspec.Struct, frozen=True):

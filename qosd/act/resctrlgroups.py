@@ -38,7 +38,7 @@ class GroupPlan(msgspec.Struct, frozen=True):
     """The groups to be made and removed. The rest is for whoever does it; ``is_looked``: somebody looked for them."""
 
     wishes: Wishes[ResctrlGroup]
-    shown: tuple[PlannedWrite, ...] = ()
+    writes: tuple[PlannedWrite, ...] = ()
     is_looked: bool = False
 
 
@@ -123,7 +123,7 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
         self._applied = plan.wishes
         if not plan.is_looked:
             return ()
-        outcomes = tuple([self._carry_out(decisions, act) for act in plan.shown])
+        outcomes = tuple([self._carry_out(decisions, act) for act in plan.writes])
         failed = any(outcome.result not in (DONE, VANISHED) for outcome in outcomes)
         self._failures = self._failures + 1 if failed else 0
         self._due_ns = decisions.monotonic_ns + self._wait_ns(_names(plan.wishes))

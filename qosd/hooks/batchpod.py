@@ -22,7 +22,7 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.hooks.context import BATCH, Amounts, PodContext, SpecContainer
-from qosd.hooks.edits import Edit, Edits, Left
+from qosd.hooks.edits import Abstention, Edit, Edits
 from qosd.hooks.rules import Rules
 
 SUPPRESSED = "CPU suppression works by the BE tier's CFS quota"
@@ -49,10 +49,10 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
         return Edits()
     spec = _spec_containers(pod)
     if spec is None:
-        return Edits(left=_left(pod, ours))
+        return Edits(abstentions=_abstentions(pod, ours))
     containers = [_container(one, pod) for one in spec]
-    cpu = _cpu(containers, pod, rules) if any(amounts.decides_cpu for amounts in ours) else ()
-    memory = _memory(containers) if any(amounts.decides_memory for amounts in ours) else ()
+    cpu = _cpu(containers, pod, rules) if any(each.decides_cpu for each in ours) else ()
+    memory = _memory(containers) if any(each.decides_memory for each in ours) else ()
     return Edits((*cpu, *memory))
 
 
@@ -72,13 +72,13 @@ def _spec_containers(pod: PodContext) -> Sequence[SpecContainer] | None:
     return [SpecContainer(name, Role.MAIN, _NOTHING) for name in names]
 
 
-def _left(pod: PodContext, ours: Sequence[Amounts]) -> tuple[Left, ...]:
-    cpu = (Field.CPU_SHARES, Field.CPU_QUOTA) if any(amounts.decides_cpu for amounts in ours) else ()
-    memory = (Field.MEMORY_LIMIT,) if any(amounts.decides_memory for amounts in ours) else ()
+def _abstentions(pod: PodContext, amounts: Sequence[Amounts]) -> tuple[Abstention, ...]:
+    cpu = (Field.CPU_SHARES, Field.CPU_QUOTA) if any(each.decides_cpu for each in amounts) else ()
+    memory = (Field.MEMORY_LIMIT,) if any(each.decides_memory for each in amounts) else ()
     others = [name for name in pod.seen_containers if pod.amounts_of(name) is None]
     whose = f"of {', '.join(others)}" if others else "of containers that extended-resource-spec may not name"
     why = f"left alone: the native amounts {whose} are unknown, kubelet's pod list tells them (--kubelet-endpoint)"
-    return tuple([Left(field, why, stays=not others) for field in (*cpu, *memory)])
+    return tuple([Abstention(field, why, stays=not others) for field in (*cpu, *memory)])
 
 
 def _container(spec: SpecContainer, pod: PodContext) -> _Container:

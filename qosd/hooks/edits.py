@@ -48,7 +48,7 @@ class Edit(msgspec.Struct, frozen=True):
         return f"annotation {self.key}" if self.field is Field.ANNOTATION else self.field.value
 
 
-class Left(msgspec.Struct, frozen=True):
+class Abstention(msgspec.Struct, frozen=True):
     """A field that a hook would edit if it could, and why it cannot.
 
     ``stays``: what an earlier edit gave stays; else the field goes back to what somebody else wrote.
@@ -65,7 +65,7 @@ class Edits(msgspec.Struct, frozen=True):
 
     items: tuple[Edit, ...] = ()
     problems: tuple[str, ...] = ()
-    left: tuple[Left, ...] = ()
+    abstentions: tuple[Abstention, ...] = ()
     """Of fields that no hook edits."""
 
     def get(self, field: Field, key: str = "") -> Edit | None:
@@ -73,7 +73,7 @@ class Edits(msgspec.Struct, frozen=True):
 
     def concern(self, field: Field) -> bool:
         """Is ``field`` a hook's to decide, be it by leaving it alone?"""
-        return self.get(field) is not None or any(one.field is field for one in self.left)
+        return self.get(field) is not None or any(one.field is field for one in self.abstentions)
 
     @property
     def without_annotating(self) -> Edits:
@@ -99,14 +99,14 @@ def merge(parts: Iterable[Edits]) -> Edits:
     """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""
     kept: dict[tuple[Field, str], Edit] = {}
     problems: list[str] = []
-    left: list[Left] = []
+    abstentions: list[Abstention] = []
     for part in parts:
         problems.extend(part.problems)
-        left.extend(part.left)
+        abstentions.extend(part.abstentions)
         for edit in part.items:
             kept[(edit.field, edit.key)] = edit
     edited = {name for name, _ in kept}
-    unedited = tuple([one for one in left if one.field not in edited])
+    unedited = tuple([one for one in abstentions if one.field not in edited])
     return Edits(tuple(kept.values()), tuple(dict.fromkeys(problems)), unedited)
 
 

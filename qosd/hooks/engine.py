@@ -36,10 +36,10 @@ def decide_call(pod: PodContext, rules: Rules) -> Edits:
 
 def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:
     edits = hook.decide(pod, rules)
-    if not edits.items and not edits.left:
+    if not edits.items and not edits.abstentions:
         return edits
     undeclared = [edit.name for edit in edits.items if not hook.may_edit(edit)]
     if undeclared:
         raise UndeclaredEdit(f"hook {hook.name} edits {', '.join(undeclared)}, which its row does not list")
     items = tuple([replace(edit, hook=hook.name) for edit in edits.items])
-    return Edits(items, edits.problems, tuple([replace(one, hook=hook.name) for one in edits.left]))
+    return Edits(items, edits.problems, tuple([replace(one, hook=hook.name) for one in edits.abstentions]))

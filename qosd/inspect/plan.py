@@ -21,7 +21,7 @@ def message(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
     return inspect.PlanResponse(
         tick=plan.decisions.tick,
         observed_unix_ns=plan.decisions.wall_ns,
-        writes=[_write(act) for act in plan.shown if act.target.name != EVICTION],
+        writes=[_write(act) for act in plan.writes if act.target.name != EVICTION],
         evictions=[
             inspect.Eviction(pod=each.pod, uid=each.uid, strategy=strategy, why=each.why)
             for strategy, each in plan.decisions.evictions

@@ -97,32 +97,32 @@ class Hooks:
 
     def created(self, pod: nri.PodSandbox, container: nri.Container) -> nri.ContainerAdjustment | None:
         """What a container that is about to be made gets."""
-        held = translate.Held.of(container)
-        decided = self._decide(translate.create_request(pod, container, held))
+        spec = translate.SpecResources.of(container)
+        decided = self._decide(translate.create_request(pod, container, spec))
         if decided is None:
             return None
         context, rules, edits = decided
         rdt = translate.rdt_class(context, rules)
         if rdt and not self._has_resctrl_group(rdt):
             rdt = ""  # just removed: the runtime would refuse the container
-        adjust = translate.adjustment(edits, container, held, rdt, self._parent_sets)
+        adjust = translate.adjustment(edits, container, spec, rdt, self._parent_sets)
         if self._originals is not None:
-            requested = held.request
+            requested = spec.request
             edited = requested if adjust is None else requested.updated(translate.requested(adjust.linux.resources))
             self._originals.created(translate.key_of(pod, container), self._originals.replaced(requested, edited))
         return adjust
 
     def updated(
-        self, pod: nri.PodSandbox, container: nri.Container, wanted: nri.LinuxResources
+        self, pod: nri.PodSandbox, container: nri.Container, request: nri.LinuxResources
     ) -> nri.ContainerUpdate | None:
-        """What a container gets that kubelet updates to ``wanted``."""
-        held = translate.Held.of(container, wanted)
-        decided = self._decide(translate.update_request(pod, container, held, wanted))
+        """What a container gets that kubelet updates as ``request`` says."""
+        spec = translate.SpecResources.of(container, request)
+        decided = self._decide(translate.update_request(pod, container, spec, request))
         if decided is None:
             return None
-        update = translate.update(decided[2], container, held, self._parent_sets)
+        update = translate.update(decided[2], container, spec, self._parent_sets)
         if self._originals is not None:
-            requested = held.request
+            requested = spec.request
             edited = requested if update is None else requested.updated(translate.requested(update.linux.resources))
             self._originals.updated(translate.key_of(pod, container), requested, edited)
         return update

@@ -53,7 +53,7 @@ def requested(resources: nri.LinuxResources) -> RequestedResources:
     return RequestedResources(values_of(resources), dict(resources.unified), swap_follows=False)
 
 
-class Held(NamedTuple):
+class SpecResources(NamedTuple):
     """What a container has without our edits, or gets from kubelet now, and where."""
 
     request: RequestedResources
@@ -61,11 +61,11 @@ class Held(NamedTuple):
     """The pod's cgroup path; "" = unknown."""
 
     @classmethod
-    def of(cls, container: nri.Container, wanted: nri.LinuxResources | None = None) -> Held:
-        """``wanted`` is what kubelet asks for now, if it does."""
+    def of(cls, container: nri.Container, update: nri.LinuxResources | None = None) -> SpecResources:
+        """``update`` is what kubelet asks for now, if it does."""
         parent = paths.from_cgroups_path(container.linux.cgroups_path).rpartition("/")[0]
         request = requested(container.linux.resources)
-        return cls(request if wanted is None else request.updated(requested(wanted)), parent)
+        return cls(request if update is None else request.updated(requested(update)), parent)
 
     def changed_by(self, edit: Edit, parent_sets: ParentSets) -> Value | None:
         """The value by which ``edit`` changes this; None if it does not, or cannot be said."""
@@ -76,14 +76,16 @@ class Held(NamedTuple):
         return None if not value or field.same(value, has) else value
 
 
-def create_request(pod: nri.PodSandbox, container: nri.Container, held: Held) -> Request:
+def create_request(pod: nri.PodSandbox, container: nri.Container, spec: SpecResources) -> Request:
     """A container that is about to be made: its spec is what kubelet requested."""
-    return _request(Stage.CREATE, pod, container, Resources.of(held.request.values))
+    return _request(Stage.CREATE, pod, container, Resources.of(spec.request.values))
 
 
-def update_request(pod: nri.PodSandbox, container: nri.Container, held: Held, wanted: nri.LinuxResources) -> Request:
-    """A container that exists; ``wanted`` is what kubelet asks for now, if it does."""
-    values = {**held.request.values, Field.CPU_QUOTA: wanted.cpu.quota.value}
+def update_request(
+    pod: nri.PodSandbox, container: nri.Container, spec: SpecResources, update: nri.LinuxResources
+) -> Request:
+    """A container that exists; ``update`` is what kubelet asks for now, if it does."""
+    values = {**spec.request.values, Field.CPU_QUOTA: update.cpu.quota.value}
     return _request(Stage.UPDATE, pod, container, Resources.of(values))
 
 
@@ -127,11 +129,11 @@ def rdt_class(pod: PodContext, rules: Rules) -> str:
     return str(edit.value) if edit else ""
 
 
-def resources(edits: Edits, held: Held, parent_sets: ParentSets) -> nri.LinuxResources | None:
-    """The resource edits that change ``held``; None if none does."""
+def resources(edits: Edits, spec: SpecResources, parent_sets: ParentSets) -> nri.LinuxResources | None:
+    """The resource edits that change ``spec``; None if none does."""
     found = nri.LinuxResources()
     for edit in edits.items:
-        value = None if edit.field is Field.ANNOTATION else held.changed_by(edit, parent_sets)
+        value = None if edit.field is Field.ANNOTATION else spec.changed_by(edit, parent_sets)
         if value is not None:
             _set(found, edit, value)
     return found if found.ByteSize() else None
@@ -142,19 +144,19 @@ def _set(resources: nri.LinuxResources, edit: Edit, value: Value) -> None:
     if not field.path:
         resources.unified[edit.key] = str(value)
         return
-    cgroup, name = field.path
+    part, name = field.path
     if field.is_cpuset:
-        setattr(getattr(resources, cgroup), name, str(value))
+        setattr(getattr(resources, part), name, str(value))
     else:
-        getattr(getattr(resources, cgroup), name).value = int(value)
+        getattr(getattr(resources, part), name).value = int(value)
 
 
 def adjustment(
-    edits: Edits, container: nri.Container, held: Held, rdt: str, parent_sets: ParentSets
+    edits: Edits, container: nri.Container, spec: SpecResources, rdt: str, parent_sets: ParentSets
 ) -> nri.ContainerAdjustment | None:
     """What a new container gets; None = nothing."""
     found = nri.ContainerAdjustment()
-    changed = resources(edits, held, parent_sets)
+    changed = resources(edits, spec, parent_sets)
     if changed is not None:
         found.linux.resources.CopyFrom(changed)
     if rdt and not container.linux.rdt.clos_id.value:
@@ -165,9 +167,11 @@ def adjustment(
     return found if found.ByteSize() else None
 
 
-def update(edits: Edits, container: nri.Container, held: Held, parent_sets: ParentSets) -> nri.ContainerUpdate | None:
+def update(
+    edits: Edits, container: nri.Container, spec: SpecResources, parent_sets: ParentSets
+) -> nri.ContainerUpdate | None:
     """What an existing container gets; None = nothing."""
-    changed = resources(edits.without_annotating, held, parent_sets)
+    changed = resources(edits.without_annotating, spec, parent_sets)
     if changed is None:
         return None
     return nri.ContainerUpdate(

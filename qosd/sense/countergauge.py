@@ -98,7 +98,7 @@ class CounterGauge:
         return self._row(_rates(before, self._counts, self._at_ns - was_ns))
 
 
-class Held:
+class SampleAndHold:
     """A gauge that is read once in ``HELD_TICKS`` ticks, first after ``phase``; in between its newest row holds."""
 
     __slots__ = ("_gauge", "_rest", "_row")
@@ -123,7 +123,7 @@ class Held:
 class CounterGauges:
     """Gauges of the files ``names`` of every cgroup, for a collector that runs after ``usage``.
 
-    ``phase_s``: see PerGroup.
+    ``phase_s``: see PerCgroup.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class CounterGauges:
             if cgroup.container is None:
                 return CounterGauge(paths, parse, row, host)
             if not cgroup.latency_sensitive:
-                return Held(CounterGauge(paths, parse, row, host), next(phases))
+                return SampleAndHold(CounterGauge(paths, parse, row, host), next(phases))
             return CounterGauge(paths, parse, row, host, lambda: self._cores.get(cgroup.subject) != 0)
 
         self._cores: Mapping[str, float] = {}

@@ -24,7 +24,7 @@ from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import context, engine
 from qosd.hooks.context import PodContext
-from qosd.hooks.edits import Edit, Left
+from qosd.hooks.edits import Abstention, Edit
 from qosd.hooks.rules import Rules
 from qosd.hooks.table import ROWS_OF_HOOKS
 from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
@@ -64,14 +64,14 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
                 continue
             why = f"{edit.hook}: {edit.why}"
             opinions[Target(cgroup, row.name)] = Opinion.set(value, why, _inputs(edit, value), pod.key)
-        opinions.update(_left(pod, cgroup, edits.left))
+        opinions.update(_of_abstentions(pod, cgroup, edits.abstentions))
     return PodOpinions(opinions, tuple(refused))
 
 
-def _left(pod: PodView, cgroup: str, left: tuple[Left, ...]) -> dict[Target, Opinion]:
+def _of_abstentions(pod: PodView, cgroup: str, abstentions: tuple[Abstention, ...]) -> dict[Target, Opinion]:
     """What the hooks leave alone in ``cgroup``, with the reason for people."""
     found: dict[Target, Opinion] = {}
-    for one in left:
+    for one in abstentions:
         why = f"{one.hook}: {one.why}"
         found[Target(cgroup, one.field.value)] = Opinion.keep(why) if one.stays else Opinion.release(why, pod.key)
     return found

@@ -31,7 +31,7 @@ from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.originals import of_creation, of_update
 from qosd.hookserver import translate as by_hooks
 from qosd.nri import translate as by_nri
-from qosd.nri.translate import Held
+from qosd.nri.translate import SpecResources
 from qosd.pods import verbose
 from runtimeproxy.cri.runtimejson import oci_resources
 
@@ -83,8 +83,10 @@ def set_fields(message: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple
             yield from set_fields(value, (*path, field.name))
 
 
-def restored(field: Field, original: Original, held: dict[str, Any] | None, root: Path) -> cri.LinuxContainerResources:
-    listed = runtimespecs.Listed("id", "name", "/kubepods/pod/c", held)
+def restored(
+    field: Field, original: Original, of_spec: dict[str, Any] | None, root: Path
+) -> cri.LinuxContainerResources:
+    listed = runtimespecs.Listed("id", "name", "/kubepods/pod/c", of_spec)
     originals = Originals(KEY, {field.value: original})
     return runtimespecs.as_requested(originals, listed, Writer(Tree(2, root, {}))) or cri.LinuxContainerResources()
 
@@ -107,10 +109,10 @@ def test_all_borders_have_hooks_compute_with_the_same(values: tuple[Field, Value
         "runtimeSpec": {"linux": {"resources": spec(field, value)}},
         "config": {"linux": {"resources": {field.value: value}}},
     }
-    held = Held.of(container(nri_resources(field, value)))
+    of_spec = SpecResources.of(container(nri_resources(field, value)))
     shown = [
         by_hooks.resources_of(hook_resources(field, value)),
-        by_nri.create_request(nri.PodSandbox(), nri.Container(), held).requested,
+        by_nri.create_request(nri.PodSandbox(), nri.Container(), of_spec).requested,
         verbose.resources(info),
         verbose.pod_resources(info),
     ]
@@ -127,7 +129,7 @@ def test_all_borders_answer_the_same(values: tuple[Field, Value, Value]) -> None
     assert by_hooks.echo_container(request, wishes).container_resources == hook_resources(field, wish)
     assert by_hooks.requested(message).edited(wishes) == by_hooks.requested(hook_resources(field, wish))
 
-    changed = by_nri.resources(wishes, Held.of(container(nri_resources(field, value))), unknown)
+    changed = by_nri.resources(wishes, SpecResources.of(container(nri_resources(field, value))), unknown)
     assert changed == (None if field.same(value, wish) else nri_resources(field, wish))
 
 
@@ -144,7 +146,7 @@ def test_all_borders_have_the_same_noted_and_put_back(values: tuple[Field, Value
     assert through_nri == noted
     assert {name: original for name, original in through_hooks.items() if name in SCALARS} == noted
     for original in noted.values():
-        put_back = [restored(field, original, held, Path("/nowhere")) for held in (None, spec(field, wish))]
+        put_back = [restored(field, original, of_spec, Path("/nowhere")) for of_spec in (None, spec(field, wish))]
         assert [list(set_fields(message)) for message in put_back] == [[((field.value,), value)]] * 2
         assert not list(set_fields(restored(field, original, spec(field, value), Path("/nowhere"))))
 
@@ -155,16 +157,16 @@ def test_a_set_that_is_left_open_is_said_by_name_where_it_must_be(field: Field, 
     pods = tmp_path / "kubepods/pod"
     pods.mkdir(parents=True)
     (pods / str(ROWS[field].file_name(2))).write_text("0-7\n")
-    held = Held.of(container(nri_resources(field, "1"), "/kubepods/pod/c"))
+    of_spec = SpecResources.of(container(nri_resources(field, "1"), "/kubepods/pod/c"))
     asked: list[Target] = []
 
     def parents(target: Target) -> str:
         asked.append(target)
         return "0-7"
 
-    assert by_nri.resources(edits(field, ""), held, parents) == nri_resources(field, "0-7")
+    assert by_nri.resources(edits(field, ""), of_spec, parents) == nri_resources(field, "0-7")
     assert asked == [Target("/kubepods/pod", field.value)]
-    known, emptied = {field.value: Original("2-3", "0")}, held.request.edited(edits(field, ""))
-    after = of_update(known, held.request, emptied, 2, Weights.LINEAR)
+    known, emptied = {field.value: Original("2-3", "0")}, of_spec.request.edited(edits(field, ""))
+    after = of_update(known, of_spec.request, emptied, 2, Weights.LINEAR)
     assert after == {field.value: Original("1", "0", Pending.UPDATED)}
     assert list(set_fields(restored(field, Original("", "1"), spec(field, "1"), tmp_path))) == [((field.value,), "0-7")]

@@ -42,7 +42,7 @@ OF_PS = {"sort"}
 
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
-    assert FLAG_ROWS[flag][0].strip("`") == (FLAGS[flag].shown or "none")
+    assert FLAG_ROWS[flag][0].strip("`") == (FLAGS[flag].default_text or "none")
 
 
 def test_no_other_flag_has_a_row_or_is_mentioned() -> None:

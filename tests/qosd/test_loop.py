@@ -343,11 +343,11 @@ def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:
         rig.loop.look(rig.inputs(pods=0.5))
         planned = rig.loop.plan()
         assert planned is not None
-        assert [write.after for write in planned.shown] == [1000 * rig.meter.runs]
-        assert tuple(outcome.write for outcome in rig.tick(0, reason=TickReason.CHANGE).outcomes) == planned.shown
+        assert [write.after for write in planned.writes] == [1000 * rig.meter.runs]
+        assert tuple(outcome.write for outcome in rig.tick(0, reason=TickReason.CHANGE).outcomes) == planned.writes
         planned = rig.loop.plan()
         assert planned is not None
-        assert planned.shown == ()
+        assert planned.writes == ()
 
 
 def test_a_plan_changes_nothing(rig: Rig) -> None:
@@ -357,7 +357,7 @@ def test_a_plan_changes_nothing(rig: Rig) -> None:
     before = (rig.loop.snapshot, rig.loop.report, rig.actuator.files.report.states, rig.undo.entries)
     first, again = rig.loop.plan(), rig.loop.plan()
     assert first is not None and again is not None
-    assert first.shown == again.shown != ()
+    assert first.writes == again.writes != ()
     assert (rig.loop.snapshot, rig.loop.report, rig.actuator.files.report.states, rig.undo.entries) == before
     assert (rig.holds(), len(rig.entries)) == (-1, 1)
     assert rig.wanting.memories == [None, 1, 1], "a plan is not remembered"
@@ -371,7 +371,7 @@ def test_a_dry_loop_decides_and_never_acts(tmp_path: Path) -> None:
         assert rig.tick() is None
     plan = rig.loop.plan()
     assert plan is not None
-    assert [(write.before, write.after) for write in plan.shown] == [(-1, 2000)]
+    assert [(write.before, write.after) for write in plan.writes] == [(-1, 2000)]
     assert (rig.holds(), rig.entries, rig.undo.entries, rig.actuator.files.report.owned) == (-1, [], (), {})
     assert rig.wanting.memories == [None, 1, 2]
     assert rig.loop.report.ended_ns == rig.clock.ns

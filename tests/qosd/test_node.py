@@ -103,7 +103,7 @@ async def on_runtime(machine: Machine, **options: Any) -> AsyncIterator[Living]:
 async def planned_writes(alive: Living) -> tuple[PlannedWrite, ...]:
     """As ``koordctl plan`` shows them."""
     plan = await alive.node.plan()
-    return () if plan is None else plan.shown
+    return () if plan is None else plan.writes
 
 
 @pytest.fixture(params=[1, 2])

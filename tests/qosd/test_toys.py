@@ -219,13 +219,13 @@ def test_what_a_plan_shows_is_what_the_tick_does_for_a_thousand_ticks(tmp_path: 
         shown, again = node.loop.plan(), node.loop.plan()
         assert shown is not None and again is not None
         plan = node.loop.decide()
-        assert shown.shown == again.shown == plan.shown
+        assert shown.writes == again.writes == plan.writes
         result = node.actuator.execute(plan)
-        assert tuple(outcome.write for outcome in result.outcomes) == shown.shown
+        assert tuple(outcome.write for outcome in result.outcomes) == shown.writes
         assert set(result.results) <= {"done", "started"}, result.sentence
         after = node.loop.plan()
         assert after is not None
-        left = {act.target.name for act in after.shown}
+        left = {act.target.name for act in after.writes}
         assert left <= {"resctrl.tasks", "resctrl.group@toys"}, "nothing is left to do, and no sample counts twice"
         kinds |= {outcome.write.target.name for outcome in result.outcomes}
         node.run_events()

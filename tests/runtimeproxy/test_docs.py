@@ -26,7 +26,7 @@ OF_OTHER_PROGRAMS = {"unix-socket", "kill-whom", "offline"}
 @pytest.mark.parametrize("flag", FLAGS)
 def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
     default, live, _ = FLAG_ROWS[flag]
-    assert default == (f"`{FLAGS[flag].shown}`" if FLAGS[flag].shown else "none")
+    assert default == (f"`{FLAGS[flag].default_text}`" if FLAGS[flag].default_text else "none")
     assert (live == "yes") == FLAGS[flag].live
 
 

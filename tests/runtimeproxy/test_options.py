@@ -115,7 +115,7 @@ def test_the_command_line_wins_over_the_file(tmp_path: Path) -> None:
 
 def test_every_flag_can_stand_in_the_file(tmp_path: Path) -> None:
     file = tmp_path / "config.yaml"
-    file.write_text("\n".join(f"{flag}: '{row.shown}'" for flag, row in PROGRAM.table.items()))
+    file.write_text("\n".join(f"{flag}: '{row.default_text}'" for flag, row in PROGRAM.table.items()))
     assert PROGRAM.load(CommandLine({}, str(file))) == Options()
 
 

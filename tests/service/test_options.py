@@ -18,7 +18,7 @@ class Options:
     rows: int = option(5, "how many", bounds=(lambda rows: rows > 0, "must be more than 0"), metavar="ROWS")
     ratio: float = option(0.5, "what part", live=True)
     dry_run: bool = option(False, "do nothing")
-    wait_s: float = option("2s", "how long", read=duration_s, flag="wait", live=True)
+    wait_s: float = option("2s", "how long", parse=duration_s, flag="wait", live=True)
 
 
 def program(style: Style) -> Program[Options]:
@@ -104,7 +104,7 @@ def test_flag_over_file_over_default(
 
 
 def test_the_table_is_what_people_read() -> None:
-    rows = {flag: (row.shown, row.live) for flag, row in program(PLAIN).table.items()}
+    rows = {flag: (row.default_text, row.live) for flag, row in program(PLAIN).table.items()}
     assert rows == {
         "endpoint": ("/run/x.sock", False),
         "mode": ("a", True),
@@ -113,7 +113,7 @@ def test_the_table_is_what_people_read() -> None:
         "dry-run": ("off", False),
         "wait": ("2s", True),
     }
-    assert program(GO).table["dry-run"].shown == "false"
+    assert program(GO).table["dry-run"].default_text == "false"
 
 
 def test_what_needs_a_restart() -> None:

@@ -110,11 +110,6 @@ class Plan(msgspec.Struct, frozen=True):
     takeovers: Mapping[Target, Takeover]
     """What the runtime wrote for us, to be noted before anything is written."""
 
-    @property
-    def shown(self) -> tuple[PlannedWrite, ...]:
-        """For people."""
-        return self.writes
-
 
 class Outcome(msgspec.Struct, frozen=True):
     """What became of one planned write: one of the results above, with the kernel's explanation.

@@ -34,19 +34,19 @@ class Key(NamedTuple):
         return _kept(self.codec, text) if len(text) <= _KEPT_CHARS else self.codec(text)
 
 
-def label(name: str, read: Callable[[str], object]) -> Key:
+def label(name: str, parse: Callable[[str], object]) -> Key:
     """A label; all of its text counts, or nothing."""
-    return Key(name, _whole(read), is_label=True)
+    return Key(name, _whole(parse), is_label=True)
 
 
-def annotation(name: str, read: Callable[[str], object]) -> Key:
+def annotation(name: str, parse: Callable[[str], object]) -> Key:
     """An annotation; all of its text counts, or nothing."""
-    return Key(name, _whole(read))
+    return Key(name, _whole(parse))
 
 
-def document(name: str, read: type[msgspec.Struct] | Callable[[str, decode.Bad], object]) -> Key:
-    """An annotation in JSON, read as the struct ``read`` or by that function; a bad leaf costs itself only."""
-    return Key(name, _by_leaf(functools.partial(decode.read, read) if isinstance(read, type) else read))
+def document(name: str, parse: type[msgspec.Struct] | Callable[[str, decode.Bad], object]) -> Key:
+    """An annotation in JSON, read as the struct ``parse`` or by that function; a bad leaf costs itself only."""
+    return Key(name, _by_leaf(functools.partial(decode.read, parse) if isinstance(parse, type) else parse))
 
 
 @functools.lru_cache(_KEPT_TEXTS)
@@ -54,25 +54,25 @@ def _kept(codec: Codec, text: str) -> Decoded:
     return codec(text)
 
 
-def _whole(read: Callable[[str], object]) -> Codec:
+def _whole(parse: Callable[[str], object]) -> Codec:
     """All of the text counts, or nothing."""
 
     def codec(text: str) -> Decoded:
         try:
-            return read(text), ()
+            return parse(text), ()
         except decode.BadValue as error:
             return None, (str(error),)
 
     return codec
 
 
-def _by_leaf(read: Callable[[str, decode.Bad], object]) -> Codec:
+def _by_leaf(parse: Callable[[str, decode.Bad], object]) -> Codec:
     """What is good counts; a document of which nothing is left does not."""
 
     def codec(text: str) -> Decoded:
         wrong: list[str] = []
         try:
-            value = read(text, wrong.append)
+            value = parse(text, wrong.append)
         except decode.BadValue as error:
             return None, (str(error),)
         is_empty = bool(wrong) and value == type(value)()

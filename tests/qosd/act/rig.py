@@ -169,10 +169,10 @@ class Rig:
         dry = self.plan()
         made, told = len(self.writer.tried), len(self.journal.entries)
         again = self.plan()
-        assert again.shown == dry.shown
+        assert again.writes == dry.writes
         assert (len(self.writer.tried), len(self.journal.entries)) == (made, told), "a plan writes nothing"
         result = self.actuator.execute(again)
-        assert tuple(outcome.write for outcome in result.outcomes) == dry.shown
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
         return result
 
     def see(self, *targets: Target) -> None:

@@ -109,7 +109,7 @@ def start(evictor: Evictor, orders: Iterable[tuple[str, Eviction]], tick: int) -
     decisions = Decisions(tick, 7 * S, 1000 * S, results)
     plan = evictor.plan(decisions)
     outcomes = evictor.apply(decisions, plan)
-    assert tuple(outcome.write for outcome in outcomes) == plan.shown
+    assert tuple(outcome.write for outcome in outcomes) == plan.writes
     return tuple((outcome.result, outcome.detail) for outcome in outcomes)
 
 

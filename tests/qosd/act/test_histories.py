@@ -268,7 +268,7 @@ class Life:
         decisions = Decisions(0, self.now_ns, self.now_ns, (result,))
         dry = self.actuator.plan(decisions)
         result = self.actuator.tick(decisions)
-        assert tuple(outcome.write for outcome in result.outcomes) == dry.shown
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
         assert {outcome.result for outcome in result.outcomes} <= {"done"}, result.sentence
 
     def holds(self, wanted: dict[Target, Value]) -> dict[Target, tuple[Value, Value]]:

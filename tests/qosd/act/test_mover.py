@@ -77,10 +77,10 @@ class Rig:
         self.now_ns += int(seconds * S)
         before = len(self.node.writer.moved), len(self.journal.entries), self.undo.all(Placed)
         dry, plan = self.plan(), self.plan()
-        assert dry.shown == plan.shown
+        assert dry.writes == plan.writes
         assert (len(self.node.writer.moved), len(self.journal.entries), self.undo.all(Placed)) == before
         result = self.actuator.execute(plan)
-        assert tuple(outcome.write for outcome in result.outcomes) == dry.shown
+        assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
         return result
 
     def moves(self, plan: Plan) -> Moves:
@@ -176,7 +176,7 @@ class TestMoving:
     def test_plan_shows_it_as_a_value(self, rig: Rig) -> None:
         rig.node.start(BOX, 2)
         rig.want(BOX="BE")
-        (shown,) = rig.plan().shown
+        (shown,) = rig.plan().writes
         assert (shown.path, shown.before, shown.after) == (str(rig.node.tree.resctrl / "BE/tasks"), "root", "BE")
         assert (shown.target.cgroup, shown.why) == (BOX, f"{WHY}: 2 tasks")
 

@@ -54,7 +54,7 @@ class Rig:
         plan, again = self.orders.plan(decisions), self.orders.plan(decisions)
         assert plan == again
         outcomes = self.orders.apply(decisions, plan)
-        assert tuple(outcome.write for outcome in outcomes) == plan.shown
+        assert tuple(outcome.write for outcome in outcomes) == plan.writes
         return [outcome.result for outcome in outcomes]
 
 

@@ -67,9 +67,9 @@ class Rig:
         result = StrategyResult("toy", Stage.SPEC, State.ACTIVE, decision, self.decided)
         decisions = Decisions(self.ticks, self.now_ns, self.now_ns, (result,))
         dry, plan = self.actuator.plan(decisions), self.actuator.plan(decisions)
-        assert dry.shown == plan.shown
+        assert dry.writes == plan.writes
         done = self.actuator.execute(plan)
-        assert tuple(outcome.write for outcome in done.outcomes) == plan.shown
+        assert tuple(outcome.write for outcome in done.outcomes) == plan.writes
         return done
 
     def there(self) -> set[str]:

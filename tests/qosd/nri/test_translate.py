@@ -16,7 +16,7 @@ from qosd.hooks.edits import Edit, Edits, Resources
 from qosd.hooks.normalization import ANNOTATION
 from qosd.hooks.rules import HostFacts, Rules
 from qosd.nri import translate
-from qosd.nri.translate import Held
+from qosd.nri.translate import SpecResources
 from tests.qosd.contexts import QOS, rules
 from tests.qosd.nri.containers import be, container, ls, lsr, pod, resources, said
 
@@ -32,7 +32,7 @@ def parent_sets(target: Target) -> str:
 
 def created(of: nri.PodSandbox, spec: nri.LinuxResources, by: Rules) -> nri.ContainerAdjustment | None:
     found = container(of, spec)
-    held = Held.of(found)
+    held = SpecResources.of(found)
     context = PodContext.read(translate.create_request(of, found, held))
     rdt = translate.rdt_class(context, by)
     return translate.adjustment(engine.decide(context, by), found, held, rdt, parent_sets)
@@ -46,7 +46,7 @@ def updated(
     annotations: Mapping[str, str] | None = None,
 ) -> nri.ContainerUpdate | None:
     found = container(of, spec, annotations)
-    held = Held.of(found, wanted)
+    held = SpecResources.of(found, wanted)
     edits = engine.decide(PodContext.read(translate.update_request(of, found, held, wanted)), by)
     return translate.update(edits, found, held, parent_sets)
 
@@ -93,7 +93,7 @@ def test_a_systemd_parent_is_found_from_the_spec() -> None:
         asked.append(target)
         return "0-7"
 
-    assert said(translate.resources(edits, Held.of(of), note)) == {"cpus": "0-7"}
+    assert said(translate.resources(edits, SpecResources.of(of), note)) == {"cpus": "0-7"}
     assert asked == [
         Target("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-poduid.slice", "cpuset_cpus")
     ]
@@ -142,7 +142,7 @@ def test_an_update_computes_from_kubelets_new_values_and_the_specs_others() -> N
     wanted = nri.LinuxResources()
     wanted.memory.limit.value = 5
     made = container(ls(), resources("", 512, 100_000, 7))
-    found = translate.update_request(ls(), made, Held.of(made, wanted), wanted)
+    found = translate.update_request(ls(), made, SpecResources.of(made, wanted), wanted)
     assert (found.stage, found.requested) == (Stage.UPDATE, Resources(100_000, None, 5, 512))
     assert (found.namespace, found.name, found.uid, found.container) == ("default", "p", "uid", "main")
 
@@ -154,7 +154,7 @@ def test_unified_values_and_annotations() -> None:
         Edit(Field.ANNOTATION, "v", "", key="example.com/k"),
     ))  # fmt: skip
     made = container(ls(), resources(memory_min="0"))
-    found = translate.adjustment(edits, made, Held.of(made), "", parent_sets)
+    found = translate.adjustment(edits, made, SpecResources.of(made), "", parent_sets)
     assert found is not None
     assert said(found.linux.resources) == {"memory.high": "max"}
     assert dict(found.annotations) == {"example.com/k": "v"}
@@ -177,10 +177,10 @@ def test_the_rdt_class_needs_no_configuration_of_the_runtime(
     by = rules(HostFacts(resctrl_groups=frozenset(groups)), spec=enabled)
     of = pod("BE", "BestEffort", annotations)
     made = container(of)
-    context = PodContext.read(translate.create_request(of, made, Held.of(made)))
+    context = PodContext.read(translate.create_request(of, made, SpecResources.of(made)))
     if own:
         made.linux.rdt.clos_id.value = own
-    found = translate.adjustment(Edits(), made, Held.of(made), translate.rdt_class(context, by), parent_sets)
+    found = translate.adjustment(Edits(), made, SpecResources.of(made), translate.rdt_class(context, by), parent_sets)
     assert said(found.linux.resources if found else None).get("rdt_class") == want
 
 
