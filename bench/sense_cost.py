@@ -22,15 +22,14 @@ from koord.host.cgroup import Tree, detect
 from koord.host.reader import KeptFiles
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Resources
+from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.snapshot import ContainerView, PodView
 from qosd.sense.host import Host
 from qosd.sense.sampler import Sampler
 from qosd.sense.store import Store
 from qosd.sense.table import COLLECTORS, PANELS
 from qosd.sense.targets import Tiers
 from qosd.sense.tick import Batch, Collector, Tick
-from qosd.snapshot import ContainerView, PodView
 
 _CONTROLLERS = ("cpu", "cpuacct", "memory", "cpuset", "perf_event", "blkio", "pids")
 _TICKER = "import time\nwhile True:\n  time.sleep(0.25); sum(range(20000)); open('/proc/self/stat').read()"
@@ -161,7 +160,7 @@ def _processes(tree: Tree, pods: Sequence[PodView], idle: bool) -> Iterator[None
 
 def _pod(cgroup: str, number: int) -> PodView:
     request = Request(
-        Stage.CREATE, "bench", f"pod{number}", f"uid{number}", {}, {}, cgroup.rpartition("/")[0], Resources()
+        HookStage.CREATE, "bench", f"pod{number}", f"uid{number}", {}, {}, cgroup.rpartition("/")[0], Resources()
     )
     containers = tuple(
         ContainerView(

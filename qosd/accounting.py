@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edits
 from qosd.metrics import Metrics
+from qosd.model.pod import PodContext
 
 _log = logging.getLogger(__name__)
 

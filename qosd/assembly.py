@@ -29,12 +29,12 @@ from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor
 from qosd.act.journal import Journal
 from qosd.frontends import FrontEnds
-from qosd.hooks.rules import HostFacts, Rules
 from qosd.hookserver.server import HookServer
 from qosd.hostwatch import HostWatch
 from qosd.locator import CgroupLocator
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
+from qosd.model.rules import HostFacts, Rules
 from qosd.node import BEST_EFFORT, JOURNAL, MODELS, POLICY, UNDO, Node
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks

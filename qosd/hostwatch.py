@@ -12,13 +12,13 @@ from collections.abc import Sequence
 
 from qosd.act.fileactor import FileActor
 from qosd.locator import USUAL, CgroupLocator
+from qosd.model.snapshot import PressureTrigger
 from qosd.pace import Pace
 from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.source import PodSource
 from qosd.pods.watch import CgroupWatch
 from qosd.policy.resctrlwatch import ResctrlWatch
 from qosd.policy.rulesfile import RulesSource
-from qosd.snapshot import PressureTrigger
 from qosd.urgency import Urgency
 
 _LOOK_AGAIN_S = 10.0

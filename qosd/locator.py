@@ -21,9 +21,9 @@ from koord.host.weights import Weights, mapping_of
 from koord.host.writer import Writer
 from koord.model.qos import KubeQoS
 from koord.service.config import ConfigError
+from qosd.model.snapshot import PodView
 from qosd.options import Options
 from qosd.pods.cri import CONTAINER_RUNNING
-from qosd.snapshot import PodView
 
 USUAL = ("/kubepods", "/kubepods.slice")
 """kubepods where kubelet has no cgroup root of its own, by either driver."""

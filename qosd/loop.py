@@ -19,7 +19,8 @@ from qosd.act.actuator import Actuator
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved, triggers_of
-from qosd.hooks.rules import Rules
+from qosd.model.rules import Rules
+from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.pace import TickReason
 from qosd.predict import gauges
 from qosd.predict.predictor import Predictor
@@ -28,7 +29,6 @@ from qosd.sense import window
 from qosd.sense.build import Sense
 from qosd.sense.prediction import PredictionRow
 from qosd.sense.targets import Tiers
-from qosd.snapshot import Aggregate, NodeSnapshot, PodView, Window
 
 
 @dataclass(frozen=True, slots=True)

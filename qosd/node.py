@@ -23,12 +23,13 @@ from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
 from qosd.frontends import FrontEnds
-from qosd.hooks.context import PodContext
 from qosd.hookserver.server import HookServer
 from qosd.hostwatch import HostWatch
 from qosd.locator import CgroupLocator, cfs_period_of, weights_of
 from qosd.loop import NodeLoop, TickInputs
 from qosd.metrics import Metrics
+from qosd.model.pod import PodContext
+from qosd.model.snapshot import PodView
 from qosd.nri.plugin import Plugin
 from qosd.options import Options
 from qosd.pace import Pace, TickReason
@@ -42,7 +43,6 @@ from qosd.policy.rulesfile import RulesSource
 from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense
-from qosd.snapshot import PodView
 from qosd.startgate import StartGate
 
 JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"

@@ -14,8 +14,8 @@ import msgspec
 from qosd.act.actor import ActReport
 from qosd.act.filereport import FileReport
 from qosd.decide.runner import Decisions
+from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 from qosd.sense.sampler import Health
-from qosd.snapshot import NodeSnapshot, PressureTrigger
 
 NOT_DECIDED = Decisions(0, 0, 0, ())
 

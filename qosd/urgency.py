@@ -20,7 +20,7 @@ from koord.host import pressuretrigger
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.model.qos import KubeQoS
-from qosd.snapshot import PressureTrigger
+from qosd.model.snapshot import PressureTrigger
 
 _LEVELS = {"some": "medium", "full": "critical"}
 _ENDED = select.EPOLLERR | select.EPOLLHUP

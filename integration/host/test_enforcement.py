@@ -19,9 +19,8 @@ from qosd.act.actuator import Actuator
 from qosd.act.plan import Result
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
-from qosd.hooks.context import SpecContainer
-from qosd.hooks.edits import Resources
-from qosd.snapshot import NodeSnapshot
+from qosd.model.pod import Resources, SpecContainer
+from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.enforcement import MEMORY, QUOTA, Enforcement
 from tests.opened import opened
 from tests.qosd.act.rig import Recorded, wants

@@ -17,8 +17,8 @@ from integration.harness.cgroups import hierarchies
 from koord.host import pressuretrigger
 from koord.host.cgroup import Tree, detect
 from koord.model.qos import KubeQoS
+from qosd.model.snapshot import PressureTrigger
 from qosd.pace import Pace, TickReason
-from qosd.snapshot import PressureTrigger
 from qosd.urgency import Urgency
 
 BE = KubeQoS.BEST_EFFORT

@@ -28,14 +28,14 @@ from qosd.act.plan import Plan, Result
 from qosd.assembly import assemble
 from qosd.inspect import plan
 from qosd.inspect.inspector import Inspector
-from qosd.metric import Scope
 from qosd.metrics import Metrics
+from qosd.model.metric import Scope
+from qosd.model.snapshot import NodeSnapshot
 from qosd.node import JOURNAL
 from qosd.node import Node as Qosd
 from qosd.options import Options
 from qosd.pace import TickReason
 from qosd.sense.table import METRICS
-from qosd.snapshot import NodeSnapshot
 
 HZ = 20
 BEAT = 20  # ticks from one sample to the next

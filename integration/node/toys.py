@@ -18,8 +18,8 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd import strategies
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
-from qosd.hooks.rules import BestEffortCPUs
-from qosd.snapshot import NodeSnapshot, PressureTrigger
+from qosd.model.rules import BestEffortCPUs
+from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 
 HOLDS, LACKS = "holds", "lacks"
 WHY = "the toy says so"

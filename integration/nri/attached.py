@@ -14,11 +14,11 @@ from integration.harness import proxy
 from integration.harness.cgroups import hierarchies
 from integration.harness.processes import wait_for
 from koord.host.files import Target
-from qosd.hooks.context import PodContext
-from qosd.hooks.rules import HostFacts
 from qosd.hookserver import registration
 from qosd.hookserver.server import REGISTERED, HookServer, listening
 from qosd.metrics import Metrics
+from qosd.model.pod import PodContext
+from qosd.model.rules import HostFacts
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.policy import rulesfile as rules

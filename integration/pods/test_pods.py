@@ -21,9 +21,9 @@ from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod, container_resources
 from koord.model.qos import DerivationRules, QoSClass
+from qosd.model.snapshot import PodView
 from qosd.pods.cri import Runtime
 from qosd.pods.source import POLL_S, PodSource
-from qosd.snapshot import PodView
 
 EVENT_S = POLL_S / 2
 GONE_S = 2 * POLL_S

@@ -18,7 +18,7 @@ from koord.host.reconcile.plan import Notice, Outcome, PlannedWrite
 from qosd.act.journal import Entry
 from qosd.decide.decision import Act
 from qosd.decide.runner import Decisions
-from qosd.snapshot import PodView
+from qosd.model.snapshot import PodView
 
 P = TypeVar("P", bound="Part")
 

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from koord.host.files import Target
 from koord.host.originals import ContainerKey, Original
 from koord.host.undo import UndoError, UndoRecord
-from qosd.snapshot import ContainerView, PodView, has_cgroup, runs
+from qosd.model.snapshot import ContainerView, PodView, has_cgroup, runs
 
 UNSEEN_S = 600
 _S = 1_000_000_000

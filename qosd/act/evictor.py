@@ -33,7 +33,7 @@ from qosd.act.cristop import EvictionFailed
 from qosd.act.journal import Entry, Recorder
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
-from qosd.snapshot import EvictionPhase, EvictionState, PodView, runs
+from qosd.model.snapshot import EvictionPhase, EvictionState, PodView, runs
 
 AT_ONCE = 4
 REMEMBERED_S = 600

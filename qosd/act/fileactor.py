@@ -24,7 +24,7 @@ from qosd.act.intents import Changes, TickIntents
 from qosd.act.journal import Recorder
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
-from qosd.snapshot import PodView
+from qosd.model.snapshot import PodView
 
 _log = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from koord.host.reconcile.plan import Outcome, PlannedWrite
 from qosd.act.actor import ActReport, ExplainedAct
 from qosd.act.wishes import Wishes
 from qosd.decide.runner import Decisions
-from qosd.snapshot import PodView
+from qosd.model.snapshot import PodView
 
 NEVER_NS = 1 << 63
 

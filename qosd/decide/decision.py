@@ -22,8 +22,8 @@ from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
-from qosd.hooks.rules import BestEffortCPUs
-from qosd.snapshot import NodeSnapshot, PressureTrigger, Window
+from qosd.model.rules import BestEffortCPUs
+from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 
 class Stage(IntEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from qosd.decide.decision import Strategy
-from qosd.hooks.rules import Rules
+from qosd.model.rules import Rules
 
 
 def why_shut(strategy: Strategy, rules: Rules) -> str:

@@ -47,7 +47,7 @@ from qosd.decide.rungs import (
 )
 from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
 from qosd.decide.victims import Amounts, candidates, is_pending, pending_amount
-from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, live
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, live
 
 CALM_NS = 30 * SECOND_NS
 """Released at once, what was bounded would grow back and lack again: a shortage is over when it stays away."""

@@ -19,7 +19,7 @@ from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Eviction, OneShot, Opinion, Opinions
 from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
 from qosd.decide.victims import Amounts, Candidate, container_cpu_milli, parts_of
-from qosd.snapshot import ContainerView, NodeSnapshot, PodView, runs
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, runs
 
 SECOND_NS = 1_000_000_000
 RECLAIM_WAIT_NS = 2 * SECOND_NS

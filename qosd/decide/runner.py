@@ -27,8 +27,8 @@ from qosd.decide import gates, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.relief import Relief
 from qosd.decide.shortage import Claim
-from qosd.hooks.rules import BestEffortCPUs
-from qosd.snapshot import NodeSnapshot, PressureTrigger, Window
+from qosd.model.rules import BestEffortCPUs
+from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 _log = logging.getLogger(__name__)
 NOT_DECIDED = Decision("")

@@ -18,9 +18,9 @@ import msgspec
 from koord.model import podtotal, priority
 from koord.model.podtotal import Role
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
-from qosd.metric import Scope
+from qosd.model.metric import Scope
+from qosd.model.snapshot import EvictionPhase, NodeSnapshot, PodView, live
 from qosd.sense.usage import USAGE
-from qosd.snapshot import EvictionPhase, NodeSnapshot, PodView, live
 
 _POD_USAGE = {
     Resource.CPU_MILLI: USAGE[Scope.POD].cpu_usage_cores,

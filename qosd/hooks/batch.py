@@ -15,9 +15,9 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.hooks import batchpod
-from qosd.hooks.context import BATCH, MID, Amounts, PodContext
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import BATCH, MID, Amounts, PodContext
+from qosd.model.rules import Rules
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:

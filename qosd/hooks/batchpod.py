@@ -21,9 +21,9 @@ from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
-from qosd.hooks.context import BATCH, Amounts, PodContext, SpecContainer
 from qosd.hooks.edits import Abstention, Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import BATCH, Amounts, PodContext, SpecContainer
+from qosd.model.rules import Rules
 
 SUPPRESSED = "CPU suppression works by the BE tier's CFS quota"
 NATIVE = "native"

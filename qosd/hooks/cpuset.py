@@ -12,16 +12,16 @@ from koord.model import cpuset
 from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import CPUManagerPolicy, Rules, join
+from qosd.model.pod import HookStage, PodContext
+from qosd.model.rules import CPUManagerPolicy, Rules, join
 
 _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
     items = []
-    of_sandbox = pod.stage is Stage.SANDBOX_CGROUP
+    of_sandbox = pod.stage is HookStage.SANDBOX_CGROUP
     bound, why_bound = _bound(pod, rules)
     choice = _cpus(pod, bound, why_bound, rules) if pod.is_container or of_sandbox else None
     if choice is not None:

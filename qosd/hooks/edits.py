@@ -6,9 +6,8 @@ Entries of the ``unified`` map and annotations are edited by their key. Invarian
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from types import MappingProxyType
-from typing import Any
 
 import msgspec
 
@@ -108,24 +107,3 @@ def merge(parts: Iterable[Edits]) -> Edits:
     edited = {name for name, _ in kept}
     unedited = tuple([one for one in abstentions if one.field not in edited])
     return Edits(tuple(kept.values()), tuple(dict.fromkeys(problems)), unedited)
-
-
-class Resources(msgspec.Struct, frozen=True):
-    """What kubelet requested of the runtime, as far as a hook computes with it; None = nothing."""
-
-    cpu_period_us: int | None = None
-    cpu_quota_us: int | None = None
-    memory_limit_bytes: int | None = None
-    cpu_shares: int | None = None
-    memory_request_bytes: int | None = None
-    """Known of whole pods only, where kubelet's pod list tells it: CRI does not carry requests."""
-
-    @classmethod
-    def of(cls, values: Mapping[Field, Any]) -> Resources:
-        """From what a request or a specification says of each field; 0 is nothing, too."""
-        return cls(
-            cpu_period_us=values[Field.CPU_PERIOD] or None,
-            cpu_quota_us=values[Field.CPU_QUOTA] or None,
-            memory_limit_bytes=values[Field.MEMORY_LIMIT] or None,
-            cpu_shares=values[Field.CPU_SHARES] or None,
-        )

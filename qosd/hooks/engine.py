@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from qosd.hooks import tierquota
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edits, merge
-from qosd.hooks.rules import Rules
 from qosd.hooks.table import HOOKS, Hook
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
 
 
 class UndeclaredEdit(AssertionError):

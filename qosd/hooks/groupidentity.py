@@ -12,16 +12,16 @@ from koord.model.crifields import Field
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import CPUQOS
 from koord.model.slo import CPUPolicy
-from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import HookStage, PodContext
+from qosd.model.rules import Rules
 
 FILE = "cpu.bvt_warp_ns"
 _DECIDING = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    if not active(rules) or not (rules.host.cgroup_version == 2 or pod.stage is Stage.POD_CGROUP):
+    if not active(rules) or not (rules.host.cgroup_version == 2 or pod.stage is HookStage.POD_CGROUP):
         return Edits()
     qos = pod.treated_as(rules.node.derivation)
     if qos is QoSClass.LSR and pod.raw_qos is None and not _enabled(rules, qos):

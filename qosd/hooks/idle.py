@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
 
 FILE = "cpu.idle"
 

@@ -18,9 +18,9 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.qos_settings import MemoryQOS
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
 _MAX = "max"

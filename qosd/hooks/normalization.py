@@ -16,9 +16,9 @@ from koord.model import cfs
 from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import QoSClass
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
 
 ANNOTATION = "qosd.koord.sh/cpu-quota-spec-and-scaled"
 

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from koord.model.annotations.pod import KEYS
 from koord.model.crifields import Field
 from koord.model.qos import QoSClass
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
 
 ANNOTATION = "rdt.resources.beta.kubernetes.io/pod"
 _OF_CONTAINER = "rdt.resources.beta.kubernetes.io/container."  # and its name; a pod's annotation

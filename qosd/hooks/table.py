@@ -11,9 +11,9 @@ from dataclasses import dataclass
 
 from koord.model.crifields import Field
 from qosd.hooks import batch, cpuset, groupidentity, idle, memory, normalization, resctrl
-from qosd.hooks.context import CONTAINER_STAGES, POD_STAGES, PodContext, Stage
 from qosd.hooks.edits import Edit, Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import CONTAINER_STAGES, POD_STAGES, HookStage, PodContext
+from qosd.model.rules import Rules
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Hook:
     """
 
     name: str
-    stages: frozenset[Stage]
+    stages: frozenset[HookStage]
     rows: frozenset[str]
     decide: Callable[[PodContext, Rules], Edits]
     annotates: bool = False
@@ -33,7 +33,7 @@ class Hook:
         return self.annotates if edit.field is Field.ANNOTATION else edit.name in self.rows
 
 
-_POD_CGROUP = frozenset({Stage.POD_CGROUP})
+_POD_CGROUP = frozenset({HookStage.POD_CGROUP})
 _EVERYWHERE = POD_STAGES | CONTAINER_STAGES | _POD_CGROUP
 _QUOTA, _CPUS = Field.CPU_QUOTA.value, Field.CPUSET_CPUS.value
 _BATCH = frozenset({Field.CPU_SHARES.value, _QUOTA, Field.MEMORY_LIMIT.value})
@@ -41,11 +41,11 @@ _BATCH = frozenset({Field.CPU_SHARES.value, _QUOTA, Field.MEMORY_LIMIT.value})
 HOOKS: tuple[Hook, ...] = (
     Hook("batchResource", _EVERYWHERE, _BATCH, batch.decide),
     Hook("cpuNormalization", CONTAINER_STAGES, frozenset({_QUOTA}), normalization.decide, annotates=True),
-    Hook("cpuset", frozenset(Stage), frozenset({_CPUS, _QUOTA}), cpuset.decide),
+    Hook("cpuset", frozenset(HookStage), frozenset({_CPUS, _QUOTA}), cpuset.decide),
     Hook("groupIdentity", CONTAINER_STAGES | _POD_CGROUP, frozenset({groupidentity.FILE}), groupidentity.decide),
     Hook("cpuIdle", _POD_CGROUP, frozenset({idle.FILE}), idle.decide),
     Hook("memory", CONTAINER_STAGES | _POD_CGROUP, frozenset({memory.MIN, memory.LOW, memory.HIGH}), memory.decide),
-    Hook("resctrl", frozenset({Stage.RUN_SANDBOX}), frozenset(), resctrl.decide, annotates=True),
+    Hook("resctrl", frozenset({HookStage.RUN_SANDBOX}), frozenset(), resctrl.decide, annotates=True),
 )
 
 HOOK_NAMES = tuple(hook.name for hook in HOOKS)

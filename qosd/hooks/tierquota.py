@@ -14,9 +14,9 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
-from qosd.hooks.context import PodContext
 from qosd.hooks.edits import Edits
-from qosd.hooks.rules import Rules
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
 
 
 def bounded(edits: Edits, pod: PodContext, rules: Rules) -> Edits:

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from qosd.hooks import resctrl
-from qosd.hooks.context import Stage
-from qosd.hooks.rules import Rules
+from qosd.model.pod import HookStage
+from qosd.model.rules import Rules
 
 FILE_NAME = "koord-qosd.json"
 _log = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def content(socket: Path, failure_policy: str, stages: Sequence[str], advice: Ad
     """The file's JSON; ``failure_policy`` is Fail or Ignore, ``stages`` are names as in ``PreCreateContainer``."""
     entry = {"remote-endpoint": str(socket), "failure-policy": failure_policy, "runtime-hooks": list(stages)}
     if advice.sandboxes:
-        entry["advice"] = [Stage.RUN_SANDBOX.value]
+        entry["advice"] = [HookStage.RUN_SANDBOX.value]
         entry["await-handlers"] = sorted(advice.awaited_handlers)
     return json.dumps(entry, indent=2) + "\n"
 

@@ -25,11 +25,11 @@ from koord.pb.hooks import api_pb2 as hooks
 from qosd import serving
 from qosd.accounting import account
 from qosd.hooks import engine
-from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
-from qosd.hooks.rules import Rules
 from qosd.hookserver import translate
 from qosd.metrics import Metrics
+from qosd.model.pod import HookStage, PodContext, Request
+from qosd.model.rules import Rules
 from qosd.originals import OriginalsRecorder
 
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
@@ -39,14 +39,14 @@ PRESENCE = (("koord-presence", "1"),)  # initial metadata of a sparse answer
 _KOORD, _ECHO = "koord", "other"
 
 SANDBOX_STAGES = {
-    "PreRunPodSandboxHook": Stage.RUN_SANDBOX,
-    "PreUpdatePodSandboxResourcesHook": Stage.UPDATE_SANDBOX,
+    "PreRunPodSandboxHook": HookStage.RUN_SANDBOX,
+    "PreUpdatePodSandboxResourcesHook": HookStage.UPDATE_SANDBOX,
     "PostStopPodSandboxHook": None,
     "PreRemoveRunPodSandboxHook": None,
 }
 CONTAINER_STAGES = {
-    "PreCreateContainerHook": Stage.CREATE,
-    "PreUpdateContainerResourcesHook": Stage.UPDATE,
+    "PreCreateContainerHook": HookStage.CREATE,
+    "PreUpdateContainerResourcesHook": HookStage.UPDATE,
     "PreStartContainerHook": None,
     "PostStartContainerHook": None,
     "PostStopContainerHook": None,
@@ -64,7 +64,7 @@ class _Form:
     """How one of the two request kinds is read and answered."""
 
     parse: Callable[[bytes], Any]
-    read: Callable[[Any, Stage], Request]
+    read: Callable[[Any, HookStage], Request]
     sparse: Callable[[Edits], Message]
     echo: Callable[[Any, Edits], Message]
 
@@ -121,13 +121,13 @@ class HookServer:
         rows += [(_CONTAINER, name, stage) for name, stage in CONTAINER_STAGES.items()]
         return {f"/{SERVICE}/{name}": self._method(form, name, stage) for form, name, stage in rows}
 
-    def _method(self, form: _Form, name: str, stage: Stage | None) -> Method:
+    def _method(self, form: _Form, name: str, stage: HookStage | None) -> Method:
         seconds = self._metrics.hook_seconds[name.removesuffix("Hook")]
 
         def handle(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
             started = self._clock()
             request = form.parse(message)
-            room = self._room_for(request.pod_meta.uid) if stage is Stage.CREATE else None
+            room = self._room_for(request.pod_meta.uid) if stage is HookStage.CREATE else None
             if room is not None:
                 return once_there_is(room, request, fields, started)
             return answer(request, fields, started)
@@ -155,7 +155,9 @@ class HookServer:
 
         return handle
 
-    def _answer(self, form: _Form, request: Any, stage: Stage | None, sparse: bool) -> tuple[bytes, _Decision | None]:
+    def _answer(
+        self, form: _Form, request: Any, stage: HookStage | None, sparse: bool
+    ) -> tuple[bytes, _Decision | None]:
         """The encoded answer, and what it says; None = no edits, without a hook or after an error of our own."""
         spell = form.sparse if sparse else partial(form.echo, request)
         try:
@@ -174,21 +176,21 @@ class HookServer:
         if not self._acts():
             return _Decision(pod, Edits(problems=pod.problems), acts=False)
         edits = engine.decide_call(pod, self._rules())
-        return _Decision(pod, edits.without_annotating if pod.stage is Stage.UPDATE else edits, acts=True)
+        return _Decision(pod, edits.without_annotating if pod.stage is HookStage.UPDATE else edits, acts=True)
 
     @staticmethod
-    def _note(originals: OriginalsRecorder, request: Any, stage: Stage, edits: Edits) -> None:
-        if stage not in (Stage.CREATE, Stage.UPDATE):
+    def _note(originals: OriginalsRecorder, request: Any, stage: HookStage, edits: Edits) -> None:
+        if stage not in (HookStage.CREATE, HookStage.UPDATE):
             return
         requested, key = translate.requested(request.container_resources), translate.key_of(request)
-        if stage is Stage.CREATE:
+        if stage is HookStage.CREATE:
             originals.created(key, originals.replaced(requested, requested.edited(edits)))
         else:
             originals.updated(key, requested, requested.edited(edits))
 
     def _follow(self, decision: _Decision, caller: str) -> None:
         """Once the answer is on its way."""
-        if decision.pod.stage is Stage.RUN_SANDBOX:
+        if decision.pod.stage is HookStage.RUN_SANDBOX:
             self._seen(decision.pod)
         account(self._metrics, decision.pod, decision.edits, caller, acts=decision.acts)
 

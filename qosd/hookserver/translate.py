@@ -16,9 +16,9 @@ from koord.model.crifields import SCALARS, Field
 from koord.model.lattice import Value
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import normalization, resctrl
-from qosd.hooks.context import Request, Stage
-from qosd.hooks.edits import Edits, Resources
+from qosd.hooks.edits import Edits
 from qosd.hooks.originals import RequestedResources
+from qosd.model.pod import HookStage, Request, Resources
 
 LABELS = tuple(table.LABELS)
 ANNOTATIONS = (*table.ANNOTATIONS, resctrl.ANNOTATION)
@@ -51,7 +51,7 @@ def key_of(request: hooks.ContainerResourceHookRequest) -> ContainerKey:
     return ContainerKey(request.pod_meta.uid, request.container_meta.name, request.container_meta.attempt)
 
 
-def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage) -> Request:
+def sandbox_request(request: hooks.PodSandboxHookRequest, stage: HookStage) -> Request:
     return Request(
         stage=stage,
         namespace=request.pod_meta.namespace,
@@ -64,7 +64,7 @@ def sandbox_request(request: hooks.PodSandboxHookRequest, stage: Stage) -> Reque
     )
 
 
-def container_request(request: hooks.ContainerResourceHookRequest, stage: Stage) -> Request:
+def container_request(request: hooks.ContainerResourceHookRequest, stage: HookStage) -> Request:
     return Request(
         stage=stage,
         namespace=request.pod_meta.namespace,

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.actor import ExplainedAct
+from qosd.model.snapshot import PodView
 from qosd.report import TickReport
-from qosd.snapshot import PodView
 
 
 def of_pods(

@@ -6,7 +6,7 @@ from koord.host.files import ROWS, UnknownRow, Value, row
 from koord.model.formulas import FORMULA, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import Decisions, StrategyResult
-from qosd.snapshot import NodeSnapshot, PodView
+from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies import formulas
 
 

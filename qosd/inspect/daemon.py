@@ -17,7 +17,7 @@ from koord.host.support import Support
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.gates import gates_shown
 from qosd.frontends import FrontEnd
-from qosd.hooks.rules import Rules
+from qosd.model.rules import Rules
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.options import Options
 from qosd.sense.sampler import Health

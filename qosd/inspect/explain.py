@@ -26,8 +26,8 @@ from qosd.decide.decision import Op, Opinion
 from qosd.decide.runner import StrategyResult
 from qosd.inspect import acts, contested, convert
 from qosd.inspect.inspector import Inspector
+from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.report import TickReport
-from qosd.snapshot import NodeSnapshot, PodView
 from qosd.strategies import speakers
 
 _ALWAYS = ("cpuset_cpus", "cpu_quota", "cpu_shares", "memory_limit_in_bytes")

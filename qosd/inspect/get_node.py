@@ -8,15 +8,15 @@ from collections.abc import Iterable
 from koord.host.cgroup import Tree
 from koord.host.files import Target
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.hooks.rules import Pool
 from qosd.inspect import contested, convert, daemon
 from qosd.inspect.inspector import Inspector
+from qosd.model.rules import Pool
+from qosd.model.snapshot import NodeSnapshot
 from qosd.report import TickReport
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.node import NodeRow
 from qosd.sense.pressure import NodePressureRow
 from qosd.sense.system import SystemRow
-from qosd.snapshot import NodeSnapshot
 
 _USAGE = (
     NodeRow.cpu_usage_cores,

@@ -15,12 +15,13 @@ from koord.http2.grpc import FAILED_PRECONDITION
 from koord.http2.server import Refusal
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.filereport import FileReport
-from qosd.hooks import context, engine
+from qosd.hooks import engine
 from qosd.inspect import convert, values
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.values import Wish
+from qosd.model.pod import HookStage
+from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.report import TickReport
-from qosd.snapshot import NodeSnapshot, PodView
 
 _ByGroup = Mapping[str, Mapping[str, Wish]]
 
@@ -67,7 +68,7 @@ def _pod(writer: Writer, snapshot: NodeSnapshot, pod: PodView, composed: _ByGrou
     containers = [container for container in pod.containers if not container.is_sandbox]
     page_bytes = snapshot.rules.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):
-        requested_of = pod.context.at(context.Stage.CREATE, container.requested, container.name, container.annotations)
+        requested_of = pod.context.at(HookStage.CREATE, container.requested, container.name, container.annotations)
         wishes = {**values.wishes_of(engine.decide(requested_of, snapshot.rules)), **composed.get(container.cgroup, {})}
         shown.values.extend(values.compare(writer, container.cgroup, wishes, page_bytes))
     return message

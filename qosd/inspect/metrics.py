@@ -7,10 +7,10 @@ import asyncio
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector
-from qosd.metric import Metric
+from qosd.model.metric import Metric
+from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS
-from qosd.snapshot import NodeSnapshot
 
 _MAX_HISTORIES = 500
 """More series than that are answered without history: the answer must stay a few megabytes."""

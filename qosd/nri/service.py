@@ -17,10 +17,10 @@ from typing import TypeVar
 from koord.pb.nri import api_pb2 as nri
 from qosd.accounting import account
 from qosd.hooks import engine
-from qosd.hooks.context import PodContext, Request, Stage
 from qosd.hooks.edits import Edits
-from qosd.hooks.rules import Rules
 from qosd.metrics import Metrics
+from qosd.model.pod import HookStage, PodContext, Request
+from qosd.model.rules import Rules
 from qosd.nri import mux, translate
 from qosd.nri.connection import Method
 from qosd.originals import OriginalsRecorder
@@ -198,10 +198,10 @@ class Session:
             "Configure": self._method("Configure", self._configure, anything),
             SYNCHRONIZE: self._method(SYNCHRONIZE, self._synchronize, nothing),
             "Shutdown": self._shutdown,
-            "RunPodSandbox": self._method(Stage.RUN_SANDBOX.value, self._run, nothing),
+            "RunPodSandbox": self._method(HookStage.RUN_SANDBOX.value, self._run, nothing),
             "StateChange": self._method("StateChange", self._state_change, nothing),
-            "CreateContainer": self._method(Stage.CREATE.value, self._create, nothing),
-            "UpdateContainer": self._method(Stage.UPDATE.value, self._update, nothing),
+            "CreateContainer": self._method(HookStage.CREATE.value, self._create, nothing),
+            "UpdateContainer": self._method(HookStage.UPDATE.value, self._update, nothing),
         }
         service = nri.DESCRIPTOR.services_by_name["Plugin"]
         return {(SERVICE, method.name): own.get(method.name, self._note) for method in service.methods}

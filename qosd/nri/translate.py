@@ -30,11 +30,11 @@ from koord.model.crifields import SCALARS, Field
 from koord.model.lattice import Value
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine, resctrl
-from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Edit, Edits, Resources
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.originals import RequestedResources
-from qosd.hooks.rules import Rules
 from qosd.hooks.table import HOOKS
+from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.rules import Rules
 
 ParentSets = Callable[[Target], str]
 """From a row of a pod's cgroup to the CPUs, or memory nodes, that the pod has, as a list; "" = unknown."""
@@ -78,7 +78,7 @@ class SpecResources(NamedTuple):
 
 def create_request(pod: nri.PodSandbox, container: nri.Container, spec: SpecResources) -> Request:
     """A container that is about to be made: its spec is what kubelet requested."""
-    return _request(Stage.CREATE, pod, container, Resources.of(spec.request.values))
+    return _request(HookStage.CREATE, pod, container, Resources.of(spec.request.values))
 
 
 def update_request(
@@ -86,7 +86,7 @@ def update_request(
 ) -> Request:
     """A container that exists; ``update`` is what kubelet asks for now, if it does."""
     values = {**spec.request.values, Field.CPU_QUOTA: update.cpu.quota.value}
-    return _request(Stage.UPDATE, pod, container, Resources.of(values))
+    return _request(HookStage.UPDATE, pod, container, Resources.of(values))
 
 
 def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
@@ -95,7 +95,7 @@ def key_of(pod: nri.PodSandbox, container: nri.Container) -> ContainerKey:
     return ContainerKey(pod.uid, container.name, int(attempt) if attempt.isdecimal() else 0)
 
 
-def _request(stage: Stage, pod: nri.PodSandbox, container: nri.Container, requested: Resources) -> Request:
+def _request(stage: HookStage, pod: nri.PodSandbox, container: nri.Container, requested: Resources) -> Request:
     return with_values(
         pod_request(pod),
         stage=stage,
@@ -108,7 +108,7 @@ def _request(stage: Stage, pod: nri.PodSandbox, container: nri.Container, reques
 def pod_request(pod: nri.PodSandbox) -> Request:
     """A pod whose sandbox is being made."""
     return Request(
-        stage=Stage.RUN_SANDBOX,
+        stage=HookStage.RUN_SANDBOX,
         namespace=pod.namespace,
         name=pod.name,
         uid=pod.uid,
@@ -124,7 +124,7 @@ def rdt_class(pod: PodContext, rules: Rules) -> str:
     if not rules.host.resctrl_groups:
         return ""
     without_configuration = replace(rules, node=replace(rules.node, rdt_verified=True))
-    edits = engine.decide(pod.at(Stage.RUN_SANDBOX, Resources()), without_configuration, _RESCTRL)
+    edits = engine.decide(pod.at(HookStage.RUN_SANDBOX, Resources()), without_configuration, _RESCTRL)
     edit = edits.get(Field.ANNOTATION, resctrl.ANNOTATION)
     return str(edit.value) if edit else ""
 

@@ -26,7 +26,7 @@ from koord.http2.stream import StreamingClient
 from koord.model.slices import SLICE
 from koord.pb.cri import api_pb2 as cri
 from koord.service.unixsocket import without_scheme
-from qosd.hooks.edits import Resources
+from qosd.model.pod import Resources
 from qosd.pods import verbose
 
 AT_ONCE = 16

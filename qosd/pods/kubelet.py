@@ -19,10 +19,9 @@ from koord.model.priority import CPU, MEMORY
 from koord.model.qos import KubeQoS
 from koord.model.quantity import Bytes, MilliCPU, QuantityError
 from koord.model.requirements import ContainerAmounts
-from qosd.hooks.context import OVERHEAD, SpecContainer
-from qosd.hooks.edits import Resources
+from qosd.model.pod import OVERHEAD, Resources, SpecContainer
+from qosd.model.snapshot import NO_FACTS, Owner, PodFacts
 from qosd.pods.http import Access, FetchError, get
-from qosd.snapshot import NO_FACTS, Owner, PodFacts
 
 TERMINAL = ("Succeeded", "Failed")
 _QOS = {qos.value: qos for qos in KubeQoS}

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 
 from koord.model import cgroup_parent
 from koord.model.qos import DerivationRules
+from qosd.model.snapshot import PodView
 from qosd.pods.cri import CONTAINER_RUNNING, Container, Detail, RuntimeVersion
 from qosd.pods.kubelet import KubeletContainer, KubeletPod
 from qosd.pods.lists import RuntimeLists
 from qosd.pods.views import PodInputs, build
-from qosd.snapshot import PodView
 
 _ID = re.compile(r"(?:^|-)([0-9a-f]{16,})(?:\.scope)?$", re.ASCII)
 _STATES = {"running": CONTAINER_RUNNING, "terminated": "CONTAINER_EXITED"}

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Set
 
+from qosd.model.snapshot import ContainerView, PodView
 from qosd.pods.cri import CONTAINER_CREATED, CONTAINER_RUNNING, SANDBOX_READY
-from qosd.snapshot import ContainerView, PodView
 
 PATIENCE_S = 10.0
 _RUNNING = (SANDBOX_READY, CONTAINER_RUNNING)

@@ -19,6 +19,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from pathlib import Path
 
 from koord.model.qos import DerivationRules
+from qosd.model.snapshot import PodView
 from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
 from qosd.pods.events import RuntimeEvents
 from qosd.pods.http import FetchError
@@ -27,7 +28,6 @@ from qosd.pods.lists import RuntimeLists
 from qosd.pods.merge import Merger, unknown_to
 from qosd.pods.settling import Settling
 from qosd.pods.watch import CgroupWatch
-from qosd.snapshot import PodView
 
 GAP_S = 0.05
 SETTLE_S = 0.1

@@ -13,7 +13,7 @@ from typing import Any
 from koord.host import paths
 from koord.model.crifields import NUMBERS
 from qosd.hooks import normalization
-from qosd.hooks.edits import Resources
+from qosd.model.pod import Resources
 
 _MARKS = (normalization.ANNOTATION,)
 _SPEC = ("runtimeSpec", "linux")

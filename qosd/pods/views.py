@@ -16,11 +16,10 @@ from dataclasses import dataclass
 from koord.host import paths
 from koord.model import cgroup_parent, priority, qos
 from koord.model.qos import DerivationRules, KubeQoS
-from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Resources
+from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.snapshot import ContainerView, PodView
 from qosd.pods.cri import SANDBOX_READY, Container, Detail, Sandbox
 from qosd.pods.kubelet import UNLISTED, KubeletPod
-from qosd.snapshot import ContainerView, PodView
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +81,7 @@ def _context(inputs: PodInputs, old: PodView | None) -> PodContext:
     said: Sandbox | KubeletPod = inputs.kubelet or told
     detail = _detail(inputs)
     request = Request(
-        stage=Stage.RUN_SANDBOX,
+        stage=HookStage.RUN_SANDBOX,
         namespace=told.namespace,
         name=told.name,
         uid=told.uid,

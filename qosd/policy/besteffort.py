@@ -14,7 +14,7 @@ from pathlib import Path
 import msgspec
 
 from koord.service import wholefile
-from qosd.hooks.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortCPUs
 
 _MAX_BYTES = 1 << 20
 _log = logging.getLogger(__name__)

@@ -12,7 +12,7 @@ from koord.host import support
 from koord.host.cgroup import ReadError, Tree, read_text
 from koord.host.files import Target
 from koord.host.support import Support
-from qosd.hooks.rules import HostFacts
+from qosd.model.rules import HostFacts
 
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from koord.model.reservation import NOTHING, Reserved
-from qosd.hooks.rules import CPUManagerPolicy, Rules
+from qosd.model.rules import CPUManagerPolicy, Rules
 from qosd.pods.cpumanager import STATIC, CPUManagerState
 from qosd.policy.rulesfile import InForce
 

@@ -19,8 +19,8 @@ from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.priority import CPU
 from koord.model.quantity import Quantity
 from koord.model.schema import Bad, SchemaError
-from qosd.hooks.rules import CPUManagerPolicy, NodeRules, Pool
 from qosd.hooks.table import HOOK_NAMES
+from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 
 _Number = Annotated[int, Meta(ge=0)]
 

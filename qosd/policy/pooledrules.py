@@ -16,11 +16,11 @@ from dataclasses import dataclass, replace
 from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSetError
-from qosd.hooks.context import PodContext
-from qosd.hooks.rules import BestEffortCPUs, Pool, Rules
+from qosd.model.pod import PodContext
+from qosd.model.rules import BestEffortCPUs, Pool, Rules
+from qosd.model.snapshot import PodView
 from qosd.policy.pools import Pools, compute_pools, narrowed, with_time
 from qosd.policy.rulesfile import InForce
-from qosd.snapshot import PodView
 
 EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""

@@ -22,10 +22,10 @@ from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
 from koord.model.qos import QoSClass
-from qosd.hooks.context import PodContext
 from qosd.hooks.cpuset import keeps_kubelets
-from qosd.hooks.rules import BestEffortCPUs, CPUManagerPolicy, NodeRules, Pool
-from qosd.snapshot import PodView, live
+from qosd.model.pod import PodContext
+from qosd.model.rules import BestEffortCPUs, CPUManagerPolicy, NodeRules, Pool
+from qosd.model.snapshot import PodView, live
 
 _FROM_FILE = "given in the rules file (node.sharedPools)"
 _NO_CPUS = "no CPU is known, so there are no pools"

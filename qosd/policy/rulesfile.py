@@ -22,8 +22,8 @@ from koord.model import slo, slo_defaults, slo_rules
 from koord.model.featuregates import NO_SETTINGS, Settings
 from koord.model.schema import Bad, SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
-from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.metrics import Metrics
+from qosd.model.rules import HostFacts, NodeRules, Rules
 from qosd.policy import nodefile
 from qosd.policy.kept import MAX_BYTES, CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin, Provenance

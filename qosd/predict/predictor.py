@@ -10,12 +10,12 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from qosd.model.snapshot import NodeSnapshot
 from qosd.predict import checkpoint
 from qosd.predict.bank import Bank
 from qosd.predict.checkpoint import CheckpointUnusable
 from qosd.predict.reclaimable import Amount, Prediction, Settings, predict
 from qosd.predict.trainer import Trainer
-from qosd.snapshot import NodeSnapshot
 
 CHECKPOINT_EVERY_S = 600.0
 _NANOSECONDS = 1_000_000_000

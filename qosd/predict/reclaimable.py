@@ -13,9 +13,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koord.model.priority import PriorityClass
+from qosd.model.snapshot import PodView
 from qosd.predict.bank import SYSTEM, Bank, Model, class_key, confidence_after, pod_key, workload_key
 from qosd.predict.workload import workload_name
-from qosd.snapshot import PodView
 
 CPU_QUANTILE, MEMORY_QUANTILE = 0.95, 0.98
 _RUNNING = "SANDBOX_READY"

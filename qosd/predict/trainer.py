@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from koord.model.priority import PriorityClass
-from qosd.metric import Metric, Scope
+from qosd.model.metric import Metric, Scope
+from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.predict.bank import INTERVAL_S, NODE, SYSTEM, Bank, class_key, pod_key, workload_key
 from qosd.predict.workload import workload_name
 from qosd.sense.node import NodeRow
 from qosd.sense.ring import nearest_rank
 from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
-from qosd.snapshot import NodeSnapshot, PodView
 
 QUANTILE = 0.9
 _FEWEST_TICKS = 10

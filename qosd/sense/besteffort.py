@@ -12,7 +12,8 @@ from koord.host.files import row
 from koord.model import cpuset
 from koord.model.priority import BATCH_CPU
 from koord.model.qos import QoSClass
-from qosd.metric import Kind, Koordlet, Scope
+from qosd.model.metric import Kind, Koordlet, Scope
+from qosd.model.snapshot import PodView, live
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.rates import NANOSECONDS
@@ -20,7 +21,6 @@ from qosd.sense.row import NO_SAMPLE, SLOW_S, TICK_S, Column, Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, NotApplicable, Tick
 from qosd.sense.usage import USAGE
-from qosd.snapshot import PodView, live
 
 _SETS_KNOWN = 64
 _TIER_USAGE = USAGE[Scope.TIER].cpu_usage_cores

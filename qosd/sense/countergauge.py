@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from itertools import cycle
 
-from qosd.metric import CGROUP_SCOPES, Scope
+from qosd.model.metric import CGROUP_SCOPES, Scope
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import Gauge, PerCgroup

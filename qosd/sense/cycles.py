@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from koord.host import perf
 from koord.host.perf import CYCLES, INSTRUCTIONS, PerfError
-from qosd.metric import Kind, Koordlet, Scope
+from qosd.model.metric import Kind, Koordlet, Scope
 from qosd.sense.host import Host
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, Column, Row

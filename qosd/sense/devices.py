@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from koord.host import proc
 from koord.host.proc import Disk, Interface
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
 from qosd.sense.host import Host
 from qosd.sense.rates import per_second
 from qosd.sense.row import Column, Row

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from qosd.metric import Kind, Metric, Scope
+from qosd.model.metric import Kind, Metric, Scope
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.store import Store
 from qosd.sense.table import METRICS

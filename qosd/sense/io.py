@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from qosd.metric import CGROUP_SCOPES, Kind, Scope
+from qosd.model.metric import CGROUP_SCOPES, Kind, Scope
 from qosd.sense.countergauge import PERIODS_S, Count, CounterGauges, Text
 from qosd.sense.host import Host
 from qosd.sense.row import TICK_S, Column, Row

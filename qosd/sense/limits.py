@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from koord.host.cgroup import Tree
 from koord.host.files import row
 from koord.host.reader import KeptFiles
-from qosd.metric import CGROUP_SCOPES
+from qosd.model.metric import CGROUP_SCOPES
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from koord.host import resctrl
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
 from qosd.sense.host import Host
 from qosd.sense.rdt import RESOURCE, Reading, bandwidth, read
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row

@@ -16,7 +16,7 @@ from koord.host.cgroup import ReadError
 from koord.host.kernelfile import ParseError
 from koord.host.proc import CPUTimes
 from koord.model import cpuset
-from qosd.metric import Kind, Koordlet, Scope
+from qosd.model.metric import Kind, Koordlet, Scope
 from qosd.sense.host import Host
 from qosd.sense.rates import NANOSECONDS, per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from koord.host.reader import KeptFiles
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import TICK_S, Panel, Row
 from qosd.sense.targets import Cgroup, SampleTargets

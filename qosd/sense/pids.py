@@ -5,7 +5,7 @@ Invariant: a cgroup without the pids controller has no row.
 
 from __future__ import annotations
 
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from koord.host import proc
 from koord.host.cgroup import GONE
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
+from qosd.model.snapshot import PodView
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row
 from qosd.sense.tick import Batch, NotApplicable, Tick
-from qosd.snapshot import PodView
 
 _LOOPBACK = "lo"
 

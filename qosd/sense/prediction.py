@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.row import Column, Row
 
 PREDICTION_S = 60.0

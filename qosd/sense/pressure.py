@@ -15,7 +15,7 @@ from koord.host import psi
 from koord.host.cgroup import Tree
 from koord.host.psi import RESOURCES, Stall
 from koord.host.reader import KeptFiles
-from qosd.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
+from qosd.model.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import Gauge as CgroupGauge

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from koord.host import resctrl
 from koord.host.cgroup import read_text
 from koord.host.resctrl import LLC_OCCUPANCY, MBM_LOCAL, MBM_TOTAL, Counter
-from qosd.metric import Kind, Koordlet, Scope
+from qosd.model.metric import Kind, Koordlet, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.rates import per_second_wrapping
 from qosd.sense.row import NO_SAMPLE, SLOW_S, Column, Row

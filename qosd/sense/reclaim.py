@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from koord.host import proc
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
 from qosd.sense.host import Host
 from qosd.sense.rates import per_second
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row

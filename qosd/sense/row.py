@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, ClassVar, ParamSpec, Self, TypeVar, cast, dataclass_transform, overload
 
-from qosd.metric import Kind, Koordlet, Metric, Scope
+from qosd.model.metric import Kind, Koordlet, Metric, Scope
 
 P = ParamSpec("P")
 R = TypeVar("R")

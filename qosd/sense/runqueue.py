@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping
 from koord.host import proc
 from koord.host.cgroup import GONE
 from koord.host.reader import KeptFiles
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.meters import path_of
 from qosd.sense.percgroup import PerCgroup

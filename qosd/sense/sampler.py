@@ -17,14 +17,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from koord.model.slo import HostApplication
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
+from qosd.model.snapshot import PodView
 from qosd.sense.host import Clock
 from qosd.sense.rates import NANOSECONDS
 from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.store import Store
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Collector, NotApplicable, Tick
-from qosd.snapshot import PodView
 
 _LONGEST_WAIT_S = 60.0
 _EARLY_S = 0.1

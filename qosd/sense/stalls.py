@@ -13,7 +13,7 @@ from itertools import product
 from koord.host import psi
 from koord.host.psi import RESOURCES
 from koord.host.reader import KeptFiles
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.pressure import DEGREES, CgroupPressure
 from qosd.sense.rates import per_second

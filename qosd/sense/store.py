@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import product
 from types import MappingProxyType
 
-from qosd.metric import Metric, Scope
+from qosd.model.metric import Metric, Scope
 from qosd.sense.ring import NANOSECONDS, Rings, nearest_rank
 from qosd.sense.row import Panel, Row
 

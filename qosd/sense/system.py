@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from koord.model.qos import QoSClass
-from qosd.metric import Kind, Koordlet, Metric, Scope
+from qosd.model.metric import Kind, Koordlet, Metric, Scope
+from qosd.model.snapshot import PodView
 from qosd.sense.host import Host
 from qosd.sense.meters import path_of
 from qosd.sense.node import NodeRow, NumaRow
@@ -22,7 +23,6 @@ from qosd.sense.row import NO_SAMPLE, TICK_S, Column, Row
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
-from qosd.snapshot import PodView
 
 _ENDED = ("SANDBOX_NOTREADY", "Succeeded", "Failed")
 _V1_NUMA = (b"hierarchical_anon", b"hierarchical_unevictable")

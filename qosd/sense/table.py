@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from qosd.metric import CGROUP_SCOPES, Metric, Scope
+from qosd.model.metric import CGROUP_SCOPES, Metric, Scope
 from qosd.sense.besteffort import BestEffort
 from qosd.sense.cycles import Cycles
 from qosd.sense.devices import Disks, Network

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
-from qosd.metric import CGROUP_SCOPES, Scope
-from qosd.snapshot import ContainerView, PodView
+from qosd.model.metric import CGROUP_SCOPES, Scope
+from qosd.model.snapshot import ContainerView, PodView
 
 _LATENCY_SENSITIVE = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 _APPS_BY_QOS = {QoSClass.BE: "host-best-effort"} | dict.fromkeys(_LATENCY_SENSITIVE, "host-latency-sensitive")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
-from qosd.metric import Metric
+from qosd.model.metric import Metric
 from qosd.sense.row import Panel, Row
 from qosd.sense.store import Store
 from qosd.sense.targets import SampleTargets

@@ -10,7 +10,7 @@ from itertools import cycle
 
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
-from qosd.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
+from qosd.model.metric import CGROUP_SCOPES, Kind, Koordlet, Scope
 from qosd.sense.host import Clock, Host
 from qosd.sense.meters import REFRESH_TICKS, CpuV1, CpuV2, Memory
 from qosd.sense.percgroup import PerCgroup

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from qosd.model.snapshot import Aggregate, Window
 from qosd.sense.ring import NANOSECONDS, nearest_rank
 from qosd.sense.store import Store
-from qosd.snapshot import Aggregate, Window
 
 
 def aggregates(store: Store, windows: Iterable[Window], now_ns: int) -> Mapping[Window, Mapping[str, Aggregate]]:

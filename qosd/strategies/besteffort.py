@@ -17,8 +17,8 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.hooks.rules import Rules
-from qosd.snapshot import NodeSnapshot
+from qosd.model.rules import Rules
+from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
 QUOTA = "cpu_quota"

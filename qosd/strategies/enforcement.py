@@ -29,8 +29,8 @@ from koord.model.formulas import FORMULA
 from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.hooks.context import OVERHEAD, SpecContainer
-from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup
+from qosd.model.pod import OVERHEAD, SpecContainer
+from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup
 from qosd.strategies.memo import Memo, decide_anew
 
 QUOTA, CPUS, MEMORY = "cpu_quota", "cpuset_cpus", "memory_limit_in_bytes"

@@ -22,8 +22,8 @@ from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import groupidentity
-from qosd.hooks.rules import Rules, join
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot
+from qosd.model.rules import Rules, join
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
 CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE

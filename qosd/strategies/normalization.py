@@ -20,8 +20,8 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine, normalization
-from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
+from qosd.model.rules import Rules
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup
 

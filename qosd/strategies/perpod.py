@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from koord.host.files import Target
 from qosd.decide.decision import Decision, Opinion
-from qosd.hooks.rules import Rules
-from qosd.snapshot import NodeSnapshot, PodView
+from qosd.model.rules import Rules
+from qosd.model.snapshot import NodeSnapshot, PodView
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,12 +22,12 @@ from koord.host.files import ROWS, KernelFile, Target, Value
 from koord.model.crifields import Field
 from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.hooks import context, engine
-from qosd.hooks.context import PodContext
+from qosd.hooks import engine
 from qosd.hooks.edits import Abstention, Edit
-from qosd.hooks.rules import Rules
 from qosd.hooks.table import ROWS_OF_HOOKS
-from qosd.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
+from qosd.model.pod import HookStage, PodContext
+from qosd.model.rules import Rules
+from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
 from qosd.strategies.perpod import Memo, PodOpinions, decide_each
 
 
@@ -81,7 +81,7 @@ def pod_cgroup(pod: PodView) -> PodContext:
     """The context in which hooks decide for the pod's own cgroup."""
     requested = replace(pod.context.requested, memory_request_bytes=pod.memory_request_bytes)
     seen = tuple(sorted({one.name for one in pod.containers if not one.is_sandbox}))
-    at_pod = pod.context.at(context.Stage.POD_CGROUP, requested)
+    at_pod = pod.context.at(HookStage.POD_CGROUP, requested)
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)
 
 
@@ -103,8 +103,8 @@ def _is_made(pod: PodView) -> bool:
 
 def _context_of(pod: PodView, container: ContainerView) -> PodContext:
     if container.is_sandbox:
-        return pod.context.at(context.Stage.SANDBOX_CGROUP, container.requested)
-    return pod.context.at(context.Stage.CREATE, container.requested, container.name, container.annotations)
+        return pod.context.at(HookStage.SANDBOX_CGROUP, container.requested)
+    return pod.context.at(HookStage.CREATE, container.requested, container.name, container.annotations)
 
 
 def _row(edit: Edit, version: int) -> KernelFile | None:

@@ -16,8 +16,8 @@ from typing import Any, ClassVar
 from koord.host.placement import Membership
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.hooks import resctrl
-from qosd.hooks.rules import Rules
-from qosd.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
+from qosd.model.rules import Rules
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, has_cgroup, live
 from qosd.strategies.memo import Memo, decide_anew
 
 HOOK = "resctrl"

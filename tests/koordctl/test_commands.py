@@ -24,7 +24,7 @@ from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, methods
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.policy.provenance import Origin, Provenance
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from qosd.hooks import engine
-from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Edits, Resources
-from qosd.hooks.rules import HostFacts, Rules
+from qosd.hooks.edits import Edits
+from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.rules import HostFacts, Rules
 from qosd.policy.rulesfile import read
 
 QOS, PRIORITY = "koordinator.sh/qosClass", "koordinator.sh/priority-class"
@@ -41,7 +41,7 @@ def rules(host: HostFacts = V2_VENDOR, spec: Mapping[str, Any] | None = None, **
 def pod(
     qos: str = "",
     tier: str = "Burstable",
-    stage: Stage = Stage.CREATE,
+    stage: HookStage = HookStage.CREATE,
     container: str = "main",
     *,
     requested: Resources | None = None,

@@ -11,10 +11,9 @@ from msgspec import structs
 from koord.host.topology import CPU, Topology
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext, SpecContainer, Stage
-from qosd.hooks.edits import Resources
-from qosd.hooks.rules import Rules
-from qosd.snapshot import ContainerView, NodeSnapshot, PodView
+from qosd.model.pod import HookStage, PodContext, Resources, SpecContainer
+from qosd.model.rules import Rules
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
 from tests.qosd.contexts import pod
 
 READY, NOT_READY = "SANDBOX_READY", "SANDBOX_NOTREADY"
@@ -46,7 +45,7 @@ def view(
     """A pod of namespace ``default`` with a sandbox and ``containers`` (name, state); ``cpus`` are bound to it."""
     if cpus:
         said["STATUS"] = {"cpuset": cpus}
-    context = named(name, pod(qos, tier, Stage.RUN_SANDBOX, "", requested=requested, **said))
+    context = named(name, pod(qos, tier, HookStage.RUN_SANDBOX, "", requested=requested, **said))
     cgroup = f"{context.request.cgroup_parent.rpartition('/')[0]}/pod{name}"
     sandbox = ContainerView(f"s-{name}", "", f"{cgroup}/s-{name}", state, Resources(), {}, is_sandbox=True)
     made = [

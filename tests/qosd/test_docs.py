@@ -18,11 +18,11 @@ from qosd.assembly import assemble
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import PREFIX as QOSD
 from qosd.metrics import Metrics
+from qosd.model.snapshot import EvictionPhase
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO
 from qosd.options import PROGRAM, Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
-from qosd.snapshot import EvictionPhase
 from qosd.strategies import speakers
 from tests import docpages
 from tests.qosd.machine import Machine

@@ -10,9 +10,9 @@ import pytest
 from koord.http2.client import UnaryClient
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.frontends import FrontEnd, FrontEnds
-from qosd.hooks.context import PodContext
 from qosd.hookserver.server import SERVICE, HookServer, listening
 from qosd.metrics import Metrics
+from qosd.model.pod import PodContext
 from tests.qosd.contexts import STATUS, rules
 
 

@@ -13,10 +13,10 @@ from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.model.qos import KubeQoS
 from koord.service.config import ConfigError
-from qosd.hooks.edits import Resources
 from qosd.locator import CgroupLocator, weights_of
+from qosd.model.pod import Resources
+from qosd.model.snapshot import PodView
 from qosd.sense.targets import Tiers
-from qosd.snapshot import PodView
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import view
 

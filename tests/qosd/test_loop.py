@@ -24,10 +24,11 @@ from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.decide.runner import State
-from qosd.hooks.rules import HostFacts, NodeRules, Rules
 from qosd.loop import NodeLoop, TickInputs
-from qosd.metric import Scope
 from qosd.metrics import Metrics
+from qosd.model.metric import Scope
+from qosd.model.rules import HostFacts, NodeRules, Rules
+from qosd.model.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
 from qosd.pace import TickReason
 from qosd.policy.rulesfile import RulesSource
 from qosd.predict.bank import Bank
@@ -42,7 +43,6 @@ from qosd.sense.system import System, SystemRow
 from qosd.sense.table import PANELS
 from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
-from qosd.snapshot import NodeSnapshot, PodView, PressureTrigger, Window
 from tests.fakes.clock import Clock, S
 from tests.opened import opened
 from tests.qosd.machine import Machine

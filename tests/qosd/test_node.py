@@ -33,10 +33,10 @@ from qosd.hookserver.server import PROXY_METADATA, SERVICE
 from qosd.inspect import daemon, get_node
 from qosd.inspect.inspector import Inspector
 from qosd.metrics import Metrics
+from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 from qosd.node import JOURNAL, MODELS, UNDO, Node
 from qosd.pace import TickReason
 from qosd.pods import cpumanager
-from qosd.snapshot import NodeSnapshot, PressureTrigger
 from qosd.strategies import speakers
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, extended
 from tests.qosd.machine import Machine

@@ -19,9 +19,9 @@ from koord.model.crifields import Field
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks.originals import SWAP_V1, SWAP_V2, RequestedResources, of_creation, of_update
-from qosd.hooks.rules import HostFacts
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.rules import HostFacts
 from qosd.nri.service import SERVICE as NRI
 from qosd.nri.service import Hooks, Session
 from qosd.originals import OriginalsRecorder

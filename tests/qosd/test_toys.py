@@ -35,9 +35,9 @@ from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Relieving
-from qosd.hooks.rules import HostFacts, Rules
 from qosd.loop import NodeLoop, TickInputs
-from qosd.metric import Scope
+from qosd.model.metric import Scope
+from qosd.model.rules import HostFacts, Rules
 from qosd.pace import TickReason
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense

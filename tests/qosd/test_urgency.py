@@ -12,7 +12,7 @@ import pytest
 
 from koord.host.cgroup import Tree
 from koord.model.qos import KubeQoS
-from qosd.snapshot import PressureTrigger
+from qosd.model.snapshot import PressureTrigger
 from qosd.urgency import Urgency
 
 BE = KubeQoS.BEST_EFFORT

@@ -13,8 +13,8 @@ from koord.host.resctrlgroup import ResctrlGroup
 from koord.model.qos import QoSClass
 from qosd.decide.decision import Decision, OneShot, Opinion, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
+from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.node import NodeRow
-from qosd.snapshot import NodeSnapshot, Window
 
 WEB, JOB = "/kubepods/burstable/podweb", "/kubepods/besteffort/podjob"
 QUOTA, SHARES, CPUS, MEMORY, FREEZE = (

@@ -16,7 +16,7 @@ from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, restore
 from qosd.act.created import UNSEEN_S
 from qosd.decide.runner import State
-from qosd.snapshot import PodView
+from qosd.model.snapshot import PodView
 from tests.fakes.cgroupstates import Machine, Scene
 from tests.fakes.clock import S
 from tests.fakes.kernel import NEW_GROUP, PAGE_BYTES

@@ -22,9 +22,9 @@ from qosd.act.journal import Entry
 from qosd.decide.decision import Eviction, Stage
 from qosd.decide.relief import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult
-from qosd.hooks.edits import Resources
+from qosd.model.pod import Resources
+from qosd.model.snapshot import ContainerView, EvictionPhase, PodView
 from qosd.pods.cri import Container, Detail, Runtime, Sandbox
-from qosd.snapshot import ContainerView, EvictionPhase, PodView
 from tests.fakes.clock import Clock, S
 from tests.fakes.runtime import FakeRuntime
 from tests.qosd.podviews import EXITED, RUNNING, view

@@ -12,9 +12,9 @@ from msgspec import structs
 from koord.model.qos import QoSClass
 from qosd.decide.relief import NOTHING_DONE, Relief, ReliefState, relieve
 from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Shortage, Victims
-from qosd.metric import Scope
+from qosd.model.metric import Scope
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
 from qosd.sense.usage import USAGE
-from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
 from tests.fakes.clock import S
 from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import RUNNING, machine, snapshot, view

@@ -12,7 +12,7 @@ from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
 from qosd.decide.decision import Decision
 from qosd.decide.runner import State, StrategyResult, StrategyStates, decide_all
-from qosd.snapshot import NodeSnapshot
+from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.fakes.clock import S
 from tests.fakes.resctrl import ResctrlNode

@@ -30,7 +30,7 @@ from qosd.decide.rungs import (
 )
 from qosd.decide.shortage import Claim, Measure, Resource, Rung, Victims
 from qosd.decide.victims import is_pending
-from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView
 from tests.fakes.clock import S
 from tests.qosd.decide.scenes import (
     CPU,

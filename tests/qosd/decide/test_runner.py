@@ -17,9 +17,9 @@ from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved, triggers_of
 from qosd.decide.shortage import Resource, Shortage, Victims
-from qosd.hooks.rules import BestEffortCPUs, NodeRules, Rules
+from qosd.model.rules import BestEffortCPUs, NodeRules, Rules
+from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from qosd.sense.node import NodeRow
-from qosd.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from tests.qosd.decide.scenes import be, node
 from tests.qosd.podviews import snapshot as picture
 

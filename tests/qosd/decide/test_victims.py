@@ -15,8 +15,8 @@ from koord.model.qos import QoSClass
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
 from qosd.decide.victims import Amounts, candidates, is_pending, pending_amount, request_of
-from qosd.hooks.context import SpecContainer
-from qosd.snapshot import EvictionPhase, EvictionState, PodView
+from qosd.model.pod import SpecContainer
+from qosd.model.snapshot import EvictionPhase, EvictionState, PodView
 from tests.qosd.contexts import extended
 from tests.qosd.decide.scenes import (
     BE,

@@ -15,9 +15,9 @@ from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Decision, Op
 from qosd.hooks import engine
-from qosd.hooks.context import SpecContainer, Stage
-from qosd.hooks.rules import HostFacts, Rules
-from qosd.snapshot import PodView
+from qosd.model.pod import HookStage, SpecContainer
+from qosd.model.rules import HostFacts, Rules
+from qosd.model.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.contexts import V2, extended, pod, rules
 from tests.qosd.podviews import RUNNING, snapshot, view
@@ -135,7 +135,7 @@ class TestWhereSomeMayBeMissing:
         assert of_pod(bound, rules(V2)) == {"cpu_quota": -1}
 
     def test_a_sandbox_is_asked_for_as_kubelet_does(self) -> None:
-        edits = engine.decide(pod("BE", "Burstable", Stage.RUN_SANDBOX, "", EXTENDED=extended(**HALF)), rules(V2))
+        edits = engine.decide(pod("BE", "Burstable", HookStage.RUN_SANDBOX, "", EXTENDED=extended(**HALF)), rules(V2))
         assert edits.items == ()
 
 
@@ -189,7 +189,7 @@ def _renamed(resources: dict[str, Any], kind: str) -> dict[str, Any]:
 
 
 def _given(one: SpecContainer, who: PodView, by: Rules, field: Field) -> int | None:
-    edit = engine.decide(who.context.at(Stage.CREATE, who.context.requested, one.name), by).get(field)
+    edit = engine.decide(who.context.at(HookStage.CREATE, who.context.requested, one.name), by).get(field)
     return None if edit is None else int(edit.value)
 
 

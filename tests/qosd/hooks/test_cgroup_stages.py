@@ -7,8 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import Resources
+from qosd.model.pod import HookStage, PodContext, Resources
 from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules
 
 POOLS = {"ls": [{"cpuset": "4-13"}], "be": [{"cpuset": "2-13"}]}
@@ -20,11 +19,11 @@ MEMORY = {"resourceQOSStrategy": {f"{one}Class": {"memoryQOS": {"enable": True, 
 
 
 def of_pod(*args: Any, requested: Resources | None = None, **said: Any) -> PodContext:
-    return pod(*args, **said).at(Stage.POD_CGROUP, requested or Resources())
+    return pod(*args, **said).at(HookStage.POD_CGROUP, requested or Resources())
 
 
 def of_sandbox(*args: Any, **said: Any) -> PodContext:
-    return pod(*args, **said).at(Stage.SANDBOX_CGROUP, Resources())
+    return pod(*args, **said).at(HookStage.SANDBOX_CGROUP, Resources())
 
 
 @pytest.mark.parametrize(

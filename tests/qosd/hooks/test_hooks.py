@@ -10,9 +10,9 @@ import pytest
 from koord.model.cpuset import CPUSet
 from koord.model.crifields import Field
 from qosd.hooks import engine, normalization, resctrl, table
-from qosd.hooks.context import Stage
-from qosd.hooks.edits import Edit, Edits, ForbiddenEdit, Resources
-from qosd.hooks.rules import HostFacts
+from qosd.hooks.edits import Edit, Edits, ForbiddenEdit
+from qosd.model.pod import HookStage, Resources
+from qosd.model.rules import HostFacts
 from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules, values
 
 V1 = HostFacts(cgroup_version=1, files=frozenset({"cpu.bvt_warp_ns"}))
@@ -60,7 +60,7 @@ class TestBadInput:
     def test_an_edit_outside_the_table_is_an_error_of_ours(self) -> None:
         wrong = table.Hook(
             "wrong",
-            frozenset({Stage.CREATE}),
+            frozenset({HookStage.CREATE}),
             frozenset({"memory.high"}),
             lambda pod, rules: Edits((Edit(Field.CPU_QUOTA, 1, "no reason"),)),
         )
@@ -149,8 +149,8 @@ class TestCPUSet:
         assert decided(pod("LS"), by)["cpuset_cpus"] == "4-13"
         assert decided(pod("BE", "BestEffort"), by)["cpuset_cpus"] == "2-13"
 
-    @pytest.mark.parametrize("stage", [Stage.CREATE, Stage.UPDATE])
-    def test_bound_cpus_lift_the_quota_unless_told_not_to(self, stage: Stage) -> None:
+    @pytest.mark.parametrize("stage", [HookStage.CREATE, HookStage.UPDATE])
+    def test_bound_cpus_lift_the_quota_unless_told_not_to(self, stage: HookStage) -> None:
         who = pod("LSR", "Guaranteed", stage=stage, requested=Resources(cpu_quota_us=200000), STATUS={"cpuset": "2-3"})
         assert decided(who, rules()) == {"cpuset_cpus": "2-3", "cpu_quota": -1}
         assert decided(who, rules(disableUnsetCPUQuota=True)) == {"cpuset_cpus": "2-3"}
@@ -175,7 +175,7 @@ class TestCPUSet:
         assert decided(who, by) == decided(who, rules(**node)) != carried
 
     def test_a_sandbox_gets_the_lifted_quota_but_no_cpus(self) -> None:
-        who = pod("LSR", stage=Stage.RUN_SANDBOX, container="", STATUS={"cpuset": "2-3"})
+        who = pod("LSR", stage=HookStage.RUN_SANDBOX, container="", STATUS={"cpuset": "2-3"})
         assert decided(who, rules(sharedPools=POOLS)) == {"cpu_quota": -1}
 
 
@@ -227,7 +227,7 @@ class TestBatch:
     )
     def test_pod_sums(self, second: dict[str, str], quota: int, memory: int) -> None:
         spec = {"containers": {**self.FULL["containers"], **extended("side", request="500", **second)["containers"]}}
-        found = decided(pod("BE", "BestEffort", Stage.RUN_SANDBOX, "", EXTENDED=spec), rules())
+        found = decided(pod("BE", "BestEffort", HookStage.RUN_SANDBOX, "", EXTENDED=spec), rules())
         assert (found["cpu_shares"], found["cpu_quota"], found["memory_limit_in_bytes"]) == (2048, quota, memory)
 
     @pytest.mark.parametrize(
@@ -283,7 +283,7 @@ class TestNormalization:
         first = engine.decide(pod("LS", requested=self.REQUESTED), rules(cpuNormalizationRatio=1.2))
         marks = {edit.key: str(edit.value) for edit in first.items if edit.field is Field.ANNOTATION}
         again = pod(
-            "LS", stage=Stage.UPDATE, requested=Resources(cpu_quota_us=requested_us), container_annotations=marks
+            "LS", stage=HookStage.UPDATE, requested=Resources(cpu_quota_us=requested_us), container_annotations=marks
         )
         assert decided(again, rules(cpuNormalizationRatio=ratio))["cpu_quota"] == quota
 
@@ -412,21 +412,21 @@ class TestResctrl:
         ],
     )
     def test_classes(self, qos: str, tier: str, band: str, resctrl_group: str | None) -> None:
-        assert self.resctrl_group(pod(qos, tier, Stage.RUN_SANDBOX, "", band=band)) == resctrl_group
+        assert self.resctrl_group(pod(qos, tier, HookStage.RUN_SANDBOX, "", band=band)) == resctrl_group
 
     def test_only_where_it_is_known_to_work(self) -> None:
-        who = pod("LS", stage=Stage.RUN_SANDBOX, container="")
+        who = pod("LS", stage=HookStage.RUN_SANDBOX, container="")
         assert self.resctrl_group(who, verified=False) is None
         assert self.resctrl_group(who, host=replace(V2, resctrl_groups=frozenset({"BE"}))) is None
         assert self.resctrl_group(who, spec={}) is None
 
     def test_not_where_the_feature_gate_is_off(self) -> None:
         by = rules(V2, self.ON, resctrl={"runtimeVerified": True}, features={resctrl.GATE: False})
-        assert resctrl.ANNOTATION not in str(decided(pod("LS", stage=Stage.RUN_SANDBOX, container=""), by))
+        assert resctrl.ANNOTATION not in str(decided(pod("LS", stage=HookStage.RUN_SANDBOX, container=""), by))
 
     @pytest.mark.parametrize("key", [resctrl.ANNOTATION, "node.koordinator.sh/resctrl"])
     def test_a_pod_that_chose_keeps_its_choice(self, key: str) -> None:
-        assert self.resctrl_group(pod("LS", "Burstable", Stage.RUN_SANDBOX, "", **{key: "{}"})) is None
+        assert self.resctrl_group(pod("LS", "Burstable", HookStage.RUN_SANDBOX, "", **{key: "{}"})) is None
 
 
 @pytest.mark.parametrize("hook", table.HOOK_NAMES)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from koord.model import formulas
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks import engine
-from qosd.hooks.context import PodContext, Stage
 from qosd.hooks.edits import KUBELET_PREFIX
-from qosd.hooks.rules import Rules
 from qosd.hookserver import translate
 from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.pod import HookStage, PodContext
+from qosd.model.rules import Rules
 from tests.qosd.contexts import EXTENDED, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
 from tests.qosd.hooks import merges
 
@@ -114,7 +114,7 @@ METRICS = Metrics()
 OURS, THEIRS = {PROXY_METADATA: b"1"}, {b":path": b"/"}
 
 
-def context(request: hooks.ContainerResourceHookRequest, stage: Stage) -> PodContext:
+def context(request: hooks.ContainerResourceHookRequest, stage: HookStage) -> PodContext:
     return PodContext.read(translate.container_request(request, stage))
 
 
@@ -148,9 +148,9 @@ def test_what_was_decided_before_changes_no_answer(
 
 
 @settings(max_examples=200, deadline=None)
-@given(REQUESTS, RULES, st.sampled_from([Stage.CREATE, Stage.UPDATE]))
+@given(REQUESTS, RULES, st.sampled_from([HookStage.CREATE, HookStage.UPDATE]))
 def test_both_proxies_reach_the_same_cgroup_values(
-    request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
+    request: hooks.ContainerResourceHookRequest, by: Rules, stage: HookStage
 ) -> None:
     edits = engine.decide(context(request, stage), by)
     base = request.container_resources
@@ -164,9 +164,9 @@ def test_both_proxies_reach_the_same_cgroup_values(
 
 
 @settings(max_examples=200, deadline=None)
-@given(REQUESTS, RULES, st.sampled_from(list(Stage)))
+@given(REQUESTS, RULES, st.sampled_from(list(HookStage)))
 def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
-    request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
+    request: hooks.ContainerResourceHookRequest, by: Rules, stage: HookStage
 ) -> None:
     edits = engine.decide(context(request, stage), by)
     assert not [edit for edit in edits.items if edit.key.startswith(KUBELET_PREFIX)]
@@ -179,9 +179,9 @@ def test_kubelets_keys_and_everything_unedited_come_back_as_they_were(
 
 
 @settings(max_examples=200, deadline=None)
-@given(REQUESTS, RULES, st.sampled_from(list(Stage)))
+@given(REQUESTS, RULES, st.sampled_from(list(HookStage)))
 def test_what_was_computed_can_be_computed_again(
-    request: hooks.ContainerResourceHookRequest, by: Rules, stage: Stage
+    request: hooks.ContainerResourceHookRequest, by: Rules, stage: HookStage
 ) -> None:
     edits = engine.decide(context(request, stage), by)
     computed = [edit for edit in edits.items if edit.computed]
@@ -196,5 +196,5 @@ def test_what_was_computed_can_be_computed_again(
 )
 def test_no_text_stops_a_pod(labels: dict[str, str], annotations: dict[str, str], by: Rules) -> None:
     request = hooks.PodSandboxHookRequest(annotations=annotations, labels=labels, cgroup_parent="/kubepods/pod1")
-    edits = engine.decide(PodContext.read(translate.sandbox_request(request, Stage.RUN_SANDBOX)), by)
+    edits = engine.decide(PodContext.read(translate.sandbox_request(request, HookStage.RUN_SANDBOX)), by)
     assert translate.echo_sandbox(request, edits).labels == request.labels

@@ -17,7 +17,6 @@ import pytest
 from koord.http2.server import Reply
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.hooks.normalization import ANNOTATION
-from qosd.hooks.rules import Rules
 from qosd.hookserver import registration
 from qosd.hookserver.server import (
     CONTAINER_STAGES,
@@ -29,6 +28,7 @@ from qosd.hookserver.server import (
     listening,
 )
 from qosd.metrics import Metrics
+from qosd.model.rules import Rules
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, rules
 
 OURS = (("koord-runtime-proxy", "0.1.0"),)

@@ -26,20 +26,20 @@ from qosd.act.ownership import Ownership
 from qosd.assembly import assemble
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
-from qosd.hooks.rules import HostFacts
 from qosd.hookserver import server as hookserver
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import listening
 from qosd.locator import CgroupLocator
-from qosd.metric import Metric
 from qosd.metrics import Metrics
+from qosd.model.metric import Metric
+from qosd.model.rules import HostFacts
+from qosd.model.snapshot import EvictionState, NodeSnapshot
 from qosd.node import Node
 from qosd.policy.provenance import Origin, Provenance
 from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Health
-from qosd.snapshot import EvictionState, NodeSnapshot
 from tests.fakes.cgroups import Cgroups
 from tests.qosd.contexts import extended, rules
 from tests.qosd.machine import Machine

@@ -34,15 +34,15 @@ from qosd.act.resctrlgroups import GroupReport
 from qosd.decide.decision import Decision, Eviction, Opinion, Stage, Strategy
 from qosd.decide.relief import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
-from qosd.hooks.context import SpecContainer
 from qosd.inspect import acts, plan
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
-from qosd.metric import Scope
+from qosd.model.metric import Scope
+from qosd.model.pod import SpecContainer
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
-from qosd.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.strategies import speakers
 from tests.qosd.contexts import rules
 from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from koord.pb.nri import api_pb2 as nri
-from qosd.hooks.rules import HostFacts
 from qosd.metrics import Metrics
+from qosd.model.rules import HostFacts
 from qosd.nri.plugin import Patience, Plugin
 from qosd.nri.service import Hooks
 from tests.qosd.contexts import rules

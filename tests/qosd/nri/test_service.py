@@ -10,9 +10,9 @@ from google.protobuf.message import Message
 
 from koord.pb.nri import api_pb2 as nri
 from koord.service.metrics import render
-from qosd.hooks.context import PodContext
-from qosd.hooks.rules import HostFacts, Rules
 from qosd.metrics import PREFIX, Metrics
+from qosd.model.pod import PodContext
+from qosd.model.rules import HostFacts, Rules
 from qosd.nri import mux
 from qosd.nri.service import SERVICE, Hooks, Peer, Session, events
 from tests.qosd.contexts import EXTENDED, rules

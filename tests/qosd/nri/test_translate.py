@@ -11,10 +11,10 @@ from koord.host.files import Target
 from koord.model.crifields import Field
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks import engine
-from qosd.hooks.context import PodContext, Stage
-from qosd.hooks.edits import Edit, Edits, Resources
+from qosd.hooks.edits import Edit, Edits
 from qosd.hooks.normalization import ANNOTATION
-from qosd.hooks.rules import HostFacts, Rules
+from qosd.model.pod import HookStage, PodContext, Resources
+from qosd.model.rules import HostFacts, Rules
 from qosd.nri import translate
 from qosd.nri.translate import SpecResources
 from tests.qosd.contexts import QOS, rules
@@ -143,7 +143,7 @@ def test_an_update_computes_from_kubelets_new_values_and_the_specs_others() -> N
     wanted.memory.limit.value = 5
     made = container(ls(), resources("", 512, 100_000, 7))
     found = translate.update_request(ls(), made, SpecResources.of(made, wanted), wanted)
-    assert (found.stage, found.requested) == (Stage.UPDATE, Resources(100_000, None, 5, 512))
+    assert (found.stage, found.requested) == (HookStage.UPDATE, Resources(100_000, None, 5, 512))
     assert (found.namespace, found.name, found.uid, found.container) == ("default", "p", "uid", "main")
 
 
@@ -186,4 +186,4 @@ def test_the_rdt_class_needs_no_configuration_of_the_runtime(
 
 def test_a_pod_is_announced_with_what_it_says() -> None:
     context = PodContext.read(translate.pod_request(lsr()))
-    assert (context.stage, context.bound_cpus, context.request.labels[QOS]) == (Stage.RUN_SANDBOX, "2-3", "LSR")
+    assert (context.stage, context.bound_cpus, context.request.labels[QOS]) == (HookStage.RUN_SANDBOX, "2-3", "LSR")

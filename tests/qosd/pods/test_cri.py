@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from koord.pb.cri import api_pb2 as cri
-from qosd.hooks.edits import Resources
 from qosd.hooks.normalization import ANNOTATION
+from qosd.model.pod import Resources
 from qosd.pods import verbose
 from qosd.pods.cri import Detail, Runtime, RuntimeUnreachable, RuntimeVersion
 from tests.fakes.runtime import FakeRuntime

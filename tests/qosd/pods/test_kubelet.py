@@ -20,12 +20,12 @@ from koord.model.core import Listed
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.service.inotify import FileWatch
-from qosd.hooks.edits import Resources
+from qosd.model.pod import Resources
+from qosd.model.snapshot import Owner
 from qosd.pods import cpumanager
 from qosd.pods.cpumanager import CPUManagerFile, CPUManagerState, read_state
 from qosd.pods.http import Access, FetchError
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
-from qosd.snapshot import Owner
 
 
 def answer(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:

@@ -18,13 +18,13 @@ from koord.model.qos import DerivationRules, KubeQoS, QoSClass
 from koord.pb.cri import api_pb2 as cri
 from qosd.decide.decision import Op
 from qosd.hooks import normalization
-from qosd.hooks.edits import Resources
+from qosd.model.pod import Resources
+from qosd.model.snapshot import NO_FACTS, ContainerView, PodView
 from qosd.pods import source as timing
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
 from qosd.pods.source import KUBELET_GAP_S, PodSource
-from qosd.snapshot import NO_FACTS, ContainerView, PodView
 from qosd.strategies.reconciler import of_pod
 from tests.fakes.runtime import TIERS, FakeRuntime
 from tests.qosd.contexts import rules

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from qosd.hooks.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortCPUs
 from qosd.policy import besteffort
 
 LEFT = {"suppress": BestEffortCPUs("0-1,4", "LS pods use 12 of 16 CPUs")}

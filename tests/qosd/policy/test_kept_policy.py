@@ -14,8 +14,8 @@ import pytest
 
 from koord.model.slo import NodeSLOSpec
 from koord.service import wholefile
-from qosd.hooks.rules import HostFacts, Rules
 from qosd.metrics import Metrics
+from qosd.model.rules import HostFacts, Rules
 from qosd.policy import kept
 from qosd.policy.kept import CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin

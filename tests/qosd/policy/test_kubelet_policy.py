@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from koord.model.reservation import Reserved
-from qosd.hooks.rules import CPUManagerPolicy, HostFacts, NodeRules, Rules
+from qosd.model.rules import CPUManagerPolicy, HostFacts, NodeRules, Rules
 from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.kubeletpolicy import PolicyRules
 from tests.qosd.contexts import Now

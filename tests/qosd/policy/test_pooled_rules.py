@@ -6,12 +6,11 @@ from dataclasses import replace
 
 from koord.host.topology import Topology
 from qosd.hooks import cpuset
-from qosd.hooks.context import Stage
-from qosd.hooks.edits import Resources
-from qosd.hooks.rules import BestEffortCPUs, Pool, Rules, join
+from qosd.model.pod import HookStage, Resources
+from qosd.model.rules import BestEffortCPUs, Pool, Rules, join
+from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
-from qosd.snapshot import PodView
 from tests.qosd.contexts import Now, rules
 from tests.qosd.podviews import machine, view
 
@@ -136,7 +135,7 @@ class TestNarrowing:
         job = view("job", "BE", "BestEffort")
         node.sees(job)
         node.pooled.narrow(self.LEFT)
-        (edit,) = cpuset.decide(job.context.at(Stage.CREATE, Resources(), "main", {}), node.pooled.current).items
+        (edit,) = cpuset.decide(job.context.at(HookStage.CREATE, Resources(), "main", {}), node.pooled.current).items
         assert (edit.value, edit.why) == (
             "4",
             "BE pods use the BE pool (outside LSE), as far as suppress leaves it to them",

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet
-from qosd.hooks.rules import BestEffortCPUs, Pool, join
+from qosd.model.rules import BestEffortCPUs, Pool, join
+from qosd.model.snapshot import PodView
 from qosd.policy.pools import Pools, compute_pools, narrowed, reserved
-from qosd.snapshot import PodView
 from tests.qosd.contexts import rules
 from tests.qosd.podviews import EXITED, NOT_READY, machine, view
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from koord.service.inotify import FileWatch
-from qosd.hooks.rules import CPUManagerPolicy, HostFacts, Pool, Rules
 from qosd.metrics import Metrics
+from qosd.model.rules import CPUManagerPolicy, HostFacts, Pool, Rules
 from qosd.policy.rulesfile import RulesSource
 
 EXAMPLE = Path(__file__).parents[2] / "manifests" / "qosd-rules.yaml"

@@ -13,10 +13,10 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.reservation import NOTHING, Reserved
 from koord.service import wholefile
-from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Resources
-from qosd.hooks.rules import HostFacts, NodeRules, Rules
-from qosd.metric import Scope
+from qosd.model.metric import Scope
+from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.rules import HostFacts, NodeRules, Rules
+from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.predict import checkpoint
 from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
 from qosd.predict.predictor import Predictor, allocatable
@@ -26,7 +26,6 @@ from qosd.predict.workload import workload_name
 from qosd.sense.node import NodeRow
 from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
-from qosd.snapshot import NodeSnapshot, PodView
 from tests.qosd.podviews import snapshot as picture
 
 GIB = float(2**30)
@@ -39,7 +38,7 @@ MODELS = "models.json"
 
 def pod(name: str, priority: PriorityClass = PriorityClass.PROD, cpu_milli: int = 4000, gib: int = 8) -> PodView:
     request = Request(
-        stage=Stage.RUN_SANDBOX, namespace="shop", name=name, uid=name, labels={}, annotations={},
+        stage=HookStage.RUN_SANDBOX, namespace="shop", name=name, uid=name, labels={}, annotations={},
         cgroup_parent=f"/kubepods/pod{name}", requested=Resources(),
     )  # fmt: skip
     return PodView(

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from koord.model.qos import QoSClass
+from qosd.model.snapshot import PodView
 from qosd.sense.besteffort import BestEffort, BestEffortRow
 from qosd.sense.meters import path_of
 from qosd.sense.targets import SampleTargets
-from qosd.snapshot import PodView
 from tests.qosd.contexts import EXTENDED, extended
 from tests.qosd.sense.trees import TIERS, World, pod
 

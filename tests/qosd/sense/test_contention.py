@@ -12,7 +12,7 @@ import pytest
 
 from koord.host.perf import PerfError
 from koord.model.qos import QoSClass
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.cycles import Cycles, CyclesRow
 from qosd.sense.pressure import PRESSURE, NodePressure, NodePressureRow, Pressure
 from qosd.sense.reclaim import Reclaim, ReclaimRow

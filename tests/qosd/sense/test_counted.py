@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 from koord.model.qos import QoSClass
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.host import Host
 from qosd.sense.io import IO, IO_ROWS
 from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEvents

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from koord.model.slo import HostApplication
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.cycles import CyclesRow
 from qosd.sense.devices import DiskRow

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 import msgspec
 import pytest
 
+from qosd.model.snapshot import PodFacts, PodView
 from qosd.sense.podnetwork import PodNetwork, PodNetworkRow
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import NotApplicable
-from qosd.snapshot import PodFacts, PodView
 from tests.qosd.sense.trees import TIERS, World, named, pod, run
 
 HOST, OWN, OTHER = "net:[4026531840]", "net:[4026532001]", "net:[4026532002]"

@@ -9,7 +9,7 @@ import pytest
 
 from koord.model.qos import QoSClass
 from koord.model.slo import HostApplication
-from qosd.metric import CGROUP_SCOPES, Scope
+from qosd.model.metric import CGROUP_SCOPES, Scope
 from qosd.predict import gauges
 from qosd.predict.bank import Bank
 from qosd.predict.reclaimable import Amount, Settings, predict

@@ -10,7 +10,7 @@ import pytest
 
 from koord.host.reader import KeptFiles
 from koord.model.slo import HostApplication
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.build import Sense, build
 from qosd.sense.devices import DiskRow
 from qosd.sense.row import Panel

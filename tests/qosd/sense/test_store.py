@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qosd.metric import Kind, Scope
+from qosd.model.metric import Kind, Scope
 from qosd.sense.node import NodeRow
 from qosd.sense.ring import Rings, nearest_rank
 from qosd.sense.row import NO_SAMPLE, Column, Row

@@ -9,7 +9,7 @@ import pytest
 
 from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.besteffort import BestEffort, BestEffortRow
 from qosd.sense.limits import LIMITS, Limits
 from qosd.sense.targets import SampleTargets, Tiers, app_cgroup

@@ -9,7 +9,7 @@ import pytest
 
 from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, CgroupPath, HostApplication
-from qosd.metric import Scope
+from qosd.model.metric import Scope
 from qosd.sense.node import Node, NodeRow, NumaRow
 from qosd.sense.row import Row
 from qosd.sense.system import System, SystemRow, numa_memory

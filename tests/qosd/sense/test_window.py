@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qosd.model.snapshot import Aggregate, Window
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.store import Store
 from qosd.sense.window import aggregates
-from qosd.snapshot import Aggregate, Window
 from tests.fakes.clock import S
 
 METRIC = NodeRow.cpu_usage_cores

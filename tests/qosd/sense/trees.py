@@ -10,15 +10,14 @@ from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext, Request, Stage
-from qosd.hooks.edits import Resources
+from qosd.model.pod import HookStage, PodContext, Request, Resources
+from qosd.model.snapshot import ContainerView, PodView
 from qosd.sense.host import Host
 from qosd.sense.row import Panel, Row
 from qosd.sense.store import Store
 from qosd.sense.table import PANELS
 from qosd.sense.targets import SampleTargets, Tiers
 from qosd.sense.tick import Batch, Collector, Tick
-from qosd.snapshot import ContainerView, PodView
 from tests.fakes.cgroups import Cgroups
 from tests.fakes.clock import Clock
 from tests.opened import opened
@@ -108,7 +107,7 @@ def pod(
 ) -> PodView:
     cgroup = f"{tier}/pod{name}"
     labels = {"koordinator.sh/qosClass": qos.value}
-    request = Request(Stage.CREATE, "default", name, f"uid-{name}", labels, annotations or {}, tier, Resources())
+    request = Request(HookStage.CREATE, "default", name, f"uid-{name}", labels, annotations or {}, tier, Resources())
     views = [ContainerView("sandbox", "", f"{cgroup}/sandbox", "CONTAINER_RUNNING", Resources(), {}, is_sandbox=True)]
     views += [
         ContainerView(f"{name}-{one}", one, f"{cgroup}/{one}", "CONTAINER_RUNNING", Resources(), {})

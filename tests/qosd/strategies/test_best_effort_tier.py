@@ -13,10 +13,9 @@ from koord.model.crifields import Field
 from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS
 from qosd.hooks import engine
-from qosd.hooks.context import Stage
-from qosd.hooks.edits import Resources
-from qosd.hooks.rules import Rules
-from qosd.snapshot import NodeSnapshot
+from qosd.model.pod import HookStage, Resources
+from qosd.model.rules import Rules
+from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.besteffort import BestEffortTier
 from tests.qosd.contexts import V2, extended, rules
 from tests.qosd.podviews import snapshot, view
@@ -66,16 +65,16 @@ def test_a_tier_that_nobody_knows_is_not_bounded() -> None:
     ],
     ids=["nothing is left out", "a mid pod", "less already", "a batch pod", "no limit is none", "another tier"],
 )
-@pytest.mark.parametrize("stage", [Stage.CREATE, Stage.POD_CGROUP])
+@pytest.mark.parametrize("stage", [HookStage.CREATE, HookStage.POD_CGROUP])
 def test_no_quota_below_is_more(
-    qos: str, tier: str, kind: str, limit: str, cpu_milli: int, quota_us: int, stage: Stage
+    qos: str, tier: str, kind: str, limit: str, cpu_milli: int, quota_us: int, stage: HookStage
 ) -> None:
     amounts = extended("main", kind=kind, request="1000", limit=limit)
     pod = view("job", qos, tier, EXTENDED=amounts)
-    context = pod.context.at(stage, Resources(), "main" if stage is Stage.CREATE else "", {})
+    context = pod.context.at(stage, Resources(), "main" if stage is HookStage.CREATE else "", {})
     context = structs.replace(context, seen_containers=("main",))
     edit = engine.decide(context, leaving(cpu_milli)).get(Field.CPU_QUOTA)
-    if tier == "Burstable" and stage is Stage.POD_CGROUP:
+    if tier == "Burstable" and stage is HookStage.POD_CGROUP:
         assert edit is None, "kubelet's list has to tell of its containers"
         return
     assert edit is not None
@@ -87,7 +86,7 @@ def test_no_quota_below_is_more(
 
 def test_under_a_period_of_its_own() -> None:
     pod = view("job", "BE", "BestEffort", EXTENDED=extended("main", request="1000", limit="4000"))
-    context = pod.context.at(Stage.CREATE, Resources(cpu_period_us=50_000), "main", {})
+    context = pod.context.at(HookStage.CREATE, Resources(cpu_period_us=50_000), "main", {})
     edit = engine.decide(context, leaving(1500)).get(Field.CPU_QUOTA)
     assert edit is not None
     assert edit.value == 75_000

@@ -18,9 +18,8 @@ from koord.model.requirements import ContainerAmounts
 from qosd.act.ownership import OWNERS
 from qosd.decide.decision import Decision, Opinion
 from qosd.decide.runner import State, StrategyResult
-from qosd.hooks.context import OVERHEAD, SpecContainer
-from qosd.hooks.edits import Resources
-from qosd.snapshot import ContainerView, NodeSnapshot, PodView
+from qosd.model.pod import OVERHEAD, Resources, SpecContainer
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.strategies.enforcement import CPUS, MEMORY, QUOTA, Enforcement, NotEnforced, bound_above
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.act.rig import Rig, wants

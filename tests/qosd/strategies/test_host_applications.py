@@ -11,7 +11,7 @@ from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from koord.model.slo import HostApplication, decode_spec
 from qosd.decide.decision import Decision, Op
-from qosd.hooks.rules import HostFacts
+from qosd.model.rules import HostFacts
 from qosd.strategies.hostapps import BadPath, HostApplications, cgroup_of
 from tests.qosd.contexts import V2, V2_VENDOR, rules
 from tests.qosd.podviews import snapshot

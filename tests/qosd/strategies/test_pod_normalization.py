@@ -9,8 +9,8 @@ import pytest
 
 from koord.host.files import Target
 from qosd.decide.decision import Op, Stage
-from qosd.hooks.rules import HostFacts, Rules
-from qosd.snapshot import PodView
+from qosd.model.rules import HostFacts, Rules
+from qosd.model.snapshot import PodView
 from qosd.strategies.normalization import PodNormalization
 from tests.qosd.contexts import extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view

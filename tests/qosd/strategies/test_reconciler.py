@@ -15,13 +15,13 @@ from koord.host.order import Change, order
 from koord.model import cpuset, formulas
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.decide.decision import Decision, Op, Opinion
-from qosd.hooks.edits import Resources
-from qosd.hooks.rules import HostFacts, Rules
 from qosd.hookserver.server import SERVICE, HookServer
 from qosd.metrics import Metrics
+from qosd.model.pod import Resources
+from qosd.model.rules import HostFacts, Rules
+from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
-from qosd.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.contexts import V2, V2_VENDOR, Now, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view

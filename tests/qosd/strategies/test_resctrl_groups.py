@@ -11,8 +11,8 @@ from msgspec import structs
 from koord.host.placement import Membership
 from qosd.decide.decision import Decision
 from qosd.hooks.resctrl import ANNOTATION
-from qosd.hooks.rules import HostFacts, Rules
-from qosd.snapshot import PodView
+from qosd.model.rules import HostFacts, Rules
+from qosd.model.snapshot import PodView
 from qosd.strategies.resctrl import ResctrlGroups
 from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view

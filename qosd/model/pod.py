@@ -1,4 +1,4 @@
-"""What a hook may know of a pod: the request as it came, and its labels and annotations decoded once.
+"""A pod as hooks and strategies see it: the request as it came, and its labels and annotations decoded once.
 
 A label or annotation that cannot be understood is a sentence in ``problems`` and counts as absent, so the other
 hooks go on. CRI does not carry ``spec.priority`` nor a pod's requests: the priority class comes from its label,
@@ -9,25 +9,26 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from typing import Any
 
 import msgspec
 from msgspec.structs import replace
 
 from koord.model import cgroup_parent, qos
 from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
+from koord.model.crifields import Field
 from koord.model.podtotal import Role
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
 from koord.model.qos import DerivationRules, DerivedQoS, KubeQoS, QoSClass
 from koord.model.qos_settings import CPUQOS
 from koord.model.requirements import ContainerAmounts
-from qosd.hooks.edits import Resources
 
 BATCH, MID = "batch", "mid"
 _NAMES = {BATCH: (BATCH_CPU, BATCH_MEMORY), MID: (MID_CPU, MID_MEMORY)}
 _NEVER_BY_BAND = (QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM)
 
 
-class Stage(StrEnum):
+class HookStage(StrEnum):
     """The stages at which a hook can edit, by their names in a hook-server file.
 
     The last two are no calls: what the reconciler asks about cgroups that no CRI call carries values for.
@@ -41,14 +42,35 @@ class Stage(StrEnum):
     SANDBOX_CGROUP = "sandbox cgroup"
 
 
-POD_STAGES = frozenset({Stage.RUN_SANDBOX, Stage.UPDATE_SANDBOX})
-CONTAINER_STAGES = frozenset({Stage.CREATE, Stage.UPDATE})
+POD_STAGES = frozenset({HookStage.RUN_SANDBOX, HookStage.UPDATE_SANDBOX})
+CONTAINER_STAGES = frozenset({HookStage.CREATE, HookStage.UPDATE})
+
+
+class Resources(msgspec.Struct, frozen=True):
+    """What kubelet requested of the runtime, as far as a hook computes with it; None = nothing."""
+
+    cpu_period_us: int | None = None
+    cpu_quota_us: int | None = None
+    memory_limit_bytes: int | None = None
+    cpu_shares: int | None = None
+    memory_request_bytes: int | None = None
+    """Known of whole pods only, where kubelet's pod list tells it: CRI does not carry requests."""
+
+    @classmethod
+    def of(cls, values: Mapping[Field, Any]) -> Resources:
+        """From what a request or a specification says of each field; 0 is nothing, too."""
+        return cls(
+            cpu_period_us=values[Field.CPU_PERIOD] or None,
+            cpu_quota_us=values[Field.CPU_QUOTA] or None,
+            memory_limit_bytes=values[Field.MEMORY_LIMIT] or None,
+            cpu_shares=values[Field.CPU_SHARES] or None,
+        )
 
 
 class Request(msgspec.Struct, frozen=True):
     """One request to the runtime, in plain values. ``container`` is "" for the sandbox itself."""
 
-    stage: Stage
+    stage: HookStage
     namespace: str
     name: str
     uid: str
@@ -136,7 +158,7 @@ class PodContext(msgspec.Struct, frozen=True):
         return f"pod {self.request.namespace}/{self.request.name}{container}"
 
     def at(
-        self, stage: Stage, requested: Resources, container: str = "", annotations: Mapping[str, str] | None = None
+        self, stage: HookStage, requested: Resources, container: str = "", annotations: Mapping[str, str] | None = None
     ) -> PodContext:
         """The same pod at another stage or of one of its containers; nothing is decoded again."""
         request = replace(
@@ -145,7 +167,7 @@ class PodContext(msgspec.Struct, frozen=True):
         return replace(self, request=request, is_container=stage in CONTAINER_STAGES)
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> HookStage:
         return self.request.stage
 
     @property

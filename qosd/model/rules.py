@@ -1,4 +1,4 @@
-"""What the hooks know besides the pod: the node's SLO, the node's own settings, and facts of the host.
+"""What hooks and strategies go by besides the pod: the node's SLO, the node's own settings, and facts of the host.
 
 All of it is immutable: a reload makes new Rules. CPU pools keep upstream's form (``cpu-shared-pools``: one entry
 per socket and NUMA node), so that a node's annotation can be pasted.

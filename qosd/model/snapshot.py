@@ -20,10 +20,9 @@ from koord.model import cpuset
 from koord.model.core import Volume
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.context import PodContext, SpecContainer
-from qosd.hooks.edits import Resources
-from qosd.hooks.rules import Rules
-from qosd.metric import Metric
+from qosd.model.metric import Metric
+from qosd.model.pod import PodContext, Resources, SpecContainer
+from qosd.model.rules import Rules
 
 PODS_MAX_AGE_S = 90.0
 """A pod list older than that decides nothing any more: what was decided stays. A quiet node lists every 60 s."""
