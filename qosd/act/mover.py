@@ -28,10 +28,10 @@ from koord.host.resctrlgroup import ResctrlGroup
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Writer
 from qosd.act.actor import Actor, entry_of
+from qosd.act.desired import DesiredActs
 from qosd.act.journal import Recorder
 from qosd.act.misplaced import examine
 from qosd.act.moves import NEVER_NS, Finding, MoveOutcome, MoveReport, Moves, PlannedMove, TasksState
-from qosd.act.wishes import Wishes
 from qosd.decide.runner import Decisions
 from qosd.hooks.resctrl import CLASS_GROUPS
 
@@ -54,7 +54,7 @@ class TaskMover(Actor[Moves]):
     ) -> None:
         self._writer, self._undo, self._journal, self._classes = writer, undo, journal, classes
         self._held = {one.cgroup: TasksState(EARLIER_RUN, placed=one) for one in undo.all(Placed)}
-        self._applied = Wishes(Membership)
+        self._applied = DesiredActs(Membership)
         self._due_ns = NEVER_NS
         self.placed: Mapping[str, str] = MappingProxyType({})
 
@@ -68,16 +68,16 @@ class TaskMover(Actor[Moves]):
 
     def plan(self, decisions: Decisions) -> Moves:
         """The moves that ``apply`` would begin with now. Reads kernel files; changes nothing."""
-        wishes = self._applied.now(decisions)
-        is_new, is_due = not wishes.are(self._applied), decisions.monotonic_ns >= self._due_ns
+        desired = self._applied.now(decisions)
+        is_new, is_due = not desired.are(self._applied), decisions.monotonic_ns >= self._due_ns
         if not (is_new or is_due):
-            return Moves(wishes)
-        wanted = _merged(wishes)
-        chosen = dict.fromkeys(self._changed(wanted, bool(wishes.undecided)) if is_new else ())
+            return Moves(desired)
+        wanted = _merged(desired)
+        chosen = dict.fromkeys(self._changed(wanted, bool(desired.undecided)) if is_new else ())
         chosen.update(dict.fromkeys(self._due(decisions.monotonic_ns) if is_due else ()))
         tree = self._writer.tree
         census = Census(tree.resctrl, self._classes)
-        coming = {wish.name for _, wish in decisions.acts(ResctrlGroup)} if chosen else ()
+        coming = {group.name for _, group in decisions.acts(ResctrlGroup)} if chosen else ()
         findings = tuple(
             examine(
                 tree,
@@ -90,11 +90,11 @@ class TaskMover(Actor[Moves]):
             for cgroup in chosen
         )
         moves = tuple(one.move for one in findings if one.move is not None)
-        return Moves(wishes, moves, findings)
+        return Moves(desired, moves, findings)
 
     def apply(self, decisions: Decisions, moves: Moves) -> tuple[MoveOutcome, ...]:
         """Make the moves, each until nobody is missing any more."""
-        self._applied = moves.wishes
+        self._applied = moves.desired
         execution = _Execution(self._writer, self._undo, self._journal, self._classes, decisions)
         outcomes = []
         for finding in moves.findings:
@@ -250,10 +250,10 @@ class _Execution:
         self._journal.record(entry_of(self._decisions, notice, result, why))
 
 
-def _merged(wishes: Wishes[Membership]) -> Mapping[str, _Wanted]:
+def _merged(desired: DesiredActs[Membership]) -> Mapping[str, _Wanted]:
     """Who wants what of each cgroup: the first strategy that names it."""
     wanted: dict[str, _Wanted] = {}
-    for owner, memberships in wishes.acts.items():
+    for owner, memberships in desired.acts.items():
         for membership in memberships:
             wanted.setdefault(membership.cgroup, (owner, membership))
     return wanted

@@ -13,7 +13,7 @@ from koord.host.files import Target
 from koord.host.placement import TASKS, Cgroup, Membership, Placed
 from koord.host.reconcile.plan import Outcome, PlannedWrite
 from qosd.act.actor import ActReport, ExplainedAct
-from qosd.act.wishes import Wishes
+from qosd.act.desired import DesiredActs
 from qosd.decide.runner import Decisions
 from qosd.model.snapshot import PodView
 
@@ -96,7 +96,7 @@ class Finding(msgspec.Struct, frozen=True):
 class Moves(msgspec.Struct, frozen=True):
     """The moves of one tick. The rest is for whoever makes them."""
 
-    wishes: Wishes[Membership]
+    desired: DesiredActs[Membership]
     moves: tuple[PlannedMove, ...] = ()
     findings: tuple[Finding, ...] = ()
 

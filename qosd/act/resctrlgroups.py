@@ -24,8 +24,8 @@ from koord.host.resctrlgroup import ABSENT, GROUP, PRESENT, MadeGroup, ResctrlGr
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import WriteError, Writer
 from qosd.act.actor import Actor, ActReport, ExplainedAct, entry_of
+from qosd.act.desired import DesiredActs
 from qosd.act.journal import Recorder
-from qosd.act.wishes import Wishes
 from qosd.decide.runner import Decisions
 
 SCHEMATA = "resctrl.schemata"
@@ -37,7 +37,7 @@ _log = logging.getLogger(__name__)
 class GroupPlan(msgspec.Struct, frozen=True):
     """The groups to be made and removed. The rest is for whoever does it; ``is_looked``: somebody looked for them."""
 
-    wishes: Wishes[ResctrlGroup]
+    desired: DesiredActs[ResctrlGroup]
     writes: tuple[PlannedWrite, ...] = ()
     is_looked: bool = False
 
@@ -66,7 +66,7 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
     ) -> None:
         self._writer, self._undo, self._journal, self._kept = writer, undo, journal, kept
         self._owners: dict[str, str] = {made.name: EARLIER_RUN for made in undo.all(MadeGroup)}
-        self._applied = Wishes(ResctrlGroup)
+        self._applied = DesiredActs(ResctrlGroup)
         self._due_ns = 0
         self._failures = 0
         self._problems: dict[str, str] = {}
@@ -81,27 +81,27 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
 
     def plan(self, decisions: Decisions) -> GroupPlan:
         """The groups that ``apply`` would make and remove now. Looks for directories; changes nothing."""
-        wishes = self._applied.now(decisions)
-        is_due = decisions.monotonic_ns >= self._due_ns and bool(wishes.acts or self._owners)
-        if wishes.are(self._applied) and not is_due:
-            return GroupPlan(wishes)
-        return GroupPlan(wishes, (*self._to_make(wishes), *self._to_remove(wishes)), is_looked=True)
+        desired = self._applied.now(decisions)
+        is_due = decisions.monotonic_ns >= self._due_ns and bool(desired.acts or self._owners)
+        if desired.are(self._applied) and not is_due:
+            return GroupPlan(desired)
+        return GroupPlan(desired, (*self._to_make(desired), *self._to_remove(desired)), is_looked=True)
 
-    def _to_make(self, wishes: Wishes[ResctrlGroup]) -> list[PlannedWrite]:
+    def _to_make(self, desired: DesiredActs[ResctrlGroup]) -> list[PlannedWrite]:
         writes: dict[str, PlannedWrite] = {}
-        for owner, groups in wishes.acts.items():
+        for owner, groups in desired.acts.items():
             for group in groups:
                 if group.name not in writes and not self._exists(group.name):
                     writes[group.name] = self._act(group.name, ABSENT, PRESENT, owner, group.why)
         return list(writes.values())
 
-    def _to_remove(self, wishes: Wishes[ResctrlGroup]) -> list[PlannedWrite]:
-        wanted = _names(wishes)
+    def _to_remove(self, desired: DesiredActs[ResctrlGroup]) -> list[PlannedWrite]:
+        wanted = _names(desired)
         used = self._used() if self._owners.keys() - wanted else frozenset()
         return [
             self._act(made.name, PRESENT, ABSENT, self._owners.get(made.name, EARLIER_RUN), "no strategy wants it")
             for made in self._undo.all(MadeGroup)
-            if made.name not in wanted and made.name not in used and not wishes.undecided
+            if made.name not in wanted and made.name not in used and not desired.undecided
         ]
 
     def _used(self) -> frozenset[str]:
@@ -120,13 +120,13 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
 
     def apply(self, decisions: Decisions, plan: GroupPlan) -> tuple[Outcome, ...]:
         """Make and remove them."""
-        self._applied = plan.wishes
+        self._applied = plan.desired
         if not plan.is_looked:
             return ()
         outcomes = tuple([self._carry_out(decisions, act) for act in plan.writes])
         failed = any(outcome.result not in (DONE, VANISHED) for outcome in outcomes)
         self._failures = self._failures + 1 if failed else 0
-        self._due_ns = decisions.monotonic_ns + self._wait_ns(_names(plan.wishes))
+        self._due_ns = decisions.monotonic_ns + self._wait_ns(_names(plan.desired))
         return outcomes
 
     def _wait_ns(self, wanted: frozenset[str]) -> int:
@@ -178,5 +178,5 @@ class ResctrlGroupMaker(Actor[GroupPlan]):
             _log.warning("resctrl group %s stays in the undo record: %s", name, error)
 
 
-def _names(wishes: Wishes[ResctrlGroup]) -> frozenset[str]:
-    return frozenset([group.name for groups in wishes.acts.values() for group in groups])
+def _names(desired: DesiredActs[ResctrlGroup]) -> frozenset[str]:
+    return frozenset([group.name for groups in desired.acts.values() for group in groups])

@@ -22,7 +22,7 @@ from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine, normalization
 from qosd.model.rules import Rules
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live
-from qosd.strategies.perpod import Memo, PodOpinions, decide_each
+from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 from qosd.strategies.reconciler import pod_cgroup
 
 HOOK = "cpuNormalization"
@@ -40,7 +40,7 @@ class PodNormalization(Strategy):
         ratio = snapshot.rules.node.cpu_normalization_ratio
         return snapshot.rules.enabled(HOOK) and ratio is not None and ratio > 1
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
         return decide_each(snapshot, memory, of_pod)
 
 

@@ -25,7 +25,7 @@ class PodOpinions:
 
 
 @dataclass(frozen=True, slots=True)
-class Memo:
+class PodMemo:
     """What was decided of which objects."""
 
     rules: Rules
@@ -35,8 +35,8 @@ class Memo:
 
 
 def decide_each(
-    snapshot: NodeSnapshot, memo: Memo | None, of_pod: Callable[[PodView, Rules], PodOpinions]
-) -> tuple[Decision, Memo]:
+    snapshot: NodeSnapshot, memo: PodMemo | None, of_pod: Callable[[PodView, Rules], PodOpinions]
+) -> tuple[Decision, PodMemo]:
     """The decision made of every pod's opinions; ``memo`` is what the last call returned."""
     rules, pods = snapshot.rules, snapshot.pods
     if memo is not None and memo.rules is rules and memo.pods is pods:
@@ -47,10 +47,10 @@ def decide_each(
         entry = known.get(pod.uid)
         by_uid[pod.uid] = entry if entry is not None and entry[0] is pod else (pod, of_pod(pod, rules))
     decision = _decision([found for _, found in by_uid.values()], memo)
-    return decision, Memo(rules, pods, by_uid, decision)
+    return decision, PodMemo(rules, pods, by_uid, decision)
 
 
-def _decision(pods: list[PodOpinions], memo: Memo | None) -> Decision:
+def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:
     """The last decision itself where the new one would equal it."""
     opinions: dict[Target, Opinion] = {}
     for of_pod in pods:

@@ -28,7 +28,7 @@ from qosd.hooks.table import ROWS_OF_HOOKS
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.rules import Rules
 from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
-from qosd.strategies.perpod import Memo, PodOpinions, decide_each
+from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 
 
 class HookReconciler(Strategy):
@@ -43,7 +43,7 @@ class HookReconciler(Strategy):
         """Always: ``node.hooks`` of the rules file switches hooks one by one."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:
         return decide_each(snapshot, memory, of_pod)
 
 

@@ -11,7 +11,7 @@ from koord.host.placement import Membership
 from koord.host.resctrlgroup import ResctrlGroup
 from koord.host.undo import UndoRecord
 from qosd.act.actuator import Actuator
-from qosd.act.wishes import Wishes
+from qosd.act.desired import DesiredActs
 from qosd.decide.decision import Acts, Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.resctrl import ResctrlNode
@@ -33,8 +33,8 @@ def decisions(undecided: str = "", **acts: Acts) -> Decisions:
 
 def test_each_actor_sees_its_own_kind_by_strategy() -> None:
     said = decisions(a=(BOX, TOYS), b=(), c=(TOYS, CAR), d=(TOYS,))
-    assert Wishes(Membership).now(said).acts == {"a": (BOX,), "c": (CAR,)}
-    assert Wishes(ResctrlGroup).now(said).acts == {"a": (TOYS,), "c": (TOYS,), "d": (TOYS,)}
+    assert DesiredActs(Membership).now(said).acts == {"a": (BOX,), "c": (CAR,)}
+    assert DesiredActs(ResctrlGroup).now(said).acts == {"a": (TOYS,), "c": (TOYS,), "d": (TOYS,)}
     assert list(said.acts(ResctrlGroup)) == [("a", TOYS), ("c", TOYS), ("d", TOYS)]
 
 
@@ -54,19 +54,19 @@ def test_each_actor_sees_its_own_kind_by_strategy() -> None:
     ],
 )
 def test_what_is_new_to_the_actor_of_memberships(then: dict[str, Acts], is_new: bool) -> None:
-    followed = Wishes(Membership).now(decisions(a=FOLLOWED))
+    followed = DesiredActs(Membership).now(decisions(a=FOLLOWED))
     now = followed.now(decisions(**then))
     assert now.are(followed) is not is_new
 
 
 def test_before_the_first_tick_everything_is_new() -> None:
-    nothing = Wishes(Membership)
+    nothing = DesiredActs(Membership)
     assert not nothing.now(decisions()).are(nothing)
 
 
 def test_the_very_same_acts_are_looked_at_once() -> None:
-    followed = Wishes(Membership).now(decisions(a=FOLLOWED, b=(CAR,)))
-    assert followed.now(decisions(a=FOLLOWED, b=followed.said["b"])) is followed
+    followed = DesiredActs(Membership).now(decisions(a=FOLLOWED, b=(CAR,)))
+    assert followed.now(decisions(a=FOLLOWED, b=followed.returned["b"])) is followed
 
 
 class Tide(Struct, frozen=True):
