@@ -5,6 +5,7 @@ Units as shipped, in /etc/systemd/system; /usr/bin/koord-* run the checkout's pa
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from integration.guest import payload
@@ -60,6 +61,12 @@ def script(paths: Sequence[str], module: str, python: str = "/usr/bin/python3 -B
 def proxy_metrics(guest: Guest) -> list[str]:
     """The lines of the proxy's status page; none while it does not answer."""
     return guest.run("python3", "-c", _SCRAPE, _PROXY_METRICS).stdout.splitlines()
+
+
+def acting(guest: Guest) -> list[str]:
+    """The front ends of koord-qosd by which values come to new containers."""
+    ends = json.loads(guest.do("koordctl", "node", "-o", "json"))["front_ends"]
+    return [end["name"] for end in ends if end["acting"]]
 
 
 def use_containerd_2(guest: Guest) -> None:

@@ -76,12 +76,6 @@ def drop_ins(node: Guest) -> dict[str, str]:
     return dict(line.split(":", 1) for line in node.sh(f"grep -r = {DROP_INS} --include=*.conf || true").splitlines())
 
 
-def acting(node: Guest) -> list[str]:
-    """The front ends of qosd by which values come to new containers."""
-    ends = json.loads(node.do("koordctl", "node", "-o", "json"))["front_ends"]
-    return [end["name"] for end in ends if end["acting"]]
-
-
 def journal(node: Guest) -> list[dict[str, str]]:
     return list(json.loads(node.do("koordctl", "journal", "-o", "json"))["entries"])
 
@@ -165,7 +159,7 @@ def test_pods_that_nri_edits_keep_their_values(node: Guest) -> None:
     node.do("systemctl", "stop", "kubelet", QOSD, "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
     programs.use_containerd_2(node)
     start_qosd(node)
-    node.wait(lambda: acting(node) == ["nri"], "qosd to be attached to NRI", READY_S)
+    node.wait(lambda: programs.acting(node) == ["nri"], "qosd to be attached to NRI", READY_S)
     wanted = others(node, CONTAINERD, "-proxied", "-nri")
     assert settled(node, wanted) == wanted
     reload_without_qosd(node)

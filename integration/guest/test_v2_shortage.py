@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 from collections.abc import Sequence
 
 import pytest
@@ -18,6 +19,7 @@ from integration.kubelet.staticpods import MIB, PODS, StaticPod
 STATE = "/var/lib/koord"
 HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
+COUNT = 50 if os.environ.get("SOAK") else 5
 LS, BE = PODS[1], PODS[2]
 GREEDY = ("/bin/sh", "-c", "x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}; while :; do sleep 1; done")
 PAGE = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9316/metrics').read().decode())"
@@ -107,24 +109,57 @@ def test_the_next_daemon_gives_back_what_nobody_lacks(node: Guest) -> None:
     assert node.text(f"{pod.pod_group}/cgroup.freeze") == "0"
 
 
-@pytest.mark.parametrize(("left", "suffix"), [("1", "-cpus"), ("200m", "-time")], ids=["CPU set", "quota"])
-def test_newcomers_start_while_best_effort_is_held(node: Guest, left: str, suffix: str) -> None:
-    newcomers: Sequence[StaticPod] = (dataclasses.replace(BE, name=f"be{suffix}"), mid(f"mid{suffix}"))
+def proxy(node: Guest) -> None:
+    """What the module's node has."""
+
+
+def reconciler(node: Guest) -> None:
+    """kubelet asks containerd itself, which knows no NRI: containers are put right once they are there."""
+    node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
+    kubelet.configure(node, kubelet.CONTAINERD)
+    node.do("systemctl", "start", "kubelet")
+
+
+def nri(node: Guest) -> None:
+    """containerd 2.x takes the other one's place under the pods that run."""
+    node.do("systemctl", "stop", "kubelet")
+    programs.use_containerd_2(node)
+    node.wait(lambda: "nri" in programs.acting(node), "qosd to be attached to NRI", STEP_S)
+    node.do("systemctl", "start", "kubelet")
+
+
+@pytest.fixture(scope="module", params=[proxy, reconciler, nri], ids=lambda switch: switch.__name__)
+def front_end(request: pytest.FixtureRequest, node: Guest) -> str:
+    request.param(node)
+    pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
+    return str(request.param.__name__)
+
+
+@pytest.mark.parametrize(("left", "style"), [("1", "cpus"), ("200m", "time")], ids=["CPU set", "quota"])
+def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, left: str, style: str) -> None:
+    """Best-effort pods and pods of the mid band, N=5 each here, 50 in the soak."""
+    suffixes = [f"-{front_end}-{style}-{number}" for number in range(COUNT)]
+    best_effort = [dataclasses.replace(BE, name=f"be{suffix}") for suffix in suffixes]
+    newcomers: Sequence[StaticPod] = (*best_effort, *(mid(f"mid{suffix}") for suffix in suffixes))
     names = [pod.name for pod in newcomers]
     node.put(HOLDS, left)
     tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
-    if left.endswith("m"):
+    if style == "time":
         node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("20000 "), "the tier's quota", STEP_S)
     pods.put(node, newcomers)
     pods.wait_ready(node, (LS.name, JOB.name, *names), kubelet.READY_S)
     running = kubelet.running(node)
+    assert {running[name].restarts for name in names} == {0}
 
-    def is_held() -> bool:
-        if left == "1":
-            return node.text(f"{running[names[0]].cgroup}/cpuset.cpus.effective") == "1"
-        return all(node.text(f"{running[name].cgroup}/cpu.max").startswith("20000 ") for name in names)
+    def at_large() -> list[str]:
+        if style == "cpus":
+            effective = {
+                pod.name: node.text(f"{running[pod.name].cgroup}/cpuset.cpus.effective") for pod in best_effort
+            }
+            return [name for name, cpus in effective.items() if cpus != "1"]
+        return [name for name in names if not node.text(f"{running[name].cgroup}/cpu.max").startswith("20000 ")]
 
-    node.wait(is_held, "they to be held", STEP_S)
+    node.wait(lambda: not at_large(), "all to be held", STEP_S)
     node.put(HOLDS, "")
     pods.remove(node, names)
     pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
