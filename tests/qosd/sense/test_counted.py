@@ -327,6 +327,7 @@ def test_where_nothing_is_counted_the_reason_is_said(world: World, there: bool) 
         scene.put(io(1) if world.version == 1 else {"memory.events": ""})
     with pytest.raises(NotApplicable, match="throttle limit" if world.version == 1 else "io controller"):
         scene.tick()
+    assert len(world.files) == 0, "it is not tried again soon, and cgroups go meanwhile"
 
 
 def test_without_kubelets_tiers_nothing_lacks(world: World) -> None:
