@@ -40,7 +40,7 @@ class CounterGauge:
     """``parse``: what the texts of all ``paths`` say; ``row`` is made of their growth per second, in that order.
 
     A cgroup that has not run is not read, but for once in ``HELD_TICKS``: what it counts does not move, unless the
-    kernel writes back for it.
+    kernel writes back for it. That counts as of the tick at which it is read.
     """
 
     __slots__ = (
