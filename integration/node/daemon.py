@@ -159,9 +159,13 @@ class Daemon:
 
     # what the kernel says of it
 
-    def descriptors(self) -> int:
-        """How many descriptors are open, sockets included."""
-        return len(os.listdir(f"/proc/{self.pid}/fd"))
+    def descriptors(self) -> list[str]:
+        """What each open descriptor leads to: paths, sockets, pipes."""
+        links: list[str] = []
+        for name in os.listdir(f"/proc/{self.pid}/fd"):
+            with contextlib.suppress(FileNotFoundError):
+                links.append(os.readlink(f"/proc/{self.pid}/fd/{name}"))
+        return links
 
     def inotify_watches(self) -> int:
         count = 0

@@ -274,7 +274,7 @@ def test_too_few_descriptors(make_daemon: MakeDaemon, cri: Cri, groups: list[str
     daemon.start()
     wait_for(lambda: len(measured(daemon, "container_cpu_usage_cores")) == 1, SOON_S, "the container to be measured")
     _, hard = resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE)
-    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (daemon.descriptors() + 4, hard))
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (len(daemon.descriptors()) + 4, hard))
     batch = run(cri, pods.best_effort(kubepods))
     assert "opened and closed for each read" in says(daemon, "Too many open files with ")
     wait_for(lambda: len(measured(daemon, "container_cpu_usage_cores")) == 2, SOON_S, "the new one to be measured")

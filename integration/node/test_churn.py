@@ -8,6 +8,7 @@ inotify watches in /proc, its metrics, the undo record, and what ``koordctl`` sa
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import time
 from collections.abc import Iterator, Sequence
@@ -32,10 +33,15 @@ _POD = re.compile(r"/pod([0-9a-f-]{36})")
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """What a koord-qosd has of its pods; ``series`` and ``held`` are UIDs of pods that it does not list any more."""
+    """What a koord-qosd has of its pods; ``series`` and ``held`` are UIDs of pods that it does not list any more.
+
+    ``descriptors``: without those of block I/O, which v1 begins to count with the first of some tier.
+    ``dangling``: those to a pod's cgroup that is gone.
+    """
 
     pods: int
     descriptors: int
+    dangling: frozenset[str]
     watches: int
     series: frozenset[str]
     """In /metrics, or with a sample that ``koordctl metrics`` shows."""
@@ -50,9 +56,11 @@ def footprint(daemon: Daemon) -> Footprint:
     samples = daemon.koordctl("metrics")["metrics"]
     subjects = [sample["subject"] for metric in samples for sample in metric["samples"]]
     shown = {uid for subject in subjects for uid in _POD.findall(subject)}
+    descriptors = daemon.descriptors()
     return Footprint(
         len(listed),
-        daemon.descriptors(),
+        sum("/blkio.throttle." not in each for each in descriptors),
+        frozenset(each for each in descriptors if _POD.search(each) and not os.path.exists(each)),
         daemon.inotify_watches(),
         frozenset(shown | set(_UID.findall(daemon.page("/metrics")[1]))) - listed,
         frozenset(uid for path in daemon.held() for uid in _POD.findall(path)) - listed,
