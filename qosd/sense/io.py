@@ -58,7 +58,6 @@ class IO:
     def collect(self, tick: Tick) -> Batch:
         batch = self._gauges.batch(tick)
         if tick.targets.cgroups[Scope.TIER] and not dict(batch)[IO_ROWS[Scope.TIER].panel]:
-            self._gauges.close()  # it is long until the next try, and cgroups go meanwhile
             raise NotApplicable(self._lack)
         return batch
 

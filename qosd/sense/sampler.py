@@ -188,10 +188,12 @@ class Sampler:
         )
 
     def _disable(self, schedule: _Schedule, reason: str) -> None:
+        """It is long until its next try, and what it keeps open of cgroups would outlast them."""
         if schedule.health.disabled_reason != reason:
             _log.info("collector %s has nothing to read: %s", schedule.collector.name, reason)
         schedule.health = replace(schedule.health, failures=0, last_error="", disabled_reason=reason)
         self._withdraw(schedule)
+        schedule.collector.close()
 
     def _fail(self, schedule: _Schedule, error: Exception, at_ns: int) -> None:
         text = f"{type(error).__name__}: {error}"

@@ -60,4 +60,4 @@ class Collector(Protocol):
         """One run. The rows of a panel are all it has now: a subject that is missing has no sample."""
 
     def close(self) -> None:
-        """Give back what is kept open."""
+        """Give back what is kept open; the next run, if there is one, begins anew."""

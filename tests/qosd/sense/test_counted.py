@@ -15,6 +15,7 @@ from qosd.sense.host import Host
 from qosd.sense.io import IO, IO_ROWS
 from qosd.sense.memoryevents import MEMORY_EVENTS, MemoryEvents
 from qosd.sense.row import Row
+from qosd.sense.sampler import Sampler
 from qosd.sense.targets import SampleTargets
 from qosd.sense.tick import Collector, NotApplicable
 from qosd.sense.usage import USAGE
@@ -327,6 +328,7 @@ def test_where_nothing_is_counted_the_reason_is_said(world: World, there: bool) 
         scene.put(io(1) if world.version == 1 else {"memory.events": ""})
     with pytest.raises(NotApplicable, match="throttle limit" if world.version == 1 else "io controller"):
         scene.tick()
+    Sampler([scene.collector], world.store, world.clock).sample((A, B), TIERS)
     assert len(world.files) == 0, "it is not tried again soon, and cgroups go meanwhile"
 
 

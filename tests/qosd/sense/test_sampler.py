@@ -35,13 +35,14 @@ class Scripted:
         self._world, self._does = world, does
         self._began = world.clock()
         self.runs: list[float] = []
+        self.closed_after: list[int] = []
 
     def collect(self, tick: Tick) -> Batch:
         self.runs.append((tick.at_ns - self._began) / 1e9)
         return self._does(len(self.runs))
 
     def close(self) -> None:
-        self.runs.append(-1)
+        self.closed_after.append(len(self.runs))
 
 
 def row_of(value: float) -> Batch:
@@ -100,6 +101,7 @@ def test_what_is_not_applicable_is_said_and_asked_again_seldom(world: World) -> 
     sampler = Sampler([one], world.store, world.clock)
     run(world, sampler, 130)
     assert one.runs == [0, 60, 120]
+    assert one.closed_after == [1, 2, 3], "what it had opened would outlast cgroups until its next run"
     health = sampler.health()["scripted"]
     assert (health.disabled_reason, health.failures, health.last_error) == ("no resctrl mount", 0, "")
     assert world.store.value(CollectorRow.disabled, "scripted") == 1.0
