@@ -59,7 +59,7 @@ class Tree:
         return self.directory(target.cgroup, controller) / name
 
     def directory(self, cgroup: str, controller: str = "cpu") -> Path:
-        """The directory of cgroup ``cgroup``, on v1 in the hierarchy of ``controller``."""
+        """The directory of ``cgroup``, on v1 in the hierarchy of ``controller``."""
         if self.version == 2:
             return self.root / _inside(cgroup)
         return self.controllers.get(controller, self.root / controller) / _inside(cgroup)

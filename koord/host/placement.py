@@ -50,7 +50,7 @@ class Membership(msgspec.Struct, frozen=True):
 
 
 class Placed(msgspec.Struct, frozen=True, tag="tasks"):
-    """Koord moved tasks of cgroup ``cgroup`` into ``resctrl_groups``; ``path`` and ``inode`` are the directory's."""
+    """Koord moved tasks of ``cgroup`` into ``resctrl_groups``; ``path`` and ``inode`` are the directory's."""
 
     cgroup: str = msgspec.field(name="group")
     path: str
@@ -145,7 +145,7 @@ class Census:
 
 
 def look(tree: Tree, cgroup: str) -> Cgroup | None:
-    """The cgroup ``cgroup`` now (v1: in the CPU controller's hierarchy); None if it is gone.
+    """``cgroup`` now (v1: in the CPU controller's hierarchy); None if it is gone.
 
     Raises ReadError, ParseError, and ValueError for a path that leaves the tree.
     """
@@ -205,7 +205,7 @@ def _of_file(path: str, read: Callable[[], _T]) -> _T | None:
 
 
 def missing(tree: Tree, cgroup: str, resctrl_group: str, classes: Collection[str]) -> frozenset[int]:
-    """The tasks of cgroup ``cgroup`` that are to be moved now for all to be in ``resctrl_group``."""
+    """The tasks of ``cgroup`` that are to be moved now for all to be in ``resctrl_group``."""
     found = look(tree, cgroup)
     return frozenset() if found is None else Census(tree.resctrl, classes).missing(found.tasks, resctrl_group)
 

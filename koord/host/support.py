@@ -26,7 +26,7 @@ class Support(StrEnum):
 
 
 def of(tree: Tree, name: str, cgroups: Iterable[str]) -> Support:
-    """Is the file of row ``name`` there, in any of the cgroups ``cgroups``? (For system files they do not matter.)
+    """Is the file of row ``name`` there, in any of ``cgroups``? (For system files they do not matter.)
 
     Ask with the target's own cgroup where the row's probe is TARGET, with kubelet's tiers otherwise. Raises UnknownRow.
     """

@@ -53,7 +53,7 @@ _Setter = Callable[[Values, Weights], tuple[Setting, ...]]
 
 
 def unit_of(cgroup: str) -> str:
-    """The name of the unit whose cgroup ``cgroup`` is; "" if it is none of this host's systemd's."""
+    """The name of the unit that has ``cgroup``; "" if it is none of this host's systemd's."""
     path = "/" + cgroup.strip("/")
     above, _, name = path.rpartition("/")
     if name.startswith("_"):  # how systemd escapes a name that the kernel would take for a file

@@ -102,10 +102,10 @@ def option(
     """A field of the dataclass. With ``parse`` the default is a text; else flag and YAML are of the default's type."""
 
     def row(entry: Field[Any], style: Style) -> Option:
-        parse_, kinds = (parse, ()) if parse else _of_type(default, style.is_go)
+        parser, kinds = (parse, ()) if parse else _of_type(default, style.is_go)
         default_text = _text_of(default, style.is_go)
         name = flag or entry.name.replace("_", "-")
-        return Option(name, entry.name, help_text, default_text, parse_, kinds, choices, bounds, metavar, live)
+        return Option(name, entry.name, help_text, default_text, parser, kinds, choices, bounds, metavar, live)
 
     value = parse(default) if parse else default
     return field(default_factory=lambda: value, metadata={"row": row})

@@ -121,7 +121,7 @@ def _units(facts: NodeFacts) -> tuple[Place, ...]:
 
 
 def _drop_ins(facts: NodeFacts) -> Iterator[File]:
-    """What the units do not know of this node: another runtime's socket, its cgroup, kubelet's directory."""
+    """What the units do not know of this node: another runtime's socket, its group, kubelet's directory."""
     runtime = facts.doctor.runtime.socket
     proxy, daemon, after = [], [], ""
     if runtime not in _SERVED_BY_DEFAULT:

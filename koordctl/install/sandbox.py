@@ -47,7 +47,7 @@ def check_runtime(socket: Path) -> str:
 
 
 def check_sandbox(host: Host, socket: Path, uid: str, parent: str, cgroup: str) -> None:
-    """Make a sandbox, see it in cgroup ``cgroup`` (named ``parent`` to the runtime), and remove it."""
+    """Make a sandbox, see it in ``cgroup`` (named ``parent`` to the runtime), and remove it."""
     problem = ""
     for _ in range(_ATTEMPTS):
         problem = _attempt(host, socket, uid, parent, cgroup)

@@ -46,7 +46,7 @@ class TasksState(msgspec.Struct, frozen=True):
 
 
 class PlannedMove(msgspec.Struct, frozen=True):
-    """The tasks of cgroup ``cgroup`` go from resctrl group ``origin`` to ``to`` ("" = the root group).
+    """The tasks of ``cgroup`` go from resctrl group ``origin`` to ``to`` ("" = the root group).
 
     ``path``: the file that takes their ids. ``tasks``: how many are to be moved now; what they fork meanwhile follows.
     """

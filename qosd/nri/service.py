@@ -75,7 +75,7 @@ class Hooks:
     goes on; ``pods_changed`` afterwards, when a pod or a container came, went or was changed by somebody else: hints
     for whoever looks after what no call carries. ``later`` runs what no pod has to wait for. ``originals`` notes what a
     container's edits replace, before they are answered; None = nobody will want to know. ``has_resctrl_group``: is the
-    cgroup there at this moment?
+    resctrl group there at this moment?
     """
 
     def __init__(

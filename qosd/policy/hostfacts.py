@@ -1,6 +1,7 @@
 """What the hooks need to know of the host: looked up with each load of the rules, and when something of it changed.
 
-Missing files are facts too: no resctrl mount means no cgroups, an unreadable /proc/meminfo means size unknown (0).
+Missing files are facts too: no resctrl mount means no resctrl groups, an unreadable /proc/meminfo means size unknown
+(0).
 """
 
 from __future__ import annotations

@@ -107,9 +107,9 @@ def test_units_tier_and_group(world: World) -> None:
         if os.geteuid() == 0:
             os.chown(f"{world.root}/run/g.sock", 0, 7)
         runtime = RuntimeFacts(socket="/run/g.sock")
-        for text, cgroup in ((None, "cri"), ("", str(os.getegid() or 7))):
+        for text, group in ((None, "cri"), ("", str(os.getegid() or 7))):
             if text is not None:
                 (world.root / "etc/group").write_text(text)
             told = gather(Node(world.root), replace(doctor(), runtime=runtime), NONE, None)
-            assert (told.socket_group, told.running) == (cgroup, frozenset())
+            assert (told.socket_group, told.running) == (group, frozenset())
     assert found.socket_group == ""

@@ -49,10 +49,10 @@ def test_interfaces_are_those_that_stand_alone(v2: World) -> None:
     assert {name: list(row) for name, row in rows.items()} == {"eth0": [200.0] * 5}
 
 
-def monitored(world: World, cgroup: str, cache: str, **texts: str) -> None:
+def monitored(world: World, group: str, cache: str, **texts: str) -> None:
     for name, text in texts.items():
-        world.put(f"resctrl/{cgroup}/mon_data/mon_L3_{cache}/{name}", text + "\n")
-    world.put(f"resctrl/{cgroup}/tasks", "")
+        world.put(f"resctrl/{group}/mon_data/mon_L3_{cache}/{name}", text + "\n")
+    world.put(f"resctrl/{group}/tasks", "")
 
 
 def test_emulated_resctrl_counters_become_rates(v2: World) -> None:
