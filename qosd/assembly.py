@@ -89,7 +89,7 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
 
     undo, read_only = _undo_record(options)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
-        rules.narrow(besteffort.load(options.run_dir / BEST_EFFORT))
+        rules.leave(besteffort.load(options.run_dir / BEST_EFFORT))
     writer = _writer(locator.tree, undo)
     journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
     stop = None if runtime is None else CRIStop(runtime, locator.tree.exists)

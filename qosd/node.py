@@ -138,7 +138,7 @@ class Node:
             result = await self.in_thread(lambda: self.loop.tick(inputs, reason))
         finally:
             self.start_gate.ended(arriving)
-        self._narrow()
+        self._leave()
         self.host.watch_pressure(self.loop.report.triggers)
         if result is not None and result.results:
             for each in result.results:
@@ -146,12 +146,12 @@ class Node:
             _log.info("tick: %s", result.sentence)
         return result
 
-    def _narrow(self) -> None:
+    def _leave(self) -> None:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
         left = None if self.read_only else self.loop.report.decisions.best_effort
         if left is not None and left != self.rules.best_effort:
             self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, left)
-            if self.rules.narrow(left):
+            if self.rules.leave(left):
                 self.pace.wake()
 
     async def plan(self) -> Plan | None:
@@ -181,7 +181,7 @@ class Node:
         ages_s = dict(self.pods.ages_s)
         if self.pods.age_s is not None:
             ages_s["pods"] = self.pods.age_s
-        self._say(self.rules.pools.warnings)
+        self._say(self.rules.warnings)
         return TickInputs(pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s)
 
     def _learn(self, pods: tuple[PodView, ...]) -> None:

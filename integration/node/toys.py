@@ -18,7 +18,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from qosd import strategies
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
-from qosd.model.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 
 HOLDS, LACKS = "holds", "lacks"
@@ -52,7 +52,7 @@ class HoldBestEffort(Toy):
         if not cpus:
             return Decision("nothing is held"), None
         is_time = cpus.endswith("m")
-        left = BestEffortCPUs("", WHY, int(cpus[:-1])) if is_time else BestEffortCPUs(cpus, WHY)
+        left = BestEffortScheduling(WHY, cpu_milli=int(cpus[:-1])) if is_time else BestEffortScheduling(WHY, cpus)
         return Decision(f"best-effort pods are held to {cpus}", best_effort=left), None
 
 

@@ -96,6 +96,12 @@ def hook_class(raw: QoSClass | None, has_cpuset: bool) -> QoSClass | None:
     return QoSClass.LSR if raw is None and has_cpuset else raw
 
 
-def is_best_effort(raw: QoSClass | None, kube: KubeQoS) -> bool:
-    """Whether CPU suppression counts the pod as BE: by label, or by its Kubernetes QoS class whatever the label."""
-    return raw is QoSClass.BE or kube is KubeQoS.BEST_EFFORT
+def is_best_effort(raw: QoSClass | None, kube: KubeQoS, *, is_free: bool = False, is_mid: bool = False) -> bool:
+    """Does what bounds best-effort pods bound this one? By its class, whatever tier kubelet has it in.
+
+    The label decides. Pods of the free band count as BE; without a label so does whatever kubelet has in its BestEffort
+    tier, but for the mid band, whose pods are there because they request no native resources.
+    """
+    if is_free or raw is not None:
+        return is_free or raw is QoSClass.BE
+    return kube is KubeQoS.BEST_EFFORT and not is_mid

@@ -22,7 +22,7 @@ from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
-from qosd.model.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 
@@ -139,7 +139,7 @@ class Decision(msgspec.Struct, frozen=True):
 
     ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is released.
     So is ``acts``: what is no longer among them is undone. The same object twice means "nothing changed", and costs
-    nothing downstream. ``best_effort`` None: the strategy leaves best-effort pods all of their pool. ``one_shots`` and
+    nothing downstream. ``best_effort`` None: the strategy lets best-effort pods be. ``one_shots`` and
     ``shortages`` are of this tick alone.
     """
 
@@ -148,7 +148,7 @@ class Decision(msgspec.Struct, frozen=True):
     acts: Acts = ()
     one_shots: tuple[OneShot, ...] = ()
     shortages: tuple[Shortage, ...] = ()
-    best_effort: BestEffortCPUs | None = None
+    best_effort: BestEffortScheduling | None = None
 
     def lasting(self) -> Self:
         """What is in force until the strategy decides again: an order is given once."""

@@ -27,7 +27,7 @@ from qosd.decide import gates, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.relief import Relief
 from qosd.decide.shortage import Claim
-from qosd.model.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 _log = logging.getLogger(__name__)
@@ -105,7 +105,7 @@ class Decisions(msgspec.Struct, frozen=True):
         return frozenset([result.name for result in self.results if not result.decided])
 
     @property
-    def best_effort(self) -> Mapping[str, BestEffortCPUs] | None:
+    def best_effort(self) -> Mapping[str, BestEffortScheduling] | None:
         """What is left to best-effort pods, by strategy; None while some strategy has not decided since the start."""
         if self.undecided:
             return None

@@ -3,8 +3,9 @@
 Source of the amounts is the annotation ``extended-resource-spec``, per container. Batch counts for pods labelled BE,
 mid for any pod that has mid amounts; a container without either keeps what kubelet sent, as do free pods, whose limits
 are native. Formulas: node-qos §10.3 (shares, quota, -1 where a limit is missing, ``ceil(quota / ratio)`` under
-normalization, no quota while suppression works by CFS quota). A mid container keeps kubelet's value of a resource of
-which it has no mid amount. What the pod's own cgroup gets is in ``batchpod``.
+normalization); a limit stays while suppression works by CFS quota, where upstream takes it away (``tierquota``). A mid
+container keeps kubelet's value of a resource of which it has no mid amount. What the pod's own cgroup gets is in
+``batchpod``.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.hooks import batchpod
 from qosd.hooks.edits import Edit, Edits
-from qosd.model.pod import BATCH, MID, Amounts, PodContext
+from qosd.model.pod import MID, Amounts, PodContext
 from qosd.model.rules import Rules
 
 
@@ -40,8 +41,6 @@ def _quota(amounts: Amounts, pod: PodContext, rules: Rules) -> Edit:
     kind, limit_milli = amounts.kind, MilliCPU(amounts.cpu_limit_milli)
     if not limit_milli:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {kind}-cpu limit")
-    if kind == BATCH and rules.suppresses_by_quota:
-        return Edit(Field.CPU_QUOTA, UNLIMITED, batchpod.SUPPRESSED)
     period_us = pod.requested.cpu_period_us or cfs.PERIOD_US
     quota_us = cfs.quota_us(limit_milli, period_us)
     why = f"{kind}-cpu limit {limit_milli}m"

@@ -25,7 +25,6 @@ from qosd.hooks.edits import Abstention, Edit, Edits
 from qosd.model.pod import BATCH, Amounts, PodContext, SpecContainer
 from qosd.model.rules import Rules
 
-SUPPRESSED = "CPU suppression works by the BE tier's CFS quota"
 NATIVE = "native"
 _NOTHING = ContainerAmounts()
 
@@ -110,8 +109,6 @@ def _quota(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> E
     free = next((one for one in containers if not one.cpu_limit_milli), None)
     if free is not None:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {free.cpu_kind}-cpu limit of container {free.name}")
-    if rules.suppresses_by_quota and any(one.cpu_kind == BATCH for one in containers):
-        return Edit(Field.CPU_QUOTA, UNLIMITED, SUPPRESSED)
     kinds = _kinds(one.cpu_kind for one in containers)
     ratio = ratio_of(BATCH, rules) if BATCH in kinds else None
     same_kind = all(one.cpu_kind == BATCH for one in containers)

@@ -76,11 +76,12 @@ def _numa_pool(pod: PodContext, rules: Rules) -> _Choice:
 
 
 def _be_pool(pod: PodContext, rules: Rules) -> _Choice:
-    pool = join(rules.node.be_pools)
-    who = "free pods" if pod.is_free else "BE pods"
+    who, left = "free pods" if pod.is_free else "BE pods", rules.node.best_effort
+    is_held = pod.is_best_effort and bool(left.cpus)
+    pool = join(rules.node.best_effort_pools if is_held else rules.node.be_pools)
     if pool:
-        left = f", as far as {rules.node.be_left_by} leaves it to them" if rules.node.be_left_by else ""
-        return pool, f"{who} use the BE pool (outside LSE){left}"
+        why = f", as far as it is left to them ({left.why})" if is_held else ""
+        return pool, f"{who} use the BE pool (outside LSE){why}"
     if pod.kube_qos is KubeQoS.BEST_EFFORT:
         return "", f"{who} of the BestEffort tier use the tier's CPUs, whatever kubelet sent"
     return None

@@ -25,12 +25,13 @@ def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edit
     """The merged edits of every one of ``hooks`` that is enabled and runs at ``pod.stage``, with the pod's problems."""
     stage = pod.stage
     parts = [_run(hook, pod, rules) for hook in hooks if stage in hook.stages and rules.enabled(hook.name)]
-    return tierquota.bounded(merge((Edits(problems=pod.problems), *parts)), pod, rules)
+    return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, rules)
 
 
 def decide_call(pod: PodContext, rules: Rules) -> Edits:
-    """Those of ``decide``'s edits that a CRI or NRI call shall carry (``node.limitsInCRI`` of the rules file)."""
-    edits = decide(pod, rules)
+    """Those of ``decide``'s edits that a CRI or NRI call shall carry (``node.limitsInCRI`` of the rules file), with the
+    bound of a newcomer."""
+    edits = tierquota.of_newcomer(decide(pod, rules), pod, rules)
     return edits if rules.node.limits_in_cri else edits.without_limits
 
 

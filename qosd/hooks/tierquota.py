@@ -1,7 +1,12 @@
-"""No quota below kubelet's BestEffort tier is more than the tier itself has.
+"""No quota below kubelet's BestEffort tier stands in the way of the tier's own, and no newcomer has more than all.
 
-While strategies leave the tier less CPU time than its containers were given, cgroup v1 starts none of these (EINVAL),
-and takes no lower quota of the tier. Under the tier's quota the bound takes nothing from anybody.
+cgroup v1 takes no quota that is more than its parent's, neither the tier's smaller one above it nor the container's at
+its creation. Who is below a tier that has less than its own quota is bounded by the tier alone: so there it gets no
+quota of its own meanwhile, which is no more CPU, and is not written again each time the tier's quota moves. cgroup v2
+takes any.
+
+Where best-effort pods are bounded one by one (beside pods of other classes in their tier, or outside of it), one that
+starts has no bound yet: the call that makes it carries what is left to all of them together.
 """
 
 from __future__ import annotations
@@ -14,22 +19,46 @@ from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
-from qosd.hooks.edits import Edits
+from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import PodContext
 from qosd.model.rules import Rules
 
 
-def bounded(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
-    """``edits`` with the quota that the hooks give, bounded."""
-    left_milli = rules.node.be_cpu_milli
-    edit = edits.get(Field.CPU_QUOTA) if left_milli and pod.kube_qos is KubeQoS.BEST_EFFORT else None
-    if edit is None or not isinstance(edit.value, int) or edit.value == UNLIMITED:
+def below_tier(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
+    """``edits`` without the quota that cgroup v1 would refuse below the tier's."""
+    tier_milli = rules.node.be_tier_milli
+    is_bounded = bool(tier_milli) and rules.host.cgroup_version == 1 and pod.kube_qos is KubeQoS.BEST_EFFORT
+    edit = edits.get(Field.CPU_QUOTA) if is_bounded else None
+    if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(tier_milli, pod):
         return edits
-    period_us = pod.requested.cpu_period_us or cfs.PERIOD_US
-    most_us = cfs.quota_us(MilliCPU(left_milli), period_us)
-    if edit.value <= most_us:
+    why = f"{edit.why}; the BestEffort tier has less ({rules.node.best_effort.why})"
+    return _with(edits, edit, replace(edit, value=UNLIMITED, why=why, computed={}))
+
+
+def of_newcomer(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
+    """``edits`` with the bound of a best-effort container that no tier bounds."""
+    left = rules.node.best_effort
+    is_bounded = bool(left.cpu_milli) and pod.is_container and pod.is_best_effort
+    if not is_bounded or (pod.kube_qos is KubeQoS.BEST_EFFORT and rules.node.be_tier_milli == left.cpu_milli):
         return edits
-    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": left_milli, "period_us": period_us}
-    why = f"{edit.why}; no more than the BestEffort tier has ({rules.node.be_cpu_why})"
-    less = replace(edit, value=most_us, why=why, computed=fed)
-    return replace(edits, items=tuple([less if each is edit else each for each in edits.items]))
+    edit, most_us = edits.get(Field.CPU_QUOTA), _quota_us(left.cpu_milli, pod)
+    quota_us = edit.value if edit is not None else pod.requested.cpu_quota_us
+    if isinstance(quota_us, int) and 0 < quota_us <= most_us:
+        return edits
+    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": left.cpu_milli, "period_us": _period_us(pod)}
+    why = f"no more than all best-effort pods have together ({left.why})"
+    bound = Edit(Field.CPU_QUOTA, most_us, f"{edit.why}; {why}" if edit else why, computed=fed)
+    return _with(edits, edit, replace(bound, hook=edit.hook if edit else "batchResource"))
+
+
+def _period_us(pod: PodContext) -> int:
+    return pod.requested.cpu_period_us or cfs.PERIOD_US
+
+
+def _quota_us(cpu_milli: int, pod: PodContext) -> int:
+    return cfs.quota_us(MilliCPU(cpu_milli), _period_us(pod))
+
+
+def _with(edits: Edits, old: Edit | None, new: Edit) -> Edits:
+    items = tuple([new if each is old else each for each in edits.items])
+    return replace(edits, items=items if old is not None else (*items, new))

@@ -86,7 +86,7 @@ def warnings(node: Node) -> list[str]:
         node.cpu_manager.problem,
         node.reservation.problem,
         *node.rules_file.warnings,
-        *node.rules.pools.warnings,
+        *node.rules.warnings,
         *node.host.problems,
         *node.pods.problems,
     )

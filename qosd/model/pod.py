@@ -208,6 +208,17 @@ class PodContext(msgspec.Struct, frozen=True):
         by_hook = qos.hook_class(self.raw_qos, bool(self.bound_cpus))
         return by_hook or self.derived(rules, running=False).qos
 
+    @property
+    def is_best_effort(self) -> bool:
+        """Does suppression cover the pod? CRI does not carry ``spec.priority``: a pod of the mid band is one that a
+        label calls so, or that has mid resources."""
+        if self.raw_qos is None and self.bound_cpus:
+            return False
+        is_mid = self.annotations.priority_class is PriorityClass.MID or any(
+            _amounts(MID, resources).any for resources in self.extended.values()
+        )
+        return qos.is_best_effort(self.raw_qos, self.kube_qos or KubeQoS.BURSTABLE, is_free=self.is_free, is_mid=is_mid)
+
     def amounts_of(self, container: str) -> Amounts | None:
         """What ``container`` has of batch resources (pods labelled BE), else of mid resources."""
         resources = self.extended.get(container)

@@ -7,7 +7,7 @@ per socket and NUMA node), so that a node's annotation can be pasted.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from fractions import Fraction
 from functools import cached_property
@@ -18,7 +18,7 @@ from koord.model import featuregates, slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
 from koord.model.reservation import NOTHING, Reserved
-from koord.model.slo import CPUSuppressPolicy, NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
+from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
 
 
 class CPUManagerPolicy(StrEnum):
@@ -37,19 +37,32 @@ class Pool:
     cpuset: str
 
 
-class BestEffortCPUs(msgspec.Struct, frozen=True):
-    """What one strategy leaves to best-effort pods: of their pool the CPUs ``cpus`` (a list; "" = all of them), and of
-    the CPU time ``cpu_milli`` for kubelet's BestEffort tier (0 = as much as there is). For newcomers as well.
+class BestEffortScheduling(msgspec.Struct, frozen=True):
+    """What one strategy leaves to best-effort pods (``PodContext.is_best_effort``) of the CPU, and how they run on it.
 
-    Hooks, NRI and reconciler follow the pool, container by container. So no cgroup above them has to be narrowed, and
-    a container that is created meanwhile with more CPUs starts nevertheless (cgroup v1 would refuse it below a narrower
-    cgroup) and comes to the pool at the next tick. The CPU time is the tier's quota; no quota below it may be more (v1
-    would not start such a container), so the hooks bound those of all pods that the tier holds.
+    ``cpus``: of their pool these (a list; "" = all of it). ``cpu_milli``: so much CPU time for all of them together
+    (0 = as much as there is). ``has_lowest_weight``: beside others they have next to none. ``is_idle``: they run when
+    nobody else would (``cpu.idle``). ``slice_us``: how long a task of theirs runs before another's turn (0 = the
+    kernel's own). It holds for newcomers as well: hooks, NRI and reconciler follow it.
     """
 
-    cpus: str
     why: str
+    cpus: str = ""
     cpu_milli: int = 0
+    has_lowest_weight: bool = False
+    is_idle: bool = False
+    slice_us: int = 0
+
+
+UNBOUNDED = BestEffortScheduling("")
+
+
+class PressurePolicy(msgspec.Struct, frozen=True):
+    """CPU suppression by the pain of latency-sensitive containers. ``set_point_us``: the pain, in µs per second, that
+    counts as none; ``ceiling_percent``: of the node, what may be used where best-effort pods' time is limited."""
+
+    set_point_us: int = 20_000
+    ceiling_percent: int = 95
 
 
 @dataclass(frozen=True)
@@ -59,11 +72,13 @@ class NodeRules:
     cpu_manager_policy: CPUManagerPolicy = CPUManagerPolicy.NONE
     ls_pools: tuple[Pool, ...] = ()
     be_pools: tuple[Pool, ...] = ()
-    be_left_by: str = ""
-    """Not from the file: the strategies that leave best-effort pods no more of their pool, for people."""
-    be_cpu_milli: int = 0
-    """Not from the file: what the strategies leave to the BestEffort tier; 0 = as much as there is."""
-    be_cpu_why: str = ""
+    best_effort: BestEffortScheduling = UNBOUNDED
+    """Not from the file, as the two below: what the strategies leave to best-effort pods, all of them together."""
+    best_effort_pools: tuple[Pool, ...] = ()
+    """What of ``be_pools``."""
+    be_tier_milli: int = 0
+    """What they leave to kubelet's BestEffort tier, with those of its pods that are no best-effort pods; 0 = as much as
+    there is."""
     be_cpu_manager: bool = False
     kubelet_cpus: CPUSet = EMPTY
     """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""
@@ -81,11 +96,18 @@ class NodeRules:
     rdt_verified: bool = False
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""
+    pressure_policy: PressurePolicy | None = None
+    """CPU suppression goes by it instead of NodeSLO's policy."""
     allocatable_memory_bytes: int | None = None
     kubelet_reserved: Reserved = NOTHING
     """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)
     features: featuregates.Settings = field(default_factory=dict)
+
+    @cached_property
+    def without_best_effort(self) -> NodeRules:
+        """The same, while nothing is taken from best-effort pods."""
+        return replace(self, best_effort=UNBOUNDED, best_effort_pools=(), be_tier_milli=0)
 
     @cached_property
     def derivation(self) -> DerivationRules:
@@ -98,7 +120,7 @@ class HostFacts:
     """What was found on the host. ``resctrl_groups`` are the class groups that exist.
 
     ``files``: the optional kernel files that kubelet's cgroups have, by the names of their rows; None while there is no
-    such cgroup to look at.
+    such cgroup to look at. ``has_task_slices``: the scheduler takes a slice for each task (Linux 6.12).
     """
 
     cgroup_version: int = 1
@@ -106,6 +128,7 @@ class HostFacts:
     memory_total_bytes: int = 0
     page_bytes: int = 4096
     files: frozenset[str] | None = None
+    has_task_slices: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +144,12 @@ class Rules:
 
     gate_flags: featuregates.Settings = field(default_factory=dict)
     """Not from the file: what the command line says of feature gates."""
+
+    def differ_for_best_effort_alone(self, other: Rules) -> bool:
+        """Do both say the same of all but best-effort pods and their tier?"""
+        if self.slo is not other.slo or self.host is not other.host or self.policy_unknown != other.policy_unknown:
+            return False
+        return self.gate_flags == other.gate_flags and self.node.without_best_effort == other.node.without_best_effort
 
     def gate(self, name: str) -> featuregates.GateState:
         """The feature gate of that name, and who says so."""
@@ -148,13 +177,6 @@ class Rules:
     def suppresses_cpu(self) -> bool:
         """Is BE's CPU suppressed?"""
         return self.slo.thresholds is not None and bool(self.slo.thresholds.enable)
-
-    @property
-    def suppresses_by_quota(self) -> bool:
-        """Is it, through the CFS quota of BE's tier?"""
-        thresholds = self.slo.thresholds
-        by_quota = thresholds is not None and thresholds.cpu_suppress_policy is CPUSuppressPolicy.CFS_QUOTA
-        return self.suppresses_cpu and by_quota
 
 
 def join(pools: Iterable[Pool], nodes: frozenset[int] | None = None) -> str:

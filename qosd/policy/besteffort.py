@@ -14,14 +14,14 @@ from pathlib import Path
 import msgspec
 
 from koord.service import wholefile
-from qosd.model.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortScheduling
 
 _MAX_BYTES = 1 << 20
 _log = logging.getLogger(__name__)
-_decoder = msgspec.json.Decoder(dict[str, BestEffortCPUs])
+_decoder = msgspec.json.Decoder(dict[str, BestEffortScheduling])
 
 
-def load(file: Path) -> Mapping[str, BestEffortCPUs]:
+def load(file: Path) -> Mapping[str, BestEffortScheduling]:
     """By strategy; nothing if there is no such file, or none that can be used."""
     try:
         with file.open("rb") as opened:
@@ -33,7 +33,7 @@ def load(file: Path) -> Mapping[str, BestEffortCPUs]:
         return {}
 
 
-def save(file: Path, best_effort: Mapping[str, BestEffortCPUs]) -> None:
+def save(file: Path, best_effort: Mapping[str, BestEffortScheduling]) -> None:
     """Replace the file. What goes wrong is said; it costs the next start its knowledge, and nothing now."""
     try:
         wholefile.write(msgspec.json.encode(best_effort), file)

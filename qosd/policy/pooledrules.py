@@ -1,7 +1,7 @@
 """The rules in force: what the rules file says, with the CPU pools that the node's pods leave.
 
-Hook server, NRI and reconciler all take their rules from here, so they never disagree about a pool; what strategies
-leave to best-effort pods narrows it for all of them. Invariants: the same object as long as neither file nor pools
+Hook server, NRI and reconciler all take their rules from here, so they never disagree about a pool, or about what
+strategies leave to best-effort pods. Invariants: the same object as long as neither file nor pools
 changed, because identity tells the others what they need not do again; a file that is read again counts at once, with
 pools made of what was last seen. Before the first ``update`` the pods are unknown, and so are the pools: no opinion,
 unless the file gives them. Neither are there pools while nobody can tell the policy.
@@ -10,31 +10,29 @@ unless the file gives them. Neither are there pools while nobody can tell the po
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from koord.host.topology import Topology
-from koord.model import cpuset
-from koord.model.cpuset import EMPTY, CPUSetError
 from qosd.model.pod import PodContext
-from qosd.model.rules import BestEffortCPUs, Pool, Rules
+from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import PodView
-from qosd.policy.pools import Pools, compute_pools, narrowed, with_time
+from qosd.policy.pools import Pools, compute_pools
 from qosd.policy.rulesfile import InForce
+from qosd.policy.scheduling import Scheduling, merged
 
 EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
 
 
-def with_pools(rules: Rules, pools: Pools) -> Rules:
-    """``rules`` with these pools and kubelet's CPUs; ``rules`` itself if it has them."""
+def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling) -> Rules:
+    """``rules`` with these pools and kubelet's CPUs, and what is left of them; ``rules`` itself if it has all that."""
     node = replace(
         rules.node,
         ls_pools=pools.ls,
         be_pools=pools.be,
-        be_left_by=pools.be_left_by,
-        be_cpu_milli=pools.be_cpu_milli,
-        be_cpu_why=pools.be_cpu_why,
+        best_effort=scheduling.best_effort,
+        best_effort_pools=scheduling.pools,
+        be_tier_milli=scheduling.tier_milli,
         kubelet_cpus=pools.kubelet,
     )
     return rules if node == rules.node else replace(rules, node=node)
@@ -54,10 +52,11 @@ class PooledRules:
         self._file = file
         self._from = self._current = file.current
         self._pools = Pools(self._from.node.ls_pools, self._from.node.be_pools)
+        self._warnings: tuple[str, ...] = ()
         self._seen: _Inputs | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
-        self.best_effort: Mapping[str, BestEffortCPUs] = {}
-        """What strategies leave of the BE pool, by strategy."""
+        self.best_effort: Mapping[str, BestEffortScheduling] = {}
+        """What strategies leave to best-effort pods, by strategy."""
 
     @property
     def current(self) -> Rules:
@@ -68,8 +67,13 @@ class PooledRules:
 
     @property
     def pools(self) -> Pools:
-        """The pools with what they are made of, and warnings; the same object while they are equal."""
+        """The pools with what they are made of; the same object while they are equal."""
         return self._pools
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What makes no sense of pods' CPUs, or of what strategies leave of them."""
+        return self._warnings
 
     def update(
         self, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str], monotonic_ns: int
@@ -90,8 +94,8 @@ class PooledRules:
         self._make()
         return self._current is not before
 
-    def narrow(self, best_effort: Mapping[str, BestEffortCPUs]) -> bool:
-        """What strategies leave of the BE pool, by strategy, from now on. Has that changed the rules?"""
+    def leave(self, best_effort: Mapping[str, BestEffortScheduling]) -> bool:
+        """What strategies leave to best-effort pods, by strategy, from now on. Has that changed the rules?"""
         before, self.best_effort = self._current, best_effort
         self._make()
         return self._current is not before
@@ -108,37 +112,22 @@ class PooledRules:
         return gone
 
     def _make(self) -> None:
-        rules = self._file.current
-        pools = Pools(rules.node.ls_pools, rules.node.be_pools)
-        if self._seen is not None:
-            pools = self._computed(self._seen, rules)
-        elif self.best_effort and not rules.policy_unknown:
-            pools = with_time(replace(pools, be=_remembered(self.best_effort)), self.best_effort)
+        rules, seen = self._file.current, self._seen
+        pools = Pools(rules.node.ls_pools, rules.node.be_pools) if seen is None else self._computed(seen, rules)
+        left = {} if rules.policy_unknown else self.best_effort
+        topology, pods = (None, ()) if seen is None else (seen.topology, seen.pods)
+        scheduling = merged(left, pools.be, topology, pods)
         self._pools = self._pools if pools == self._pools else pools
-        unchanged = rules is self._from and with_pools(self._current, self._pools) is self._current
+        self._warnings = (*pools.warnings, *scheduling.warnings)
+        unchanged = rules is self._from and with_pools(self._current, self._pools, scheduling) is self._current
         if not unchanged:
-            self._from, self._current = rules, with_pools(rules, self._pools)
+            self._from, self._current = rules, with_pools(rules, self._pools, scheduling)
 
     def _computed(self, inputs: _Inputs, rules: Rules) -> Pools:
+        """While nobody can tell the policy, nobody knows what is reserved, or given in the file."""
         expected = [pod for pod, _ in self._expected.values()]
         pools = compute_pools(inputs.topology, inputs.pods, rules.node, inputs.kubelet_cpus, expected)
-        if rules.policy_unknown:  # nobody knows what is reserved, or given in the file
-            return replace(pools, ls=(), be=())
-        return narrowed(pools, inputs.topology, self.best_effort)
-
-
-def _remembered(best_effort: Mapping[str, BestEffortCPUs]) -> tuple[Pool, ...]:
-    """The BE pool until the pods are known: what an earlier run left of it. Who has which CPU, the topology tells then.
-
-    Without it the front ends would say "whatever the tier has" of containers that are held, and the runtime would
-    widen them.
-    """
-    cpus = EMPTY
-    for leaves in best_effort.values():
-        with suppress(CPUSetError):
-            theirs = cpuset.parse(leaves.cpus)
-            cpus = (cpus & theirs) or cpus or theirs
-    return (Pool(0, 0, str(cpus)),) if cpus else ()
+        return replace(pools, ls=(), be=()) if rules.policy_unknown else pools
 
 
 def _is_same(inputs: _Inputs, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str]) -> bool:

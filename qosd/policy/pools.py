@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from koord.host.topology import Topology
 from koord.model import cpuset
@@ -24,7 +24,7 @@ from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
 from koord.model.qos import QoSClass
 from qosd.hooks.cpuset import keeps_kubelets
 from qosd.model.pod import PodContext
-from qosd.model.rules import BestEffortCPUs, CPUManagerPolicy, NodeRules, Pool
+from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 from qosd.model.snapshot import PodView, live
 
 _FROM_FILE = "given in the rules file (node.sharedPools)"
@@ -44,11 +44,6 @@ class Pools:
     ls_why: str = ""
     be_why: str = ""
     warnings: tuple[str, ...] = ()
-    be_left_by: str = ""
-    """The strategies that have narrowed the BE pool; "" = none."""
-    be_cpu_milli: int = 0
-    """What they leave to the BestEffort tier; 0 = as much as there is."""
-    be_cpu_why: str = ""
 
 
 _Made = tuple[CPUSet, str]
@@ -89,47 +84,11 @@ def compute_pools(
     aside = _set_aside(topology, node, online, warnings)
     (ls, ls_why), (be, be_why) = _both(online, claims, aside, warnings)
     if _is_usable("LS", node.ls_pools, online, claims, warnings):
-        ls, ls_why = _joined(node.ls_pools) & online, _FROM_FILE
+        ls, ls_why = joined(node.ls_pools) & online, _FROM_FILE
     if _is_usable("BE", node.be_pools, online, claims, warnings):
-        be, be_why = _joined(node.be_pools) & online, _FROM_FILE
+        be, be_why = joined(node.be_pools) & online, _FROM_FILE
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
-    return Pools(_by_node(topology, ls), _by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
-
-
-def narrowed(pools: Pools, topology: Topology, best_effort: Mapping[str, BestEffortCPUs]) -> Pools:
-    """``pools`` with what strategies leave of the BE pool, one after the other; one that leaves none of it is ignored.
-
-    ``best_effort``: by strategy. A pool that is not known stays unknown.
-    """
-    pools = with_time(pools, best_effort)
-    for strategy, leaves in best_effort.items():
-        if not leaves.cpus:
-            continue
-        before = _joined(pools.be)
-        try:
-            after = before & cpuset.parse(leaves.cpus)
-        except CPUSetError as error:
-            pools = replace(pools, warnings=(*pools.warnings, f"{strategy}: {error}"))
-            continue
-        if before and not after:
-            warning = (
-                f"{strategy} leaves CPUs {leaves.cpus} to best-effort pods, of which none is in the BE pool {before}"
-            )
-            pools = replace(pools, warnings=(*pools.warnings, warning))
-        elif after != before:
-            why = f"{pools.be_why}; {strategy} leaves {after} of them: {leaves.why}"
-            by = ", ".join(filter(None, (pools.be_left_by, strategy)))
-            pools = replace(pools, be=_by_node(topology, after), be_left_by=by, be_why=why)
-    return pools
-
-
-def with_time(pools: Pools, best_effort: Mapping[str, BestEffortCPUs]) -> Pools:
-    """``pools`` with the least CPU time that a strategy leaves to the BestEffort tier."""
-    times = [
-        (leaves.cpu_milli, f"{strategy}: {leaves.why}") for strategy, leaves in best_effort.items() if leaves.cpu_milli
-    ]
-    cpu_milli, why = min(times, default=(0, ""))
-    return replace(pools, be_cpu_milli=cpu_milli, be_cpu_why=why)
+    return Pools(by_node(topology, ls), by_node(topology, be), kubelets, ls_why, be_why, tuple(warnings))
 
 
 def reserved(topology: Topology, node: NodeRules) -> CPUSet:
@@ -265,7 +224,8 @@ def _used_by(claims: Iterable[_Claim], cpus: CPUSet) -> str:
     return f" of {', '.join(names)}" if names else ""
 
 
-def _by_node(topology: Topology, cpus: CPUSet) -> tuple[Pool, ...]:
+def by_node(topology: Topology, cpus: CPUSet) -> tuple[Pool, ...]:
+    """``cpus`` as a pool."""
     members: dict[tuple[int, int], list[int]] = {}
     for cpu in topology.cpus:
         if cpu.id in cpus:
@@ -273,7 +233,8 @@ def _by_node(topology: Topology, cpus: CPUSet) -> tuple[Pool, ...]:
     return tuple(Pool(socket, node, str(CPUSet.of(found))) for (socket, node), found in sorted(members.items()))
 
 
-def _joined(pools: Iterable[Pool]) -> CPUSet:
+def joined(pools: Iterable[Pool]) -> CPUSet:
+    """The CPUs of a pool."""
     return _union(cpuset.parse(pool.cpuset) for pool in pools)
 
 
@@ -281,7 +242,7 @@ def _is_usable(
     name: str, pools: tuple[Pool, ...], online: CPUSet, claims: Sequence[_Claim], warnings: list[str]
 ) -> bool:
     """Does the rules file give the pool, with any CPU that is there? Says what is odd about it."""
-    wanted = _joined(pools)
+    wanted = joined(pools)
     if not wanted <= online:
         warnings.append(f"the {name} pool of the rules file has CPUs {wanted - online}, which are not online")
     taken = wanted & _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE or claim.by_kubelet)

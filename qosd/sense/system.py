@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from koord.model.qos import QoSClass
 from qosd.model.metric import Kind, Koordlet, Metric, Scope
 from qosd.model.snapshot import PodView
 from qosd.sense.host import Host
@@ -49,7 +48,7 @@ class SystemRow(Row, source="system", scope=Scope.NODE, period_s=TICK_S):
     unreadable_pods: Column = Column("pods", "Running pods whose cgroup could not be read in this tick.")
     non_be_pods_cpu_usage_cores: Column = Column(
         "cores",
-        "CPU in use by all pods whose QoS class is not BE.",
+        "CPU in use by all pods that are no best-effort pods.",
         Kind.RATE,
         Koordlet("be_suppress_ls_used_cpu_cores"),
     )
@@ -158,7 +157,7 @@ def _host_apps(tick: Tick, usage: Mapping[Scope, Metric]) -> float:
 
 def _not_be(tick: Tick) -> float:
     usage = tick.values(_CPU[Scope.POD])
-    return sum(usage.get(pod.cgroup, 0.0) for pod in tick.targets.pods if pod.qos is not QoSClass.BE)
+    return sum(usage.get(pod.cgroup, 0.0) for pod in tick.targets.pods if not pod.context.is_best_effort)
 
 
 def _unreadable(tick: Tick) -> tuple[str, ...]:

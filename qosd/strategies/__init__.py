@@ -10,19 +10,21 @@ from collections.abc import Mapping
 from koord.model.formulas import FORMULAS, Formula
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import Relieving
-from qosd.strategies.besteffort import BestEffortTier
+from qosd.strategies.besteffort import BestEffort
 from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
+from qosd.strategies.suppression.strategy import CPUSuppress
 
 STRATEGIES: tuple[Strategy, ...] = (
     HookReconciler(),
     PodNormalization(),
     HostApplications(),
     ResctrlGroups(),
-    BestEffortTier(),
+    CPUSuppress(),
+    BestEffort(),
     Enforcement(),
 )
 

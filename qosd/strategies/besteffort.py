@@ -1,51 +1,181 @@
-"""The quota of kubelet's BestEffort tier: what strategies leave to it of the CPU time.
+"""What strategies leave to best-effort pods, on the kernel's files: quotas of tier and containers, weights of pods.
 
-They say so in their decisions, and the rules carry it (``qosd.policy.pools``): so the quotas of the containers below,
-which the hooks bound by the same rules, are lowered in the same tick, and before the tier's, as cgroup v1 wants it.
+A strategy that holds best-effort work back says so of all best-effort pods together (``BestEffortScheduling``), and
+the rules carry it, for the pods that run and for those that come (``qosd.policy.scheduling``). Here it is put on
+cgroups:
+
+    CPU time        the quota of kubelet's BestEffort tier where all of them, and nobody else, are below it; else one
+                    quota for each container of theirs, with which the tier's guests keep theirs
+    lowest weight   their pods' shares where others' pods stand beside them, in proportion, 2 for each on the average
+    idle            ``cpu.idle`` of their pods
+    slices          of the tasks of their containers
+
+CPUs are the hooks' matter, container by container. A tier itself gets no CPU set and no ``cpu.idle``: cgroup v1 would
+start no container with more CPUs than its tier has, and kubelet writes the tier's shares. Invariants: pure; a pod that
+is no best-effort pod is bounded by nothing here but a tier's quota that has room for all that its limit allows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+import msgspec
+
 from koord.host.files import Target
 from koord.model import cfs
+from koord.model.cfs import MIN_SHARES
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
-from qosd.decide.decision import Decision, Opinion, Stage, Strategy
+from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.rules import Rules
-from qosd.model.snapshot import NodeSnapshot
-from qosd.strategies.memo import Memo, decide_anew
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
+from qosd.policy.scheduling import is_guest
+from qosd.strategies.division import Division, divide
 
-QUOTA = "cpu_quota"
+QUOTA, SHARES, IDLE = "cpu_quota", "cpu_shares", "cpu.idle"
+_NAMED = 5
+"""Pods that the sentence names."""
+_NO_DIVISION = Division()
 
 
-class BestEffortTier(Strategy):
-    """The strategy ``bestEffortTier``."""
+class _Memory(msgspec.Struct, frozen=True, eq=False):
+    """``inputs``: the objects that the decision was made of."""
 
-    name: ClassVar[str] = "bestEffortTier"
+    inputs: tuple[object, ...]
+    division: Division
+    decision: Decision
+
+
+class BestEffort(Strategy):
+    """The strategy ``bestEffort``."""
+
+    name: ClassVar[str] = "bestEffort"
     stage: ClassVar[Stage] = Stage.SUPPRESSION
-    rows: ClassVar[frozenset[str]] = frozenset({QUOTA})
+    rows: ClassVar[frozenset[str]] = frozenset({QUOTA, SHARES, IDLE})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        """Always: where nothing is left out, nothing is bounded."""
+        """Always: where all is left, nothing is bounded."""
         return True
 
-    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
-        inputs = (snapshot.rules, snapshot.tiers)
-        return decide_anew(memory, inputs, partial(_decision, *inputs))
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
+        """Depends on the rules, the pods, and, where containers are bounded one by one, on what they use."""
+        last = memory if isinstance(memory, _Memory) else None
+        scene = _Scene(snapshot)
+        division = _NO_DIVISION
+        if scene.is_divided:
+            before = last.division if last is not None else _NO_DIVISION
+            division = divide(snapshot, scene.left.cpu_milli, scene.containers, before)
+        inputs = (snapshot.rules, snapshot.pods, snapshot.tiers, division)
+        if last is not None and all(before is now for before, now in zip(last.inputs, inputs, strict=True)):
+            return last.decision, last
+        decision = scene.decision(division)
+        if last is not None and last.decision == decision:
+            decision = last.decision
+        return decision, _Memory(inputs, division, decision)
 
 
-def _decision(rules: Rules, tiers: Mapping[KubeQoS, str]) -> Decision:
-    left_milli, tier = rules.node.be_cpu_milli, tiers.get(KubeQoS.BEST_EFFORT)
-    if not left_milli or not tier:
-        return Decision("the BestEffort tier has as much CPU time as there is")
-    value = cfs.quota_us(MilliCPU(left_milli))
-    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": left_milli, "period_us": cfs.PERIOD_US}
-    opinion = Opinion.at_most(value, rules.node.be_cpu_why, fed)
-    return Decision(f"the BestEffort tier has {left_milli} milli-CPU", {Target(tier, QUOTA): opinion})
+class _Scene:
+    """The best-effort pods of a snapshot, and what is left to them."""
+
+    def __init__(self, snapshot: NodeSnapshot) -> None:
+        self._rules: Rules = snapshot.rules
+        self.left = snapshot.rules.node.best_effort
+        self._tier = snapshot.tiers.get(KubeQoS.BEST_EFFORT, "")
+        self._pods = [pod for pod in snapshot.pods if pod.context.is_best_effort and pod.cgroup and live(pod)]
+        self._has_guests = any(map(is_guest, snapshot.pods))
+
+    @property
+    def is_divided(self) -> bool:
+        """Are containers bounded one by one? Where the tier's quota bounds them all, and nobody else, that will do."""
+        return bool(self.left.cpu_milli) and (self._has_guests or any(map(_is_outside, self._pods)))
+
+    @property
+    def containers(self) -> Sequence[tuple[PodView, ContainerView]]:
+        """Those that run, and so have quotas that may be written."""
+        return [(pod, each) for pod in self._pods for each in pod.containers if _is_running(each)]
+
+    def decision(self, division: Division) -> Decision:
+        opinions = {**self._of_tier(), **self._of_containers(division), **self._of_weights(), **self._of_idle()}
+        return Decision(self._sentence(), opinions)
+
+    def _of_tier(self) -> Opinions:
+        milli = self._rules.node.be_tier_milli
+        if not milli or not self._tier:
+            return {}
+        guests_milli = milli - self.left.cpu_milli
+        room = f"; and {guests_milli}m for pods of other classes" if guests_milli else ""
+        return {Target(self._tier, QUOTA): _quota(milli, f"{self.left.why}{room}")}
+
+    def _of_containers(self, division: Division) -> Opinions:
+        return {
+            Target(cgroup, QUOTA): _quota(milli, f"its part of {self.left.cpu_milli}m: {self.left.why}", pod)
+            for cgroup, (pod, milli) in division.parts.items()
+        }
+
+    def _of_weights(self) -> Opinions:
+        """Pods that stand beside others' pods: outside of the tier, and in it if it has guests."""
+        if not self.left.has_lowest_weight:
+            return {}
+        beside = [pod for pod in self._pods if _is_outside(pod) or self._has_guests]
+        total = sum(map(_requested_shares, beside))
+        factor = Fraction(MIN_SHARES * len(beside), total) if beside else Fraction(1)
+        if factor >= 1:
+            return {}
+        why = f"beside pods of other classes it has the lowest weight: {self.left.why}"
+        inputs: Inputs = {FORMULA: "given", "value": str(factor)}
+        return {Target(pod.cgroup, SHARES): Opinion.scale(factor, why, inputs, pod.key) for pod in beside}
+
+    def _of_idle(self) -> Opinions:
+        if not self.left.is_idle:
+            return {}
+        inputs: Inputs = {FORMULA: "given", "value": 1}
+        return {Target(pod.cgroup, IDLE): Opinion.at_least(1, self.left.why, inputs, pod.key) for pod in self._pods}
+
+    def _sentence(self) -> str:
+        return "; ".join([*self._bounds(), self._names()]) if any(self._bounds()) else "best-effort pods are let be"
+
+    def _bounds(self) -> Iterator[str]:
+        left, tier_milli = self.left, self._rules.node.be_tier_milli
+        if left.cpus:
+            yield f"CPUs {left.cpus}"
+        if left.cpu_milli:
+            how = "container by container" if self.is_divided else "by the BestEffort tier's quota"
+            room = f" ({tier_milli}m, with room for others' pods)" if tier_milli > left.cpu_milli else ""
+            yield f"{left.cpu_milli}m of CPU time, {how}{room}"
+        if left.has_lowest_weight:
+            yield "the lowest weight"
+        if left.is_idle:
+            yield "cpu.idle"
+        if left.slice_us:
+            yield f"slices of {left.slice_us} us"
+
+    def _names(self) -> str:
+        names = sorted(pod.key for pod in self._pods)
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"covers {', '.join(names[:_NAMED])}{more}" if names else "there is no best-effort pod"
+
+
+def _is_outside(pod: PodView) -> bool:
+    return pod.kube_qos is not KubeQoS.BEST_EFFORT
+
+
+def _is_running(container: ContainerView) -> bool:
+    return bool(container.cgroup) and not container.is_sandbox and runs(container.state)
+
+
+def _requested_shares(pod: PodView) -> int:
+    """What kubelet gives the pod's cgroup, or the hooks, as far as the runtime tells of its containers."""
+    native = [each.requested.cpu_shares or MIN_SHARES for each in pod.containers if not each.is_sandbox]
+    amounts = [pod.context.amounts_of(name) for name in pod.context.extended]
+    ours = [cfs.shares(MilliCPU(each.cpu_request_milli)) for each in amounts if each is not None]
+    return max(MIN_SHARES, sum(native), sum(ours))
+
+
+def _quota(milli: int, why: str, pod: str = "") -> Opinion:
+    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": milli, "period_us": cfs.PERIOD_US}
+    return Opinion.at_most(cfs.quota_us(MilliCPU(milli)), why, fed, pod)

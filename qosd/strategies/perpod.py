@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from koord.host.files import Target
+from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion
 from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot, PodView
@@ -41,13 +42,27 @@ def decide_each(
     rules, pods = snapshot.rules, snapshot.pods
     if memo is not None and memo.rules is rules and memo.pods is pods:
         return memo.decision, memo
-    known = memo.by_uid if memo is not None and memo.rules is rules else {}
+    known = _valid(memo, rules) if memo is not None else {}
     by_uid: dict[str, tuple[PodView, PodOpinions]] = {}
     for pod in pods:
         entry = known.get(pod.uid)
         by_uid[pod.uid] = entry if entry is not None and entry[0] is pod else (pod, of_pod(pod, rules))
     decision = _decision([found for _, found in by_uid.values()], memo)
     return decision, PodMemo(rules, pods, by_uid, decision)
+
+
+def _valid(memo: PodMemo, rules: Rules) -> Mapping[str, tuple[PodView, PodOpinions]]:
+    """What of the last decision holds by ``rules``: what is left to best-effort pods moves while they are suppressed,
+    and is no other pod's matter, but for those in their tier."""
+    if memo.rules is rules:
+        return memo.by_uid
+    if not rules.differ_for_best_effort_alone(memo.rules):
+        return {}
+    return {
+        uid: entry
+        for uid, entry in memo.by_uid.items()
+        if not (entry[0].context.is_best_effort or entry[0].kube_qos is KubeQoS.BEST_EFFORT)
+    }
 
 
 def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:

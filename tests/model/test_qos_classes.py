@@ -58,11 +58,25 @@ def test_hooks_see_a_pod_with_cpus_of_its_own_as_lsr(raw: QoSClass | None, has_c
 
 
 @pytest.mark.parametrize(
-    ("raw", "kube", "answer"),
-    [(QoSClass.BE, G, True), (QoSClass.LS, BE, True), (None, BE, True), (None, BU, False), (QoSClass.LSR, G, False)],
+    ("raw", "kube", "band", "answer"),
+    [
+        (QoSClass.BE, G, "", True),
+        (QoSClass.BE, BU, "", True),
+        (QoSClass.BE, BE, "mid", True),
+        (None, BE, "", True),
+        (None, BE, "mid", False),
+        (None, BU, "", False),
+        (None, BU, "free", True),
+        (QoSClass.LS, BU, "free", True),
+        (QoSClass.LS, BE, "", False),
+        (QoSClass.LSR, G, "", False),
+        (QoSClass.SYSTEM, BE, "", False),
+    ],
 )
-def test_suppression_counts_either_sign_of_best_effort(raw: QoSClass | None, kube: KubeQoS, answer: bool) -> None:
-    assert qos.is_best_effort(raw, kube) is answer
+def test_best_effort_is_who_the_class_says_wherever_kubelet_has_it(
+    raw: QoSClass | None, kube: KubeQoS, band: str, answer: bool
+) -> None:
+    assert qos.is_best_effort(raw, kube, is_free=band == "free", is_mid=band == "mid") is answer
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
 from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved, triggers_of
 from qosd.decide.shortage import Resource, Shortage, Victims
-from qosd.model.rules import BestEffortCPUs, NodeRules, Rules
+from qosd.model.rules import BestEffortScheduling, NodeRules, Rules
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from qosd.sense.node import NodeRow
 from tests.qosd.decide.scenes import be, node
@@ -413,7 +413,7 @@ class TestRelief:
         assert (result.state, bool(result.opinions)) == (State.ACTIVE, True)
 
 
-ONE_CPU = BestEffortCPUs("0", "busy")
+ONE_CPU = BestEffortScheduling("busy", "0")
 
 
 def left(

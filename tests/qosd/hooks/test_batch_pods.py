@@ -105,9 +105,9 @@ def test_only_the_batch_part_is_normalized() -> None:
     assert of_pod(mid(MAIN, ISTIO), rules(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 250_000
 
 
-def test_suppression_by_quota_lifts_that_of_the_pod() -> None:
+def test_suppression_by_quota_leaves_the_pod_its_own() -> None:
     by = rules(V2, {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}})
-    assert of_pod(batch(MAIN, ISTIO), by)["cpu_quota"] == -1
+    assert of_pod(batch(MAIN, ISTIO), by)["cpu_quota"] == 250_000
 
 
 class TestWhereSomeMayBeMissing:

@@ -213,9 +213,9 @@ class TestBatch:
         who = pod("BE", requested=Resources(cpu_period_us=50000), EXTENDED=self.FULL)
         assert decided(who, rules())["cpu_quota"] == 100000
 
-    def test_no_quota_while_be_is_suppressed_by_quota(self) -> None:
+    def test_its_own_quota_stays_while_be_is_suppressed_by_quota(self) -> None:
         spec = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressPolicy": "cfsQuota"}}
-        assert decided(pod("BE", EXTENDED=self.FULL), rules(spec=spec))["cpu_quota"] == -1
+        assert decided(pod("BE", EXTENDED=self.FULL), rules(spec=spec))["cpu_quota"] == 200_000
 
     @pytest.mark.parametrize(
         ("second", "quota", "memory"),

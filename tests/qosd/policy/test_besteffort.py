@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from qosd.model.rules import BestEffortCPUs
+from qosd.model.rules import BestEffortScheduling
 from qosd.policy import besteffort
 
-LEFT = {"suppress": BestEffortCPUs("0-1,4", "LS pods use 12 of 16 CPUs")}
+LEFT = {"suppress": BestEffortScheduling("LS pods use 12 of 16 CPUs", "0-1,4", is_idle=True, slice_us=100_000)}
 
 
 def test_it_is_read_as_it_was_written(tmp_path: Path) -> None:

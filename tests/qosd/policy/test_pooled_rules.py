@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from koord.host.topology import Topology
 from qosd.hooks import cpuset
 from qosd.model.pod import HookStage, Resources
-from qosd.model.rules import BestEffortCPUs, Pool, Rules, join
+from qosd.model.rules import UNBOUNDED, BestEffortScheduling, Pool, Rules, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import EXPECTED_NS, PooledRules, with_pools
 from qosd.policy.pools import Pools
+from qosd.policy.scheduling import Scheduling
 from tests.qosd.contexts import Now, rules
 from tests.qosd.podviews import machine, view
 
@@ -76,7 +79,7 @@ def test_warnings_alone_leave_the_rules_as_they_are() -> None:
     first = node.sees(LSE)
     second = node.sees(LSE, view("thief", "LSE", "Guaranteed", cpus="0-1"))
     assert second is first
-    assert node.pooled.pools.warnings
+    assert node.pooled.warnings
 
 
 class TestExpectedPods:
@@ -113,65 +116,69 @@ class TestExpectedPods:
 
 def test_with_pools_keeps_rules_that_have_them() -> None:
     pools = Pools(ls=(Pool(0, 0, "4-13"),), be=(Pool(0, 0, "2-13"),))
-    made = with_pools(rules(), pools)
-    assert made.node.ls_pools == pools.ls
-    assert with_pools(made, pools) is made
+    scheduling = Scheduling(BestEffortScheduling("busy", cpu_milli=1500), pools.be, 1500)
+    made = with_pools(rules(), pools, scheduling)
+    assert (made.node.ls_pools, made.node.best_effort.cpu_milli) == (pools.ls, 1500)
+    assert with_pools(made, pools, scheduling) is made
 
 
-class TestNarrowing:
-    LEFT = {"suppress": BestEffortCPUs("4", "busy")}  # noqa: RUF012 - a constant
+class TestWhatIsLeftToBestEffort:
+    LEFT = {"suppress": BestEffortScheduling("busy", "4")}  # noqa: RUF012 - a constant
 
     def test_it_counts_at_once_and_ends_at_once(self) -> None:
         node = Node()
         first = node.sees(view("ls", "LS"))
-        assert node.pooled.narrow(self.LEFT)
-        assert (join(node.pooled.current.node.ls_pools), join(node.pooled.current.node.be_pools)) == ("0-15", "4")
-        assert not node.pooled.narrow(dict(self.LEFT))
-        assert node.pooled.narrow({})
+        assert node.pooled.leave(self.LEFT)
+        left = node.pooled.current.node
+        assert (join(left.ls_pools), join(left.be_pools), join(left.best_effort_pools)) == ("0-15", "0-15", "4")
+        assert not node.pooled.leave(dict(self.LEFT))
+        assert node.pooled.leave({})
         assert node.pooled.current.node == first.node
 
     def test_those_that_run_and_those_that_come_are_told_why(self) -> None:
         node = Node()
         job = view("job", "BE", "BestEffort")
         node.sees(job)
-        node.pooled.narrow(self.LEFT)
+        node.pooled.leave(self.LEFT)
         (edit,) = cpuset.decide(job.context.at(HookStage.CREATE, Resources(), "main", {}), node.pooled.current).items
         assert (edit.value, edit.why) == (
             "4",
-            "BE pods use the BE pool (outside LSE), as far as suppress leaves it to them",
+            "BE pods use the BE pool (outside LSE), as far as it is left to them (suppress: busy)",
         )
 
-    def test_of_cpu_time_the_least_counts_also_before_the_pods_are_known(self) -> None:
+    @pytest.mark.parametrize("band", ["koord-mid", "koord-prod"])
+    def test_others_in_kubelets_tier_keep_theirs(self, band: str) -> None:
         node = Node()
-        times = {"a": 2000, "b": 0, "c": 1500}
-        left = {name: BestEffortCPUs("", f"{name} is busy", milli) for name, milli in times.items()}
-        assert node.pooled.narrow(left)
-        before = node.pooled.current.node
-        assert (before.be_cpu_milli, before.be_cpu_why, before.be_pools) == (1500, "c: c is busy", ())
-        after = node.sees(view("ls", "LS")).node
-        assert (after.be_cpu_milli, join(after.be_pools)) == (1500, "0-15")
-        assert node.pooled.narrow({})
-        assert (node.pooled.current.node.be_cpu_milli, node.pooled.current.node.be_cpu_why) == (0, "")
+        guest = view("guest", "" if band == "koord-mid" else "LS", "BestEffort", band=band)
+        node.sees(guest)
+        node.pooled.leave(self.LEFT)
+        (edit,) = cpuset.decide(guest.context.at(HookStage.CREATE, Resources(), "main", {}), node.pooled.current).items
+        assert edit.value == "0-15"
 
-    def test_two_of_an_earlier_run_meet_and_nonsense_is_nothing(self) -> None:
+    def test_it_counts_before_the_pods_are_known(self) -> None:
         node = Node()
-        node.pooled.narrow({name: BestEffortCPUs(cpus, "") for name, cpus in (("a", "0-3"), ("b", "x"), ("c", "2-5"))})
-        assert join(node.pooled.current.node.be_pools) == "2-3"
+        assert node.pooled.leave({"a": BestEffortScheduling("busy", cpu_milli=1500, is_idle=True)})
+        before = node.pooled.current.node
+        assert (before.best_effort.cpu_milli, before.be_tier_milli, before.be_pools) == (1500, 1500, ())
+        after = node.sees(view("ls", "LS")).node
+        assert (after.best_effort, join(after.best_effort_pools)) == (before.best_effort, "0-15")
+        assert node.pooled.leave({})
+        assert node.pooled.current.node.best_effort == UNBOUNDED
 
     def test_it_outlasts_pods_and_files(self) -> None:
         node = Node()
-        assert node.pooled.narrow(self.LEFT)
+        assert node.pooled.leave(self.LEFT)
         before = node.pooled.current.node
-        assert (join(before.ls_pools), join(before.be_pools)) == ("", "4"), "before the pods are known"
+        assert (join(before.ls_pools), join(before.best_effort_pools)) == ("", "4"), "before the pods are known"
         node.sees(view("ls", "LS"))
         node.sees(LSE)
-        assert join(node.pooled.current.node.be_pools) == "4"
+        assert join(node.pooled.current.node.best_effort_pools) == "4"
         node.file.current = rules(reservation={"reservedCPUs": "15"})
-        assert join(node.pooled.current.node.be_pools) == "4"
+        assert join(node.pooled.current.node.best_effort_pools) == "4"
 
     def test_without_a_known_policy_there_is_nothing_to_narrow(self) -> None:
         node = Node()
         node.file.current = replace(rules(), policy_unknown="rules.yaml: is not YAML")
         node.sees(view("ls", "LS"))
-        assert not node.pooled.narrow(self.LEFT)
+        assert not node.pooled.leave(self.LEFT)
         assert node.pooled.current.node.be_pools == ()

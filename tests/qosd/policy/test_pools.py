@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import EMPTY, CPUSet
-from qosd.model.rules import BestEffortCPUs, Pool, join
+from qosd.model.rules import Pool, join
 from qosd.model.snapshot import PodView
-from qosd.policy.pools import Pools, compute_pools, narrowed, reserved
+from qosd.policy.pools import Pools, compute_pools, reserved
 from tests.qosd.contexts import rules
 from tests.qosd.podviews import EXITED, NOT_READY, machine, view
 
@@ -263,45 +263,3 @@ def test_what_always_holds(
     assert not (be & lse) or shared_lse or shared_all
     assert shared_lse == (topology.online <= lse | kubelets and not shared_all)
     assert len(union(found.ls)) == sum(len(cpuset.parse(pool.cpuset)) for pool in found.ls)
-
-
-# --- what strategies leave of the BE pool ----------------------------------------------------------------------------
-
-NONE_LEFT = "leaves CPUs 20 to best-effort pods, of which none is in the BE pool 0-15"
-
-
-@pytest.mark.parametrize(
-    ("left", "be", "why", "warning"),
-    [
-        ({}, "0-15", "", ""),
-        ({"suppress": "0"}, "0", "suppress leaves 0 of them: busy", ""),
-        ({"suppress": "0-31"}, "0-15", "", ""),
-        ({"suppress": "14-20"}, "14-15", "suppress leaves 14-15 of them: busy", ""),
-        ({"suppress": "20"}, "0-15", "", f"suppress {NONE_LEFT}"),
-        ({"suppress": "0-3", "quiet": "2-5"}, "2-3", "quiet leaves 2-3 of them: busy", ""),
-        (
-            {"suppress": "0-3", "quiet": "8"},
-            "0-3",
-            "suppress leaves 0-3 of them: busy",
-            "of which none is in the BE pool 0-3",
-        ),
-        ({"suppress": "many"}, "0-15", "", "suppress: 'many'"),
-    ],
-)
-def test_what_is_left_of_the_be_pool(left: dict[str, str], be: str, why: str, warning: str) -> None:
-    before = pools()
-    found = narrowed(before, machine(), {name: BestEffortCPUs(cpus, "busy") for name, cpus in left.items()})
-    assert both(found) == ("0-15", be)
-    assert why in found.be_why
-    assert [text for text in found.warnings if warning in text] == list(found.warnings)
-    assert bool(found.warnings) == bool(warning)
-
-
-def test_an_unknown_pool_stays_unknown() -> None:
-    assert narrowed(Pools(), machine(), {"suppress": BestEffortCPUs("0", "busy")}) == Pools()
-
-
-def test_memory_nodes_keep_their_own_part() -> None:
-    topology = machine(nodes=2)
-    found = narrowed(pools(topology=topology), topology, {"suppress": BestEffortCPUs("7-8", "busy")})
-    assert [(pool.node, pool.cpuset) for pool in found.be] == [(0, "7"), (1, "8")]

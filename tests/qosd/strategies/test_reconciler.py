@@ -22,6 +22,7 @@ from qosd.model.rules import HostFacts, Rules
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
+from qosd.policy.scheduling import Scheduling
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.contexts import V2, V2_VENDOR, Now, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
@@ -254,7 +255,8 @@ class TestAnLSEPodThatArrivesLast:
 
     def decide(self, memory: Any, *pods: PodView) -> tuple[Mapping[Target, Opinion], Any]:
         by = rules(V1)
-        pooled = with_pools(by, compute_pools(machine(), pods, by.node, {}))
+        pools = compute_pools(machine(), pods, by.node, {})
+        pooled = with_pools(by, pools, Scheduling(pools=pools.be))
         decision, memory = HookReconciler().decide(snapshot(pooled, *pods), memory)
         return decision.opinions, memory
 

@@ -1,0 +1,109 @@
+"""What strategies leave to best-effort pods, made one: the CPUs of the BE pool, the CPU time, and how they run.
+
+Strategies speak of best-effort pods as a whole; what of that is a tier's of kubelet's and what a pool's follows from
+the pods. Invariants: best-effort pods always have a CPU of their pool; a pool that is not known stays unknown;
+kubelet's BestEffort tier has room for its pods that are no best-effort pods, or no bound at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from koord.host.topology import Topology
+from koord.model import cpuset
+from koord.model.cpuset import CPUSet, CPUSetError
+from koord.model.qos import KubeQoS
+from qosd.model.rules import UNBOUNDED, BestEffortScheduling, Pool
+from qosd.model.snapshot import PodView, live
+from qosd.policy.pools import by_node, joined
+
+
+@dataclass(frozen=True, slots=True)
+class Scheduling:
+    """``best_effort``: all strategies together; ``pools``: their pool; ``tier_milli``: see ``NodeRules``."""
+
+    best_effort: BestEffortScheduling = UNBOUNDED
+    pools: tuple[Pool, ...] = ()
+    tier_milli: int = 0
+    warnings: tuple[str, ...] = ()
+
+
+def merged(
+    by_strategy: Mapping[str, BestEffortScheduling],
+    be_pools: tuple[Pool, ...],
+    topology: Topology | None,
+    pods: Iterable[PodView] = (),
+) -> Scheduling:
+    """What ``by_strategy`` leaves of ``be_pools``; without a topology nobody knows yet which memory node has a CPU."""
+    if not by_strategy:
+        return Scheduling(pools=be_pools)
+    cpus, reasons, warnings = _cpus(by_strategy, joined(be_pools), is_known=topology is not None)
+    times = {name: each for name, each in by_strategy.items() if each.cpu_milli}
+    cpu_milli, scarcest = min(((each.cpu_milli, name) for name, each in times.items()), default=(0, ""))
+    reasons += [scarcest] if scarcest and scarcest not in reasons else []
+    reasons = reasons or [name for name, each in by_strategy.items() if each.why]
+    best_effort = BestEffortScheduling(
+        why="; ".join(f"{name}: {by_strategy[name].why}" for name in reasons),
+        cpus=str(cpus) if cpus != joined(be_pools) else "",
+        cpu_milli=cpu_milli,
+        has_lowest_weight=any(each.has_lowest_weight for each in by_strategy.values()),
+        is_idle=any(each.is_idle for each in by_strategy.values()),
+        slice_us=max(each.slice_us for each in by_strategy.values()),
+    )
+    pools = by_node(topology, cpus) if topology is not None else ((Pool(0, 0, str(cpus)),) if cpus else ())
+    return Scheduling(best_effort, pools, tier_milli(cpu_milli, pods), tuple(warnings))
+
+
+def _cpus(
+    by_strategy: Mapping[str, BestEffortScheduling], pool: CPUSet, is_known: bool
+) -> tuple[CPUSet, list[str], list[str]]:
+    """What one strategy after the other leaves of ``pool``, those that leave less, and warnings.
+
+    One that leaves none of it is ignored. Before the pool is known, what an earlier run left stands for it: or else the
+    front ends would say "whatever the tier has" of containers that are held, and the runtime would widen them.
+    """
+    leavers, warnings = list[str](), list[str]()
+    for name, each in by_strategy.items():
+        try:
+            theirs = cpuset.parse(each.cpus)
+        except CPUSetError as error:
+            warnings.append(f"{name}: {error}")
+            continue
+        if not theirs or (not pool and is_known):
+            continue
+        left = pool & theirs if pool else theirs
+        if not left:
+            why = f"{name} leaves CPUs {theirs} to best-effort pods, of which none is in the BE pool {pool}"
+            warnings.append(why)
+        elif left != pool:
+            pool = left
+            leavers.append(name)
+    return pool, leavers, warnings
+
+
+def tier_milli(cpu_milli: int, pods: Iterable[PodView]) -> int:
+    """What kubelet's BestEffort tier may have: ``cpu_milli``, and what its other pods may use; 0 = no bound.
+
+    A tier's quota throttles whoever is in it. So pods that suppression does not cover are not counted with what they
+    use now, for they may need more within the next millisecond, but with their limits, and one without a limit leaves
+    the tier without. The best-effort pods among them are then bounded one by one.
+    """
+    if not cpu_milli:
+        return 0
+    others = [pod for pod in pods if is_guest(pod)]
+    limits = [_limit_milli(pod) for pod in others]
+    return cpu_milli + sum(limits) if all(limits) else 0
+
+
+def is_guest(pod: PodView) -> bool:
+    """Is the pod in kubelet's BestEffort tier, and no best-effort pod?"""
+    return pod.kube_qos is KubeQoS.BEST_EFFORT and live(pod) and not pod.context.is_best_effort
+
+
+def _limit_milli(pod: PodView) -> int:
+    """Of a pod with mid resources, if all of its containers have a limit; else 0."""
+    names = [container.name for container in pod.containers if not container.is_sandbox]
+    amounts = [pod.context.amounts_of(name) for name in {*names, *pod.context.extended}]
+    limits = [0 if each is None else each.cpu_limit_milli for each in amounts]
+    return sum(limits) if all(limits) else 0

@@ -1,0 +1,76 @@
+"""A sum of CPU time divided among containers, where no cgroup holds them all and nobody else.
+
+Max-min fair: who needs less than an equal part gets what it needs, and the others share what that leaves; what nobody
+needs is shared out equally, so that it is there when it is needed. A container needs somewhat more than it uses, and
+all that there is while its quota stops it. A division stands until the sum changes, or who is there, and otherwise for
+``STANDS_NS`` at least, and as long as nobody could have a good deal more: quotas that follow every sample would only
+cost writes.
+
+Invariants: pure; the parts add up to the sum, unless that is less than ``FLOOR_MILLI`` for each; nobody gets less than
+that, below which a container could not even end in order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+
+import msgspec
+
+from qosd.model.metric import Scope
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
+from qosd.sense.usage import USAGE
+
+FLOOR_MILLI = 10
+STANDS_NS = 5_000_000_000
+_HEADROOM = 1.25
+_CPU, _THROTTLED = USAGE[Scope.CONTAINER].cpu_usage_cores, USAGE[Scope.CONTAINER].cpu_throttled_ratio
+Parts = Mapping[str, tuple[str, int]]
+"""By cgroup: the pod, for people, and its part in thousandths of a CPU."""
+
+
+class Division(msgspec.Struct, frozen=True, eq=False):
+    """``total_milli`` as it was divided at ``since_ns``."""
+
+    parts: Parts = MappingProxyType({})
+    total_milli: int = 0
+    since_ns: int = 0
+
+
+def divide(
+    node: NodeSnapshot, total_milli: int, containers: Sequence[tuple[PodView, ContainerView]], before: Division
+) -> Division:
+    """``total_milli`` among ``containers``, each with its pod; ``before`` itself while it stands."""
+    pods = {container.cgroup: pod.key for pod, container in containers}
+    is_same = before.total_milli == total_milli and before.parts.keys() == pods.keys()
+    if is_same and node.monotonic_ns - before.since_ns < STANDS_NS:
+        return before
+    needs = {cgroup: _need_milli(node, cgroup, total_milli) for cgroup in pods}
+    parts = fair(total_milli, needs)
+    if is_same and not any(_is_short(before.parts[cgroup][1], parts[cgroup]) for cgroup in pods):
+        return before
+    return Division({cgroup: (pods[cgroup], part) for cgroup, part in parts.items()}, total_milli, node.monotonic_ns)
+
+
+def fair(total: int, needs: Mapping[str, int]) -> Mapping[str, int]:
+    """Max-min fair parts of ``total``, by name; what nobody needs goes to all of them equally."""
+    parts, left = dict[str, int](), total
+    for place, (name, need) in enumerate(sorted(needs.items(), key=lambda item: (item[1], item[0]))):
+        parts[name] = min(need, max(0, left) // (len(needs) - place))
+        left -= parts[name]
+    spare = max(0, left) // len(parts) if parts else 0
+    return {name: max(FLOOR_MILLI, part + spare) for name, part in parts.items()}
+
+
+def _need_milli(node: NodeSnapshot, cgroup: str, total_milli: int) -> int:
+    """All of it for one that is not measured yet."""
+    cores, throttled = node.value(_CPU, cgroup), node.value(_THROTTLED, cgroup)
+    if cores is None or not math.isfinite(cores) or (throttled or 0) > 0:
+        return total_milli
+    return min(total_milli, max(FLOOR_MILLI, math.ceil(cores * 1000 * _HEADROOM)))
+
+
+def _is_short(part: int, fair_part: int) -> bool:
+    """Would the container get more than an eighth more?"""
+    return fair_part * 8 > part * 9

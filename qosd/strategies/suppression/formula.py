@@ -1,0 +1,64 @@
+"""Upstream's two policies: best-effort pods get what the formula leaves, as CPUs or as CPU time (node-qos §3.2, §3.4).
+
+    cpuset     ceil(allowance) CPUs, at least 2; at most a tenth of the node more than before
+    cfsQuota   the allowance, at least 2 ms of each 100; changes below a hundredth of the node are left out, and growth
+               is a tenth of the node at most; from "no limit" the first value counts as it is
+
+Both shrink at once. "Before" is what best-effort pods have now, whoever left it: so a daemon that starts again goes on
+from there. Growth steps are a second apart, however often the node is looked at meanwhile. Pure.
+"""
+
+from __future__ import annotations
+
+import math
+
+from koord.model import cpuset
+from koord.model.cpuset import EMPTY, CPUSet
+from koord.model.qos import QoSClass
+from qosd.model.rules import join
+from qosd.model.snapshot import NodeSnapshot, live
+from qosd.strategies.suppression import cpuchoice
+
+LEAST_CPUS = 2
+LEAST_MILLI = 20
+"""2,000 µs of a period."""
+_STEP, _DEAD_BAND = 10, 100
+"""The parts of the node that growth, and changes, are limited to."""
+
+
+def cpus(snapshot: NodeSnapshot, allowance_milli: int, before: str, may_grow: bool = True) -> CPUSet:
+    """The CPUs of best-effort pods; ``before``: those that they have now, "" = all of their pool.
+
+    EMPTY where no pool is known.
+    """
+    pool = cpuset.parse(join(snapshot.rules.node.be_pools))
+    if not pool:
+        return EMPTY
+    held = cpuset.parse(before) & pool if before else EMPTY
+    count = max(LEAST_CPUS, math.ceil(allowance_milli / 1000))
+    present = len(held) if held else len(pool)
+    most = present + math.ceil(len(snapshot.topology.cpus) / _STEP) if may_grow else present
+    owned = _of_lsr(snapshot) & pool
+    return cpuchoice.choose(snapshot.topology, owned, pool - owned, min(count, most), held)
+
+
+def _of_lsr(snapshot: NodeSnapshot) -> CPUSet:
+    """The CPUs that LSR pods are bound to: best-effort pods may share them."""
+    owned = EMPTY
+    for pod in snapshot.pods:
+        if pod.context.raw_qos is QoSClass.LSR and pod.context.bound_cpus and live(pod):
+            owned |= cpuset.parse(pod.context.bound_cpus)
+    return owned
+
+
+def time_milli(capacity_milli: int, allowance_milli: int, before_milli: int, may_grow: bool = True) -> int:
+    """The CPU time of best-effort pods, in thousandths of a CPU; ``before_milli``: what they have now, 0 = no limit."""
+    wanted = max(LEAST_MILLI, allowance_milli)
+    if not before_milli:
+        return wanted
+    node_milli = math.ceil(capacity_milli / 1000) * 1000
+    if abs(wanted - before_milli) * _DEAD_BAND < node_milli and wanted != LEAST_MILLI:
+        return before_milli
+    if wanted > before_milli and not may_grow:
+        return before_milli
+    return min(wanted, before_milli + node_milli // _STEP)

@@ -1,0 +1,133 @@
+"""How much CPU time best-effort pods may have, regulated by the pain of latency-sensitive ones.
+
+    above the set point and its dead band   shrink, in proportion to the excess, from what they use now, not from what
+                                            they might (so that a limit that nobody reached shrinks at once)
+    below it for ``CALM_NS``                grow, ``GROWTH_PERCENT`` of the node a second
+    between                                 as it is
+
+Pain is filtered twice: a little excess counts when it lasts, a large one (``SEVERE``) at once.
+
+What hurt once is remembered: growth stops short of it until ``PATIENCE_NS`` is over (twice as long each time, up to
+``PATIENCE_MOST_NS``), or until the others use clearly more or less than they did then. So a steady load is not tried
+again and again. The ceiling and the floor bound it always.
+
+Pure; invariants: between floor and ceiling; one change a second at most; after a change, none in the other direction
+before its effect can have been seen.
+"""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+from msgspec.structs import replace
+
+SECOND_NS = 1_000_000_000
+FAST_S, SLOW_S = 2.0, 8.0
+"""Time constants."""
+CALM_NS = 3 * SECOND_NS
+DWELL_NS = 1 * SECOND_NS
+TURN_NS = 3 * SECOND_NS
+"""Pain is measured over a second, and filtered: so late its fall, or its rise, is seen."""
+PATIENCE_NS = 60 * SECOND_NS
+PATIENCE_MOST_NS = 960 * SECOND_NS
+DEAD_BAND = 0.25
+SEVERE = 1.6
+GROWTH_PERCENT = 8
+SHRINK_MOST, SHRINK_LEAST = 0.7, 0.95
+"""The factors of one shrinking at twice the set point and more, and just above the dead band."""
+_SHORT_OF = 0.95
+_OTHER_LOAD_PERCENT = 10
+
+
+class Bounds(msgspec.Struct, frozen=True):
+    """In thousandths of a CPU, but ``set_point``: the pain, in µs per second, that is none."""
+
+    floor_milli: int
+    ceiling_milli: int
+    capacity_milli: int
+    set_point: float
+
+
+class Filtered(msgspec.Struct, frozen=True):
+    """Pain in µs per second, as it is just now and as it has been for some seconds."""
+
+    fast: float = 0.0
+    slow: float = 0.0
+
+    def fed(self, pain: float, passed_s: float) -> Filtered:
+        """With one sample more, ``passed_s`` after the one before."""
+        fast, slow = (1 - math.exp(-passed_s / constant_s) for constant_s in (FAST_S, SLOW_S))
+        return Filtered(self.fast + fast * (pain - self.fast), self.slow + slow * (pain - self.slow))
+
+
+class Limit(msgspec.Struct, frozen=True):
+    """What best-effort pods may have. ``hurt_milli``: growth stops short of it until ``patient_ns``; 0 = nothing hurt.
+
+    ``load_milli``: what the others used when it did.
+    """
+
+    milli: int
+    changed_ns: int
+    grew: bool = False
+    calm_ns: int = 0
+    """Since when it has been calm; 0 = it is not."""
+    hurt_milli: int = 0
+    load_milli: int = 0
+    patience_ns: int = PATIENCE_NS
+    patient_ns: int = 0
+
+
+def regulated(limit: Limit, bounds: Bounds, pain: Filtered, used_milli: int, load_milli: int, now_ns: int) -> Limit:
+    """``limit`` after one sample. ``used_milli``: by best-effort pods; ``load_milli``: by all others."""
+    limit = bounded(_forgiven(limit, bounds, load_milli), bounds, now_ns)
+    fast, slow = pain.fast / bounds.set_point, pain.slow / bounds.set_point
+    if max(fast, slow) < 1 - DEAD_BAND:
+        return _grown(replace(limit, calm_ns=limit.calm_ns or now_ns), bounds, now_ns)
+    limit = replace(limit, calm_ns=0)
+    is_painful = fast > SEVERE or min(fast, slow) > 1 + DEAD_BAND
+    return _shrunk(limit, bounds, fast, used_milli, load_milli, now_ns) if is_painful else limit
+
+
+def bounded(limit: Limit, bounds: Bounds, now_ns: int) -> Limit:
+    """``limit`` within ``bounds``: the ceiling falls as the others' load rises, whatever the pain."""
+    milli = max(bounds.floor_milli, min(limit.milli, bounds.ceiling_milli))
+    return limit if milli == limit.milli else replace(limit, milli=milli, changed_ns=now_ns, grew=milli > limit.milli)
+
+
+def _forgiven(limit: Limit, bounds: Bounds, load_milli: int) -> Limit:
+    """What hurt under another load need not hurt under this one."""
+    is_other = abs(load_milli - limit.load_milli) * 100 > _OTHER_LOAD_PERCENT * bounds.capacity_milli
+    return replace(limit, hurt_milli=0, patience_ns=PATIENCE_NS) if limit.hurt_milli and is_other else limit
+
+
+def _shrunk(limit: Limit, bounds: Bounds, excess: float, used_milli: int, load_milli: int, now_ns: int) -> Limit:
+    if now_ns - limit.changed_ns < DWELL_NS:
+        return limit
+    factor = max(SHRINK_MOST, SHRINK_LEAST - (excess - 1 - DEAD_BAND) / (1 - DEAD_BAND) * (SHRINK_LEAST - SHRINK_MOST))
+    milli = max(bounds.floor_milli, int(min(limit.milli, used_milli) * factor))
+    if milli >= limit.milli:
+        return limit
+    if not limit.grew:
+        return replace(limit, milli=milli, changed_ns=now_ns)
+    again = bool(limit.hurt_milli)
+    patience_ns = min(PATIENCE_MOST_NS, limit.patience_ns * 2) if again else PATIENCE_NS
+    return Limit(
+        milli=milli,
+        changed_ns=now_ns,
+        hurt_milli=limit.milli,
+        load_milli=load_milli,
+        patience_ns=patience_ns,
+        patient_ns=now_ns + patience_ns,
+    )
+
+
+def _grown(limit: Limit, bounds: Bounds, now_ns: int) -> Limit:
+    is_early = now_ns - limit.calm_ns < CALM_NS or now_ns - limit.changed_ns < (DWELL_NS if limit.grew else TURN_NS)
+    most = bounds.ceiling_milli
+    if limit.hurt_milli and now_ns < limit.patient_ns:
+        most = min(most, int(limit.hurt_milli * _SHORT_OF))
+    milli = min(most, limit.milli + bounds.capacity_milli * GROWTH_PERCENT // 100)
+    if is_early or milli <= limit.milli:
+        return limit
+    return replace(limit, milli=milli, changed_ns=now_ns, grew=True)

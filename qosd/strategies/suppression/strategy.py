@@ -1,0 +1,220 @@
+"""The strategy ``cpuSuppress``: what best-effort pods may have of the CPUs, by one of three policies.
+
+    cpuset     upstream's default: as many CPUs as the formula leaves
+    cfsQuota   upstream's other: as much CPU time as the formula leaves
+    pressure   ours: the lowest weight, and further steps only where latency-sensitive containers suffer and the step
+               helps; the formula at ``ceilingPercent`` bounds what a limit may grow to
+
+``cpuset`` and ``cfsQuota`` are NodeSLO's ``cpuSuppressPolicy``; ``pressure`` is chosen in the rules' section ``node``,
+or in ``extensions.koord`` of NodeSLO. Where the kernel does not tell pressure, the policy of NodeSLO stands in for it.
+
+What it decides, the rules carry to hooks and to the strategy ``bestEffort``, which puts it on the kernel's files; it
+has no file of its own. Invariants: one step for each set of samples; without samples, what is in force stays; the
+first decision after a start goes on from what best-effort pods have; the same object while nothing of it changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+from msgspec.structs import replace
+
+from koord.model import cpuset
+from koord.model.slo import CPUSuppressPolicy
+from qosd.decide.decision import Decision, Stage, Strategy
+from qosd.model.rules import BestEffortScheduling, PressurePolicy, join
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window, live
+from qosd.predict.workload import workload_name
+from qosd.strategies.suppression import allowance, formula, ladder, pain
+from qosd.strategies.suppression.allowance import Uses
+from qosd.strategies.suppression.ladder import LIMITING, LadderState, Rung, Scene
+from qosd.strategies.suppression.pain import Pain
+from qosd.strategies.suppression.regulator import Bounds, Limit
+
+SLICE_US = 100_000
+"""The longest that the kernel takes."""
+_NODE = Window(allowance.NODE, over_s=3.0)
+_ROUND_NS = 900_000_000
+"""Growth is by the second; the beat is not exact."""
+_NO_PAIN = Pain(0.0)
+_WORDS = {Rung.SLICES: "long slices", Rung.IDLE: "cpu.idle", Rung.TIME: "less CPU time", Rung.CPUS: "fewer CPUs"}
+
+
+class _Memory(msgspec.Struct, frozen=True, eq=False):
+    """``left``: what is in force; ``grown_ns``: when it grew last."""
+
+    left: BestEffortScheduling
+    grown_ns: int = 0
+    ladder: LadderState = LadderState()
+
+
+class CPUSuppress(Strategy):
+    """The strategy ``cpuSuppress``."""
+
+    name: ClassVar[str] = "cpuSuppress"
+    stage: ClassVar[Stage] = Stage.SUPPRESSION
+    gate: ClassVar[str] = "BECPUSuppress"
+    rows: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S, "node": 3.0, "usage": 3.0})
+    windows: ClassVar[tuple[Window, ...]] = (_NODE,)
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return snapshot.rules.suppresses_cpu and not snapshot.rules.node.be_cpu_manager
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
+        last = memory if isinstance(memory, _Memory) else _resumed(snapshot)
+        uses = allowance.uses_of(snapshot)
+        if uses is None:
+            return Decision("nothing has been measured yet: what is in force stays", best_effort=last.left), last
+        policy = snapshot.rules.node.pressure_policy
+        if policy is None:
+            return _by_formula(snapshot, uses, last)
+        suffering = pain.worst(snapshot, uses)
+        if suffering is None and _lacks_pressure(snapshot):
+            decision, after = _by_formula(snapshot, uses, last)
+            return replace(decision, sentence=f"{_lacks_pressure(snapshot)}; {decision.sentence}"), after
+        return _by_pressure(snapshot, uses, suffering or _NO_PAIN, policy, last)
+
+
+def _resumed(snapshot: NodeSnapshot) -> _Memory:
+    """From what best-effort pods have, which an earlier run has left them."""
+    left, now_ns = snapshot.rules.node.best_effort, snapshot.monotonic_ns
+    taken = {
+        rung
+        for rung, is_taken in (
+            (Rung.SLICES, left.slice_us),
+            (Rung.IDLE, left.is_idle),
+            (Rung.TIME, left.cpu_milli),
+            (Rung.CPUS, left.cpus),
+        )
+        if is_taken
+    }
+    milli = left.cpu_milli or 1000 * len(cpuset.parse(left.cpus))
+    limit = Limit(milli, now_ns) if milli else None
+    return _Memory(left, now_ns - _ROUND_NS, LadderState(taken=frozenset(taken), limit=limit))
+
+
+def _lacks_pressure(snapshot: NodeSnapshot) -> str:
+    """Why the kernel tells no pressure of containers; "" if it does."""
+    if "stalls" in snapshot.absent:
+        return f"policy pressure falls back to the formula: {snapshot.absent['stalls']}"
+    return ""
+
+
+# the formula
+
+
+def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memory) -> tuple[Decision, _Memory]:
+    thresholds = snapshot.rules.slo.thresholds
+    assert thresholds is not None
+    percent, least_percent = allowance.percents(thresholds)
+    allowed_milli = allowance.allowance_milli(uses, percent, least_percent)
+    why = allowance.sentence(uses, percent, allowed_milli)
+    may_grow = snapshot.monotonic_ns - last.grown_ns >= _ROUND_NS
+    if thresholds.cpu_suppress_policy is CPUSuppressPolicy.CFS_QUOTA:
+        before_milli = last.left.cpu_milli
+        milli = formula.time_milli(uses.capacity_milli, allowed_milli, before_milli, may_grow)
+        left, grew = BestEffortScheduling(why, cpu_milli=milli), milli > before_milli > 0
+        sentence = f"best-effort pods have {milli}m of CPU time: {why}"
+    else:
+        cpus = formula.cpus(snapshot, allowed_milli, last.left.cpus, may_grow)
+        pool = cpuset.parse(join(snapshot.rules.node.be_pools))
+        before = cpuset.parse(last.left.cpus) or pool
+        left, grew = BestEffortScheduling(why, str(cpus)), len(cpus) > len(before)
+        sentence = f"best-effort pods have CPUs {cpus} of {pool}: {why}" if cpus else "no CPU pool is known"
+    grown_ns = snapshot.monotonic_ns if grew else last.grown_ns
+    left = _kept(left, last.left)
+    return Decision(sentence, best_effort=left), _Memory(left, grown_ns)
+
+
+def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffortScheduling:
+    """``before`` itself if best-effort pods get the same by it: a reason alone must not set everybody to work."""
+    return before if replace(left, why=before.why) == before else left
+
+
+# pressure
+
+
+def _by_pressure(
+    snapshot: NodeSnapshot, uses: Uses, suffering: Pain, policy: PressurePolicy, last: _Memory
+) -> tuple[Decision, _Memory]:
+    now_ns = snapshot.monotonic_ns
+    bounds = _bounds(snapshot, uses, policy)
+    scene = Scene(
+        now_ns=now_ns,
+        pain=suffering.pain,
+        used_milli=uses.best_effort_milli,
+        load_milli=uses.others_milli + uses.other_apps_milli + uses.system_milli,
+        bounds=bounds,
+        rungs=_rungs(snapshot),
+        workloads=_workloads(snapshot, suffering),
+    )
+    state = ladder.climbed(last.ladder, scene)
+    left = _kept(_scheduling(snapshot, state, suffering, last.left), last.left)
+    return Decision(_sentence(state, suffering, bounds, left), best_effort=left), _Memory(left, now_ns, state)
+
+
+def _bounds(snapshot: NodeSnapshot, uses: Uses, policy: PressurePolicy) -> Bounds:
+    thresholds = snapshot.rules.slo.thresholds
+    least_percent = None if thresholds is None else allowance.percents(thresholds)[1]
+    ceiling_milli = allowance.allowance_milli(uses, policy.ceiling_percent, least_percent)
+    floor_milli = max(formula.LEAST_MILLI, uses.capacity_milli * (least_percent or 0) // 100)
+    return Bounds(floor_milli, max(floor_milli, ceiling_milli), uses.capacity_milli, policy.set_point_us)
+
+
+def _rungs(snapshot: NodeSnapshot) -> tuple[Rung, ...]:
+    """Those that this node can have."""
+    host = snapshot.rules.host
+    has = {Rung.SLICES: host.has_task_slices, Rung.IDLE: "cpu.idle" in (host.files or ()), Rung.TIME: True}
+    has[Rung.CPUS] = len(cpuset.parse(join(snapshot.rules.node.be_pools))) > formula.LEAST_CPUS
+    return tuple([rung for rung in Rung if has[rung]])
+
+
+def _workloads(snapshot: NodeSnapshot, suffering: Pain) -> frozenset[str]:
+    """Of who suffers most, and of all best-effort pods: a step that does not help them may help others."""
+    jobs = [pod.key for pod in snapshot.pods if pod.context.is_best_effort and live(pod)]
+    return frozenset([workload_name(key) for key in (*jobs, *filter(None, (suffering.pod,)))])
+
+
+def _scheduling(
+    snapshot: NodeSnapshot, state: LadderState, suffering: Pain, before: BestEffortScheduling
+) -> BestEffortScheduling:
+    """What the steps in force leave to best-effort pods."""
+    rung, why = state.limiting, "latency-sensitive pods come first"
+    milli, cpus = 0, ""
+    if rung is not None and state.limit is not None:
+        milli = state.limit.milli if rung is Rung.TIME else 0
+        chosen = formula.cpus(snapshot, state.limit.milli, before.cpus) if rung is Rung.CPUS else cpuset.EMPTY
+        cpus = str(chosen)
+        why = f"{suffering.pod or 'nobody'} waits {state.pain.slow / 1000:.0f} ms/s for best-effort work"
+    return BestEffortScheduling(
+        why,
+        cpus,
+        milli,
+        has_lowest_weight=True,
+        is_idle=Rung.IDLE in state.in_force,
+        slice_us=SLICE_US if Rung.SLICES in state.in_force else 0,
+    )
+
+
+def _sentence(state: LadderState, suffering: Pain, bounds: Bounds, left: BestEffortScheduling) -> str:
+    whose = f"{suffering.pod} {suffering.container}".strip() or "no container"
+    pains = f"{state.pain.slow / 1000:.1f} ms/s (set point {bounds.set_point / 1000:g})"
+    parts = [f"pressure: {whose} waits {pains} for best-effort work", "lowest weight"]
+    for rung in Rung:
+        if rung is state.tried:
+            parts.append(f"trying {_WORDS[rung]}")
+        elif rung in state.taken:
+            outcome = state.helped.get(rung)
+            shown = f" ({outcome.before / 1000:.0f} → {outcome.after / 1000:.0f} ms/s)" if outcome else ""
+            parts.append(f"{_WORDS[rung]}{shown}")
+        elif rung in state.refused:
+            refusal = state.refused[rung]
+            figures = f"{refusal.before / 1000:.0f} → {refusal.after / 1000:.0f} ms/s"
+            parts.append(f"{_WORDS[rung]} did not help ({figures}) and was undone")
+    if state.limiting in LIMITING:
+        parts.append(f"best-effort pods have {left.cpu_milli}m" if left.cpu_milli else f"CPUs {left.cpus}")
+    return "; ".join(parts)

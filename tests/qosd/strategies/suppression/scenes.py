@@ -1,0 +1,77 @@
+"""Snapshots with samples: what pods, host applications and the node use, and how long containers wait."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from msgspec import structs
+
+from koord.host.topology import Topology
+from koord.model.slo import CgroupBase, CgroupPath, HostApplication
+from qosd.model.metric import Metric, Scope
+from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.snapshot import NodeSnapshot, PodView
+from qosd.policy.pooledrules import with_pools
+from qosd.policy.pools import compute_pools
+from qosd.policy.scheduling import merged
+from qosd.sense.node import NodeRow
+from qosd.sense.pids import PIDS
+from qosd.sense.stalls import STALLS
+from qosd.sense.usage import USAGE
+from tests.qosd.contexts import V2, rules
+from tests.qosd.podviews import machine, snapshot
+
+NAME = "cpuSuppress"
+Use = tuple[PodView, float]
+WAITED = STALLS[Scope.CONTAINER].cpu_stall_some_us_per_s
+THROTTLED = USAGE[Scope.CONTAINER].cpu_throttled_us_per_s
+TASKS = PIDS[Scope.CONTAINER].pids
+
+
+def app(name: str, qos: str, base: CgroupBase = CgroupBase.CGROUP_ROOT) -> HostApplication:
+    return HostApplication(name=name, qos=qos, cgroup_path=CgroupPath(base=base, relative_path=name))
+
+
+def suppressing(
+    apps: Sequence[HostApplication] = (),
+    left: BestEffortScheduling | None = None,
+    pods: Sequence[PodView] = (),
+    topology: Topology | None = None,
+    node: Mapping[str, Any] | None = None,
+    **thresholds: Any,
+) -> Rules:
+    """Rules with suppression on, the pools of ``topology``, and what an earlier tick has left to best-effort pods."""
+    topology = topology or machine(32)
+    spec = {"resourceUsedThresholdWithBE": {"enable": True, **thresholds}}
+    made = rules(replace(V2, files=frozenset({"cpu.idle"})), spec, **(node or {}))
+    made = replace(made, slo=structs.replace(made.slo, host_applications=tuple(apps)))
+    pools = compute_pools(topology, pods, made.node, {})
+    return with_pools(made, pools, merged({NAME: left} if left else {}, pools.be, topology, pods))
+
+
+def using(
+    by: Rules,
+    node_cores: float,
+    *uses: Use,
+    apps: Mapping[str, float] | None = None,
+    topology: Topology | None = None,
+    waits: Mapping[str, tuple[float, float, float]] | None = None,
+    at_s: float = 0.0,
+) -> NodeSnapshot:
+    """``waits``: by pod (ms waited, ms throttled, tasks), of its container ``main``."""
+    pods = [pod for pod, _ in uses]
+    of_pods = {pod.cgroup: cores for pod, cores in uses}
+    mains = {pod.name: f"{pod.cgroup}/main" for pod in pods}
+    values: dict[Metric, Mapping[str, float]] = {
+        NodeRow.cpu_usage_cores: {"": node_cores},
+        USAGE[Scope.POD].cpu_usage_cores: of_pods,
+        USAGE[Scope.CONTAINER].cpu_usage_cores: {f"{cgroup}/main": cores for cgroup, cores in of_pods.items()},
+        USAGE[Scope.HOST_APP].cpu_usage_cores: apps or {},
+    }
+    for place, metric in enumerate((WAITED, THROTTLED, TASKS)):
+        scale = 1 if metric is TASKS else 1000
+        values[metric] = {mains[name]: scale * figures[place] for name, figures in (waits or {}).items()}
+    made = snapshot(by, *pods, topology=topology or machine(32))
+    return structs.replace(made, values=values, monotonic_ns=int(at_s * 1e9), sampled_ns=int(at_s * 1e9))

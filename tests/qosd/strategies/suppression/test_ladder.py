@@ -1,0 +1,155 @@
+"""The ladder on a plant: what helps is kept, what does not is undone, and a limit finds its place and stays there."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from random import Random
+
+import pytest
+from msgspec.structs import replace
+
+from qosd.strategies.suppression.ladder import REFUSED_NS, REST_NS, Rung
+from qosd.strategies.suppression.regulator import SECOND_NS
+from qosd.strategies.suppression.trial import DWELL_NS, SAMPLES
+from tests.qosd.strategies.suppression.plant import CAPACITY_MILLI, EVERY, Plant
+
+TRIAL_S = DWELL_NS // SECOND_NS
+NOTICED_S = SAMPLES + 2
+
+
+def steady(pain_ms: float) -> Plant:
+    return Plant(lambda _: pain_ms)
+
+
+def by_use(plant: Plant) -> float:
+    """Pain grows with what best-effort pods use beyond 4 CPUs: 20 ms/s at 6.5, 44 at all that there is."""
+    return max(0.0, (plant.used_milli - 4000) / 1000 * 8)
+
+
+class TestSteps:
+    @pytest.mark.parametrize("pain_ms", [0.0, 15.0, 22.0])
+    def test_nothing_is_tried_while_nobody_suffers(self, pain_ms: float) -> None:
+        assert not any(rungs for *_, rungs in steady(pain_ms).run(300).history)
+
+    def test_the_first_is_tried_after_enough_samples_to_compare_with(self) -> None:
+        plant = steady(60.0).run(SAMPLES - 1)
+        assert plant.state.in_force == set()
+        assert plant.run(1).state.in_force == {Rung.SLICES}
+
+    def test_severe_pain_does_not_wait_so_long(self) -> None:
+        assert steady(400.0).run(3).state.in_force == {Rung.SLICES}
+
+    def test_what_helps_stays_and_is_enough(self) -> None:
+        plant = Plant(lambda it: 12.0 if it.has(Rung.SLICES) else 40.0).run(NOTICED_S + TRIAL_S + 300)
+        assert (plant.state.taken, plant.state.tried) == ({Rung.SLICES}, None)
+        outcome = plant.state.helped[Rung.SLICES]
+        assert outcome.after < 20_000 < outcome.before
+        assert all(rungs <= {Rung.SLICES} for *_, rungs in plant.history)
+
+    def test_what_helps_a_little_is_followed_by_the_next(self) -> None:
+        plant = Plant(lambda it: 60.0 - 20 * it.has(Rung.SLICES) - 30 * it.has(Rung.IDLE)).run(120)
+        assert plant.state.taken == {Rung.SLICES, Rung.IDLE}
+
+    def test_what_does_not_help_is_undone_and_remembered(self) -> None:
+        plant = steady(60.0).run(len(EVERY) * (NOTICED_S + TRIAL_S + 2))
+        assert (plant.state.taken, plant.state.in_force, plant.state.limit) == (set(), set(), None)
+        assert set(plant.state.refused) == set(EVERY)
+        tried = [rungs for *_, rungs in plant.run(600).history[-600:] if rungs]
+        assert not tried, "not again with these workloads"
+
+    def test_the_order_is_from_the_cheapest_on_and_only_what_this_node_has(self) -> None:
+        plant = replace_rungs(steady(60.0), Rung.IDLE, Rung.TIME).run(120)
+        seen = [rung for *_, rungs in plant.history for rung in rungs]
+        assert list(dict.fromkeys(seen)) == [Rung.IDLE, Rung.TIME]
+
+    def test_harm_ends_a_trial_before_its_time(self) -> None:
+        plant = Plant(lambda it: 400.0 if it.has(Rung.SLICES) else 40.0, noise=0.05).run(60)
+        harmed = sum(Rung.SLICES in rungs for *_, rungs in plant.history)
+        assert 0 < harmed < TRIAL_S
+
+    def test_other_workloads_are_another_matter_but_not_at_once(self) -> None:
+        plant = replace_rungs(steady(60.0), Rung.SLICES).run(30)
+        assert Rung.SLICES in plant.state.refused
+        plant.workloads = frozenset({"web", "other"})
+        begun = plant.state.refused[Rung.SLICES].at_ns / SECOND_NS
+        while not plant.state.in_force:
+            plant.tick()
+        assert plant.now_s - begun == pytest.approx(REST_NS / SECOND_NS, abs=2)
+
+    def test_in_the_end_it_is_tried_again_with_the_same(self) -> None:
+        plant = replace_rungs(steady(60.0), Rung.SLICES).run(30)
+        begun = plant.state.refused[Rung.SLICES].at_ns / SECOND_NS
+        while not plant.state.in_force:
+            plant.tick()
+        assert plant.now_s - begun == pytest.approx(REFUSED_NS / SECOND_NS, abs=2)
+
+
+def replace_rungs(plant: Plant, *rungs: Rung) -> Plant:
+    plant.rungs = rungs
+    return plant
+
+
+@pytest.mark.parametrize("delay_s", [0, 1, 2, 3])
+@pytest.mark.parametrize("noise", [0.0, 0.1, 0.3])
+class TestLimit:
+    """Best-effort work hurts by what it uses, and only less of it helps."""
+
+    def settled(self, delay_s: int, noise: float) -> Plant:
+        plant = Plant(by_use, delay_s, noise, rungs=(Rung.TIME,), chance=Random(delay_s))
+        return plant.run(240)
+
+    def test_it_finds_its_place_and_stays_there(self, delay_s: int, noise: float) -> None:
+        plant = self.settled(delay_s, noise)
+        assert plant.state.taken == {Rung.TIME}
+        plant.run(600)
+        last = plant.history[-600:]
+        assert plant.reversals(600) <= 10, "one a minute"
+        pains = [by_use(replaced(plant, limit)) for *_, limit, _ in last]
+        assert sum(pains) / len(pains) < 25, "at the set point, or below it"
+        used = [min(limit, CAPACITY_MILLI - plant.load_milli) for *_, limit, _ in last]
+        assert sum(used) / len(used) > 4500
+
+    def test_less_pain_gives_it_back_within_15_s(self, delay_s: int, noise: float) -> None:
+        plant = self.settled(delay_s, noise)
+        plant.load_milli, plant.hurt = 2_000, lambda _: 0.0
+        plant.run(15 + delay_s)
+        assert plant.used_milli >= 0.9 * min(plant.ceiling_milli, CAPACITY_MILLI - plant.load_milli)
+        plant.run(60)
+        assert (plant.state.limit, plant.state.taken) == (None, set()), "then nothing is bounded any more"
+
+    def test_more_load_shrinks_it_within_3_s(self, delay_s: int, noise: float) -> None:
+        plant = self.settled(delay_s, noise)
+        before = plant.limit_milli
+        plant.load_milli = 11_000
+        plant.hurt = lambda it: max(0.0, (it.used_milli - 1000) / 1000 * 30)
+        plant.run(3 + delay_s)
+        assert plant.limit_milli <= max(plant.ceiling_milli, 0.55 * before)
+
+    def test_bounds_hold_whatever_happens(self, delay_s: int, noise: float) -> None:
+        plant = self.settled(delay_s, noise)
+        for number in range(200):
+            plant.load_milli = plant.chance.randrange(0, CAPACITY_MILLI)
+            level = plant.chance.choice([0.0, 10.0, 20.0, 100.0, 1000.0])
+            plant.hurt = lambda _, level=level: level
+            plant.tick(plant.chance.choice([0.2, 1.0, 5.0]))
+            if plant.state.limit is not None:
+                assert 20 <= plant.limit_milli <= max(20, plant.ceiling_milli), number
+
+
+def replaced(plant: Plant, limit_milli: int) -> Plant:
+    """The plant with that limit, for what it hurts."""
+    limit = plant.state.limit
+    other = Plant(plant.hurt, load_milli=plant.load_milli)
+    if limit is not None:
+        other.state = replace(other.state, limit=replace(limit, milli=limit_milli))
+    return other
+
+
+def test_a_load_that_hurts_at_a_fixed_place_is_not_tried_again_and_again() -> None:
+    """The longer it hurts there, the longer it is left alone."""
+    plant = Plant(lambda it: 60.0 if it.used_milli > 5000 else 5.0, rungs=(Rung.TIME,)).run(1200)
+    pairs = pairwise((now, limit) for now, _, limit, _ in plant.history)
+    grown = [now for (_, before), (now, after) in pairs if before <= 5000 < after]
+    gaps = [after - before for before, after in pairwise(grown)]
+    assert len(grown) <= 6
+    assert gaps == sorted(gaps)

@@ -1,0 +1,147 @@
+"""What is left to best-effort pods, on the kernel's files: tier, weights, idle, and container by container."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from msgspec import structs
+
+from koord.host.files import Target
+from koord.model.formulas import recompute
+from koord.model.qos import KubeQoS
+from qosd.decide.decision import Decision
+from qosd.model.pod import Resources
+from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.snapshot import NodeSnapshot, PodView
+from qosd.policy.scheduling import tier_milli
+from qosd.strategies.besteffort import BestEffort
+from tests.qosd.contexts import V2, extended, rules
+from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
+
+TIER = "/kubepods/besteffort"
+TIERS = {KubeQoS.BEST_EFFORT: TIER}
+WHY = "suppress: LS pods are busy"
+JOB = view("job", "BE", "BestEffort", EXTENDED=extended("main", request="1000"))
+MID = view("mid", "LS", "BestEffort", EXTENDED=extended("main", "mid", limit="4000"))
+GUEST = view("guest", "LS", "BestEffort")
+WEB = view("web", "LS")
+BATCH = view("batch", "BE", "Burstable", container_requested=Resources(cpu_shares=1024))
+SMALL = view("small", "BE", "Burstable", container_requested=Resources(cpu_shares=102))
+Files = Mapping[str, Any]
+
+
+def leaving(left: BestEffortScheduling, pods: Sequence[PodView]) -> Rules:
+    made = rules(V2)
+    node = replace(made.node, best_effort=left, be_tier_milli=tier_milli(left.cpu_milli, pods))
+    return replace(made, node=node)
+
+
+def node(left: BestEffortScheduling, *pods: PodView, tiers: Mapping[KubeQoS, str] = TIERS) -> NodeSnapshot:
+    return structs.replace(snapshot(leaving(left, pods), *pods), tiers=tiers)
+
+
+def decided(left: BestEffortScheduling, *pods: PodView) -> Decision:
+    return BestEffort().decide(node(left, *pods), None)[0]
+
+
+def files(decision: Decision, name: str) -> Files:
+    """Operator and operand, by cgroup below kubepods."""
+    found = {target: opinion for target, opinion in decision.opinions.items() if target.name == name}
+    return {
+        target.cgroup.removeprefix("/kubepods/"): f"{opinion.op} {opinion.value}" for target, opinion in found.items()
+    }
+
+
+def test_where_all_is_left_nothing_is_bounded() -> None:
+    decision = decided(BestEffortScheduling(""), JOB, MID, BATCH)
+    assert (decision.opinions, decision.sentence) == ({}, "best-effort pods are let be")
+
+
+@pytest.mark.parametrize(
+    ("cpu_milli", "pods", "quotas"),
+    [
+        (1500, [JOB, WEB], {"besteffort": "at most 150000"}),
+        (5, [], {"besteffort": "at most 1000"}),
+        (1500, [JOB, MID], {"besteffort": "at most 550000", "besteffort/podjob/main": "at most 150000"}),
+        (1500, [JOB, GUEST], {"besteffort/podjob/main": "at most 150000"}),
+        (
+            1500,
+            [JOB, BATCH],
+            {
+                "besteffort": "at most 150000",
+                "besteffort/podjob/main": "at most 75000",
+                "burstable/podbatch/main": "at most 75000",
+            },
+        ),
+        (1500, [view("over", "BE", "Burstable", containers=(("main", EXITED),))], {"besteffort": "at most 150000"}),
+    ],
+    ids=["best-effort alone", "never below 1 ms", "a mid pod", "an LS pod", "one in Burstable", "one that has ended"],
+)
+def test_cpu_time(cpu_milli: int, pods: Sequence[PodView], quotas: Files) -> None:
+    decision = decided(BestEffortScheduling(WHY, cpu_milli=cpu_milli), *pods)
+    assert files(decision, "cpu_quota") == quotas
+    for opinion in decision.opinions.values():
+        assert WHY in opinion.why
+        assert recompute(opinion.inputs) == opinion.value
+
+
+def test_a_tier_that_nobody_knows_is_not_bounded() -> None:
+    found, _ = BestEffort().decide(node(BestEffortScheduling(WHY, cpu_milli=1500), JOB, tiers={}), None)
+    assert found.opinions == {}
+
+
+@pytest.mark.parametrize(
+    ("pods", "shares"),
+    [
+        ([JOB, WEB], {}),
+        ([BATCH, WEB], {"burstable/podbatch": "scale 1/512"}),
+        ([BATCH, SMALL], {"burstable/podbatch": "scale 2/563", "burstable/podsmall": "scale 2/563"}),
+        ([JOB, MID], {"besteffort/podjob": "scale 1/512"}),
+        ([view("least", "BE", "Burstable")], {}),
+    ],
+    ids=["in its tier alone", "in Burstable", "in proportion", "beside a guest", "it has the lowest already"],
+)
+def test_the_lowest_weight(pods: Sequence[PodView], shares: Files) -> None:
+    assert files(decided(BestEffortScheduling(WHY, has_lowest_weight=True), *pods), "cpu_shares") == shares
+
+
+def test_idle_is_every_best_effort_pod_and_nobody_else() -> None:
+    found = files(decided(BestEffortScheduling(WHY, is_idle=True), JOB, MID, GUEST, WEB, BATCH), "cpu.idle")
+    assert found == {"besteffort/podjob": "at least 1", "burstable/podbatch": "at least 1"}
+
+
+def test_the_sentence_says_what_is_left_and_to_whom() -> None:
+    many = [view(f"j{number}", "BE", "BestEffort") for number in range(6)]
+    left = BestEffortScheduling(WHY, "0-1", 1500, has_lowest_weight=True, is_idle=True, slice_us=100_000)
+    assert decided(left, MID, *many).sentence == (
+        "CPUs 0-1; 1500m of CPU time, container by container (5500m, with room for others' pods); the lowest weight;"
+        " cpu.idle; slices of 100000 us; covers default/j0, default/j1, default/j2, default/j3, default/j4 and 1 more"
+    )
+    assert decided(BestEffortScheduling(WHY, cpu_milli=1500), WEB).sentence == (
+        "1500m of CPU time, by the BestEffort tier's quota; there is no best-effort pod"
+    )
+
+
+def test_nothing_new_is_the_same_object() -> None:
+    left = BestEffortScheduling(WHY, cpu_milli=1500, is_idle=True)
+    first = node(left, JOB, MID)
+    decision, memory = BestEffort().decide(first, None)
+    again, memory = BestEffort().decide(structs.replace(first, monotonic_ns=10**9), memory)
+    assert again is decision
+    other, _ = BestEffort().decide(structs.replace(first, pods=(JOB, MID)), memory)
+    assert other is decision, "other objects that say the same"
+
+
+def test_a_container_that_comes_later_gets_its_part() -> None:
+    left = BestEffortScheduling(WHY, cpu_milli=1500)
+    decision, memory = BestEffort().decide(node(left, JOB, GUEST), None)
+    two = view("job", "BE", "BestEffort", containers=(("main", RUNNING), ("side", RUNNING)))
+    decision, _ = BestEffort().decide(node(left, two, GUEST), memory)
+    assert files(decision, "cpu_quota") == {
+        "besteffort/podjob/main": "at most 75000",
+        "besteffort/podjob/side": "at most 75000",
+    }
+    assert Target(TIER, "cpu_quota") not in decision.opinions
