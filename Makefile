@@ -11,6 +11,7 @@
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
 #   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
+#   make bench-protection   what a latency-sensitive service notices of best-effort storms, by policy
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
 #   make bench-decode    what reading 10,000 pods costs natively, against schema.read
 #   make fuzz-proxy      malformed input and sieges of its memory for SECONDS=60 with SEED= (SIEGE=: one siege alone)
@@ -43,7 +44,7 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py v2_shortage.py quickstart_pools.py)
 
 .PHONY: demo test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
-	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-idle bench-decode fuzz-proxy simulate-proxy storm \
+	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy simulate-proxy storm \
 	handover soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -122,6 +123,11 @@ soak-node: $(READY)
 soak-agent: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m bench.agent --soak
+
+bench-protection: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m pip install --quiet --editable '.[dev,bench]'
+	$(PYTHON) -m bench.protection --plot docs/protection.svg
 
 bench-idle: $(READY)
 	$(PYTHON) -m bench.idle

@@ -145,7 +145,7 @@ def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, 
     node.put(HOLDS, left)
     tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
     if style == "time":
-        node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("20000 "), "the tier's quota", STEP_S)
+        node.wait(lambda: not node.text(f"{tier}/cpu.max").startswith("max "), "the tier's quota", STEP_S)
     pods.put(node, newcomers)
     pods.wait_ready(node, (LS.name, JOB.name, *names), kubelet.READY_S)
     running = kubelet.running(node)
@@ -157,9 +157,13 @@ def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, 
                 pod.name: node.text(f"{running[pod.name].cgroup}/cpuset.cpus.effective") for pod in best_effort
             }
             return [name for name, cpus in effective.items() if cpus != "1"]
-        return [name for name in names if not node.text(f"{running[name].cgroup}/cpu.max").startswith("20000 ")]
+        quotas = {pod.name: node.text(f"{running[pod.name].cgroup}/cpu.max").split()[0] for pod in best_effort}
+        return [name for name, quota in quotas.items() if quota == "max" or int(quota) > 20_000]
 
-    node.wait(lambda: not at_large(), "all to be held", STEP_S)
+    node.wait(lambda: not at_large(), "all best-effort pods to be held", STEP_S)
+    if style == "time":
+        others = {node.text(f"{running[name].cgroup}/cpu.max").split()[0] for name in names if name.startswith("mid")}
+        assert others == {"50000"}, "the mid band keeps its own"
     node.put(HOLDS, "")
     pods.remove(node, names)
     pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)

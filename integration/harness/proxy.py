@@ -7,7 +7,7 @@ keeps their logs.
 from __future__ import annotations
 
 import contextlib
-import stat
+import socket as socket_module
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -63,7 +63,7 @@ def start_proxy(backend: Path, directory: Path, hook_files: Path, flags: Sequenc
         *flags,
     ]
     process = Process(argv, directory / "proxy.log", environment=unit_environment())
-    process.wait_for(lambda: _is_socket(socket), START_S, f"{socket} to appear")
+    process.wait_for(lambda: _listens(socket), START_S, f"{socket} to be listened on")
     return process
 
 
@@ -105,8 +105,11 @@ def start_qosd(
     return process
 
 
-def _is_socket(path: Path) -> bool:
-    try:
-        return stat.S_ISSOCK(path.stat().st_mode)
-    except FileNotFoundError:
-        return False
+def _listens(path: Path) -> bool:
+    """A socket is there before anybody listens on it."""
+    with socket_module.socket(socket_module.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True

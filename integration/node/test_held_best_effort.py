@@ -2,7 +2,8 @@
 
 Through each front end, and where the reconciler is alone; across a SIGKILL; and back. cgroup v1 refuses a container
 with more CPUs than the group above it has: a tier that were narrowed would let none start. It refuses one with a larger
-quota as well, so under a tier that has less no container is given more. N=50 in the soak, 5 in CI.
+quota as well, so under a tier that has less no container has one of its own. Pods of the mid band live in the same tier
+and keep all that is theirs: beside them best-effort containers are held one by one. N=50 in the soak, 5 in CI.
 """
 
 from __future__ import annotations
@@ -53,17 +54,18 @@ class Held:
         wait_for(lambda: self.pool() == (cpus or cgroups.all_cpus()), SOON_S, f"the BE pool to be {cpus or 'whole'}")
 
     def pool(self) -> str:
-        """The CPUs of the BE pool, as ``koordctl node`` has it."""
-        found = self.daemon.koordctl("node").get("pools", ())
-        return ",".join(pool["cpus"] for pool in found if pool["name"] == "BE")
+        """What best-effort pods have of the BE pool, as ``koordctl node`` has it."""
+        found = {pool["name"]: pool["cpus"] for pool in self.daemon.koordctl("node").get("pools", ())}
+        return str(found.get("best-effort", found.get("BE", "")))
 
-    def start(self, name: str) -> None:
+    def start(self, name: str, with_mid: bool = True) -> None:
         """One best-effort pod and one of the mid band; neither may fail to start."""
         cgroup = start(self.client, pods.best_effort(self.root, f"be-{name}"))
         if self.edits:
             assert self.cpus(cgroup) == self.pool(), "a newcomer has what the pool has"
         self.best_effort.append(cgroup)
-        self.others.append(start(self.client, mid(self.root, f"mid-{name}")))
+        if with_mid:
+            self.others.append(start(self.client, mid(self.root, f"mid-{name}")))
 
     @staticmethod
     def cpus(cgroup: str) -> str:
@@ -130,32 +132,69 @@ def test_newcomers_start_and_are_held(held: Held) -> None:
     assert not held.daemon.complaints()
 
 
+class Quotas:
+    """Of the tier, of best-effort containers and of those of the mid band."""
+
+    def __init__(self, held: Held) -> None:
+        self.held, self.tier = held, f"{held.root}/besteffort"
+
+    def read(self) -> tuple[int, list[int], set[int]]:
+        best_effort = [cgroups.read(cgroup).cfs_quota_us for cgroup in self.held.best_effort]
+        others = {cgroups.read(cgroup).cfs_quota_us for cgroup in self.held.others}
+        return cgroups.read(self.tier).cfs_quota_us, best_effort, others
+
+    def settle(self, tier_us: int, own_us: int, mid_us: int | None = None) -> None:
+        expected = (tier_us, [own_us] * len(self.held.best_effort), {mid_us} if mid_us is not None else set())
+        wait_for(lambda: self.read() == expected, SOON_S, f"{expected}: {self.read()}")
+
+    def settle_divided(self) -> None:
+        """A fifth of a CPU among all best-effort containers, and room for every limit of the mid band."""
+        count = len(self.held.best_effort)
+
+        def is_divided() -> bool:
+            tier_us, best_effort, others = self.read()
+            has_room = tier_us == 20_000 + 50_000 * len(self.held.others) and others == {50_000}
+            return has_room and min(best_effort) > 0 and sum(best_effort) <= max(20_000, 1000 * count)
+
+        wait_for(is_divided, SOON_S, f"quotas to be divided: {self.read()}")
+
+
 def test_newcomers_start_under_a_small_quota(held: Held) -> None:
-    """Each is made for half a CPU, and the tier has a fifth."""
-    tier = f"{held.root}/besteffort"
-
-    def settle(tier_us: int, own_us: int) -> None:
-        def quotas() -> tuple[int, set[int]]:
-            own = {cgroups.read(cgroup).cfs_quota_us for cgroup in (*held.best_effort, *held.others)}
-            return cgroups.read(tier).cfs_quota_us, own
-
-        wait_for(lambda: quotas() == (tier_us, {own_us}), SOON_S, f"quotas {tier_us} and {own_us}: {quotas()}")
-
-    held.start("before")
-    settle(-1, 50_000)
+    """Each is made for half a CPU, and the tier has a fifth: there it is the tier's quota that bounds them."""
+    quotas = Quotas(held)
+    held.start("before", with_mid=False)
+    quotas.settle(-1, 50_000)
     held.write("200m")
-    settle(20_000, 20_000)
+    quotas.settle(20_000, -1)
+    for number in range(COUNT):
+        held.start(str(number), with_mid=False)
+    quotas.settle(20_000, -1)
+    held.daemon.kill()
+    held.daemon.start()
+    held.start("after", with_mid=False)
+    quotas.settle(20_000, -1)
+    held.write("")
+    quotas.settle(-1, 50_000)
+    held.start("free", with_mid=False)
+    quotas.settle(-1, 50_000)
+    assert not [row for row in held.daemon.journal() if row.result.startswith("failed")], "the order is the kernel's"
+    assert not held.daemon.complaints()
+
+
+def test_beside_pods_of_the_mid_band_newcomers_start_and_are_held_one_by_one(held: Held) -> None:
+    quotas = Quotas(held)
+    held.start("before")
+    quotas.settle(-1, 50_000, 50_000)
+    held.write("200m")
+    quotas.settle_divided()
     for number in range(COUNT):
         held.start(str(number))
-    settle(20_000, 20_000)
+    quotas.settle_divided()
     held.daemon.kill()
     held.daemon.start()
     held.start("after")
-    settle(20_000, 20_000)
+    quotas.settle_divided()
     held.write("")
-    settle(-1, 50_000)
-    held.start("free")
-    settle(-1, 50_000)
-    failed = [row for row in held.daemon.journal() if row.result.startswith("failed")]
-    assert not failed, "children are lowered first, the tier is raised first"
+    quotas.settle(-1, 50_000, 50_000)
+    assert not [row for row in held.daemon.journal() if row.result.startswith("failed")], "the order is the kernel's"
     assert not held.daemon.complaints()

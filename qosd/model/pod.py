@@ -133,6 +133,8 @@ class PodContext(msgspec.Struct, frozen=True):
     """A pod of the free band that its class does not bind: native limits, everything else of BE."""
     bound_cpus: str
     """The CPUs that the scheduler bound for the pod; "" = none."""
+    is_best_effort: bool
+    """Does suppression cover the pod?"""
     spec_containers: tuple[SpecContainer, ...] | None = None
     """Every container of the pod, by kubelet's pod list; None: nobody tells. Of the pod's own cgroup only."""
     seen_containers: tuple[str, ...] = ()
@@ -142,15 +144,18 @@ class PodContext(msgspec.Struct, frozen=True):
     def read(cls, request: Request) -> PodContext:
         """Decode labels and annotations; raises nothing, whatever they say."""
         annotations = PodAnnotations.read(request.labels, request.annotations)
+        kube_qos, is_free = cgroup_parent.kube_qos(request.cgroup_parent), _is_free(annotations)
+        bound_cpus = str(annotations.resource_status.cpuset) if annotations.resource_status else ""
         return cls(
             request=request,
             annotations=annotations,
-            kube_qos=cgroup_parent.kube_qos(request.cgroup_parent),
+            kube_qos=kube_qos,
             problems=tuple([f"{problem}; treated as absent" for problem in annotations.problems]),
             is_container=request.stage in CONTAINER_STAGES,
             raw_qos=annotations.qos_class,
-            is_free=annotations.priority_class is PriorityClass.FREE and annotations.qos_class not in _NEVER_BY_BAND,
-            bound_cpus=str(annotations.resource_status.cpuset) if annotations.resource_status else "",
+            is_free=is_free,
+            bound_cpus=bound_cpus,
+            is_best_effort=_is_best_effort(annotations, kube_qos, is_free, bound_cpus),
         )
 
     def __str__(self) -> str:
@@ -208,17 +213,6 @@ class PodContext(msgspec.Struct, frozen=True):
         by_hook = qos.hook_class(self.raw_qos, bool(self.bound_cpus))
         return by_hook or self.derived(rules, running=False).qos
 
-    @property
-    def is_best_effort(self) -> bool:
-        """Does suppression cover the pod? CRI does not carry ``spec.priority``: a pod of the mid band is one that a
-        label calls so, or that has mid resources."""
-        if self.raw_qos is None and self.bound_cpus:
-            return False
-        is_mid = self.annotations.priority_class is PriorityClass.MID or any(
-            _amounts(MID, resources).any for resources in self.extended.values()
-        )
-        return qos.is_best_effort(self.raw_qos, self.kube_qos or KubeQoS.BURSTABLE, is_free=self.is_free, is_mid=is_mid)
-
     def amounts_of(self, container: str) -> Amounts | None:
         """What ``container`` has of batch resources (pods labelled BE), else of mid resources."""
         resources = self.extended.get(container)
@@ -229,6 +223,20 @@ class PodContext(msgspec.Struct, frozen=True):
             return batch
         mid = _amounts(MID, resources)
         return mid if mid.any else None
+
+
+def _is_free(annotations: PodAnnotations) -> bool:
+    return annotations.priority_class is PriorityClass.FREE and annotations.qos_class not in _NEVER_BY_BAND
+
+
+def _is_best_effort(annotations: PodAnnotations, kube_qos: KubeQoS | None, is_free: bool, bound_cpus: str) -> bool:
+    """CRI does not carry ``spec.priority``: of the mid band is who a label calls so, or who has mid resources."""
+    raw_qos, spec = annotations.qos_class, annotations.extended_resource_spec
+    if raw_qos is None and bound_cpus:
+        return False
+    has_mid = any(_amounts(MID, each).any for each in spec.containers.values()) if spec else False
+    is_mid = annotations.priority_class is PriorityClass.MID or has_mid
+    return qos.is_best_effort(raw_qos, kube_qos or KubeQoS.BURSTABLE, is_free=is_free, is_mid=is_mid)
 
 
 def _amounts(kind: str, resources: ContainerResources) -> Amounts:

@@ -4,8 +4,8 @@ A strategy that holds best-effort work back says so of all best-effort pods toge
 the rules carry it, for the pods that run and for those that come (``qosd.policy.scheduling``). Here it is put on
 cgroups:
 
-    CPU time        the quota of kubelet's BestEffort tier where all of them, and nobody else, are below it; else one
-                    quota for each container of theirs, with which the tier's guests keep theirs
+    CPU time        the quota of kubelet's BestEffort tier where all of them, and nobody else, are below it, and nobody
+                    fights for it; else one quota for each container of theirs, with which the tier's guests keep theirs
     lowest weight   their pods' shares where others' pods stand beside them, in proportion, 2 for each on the average
     idle            ``cpu.idle`` of their pods
     slices          of the tasks of their containers
@@ -43,11 +43,18 @@ _NO_DIVISION = Division()
 
 
 class _Memory(msgspec.Struct, frozen=True, eq=False):
-    """``inputs``: the objects that the decision was made of."""
+    """What was decided of which objects."""
 
-    inputs: tuple[object, ...]
+    rules: Rules
+    pods: tuple[PodView, ...]
+    tiers: Mapping[KubeQoS, str]
+    is_contested: bool
     division: Division
     decision: Decision
+
+    def holds(self, node: NodeSnapshot, is_contested: bool) -> bool:
+        is_same = self.rules is node.rules and self.pods is node.pods and self.tiers is node.tiers
+        return is_same and self.is_contested == is_contested
 
 
 class BestEffort(Strategy):
@@ -65,24 +72,34 @@ class BestEffort(Strategy):
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
         """Depends on the rules, the pods, and, where containers are bounded one by one, on what they use."""
         last = memory if isinstance(memory, _Memory) else None
-        scene = _Scene(snapshot)
+        is_contested = _is_contested(snapshot)
+        holds = last is not None and last.holds(snapshot, is_contested)
+        if last is not None and holds and last.division is _NO_DIVISION:
+            return last.decision, last
+        scene = _Scene(snapshot, is_contested)
         division = _NO_DIVISION
         if scene.is_divided:
             before = last.division if last is not None else _NO_DIVISION
             division = divide(snapshot, scene.left.cpu_milli, scene.containers, before)
-        inputs = (snapshot.rules, snapshot.pods, snapshot.tiers, division)
-        if last is not None and all(before is now for before, now in zip(last.inputs, inputs, strict=True)):
+        if last is not None and holds and last.division is division:
             return last.decision, last
         decision = scene.decision(division)
         if last is not None and last.decision == decision:
             decision = last.decision
-        return decision, _Memory(inputs, division, decision)
+        return decision, _Memory(snapshot.rules, snapshot.pods, snapshot.tiers, is_contested, division, decision)
+
+
+def _is_contested(snapshot: NodeSnapshot) -> bool:
+    """Does somebody else fight for the tier's quota?"""
+    state = snapshot.files.get(Target(snapshot.tiers.get(KubeQoS.BEST_EFFORT, ""), QUOTA))
+    return state is not None and state.is_contested
 
 
 class _Scene:
     """The best-effort pods of a snapshot, and what is left to them."""
 
-    def __init__(self, snapshot: NodeSnapshot) -> None:
+    def __init__(self, snapshot: NodeSnapshot, is_contested: bool) -> None:
+        self._is_contested = is_contested
         self._rules: Rules = snapshot.rules
         self.left = snapshot.rules.node.best_effort
         self._tier = snapshot.tiers.get(KubeQoS.BEST_EFFORT, "")
@@ -92,7 +109,8 @@ class _Scene:
     @property
     def is_divided(self) -> bool:
         """Are containers bounded one by one? Where the tier's quota bounds them all, and nobody else, that will do."""
-        return bool(self.left.cpu_milli) and (self._has_guests or any(map(_is_outside, self._pods)))
+        is_enough = not (self._is_contested or self._has_guests or any(map(_is_outside, self._pods)))
+        return bool(self.left.cpu_milli) and not is_enough
 
     @property
     def containers(self) -> Sequence[tuple[PodView, ContainerView]]:
@@ -144,7 +162,8 @@ class _Scene:
         if left.cpus:
             yield f"CPUs {left.cpus}"
         if left.cpu_milli:
-            how = "container by container" if self.is_divided else "by the BestEffort tier's quota"
+            contested = ", since another writer keeps setting the tier's quota" if self._is_contested else ""
+            how = f"container by container{contested}" if self.is_divided else "by the BestEffort tier's quota"
             room = f" ({tier_milli}m, with room for others' pods)" if tier_milli > left.cpu_milli else ""
             yield f"{left.cpu_milli}m of CPU time, {how}{room}"
         if left.has_lowest_weight:

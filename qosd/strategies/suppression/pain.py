@@ -48,15 +48,24 @@ class Pain(msgspec.Struct, frozen=True, order=True):
     container: str = ""
 
 
-class _Load(msgspec.Struct, frozen=True):
-    """CPU time that is spread over ``cpus``."""
+class _Loads:
+    """CPU time by the set of CPUs over which it is spread, in cores."""
 
-    cores: float
-    cpus: CPUSet
+    def __init__(self) -> None:
+        self._cores: dict[CPUSet, float] = {}
+        self._on: dict[CPUSet, float] = {}
+
+    def add(self, cores: float, cpus: CPUSet) -> None:
+        self._cores[cpus] = self._cores.get(cpus, 0.0) + cores
 
     def on(self, cpus: CPUSet) -> float:
-        """The part of it that ran on ``cpus``."""
-        return self.cores * len(self.cpus & cpus) / len(self.cpus) if self.cpus else 0.0
+        """The part of it that ran on ``cpus``; worked out once for each set, when all is added."""
+        found = self._on.get(cpus)
+        if found is None:
+            found = self._on[cpus] = sum(
+                cores * len(each & cpus) / len(each) for each, cores in self._cores.items() if each
+            )
+        return found
 
 
 def worst(snapshot: NodeSnapshot, uses: Uses) -> Pain | None:
@@ -66,19 +75,24 @@ def worst(snapshot: NodeSnapshot, uses: Uses) -> Pain | None:
 
 def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
     online = snapshot.topology.online
-    pool = _cpus(join(snapshot.rules.node.best_effort_pools), online)
-    best_effort = _Load(uses.best_effort_milli / 1000, pool)
-    others = [*_others(snapshot, online), _Load(uses.system_milli / 1000, online)]
+    places = _Places(snapshot, online)
+    best_effort, others = _Loads(), _Loads()
+    best_effort.add(uses.best_effort_milli / 1000, _within(join(snapshot.rules.node.best_effort_pools), online))
+    others.add(uses.system_milli / 1000, online)
+    for pod in snapshot.pods:
+        cores = _number(snapshot, _POD_CORES, pod.cgroup)
+        if cores and not pod.context.is_best_effort:
+            others.add(cores, places.of(pod))
     for pod, container in _protected(snapshot.pods):
         waited = _number(snapshot, _WAITED, container.cgroup)
         if waited is None:
             continue
         waited = max(0.0, waited - (_number(snapshot, _THROTTLED, container.cgroup) or 0.0))
-        cpus = _of_pod(pod, snapshot, online)
+        cpus = places.of(pod)
         own = _number(snapshot, _CORES, container.cgroup) or 0.0
         crowded = (_number(snapshot, _TASKS, container.cgroup) or 0.0) > len(cpus)
         theirs = best_effort.on(cpus)
-        ran = theirs + sum(load.on(cpus) for load in others) - (0.0 if crowded else own)
+        ran = theirs + others.on(cpus) - (0.0 if crowded else own)
         part = min(1.0, theirs / max(ran, theirs)) if theirs > 0 else 0.0
         yield Pain(waited * part, waited, pod.key, container.name)
 
@@ -92,20 +106,19 @@ def _protected(pods: Iterable[PodView]) -> Iterator[tuple[PodView, ContainerView
                     yield pod, each
 
 
-def _others(snapshot: NodeSnapshot, online: CPUSet) -> Iterator[_Load]:
-    """The CPU time of pods that are no best-effort pods."""
-    for pod in snapshot.pods:
-        cores = _number(snapshot, _POD_CORES, pod.cgroup)
-        if cores and not pod.context.is_best_effort:
-            yield _Load(cores, _of_pod(pod, snapshot, online))
+class _Places:
+    """The CPUs that pods may use: those bound for them, or the LS pool."""
+
+    def __init__(self, snapshot: NodeSnapshot, online: CPUSet) -> None:
+        self._online = online
+        self._pool = _within(join(snapshot.rules.node.ls_pools), online)
+
+    def of(self, pod: PodView) -> CPUSet:
+        bound = pod.context.bound_cpus
+        return _within(bound, self._online) if bound else self._pool
 
 
-def _of_pod(pod: PodView, snapshot: NodeSnapshot, online: CPUSet) -> CPUSet:
-    """The CPUs that it may use: those bound for it, or the LS pool."""
-    return _cpus(pod.context.bound_cpus or join(snapshot.rules.node.ls_pools), online)
-
-
-def _cpus(text: str, online: CPUSet) -> CPUSet:
+def _within(text: str, online: CPUSet) -> CPUSet:
     return (cpuset.parse(text) & online) or online
 
 

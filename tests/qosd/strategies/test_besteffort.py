@@ -10,6 +10,7 @@ import pytest
 from msgspec import structs
 
 from koord.host.files import Target
+from koord.host.reconcile.state import FileState, Phase
 from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision
@@ -86,6 +87,17 @@ def test_cpu_time(cpu_milli: int, pods: Sequence[PodView], quotas: Files) -> Non
     for opinion in decision.opinions.values():
         assert WHY in opinion.why
         assert recompute(opinion.inputs) == opinion.value
+
+
+def test_where_somebody_fights_for_the_tiers_quota_containers_are_bounded_one_by_one() -> None:
+    contested = {Target(TIER, "cpu_quota"): FileState(Phase.CONTESTED, base=-1, written=150_000)}
+    fought = structs.replace(node(BestEffortScheduling(WHY, cpu_milli=1500), JOB, WEB), files=contested)
+    decision, memory = BestEffort().decide(fought, None)
+    quotas = {"besteffort": "at most 150000", "besteffort/podjob/main": "at most 150000"}
+    assert files(decision, "cpu_quota") == quotas
+    assert "container by container, since another writer keeps setting the tier's quota" in decision.sentence
+    decision, _ = BestEffort().decide(structs.replace(fought, files={}), memory)
+    assert files(decision, "cpu_quota") == {"besteffort": "at most 150000"}
 
 
 def test_a_tier_that_nobody_knows_is_not_bounded() -> None:

@@ -1,0 +1,59 @@
+"""How much a latency-sensitive service suffers from best-effort work, by policy. ``python -m bench.protection``.
+
+The service answers requests that come at intended instants, whatever happens; best-effort work is a storm of busy
+processes, of copying, or of forks. For each policy turns without a storm and turns with each of them alternate, so that
+a ratio compares neighbours. Exits with 0 only if it ran to the end; all it made is removed in any case. Needs root,
+containerd and cgroup v1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.protection import plot, report
+from bench.protection.campaign import measured
+from bench.protection.node import Node, node
+from bench.protection.policies import PROTECTED, UNPROTECTED
+from bench.protection.turns import Awake, Load, Turn, load
+
+RATE_PER_S, WORK_MS = 1500.0, 0.4
+
+
+def asleep(made: Node, client: Load, rounds: int, seconds: float) -> list[Turn]:
+    """For the record: the service alone while idle CPUs may sleep."""
+    made.blow(None)
+    return [client.turn(made, None, seconds) for _ in range(rounds)]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.protection", description="Measure the protection.")
+    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--seconds", type=float, default=2.5, help="length of a turn (default 2.5)")
+    parser.add_argument("--only", action="append", default=[], help="a policy's name; may be given again")
+    parser.add_argument("--plot", type=Path, help="draw the figures into this SVG file")
+    chosen = parser.parse_args(arguments)
+    policies = [each for each in (*UNPROTECTED, *PROTECTED) if not chosen.only or each.name in chosen.only]
+    awake = Awake()
+    with (
+        tempfile.TemporaryDirectory(prefix="koord-protect-") as name,
+        node(Path(name), WORK_MS) as made,
+        load(RATE_PER_S) as client,
+    ):
+        try:
+            of_sleep = asleep(made, client, chosen.rounds, chosen.seconds)
+            all_found = [measured(each, made, client, awake, chosen.rounds, chosen.seconds) for each in policies]
+        finally:
+            awake.stop()
+    print(report.text(of_sleep, all_found, client.repeated, awake.means))
+    if chosen.plot:
+        plot.draw(all_found, chosen.plot)
+    print(report.last_line(all_found))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,58 @@
+"""One policy measured: turns alone and with each storm in an order drawn by lot, and its answer to a step of load."""
+
+from __future__ import annotations
+
+import random
+import time
+from dataclasses import dataclass, field
+
+from bench.protection import steps
+from bench.protection.node import Node
+from bench.protection.policies import Policy, reversals
+from bench.protection.steps import Steps
+from bench.protection.turns import KINDS, SETTLE_S, Awake, Load, Turn
+from integration.node.daemon import Daemon
+
+ALONE = "alone"
+
+
+@dataclass
+class Measured:
+    """The turns of one policy, by storm and in the order of the rounds; ``steps``: of its answer to a step of load."""
+
+    policy: Policy
+    turns: dict[str, list[Turn]] = field(default_factory=dict)
+    reversals_per_minute: float | None = None
+    steps: Steps | None = None
+    said: str = ""
+
+
+def measured(policy: Policy, made: Node, client: Load, awake: Awake, rounds: int, seconds: float) -> Measured:
+    """``rounds`` rounds of a turn alone and one of each storm, in an order drawn by lot."""
+    found, chance = Measured(policy), random.Random(policy.name)
+    with policy.applied(made) as daemon:
+        if daemon is not None:
+            time.sleep(steps.STEADY_S)
+        since_tick, began = _tick(daemon), time.monotonic()
+        for _ in range(rounds):
+            for storm in (None, *chance.sample(KINDS, len(KINDS))):
+                made.blow(storm)
+                (awake.start if storm is None else awake.stop)()
+                time.sleep(SETTLE_S)
+                found.turns.setdefault(storm or ALONE, []).append(client.turn(made, storm, seconds))
+            awake.stop()
+        if daemon is not None:
+            minutes = (time.monotonic() - began) / 60
+            found.reversals_per_minute = reversals(daemon.journal(), since_tick) / minutes
+            found.steps = steps.measured(made, client)
+            found.said = _sentence(daemon)
+    return found
+
+
+def _tick(daemon: Daemon | None) -> int:
+    return max((row.tick for row in daemon.journal()), default=0) if daemon is not None else 0
+
+
+def _sentence(daemon: Daemon) -> str:
+    strategies = daemon.koordctl("node").get("strategies", ())
+    return next((each["sentence"] for each in strategies if each["name"] == "cpuSuppress"), "")
