@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
-from koord.host import systemd_units, topology
+from koord.host import sched, systemd_units, topology
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
 from koord.host.undo import UndoError, UndoRecord
@@ -183,7 +183,8 @@ def _host_facts(locator: CgroupLocator) -> HostFacts:
         text = (locator.tree.proc / "meminfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
         text = ""
-    return hostfacts.look(locator.tree, locator.tiers.values(), text, resource.getpagesize())
+    page_bytes = resource.getpagesize()
+    return hostfacts.look(locator.tree, locator.tiers.values(), text, page_bytes, sched.has_slices())
 
 
 def _online(tree: Tree) -> Sequence[int]:

@@ -18,7 +18,9 @@ from qosd.model.rules import HostFacts
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
 
 
-def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> HostFacts:
+def look(
+    tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int, has_task_slices: bool = False
+) -> HostFacts:
     """The facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
     cgroups = list(tiers)
     found = support.survey(tree, cgroups)
@@ -29,6 +31,7 @@ def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int) -> Hos
         memory_total_bytes=memory_total_bytes(meminfo),
         page_bytes=page_bytes,
         files=present if any(map(tree.exists, cgroups)) else None,
+        has_task_slices=has_task_slices,
     )
 
 
