@@ -36,8 +36,10 @@ from koord.model.qos_settings import (
 from koord.model.quantity import Quantity
 from koord.model.schema import json_name
 
-WatermarkScaleFactor = Annotated[int, Meta(ge=1, le=400)]
+WatermarkScaleFactor = Annotated[int, Meta(ge=10, le=400)]
 AllocatablePriority = Annotated[int, Meta(ge=-(2**31), le=7999)]
+SatisfactionLower = Annotated[int, Meta(ge=1, le=60)]
+SatisfactionUpper = Annotated[int, Meta(ge=1, le=99)]
 
 
 class CPUSuppressPolicy(StrEnum):
@@ -78,8 +80,8 @@ class ResourceThresholds(msgspec.Struct, frozen=True, kw_only=True, rename=json_
     memory_evict_lower_percent: Percent | None = None
     memory_allocatable_evict_threshold_percent: Natural | None = None
     memory_allocatable_evict_lower_percent: Natural | None = None
-    cpu_evict_be_satisfaction_lower_percent: Percent | None = None
-    cpu_evict_be_satisfaction_upper_percent: Percent | None = None
+    cpu_evict_be_satisfaction_lower_percent: SatisfactionLower | None = None
+    cpu_evict_be_satisfaction_upper_percent: SatisfactionUpper | None = None
     cpu_evict_be_usage_threshold_percent: Percent | None = None
     cpu_evict_time_window_seconds: Positive | None = None
     cpu_evict_threshold_percent: Percent | None = None
