@@ -6,6 +6,7 @@ struct is no leaf, nor is a list of structs; a map is one, but for the structs t
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
@@ -27,9 +28,7 @@ class Setting(NamedTuple):
 
 def of_type(cls: type[msgspec.Struct], path: str = "") -> Iterator[Leaf]:
     """Every leaf that a ``cls`` may have, in the order of its fields."""
-    described = inspect.type_info(cls)
-    assert isinstance(described, inspect.StructType)
-    for field in described.fields:
+    for field in _fields(cls):
         kind, place = _without_none(field.type), _child(path, field.encode_name)
         if isinstance(kind, inspect.VarTupleType) and isinstance(kind.item_type, inspect.StructType):
             kind, place = kind.item_type, f"{place}[]"
@@ -41,9 +40,7 @@ def of_type(cls: type[msgspec.Struct], path: str = "") -> Iterator[Leaf]:
 
 def of_value(value: msgspec.Struct, path: str = "") -> Iterator[Setting]:
     """Every leaf of ``value`` that is set (not None)."""
-    described = inspect.type_info(type(value))
-    assert isinstance(described, inspect.StructType)
-    for field in described.fields:
+    for field in _fields(type(value)):
         member = getattr(value, field.name)
         if member is not None:
             yield from _settings(member, _child(path, field.encode_name))
@@ -60,6 +57,13 @@ def _settings(value: object, path: str) -> Iterator[Setting]:
             yield from _settings(item, _child(path, key))
     else:
         yield Setting(path, value)
+
+
+@functools.cache
+def _fields(cls: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
+    described = inspect.type_info(cls)
+    assert isinstance(described, inspect.StructType)
+    return described.fields
 
 
 def _without_none(kind: inspect.Type) -> inspect.Type:

@@ -27,10 +27,10 @@ from koord.model.slo import (
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """``is_whole``: neither makes sense without the other; else ``lower`` is dropped, and derived from ``upper``.
+class Pair:
+    """Two fields of one object, of which ``lower`` must be less, or (``may_equal``) not more.
 
-    ``may_equal``: the two may be the same.
+    ``is_whole``: neither makes sense without the other; else ``lower`` alone is dropped, and derived from ``upper``.
     """
 
     lower: str
@@ -39,20 +39,24 @@ class _Pair:
     may_equal: bool = False
 
 
-_THRESHOLDS = (
-    _Pair("cpu_suppress_min_percent", "cpu_suppress_threshold_percent", is_whole=False),
-    _Pair(
+THRESHOLDS = (
+    Pair("cpu_suppress_min_percent", "cpu_suppress_threshold_percent", is_whole=False),
+    Pair(
         "cpu_evict_be_satisfaction_lower_percent",
         "cpu_evict_be_satisfaction_upper_percent",
         is_whole=True,
         may_equal=True,
     ),
-    _Pair("memory_allocatable_evict_lower_percent", "memory_allocatable_evict_threshold_percent", is_whole=True),
-    _Pair("cpu_allocatable_evict_lower_percent", "cpu_allocatable_evict_threshold_percent", is_whole=True),
-    _Pair("memory_evict_lower_percent", "memory_evict_threshold_percent", is_whole=False),
-    _Pair("cpu_evict_lower_percent", "cpu_evict_threshold_percent", is_whole=False),
+    Pair("memory_allocatable_evict_lower_percent", "memory_allocatable_evict_threshold_percent", is_whole=True),
+    Pair("cpu_allocatable_evict_lower_percent", "cpu_allocatable_evict_threshold_percent", is_whole=True),
+    Pair("memory_evict_lower_percent", "memory_evict_threshold_percent", is_whole=False),
+    Pair("cpu_evict_lower_percent", "cpu_evict_threshold_percent", is_whole=False),
 )
-_CACHE = _Pair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
+"""Of ``resourceUsedThresholdWithBE``."""
+
+CACHE = Pair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
+"""Of ``resctrlQOS``."""
+
 _CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
 
 
@@ -82,7 +86,7 @@ def _thresholds(
 ) -> ResourceThresholds | None:
     if stated is None or merged is None:
         return stated
-    dropped = [name for pair in _THRESHOLDS for name in _dropped(pair, merged, path, bad)]
+    dropped = [name for pair in THRESHOLDS for name in _dropped(pair, merged, path, bad)]
     return msgspec.structs.replace(stated, **dict.fromkeys(dropped))
 
 
@@ -103,12 +107,12 @@ def _strategy(
 def _class(stated: ResourceQOS | None, merged: ResourceQOS | None, path: str, bad: Bad) -> ResourceQOS | None:
     if stated is None or stated.resctrl_qos is None or merged is None:
         return stated
-    dropped = _dropped(_CACHE, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
+    dropped = _dropped(CACHE, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
     rest = msgspec.structs.replace(stated.resctrl_qos, **dict.fromkeys(dropped))
     return msgspec.structs.replace(stated, resctrl_qos=rest)
 
 
-def _dropped(pair: _Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
+def _dropped(pair: Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
     """The fields of the pair that do not count."""
     lower, upper = getattr(merged, pair.lower), getattr(merged, pair.upper)
     both = (pair.lower, pair.upper)
