@@ -60,7 +60,7 @@ def test_every_command_with_fields_is_named_where_they_are_explained() -> None:
 
 
 def test_the_metric_table_is_the_one_of_the_code() -> None:
-    assert DAEMON.endswith("\n\n" + docs_table()), "replace the last table by qosd.sense.exposition.docs_table()"
+    assert DAEMON.endswith("\n\n" + docs_table()), "make docs"
 
 
 async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path) -> None:
