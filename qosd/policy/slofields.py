@@ -312,7 +312,7 @@ _BURST_FIELDS = _fields(
     ),
     (
         "cfsQuotaBurstPeriodSeconds",
-        "Time for which a container may use the whole of that; -1: any time, 0: none, so nothing is raised.",
+        "Time for which a container may use the whole of that; -1: any time.",
         (_QUOTA_BURST,),
     ),
     (

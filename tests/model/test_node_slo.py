@@ -111,7 +111,7 @@ def test_a_bad_host_application_costs_itself_only() -> None:
     assert [error.path for error in told] == ["spec.hostApplications[1].cgroupPath.base"]
 
 
-THRESHOLDS, CACHE = "resourceUsedThresholdWithBE", "resourceQOSStrategy.beClass.resctrlQOS"
+THRESHOLDS, BURST, CACHE = "resourceUsedThresholdWithBE", "cpuBurstStrategy", "resourceQOSStrategy.beClass.resctrlQOS"
 TOGETHER = [
     (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 40}, {}, "needs cpuEvictBESatisfactionUpperPercent too"),
     (THRESHOLDS, {"cpuEvictBESatisfactionUpperPercent": 40}, {}, "needs cpuEvictBESatisfactionLowerPercent too"),
@@ -149,6 +149,9 @@ TOGETHER = [
     (CACHE, {"catRangeStartPercent": 30}, {}, "30 is not less than catRangeEndPercent, 30"),
     (CACHE, {"catRangeStartPercent": 10, "catRangeEndPercent": 20}, None, ""),
     (CACHE, {"catRangeStartPercent": 20, "catRangeEndPercent": 10, "mbaPercent": 50}, {"mbaPercent": 50}, "20 is not"),
+    (BURST, {"cfsQuotaBurstPeriodSeconds": 0, "policy": "auto"}, {"policy": "auto"}, "0 would let no quota"),
+    (BURST, {"cfsQuotaBurstPeriodSeconds": 1}, None, ""),
+    (BURST, {"cfsQuotaBurstPeriodSeconds": -1}, None, ""),
     ("systemStrategy", {"totalNetworkBandwidth": "-1G"}, {}, "'-1G' is negative"),
     ("systemStrategy", {"totalNetworkBandwidth": "0"}, None, ""),
 ]
