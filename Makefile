@@ -19,6 +19,7 @@
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
 #   make handover        N=1000 hand-overs of the proxy to a successor at random moments, with held calls in flight
 #   make soak-proxy      the full counts of simulation (1e7), fuzz, storm and hand-overs
+#   make docs            the pages of docs/ that are made of the code's tables
 #   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
 
 SHELL := /bin/bash
@@ -43,8 +44,9 @@ COMMIT ?= HEAD~1
 EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation tests/qosd/test_toys.py
 GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py v2_shortage.py quickstart_pools.py)
 
-.PHONY: demo test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
-	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy simulate-proxy storm \
+.PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
+	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
+	simulate-proxy storm \
 	handover soak-proxy soak-agent soak-node
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -150,6 +152,9 @@ handover: $(READY)
 
 soak-proxy: fuzz-proxy storm handover
 	$(MAKE) simulate-proxy STEPS=1e7
+
+docs: $(READY)
+	$(PYTHON) -m release.pages
 
 wheel: $(READY)
 	rm -rf dist

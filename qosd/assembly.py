@@ -73,7 +73,7 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
     event_loop, pace = asyncio.get_running_loop(), Pace(options.tick_interval)
     disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
     locator = locator or CgroupLocator(options)
-    runtime, kubelet = _runtime(options, event_loop), _kubelet(options)
+    runtime, kubelet = _runtime(options, event_loop), _kubelet(options, metrics)
 
     def kubelet_policy_changed() -> None:
         pods.hint()
@@ -227,7 +227,7 @@ def _runtime(options: Options, loop: asyncio.AbstractEventLoop) -> Runtime | Non
     return Runtime(options.runtime_endpoint, options.runtime_timeout, loop)
 
 
-def _kubelet(options: Options) -> KubeletClient | None:
+def _kubelet(options: Options, metrics: Metrics) -> KubeletClient | None:
     if not options.kubelet_endpoint:
         return None
     access = Access(
@@ -236,4 +236,8 @@ def _kubelet(options: Options) -> KubeletClient | None:
         ca_file=Path(options.kubelet_ca_file) if options.kubelet_ca_file else None,
         verify=not options.kubelet_insecure_tls,
     )
-    return KubeletClient(access, KUBELET_TIMEOUT_S)
+
+    def observe(path: str, status: int, seconds: float) -> None:
+        metrics.kubelet_seconds[path, str(status)].observe(seconds)
+
+    return KubeletClient(access, KUBELET_TIMEOUT_S, observe)

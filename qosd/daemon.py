@@ -20,10 +20,9 @@ from pathlib import Path
 
 from koord.service import process, timeslice
 from koord.service.lines import LineWriter
-from koord.service.metrics import CONTENT_TYPE, render
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statuspages import StatusPages
-from koord.service.statusserver import Maker, Page
+from koord.service.statusserver import Maker
 from qosd import status
 from qosd.assembly import assemble
 from qosd.health import Health, feed_watchdog
@@ -31,12 +30,12 @@ from qosd.hookserver import registration
 from qosd.hookserver import server as hookserver
 from qosd.inspect import service as inspect
 from qosd.inspect.inspector import Inspector
-from qosd.metrics import PREFIX, Metrics
+from qosd.metrics import Metrics
+from qosd.metricspage import MetricsPage
 from qosd.node import Node
 from qosd.options import Options
 from qosd.pace import TickReason
 from qosd.policy.watching import PolicyWatch
-from qosd.sense.exposition import Exposition
 
 _SWITCH_S = 0.001  # how long the node's thread may keep a hook call from Python's interpreter
 _NANOSECONDS = 1e9
@@ -120,18 +119,11 @@ def _health(node: Node) -> Health:
 
 async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> None:
     name = environ.get("NODE_NAME") or os.uname().nodename
-    exposition = Exposition(
-        node.sense.store, name, lambda: node.pods.version.name if node.pods.version else "containerd"
-    )
-
-    async def metrics() -> Page:
-        """Samples are tens of milliseconds of work, in a thread: hook calls go on meanwhile."""
-        own, targets = node.metrics.take(), node.sense.sampler.targets
-        return Page(
-            200, await asyncio.to_thread(lambda: render(PREFIX, own) + exposition.render(targets)), CONTENT_TYPE
-        )
-
-    served: dict[str, Maker] = {"/healthz": health.alive, "/readyz": health.ready, "/metrics": metrics}
+    served: dict[str, Maker] = {
+        "/healthz": health.alive,
+        "/readyz": health.ready,
+        "/metrics": MetricsPage(node, name, time.time()).answer,
+    }
     pages = StatusPages(status.server(node.options, served), status.address(node.options.metrics_endpoint))
     stack.callback(pages.close)
     await pages.open()

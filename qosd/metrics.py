@@ -14,6 +14,8 @@ from koord.service.metrics import Gauge, Histogram, Labels, Live, counter, histo
 
 PREFIX = "koord_qosd_"
 _TICK_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
+_WRITE_BOUNDS_S = tuple([4**power / 1e5 for power in range(8)])
+_KUBELET_BOUNDS_S = tuple([4**power / 1e3 for power in range(7)])
 _HOOK_BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1.0)
 
 
@@ -37,6 +39,15 @@ class Metrics:
     )
     failed_ticks: int = counter("Ticks that an error of our own ended.")
     writes: Counter[str] = counter("Writes to kernel files that were decided, by result.", "result")
+    write_seconds: dict[Labels, Histogram] = histogram(
+        "Time to write a kernel file and to read it back, by kind of file (cgroup, resctrl, other) and result"
+        " (done, failed).",
+        "kind", "result", bounds_s=_WRITE_BOUNDS_S,
+    )  # fmt: skip
+    kubelet_seconds: dict[Labels, Histogram] = histogram(
+        "Time of a request to kubelet, by path and HTTP status (0: no answer).",
+        "path", "status", bounds_s=_KUBELET_BOUNDS_S,
+    )  # fmt: skip
     rules_loads: Counter[str] = counter(
         "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).", "result"
     )

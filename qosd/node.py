@@ -19,6 +19,7 @@ from koord.host.reader import KeptFiles
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
@@ -141,8 +142,7 @@ class Node:
         self._leave()
         self.host.watch_pressure(self.loop.report.triggers)
         if result is not None and result.results:
-            for each in result.results:
-                self.metrics.writes[each] += 1
+            account_writes(self.metrics, result)
             _log.info("tick: %s", result.sentence)
         return result
 

@@ -18,7 +18,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from koord.model import qos, schema
+from koord.model import qos, schema, slo_extensions
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import (
     CPUQOS,
@@ -35,9 +35,12 @@ from koord.model.qos_settings import (
 )
 from koord.model.quantity import Quantity
 from koord.model.schema import json_name
+from koord.model.slo_extensions import KOORD, KoordExtension
 
-WatermarkScaleFactor = Annotated[int, Meta(ge=1, le=400)]
+WatermarkScaleFactor = Annotated[int, Meta(ge=10, le=400)]
 AllocatablePriority = Annotated[int, Meta(ge=-(2**31), le=7999)]
+SatisfactionLower = Annotated[int, Meta(ge=1, le=60)]
+SatisfactionUpper = Annotated[int, Meta(ge=1, le=99)]
 
 
 class CPUSuppressPolicy(StrEnum):
@@ -78,8 +81,8 @@ class ResourceThresholds(msgspec.Struct, frozen=True, kw_only=True, rename=json_
     memory_evict_lower_percent: Percent | None = None
     memory_allocatable_evict_threshold_percent: Natural | None = None
     memory_allocatable_evict_lower_percent: Natural | None = None
-    cpu_evict_be_satisfaction_lower_percent: Percent | None = None
-    cpu_evict_be_satisfaction_upper_percent: Percent | None = None
+    cpu_evict_be_satisfaction_lower_percent: SatisfactionLower | None = None
+    cpu_evict_be_satisfaction_upper_percent: SatisfactionUpper | None = None
     cpu_evict_be_usage_threshold_percent: Percent | None = None
     cpu_evict_time_window_seconds: Positive | None = None
     cpu_evict_threshold_percent: Percent | None = None
@@ -166,6 +169,13 @@ class NodeSLOSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     system: SystemStrategy | None = msgspec.field(default=None, name="systemStrategy")
     host_applications: tuple[HostApplication, ...] | None = None
     extensions: Mapping[str, Any] | None = None
+    """By key: a struct where ``slo_extensions`` has one, else as it came."""
+
+    @property
+    def koord(self) -> KoordExtension:
+        """Koord's own settings."""
+        found = (self.extensions or {}).get(KOORD)
+        return found if isinstance(found, KoordExtension) else KoordExtension()
 
 
 class NodeSLO(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
@@ -191,12 +201,7 @@ def decode_spec(
 ) -> NodeSLOSpec:
     """What stands under ``spec``; ``path`` is its name in messages. ``slo_rules.checked`` knows fields together."""
     spec = schema.read(NodeSLOSpec, document, path, unknown, bad)
-    return msgspec.structs.replace(spec, extensions=_flat(spec.extensions))
-
-
-def _flat(extensions: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Upstream's encoder nests the map under the key ``Object``; both forms are read."""
-    if extensions is None:
-        return None
-    nested = extensions.get("Object")
-    return nested if len(extensions) == 1 and isinstance(nested, Mapping) else extensions
+    if spec.extensions is None:
+        return spec
+    extensions = slo_extensions.read(spec.extensions, f"{path}.extensions", unknown, bad)
+    return msgspec.structs.replace(spec, extensions=extensions)

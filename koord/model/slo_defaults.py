@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
-from koord.model import quantity, schema
+from koord.model import quantity, schema, slo_extensions
 from koord.model.percent import PercentOrQuantity
 from koord.model.qos_settings import CPUQOS, BlkIOQOS, CPUBurstPolicy, MemoryQOS, NetworkQOS, ResctrlQOS
 from koord.model.slo import (
@@ -85,7 +85,9 @@ def defaults() -> NodeSLOSpec:
 
 def in_force(spec: NodeSLOSpec) -> NodeSLOSpec:
     """``spec`` over the defaults, with the disabled features of the pod classes set to neutral values."""
-    merged = schema.overlay(defaults(), spec)
+    base = defaults()
+    extensions = slo_extensions.merged(base.extensions, spec.extensions)
+    merged = msgspec.structs.replace(schema.overlay(base, spec), extensions=extensions)
     strategy = merged.resource_qos
     if strategy is None:
         return merged

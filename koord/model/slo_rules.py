@@ -1,7 +1,8 @@
-"""What two fields of NodeSLO must be to each other, beyond the bounds of each: lower limits below upper ones, pairs.
+"""What fields of NodeSLO must be to each other, beyond the bounds of each: lower limits below upper ones, pairs, sums.
 
 A pair that is wrong counts as not set, so its defaults apply or its feature has nothing to work by; the other fields
-count. The rules are those of the cluster's webhook, which is off by default.
+count. A host application that cannot be told from another is left out whole. The rules are those of the cluster's
+webhook, which is off by default, and those by which upstream's node agent would leave a feature alone.
 """
 
 from __future__ import annotations
@@ -10,47 +11,84 @@ from dataclasses import dataclass
 
 import msgspec
 
-from koord.model import schema, slo_defaults
+from koord.model import priority, schema, slo_bandwidth, slo_defaults
+from koord.model.priority import PriorityClass
+from koord.model.qos import QoSClass
 from koord.model.qos_settings import ResctrlQOS
 from koord.model.schema import Bad, SchemaError, json_name
-from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceThresholds
+from koord.model.slo import (
+    CPUBurstStrategy,
+    HostApplication,
+    NodeSLOSpec,
+    ResourceQOS,
+    ResourceQOSStrategy,
+    ResourceThresholds,
+    SystemStrategy,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class _Pair:
-    """``is_whole``: neither makes sense without the other; else ``lower`` is dropped, and derived from ``upper``."""
+class Pair:
+    """Two fields of one object, of which ``lower`` must be less, or (``may_equal``) not more.
+
+    ``is_whole``: neither makes sense without the other; else ``lower`` alone is dropped, and derived from ``upper``.
+    """
 
     lower: str
     upper: str
     is_whole: bool
+    may_equal: bool = False
 
 
-_THRESHOLDS = (
-    _Pair("cpu_evict_be_satisfaction_lower_percent", "cpu_evict_be_satisfaction_upper_percent", is_whole=True),
-    _Pair("memory_allocatable_evict_lower_percent", "memory_allocatable_evict_threshold_percent", is_whole=True),
-    _Pair("cpu_allocatable_evict_lower_percent", "cpu_allocatable_evict_threshold_percent", is_whole=True),
-    _Pair("memory_evict_lower_percent", "memory_evict_threshold_percent", is_whole=False),
-    _Pair("cpu_evict_lower_percent", "cpu_evict_threshold_percent", is_whole=False),
+THRESHOLDS = (
+    Pair("cpu_suppress_min_percent", "cpu_suppress_threshold_percent", is_whole=False),
+    Pair(
+        "cpu_evict_be_satisfaction_lower_percent",
+        "cpu_evict_be_satisfaction_upper_percent",
+        is_whole=True,
+        may_equal=True,
+    ),
+    Pair("memory_allocatable_evict_lower_percent", "memory_allocatable_evict_threshold_percent", is_whole=True),
+    Pair("cpu_allocatable_evict_lower_percent", "cpu_allocatable_evict_threshold_percent", is_whole=True),
+    Pair("memory_evict_lower_percent", "memory_evict_threshold_percent", is_whole=False),
+    Pair("cpu_evict_lower_percent", "cpu_evict_threshold_percent", is_whole=False),
 )
-_CACHE = _Pair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
+"""Of ``resourceUsedThresholdWithBE``."""
+
+CACHE = Pair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
+"""Of ``resctrlQOS``."""
+
 _CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
 
 
 def checked(spec: NodeSLOSpec, path: str = "spec", bad: Bad | None = None) -> NodeSLOSpec:
-    """``spec`` without the pairs that are wrong, of which ``bad`` is told. Without ``bad``, raises SchemaError."""
-    merged = schema.overlay(slo_defaults.defaults(), spec)
+    """``spec`` without what is wrong, of which ``bad`` is told. Without ``bad``, raises SchemaError."""
     told = bad or _raise
-    thresholds = _thresholds(spec.thresholds, merged.thresholds, f"{path}.resourceUsedThresholdWithBE", told)
-    strategy = spec.resource_qos
-    if strategy is not None and merged.resource_qos is not None:
-        where = f"{path}.resourceQOSStrategy"
-        said, in_all = strategy, merged.resource_qos
-        classes = {
-            name: _class(getattr(said, name), getattr(in_all, name), f"{where}.{json_name(name)}", told)
-            for name in _CLASSES
-        }
-        strategy = msgspec.structs.replace(strategy, **classes)
-    return msgspec.structs.replace(spec, thresholds=thresholds, resource_qos=strategy)
+    spec = msgspec.structs.replace(spec, system=_system(spec.system, f"{path}.systemStrategy", told))
+    merged = schema.overlay(slo_defaults.defaults(), spec)
+    return msgspec.structs.replace(
+        spec,
+        thresholds=_thresholds(spec.thresholds, merged.thresholds, f"{path}.resourceUsedThresholdWithBE", told),
+        resource_qos=_strategy(spec.resource_qos, merged, f"{path}.resourceQOSStrategy", told),
+        cpu_burst=_burst(spec.cpu_burst, f"{path}.cpuBurstStrategy", told),
+        host_applications=_applications(spec.host_applications, f"{path}.hostApplications", told),
+    )
+
+
+def _burst(stated: CPUBurstStrategy | None, path: str, bad: Bad) -> CPUBurstStrategy | None:
+    """Without a period in which nothing could ever burst."""
+    if stated is None or stated.cfs_quota_burst_period_seconds != 0:
+        return stated
+    bad(SchemaError(f"{path}.cfsQuotaBurstPeriodSeconds", 0, "would let no quota burst; -1 is any time"))
+    return msgspec.structs.replace(stated, cfs_quota_burst_period_seconds=None)
+
+
+def _system(stated: SystemStrategy | None, path: str, bad: Bad) -> SystemStrategy | None:
+    total = None if stated is None else stated.total_network_bandwidth
+    if stated is None or total is None or total.nano >= 0:
+        return stated
+    bad(SchemaError(f"{path}.totalNetworkBandwidth", str(total), "is negative"))
+    return msgspec.structs.replace(stated, total_network_bandwidth=None)
 
 
 def _thresholds(
@@ -58,19 +96,33 @@ def _thresholds(
 ) -> ResourceThresholds | None:
     if stated is None or merged is None:
         return stated
-    dropped = [name for pair in _THRESHOLDS for name in _dropped(pair, merged, path, bad)]
+    dropped = [name for pair in THRESHOLDS for name in _dropped(pair, merged, path, bad)]
     return msgspec.structs.replace(stated, **dict.fromkeys(dropped))
+
+
+def _strategy(
+    stated: ResourceQOSStrategy | None, merged: NodeSLOSpec, path: str, bad: Bad
+) -> ResourceQOSStrategy | None:
+    in_all, system = merged.resource_qos, merged.system
+    if stated is None or in_all is None:
+        return stated
+    classes = {
+        name: _class(getattr(stated, name), getattr(in_all, name), f"{path}.{json_name(name)}", bad)
+        for name in _CLASSES
+    }
+    total = None if system is None else system.total_network_bandwidth
+    return slo_bandwidth.checked(msgspec.structs.replace(stated, **classes), total, path, bad)
 
 
 def _class(stated: ResourceQOS | None, merged: ResourceQOS | None, path: str, bad: Bad) -> ResourceQOS | None:
     if stated is None or stated.resctrl_qos is None or merged is None:
         return stated
-    dropped = _dropped(_CACHE, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
+    dropped = _dropped(CACHE, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
     rest = msgspec.structs.replace(stated.resctrl_qos, **dict.fromkeys(dropped))
     return msgspec.structs.replace(stated, resctrl_qos=rest)
 
 
-def _dropped(pair: _Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
+def _dropped(pair: Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
     """The fields of the pair that do not count."""
     lower, upper = getattr(merged, pair.lower), getattr(merged, pair.upper)
     both = (pair.lower, pair.upper)
@@ -82,11 +134,41 @@ def _dropped(pair: _Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[
         given, missing = both if upper is None else both[::-1]
         bad(SchemaError(f"{path}.{json_name(given)}", getattr(merged, given), f"needs {json_name(missing)} too"))
         return both
-    if lower < upper:
+    if lower < upper or (pair.may_equal and lower == upper):
         return ()
-    why = f"is not less than {json_name(pair.upper)}, {upper}"
-    bad(SchemaError(f"{path}.{json_name(pair.lower)}", lower, why))
+    why = "is more than" if pair.may_equal else "is not less than"
+    bad(SchemaError(f"{path}.{json_name(pair.lower)}", lower, f"{why} {json_name(pair.upper)}, {upper}"))
     return both if pair.is_whole else (pair.lower,)
+
+
+def _applications(
+    stated: tuple[HostApplication, ...] | None, path: str, bad: Bad
+) -> tuple[HostApplication, ...] | None:
+    """Those that have a name of their own, by which they are measured and shown."""
+    if stated is None:
+        return None
+    kept: dict[str, HostApplication] = {}
+    places: dict[str, str] = {}
+    for index, application in enumerate(stated):
+        place = f"{path}[{index}]"
+        if not application.name:
+            bad(SchemaError(f"{place}.name", "", "is no name"))
+        elif application.name in kept:
+            bad(SchemaError(f"{place}.name", application.name, f"is the name of {places[application.name]} too"))
+        else:
+            kept[application.name], places[application.name] = _application(application, place, bad), place
+    return tuple(kept.values())
+
+
+def _application(stated: HostApplication, path: str, bad: Bad) -> HostApplication:
+    """Without words that mean no class."""
+    if stated.qos and stated.qos_class is None:
+        bad(SchemaError(f"{path}.qos", stated.qos, f"is not one of {', '.join(QoSClass)}"))
+        stated = msgspec.structs.replace(stated, qos="")
+    if stated.priority and priority.parse(stated.priority) is None:
+        bad(SchemaError(f"{path}.priority", stated.priority, f"is not one of {', '.join(PriorityClass)}"))
+        stated = msgspec.structs.replace(stated, priority="")
+    return stated
 
 
 def _raise(error: SchemaError) -> None:

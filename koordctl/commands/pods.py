@@ -23,7 +23,7 @@ def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
 @click.command(epilog=EPILOG)
 @click.argument("name", required=False, default="")
 @click.option("-n", "--namespace", default="", help="Only pods of this namespace.")
-@options.listing(_listing, "wide: one line per cgroup value, desired and actual, with file and reason.")
+@options.listing(_listing, "wide: one line per cgroup value, desired and actual, with file and reason; and advice.")
 @options.daemon
 def pods(name: str, namespace: str, layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """Pods with QoS, priority and, for each container, desired against actual cgroup values.
@@ -35,7 +35,7 @@ def pods(name: str, namespace: str, layout: Layout[Any], socket: str, timeout_s:
     from koordctl.output import show_answer  # noqa: PLC0415
     from koordctl.views import pods as view  # noqa: PLC0415
 
-    request = inspect.ListPodsRequest(namespace=namespace, name=name)
+    request = inspect.ListPodsRequest(namespace=namespace, name=name, advice=layout.listing is view.VALUES)
     answer = Daemon(socket, timeout_s).ask("ListPods", request, inspect.ListPodsResponse)
     show_answer(answer, layout, view.page)
     if layout.is_table:

@@ -12,8 +12,10 @@ from koordctl.fields import Column, Field, Layout, Listing
 from koordctl.plain import inputs, member
 from koordctl.values import NONE, age, human
 from koordctl.views import node as node_view
+from koordctl.views import pods as pods_view
 
 _INDENT = "  "
+_NOT_DONE = "Koord does none of this itself: beyond CPU burst, limits and requests are their owner's."
 _CHANGES = ("scale", "at most", "at least")
 """The kinds of opinions that change what earlier stages made."""
 
@@ -49,7 +51,9 @@ def _pod(pod: inspect.Pod) -> str:
         f"{pod.namespace}/{pod.name}: {pod.qos_class} by {pod.qos_source}; {priority}; {_state(pod.state)}; "
         f"cgroup {pod.cgroup_parent or 'unknown'}"
     ]
-    return "\n".join([*lines, *(f"{_INDENT}problem: {problem}" for problem in pod.problems)])
+    lines += [f"{_INDENT}problem: {problem}" for problem in pod.problems]
+    lines += [f"{_INDENT}{line}" for line in pods_view.advice(pod)]
+    return "\n".join([*lines, *([f"{_INDENT}{_NOT_DONE}"] if pod.advice else [])])
 
 
 def _state(state: str) -> str:

@@ -130,12 +130,19 @@ VALUES: Listing[Line] = Listing(
 )
 
 
+def advice(pod: inspect.Pod) -> Sequence[str]:
+    """A line for each way in which a limit or a request hurts the pod, with what to do about it."""
+    whose = [f" for {each.container}" if each.container else "" for each in pod.advice]
+    told = [f"{each.finding}. To do: {each.remedy}" for each in pod.advice]
+    return [f"advice{name}: {line}" for name, line in zip(whose, told, strict=True)]
+
+
 def page(answer: inspect.ListPodsResponse, layout: Layout[Line]) -> str:
     """The table, and below it what is wrong with a pod; where values have lines of their own, what it is as well."""
     notes = []
     for pod in answer.pods:
         about = f"{pod.qos_class} by {pod.qos_source}; cgroup parent {pod.cgroup_parent or 'unknown'}"
-        lines = (about, *pod.problems) if layout.listing is VALUES else pod.problems
+        lines = (about, *pod.problems, *advice(pod)) if layout.listing is VALUES else pod.problems
         notes += [f"{pod.namespace}/{pod.name}: {line}" for line in lines]
     table = layout.table(layout.listing.rows(answer))
     return "\n".join([table, "", *notes]) if notes else table

@@ -37,6 +37,7 @@ from qosd.model.snapshot import EvictionPhase, EvictionState, PodView, runs
 
 AT_ONCE = 4
 REMEMBERED_S = 600
+RECENT_S = 300
 ENDED = "ended"
 """The journal's result for an eviction that nobody has ordered again for long; the other steps' are their phases."""
 _FIRST_S, _MOST_S = 10, 300
@@ -95,10 +96,25 @@ class _Case(msgspec.Struct, frozen=True):
         return _NEVER_NS if self.state.phase is EvictionPhase.STOPPING else self.ended_ns + REMEMBERED_S * _S
 
 
+class EvictionCount(msgspec.Struct, frozen=True):
+    """How many evictions came about, the last of them at ``last_ns`` by the monotonic clock."""
+
+    count: int
+    last_ns: int
+
+
+_NO_COUNT = EvictionCount(0, 0)
+Counts = Mapping[tuple[str, str], EvictionCount]
+"""By feature gate and pod (``namespace/name``)."""
+
+
 class EvictionReport(ActReport, frozen=True, eq=False):
-    """``under_way``: by the pod's UID."""
+    """``under_way``: by the pod's UID. Of those that have come about since the start: ``counts`` by feature
+    gate, and ``recent_counts`` by gate and pod, as long as the last one of a pod is not older than ``RECENT_S``."""
 
     under_way: Mapping[str, EvictionState]
+    counts: Mapping[str, int] = MappingProxyType({})
+    recent_counts: Counts = MappingProxyType({})
 
     def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
         state = self.under_way.get(pod.uid)
@@ -135,6 +151,8 @@ class Evictor(Actor[EvictionPlan]):
         self._cases = {each.uid: _adopted(each, monotonic()) for each in undo.all(NotedEviction)}
         self._under_way = _states(self._cases)
         self._refusals: dict[str, str] = {}
+        self._counts: Mapping[str, int] = MappingProxyType({})
+        self._recent_counts: Counts = MappingProxyType({})
         self._pods: tuple[PodView, ...] | None = None
         self._containers: Mapping[str, Mapping[str, str]] = {}
         self._due_ns = _NEVER_NS
@@ -146,7 +164,7 @@ class Evictor(Actor[EvictionPlan]):
 
     @property
     def report(self) -> EvictionReport:
-        return EvictionReport(self._under_way)
+        return EvictionReport(self._under_way, self._counts, self._recent_counts)
 
     def plan(self, decisions: Decisions) -> EvictionPlan:
         """What ``apply`` would order."""
@@ -321,10 +339,19 @@ class Evictor(Actor[EvictionPlan]):
             self._tell(case, FAILED, f"{why}: {problem}")
             return
         self._renote(case.eviction.uid, case)
+        self._count(case.eviction, now_ns)
         seconds = f"{(now_ns - case.state.since_ns) / _S:.3g} s"
         self._tell(case, DONE, f"{why}: all containers have exited and their cgroups are gone, after {seconds}")
 
     # both
+
+    def _count(self, order: Eviction, now_ns: int) -> None:
+        """One eviction has come about."""
+        key, since_ns = (order.gate, order.pod), now_ns - RECENT_S * _S
+        recent_counts = {each: count for each, count in self._recent_counts.items() if count.last_ns >= since_ns}
+        before = recent_counts.get(key, _NO_COUNT)
+        self._recent_counts = MappingProxyType({**recent_counts, key: EvictionCount(before.count + 1, now_ns)})
+        self._counts = MappingProxyType({**self._counts, order.gate: self._counts.get(order.gate, 0) + 1})
 
     def _put(self, case: _Case) -> None:
         uid = case.eviction.uid

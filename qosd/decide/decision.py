@@ -123,7 +123,7 @@ class OneShot(msgspec.Struct, frozen=True):
 class Eviction(msgspec.Struct, frozen=True):
     """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``cgroup``: its cgroup, "" if nobody tells.
 
-    ``grace_s``: what its processes have to end by themselves.
+    ``grace_s``: what its processes have to end by themselves. ``gate``: the feature gate behind which it is done.
     """
 
     uid: str
@@ -132,6 +132,7 @@ class Eviction(msgspec.Struct, frozen=True):
     cgroup: str = ""
     grace_s: int = 0
     inputs: Inputs = NO_INPUTS
+    gate: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True):

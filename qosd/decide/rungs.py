@@ -197,6 +197,7 @@ def _evict(case: Case) -> Step | None:
                 case.why(Rung.EVICT, candidate, part),
                 candidate.pod.cgroup,
                 inputs=case.claim.shortage.inputs,
+                gate=case.claim.shortage.victims.gate,
             )
             for candidate, part in parts
         ]

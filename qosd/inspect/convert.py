@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from koord.host.files import ROWS, UnknownRow, Value, row
 from koord.model.formulas import FORMULA, Inputs
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.decide.runner import Decisions, StrategyResult
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies import formulas
+from qosd.tuning.advice import Advice
 
 
 def inputs(fed: Inputs) -> list[inspect.Input]:
@@ -66,7 +69,7 @@ def labels(snapshot: NodeSnapshot) -> dict[str, tuple[str, str]]:
     return found
 
 
-def pod(pod: PodView) -> inspect.Pod:
+def pod(pod: PodView, advice: Iterable[Advice] = ()) -> inspect.Pod:
     """The pod without its containers' values."""
     return inspect.Pod(
         namespace=pod.namespace,
@@ -85,6 +88,7 @@ def pod(pod: PodView) -> inspect.Pod:
             if not each.is_sandbox
         ],
         problems=pod.problems,
+        advice=[inspect.Advice(**each._asdict()) for each in advice],
     )
 
 

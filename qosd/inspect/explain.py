@@ -28,7 +28,10 @@ from qosd.inspect import acts, contested, convert
 from qosd.inspect.inspector import Inspector
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.report import TickReport
+from qosd.sense.store import Store
 from qosd.strategies import speakers
+from qosd.tuning.advice import advise
+from qosd.tuning.history import of_pod as history_of
 
 _ALWAYS = ("cpuset_cpus", "cpu_quota", "cpu_shares", "memory_limit_in_bytes")
 _HISTORY = 200
@@ -38,7 +41,9 @@ async def answer(inspector: Inspector, request: inspect.ExplainRequest) -> inspe
     node = inspector.node
     head = inspect.ExplainResponse(inputs=inspector.loops(), warnings=inspector.warnings(), policy=inspector.policy())
     now_ns = inspector.wall()
-    return await asyncio.to_thread(_explanation, inspector.report, request, head, node.writer, node.journal, now_ns)
+    return await asyncio.to_thread(
+        _explanation, inspector.report, request, head, node.writer, node.journal, node.sense.store, now_ns
+    )
 
 
 def _explanation(
@@ -47,9 +52,11 @@ def _explanation(
     daemon: inspect.ExplainResponse,
     writer: Writer,
     journal: Journal,
+    store: Store,
     now_ns: int,
 ) -> inspect.ExplainResponse:
-    """``daemon``: what it says of itself, with all that may be an input. ``writer`` tells how files are spelled.
+    """``daemon``: what it says of itself, with all that may be an input. ``writer`` tells how files are spelled,
+    ``store`` has what advice is made of.
 
     ``now_ns``: wall clock. Raises Refusal for a pod or file that is not known, or before the first tick.
     """
@@ -58,7 +65,7 @@ def _explanation(
     subject = request.WhichOneof("subject")
     view = _View(report, report.snapshot, daemon, writer, journal, now_ns)
     if subject == "pod":
-        return _of_pods(view, _pods(report.snapshot, request.pod.namespace, request.pod.name))
+        return _of_pods(view, _pods(report.snapshot, request.pod.namespace, request.pod.name), store)
     if subject == "node":
         return _of_node(view)
     if subject == "file":
@@ -74,7 +81,7 @@ def _pods(snapshot: NodeSnapshot, namespace: str, name: str) -> list[PodView]:
     return found
 
 
-def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
+def _of_pods(view: _View, found: Sequence[PodView], store: Store) -> inspect.ExplainResponse:
     targets: list[Target] = []
     history: list[Entry] = []
     for pod in found:
@@ -85,7 +92,7 @@ def _of_pods(view: _View, found: Sequence[PodView]) -> inspect.ExplainResponse:
         history += view.journal.query(pod=pod.key, limit=_HISTORY)
     message = view.explained(dict.fromkeys(targets), history)
     message.files.extend(acts.of_pods(view.report, found, view.labels))
-    message.pods.extend(convert.pod(pod) for pod in found)
+    message.pods.extend(convert.pod(pod, advise(history_of(view.report, store, pod))) for pod in found)
     return message
 
 

@@ -22,20 +22,26 @@ from qosd.inspect.values import Wish
 from qosd.model.pod import HookStage
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.report import TickReport
+from qosd.sense.store import Store
+from qosd.tuning import history
+from qosd.tuning.advice import Advice, advise
 
 _ByGroup = Mapping[str, Mapping[str, Wish]]
 
 
 async def answer(inspector: Inspector, request: inspect.ListPodsRequest) -> inspect.ListPodsResponse:
-    return await asyncio.to_thread(_list, inspector.report, request, inspector.node.writer, inspector.warnings())
+    node = inspector.node
+    return await asyncio.to_thread(
+        _list, inspector.report, request, node.writer, inspector.warnings(), node.sense.store
+    )
 
 
 def _list(
-    report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str]
+    report: TickReport, request: inspect.ListPodsRequest, writer: Writer, warnings: Sequence[str], store: Store
 ) -> inspect.ListPodsResponse:
     """Pods of ``namespace`` and ``name`` ("" = all), by namespace and name. Refusal before the first tick.
 
-    ``writer`` tells how files are spelled.
+    ``writer`` tells how files are spelled, ``store`` has what advice is made of.
     """
     snapshot = report.snapshot
     if snapshot is None:
@@ -45,8 +51,12 @@ def _list(
         pod for pod in snapshot.pods if request.namespace in ("", pod.namespace) and request.name in ("", pod.name)
     ]
     composed = _composed(report.files)
+    advice = {pod.uid: advise(history.of_pod(report, store, pod)) for pod in chosen} if request.advice else {}
     return inspect.ListPodsResponse(
-        pods=[_pod(writer, snapshot, pod, composed) for pod in sorted(chosen, key=lambda pod: pod.key)],
+        pods=[
+            _pod(writer, snapshot, pod, composed, advice.get(pod.uid, ()))
+            for pod in sorted(chosen, key=lambda pod: pod.key)
+        ],
         observed_unix_ns=snapshot.wall_ns,
         warnings=warnings,
     )
@@ -63,8 +73,10 @@ def _composed(files: FileReport) -> _ByGroup:
     return found
 
 
-def _pod(writer: Writer, snapshot: NodeSnapshot, pod: PodView, composed: _ByGroup) -> inspect.Pod:
-    message = convert.pod(pod)
+def _pod(
+    writer: Writer, snapshot: NodeSnapshot, pod: PodView, composed: _ByGroup, advice: Sequence[Advice]
+) -> inspect.Pod:
+    message = convert.pod(pod, advice)
     containers = [container for container in pod.containers if not container.is_sandbox]
     page_bytes = snapshot.rules.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):

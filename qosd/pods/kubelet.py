@@ -7,7 +7,8 @@ be read as a whole is a FetchError, never an empty list.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import msgspec
@@ -71,10 +72,20 @@ UNLISTED = KubeletPod()
 
 
 class KubeletClient:
-    """Asks one kubelet; every request is bounded by ``timeout_s``."""
+    """Asks one kubelet; every request is bounded by ``timeout_s``.
 
-    def __init__(self, access: Access, timeout_s: float) -> None:
-        self._access, self._timeout_s = access, timeout_s
+    ``observe``: told of each request its path, its HTTP status (0: no answer) and the seconds that it took by
+    ``clock``.
+    """
+
+    def __init__(
+        self,
+        access: Access,
+        timeout_s: float,
+        observe: Callable[[str, int, float], None] = lambda path, status, seconds: None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._access, self._timeout_s, self._observe, self._clock = access, timeout_s, observe, clock
 
     @property
     def address(self) -> str:
@@ -82,7 +93,7 @@ class KubeletClient:
 
     async def pods(self) -> Listed[KubeletPod]:
         """All pods kubelet knows, ended ones too. Raises FetchError."""
-        body = await get(self._access, "/pods", self._timeout_s)
+        body = await self._get("/pods")
         try:
             return read_pods(body)
         except ValueError as error:
@@ -90,11 +101,23 @@ class KubeletClient:
 
     async def config(self) -> Mapping[str, Any]:
         """kubelet's configuration in force (``/configz``; the read-only port has none). Raises FetchError."""
-        body = await get(self._access, "/configz", self._timeout_s)
+        body = await self._get("/configz")
         try:
             return msgspec.json.decode(body, type=dict[str, dict[str, Any]])["kubeletconfig"]
         except (ValueError, KeyError) as error:
             raise FetchError(f"{self.address}/configz", f"is no kubelet configuration: {error!r}") from error
+
+    async def _get(self, path: str) -> bytes:
+        began_s, status = self._clock(), 0
+        try:
+            body = await get(self._access, path, self._timeout_s)
+            status = 200
+            return body
+        except FetchError as error:
+            status = error.status
+            raise
+        finally:
+            self._observe(path, status, self._clock() - began_s)
 
 
 def read_pods(body: bytes) -> Listed[KubeletPod]:

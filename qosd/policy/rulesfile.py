@@ -6,14 +6,15 @@ saved, across restarts too. Invariant: nothing that a file does, but a good docu
 that never had a file has the built-in defaults; where a policy is or was there and nobody can tell it, ``current``
 says so (``Rules.policy_unknown``), and then nothing is decided and nothing released.
 
-What is wrong is kept as ``warnings`` (file, path, value) for koordctl, logged and counted, until a good load.
+What is wrong is kept as ``warnings`` (file, path, value) for koordctl, logged and counted, until a good load; with them
+stands what the policy in force asks for and nobody does on this node (``sloeffects``).
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -24,7 +25,7 @@ from koord.model.schema import Bad, SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
 from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts, NodeRules, Rules
-from qosd.policy import nodefile
+from qosd.policy import nodefile, sloeffects
 from qosd.policy.kept import MAX_BYTES, CopyUnusable, PolicyDocument
 from qosd.policy.provenance import Origin, Provenance
 
@@ -72,15 +73,17 @@ class RulesSource:
         self._kept, self._now_unix_s, self._gate_flags = kept, now_unix_s, gate_flags
         self.current = Rules(host=host_facts(), gate_flags=gate_flags)
         self.provenance = Provenance(Origin.DEFAULTS, str(file))
+        self._stated = slo.NodeSLOSpec()
         self._warnings: tuple[str, ...] = ()
         self._unusable = ""
         self._recall()
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is wrong with the file as it is now, and with the copy; empty when it was taken whole and kept."""
+        """What is wrong with the file as it is now and with the copy, and what of the policy in force has no effect by
+        what is known of this node now; empty when it was taken whole and kept."""
         problem = self._kept.problem if self._kept is not None else ""
-        return (*self._warnings, *([problem] if problem else []))
+        return (*self._warnings, *self._idle(), *([problem] if problem else []))
 
     def load(self) -> None:
         """Read the file and swap the rules; a bad file, an empty one and none change nothing but the warnings."""
@@ -108,7 +111,7 @@ class RulesSource:
         try:
             document = self._kept.recall() if self._kept is not None else None
             if document is not None:
-                self.current, self._warnings = self._rules(document)
+                self._adopt(document)
                 why = "the file has not been read yet"
                 self.provenance = Provenance(Origin.LAST_GOOD, document.source, document.taken_unix_s, why)
         except (CopyUnusable, ConfigError) as error:
@@ -116,29 +119,33 @@ class RulesSource:
             _log.warning("%s", self._unusable)
 
     def _take(self, document: PolicyDocument) -> None:
-        self.current, self._warnings = self._rules(document)
+        self._adopt(document)
         self.provenance = Provenance(Origin.SOURCE, document.source, document.taken_unix_s)
-        for warning in self._warnings:
+        for warning in self.warnings:
             _log.warning("%s", warning)
         self._metrics.rules_loads["loaded"] += 1
         _log.info("rules: loaded %s", self._file)
         if self._kept is not None:
             self._kept.keep(document)
 
-    def _rules(self, document: PolicyDocument) -> tuple[Rules, tuple[str, ...]]:
-        """The rules, and what of the document does not count. Raises ConfigError."""
+    def _adopt(self, document: PolicyDocument) -> None:
+        """Put the rules of ``document`` in force, and keep what of it does not count. Raises ConfigError."""
         parsed, warnings = parse_yaml(document.source, document.text), list[str]()
-        rules = read(
+        stated, rules = _read(
             Path(document.source),
             parsed,
             self._host_facts(),
             lambda path: warnings.append(f"{document.source}: {path}: no such key in NodeSLO, ignored"),
             lambda error: warnings.append(f"{document.source}: {error}; it counts as not set"),
         )
-        more = (
-            [f"{document.source}: and {len(warnings) - _MOST_WARNINGS} more"] if len(warnings) > _MOST_WARNINGS else []
-        )
-        return replace(rules, gate_flags=self._gate_flags), (*warnings[:_MOST_WARNINGS], *more)
+        self._stated, self._warnings = stated, _most(document.source, warnings)
+        self.current = replace(rules, gate_flags=self._gate_flags)
+
+    def _idle(self) -> tuple[str, ...]:
+        """What the policy in force asks for and nobody does."""
+        source = self.provenance.source
+        idle = [f"{source}: {sentence}" for sentence in sloeffects.without_effect(self._stated, self.current)]
+        return _most(source, idle)
 
     def _absent(self, why: str) -> None:
         if self.provenance.origin is Origin.DEFAULTS and not self._unusable:
@@ -156,7 +163,8 @@ class RulesSource:
         else:
             why = "; ".join(part for part in (problem, self._unusable) if part)
             self.provenance = Provenance(Origin.UNKNOWN, str(self._file), problem=why)
-            self.current = Rules(slo.NodeSLOSpec(), NodeRules(), self._host_facts(), why, self._gate_flags)
+            self._stated = slo.NodeSLOSpec()
+            self.current = Rules(self._stated, NodeRules(), self._host_facts(), why, self._gate_flags)
         warning = f"{problem}; {_STAYS if is_known else _FROZEN}"
         self._warnings = (warning,) if is_known or not self._unusable else (warning, self._unusable)
         self._metrics.rules_loads["kept_last_good" if is_known else "unknown"] += 1
@@ -173,6 +181,13 @@ def read(
     """Rules from a parsed rules file. Under ``spec``, ``unknown`` is told of keys that NodeSLO lacks, and ``bad`` of
     leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
     """
+    return _read(file, document, host, unknown, bad)[1]
+
+
+def _read(
+    file: Path, document: Mapping[str, Any], host: HostFacts, unknown: Unknown | None, bad: Bad | None
+) -> tuple[slo.NodeSLOSpec, Rules]:
+    """What the document says itself, and the rules that follow from it."""
     for key in document:
         if key not in (*_SECTIONS, *_IGNORED):
             raise ConfigError(file, str(key), None, f"is no section; there are {', '.join(_SECTIONS)}")
@@ -182,4 +197,10 @@ def read(
         node = nodefile.read(document.get("node") or {}, bad)
     except SchemaError as error:
         raise ConfigError(file, error.path, None, f"{error.value} {error.why}") from error
-    return Rules(slo_defaults.in_force(spec), node, host)
+    return spec, Rules(slo_defaults.in_force(spec), node, host)
+
+
+def _most(source: str, warnings: Sequence[str]) -> tuple[str, ...]:
+    """``warnings``, or the first of them and how many more there are."""
+    more = len(warnings) - _MOST_WARNINGS
+    return (*warnings[:_MOST_WARNINGS], *([f"{source}: and {more} more"] if more > 0 else []))

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.annotations.values import MemoryPolicy, PodMemoryQOS
+from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import CPUQOS, CPUBurst, CPUBurstPolicy, MemoryQOS, ResctrlQOS
 from koord.model.schema import SchemaError
@@ -49,7 +50,7 @@ BAD = [
     ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 2**63, "9223372036854775808 is not in 1.."),
     ("spec.cpuBurstStrategy.cpuBurstPercent", 0, "0 is not in 1..10000"),
     ("spec.systemStrategy.minFreeKbytesFactor", -5, "-5 is less than 1"),
-    ("spec.systemStrategy.watermarkScaleFactor", 401, "401 is not in 1..400"),
+    ("spec.systemStrategy.watermarkScaleFactor", 401, "401 is not in 10..400"),
     ("spec.resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds", 0, "0 is less than 1"),
     ("spec.cpuBurstStrategy.policy", "on", "'on' is not one of none, cpuBurstOnly, cfsQuotaBurstOnly, auto"),
     ("spec.cpuBurstStrategy.cfsQuotaBurstPercent", 50, "50 is less than 100"),
@@ -110,7 +111,7 @@ def test_a_bad_host_application_costs_itself_only() -> None:
     assert [error.path for error in told] == ["spec.hostApplications[1].cgroupPath.base"]
 
 
-THRESHOLDS, CACHE = "resourceUsedThresholdWithBE", "resourceQOSStrategy.beClass.resctrlQOS"
+THRESHOLDS, BURST, CACHE = "resourceUsedThresholdWithBE", "cpuBurstStrategy", "resourceQOSStrategy.beClass.resctrlQOS"
 TOGETHER = [
     (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 40}, {}, "needs cpuEvictBESatisfactionUpperPercent too"),
     (THRESHOLDS, {"cpuEvictBESatisfactionUpperPercent": 40}, {}, "needs cpuEvictBESatisfactionLowerPercent too"),
@@ -118,7 +119,16 @@ TOGETHER = [
         THRESHOLDS,
         {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 40},
         {},
-        "60 is not less than cpuEvictBESatisfactionUpperPercent, 40",
+        "60 is more than cpuEvictBESatisfactionUpperPercent, 40",
+    ),
+    (THRESHOLDS, {"cpuEvictBESatisfactionLowerPercent": 60, "cpuEvictBESatisfactionUpperPercent": 60}, None, ""),
+    (THRESHOLDS, {"cpuSuppressMinPercent": 65}, {}, "65 is not less than cpuSuppressThresholdPercent, 65"),
+    (THRESHOLDS, {"cpuSuppressMinPercent": 64}, None, ""),
+    (
+        THRESHOLDS,
+        {"cpuSuppressMinPercent": 20, "cpuSuppressThresholdPercent": 10},
+        {"cpuSuppressThresholdPercent": 10},
+        "20 is not less than cpuSuppressThresholdPercent, 10",
     ),
     (THRESHOLDS, {"memoryAllocatableEvictThresholdPercent": 90}, {}, "needs memoryAllocatableEvictLowerPercent too"),
     (
@@ -139,6 +149,11 @@ TOGETHER = [
     (CACHE, {"catRangeStartPercent": 30}, {}, "30 is not less than catRangeEndPercent, 30"),
     (CACHE, {"catRangeStartPercent": 10, "catRangeEndPercent": 20}, None, ""),
     (CACHE, {"catRangeStartPercent": 20, "catRangeEndPercent": 10, "mbaPercent": 50}, {"mbaPercent": 50}, "20 is not"),
+    (BURST, {"cfsQuotaBurstPeriodSeconds": 0, "policy": "auto"}, {"policy": "auto"}, "0 would let no quota"),
+    (BURST, {"cfsQuotaBurstPeriodSeconds": 1}, None, ""),
+    (BURST, {"cfsQuotaBurstPeriodSeconds": -1}, None, ""),
+    ("systemStrategy", {"totalNetworkBandwidth": "-1G"}, {}, "'-1G' is negative"),
+    ("systemStrategy", {"totalNetworkBandwidth": "0"}, None, ""),
 ]
 
 
@@ -152,6 +167,34 @@ def test_fields_that_contradict_each_other(path: str, said: Any, counts: Any, me
         assert told[0].path.startswith(f"spec.{path}.")
         with pytest.raises(SchemaError):
             slo_rules.checked(spec)
+
+
+@pytest.mark.parametrize(
+    ("applications", "counting", "complaints"),
+    [
+        ([{"name": "a"}, {"name": "b", "qos": "LS", "priority": "koord-prod"}], ["a", "b"], []),
+        ([{"qos": "LS"}, {"name": "b"}], ["b"], ["spec.hostApplications[0].name: '' is no name"]),
+        (
+            [{"name": "a", "qos": "LS"}, {"name": "a", "qos": "BE"}, {"name": "b"}],
+            ["a", "b"],
+            ["spec.hostApplications[1].name: 'a' is the name of spec.hostApplications[0] too"],
+        ),
+        (
+            [{"name": "a", "qos": "ls", "priority": "prod"}],
+            ["a"],
+            [
+                "spec.hostApplications[0].qos: 'ls' is not one of LSE, LSR, LS, BE, SYSTEM",
+                f"spec.hostApplications[0].priority: 'prod' is not one of {', '.join(PriorityClass)}",
+            ],
+        ),
+    ],
+)
+def test_host_applications_are_told_apart(applications: Any, counting: list[str], complaints: list[str]) -> None:
+    told: list[SchemaError] = []
+    spec = slo_rules.checked(slo.decode_spec({"hostApplications": applications}), bad=told.append)
+    assert [each.name for each in spec.host_applications or ()] == counting
+    assert [str(error) for error in told] == complaints
+    assert {each.qos for each in spec.host_applications or ()} <= {"", *QoSClass}
 
 
 def test_an_error_inside_a_list_names_the_index() -> None:

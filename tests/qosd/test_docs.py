@@ -24,6 +24,7 @@ from qosd.options import PROGRAM, Options
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
 from qosd.strategies import speakers
+from qosd.tuning.advice import RULES as ADVICE
 from tests import docpages
 from tests.qosd.machine import Machine
 
@@ -60,7 +61,7 @@ def test_every_command_with_fields_is_named_where_they_are_explained() -> None:
 
 
 def test_the_metric_table_is_the_one_of_the_code() -> None:
-    assert DAEMON.endswith("\n\n" + docs_table()), "replace the last table by qosd.sense.exposition.docs_table()"
+    assert DAEMON.endswith("\n\n" + docs_table()), "make docs"
 
 
 async def test_every_metric_of_the_process_has_a_row_and_no_other(tmp_path: Path) -> None:
@@ -109,6 +110,12 @@ def test_every_result_of_the_journal_is_explained() -> None:
         plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
         plan.UNREADABLE, plan.ADOPTED, EvictionPhase.STOPPING, EvictionPhase.RESTARTED, evictor.ENDED,
     }  # fmt: skip
+
+
+def test_every_topic_of_advice_is_explained() -> None:
+    section = DAEMON[DAEMON.index("| Topic | It is told |") : DAEMON.index("### koordctl plan")]
+    told = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
+    assert [topic for cell in told for topic in re.findall(r"`([^`]+)`", cell)] == list(ADVICE)
 
 
 def test_every_hook_has_a_row() -> None:

@@ -114,13 +114,15 @@ class Plan(msgspec.Struct, frozen=True):
 class Outcome(msgspec.Struct, frozen=True):
     """What became of one planned write: one of the results above, with the kernel's explanation.
 
-    ``systemd``: whether systemd knows of it, for people; "" if it is none of its business.
+    ``systemd``: whether systemd knows of it, for people; "" if it is none of its business. ``took_s``: to write and to
+    read back; None if nothing was tried, or nobody looked at the clock.
     """
 
     write: PlannedWrite
     result: str
     detail: str = ""
     systemd: str = ""
+    took_s: float | None = None
 
     @property
     def sentence(self) -> str:

@@ -12,7 +12,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import mmap
-from collections.abc import Collection, Iterable, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 from msgspec.structs import replace
 
@@ -56,6 +57,7 @@ class Reconciler:
     """Writes to the tree of ``writer``. One thread at a time, but for ``touched`` and ``follows``.
 
     ``units``: those of the host's systemd, which is told of what is written to their cgroups; None without one.
+    ``clock``: seconds, by which writes are timed.
     """
 
     def __init__(
@@ -65,8 +67,9 @@ class Reconciler:
         originals: OriginalsSource = NO_ORIGINALS,
         page_bytes: int = mmap.PAGESIZE,
         units: Units | None = None,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._writer, self._undo = writer, undo
+        self._writer, self._undo, self._clock = writer, undo, clock
         self._states = FileStates({entry.target: _adopted(entry) for entry in undo.entries})
         self._queue = WorkQueue(self._states)
         self._planner = Planner(writer, undo, originals, page_bytes, self._states)
@@ -157,10 +160,13 @@ class Reconciler:
 
     def _carry_out(self, plan: Plan, write: PlannedWrite, is_not_taken: bool) -> Outcome:
         transition, before = plan.transitions[write.target], self._states.get(write.target, FREE)
+        took_s: float | None = None
         if is_not_taken:
             result, detail = REFUSED, "not written, because what kubelet requested cannot be noted as its base"
         else:
+            began_s = self._clock()
             result, detail = self._attempt(plan, write, transition)
+            took_s = None if result == REFUSED else self._clock() - began_s
         state = self._states.get(write.target, FREE)
         if result == DONE:
             state = replace(state, retry=None)
@@ -170,7 +176,7 @@ class Reconciler:
             level = logging.DEBUG if result == VANISHED else logging.WARNING
             _log.log(level, "%s <- %s: %s: %s", write.path, write.after, result, detail)
         self._states.put(write.target, state)
-        return Outcome(write, result, detail)
+        return Outcome(write, result, detail, took_s=took_s)
 
     def _attempt(self, plan: Plan, write: PlannedWrite, transition: Transition) -> tuple[str, str]:
         """One write: result and detail."""

@@ -17,7 +17,7 @@ from koord.host.evictions import NotedEviction
 from koord.host.undo import UndoError, UndoRecord
 from koord.pb.cri import api_pb2 as cri
 from qosd.act.cristop import CRIStop, EvictionFailed
-from qosd.act.evictor import AT_ONCE, REMEMBERED_S, Evictor, Executor
+from qosd.act.evictor import AT_ONCE, RECENT_S, REMEMBERED_S, EvictionCount, Evictor, Executor
 from qosd.act.journal import Entry
 from qosd.decide.decision import Eviction, Stage
 from qosd.decide.relief import Relief
@@ -238,6 +238,33 @@ async def test_each_restart_by_kubelet_doubles_the_pause() -> None:
         pauses_s.append((state.retry_ns - state.since_ns) // S)
     assert pauses_s == [10, 20, 40, 80, 160, 300, 300, 300]
     assert rig.journal.results == ["stopping", "done", *["restarted", "stopping", "done"] * 7]
+
+
+async def test_what_has_come_about_is_counted_and_nothing_else() -> None:
+    rig, at_first = Rig(), 1000 * S
+    by_memory = structs.replace(WEB, gate="BEMemoryEvict")
+    await rig.order(by_memory)
+    await rig.script.end(error=EvictionFailed("permission denied"))
+    assert (rig.evictor.report.counts, rig.evictor.report.recent_counts) == ({}, {})
+    rig.clock.advance(10)
+    await rig.order(by_memory)
+    await rig.script.end()
+    first = rig.evictor.report
+    assert first.counts == {"BEMemoryEvict": 1}
+    assert first.recent_counts == {("BEMemoryEvict", "default/web"): EvictionCount(1, at_first + 10 * S)}
+    rig.clock.advance(RECENT_S)
+    await rig.follow(web("b"))
+    await rig.order(by_memory)
+    await rig.script.end()
+    assert rig.evictor.report.recent_counts == {("BEMemoryEvict", "default/web"): EvictionCount(2, at_first + 310 * S)}
+    rig.clock.advance(RECENT_S + 1)
+    other = Eviction("db", "default/db", "CPU is short", GROUP, gate="CPUEvict")
+    await rig.order(other)
+    await rig.script.end("db")
+    by_cpu = {("CPUEvict", "default/db"): EvictionCount(1, rig.clock.ns)}
+    assert rig.evictor.report.recent_counts == by_cpu, "the other is old"
+    assert rig.evictor.report.counts == {"BEMemoryEvict": 2, "CPUEvict": 1}
+    assert first.counts == {"BEMemoryEvict": 1}, "a report never changes"
 
 
 async def test_the_same_pod_with_a_new_sandbox() -> None:

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from msgspec.structs import replace
 
@@ -40,6 +41,8 @@ from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.row import NO_SAMPLE
 from qosd.sense.sampler import Health
+from qosd.sense.store import Store
+from qosd.sense.table import PANELS
 from tests.fakes.cgroups import Cgroups
 from tests.qosd.contexts import extended, rules
 from tests.qosd.machine import Machine
@@ -47,7 +50,7 @@ from tests.qosd.podviews import snapshot, view
 
 SECOND = 1_000_000_000
 NOW_NS = 1_000 * SECOND
-UP_NS = 100 * SECOND  # monotonic
+UP_NS = 200 * SECOND  # monotonic
 AGO_NS = 12 * SECOND  # the tick
 V1 = HostFacts(memory_total_bytes=16 << 30)
 POLICY = Provenance(Origin.SOURCE, "/etc/koord/qosd-rules.yaml", 880.0)
@@ -79,6 +82,8 @@ class Scene:
     dropped: int = 0
     history: Mapping[Metric, Sequence[tuple[int, float]]] = field(default_factory=dict)
     """Of node metrics."""
+    steady: Mapping[tuple[Metric, str], float] = field(default_factory=dict)
+    """Figures of other objects that were so for the last two minutes, each second."""
     rules: str = ""
     """The rules file; "": none, and ``policy`` is said to be in force."""
     policy: Provenance = POLICY
@@ -124,9 +129,22 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
             for at_ns, value in samples:
                 row = tuple(value if each is metric else NO_SAMPLE for each in NodeRow.panel.metrics)
                 node.sense.store.put(NodeRow.panel, at_ns, {"": row})
+        put_steady(node.sense.store, scene.steady)
         yield node
     finally:
         await node.close()
+
+
+def put_steady(store: Store, figures: Mapping[tuple[Metric, str], float], seconds: int = 120) -> None:
+    """``figures`` by metric and object, each second until now."""
+    for panel in PANELS:
+        subjects = {subject for metric, subject in figures if metric in panel.metrics}
+        rows: dict[str, Any] = {
+            subject: tuple(figures.get((metric, subject), NO_SAMPLE) for metric in panel.metrics)
+            for subject in subjects
+        }
+        for ago_s in range(seconds, -1, -1) if rows else ():
+            store.put(panel, UP_NS - ago_s * SECOND, rows)
 
 
 @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import datetime
 import errno
 import json
@@ -100,6 +101,26 @@ async def test_the_read_only_port_and_the_token(tmp_path: Path) -> None:
     assert server.asked[0].startswith("GET /pods HTTP/1.0\r\n")
     assert "Authorization: Bearer first\r\n" in server.asked[1]
     assert "Authorization: Bearer second\r\n" in server.asked[2]
+
+
+@pytest.mark.parametrize(
+    ("reply", "status"),
+    [
+        (answer(b'{"items": []}'), 200),
+        (answer(b"{"), 200),
+        (answer(b"Unauthorized", "401 Unauthorized"), 401),
+        (b"SSH-2.0-x\r\n\r\n", 0),
+        (b"hang", 0),
+    ],
+)
+async def test_every_request_is_timed_with_its_status(reply: bytes, status: int) -> None:
+    observed: list[tuple[str, int, float]] = []
+    clock = iter([10.0, 10.25])
+    async with Server(reply).serving() as url:
+        client = KubeletClient(Access(url), 0.3, lambda *request: observed.append(request), lambda: next(clock))
+        with contextlib.suppress(FetchError):
+            await client.pods()
+    assert observed == [("/pods", status, 0.25)]
 
 
 async def test_configz() -> None:

@@ -1,4 +1,4 @@
-"""Prometheus text: one family per metric, upstream's names with upstream's labels, and no series of what is gone."""
+"""Prometheus text: one family per metric, and no series of what is gone."""
 
 from __future__ import annotations
 
@@ -9,12 +9,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from koord.model.slo import HostApplication
 from qosd.model.metric import Scope
-from qosd.sense.besteffort import BestEffortRow
-from qosd.sense.cycles import CyclesRow
 from qosd.sense.devices import DiskRow
 from qosd.sense.exposition import Exposition, docs_table
 from qosd.sense.node import NodeRow, NumaRow
-from qosd.sense.pressure import PRESSURE
 from qosd.sense.rdt import CacheRow
 from qosd.sense.row import NO_SAMPLE, Panel
 from qosd.sense.sampler import CollectorRow
@@ -28,9 +25,6 @@ APP = HostApplication(name='ap"p\n\\', priority="koord-prod", qos="LS")
 TARGETS = SampleTargets.of((POD,), TIERS, (APP,))
 CONTAINER = POD.containers[1].cgroup
 POD_LABELS = {"namespace": "default", "pod": "p", "uid": "uid-p"}
-UPSTREAM_POD = {"node": "n1", "pod_uid": "uid-p", "pod_name": "p", "pod_namespace": "default"}
-UPSTREAM_CONTAINER = UPSTREAM_POD | {"container_id": "cri-o://p-main", "container_name": "main"}
-SOME_AVG60 = {"psi_resource_type": "mem", "psi_precision": "avg60", "psi_degree": "some"}
 
 
 @pytest.fixture
@@ -46,15 +40,6 @@ def world(tmp_path: Path) -> World:
     put(USAGE[Scope.CONTAINER].panel, CONTAINER, container_cpu_usage_cores=0.25)
     put(USAGE[Scope.TIER].panel, TIERS.besteffort, tier_cpu_usage_cores=0.75)
     put(USAGE[Scope.HOST_APP].panel, APP.name, host_app_cpu_usage_cores=3.0, host_app_memory_usage_bytes=7.0)
-    put(BestEffortRow.panel, "", node_be_cpu_usage_cores=0.75)
-    put(
-        PRESSURE[Scope.CONTAINER].panel,
-        CONTAINER,
-        container_memory_pressure_some_avg60_percent=1.5,
-        container_cpu_pressure_full_avg10_percent=2.5,
-    )
-    put(PRESSURE[Scope.POD].panel, POD.cgroup, pod_memory_pressure_some_avg60_percent=4.5)
-    put(CyclesRow.panel, CONTAINER, container_window_cycles=9.0, container_window_instructions=3.0)
     put(CacheRow.panel, "LS/1", cache_llc_occupancy_bytes=64.0, cache_mbm_local_bytes=128.0)
     put(DiskRow.panel, "sda", disk_busy_ratio=0.5)
     put(NumaRow.panel, "2", numa_cpu_usage_cores=0.5)
@@ -63,7 +48,7 @@ def world(tmp_path: Path) -> World:
 
 
 def samples(world: World, targets: SampleTargets = TARGETS) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
-    text = Exposition(world.store, "n1", lambda: "cri-o").render(targets).decode()
+    text = Exposition(world.store).render(targets).decode()
     found = [one for family in text_string_to_metric_families(text) for one in family.samples]
     by_key = {(one.name, frozenset(one.labels.items())): one.value for one in found}
     assert len(by_key) == len(found)
@@ -87,29 +72,6 @@ def samples(world: World, targets: SampleTargets = TARGETS) -> dict[tuple[str, f
         ("koord_qosd_disk_busy_ratio", {"device": "sda"}, 0.5),
         ("koord_qosd_cache_llc_occupancy_bytes", {"group": "LS", "cache_id": "1"}, 64.0),
         ("koord_qosd_collector_duration_us", {"collector": "node"}, 50.0),
-        ("koordlet_node_used_cpu_cores", {"node": "n1"}, 1.25),
-        ("koordlet_be_suppress_be_used_cpu_cores", {"node": "n1"}, 0.75),
-        ("koordlet_container_psi", UPSTREAM_CONTAINER | SOME_AVG60 | {"cpu_full_supported": "true"}, 1.5),
-        ("koordlet_pod_psi", UPSTREAM_POD | SOME_AVG60 | {"cpu_full_supported": "false"}, 4.5),
-        ("koordlet_container_cpi", UPSTREAM_CONTAINER | {"cpi_field": "cycles"}, 9.0),
-        ("koordlet_container_cpi", UPSTREAM_CONTAINER | {"cpi_field": "instructions"}, 3.0),
-        ("koordlet_resctrl_llc_occupancy", {"node": "n1", "qos": "LS", "cache_id": "1"}, 64.0),
-        (
-            "koordlet_resctrl_memory_bandwidth",
-            {"node": "n1", "qos": "LS", "cache_id": "1", "mb_type": "mbm_local_bytes"},
-            128.0,
-        ),
-        (
-            "koordlet_host_application_resource_usage",
-            {
-                "node": "n1",
-                "host_application_name": APP.name,
-                "priority_class": "koord-prod",
-                "qos": "LS",
-                "resource": "memory",
-            },
-            7.0,
-        ),
     ],
 )
 def test_a_sample_and_its_labels(world: World, name: str, labels: dict[str, str], value: float) -> None:
@@ -127,26 +89,15 @@ def test_a_pod_that_went_between_sampling_and_rendering_is_left_out(world: World
 
 
 def test_nothing_measured_is_an_empty_page(tmp_path: Path) -> None:
-    assert Exposition(World(tmp_path, 2).store, "n1", lambda: "containerd").render(SampleTargets()) == b""
+    assert Exposition(World(tmp_path, 2).store).render(SampleTargets()) == b""
 
 
 def test_every_family_has_its_help_and_type_once(world: World) -> None:
-    lines = Exposition(world.store, "n1", lambda: "cri-o").render(TARGETS).decode().splitlines()
+    lines = Exposition(world.store).render(TARGETS).decode().splitlines()
     heads = [tuple(line.split(None, 3)[1:3]) for line in lines if line.startswith("#")]
     assert len(heads) == len(set(heads))
     kinds = {line.split()[2]: line.split()[3] for line in lines if line.startswith("# TYPE")}
     assert kinds["koord_qosd_cache_mbm_local_bytes"] == "counter" and kinds["koord_qosd_disk_busy_ratio"] == "gauge"
-
-
-UPSTREAM = """
-node_used_cpu_cores node_used_memory_bytes be_suppress_ls_used_cpu_cores be_suppress_be_used_cpu_cores
-host_application_resource_usage container_cpi container_psi pod_psi resctrl_llc_occupancy resctrl_memory_bandwidth
-"""
-
-
-def test_upstreams_names_of_what_is_measured_are_all_exported() -> None:
-    names = {metric.koordlet.name for metric in METRICS if metric.koordlet}
-    assert names == set(UPSTREAM.split())
 
 
 def test_the_documentation_names_every_metric_once() -> None:

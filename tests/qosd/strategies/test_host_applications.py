@@ -89,7 +89,7 @@ def values(decision: Decision) -> dict[tuple[str, str], Any]:
 
 
 def test_what_each_class_gets() -> None:
-    applications = [spec(qos, name) for qos, name in (("LS", "a"), ("BE", "b"), ("LSR", "c"), ("odd", "d"))]
+    applications = [spec(qos, name) for qos, name in (("LS", "a"), ("BE", "b"), ("LSR", "c"), ("", "d"))]
     assert values(decide(None, *applications, host=V2_VENDOR, sharedPools=POOLS)[0]) == {
         ("/host-latency-sensitive/a", "cpuset_cpus"): "4-13",
         ("/host-latency-sensitive/a", "cpu.bvt_warp_ns"): 2,

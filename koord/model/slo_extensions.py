@@ -1,0 +1,69 @@
+"""NodeSLO's ``extensions``: a free map in which each key belongs to one component.
+
+``EXTENSIONS`` are the keys that are read here, each with the struct of what stands under it: then bounds hold, unknown
+keys are told, and an error names the path, as everywhere else below ``spec``. What stands under other keys passes
+through as it came, for whoever reads it; on a node nobody does, which the rules' warnings say. To add a setting, give
+the struct a field with its bounds (None = not set), its default in ``slo_defaults``, its row in
+``qosd.policy.slofields``.
+
+Invariant: a registered key holds its struct or is absent. Fails with SchemaError, as ``schema.read`` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from koord.model import schema
+from koord.model.schema import Bad, Unknown, json_name
+
+KOORD = "koord"
+Registry = Mapping[str, type[msgspec.Struct]]
+
+
+class KoordExtension(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """``extensions.koord``: what Koord's own strategies take from the cluster and Koordinator has no field for."""
+
+
+EXTENSIONS: Registry = MappingProxyType({KOORD: KoordExtension})
+"""By key."""
+
+
+def read(
+    document: Mapping[str, Any],
+    path: str,
+    unknown: Unknown | None = None,
+    bad: Bad | None = None,
+    registry: Registry = EXTENSIONS,
+) -> Mapping[str, Any]:
+    """``document`` with the registered keys' structs. Raises SchemaError."""
+    stated = {key: member for key, member in _flat(document).items() if member is not None}
+    return {key: _value(key, member, path, unknown, bad, registry) for key, member in stated.items()}
+
+
+def merged(base: Mapping[str, Any] | None, over: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    """Both, where a struct in ``over`` is laid over that of ``base`` field by field, and all else takes its place."""
+    below = base or {}
+    return {**below, **{key: _laid_over(below.get(key), member) for key, member in (over or {}).items()}}
+
+
+def _laid_over(base: object, member: object) -> object:
+    if isinstance(base, msgspec.Struct) and isinstance(member, msgspec.Struct):
+        return schema.overlay(base, member)
+    return member
+
+
+def _value(
+    key: str, member: object, path: str, unknown: Unknown | None, bad: Bad | None, registry: Registry
+) -> object:
+    cls = registry.get(key)
+    return member if cls is None else schema.read(cls, member, schema.child(path, key), unknown, bad)
+
+
+def _flat(extensions: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Upstream's encoder nests the map under the key ``Object``; both forms are read."""
+    nested = extensions.get("Object")
+    return nested if len(extensions) == 1 and isinstance(nested, Mapping) else extensions

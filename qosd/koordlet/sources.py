@@ -1,0 +1,246 @@
+"""What koordlet's metrics are made of: each a function from a scrape to its samples, none while there is nothing.
+
+Pure. What a strategy has decided is read from its result as any reader of a report finds it: what it leaves to
+best-effort pods, what the files hold that it speaks of, its acts. So a strategy need not know that it is exported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+from koord.model import cpuset
+from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koord.service.metrics import Histogram
+from qosd.act.evictor import RECENT_S, EvictionReport
+from qosd.decide.decision import Decision
+from qosd.koordlet.scrape import Sample, Scrape
+from qosd.model.metric import Metric
+from qosd.model.pod import Amounts
+from qosd.model.rules import Pool
+from qosd.model.snapshot import ContainerView, PodView, has_cgroup
+from qosd.sense.exposition import label_text
+from qosd.sense.prediction import PredictionRow
+from qosd.sense.pressure import PRESSURE
+from qosd.sense.table import METRICS
+
+SUPPRESSION, BURST, OOM_SCORE = "cpuSuppress", "cpuBurst", "oomScoreAdj"
+"""The strategies whose decisions are exported."""
+_NANOSECONDS = 1_000_000_000
+_MILLISECONDS = 1000.0
+_CPU_UNIT, _BYTE_UNIT = "integer", "byte"
+_NAMES = {"batch": (BATCH_CPU, BATCH_MEMORY), "mid": (MID_CPU, MID_MEMORY)}
+
+
+def samples_of(name: str, scrape: Scrape) -> Iterator[Sample]:
+    """The samples of the columns that say they are koordlet's ``name``."""
+    for metric in METRICS:
+        if metric.koordlet is not None and metric.koordlet.name == name:
+            yield from _of_column(metric, scrape)
+
+
+def _of_column(metric: Metric, scrape: Scrape) -> Iterator[Sample]:
+    assert metric.koordlet is not None
+    fixed = dict(metric.koordlet.labels)
+    is_psi = "psi_degree" in fixed
+    full = scrape.newest.get(PRESSURE[metric.scope].cpu_pressure_full_avg10_percent, {}) if is_psi else {}
+    for subject, value in scrape.newest.get(metric, {}).items():
+        labels = scrape.labels.of(metric.scope, subject)
+        if labels is None:
+            continue
+        if is_psi:
+            fixed["cpu_full_supported"] = "true" if subject in full else "false"
+        yield ",".join(filter(None, (labels, label_text(fixed)))), value
+
+
+def start_time(scrape: Scrape) -> Iterator[Sample]:
+    yield "", scrape.started_unix_s
+
+
+# what strategies decided
+
+
+def cores_left(scrape: Scrape) -> Iterator[Sample]:
+    """The CPUs of the set, and the CPUs' worth of time, that suppression leaves to best-effort pods."""
+    left = _decision(scrape, SUPPRESSION).best_effort
+    if left is not None and left.cpus:
+        yield label_text({"type": "cpuset"}), float(len(cpuset.parse(left.cpus)))
+    if left is not None and left.cpu_milli:
+        yield label_text({"type": "cfsQuota"}), left.cpu_milli / 1000
+
+
+def burst_values(row: str, scrape: Scrape) -> Iterator[Sample]:
+    """What the file ``row`` of each container is held to of which CPU burst speaks."""
+    targets = {target.cgroup: target for target in _decision(scrape, BURST).opinions if target.name == row}
+    for pod, container in _containers(scrape):
+        target = targets.get(container.cgroup)
+        composed = None if target is None else scrape.report.files.composed(target)
+        if composed is not None and isinstance(composed.value, int):
+            yield label_text(scrape.labels.of_container(pod, container)), float(composed.value)
+
+
+def oom_scores(scrape: Scrape) -> Iterator[Sample]:
+    """What the processes of each container shall have."""
+    acts = _decision(scrape, OOM_SCORE).acts
+    scores = {getattr(act, "cgroup", ""): getattr(act, "score", None) for act in acts}
+    for pod, container in _containers(scrape):
+        score = scores.get(container.cgroup)
+        if score is not None:
+            labels = {"pod_name": pod.name, "pod_namespace": pod.namespace, "pod_uid": pod.uid}
+            yield label_text({**labels, "container_name": container.name}), float(score)
+
+
+def _decision(scrape: Scrape, strategy: str) -> Decision:
+    """What is in force of the strategy."""
+    results = scrape.report.decisions.results
+    return next((result.decision for result in results if result.name == strategy), Decision(""))
+
+
+# evictions
+
+
+def evictions(scrape: Scrape) -> Iterator[Sample]:
+    for gate, count in _evictions(scrape).counts.items():
+        yield label_text({"reason": _reason(gate)}), float(count)
+
+
+def recent_evictions(scrape: Scrape) -> Iterator[Sample]:
+    """Those of the last five minutes, by pod."""
+    snapshot = scrape.report.snapshot
+    since_ns = 0 if snapshot is None else snapshot.monotonic_ns - RECENT_S * _NANOSECONDS
+    for (gate, pod), each in _evictions(scrape).recent_counts.items():
+        if each.last_ns >= since_ns:
+            namespace, _, name = pod.partition("/")
+            labels = {"pod_namespace": namespace, "pod_name": name, "reason": _reason(gate)}
+            yield label_text(labels), float(each.count)
+
+
+def _evictions(scrape: Scrape) -> EvictionReport:
+    reports = (each for each in scrape.report.act_reports if isinstance(each, EvictionReport))
+    return next(reports, EvictionReport({}))
+
+
+def _reason(gate: str) -> str:
+    return f"trigger by koordlet feature {gate}" if gate else "begun before the last start"
+
+
+# pools
+
+
+def ls_pool_size(scrape: Scrape) -> Iterator[Sample]:
+    return _size(_ls_pools(scrape))
+
+
+def be_pool_size(scrape: Scrape) -> Iterator[Sample]:
+    return _size(_be_pools(scrape))
+
+
+def ls_pool_cpus(scrape: Scrape) -> Iterator[Sample]:
+    return _cpus(_ls_pools(scrape), scrape)
+
+
+def be_pool_cpus(scrape: Scrape) -> Iterator[Sample]:
+    return _cpus(_be_pools(scrape), scrape)
+
+
+def _ls_pools(scrape: Scrape) -> tuple[Pool, ...]:
+    return () if scrape.rules is None else scrape.rules.node.ls_pools
+
+
+def _be_pools(scrape: Scrape) -> tuple[Pool, ...]:
+    return () if scrape.rules is None else scrape.rules.node.be_pools
+
+
+def _size(pools: Iterable[Pool]) -> Iterator[Sample]:
+    sizes = [len(cpuset.parse(pool.cpuset)) for pool in pools]
+    if sizes:
+        yield "", float(sum(sizes))
+
+
+def _cpus(pools: Iterable[Pool], scrape: Scrape) -> Iterator[Sample]:
+    """1 for each CPU, if single CPUs are asked for."""
+    if scrape.rules is not None and scrape.rules.gate("PerCPUMetric").is_on:
+        for pool in pools:
+            yield from ((label_text({"cpu": str(cpu)}), 1.0) for cpu in cpuset.parse(pool.cpuset))
+
+
+# prediction
+
+
+def prod_reclaimable(scrape: Scrape) -> Iterator[Sample]:
+    figures = (
+        ("cpu", "core", PredictionRow.prod_reclaimable_cpu_cores),
+        ("memory", _BYTE_UNIT, PredictionRow.prod_reclaimable_memory_bytes),
+    )
+    for resource, unit, metric in figures:
+        value = scrape.value(metric)
+        if value is not None:
+            yield label_text({"priority": "koord-prod", "resource": resource, "unit": unit}), value
+
+
+def prediction_status(scrape: Scrape) -> Iterator[Sample]:
+    """0: there is a prediction, 1: there is none."""
+    is_there = scrape.value(PredictionRow.prod_reclaimable_cpu_cores) is not None
+    yield label_text({"priority": "koord-prod"}), 0.0 if is_there else 1.0
+
+
+# what pods ask for
+
+
+def requests(scrape: Scrape) -> Iterator[Sample]:
+    return _amounts(scrape, lambda each: (each.cpu_request_milli, each.memory_request_bytes))
+
+
+def limits(scrape: Scrape) -> Iterator[Sample]:
+    return _amounts(scrape, lambda each: (each.cpu_limit_milli, each.memory_limit_bytes))
+
+
+def _amounts(scrape: Scrape, of: Callable[[Amounts], tuple[int, int]]) -> Iterator[Sample]:
+    for pod, container in _containers(scrape):
+        amounts = pod.context.amounts_of(container.name)
+        if amounts is None:
+            continue
+        for resource, unit, value in zip(_NAMES[amounts.kind], (_CPU_UNIT, _BYTE_UNIT), of(amounts), strict=True):
+            if value:
+                labels = {"resource": resource, "unit": unit, "pod_uid": pod.uid}
+                yield label_text({**labels, **scrape.labels.of_container(pod, container)}), float(value)
+
+
+def _containers(scrape: Scrape) -> Iterator[tuple[PodView, ContainerView]]:
+    """Those that exist."""
+    for pod in scrape.pods:
+        for container in pod.containers:
+            if not container.is_sandbox and has_cgroup(container.state):
+                yield pod, container
+
+
+# what the daemon counts
+
+
+def write_times(scrape: Scrape) -> Iterator[Sample]:
+    kinds = {"cgroup": "cgroup", "resctrl": "resctrl-schema"}
+    for (kind, result), times in _histograms(scrape, "write_seconds"):
+        labels = {"type": kinds.get(kind, "default"), "status": "success" if result == "done" else "failed"}
+        yield label_text(labels), _times(_MILLISECONDS, times)
+
+
+def kubelet_times(scrape: Scrape) -> Iterator[Sample]:
+    for (path, status), times in _histograms(scrape, "kubelet_seconds"):
+        yield label_text({"verb": "GET", "path": path, "code": status}), times
+
+
+def hook_times(scrape: Scrape) -> Iterator[Sample]:
+    for (stage,), times in _histograms(scrape, "hook_seconds"):
+        labels = {"hook": "all", "stage": stage, "status": "success"}
+        yield label_text(labels), _times(_MILLISECONDS, times)
+
+
+def _histograms(scrape: Scrape, name: str) -> Iterator[tuple[tuple[str, ...], Histogram]]:
+    for labels, value in scrape.counted.get(name, ()):
+        if isinstance(value, Histogram) and any(value.counts):
+            yield labels, value
+
+
+def _times(factor: float, times: Histogram) -> Histogram:
+    scaled_times = Histogram(tuple(float(f"{bound * factor:.12g}") for bound in times.bounds_s))
+    scaled_times.counts, scaled_times.sum_s = times.counts, times.sum_s * factor
+    return scaled_times

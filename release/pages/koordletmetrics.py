@@ -1,0 +1,77 @@
+"""docs/koordlet-metrics.md: every metric of koordlet, what it is made of here, or why it is not exported."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from qosd.koordlet.table import KOORDLET, PREFIX, KoordletMetric
+from qosd.sense.table import METRICS
+from release.pages.markdown import NONE, code, table
+
+NAME = "koordlet-metrics.md"
+_HEAD = ("Metric", "Type", "Labels", "What it is", "Here", "Difference, or why not")
+_TEXT = """\
+# koordlet's metrics
+
+Dashboards and alerts that were made for Koordinator's node agent go on: what koord-qosd measures, decides and counts
+stands on its page `/metrics` also under koordlet's names, with koordlet's types and labels. This page is made by
+`make docs` from the table that the page is rendered from.
+
+* {exported} of koordlet's {all} metrics are exported; the others are in the table with the reason.
+* The prefix is `koordlet_`. All have the label `node` (`$NODE_NAME`, else the host's name) but for those marked †.
+* *Here* is where koord-qosd's own figures have the same ([all metrics](node-daemon.md#all-metrics), [of the daemon
+  itself](node-daemon.md#metrics-of-the-daemon-itself)); {none}: nowhere else as a metric.
+* A family is on the page while it has a sample: nothing is exported as 0 for want of a figure. Series of a pod go with
+  the pod, `pod_eviction_detail` five minutes after its last eviction. There is no gap between two rounds, as koordlet's
+  gauges of PSI, CPI and requests have.
+* Nothing is done for them between two scrapes.
+
+```
+{example}```
+
+{table}
+"""
+_MOST_COLUMNS = 4
+_EXAMPLE = """\
+$ curl -s http://127.0.0.1:9316/metrics | grep '^koordlet_'
+koordlet_start_time{node="node-1"} 1795615079.8
+koordlet_node_used_memory_bytes{node="node-1"} 4294967296.0
+koordlet_cpuset_share_pool_cpu_cores{node="node-1"} 4.0
+koordlet_cpuset_be_share_pool_cpu_cores{node="node-1"} 4.0
+koordlet_resource_update_duration_milliseconds_bucket{type="cgroup",status="success",le="0.16"} 4.0
+koordlet_resource_update_duration_milliseconds_bucket{type="cgroup",status="success",le="0.64"} 8.0
+koordlet_container_resource_requests{node="node-1",resource="kubernetes.io/batch-cpu",unit="integer",pod_uid="8b6b…",pod_namespace="default",pod_name="job",container_id="containerd://6a6f…",container_name="main"} 500.0
+koordlet_container_resource_limits{node="node-1",resource="kubernetes.io/batch-memory",unit="byte",pod_uid="8b6b…",pod_namespace="default",pod_name="job",container_id="containerd://6a6f…",container_name="main"} 67108864.0
+…
+"""  # noqa: E501 - what a terminal shows
+
+
+def text() -> str:
+    exported = [metric for metric in KOORDLET if metric.source is not None]
+    return _TEXT.format(
+        exported=len(exported),
+        all=len(KOORDLET),
+        none=NONE,
+        example=_EXAMPLE,
+        table=table(_HEAD, [_line(metric) for metric in KOORDLET]),
+    )
+
+
+def _line(metric: KoordletMetric) -> Sequence[str]:
+    is_exported = metric.source is not None
+    return [
+        f"`{PREFIX}{metric.name}`{'' if metric.by_node else ' †'}",
+        metric.kind,
+        code(metric.labels),
+        metric.meaning,
+        _own(metric),
+        metric.remark if is_exported else f"**not exported**: {metric.remark}",
+    ]
+
+
+def _own(metric: KoordletMetric) -> str:
+    """Our names of the same; of many columns the first and the last."""
+    columns = [each.name for each in METRICS if each.koordlet is not None and each.koordlet.name == metric.name]
+    if len(columns) > _MOST_COLUMNS:
+        return f"{code(columns[:1])} … {code(columns[-1:])}"
+    return code((*columns, *metric.own)) or NONE

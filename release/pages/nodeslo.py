@@ -1,0 +1,362 @@
+"""docs/node-slo.md: every field of NodeSLO with default, bounds, meaning, who acts by it, and what that takes."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from msgspec import inspect
+
+from koord.host.files import ROWS
+from koord.host.kernelfile import KernelFile
+from koord.model import leaves, slo, slo_defaults, slo_rules
+from koord.model.percent import PercentOrQuantity
+from koord.model.quantity import Quantity
+from koord.model.schema import json_name
+from koord.model.slo_rules import Pair
+from qosd.metrics import Metrics
+from qosd.model.rules import HostFacts
+from qosd.policy import sloeffects
+from qosd.policy.rulesfile import RulesSource
+from qosd.policy.slofields import (
+    APPLICATION,
+    BURST,
+    CLASSES,
+    EXCEPTIONS,
+    STRATEGY,
+    SYSTEM,
+    THRESHOLDS,
+    Effect,
+    Gap,
+    SLOField,
+    Use,
+)
+from qosd.strategies import speakers
+from release.pages.markdown import NONE, code, table
+
+NAME = "node-slo.md"
+_CLASS = f"{STRATEGY}.*"
+_POD_CLASSES = CLASSES[:4]
+_CONCERNS = ("cpuQOS", "memoryQOS", "resctrlQOS", "blkioQOS", "networkQOS")
+_HEAD = ("Field", "Default", "Bounds", "What it says", "Who acts", "Gate", "Kernel files, and what else it takes")
+_CLASS_HEAD = ("Field", "LSR, LSE", "LS", "BE", "SYSTEM", "off", *_HEAD[2:])
+_KOORD = "extensions.koord"
+_MOST_FILES = 4
+_INT32 = (-(2**31), 2**31 - 1)
+
+_INTRODUCTION = """\
+# NodeSLO, field by field
+
+NodeSLO is the cluster's policy for one node. koord-qosd reads it from `spec` of its [rules file](qosd.md#rules), where
+`kubectl get nodeslo NODE -o yaml` can be pasted. This page is made by `make docs` from the code that reads and follows
+it.
+
+* [How it is read](#how-it-is-read)
+* [Rules between fields](#rules-between-fields)
+* [What has no effect](#what-has-no-effect)
+* [{thresholds}](#{thresholds_anchor})
+* [{strategy}](#{strategy_anchor})
+* [{burst}](#{burst_anchor})
+* [{system}](#{system_anchor})
+* [hostApplications](#hostapplications)
+* [extensions](#extensions)
+
+## How it is read
+
+What is said is laid over the defaults, field by field; a list takes the place of the default list. Then `cpuQOS`,
+`memoryQOS` and `resctrlQOS` of `lsrClass`, `lsClass` and `beClass` that are not enabled are replaced by neutral values
+(the column *off*): so what was set goes back when they are switched off. A value out of its bounds, an unknown key and
+fields that contradict each other are warnings and count as not set; the rest of the file counts. Keys may be written in
+any case, `null` is not set, and so is `""` for a choice.
+
+A default of {none} is "not set": nothing is written for it. Percentages are whole numbers. *Who acts* is a
+[hook](qosd.md#what-is-edited) or a strategy (`koordctl node` lists them). koord-qosd is root; what else it takes,
+beside a kernel that has the file, is in the last column.
+"""
+
+_EFFECTS = """\
+## What has no effect
+
+A field that is set otherwise than by default and that nobody follows on this node is a warning, in the log and in
+`koordctl pods` and `koordctl node`, for as long as it is so: another kernel, another gate, and it is gone. Not told is
+what an object says that is switched off in so many words (`enable: false`).
+
+*not yet* in the tables: Koord does not do it yet. *never*: it will not. On a stock kernel with cgroup v1, these rules
+
+```yaml
+{rules}```
+
+are taken with the following words:
+
+```
+{warnings}
+```
+"""
+_EXAMPLE = """\
+spec:
+  resourceUsedThresholdWithBE: {enable: true, memoryEvictThresholdPercent: 80}
+  resourceQOSStrategy:
+    policies: {netQOSPolicy: terway-qos}
+    lsClass:
+      cpuQOS: {enable: true}
+      networkQOS: {enable: true, egressRequest: 60}
+    beClass:
+      memoryQOS: {lowLimitPercent: 50}
+      resctrlQOS: {enable: true, catRangeEndPercent: 20}
+      networkQOS: {enable: true, egressRequest: 50}
+  cpuBurstStrategy: {policy: auto, cfsQuotaBurstPercent: 50}
+"""
+_STOCK_V1 = HostFacts(1, files=frozenset({"cpu.idle", "cpu.max.burst"}))
+
+_EXTENSIONS = """\
+## extensions
+
+A free map in which each key belongs to one component. `extensions.koord` is Koord's own, for what Koordinator has no
+field for: it is read with bounds, unknown keys told and errors by path, as all above. Other keys pass through as they
+came, and a warning says that nobody reads them on a node.
+"""
+
+
+def text() -> str:
+    parts = [
+        _introduction(),
+        _rules(),
+        _effects(),
+        _section(THRESHOLDS, "When best-effort pods are suppressed, and when pods are evicted.", THRESHOLDS),
+        _strategy(),
+        _section(BURST, "Bursts of containers of LS, SYSTEM and unlabelled pods.", BURST),
+        _section(SYSTEM, "Kernel parameters of the node.", SYSTEM),
+        _section(
+            "hostApplications",
+            "Process groups of the host that are no pods: a list. Each has the settings of its class.",
+            APPLICATION,
+        ),
+        _extensions(),
+    ]
+    return "\n".join(part.rstrip("\n") + "\n" for part in parts)
+
+
+def _introduction() -> str:
+    names = {"thresholds": THRESHOLDS, "strategy": STRATEGY, "burst": BURST, "system": SYSTEM}
+    anchors = {f"{name}_anchor": title.lower() for name, title in names.items()}
+    return _INTRODUCTION.format(none=NONE, **names, **anchors)
+
+
+def _rules() -> str:
+    pairs = [*((THRESHOLDS, pair) for pair in slo_rules.THRESHOLDS), (f"{STRATEGY}.*.resctrlQOS", slo_rules.CACHE)]
+    lines = [f"* {_pair(path, pair)}" for path, pair in pairs]
+    return "\n".join((
+        "## Rules between fields\n",
+        "Beyond the bounds of each. What breaks one is a warning, and counts as not set.\n",
+        *lines,
+        "* `networkQOS`: a request is not more than its limit (0: no limit); the requests of `lsrClass`, `lsClass` and",
+        "  `beClass` are together not more than 100 %, nor than `totalNetworkBandwidth` where that is known.",
+        "* `cpuBurstStrategy`: `cfsQuotaBurstPeriodSeconds` is not 0, with which no quota would ever burst.",
+        "* `hostApplications`: every item has a name, and no two the same; `qos` and `priority` are classes.\n",
+    ))  # fmt: skip
+
+
+def _pair(path: str, pair: Pair) -> str:
+    sign = "<=" if pair.may_equal else "<"
+    both = "; both or neither" if pair.is_whole else ""
+    return f"`{path}`: `{json_name(pair.lower)}` {sign} `{json_name(pair.upper)}`{both}"
+
+
+def _effects() -> str:
+    return _EFFECTS.format(rules=_EXAMPLE, warnings="\n".join(warnings_of(_EXAMPLE)))
+
+
+def warnings_of(rules: str) -> Sequence[str]:
+    """What koord-qosd says of these rules, on a stock kernel with cgroup v1."""
+    with tempfile.TemporaryDirectory() as directory, _silence():
+        file = Path(directory) / "qosd-rules.yaml"
+        file.write_text(rules, encoding="utf-8")
+        source = RulesSource(file, lambda: _STOCK_V1, Metrics())
+        source.load()
+        return [f"warning: {warning}".replace(str(file), "/etc/koord/qosd-rules.yaml") for warning in source.warnings]
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    logging.disable()
+    try:
+        yield
+    finally:
+        logging.disable(logging.NOTSET)
+
+
+def _section(title: str, about: str, path: str) -> str:
+    return f"## {title}\n\n{about}\n\n{_table(path)}"
+
+
+def _table(path: str) -> str:
+    """The fields of the object at ``path``, and below them why nobody acts by some."""
+    found = list(_fields_below(path))
+    return table(_HEAD, [_line(field, kind, path) for field, kind in found]) + _gaps([each for each, _ in found], path)
+
+
+def _gaps(fields: Sequence[SLOField], parent: str) -> str:
+    by_gap: dict[Gap, list[str]] = {}
+    for field in fields:
+        name = field.path.removeprefix(f"{parent}.")
+        if isinstance(field.effect, Gap):
+            by_gap.setdefault(field.effect, []).append(f"`{name}`")
+        for value, gap in field.gaps.items():
+            by_gap.setdefault(gap, []).append(f"`{name}: {value}`")
+    lines = []
+    for gap, names in by_gap.items():
+        whose = "all of it" if len(names) == len(fields) > 1 else ", ".join(names)
+        lines.append(f"* {whose}: {_gap(gap)}")
+    return "\n\n" + "\n".join(lines) if lines else ""
+
+
+def _extensions() -> str:
+    return f"{_EXTENSIONS}\n{_table(_KOORD)}" if list(_fields_below(_KOORD)) else _EXTENSIONS
+
+
+def _strategy() -> str:
+    parts = [
+        f"## {STRATEGY}\n",
+        "`policies`, and settings of each class: `lsrClass` (LSE and LSR pods), `lsClass`, `beClass`, `systemClass`;",
+        "of `cgroupRoot`, `blkioQOS` alone. The columns of classes and *off* are defaults.\n",
+        f"### policies\n\n{_table(f'{STRATEGY}.policies')}\n",
+        *(f"### {concern}\n\n{_class_table(concern)}\n" for concern in _CONCERNS),
+    ]
+    return "\n".join(parts)
+
+
+def _class_table(concern: str) -> str:
+    path, lines = f"{_CLASS}.{concern}", []
+    found = list(_fields_below(path))
+    for field, kind in found:
+        name, _, *rest = _line(field, kind, path)
+        defaults = [_default(field.path.replace("*", cls)) for cls in _POD_CLASSES]
+        lines.append([name, *defaults, _neutral(field.path), *rest])
+    excepted = [
+        f"* `{place.removeprefix(f'{STRATEGY}.')}`: {_gap(effect)}"
+        for place, effect in EXCEPTIONS.items()
+        if f".{concern}" in place and isinstance(effect, Gap)
+    ]
+    below = _gaps([field for field, _ in found], path) or ("\n" if excepted else "")
+    return "\n".join([table(_CLASS_HEAD, lines) + below, *excepted])
+
+
+def _fields_below(path: str) -> Iterator[tuple[SLOField, inspect.Type]]:
+    """The rows of the fields of an object, with their types; of a class those of all classes alike."""
+    for leaf in _LEAVES:
+        pattern = leaf.path.replace(f"{STRATEGY}.{CLASSES[0]}.", f"{_CLASS}.")
+        field = sloeffects.row_of(leaf.path)
+        if field is not None and pattern.startswith(f"{path}.") and pattern == field.path:
+            yield field, leaf.kind
+
+
+def _line(field: SLOField, kind: inspect.Type, parent: str) -> list[str]:
+    return [
+        f"`{field.path.removeprefix(f'{parent}.')}`",
+        _default(field.path),
+        _bounds(kind),
+        field.meaning,
+        *_effect(field),
+    ]
+
+
+def _effect(field: SLOField) -> tuple[str, str, str]:
+    """Who acts, behind which gates, and what that takes."""
+    if isinstance(field.effect, Gap):
+        return f"*{field.effect.status}*", "", ""
+    who = code(name for use in field.effect for name in _names(use))
+    gates = code(use.gate for use in field.effect if use.gate)
+    return who or NONE, gates, _takes(field.effect)
+
+
+def _names(use: Use) -> Sequence[str]:
+    behind = [each.name for each in speakers() if use.gate and each.gate == use.gate]
+    return [*([use.by] if use.by else []), *behind]
+
+
+def _gap(effect: Effect) -> str:
+    assert isinstance(effect, Gap)
+    return f"*{effect.status}*: {effect.why}"
+
+
+def _takes(uses: Sequence[Use]) -> str:
+    names = list(dict.fromkeys(name for use in uses for name in use.files))
+    files = [_file(ROWS[name]) for name in names] if len(names) <= _MOST_FILES else ["one of the files below"]
+    groups = ["the class's resctrl group" for use in uses if use.by_group]
+    return "; ".join(dict.fromkeys([*files, *groups, *(need for use in uses for need in use.needs)]))
+
+
+def _file(row: KernelFile) -> str:
+    """The names that the file has, and on which kernels."""
+    if row.system is not None:
+        names = [f"/{'/'.join(row.system)}"]
+    else:
+        names = [name for name in (row.v1 and row.v1[1], row.v2) if name]
+    if row.vendor:
+        where = "vendor kernels"
+    elif row.vendor_on == (1,):
+        where = "v2; v1 on vendor kernels"
+    else:
+        where = "v2" if row.system is None and row.v1 is None else ""
+    since = f"Linux {row.since}" if row.since and not row.vendor else ""
+    notes = ", ".join(filter(None, (since, where)))
+    return f"{code(names)} ({notes})" if notes else code(names)
+
+
+def _default(path: str) -> str:
+    return _shown(_DEFAULTS.get(path))
+
+
+def _neutral(path: str) -> str:
+    """What a class that is not enabled has; "" for what is never replaced."""
+    concern, name = path.split(".")[2], path.rpartition(".")[2]
+    settings = {
+        "cpuQOS": slo_defaults.neutral_cpu(),
+        "memoryQOS": slo_defaults.neutral_memory(),
+        "resctrlQOS": slo_defaults.neutral_resctrl(),
+    }.get(concern)
+    if settings is None:
+        return ""
+    values: Mapping[str, object] = {each.path: each.value for each in leaves.of_value(settings)}
+    return _shown(values.get(name))
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, bool):
+        return "`true`" if value else "`false`"
+    if value is None:
+        return NONE
+    if isinstance(value, PercentOrQuantity) and value.percent is not None:
+        return f"`{value.percent}`"
+    return f"`{value}`"
+
+
+def _bounds(kind: inspect.Type) -> str:
+    if isinstance(kind, inspect.BoolType):
+        return "`true`, `false`"
+    if isinstance(kind, inspect.EnumType):
+        return code(member.value for member in kind.cls)
+    if isinstance(kind, inspect.IntType):
+        return _range(kind)
+    custom = getattr(kind, "cls", None)
+    if custom is PercentOrQuantity:
+        return "0..100, or a quantity as text (`50M`)"
+    if custom is Quantity:
+        return "a quantity, at least 0"
+    return "a map" if isinstance(kind, inspect.DictType) else "text"
+
+
+def _range(kind: inspect.IntType) -> str:
+    low, high = kind.ge, kind.le
+    if (low, high) == _INT32:
+        return "32 bits"
+    if low == _INT32[0]:
+        return f"at most {high}"
+    return f"{low}..{high}" if high is not None else f"at least {low}"
+
+
+_LEAVES = [leaf for leaf in leaves.of_type(slo.NodeSLOSpec) if not any(f".{cls}." in leaf.path for cls in CLASSES[1:])]
+_DEFAULTS: Mapping[str, object] = {each.path: each.value for each in leaves.of_value(slo_defaults.defaults())}
