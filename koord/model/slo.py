@@ -11,14 +11,15 @@ bad leaf, which counts as not set, and gets the rest.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from typing import Annotated, Any
 
 import msgspec
 from msgspec import Meta
 
-from koord.model import qos, schema, slo_extensions
+from koord.model import leaves, qos, schema, slo_extensions
+from koord.model.leaves import Leaf
 from koord.model.qos import QoSClass
 from koord.model.qos_settings import (
     CPUQOS,
@@ -176,6 +177,13 @@ class NodeSLOSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
         """Koord's own settings."""
         found = (self.extensions or {}).get(KOORD)
         return found if isinstance(found, KoordExtension) else KoordExtension()
+
+
+def every_leaf() -> Iterator[Leaf]:
+    """Every field that the specification may have, with those of the extensions that are read here."""
+    yield from (leaf for leaf in leaves.of_type(NodeSLOSpec) if leaf.path != "extensions")
+    for key, struct in slo_extensions.EXTENSIONS.items():
+        yield from leaves.of_type(struct, f"extensions.{key}")
 
 
 class NodeSLO(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):

@@ -24,6 +24,7 @@ from koord.model.slo import (
     ResourceThresholds,
     SystemStrategy,
 )
+from koord.model.slo_extensions import KOORD, CPUSuppress, CPUSuppressBy, KoordExtension
 
 
 def neutral_cpu() -> CPUQOS:
@@ -79,7 +80,11 @@ def defaults() -> NodeSLOSpec:
         ),
         system=SystemStrategy(total_network_bandwidth=quantity.of(0)),
         host_applications=(),
-        extensions={},
+        extensions={
+            KOORD: KoordExtension(
+                cpu_suppress=CPUSuppress(policy=CPUSuppressBy.SLO, set_point_milliseconds=20, ceiling_percent=95)
+            )
+        },
     )
 
 

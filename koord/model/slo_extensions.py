@@ -12,10 +12,12 @@ Invariant: a registered key holds its struct or is absent. Fails with SchemaErro
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from msgspec import Meta
 
 from koord.model import schema
 from koord.model.schema import Bad, Unknown, json_name
@@ -24,8 +26,25 @@ KOORD = "koord"
 Registry = Mapping[str, type[msgspec.Struct]]
 
 
+class CPUSuppressBy(StrEnum):
+    """``slo``: by ``resourceUsedThresholdWithBE.cpuSuppressPolicy``."""
+
+    SLO = "slo"
+    PRESSURE = "pressure"
+
+
+class CPUSuppress(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """How CPU suppression decides. A node's own rules hold it in the same form."""
+
+    policy: CPUSuppressBy | None = None
+    set_point_milliseconds: Annotated[int, Meta(ge=1, le=1000)] | None = None
+    ceiling_percent: Annotated[int, Meta(ge=1, le=100)] | None = None
+
+
 class KoordExtension(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
     """``extensions.koord``: what Koord's own strategies take from the cluster and Koordinator has no field for."""
+
+    cpu_suppress: CPUSuppress | None = None
 
 
 EXTENSIONS: Registry = MappingProxyType({KOORD: KoordExtension})

@@ -14,11 +14,14 @@ from functools import cached_property
 
 import msgspec
 
-from koord.model import featuregates, slo_defaults
+from koord.model import featuregates, schema, slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
 from koord.model.reservation import NOTHING, Reserved
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
+from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
+
+_UNSET = CPUSuppress()
 
 
 class CPUManagerPolicy(StrEnum):
@@ -61,8 +64,8 @@ class PressurePolicy(msgspec.Struct, frozen=True):
     """CPU suppression by the pain of latency-sensitive containers. ``set_point_us``: the pain, in µs per second, that
     counts as none; ``ceiling_percent``: of the node, what may be used where best-effort pods' time is limited."""
 
-    set_point_us: int = 20_000
-    ceiling_percent: int = 95
+    set_point_us: int
+    ceiling_percent: int
 
 
 @dataclass(frozen=True)
@@ -96,8 +99,8 @@ class NodeRules:
     rdt_verified: bool = False
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""
-    pressure_policy: PressurePolicy | None = None
-    """CPU suppression goes by it instead of NodeSLO's policy."""
+    cpu_suppress: CPUSuppress = _UNSET
+    """What is set here counts before ``extensions.koord`` of NodeSLO."""
     allocatable_memory_bytes: int | None = None
     kubelet_reserved: Reserved = NOTHING
     """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
@@ -131,7 +134,7 @@ class HostFacts:
     has_task_slices: bool = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Rules:
     """``slo`` is the policy in force: laid over the defaults, disabled features neutral."""
 
@@ -172,6 +175,14 @@ class Rules:
         """What the rules file says; else the node's memory less what kubelet reserves. 0 = not known."""
         given = self.node.allocatable_memory_bytes
         return given or max(0, self.host.memory_total_bytes - self.node.kubelet_reserved.memory_bytes)
+
+    @cached_property
+    def pressure_policy(self) -> PressurePolicy | None:
+        """CPU suppression goes by it; None: by the policy that NodeSLO has for upstream as well."""
+        settings = schema.overlay(self.slo.koord.cpu_suppress or CPUSuppress(), self.node.cpu_suppress)
+        if settings.policy is not CPUSuppressBy.PRESSURE:
+            return None
+        return PressurePolicy(1000 * (settings.set_point_milliseconds or 0), settings.ceiling_percent or 0)
 
     @property
     def suppresses_cpu(self) -> bool:

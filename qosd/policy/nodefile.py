@@ -19,8 +19,9 @@ from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.priority import CPU
 from koord.model.quantity import Quantity
 from koord.model.schema import Bad, SchemaError
+from koord.model.slo_extensions import CPUSuppress
 from qosd.hooks.table import HOOK_NAMES
-from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool, PressurePolicy
+from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 
 _Number = Annotated[int, Meta(ge=0)]
 
@@ -67,19 +68,6 @@ class _Resctrl(msgspec.Struct, frozen=True, rename="camel"):
     runtime_verified: bool = False
 
 
-class _CPUSuppressPolicy(StrEnum):
-    """``slo``: NodeSLO's ``cpuSuppressPolicy``."""
-
-    SLO = "slo"
-    PRESSURE = "pressure"
-
-
-class _CPUSuppress(msgspec.Struct, frozen=True, rename="camel"):
-    policy: _CPUSuppressPolicy = _CPUSuppressPolicy.SLO
-    set_point_milliseconds: Annotated[int, Meta(ge=1, le=1000)] = 20
-    ceiling_percent: Annotated[int, Meta(ge=1, le=100)] = 95
-
-
 class _Node(msgspec.Struct, frozen=True, rename="camel"):
     """The section's shape; field names are the file's in snake case."""
 
@@ -94,7 +82,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     limits_in_cri: bool = msgspec.field(default=True, name="limitsInCRI")
     resctrl: _Resctrl = _Resctrl()
     sandbox_sizing_handlers: tuple[str, ...] = ()
-    cpu_suppress: _CPUSuppress = _CPUSuppress()
+    cpu_suppress: CPUSuppress = CPUSuppress()
     allocatable_memory: Quantity | None = None
     hooks: Mapping[str, bool] = msgspec.field(default_factory=dict)
     features: Mapping[str, bool] = msgspec.field(default_factory=dict)
@@ -121,17 +109,11 @@ def read(section: object, bad: Bad | None = None) -> NodeRules:
         limits_in_cri=node.limits_in_cri,
         rdt_verified=node.resctrl.runtime_verified,
         sandbox_sizing_handlers=frozenset(node.sandbox_sizing_handlers),
-        pressure_policy=_pressure(node.cpu_suppress),
+        cpu_suppress=node.cpu_suppress,
         allocatable_memory_bytes=_memory(node.allocatable_memory),
         hooks=dict(node.hooks),
         features=_features(node.features, bad),
     )
-
-
-def _pressure(settings: _CPUSuppress) -> PressurePolicy | None:
-    if settings.policy is not _CPUSuppressPolicy.PRESSURE:
-        return None
-    return PressurePolicy(1000 * settings.set_point_milliseconds, settings.ceiling_percent)
 
 
 def _features(settings: Mapping[str, bool], bad: Bad | None) -> Mapping[str, bool]:

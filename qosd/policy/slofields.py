@@ -17,6 +17,7 @@ from types import MappingProxyType
 
 THRESHOLDS, STRATEGY, SYSTEM = "resourceUsedThresholdWithBE", "resourceQOSStrategy", "systemStrategy"
 BURST, APPLICATION = "cpuBurstStrategy", "hostApplications[]"
+KOORD_SUPPRESS = "extensions.koord.cpuSuppress"
 CLASSES = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
 _CLASS = f"{STRATEGY}.*"
 
@@ -379,6 +380,25 @@ _APPLICATION_FIELDS = _fields(
     ("strategy", "Free for settings of this application.", _NO_STRATEGY),
 )
 
+_PRESSURE = {"policy": ("pressure",)}
+_KOORD_FIELDS = (
+    SLOField(
+        f"{KOORD_SUPPRESS}.policy",
+        "What suppression goes by: `cpuSuppressPolicy` above (`slo`), or what latency-sensitive containers suffer.",
+        (_SUPPRESS,),
+    ),
+    SLOField(
+        f"{KOORD_SUPPRESS}.setPointMilliseconds",
+        "How long of each second a latency-sensitive container may wait for best-effort work.",
+        (replace(_SUPPRESS, when=_PRESSURE),),
+    ),
+    SLOField(
+        f"{KOORD_SUPPRESS}.ceilingPercent",
+        "Of the node's CPU, what may be used where the CPU time of best-effort pods is limited.",
+        (replace(_SUPPRESS, when=_PRESSURE),),
+    ),
+)
+
 FIELDS: tuple[SLOField, ...] = (
     *_THRESHOLD_FIELDS,
     *_POLICY_FIELDS,
@@ -390,6 +410,7 @@ FIELDS: tuple[SLOField, ...] = (
     *_BURST_FIELDS,
     *_SYSTEM_FIELDS,
     *_APPLICATION_FIELDS,
+    *_KOORD_FIELDS,
 )
 """In the order of the structs. ``extensions.koord`` has a row for each field of its struct; other extensions none."""
 

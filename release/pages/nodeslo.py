@@ -358,5 +358,5 @@ def _range(kind: inspect.IntType) -> str:
     return f"{low}..{high}" if high is not None else f"at least {low}"
 
 
-_LEAVES = [leaf for leaf in leaves.of_type(slo.NodeSLOSpec) if not any(f".{cls}." in leaf.path for cls in CLASSES[1:])]
+_LEAVES = [leaf for leaf in slo.every_leaf() if not any(f".{cls}." in leaf.path for cls in CLASSES[1:])]
 _DEFAULTS: Mapping[str, object] = {each.path: each.value for each in leaves.of_value(slo_defaults.defaults())}

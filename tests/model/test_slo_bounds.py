@@ -11,7 +11,6 @@ from msgspec import inspect
 from koord.model import leaves, slo
 from koord.model.quantity import MAX_INT64
 from koord.model.schema import SchemaError
-from koord.model.slo import NodeSLOSpec
 
 INT32 = (-(2**31), 2**31 - 1)
 NATURAL, POSITIVE = (0, MAX_INT64), (1, MAX_INT64)
@@ -71,6 +70,8 @@ NUMBERS = {
     f"{SYSTEM}.schedGroupIdentityEnabled": FLAG,
     f"{SYSTEM}.schedIdleSaverWmark": NATURAL,
     f"{SYSTEM}.pageCacheLimitEnabled": FLAG,
+    "extensions.koord.cpuSuppress.setPointMilliseconds": (1, 1000),
+    "extensions.koord.cpuSuppress.ceilingPercent": (1, 100),
 }
 CHOICES = {
     f"{THRESHOLDS}.cpuSuppressPolicy": ["cpuset", "cfsQuota"],
@@ -80,17 +81,18 @@ CHOICES = {
     f"{CLASS}.blkioQOS.blocks[].type": ["device", "volumegroup", "podvolume"],
     "cpuBurstStrategy.policy": ["none", "cpuBurstOnly", "cfsQuotaBurstOnly", "auto"],
     "hostApplications[].cgroupPath.base": ["CgroupRoot", "Kubepods", "KubepodsBurstable", "KubepodsBesteffort"],
+    "extensions.koord.cpuSuppress.policy": ["slo", "pressure"],
 }
 OTHERS = {
     f"{THRESHOLDS}.enable", f"{CLASS}.cpuQOS.coreExpeller", f"{CLASS}.memoryQOS.pageCacheEnable",
     f"{CLASS}.memoryQOS.pageCacheReclaimSync", f"{IO}.enableUserModel", f"{CLASS}.blkioQOS.blocks[].name",
     *(f"{CLASS}.{concern}QOS.enable" for concern in ("cpu", "memory", "blkio", "resctrl", "network")),
-    f"{SYSTEM}.schedFeatures", f"{SYSTEM}.totalNetworkBandwidth", "extensions",
+    f"{SYSTEM}.schedFeatures", f"{SYSTEM}.totalNetworkBandwidth",
     *(f"hostApplications[].{key}" for key in ("name", "priority", "qos", "strategy")),
     *(f"hostApplications[].cgroupPath.{key}" for key in ("parentDir", "relativePath")),
 }  # fmt: skip
 CLASSES = ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot")
-ALL = {leaf.path: leaf.kind for leaf in leaves.of_type(NodeSLOSpec)}
+ALL = {leaf.path: leaf.kind for leaf in slo.every_leaf()}
 
 
 def of_any_class(path: str) -> str:

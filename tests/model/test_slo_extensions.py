@@ -91,7 +91,7 @@ def test_koords_own_is_registered_and_always_there() -> None:
     assert EXTENSIONS["koord"] is KoordExtension
     assert spec.koord == slo.decode_spec({}).koord == KoordExtension()
     in_force = slo_defaults.in_force(spec)
-    assert in_force.koord == KoordExtension()
+    assert in_force.koord == slo_defaults.defaults().koord != KoordExtension()
     assert (in_force.extensions or {})["other"] == {"x": 1}
     assert slo.decode_spec(schema.parse_json(schema.encode(spec))) == spec
     with pytest.raises(SchemaError, match=r"^spec\.extensions\.koord: 3 is not an object"):

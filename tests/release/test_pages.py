@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from koord.model import leaves
-from koord.model.slo import NodeSLOSpec
+from koord.model import slo
 from koord.service.metrics import families
 from qosd.koordlet.table import KOORDLET, PREFIX
 from qosd.metrics import Metrics
@@ -33,6 +32,6 @@ def test_every_field_of_nodeslo_has_a_line_with_its_meaning() -> None:
     lines = NODE_SLO.splitlines()
     for field in FIELDS:
         assert len([line for line in lines if f"| {field.meaning} |" in line]) >= 1
-    paths = [leaf.path for leaf in leaves.of_type(NodeSLOSpec) if leaf.path != "extensions"]
+    paths = [leaf.path for leaf in slo.every_leaf()]
     of_one_class = [path for path in paths if not any(path.startswith(f"{STRATEGY}.{cls}.") for cls in CLASSES[1:])]
     assert len([line for line in lines if line.startswith("| `")]) == len(of_one_class)

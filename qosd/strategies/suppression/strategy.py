@@ -69,7 +69,7 @@ class CPUSuppress(Strategy):
         uses = allowance.uses_of(snapshot)
         if uses is None:
             return Decision("nothing has been measured yet: what is in force stays", best_effort=last.left), last
-        policy = snapshot.rules.node.pressure_policy
+        policy = snapshot.rules.pressure_policy
         if policy is None:
             return _by_formula(snapshot, uses, last)
         suffering = pain.worst(snapshot, uses)

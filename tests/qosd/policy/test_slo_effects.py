@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from koord.host.files import ROWS
-from koord.model import leaves, schema, slo, slo_defaults, slo_rules
+from koord.model import schema, slo, slo_defaults, slo_rules
 from koord.model.featuregates import ALL_ALPHA, GATES
-from koord.model.slo import NodeSLOSpec
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts, NodeRules, Rules
@@ -26,7 +25,7 @@ STOCK_V2 = HostFacts(2, files=ON_BOTH | {"memory.min", "memory.low", "memory.hig
 VENDOR = HostFacts(2, frozenset({"LSR", "LS", "BE"}), files=frozenset(ROWS))
 UNKNOWN = HostFacts(2)
 EVERYTHING = {ALL_ALPHA: True}
-ALL = [leaf.path for leaf in leaves.of_type(NodeSLOSpec) if leaf.path != "extensions"]
+ALL = [leaf.path for leaf in slo.every_leaf()]
 
 
 def told(spec: Any, host: HostFacts = STOCK_V2, features: dict[str, bool] | None = None, **hooks: bool) -> list[str]:

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.rules import BestEffortScheduling, PressurePolicy
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression.ladder import Rung
 from qosd.strategies.suppression.strategy import SLICE_US, CPUSuppress
+from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import machine, view
 from tests.qosd.strategies.suppression.scenes import suppressing, using
 
@@ -115,3 +116,21 @@ def test_where_nobody_is_latency_sensitive_nobody_suffers() -> None:
     decision, _ = CPUSuppress().decide(using(by, 3.0, (JOB, 3.0), topology=FOUR), None)
     assert decision.best_effort == WEIGHT
     assert "no container waits 0.0 ms/s" in decision.sentence
+
+
+@pytest.mark.parametrize(
+    ("extension", "own", "policy"),
+    [
+        ({}, {}, None),
+        ({"policy": "pressure"}, {}, PressurePolicy(20_000, 95)),
+        ({}, {"policy": "pressure", "setPointMilliseconds": 5}, PressurePolicy(5_000, 95)),
+        ({"policy": "pressure", "ceilingPercent": 80}, {"setPointMilliseconds": 5}, PressurePolicy(5_000, 80)),
+        ({"policy": "pressure"}, {"policy": "slo"}, None),
+    ],
+    ids=["neither", "the cluster", "the node", "both", "the node has the last word"],
+)
+def test_it_is_chosen_in_nodeslo_or_on_the_node(
+    extension: dict[str, Any], own: dict[str, Any], policy: PressurePolicy | None
+) -> None:
+    spec = {"extensions": {"koord": {"cpuSuppress": extension}}}
+    assert rules(V2, spec, cpuSuppress=own).pressure_policy == policy
