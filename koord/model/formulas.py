@@ -19,7 +19,7 @@ from koord.model.quantity import MilliCPU
 
 FORMULA = "formula"
 COMPOSED = "composed"
-FACTOR, AT_MOST, AT_LEAST = "_factor", "_at_most", "_at_least"
+FACTOR, ADDED, AT_MOST, AT_LEAST = "_factor", "_added", "_at_most", "_at_least"
 """How the inputs of ``composed`` end, after their stages: ``burst_factor``, ``suppression_at_most``."""
 Inputs = Mapping[str, Value | float | None]
 NO_INPUTS: Inputs = MappingProxyType({})
@@ -98,6 +98,8 @@ def _composed(inputs: Inputs) -> Value:
             continue
         if name.endswith(FACTOR):
             value = lattice.scale(value, Fraction(operand))
+        elif name.endswith(ADDED):
+            value = lattice.add(value, operand)
         elif name.endswith(AT_MOST):
             value = lattice.meet(value, operand)
         elif name.endswith(AT_LEAST):
@@ -127,9 +129,9 @@ FORMULAS: Mapping[str, Formula] = {
         ),
         Formula(
             COMPOSED,
-            "value * each factor (rounded towards what it was), at most and at least each bound, in the order given; "
-            "numbers are at least minimum, and -1 is no limit; of CPU sets at most is what both have, at least what "
-            "either has",
+            "value * each factor (rounded towards what it was), plus each amount added, at most and at least each "
+            "bound, in the order given; numbers are at least minimum, and -1 is no limit; of CPU sets at most is what "
+            "both have, at least what either has",
             _composed,
         ),
     )

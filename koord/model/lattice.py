@@ -1,4 +1,4 @@
-"""Which of two kernel values is less, and what a value times a factor is: numbers, and sets of CPUs.
+"""Which of two kernel values is less, and what a value times a factor, or an amount more, is: numbers, sets of CPUs.
 
 ``meet`` is the most that is at most both of two values, ``join`` the least that is at least both. Each kind of value
 says them once, for whoever composes opinions and for whoever computes a printed result again. Arithmetic is exact: a
@@ -26,6 +26,7 @@ class Lattice(Protocol):
     def meet(self, a: Value, b: Value) -> Value: ...
     def join(self, a: Value, b: Value) -> Value: ...
     def scale(self, value: Value, factor: Fraction) -> Value: ...
+    def add(self, value: Value, amount: Value) -> Value: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +52,11 @@ class Numbers:
             return UNLIMITED
         return max(self.minimum, math.ceil(number * factor) if factor < 1 else math.floor(number * factor))
 
+    def add(self, value: Value, amount: Value) -> Value:
+        """``amount`` may be negative; "no limit" stays."""
+        number, more = _number(value), _number(amount)
+        return UNLIMITED if number < 0 else max(self.minimum, number + more)
+
 
 @dataclass(frozen=True, slots=True)
 class CPUSets:
@@ -71,6 +77,9 @@ class CPUSets:
 
     def scale(self, value: Value, factor: Fraction) -> Value:
         raise ValueError("a set of CPUs cannot be scaled")
+
+    def add(self, value: Value, amount: Value) -> Value:
+        raise ValueError("a set of CPUs has no amount to add to")
 
 
 def _number(value: Value) -> int:

@@ -16,7 +16,7 @@ from koordctl.views import pods as pods_view
 
 _INDENT = "  "
 _NOT_DONE = "Koord does none of this itself: beyond CPU burst, limits and requests are their owner's."
-_CHANGES = ("scale", "at most", "at least")
+_CHANGES = ("scale", "add", "at most", "at least")
 """The kinds of opinions that change what earlier stages made."""
 
 LEFT: Listing[inspect.ExplainedFile] = Listing(

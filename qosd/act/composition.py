@@ -1,7 +1,7 @@
 """From the opinions on one file to one value: stage after stage, with a trail of who made what of it.
 
     SET gives a value; without one the stages work on the base, what someone else wrote last
-    SCALE, AT_MOST and AT_LEAST change what there is, as the row's lattice (``koord.model.lattice``) says
+    SCALE, ADD, AT_MOST and AT_LEAST change what there is, as the row's lattice (``koord.model.lattice``) says
 
 Pure. Invariants: a release takes part in nothing, so a file that every stage releases goes back to its base; a keep
 that nobody could resolve stands for something unknown, so the whole file is left as it is. An opinion that makes no
@@ -20,13 +20,13 @@ from msgspec.structs import replace
 from koord.host import files
 from koord.host.files import UnknownRow, Value
 from koord.host.reconcile.wanted import Wanted
-from koord.model.formulas import AT_LEAST, AT_MOST, COMPOSED, FACTOR, FORMULA, NO_INPUTS, Inputs
+from koord.model.formulas import ADDED, AT_LEAST, AT_MOST, COMPOSED, FACTOR, FORMULA, NO_INPUTS, Inputs
 from koord.model.lattice import Lattice, Numbers
 from qosd.decide.decision import Op, Opinion, Stage
 
 _BASE = "what someone else wrote last"
 _UNWANTED = "no strategy wants a value any more"
-_SUFFIXES = {Op.SCALE: FACTOR, Op.AT_MOST: AT_MOST, Op.AT_LEAST: AT_LEAST}
+_SUFFIXES = {Op.SCALE: FACTOR, Op.ADD: ADDED, Op.AT_MOST: AT_MOST, Op.AT_LEAST: AT_LEAST}
 
 
 class StagedOpinion(msgspec.Struct, frozen=True):
@@ -130,6 +130,8 @@ def _applied(lattice: Lattice, op: Op, value: Value, operand: Value | Fraction) 
         return lattice.scale(value, Fraction(operand))
     if isinstance(operand, Fraction):
         raise ValueError(f"{operand} is a factor, not a value")
+    if op is Op.ADD:
+        return lattice.add(value, operand)
     return lattice.meet(value, operand) if op is Op.AT_MOST else lattice.join(value, operand)
 
 

@@ -1,10 +1,10 @@
 """What a strategy may say: per kernel file one opinion, acts that are no file's value, shortages, a sentence.
 
-An opinion is an operator and its operand: a value, a factor, a bound, a release (give the file back to its base) or a
-keep (no opinion now: what was decided last stays). Where several concerns shape one file, each speaks at its stage,
-and any of them with any operator: usually the SPEC sets a value, NORMALIZATION and BURST scale it, SUPPRESSION bounds
-it, and RELIEF further while something lacks. ``koord.host`` knows how the kernel spells a value and how two of a kind
-compare; opinions never do.
+An opinion is an operator and its operand: a value, a factor, an amount more, a bound, a release (give the file back to
+its base) or a keep (no opinion now: what was decided last stays). Where several concerns shape one file, each speaks at
+its stage, and any of them with any operator: usually the SPEC sets a value, NORMALIZATION and BURST scale it,
+SUPPRESSION bounds it, and RELIEF further while something lacks. ``koord.host`` knows how the kernel spells a value and
+how two of a kind compare; opinions never do.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ class Op(StrEnum):
 
     SET = "set"
     SCALE = "scale"
+    ADD = "add"
     AT_MOST = "at most"
     AT_LEAST = "at least"
     RELEASE = "release"
@@ -71,6 +72,11 @@ class Opinion(msgspec.Struct, frozen=True):
     def scale(cls, factor: Fraction, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
         """``factor`` times what there is, rounded towards it; an unlimited value stays unlimited."""
         return cls(Op.SCALE, factor, why, inputs, pod)
+
+    @classmethod
+    def add(cls, amount: int, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:
+        """``amount`` more than there is; an unlimited value stays unlimited."""
+        return cls(Op.ADD, amount, why, inputs, pod)
 
     @classmethod
     def at_most(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:

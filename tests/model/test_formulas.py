@@ -42,6 +42,8 @@ def test_what_cannot_be_computed(inputs: Inputs, says: str) -> None:
         ("composed", {"value": 200_000, "burst_factor": "1/1000", "minimum": 1000}, 1000),
         ("composed", {"value": "0-7", "suppression_at_most": "0-3", "spec_at_least": "9"}, "0-3,9"),
         ("composed", {"value": -1, "burst_factor": "3/2"}, -1),
+        ("composed", {"value": 300_000, "normalization_factor": "5/6", "burst_added": 20_000}, 270_000),
+        ("composed", {"value": -1, "burst_added": 20_000}, -1),
     ],
 )
 def test_results(name: str, inputs: Inputs, result: Value) -> None:

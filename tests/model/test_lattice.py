@@ -64,6 +64,19 @@ def test_scaling_is_exact(value: int, factor: Fraction, scaled: int) -> None:
     assert Numbers(MINIMUM).scale(value, factor) == scaled
 
 
+@pytest.mark.parametrize(
+    ("value", "amount", "total"),
+    [(100_000, 20_000, 120_000), (100_000, -20_000, 80_000), (5000, -5000, MINIMUM), (-1, 20_000, -1)],
+)
+def test_an_amount_more(value: int, amount: int, total: int) -> None:
+    assert Numbers(MINIMUM).add(value, amount) == total
+
+
+def test_a_set_of_cpus_has_no_amount() -> None:
+    with pytest.raises(ValueError, match="a set of CPUs has no amount to add to"):
+        CPUSets().add("0-3", 1)
+
+
 @pytest.mark.parametrize("factor", [Fraction(0), Fraction(-1, 2)])
 def test_a_factor_is_positive(factor: Fraction) -> None:
     with pytest.raises(ValueError, match=f"factor {factor} is not positive"):

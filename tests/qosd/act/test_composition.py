@@ -28,6 +28,10 @@ def times(factor: Fraction | int) -> Opinion:
     return Opinion.scale(Fraction(factor), "")
 
 
+def more(amount: int) -> Opinion:
+    return Opinion.add(amount, "")
+
+
 def at_most(value: Value) -> Opinion:
     return Opinion.at_most(value, "")
 
@@ -59,6 +63,10 @@ def composed(name: str, opinions: dict[Stage, Opinion], base: Value | None) -> C
         ({SPEC: to(200_000), CAP: at_least(300_000)}, -1, 300_000),
         ({SPEC: to(200_000), CAP: at_least(-1)}, -1, -1),
         ({BURST: at_least(300_000), CAP: at_most(250_000)}, 100_000, 250_000),
+        ({BURST: more(20_000)}, 300_000, 320_000),
+        ({RATIO: times(1 / RATIO_1_2), BURST: more(20_000), CAP: at_most(250_000)}, 300_000, 250_000),
+        ({BURST: more(-40_000)}, 40_500, 1000),
+        ({BURST: more(20_000)}, -1, -1),
         ({RATIO: times(Fraction(1, 2))}, 100_000, 50_000),
         ({RATIO: times(Fraction(1, 2))}, 1500, 1000),
         ({RATIO: times(Fraction(1, 2))}, -1, -1),
@@ -112,6 +120,7 @@ def test_the_steps_of_a_burst(steps: int) -> None:
         ("cpuset_cpus", {SPEC: to("0-1"), CAP: at_most("4-7")}, "0-7", "0-1", "s3: 0-1 and 4-7 have no CPU in common"),
         ("cpuset_cpus", {SPEC: to("0-1"), CAP: at_most("x")}, "0-7", "0-1", "s3: 'x'"),
         ("cpuset_cpus", {BURST: times(2)}, "0-3", None, "s2: a set of CPUs cannot be scaled"),
+        ("cpuset_cpus", {BURST: more(2)}, "0-3", None, "s2: a set of CPUs has no amount to add to"),
         ("cpuset.cpus.partition", {CAP: at_most("root")}, "member", None, "s3: its values have no order"),
         ("cpu.bvt_warp_ns", {CAP: at_most(0)}, 2, None, "s3: its values have no order"),
         ("no such row", {CAP: at_most(0)}, 2, None, "s3: 'no such row'"),
@@ -148,13 +157,14 @@ def test_the_trail_says_who_made_what() -> None:
 
 
 QUOTAS = st.just(-1) | st.integers(1000, 10_000_000)
+AMOUNTS = st.integers(-1_000_000, 1_000_000)
 FACTORS = st.fractions(Fraction(1, 100), 10).filter(bool)
 STAGES = st.fixed_dictionaries(
     {},
     optional={
         SPEC: st.builds(to, QUOTAS) | st.just(RELEASE),
         RATIO: st.builds(times, FACTORS) | st.just(RELEASE),
-        BURST: st.builds(times, FACTORS) | st.builds(at_least, QUOTAS),
+        BURST: st.builds(times, FACTORS) | st.builds(more, AMOUNTS) | st.builds(at_least, QUOTAS),
         CAP: st.builds(at_most, QUOTAS),
     },
 )
