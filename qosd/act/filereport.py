@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from koord.host.files import Target
+from koord.host.order import BURST, QUOTA
 from koord.host.originals import Original
 from koord.host.reconcile.state import FREE, FileState
-from koord.host.reconcile.wanted import Refusals
+from koord.host.reconcile.wanted import Refusals, within_quota
 from qosd.act.actor import ActReport
 from qosd.act.composition import Composed
 from qosd.act.intents import TickIntents
@@ -49,7 +50,16 @@ class FileReport(ActReport, frozen=True, eq=False):
         return None if originals is None else originals.get(target.name)
 
     def composed(self, target: Target) -> Composed | None:
-        """What ``decisions`` come to for ``target``; None if nobody has an opinion."""
+        """What ``decisions`` come to for ``target``; None if nobody has an opinion. A burst is within its quota."""
+        composed = self._composed(target)
+        if composed is None or target.name != BURST:
+            return composed
+        of_quota = Target(target.cgroup, QUOTA)
+        state, quota = self.states.get(of_quota, FREE), self._composed(of_quota)
+        held_us = state.written if state.is_held else None
+        return within_quota(composed, composed.value, held_us if quota is None else quota.value)
+
+    def _composed(self, target: Target) -> Composed | None:
         if self.decisions is None:
             return None
         state = self.states.get(target, FREE)

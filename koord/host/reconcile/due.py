@@ -25,7 +25,8 @@ FOLLOWERS: Mapping[str, tuple[str, ...]] = {IDLE: (SHARES,), MEMORY: SWAPS, QUOT
 """Files whose value depends on what becomes of another file of their cgroup: ``cpu.idle`` locks the shares, the limits
 of swap stay as the runtime made them for a limit of memory, and a burst is at most the quota."""
 SELDOM = (*SWAPS, BURST)
-"""Followers that are looked at only where something is wanted of them, or they are held."""
+"""Followers that are looked at only where something is wanted of them, or they are held; a burst also where its quota
+is to be lowered, which the kernel would refuse for a burst of anybody's."""
 _LEADERS = {follower: leader for leader, followers in FOLLOWERS.items() for follower in followers}
 _MAX_TOUCHED = 16_384
 """Touches kept between two runs; what is beyond is found by the recheck."""

@@ -30,10 +30,9 @@ from koord.host.reconcile.plan import (
 )
 from koord.host.reconcile.state import FREE, FileState, FileStates, Look, Phase, Retry
 from koord.host.reconcile.step import Observed, Transition, step, step_shares
-from koord.host.reconcile.wanted import Intent, Intents, Wanted
+from koord.host.reconcile.wanted import Intent, Intents, Wanted, within_quota
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, Writer
-from koord.model.formulas import AT_MOST, COMPOSED, FORMULA
 
 THE_RUNTIME = "the runtime"
 _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
@@ -74,7 +73,8 @@ class Planner:
         new = [target for target, look in looks.items() if look is None or self.states[target].good != look]
         chosen = dict.fromkeys((*due.changed, *new, *self.originals.due))
         for target in with_partners(chosen):
-            if target.name not in SELDOM or target in chosen or self._is_ours(target):
+            is_seldom = target.name in SELDOM and target not in chosen and not self._is_ours(target)
+            if not is_seldom or draft.may_hinder(target):
                 draft.examine(target, looks.get(target))
         return Plan(
             edition,
@@ -146,6 +146,14 @@ class _Draft:
                     intent = self._intents.of(target, state)
             self._step(target, row, intent, before, state, reading, look)
 
+    def may_hinder(self, target: Target) -> bool:
+        """Is it a burst, of whomever, whose quota is to be lowered? What becomes of the quota is planned already."""
+        quota = self.transitions.get(Target(target.cgroup, QUOTA)) if target.name == BURST else None
+        if quota is None or quota.reading is None or not isinstance(quota.write, int) or quota.write < 0:
+            return False
+        before = quota.reading.value
+        return isinstance(before, int) and (before < 0 or quota.write < before)
+
     def _settled(self, target: Target, state: FileState, reading: Reading) -> FileState:
         """That of an earlier run with the value that it may have left, whichever of the two it was."""
         if not (state.is_held and state.adopted and state.is_of(reading)):
@@ -197,7 +205,7 @@ class _Draft:
         observed = Observed(
             state,
             reading,
-            partial(self._wanted, target, row, intent),
+            partial(self._wanted, target, row, intent, None if reading is None else reading.value),
             intent.speakers,
             RowRules(self._planner, target, row),
             self._now_ns,
@@ -213,8 +221,10 @@ class _Draft:
             self._notice(target, transition, before)
         self.transitions[target] = transition
 
-    def _wanted(self, target: Target, row: KernelFile, intent: Intent, base: Value | None) -> Wanted:
-        """A value that the kernel would refuse is no opinion: the file is left as it is."""
+    def _wanted(
+        self, target: Target, row: KernelFile, intent: Intent, actual: Value | None, base: Value | None
+    ) -> Wanted:
+        """A value that the kernel would refuse is no opinion: the file is left as it is. ``actual``: what it holds."""
         wanted = intent.wanted(base)
         if wanted.value is not None:
             try:
@@ -224,22 +234,26 @@ class _Draft:
                 wanted = Wanted(None, wanted.by, wanted.why, pod=wanted.pod, keep=True, refused=refused)
         if target.name in SWAPS:
             return self._along_memory(target, wanted)
-        return self._within_quota(target, wanted, base) if target.name == BURST else wanted
+        if target.name == BURST:
+            left = actual if wanted.keep else base
+            return self._within_quota(target, wanted, left if wanted.value is None else wanted.value)
+        return wanted
 
-    def _within_quota(self, target: Target, wanted: Wanted, base: Value | None) -> Wanted:
-        """The kernel refuses a burst above the quota, and a quota below the burst."""
+    def _within_quota(self, target: Target, wanted: Wanted, burst_us: Value | None) -> Wanted:
+        """The kernel refuses a burst above the quota, and a quota below the burst, whoever wants or made it.
+
+        So one of which nobody wants anything is wanted by whoever lowers the quota, and comes back with that.
+        """
         leader = self.transitions.get(Target(target.cgroup, QUOTA))
         if leader is None or leader.reading is None:
             return wanted
         quota_us = leader.reading.value if leader.write is None else leader.write
-        burst_us = base if wanted.value is None else wanted.value
-        if not (isinstance(quota_us, int) and isinstance(burst_us, int) and 0 <= quota_us < burst_us):
-            return wanted
-        why = f"{wanted.why}; at most the quota of {quota_us}"
-        if wanted.value is None:
-            return replace(wanted, keep=True, why=why)
-        inputs = {FORMULA: COMPOSED, "value": wanted.value, f"quota{AT_MOST}": quota_us}
-        return replace(wanted, value=quota_us, why=why, inputs=inputs)
+        if wanted.value is None and not wanted.keep:
+            by = leader.wanted.by or leader.state.by
+            instead = Wanted(None, by, leader.wanted.why, pod=leader.wanted.pod, refused=wanted.refused)
+            bounded = within_quota(instead, burst_us, quota_us)
+            return wanted if bounded is instead else bounded
+        return within_quota(wanted, burst_us, quota_us)
 
     def _along_memory(self, target: Target, wanted: Wanted) -> Wanted:
         """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""

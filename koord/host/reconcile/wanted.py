@@ -6,13 +6,13 @@ Pure. Invariant: the same intent and base give the same wanted value, so a plan 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
 from koord.host.files import Target, Value
 from koord.host.reconcile.state import FileState, Speakers
-from koord.model.formulas import NO_INPUTS, Inputs
+from koord.model.formulas import AT_MOST, COMPOSED, FORMULA, NO_INPUTS, Inputs
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -29,6 +29,21 @@ class Wanted(msgspec.Struct, frozen=True):
     pod: str = ""
     keep: bool = False
     refused: tuple[tuple[str, str], ...] = ()
+
+
+W = TypeVar("W", bound=Wanted)
+
+
+def within_quota(wanted: W, burst_us: Value | None, quota_us: Value | None) -> W:
+    """What becomes of a burst that would be ``burst_us``: the kernel takes none above the quota, and any without one.
+
+    ``wanted`` itself if it fits.
+    """
+    if not (isinstance(quota_us, int) and isinstance(burst_us, int) and 0 <= quota_us < burst_us):
+        return wanted
+    why = f"{wanted.why}; at most the quota of {quota_us}"
+    inputs: Inputs = {FORMULA: COMPOSED, "value": burst_us, f"quota{AT_MOST}": quota_us}
+    return msgspec.structs.replace(wanted, value=quota_us, why=why, inputs=inputs, keep=False)
 
 
 class Intent(Protocol):

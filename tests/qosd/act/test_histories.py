@@ -280,6 +280,7 @@ class Life:
         }
 
 
+BANDWIDTH = ("cpu_quota", "cpu.max.burst")
 STEPS = st.lists(
     st.sampled_from(["want", "release", "crash"]) | st.tuples(st.integers(1, 12), st.booleans(), st.booleans()),
     max_size=6,
@@ -317,6 +318,22 @@ def test_the_kernel_never_refuses_and_gets_its_values_back(
                 life.tick(wishes if step == "want" else {})
         life.tick(wishes)
         assert life.holds(writable) == {}
+        life.tick({})
+        assert life.holds(dict(scene.current)) == {}
+        assert (life.actuator.files.report.owned, life.undo.entries) == ({}, ())
+        life.undo.close()
+
+
+@settings(max_examples=20, deadline=None)
+@given(data=st.data(), steps=st.lists(st.sets(st.integers(0, 30), max_size=8), min_size=1, max_size=5))
+def test_a_burst_never_hinders_a_quota_and_the_other_way_round(data: st.DataObject, steps: list[set[int]]) -> None:
+    """Any of the quotas and bursts of a tree are wanted at a time: v2 checks each against the other of its cgroup."""
+    scene = data.draw(scenes(Machine(2, "0-7", "0-1", top="")))
+    wishes = [(target, wants(value)) for target, value in scene.desired.items() if target.name in BANDWIDTH]
+    with tempfile.TemporaryDirectory() as directory:
+        life = Life(scene, Path(directory))
+        for chosen in steps:
+            life.tick({wishes[number % len(wishes)][0]: wishes[number % len(wishes)][1] for number in chosen})
         life.tick({})
         assert life.holds(dict(scene.current)) == {}
         assert (life.actuator.files.report.owned, life.undo.entries) == ({}, ())
