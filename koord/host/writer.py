@@ -25,8 +25,13 @@ from koord.host.weights import Weights
 from koord.model import cfs
 
 _READ_BYTES = 1 << 16
-_BANDWIDTH = ("cpu_quota", "cpu_period")
-_V1_QUOTA, _V1_PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+_SCALED = ("cpu_quota", "cpu.max.burst")
+"""What the kernel doubles with the period."""
+_BANDWIDTH = (*_SCALED, "cpu_period")
+_PERIOD_OF: Mapping[str, str] = MappingProxyType(
+    {"cpu.cfs_quota_us": "cpu.cfs_period_us", "cpu.cfs_burst_us": "cpu.cfs_period_us", "cpu.max.burst": "cpu.max"}
+)
+"""Where the period of a file stands that does not say it itself."""
 _CPUSET_RULES = {
     errno.EACCES: "v1: must lie within the parent's set",
     errno.EBUSY: "v1: must hold every child's set",
@@ -100,9 +105,9 @@ class Reading:
 class Writer:
     """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``.
 
-    ``cfs_period_us``: the CFS period with which this node's cgroups are made, kubelet's. Of a cgroup whose period and
-    quota the kernel has doubled since, both are read, and the quota written, as of this period: otherwise a quota
-    would be another share of a CPU than meant. 0: every cgroup is taken as it is.
+    ``cfs_period_us``: the CFS period with which this node's cgroups are made, kubelet's. Of a cgroup whose period,
+    quota and burst the kernel has doubled since, all are read, and quota and burst written, as of this period:
+    otherwise a quota would be another share of a CPU than meant. 0: every cgroup is taken as it is.
     """
 
     def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR, cfs_period_us: int = 0) -> None:
@@ -149,19 +154,19 @@ class Writer:
         if path is None:
             raise Unsupported(errno.ENOENT, f"{target.cgroup}/{target.name}", text, f"no such file on v{self.version}")
         try:
-            _put(path, self._quota(row, path, value) if row.name == "cpu_quota" else text)
+            _put(path, self._stretched(row, path, value) if row.name in _SCALED else text)
         except OSError as error:
             number = error.errno or errno.EIO
             rule = RULES.get(row.name, {}).get(number, "")
             raise _kind(number, path)(number, str(path), text, rule) from error
 
-    def _quota(self, row: KernelFile, path: Path, value: Value) -> str:
-        """What to write for a quota of the period with which the cgroup was made; ``cpu.max`` keeps its period."""
+    def _stretched(self, row: KernelFile, path: Path, value: Value) -> str:
+        """What to write for a value of the period with which the cgroup was made; ``cpu.max`` keeps its period."""
         content = _read(path) if path.name == "cpu.max" else None
         line = "" if content is None else content[0]
         stretched = value * self._stretch(path, line) if isinstance(value, int) and value > 0 else value
-        quota, words = row.format(stretched, self.version, self.weights), line.split()
-        return f"{quota} {words[1]}" if len(words) == 2 else quota
+        written, words = row.format(stretched, self.version, self.weights), line.split()
+        return f"{written} {words[1]}" if len(words) == 2 else written
 
     def as_made(self, target: Target, path: Path, text: str) -> str:
         """``text`` of the file ``path``, as it would be if the kernel had not stretched the cgroup's CFS period."""
@@ -169,11 +174,12 @@ class Writer:
         return text if factor == 1 else " ".join(_shortened(word, factor) for word in text.split())
 
     def _stretch(self, path: Path, text: str = "") -> int:
-        """By how much the kernel has stretched period and quota of the cgroup of ``path``, which held ``text``."""
+        """By how much the kernel has stretched the bandwidth of the cgroup of ``path``, which held ``text``."""
         if not self.cfs_period_us:
             return 1
-        if not text or path.name == _V1_QUOTA:
-            content = _read(path.with_name(_V1_PERIOD) if path.name == _V1_QUOTA else path)
+        other = _PERIOD_OF.get(path.name)
+        if not text or other is not None:
+            content = _read(path if other is None else path.with_name(other))
             text = "" if content is None else content[0]
         words = text.split()
         return cfs.stretch(int(words[-1]), self.cfs_period_us) if words and words[-1].isdigit() else 1

@@ -156,6 +156,25 @@ def test_a_period_that_the_kernel_has_doubled_changes_no_quota(
     assert used.read(Target(POD, "cpu_quota")) == written
 
 
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
+    ("held", "made_with_us", "read", "then"),
+    [(STRETCHED, 100_000, 40_000, "60000"), (STRETCHED, 0, 80_000, "30000"), (UNLIMITED, 100_000, 40_000, "60000")],
+)
+def test_a_burst_is_doubled_with_the_period_too(
+    tmp_path: Path, version: int, held: dict[int, dict[str, str]], made_with_us: int, read: int, then: str
+) -> None:
+    used, burst = writer(tmp_path, version), Target(POD, "cpu.max.burst")
+    used.cfs_period_us = made_with_us
+    path = used.path(burst)
+    assert path is not None
+    for name, text in {**held[version], path.name: "80000\n"}.items():
+        path.with_name(name).write_text(text)
+    assert used.read(burst) == read
+    used.write(burst, 30_000)
+    assert (path.read_text(), used.read(burst)) == (then, 30_000)
+
+
 def test_a_period_that_cannot_be_read_is_a_failed_write(tmp_path: Path) -> None:
     used = writer(tmp_path, 1)
     used.cfs_period_us = 100_000
