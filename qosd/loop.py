@@ -18,7 +18,7 @@ from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
-from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved, triggers_of
+from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved, triggers_of, windows_of
 from qosd.model.rules import Rules
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.pace import TickReason
@@ -65,7 +65,6 @@ class NodeLoop:
         self._wall, self._monotonic, self._dry = wall, monotonic, dry
         self._states: StrategyStates = NO_STATES
         self._ticks = 0
-        self._declared = frozenset(each for strategy in strategies for each in strategy.windows)
         self._windows: Mapping[Window, Mapping[str, Aggregate]] = {}
         self._aggregated_ns: int | None = None
         self.switched_off: Collection[str] = frozenset()
@@ -136,11 +135,15 @@ class NodeLoop:
             self._actuator.evictions.follow(pods)
 
     def _aggregates(self) -> Mapping[Window, Mapping[str, Aggregate]]:
-        """Those of the newest samples, worked out once for them."""
+        """Those of the newest samples, worked out once for them, which strategies read that are on.
+
+        One that has just been switched on sees its windows with the next samples.
+        """
         sampled_ns = self._sense.sampler.sampled_ns
         if sampled_ns != self._aggregated_ns:
             self._aggregated_ns = sampled_ns
-            self._windows = window.aggregates(self._sense.store, self._declared, sampled_ns)
+            declared = windows_of(self._strategies, self.report.decisions)
+            self._windows = window.aggregates(self._sense.store, declared, sampled_ns)
         return self._windows
 
     def decide(self) -> Plan:

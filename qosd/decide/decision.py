@@ -192,7 +192,10 @@ class Strategy(Protocol):
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """The windows that it reads. A strategy that has any decides once for each set of samples, never twice."""
+        """The windows that it reads. A strategy that has any decides once for each set of samples, never twice.
+
+        They are worked out while it is on: one that has just been switched on may find none yet.
+        """
         return ()
 
     @property

@@ -202,6 +202,12 @@ def triggers_of(strategies: Iterable[Strategy], decisions: Decisions) -> tuple[P
     return tuple(dict.fromkeys(trigger for strategy in awake for trigger in strategy.triggers))
 
 
+def windows_of(strategies: Iterable[Strategy], decisions: Decisions) -> frozenset[Window]:
+    """What is to be worked out of the next samples: the windows of the strategies that are on, as far as is known."""
+    off = {result.name for result in decisions.results if result.is_off}
+    return frozenset(window for strategy in strategies if strategy.name not in off for window in strategy.windows)
+
+
 def _result(
     snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
 ) -> tuple[StrategyResult, StrategyState]:

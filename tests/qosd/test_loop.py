@@ -255,6 +255,19 @@ def test_a_clock_that_is_set_changes_nothing_but_the_time_of_day(rig: Rig, step_
     assert [value for _, value in rig.sense.store.series(USED)] == [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
 
 
+def test_windows_cost_nothing_while_the_strategy_is_off(rig: Rig) -> None:
+    """From the samples after the tick at which it was seen to be off, or on again."""
+    load = Window(USED, 5.0)
+    rig.wanting.windows = (load,)
+    found = []
+    for off in ((), ("hooks",), ("hooks",), (), ()):
+        rig.loop.switched_off = off
+        rig.tick()
+        assert rig.loop.snapshot is not None
+        found.append(load in rig.loop.snapshot.windows)
+    assert found == [True, True, False, False, True]
+
+
 def test_sense_then_decide_then_act(rig: Rig) -> None:
     for _ in range(2):
         rig.tick()

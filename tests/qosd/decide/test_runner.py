@@ -15,7 +15,16 @@ from koord.host.files import Target
 from koord.model.qos import QoSClass
 from qosd.decide import relief
 from qosd.decide.decision import Decision, OneShot, Op, Opinion, Stage, Strategy
-from qosd.decide.runner import Decisions, State, StrategyResult, StrategyStates, decide_all, relieved, triggers_of
+from qosd.decide.runner import (
+    Decisions,
+    State,
+    StrategyResult,
+    StrategyStates,
+    decide_all,
+    relieved,
+    triggers_of,
+    windows_of,
+)
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.model.rules import BestEffortScheduling, NodeRules, Rules
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
@@ -203,7 +212,7 @@ def test_a_gate_is_switched_live_and_what_the_strategy_knew_is_forgotten(snapsho
     ],
     ids=["disabled by configuration", "gated", "disabled by the operator", "active", "frozen", "failed"],
 )
-def test_only_a_strategy_that_is_on_wakes_the_loop(
+def test_only_a_strategy_that_is_on_wakes_the_loop_and_costs_windows(
     snapshot: NodeSnapshot, strategy: Scripted, off: tuple[str, ...], wakes: bool
 ) -> None:
     node, tier = (PressureTrigger(resource, "some", 50_000, 1_000_000) for resource in ("memory", "cpu"))
@@ -211,6 +220,9 @@ def test_only_a_strategy_that_is_on_wakes_the_loop(
     strategies = (strategy, Scripted("other", triggers=(tier,)))
     decisions, _ = decide_all(snapshot, strategies, switched_off=off)
     assert triggers_of(strategies, decisions) == ((node, tier) if wakes else (tier,))
+    strategy.windows = (LOAD,)
+    assert windows_of(strategies, decisions) == (frozenset({LOAD}) if wakes else frozenset())
+    assert windows_of(strategies, Decisions(0, 0, 0, ())) == {LOAD}, "nobody knows yet who is on"
 
 
 def test_nobody_is_gated_while_no_policy_is_known(snapshot: NodeSnapshot) -> None:
