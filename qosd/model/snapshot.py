@@ -102,6 +102,8 @@ class PodView(msgspec.Struct, frozen=True, eq=False):
     """``spec.priority``. This and what follows kubelet tells: nothing where only the runtime does."""
     phase: str = ""
     facts: PodFacts = NO_FACTS
+    runtime_handler: str = ""
+    """By what the runtime runs it; "" is its default, or nobody asks the runtime."""
 
     @property
     def key(self) -> str:

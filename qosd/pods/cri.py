@@ -75,7 +75,7 @@ class RuntimeVersion:
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """One pod sandbox, as listed."""
+    """One pod sandbox, as listed. ``runtime_handler``: what runs it; "" is the runtime's default."""
 
     id: str
     namespace: str
@@ -86,6 +86,7 @@ class Sandbox:
     created_unix_ns: int
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
+    runtime_handler: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,6 +228,7 @@ def _sandbox(listed: cri.PodSandbox) -> Sandbox:
         created_unix_ns=listed.created_at,
         labels=dict(listed.labels),
         annotations=dict(listed.annotations),
+        runtime_handler=listed.runtime_handler,
     )
 
 

@@ -71,6 +71,7 @@ def build(inputs: PodInputs, previous: tuple[PodInputs, PodView] | None) -> PodV
         priority=kubelet.priority,
         phase=kubelet.phase,
         facts=kubelet.facts,
+        runtime_handler="" if inputs.sandbox is None else inputs.sandbox.runtime_handler,
     )
 
 

@@ -109,6 +109,7 @@ class FakeRuntime(CriRuntime):
         attempt: int = 0,
         labels: Mapping[str, str] | None = None,
         annotations: Mapping[str, str] | None = None,
+        handler: str = "",
     ) -> str:
         """Directories first, as kubelet and a runtime make them, then the sandbox; its id."""
         id_ = f"{name}-{attempt}".encode().hex().ljust(64, "0")
@@ -121,6 +122,7 @@ class FakeRuntime(CriRuntime):
             created_at=len(self.sandboxes) + 1,
             labels=labels,
             annotations=annotations,
+            runtime_handler=handler,
         )
         return id_
 

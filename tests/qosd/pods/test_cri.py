@@ -46,12 +46,13 @@ async def test_a_runtime_that_does_not_answer_is_named(tmp_path: Path, failing: 
 
 async def test_lists_and_details(tmp_path: Path) -> None:
     fake = FakeRuntime(tmp_path)
-    pod = fake.pod("web", labels={"app": "web"}, annotations={"a": "b"})
+    pod = fake.pod("web", labels={"app": "web"}, annotations={"a": "b"}, handler="kata")
     main = fake.container(pod, "main", quota_us=150_000)
     async with client_of(fake, tmp_path / "s") as runtime:
         (sandbox,) = await runtime.sandboxes()
         assert (sandbox.id, sandbox.uid, sandbox.name, sandbox.state) == (pod, "uid-web", "web", "SANDBOX_READY")
         assert (sandbox.labels, sandbox.annotations) == ({"app": "web"}, {"a": "b"})
+        assert sandbox.runtime_handler == "kata"
         (container,) = await runtime.containers()
         assert (container.id, container.sandbox_id, container.state) == (main, pod, "CONTAINER_CREATED")
         parent = "/kubepods/burstable/poduid-web"

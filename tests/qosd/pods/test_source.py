@@ -218,7 +218,7 @@ async def test_a_cgroup_parent_that_may_be_shared_is_no_pods_own(tmp_path: Path)
 
 async def test_a_pod_as_the_runtime_tells_it(tmp_path: Path) -> None:
     async with node(tmp_path, start=False) as n:
-        pod = n.runtime.pod("web", labels={QOS: "LS", "koordinator.sh/priority": "17"})
+        pod = n.runtime.pod("web", labels={QOS: "LS", "koordinator.sh/priority": "17"}, handler="kata")
         n.runtime.container(pod, "main", attempt=0)
         main = n.runtime.container(pod, "main", quota_us=70_000, attempt=1)
         await n.source.refresh()
@@ -226,7 +226,7 @@ async def test_a_pod_as_the_runtime_tells_it(tmp_path: Path) -> None:
         assert (view.uid, view.key, view.sandbox_id, view.state) == ("uid-web", "default/web", pod, "SANDBOX_READY")
         assert (view.cgroup, view.kube_qos) == ("/kubepods/burstable/poduid-web", KubeQoS.BURSTABLE)
         assert (view.qos, view.qos_source, view.priority_class) == (QoSClass.LS, "label", PriorityClass.PROD)
-        assert (view.sub_priority, view.cpu_request_milli) == (17, None)
+        assert (view.sub_priority, view.cpu_request_milli, view.runtime_handler) == (17, None, "kata")
         assert view.context.requested == Resources(cpu_quota_us=60_000)
         sandbox, only = view.containers
         assert (sandbox.is_sandbox, sandbox.name, sandbox.cgroup) == (True, "", f"{view.cgroup}/{pod}")
