@@ -192,11 +192,18 @@ class Strategy(Protocol):
 
     @property
     def windows(self) -> tuple[Window, ...]:
-        """The windows that it reads. A strategy that has any decides once for each set of samples, never twice.
+        """The windows that it reads. One that has any decides once for each set of samples, never twice, unless it
+        ``counts_samples``.
 
         They are worked out while it is on: one that has just been switched on may find none yet.
         """
         return ()
+
+    @property
+    def counts_samples(self) -> bool:
+        """Does it see by ``sampled_ns`` itself which samples it has had? Then it decides at every tick, for what
+        changes between two beats, and integrates none twice."""
+        return False
 
     @property
     def triggers(self) -> tuple[PressureTrigger, ...]:

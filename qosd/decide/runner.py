@@ -6,7 +6,8 @@
                nobody
     failed     it raised: likewise, and the error is counted and said
     active     its decision, where a keep stands for its last opinion of that file; of a strategy that reads windows
-               that of the newest samples, made once: it integrates no sample twice, and ``plan`` shows what it decided
+               that of the newest samples, made once, unless it counts them itself: it integrates no sample twice, and
+               ``plan`` shows what it decided
 
 Pure but for the log line of an error: same snapshot, strategies and states, same answer. Invariants: one strategy's
 error or stale input never changes another's opinions; a mapping of opinions that a strategy did not change is passed
@@ -229,7 +230,8 @@ def _turn(
     stale = _stale(snapshot, strategy)
     if stale:
         return _standing(strategy, State.FROZEN, stale, state)
-    if strategy.windows and state.decided and state.sampled_ns == snapshot.sampled_ns:
+    is_seen = state.decided and state.sampled_ns == snapshot.sampled_ns
+    if strategy.windows and is_seen and not strategy.counts_samples:
         return _result_of(strategy, State.ACTIVE, state.decision, state), state
     return _decided(snapshot, strategy, state)
 

@@ -96,6 +96,7 @@ class Doubling:
     rows: frozenset[str] = frozenset({"cpu_quota"})
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
+    counts_samples: bool = False
     triggers: tuple[PressureTrigger, ...] = ()
     seen: list[NodeSnapshot] = field(default_factory=list)
     memories: list[Any] = field(default_factory=list)

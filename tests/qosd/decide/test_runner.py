@@ -48,6 +48,7 @@ class Scripted:
     rows: frozenset[str] = frozenset()
     needs: Mapping[str, float] = field(default_factory=dict)
     windows: tuple[Window, ...] = ()
+    counts_samples: bool = False
     triggers: tuple[PressureTrigger, ...] = ()
     is_enabled: bool = True
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
@@ -331,11 +332,15 @@ def test_a_strategy_with_windows_sees_each_set_of_samples_once(snapshot: NodeSna
     ]
 
 
-def test_one_without_windows_decides_at_every_tick(snapshot: NodeSnapshot) -> None:
-    strategy = Scripted()
-    run = Run(at(snapshot, 1, {}), strategy)
+@pytest.mark.parametrize(
+    ("strategy", "asked"),
+    [(Scripted(), 2), (Scripted(windows=(LOAD,)), 1), (Scripted(windows=(LOAD,), counts_samples=True), 2)],
+    ids=["without windows", "with windows", "that counts its samples"],
+)
+def test_who_decides_at_every_tick(snapshot: NodeSnapshot, strategy: Scripted, asked: int) -> None:
+    run = Run(at(snapshot, 1, {"": 3}), strategy)
     run.tick(), run.tick()
-    assert strategy.asked == 2
+    assert strategy.asked == asked
 
 
 @pytest.mark.parametrize(
