@@ -71,7 +71,7 @@ def _block(file: inspect.ExplainedFile) -> str:
         lines.extend(_result(file))
     if file.why:
         lines.append(f"{_INDENT}because {file.why}")
-    if len(file.opinions) > 1 or any(each.refused for each in file.opinions):
+    if len(file.opinions) > 1 or any(each.refused or _says_more(file, each) for each in file.opinions):
         lines.extend(_opinion(file, each) for each in file.opinions)
     lines.extend(
         f"{_INDENT}another writer, {age(each.age_s)} ago: {_text(file, each.value)} {each.detail}".rstrip()
@@ -80,6 +80,11 @@ def _block(file: inspect.ExplainedFile) -> str:
     if file.contested:
         lines.append(f"{_INDENT}CONTESTED: {file.contested}")
     return "\n".join(lines)
+
+
+def _says_more(file: inspect.ExplainedFile, each: inspect.Opinion) -> bool:
+    """Has the only opinion a formula of its own, which what it changes does not show?"""
+    return bool(each.formula) and each.formula != file.formula
 
 
 def _result(file: inspect.ExplainedFile) -> Iterator[str]:

@@ -280,6 +280,17 @@ async def test_explain_says_why_a_file_is_left_alone(tmp_path: Path) -> None:
     assert f"- cpu_quota none {'/cpu' + left.cgroup}/cpu.cfs_quota_us {why}" in lines
 
 
+async def test_explain_shows_what_the_only_change_was_made_of(tmp_path: Path) -> None:
+    node = batch_scene(tmp_path)
+    bound = Opinion.at_most(90_000, "busy", {FORMULA: "cpu_quota", "limit_milli": 900})
+    node.results[0] = replace(node.results[0], decision=Decision("", {QUOTA: bound}))
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        _, out, _ = await koordctl("explain", "file", f"{QUOTA.cgroup}/{QUOTA.name}", "--socket", path)
+    lines = [line.strip() for line in out.splitlines()]
+    assert "result 90000 = composed(value=-1, minimum=1000, spec_at_most=90000)" in lines
+    assert "spec: hooks: at most 90000 = cpu_quota(limit_milli=900) → 90000; busy" in lines
+
+
 async def test_explain_shows_every_stage_of_a_composition(tmp_path: Path) -> None:
     node = full_scene(tmp_path)
     node.results += [
