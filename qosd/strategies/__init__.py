@@ -11,6 +11,7 @@ from koord.model.formulas import FORMULAS, Formula
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import Relieving
 from qosd.strategies.besteffort import BestEffort
+from qosd.strategies.burst.strategy import CPUBurst
 from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
@@ -21,6 +22,7 @@ from qosd.strategies.suppression.strategy import CPUSuppress
 STRATEGIES: tuple[Strategy, ...] = (
     HookReconciler(),
     PodNormalization(),
+    CPUBurst(),
     HostApplications(),
     ResctrlGroups(),
     CPUSuppress(),

@@ -93,7 +93,7 @@ def _cgroups(pod: PodView) -> Iterator[tuple[str, PodContext]]:
         yield pod.cgroup, pod_cgroup(pod)
     for container in pod.containers:
         if container.cgroup and (container.is_sandbox or runs(container.state)):
-            yield container.cgroup, _context_of(pod, container)
+            yield container.cgroup, container_cgroup(pod, container)
 
 
 def _is_made(pod: PodView) -> bool:
@@ -101,7 +101,8 @@ def _is_made(pod: PodView) -> bool:
     return bool(pod.sandbox_id) or any(has_cgroup(one.state) for one in pod.containers)
 
 
-def _context_of(pod: PodView, container: ContainerView) -> PodContext:
+def container_cgroup(pod: PodView, container: ContainerView) -> PodContext:
+    """The context in which hooks decide for the cgroup of a container, or of the sandbox."""
     if container.is_sandbox:
         return pod.context.at(HookStage.SANDBOX_CGROUP, container.requested)
     return pod.context.at(HookStage.CREATE, container.requested, container.name, container.annotations)

@@ -1,0 +1,227 @@
+"""Which containers may burst, from which quota, and how: what follows from a pod's view and the rules alone.
+
+Eligible are pods that are not labelled LSE, LSR or BE, nor treated as BE (free pods, unlabelled ones of kubelet's
+BestEffort tier), and no kata pods. Of these, the containers that run and have a CFS quota: under bound CPUs there is
+none, so there is nothing to burst. A pod of the BestEffort tier does not burst while strategies bound the tier's CPU.
+
+The *base* is the quota without a burst: what the hooks give the container (a normalized one, one of mid resources), or
+kubelet's own. Bursts, tokens and buffers are all relative to it, so on a CPU model that is 1.2 times as fast they are
+those of the scaled quota: a container that uses 1/1.2 CPU of a limit of 1 uses all that it may.
+
+The kernel's burst buffer is a percentage of the base, and at most the base, also of a smaller one that kubelet wants
+next: the kernel refuses a quota below the buffer, and so kubelet's own writes would fail. (Vendor kernels would take
+more; that cannot be known without trying.) For the same reason no quota of a pod is raised on cgroup v1 while one of
+its containers is made smaller: v1 refuses a pod's quota below that of a container.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from koord.host.files import Target
+from koord.host.order import BURST, QUOTA
+from koord.model import cfs, schema, slo_defaults
+from koord.model.crifields import Field
+from koord.model.formulas import FORMULA, Inputs
+from koord.model.qos import KubeQoS, QoSClass
+from koord.model.qos_settings import CPUBurstPolicy
+from koord.model.slo import CPUBurstStrategy
+from qosd.decide.decision import NO_OPINIONS, Opinion, Opinions
+from qosd.hooks import engine, normalization
+from qosd.model.kata import is_kata
+from qosd.model.rules import Rules
+from qosd.model.snapshot import ContainerView, PodView, live, runs
+from qosd.strategies.burst import steps
+from qosd.strategies.reconciler import container_cgroup
+
+_NEVER = (QoSClass.LSE, QoSClass.LSR, QoSClass.BE)
+_BUFFERING = (CPUBurstPolicy.CPU_BURST_ONLY, CPUBurstPolicy.AUTO)
+_RAISING = (CPUBurstPolicy.CFS_QUOTA_BURST_ONLY, CPUBurstPolicy.AUTO)
+_DEFAULTS = slo_defaults.defaults().cpu_burst or CPUBurstStrategy()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """A pod's own: the node's, overlaid by the annotation ``koordinator.sh/cpuBurst``."""
+
+    policy: CPUBurstPolicy
+    buffer_percent: int
+    quota_percent: int
+    period_s: int
+    """Below 0: bursts of any length."""
+
+    @property
+    def raises(self) -> bool:
+        return self.policy in _RAISING
+
+    @property
+    def buffers(self) -> bool:
+        return self.policy in _BUFFERING
+
+    @property
+    def has_bucket(self) -> bool:
+        """Do tokens limit how long a burst lasts?"""
+        return self.period_s >= 0
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A container. ``base_us``: its quota without a burst, of each ``period_us``; ``next_us``: the smaller one that
+    kubelet wants by now, if it does, else the same.
+
+    ``is_set``: the hooks make it, whatever the file holds otherwise.
+    """
+
+    id: str
+    name: str
+    quota: Target
+    base_us: int
+    period_us: int
+    is_set: bool
+    next_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class PodCandidates:
+    """A pod with the containers that may burst; ``buffers``: what their burst buffers, and the pod's, shall be.
+
+    ``raises``: may their quotas grow?
+    """
+
+    key: str
+    quota: Target | None
+    """The pod's own; None where nobody tells its cgroup."""
+    settings: Settings
+    raises: bool
+    containers: tuple[Candidate, ...]
+    buffers: Opinions
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """All pods of which something may burst, by UID. ``by_uid``: of every pod, what was found."""
+
+    rules: Rules
+    pods: tuple[PodView, ...]
+    by_uid: Mapping[str, tuple[PodView, PodCandidates | None]]
+    eligible: tuple[tuple[str, PodCandidates], ...]
+    pool_percent: int
+    """From which use on the shared CPUs are overloaded."""
+
+    @property
+    def count(self) -> int:
+        """Containers that may burst, one way or another."""
+        return sum(len(pod.containers) for _, pod in self.eligible)
+
+
+def planned(rules: Rules, pods: tuple[PodView, ...], last: Plan | None) -> Plan:
+    """``last`` itself if nothing changed; else what is new in it."""
+    if last is not None and last.rules is rules and last.pods is pods:
+        return last
+    is_known = last is not None and (last.rules is rules or rules.differ_for_best_effort_alone(last.rules))
+    by_uid = {}
+    for pod in pods:
+        entry = None if last is None else last.by_uid.get(pod.uid)
+        holds = is_known and entry is not None and entry[0] is pod and pod.kube_qos is not KubeQoS.BEST_EFFORT
+        by_uid[pod.uid] = entry if entry is not None and holds else (pod, _same(entry, candidates(pod, rules)))
+    eligible = tuple([(uid, found) for uid, (_, found) in by_uid.items() if found is not None])
+    if last is not None and last.eligible == eligible:
+        eligible = last.eligible
+    return Plan(rules, pods, by_uid, eligible, node_strategy(rules).share_pool_threshold_percent or 0)
+
+
+def _same(entry: tuple[PodView, PodCandidates | None] | None, found: PodCandidates | None) -> PodCandidates | None:
+    """What was found of the pod before, if it says the same."""
+    return entry[1] if entry is not None and entry[1] == found else found
+
+
+def node_strategy(rules: Rules) -> CPUBurstStrategy:
+    return schema.overlay(_DEFAULTS, rules.slo.cpu_burst)
+
+
+def is_wanted(policy: CPUBurstPolicy | None) -> bool:
+    """Does it want bursts of any kind?"""
+    return policy in _BUFFERING or policy in _RAISING
+
+
+def candidates(pod: PodView, rules: Rules) -> PodCandidates | None:
+    """None: the pod is not eligible, or nothing of it may burst. Tokens are counted whatever the policy is."""
+    if not _is_eligible(pod, rules):
+        return None
+    settings = _settings(pod, rules)
+    if not (is_wanted(settings.policy) or settings.has_bucket):
+        return None
+    running = [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
+    containers = tuple([each for each in (_candidate(pod, one, rules) for one in running) if each is not None])
+    if not containers:
+        return None
+    buffers = NO_OPINIONS
+    if settings.buffers and BURST in (rules.host.files or ()):
+        buffers = _buffers(pod, settings, containers, of_pod=bool(pod.cgroup) and len(containers) == len(running))
+    quota = Target(pod.cgroup, QUOTA) if pod.cgroup else None
+    shrinks = any(each.next_us < each.base_us for each in containers)
+    raises = settings.raises and not (shrinks and rules.host.cgroup_version == 1)
+    return PodCandidates(pod.key, quota, settings, raises, containers, buffers)
+
+
+def _is_eligible(pod: PodView, rules: Rules) -> bool:
+    context, node = pod.context, rules.node
+    if not live(pod) or context.raw_qos in _NEVER or is_kata(pod, node):
+        return False
+    if context.treated_as(node.derivation) is QoSClass.BE:
+        return False
+    return not (node.be_tier_milli and pod.kube_qos is KubeQoS.BEST_EFFORT)
+
+
+def _settings(pod: PodView, rules: Rules) -> Settings:
+    merged = schema.overlay(node_strategy(rules), pod.context.annotations.cpu_burst)
+    assert merged.policy is not None and merged.cpu_burst_percent is not None
+    assert merged.cfs_quota_burst_percent is not None and merged.cfs_quota_burst_period_seconds is not None
+    return Settings(
+        merged.policy,
+        merged.cpu_burst_percent,
+        merged.cfs_quota_burst_percent,
+        merged.cfs_quota_burst_period_seconds,
+    )
+
+
+def _candidate(pod: PodView, container: ContainerView, rules: Rules) -> Candidate | None:
+    """None: it has no quota."""
+    context = container_cgroup(pod, container)
+    edit = engine.decide(context, rules).get(Field.CPU_QUOTA)
+    spec_us = normalization.spec_quota_us(context)
+    base_us = spec_us if edit is None else edit.value
+    if not isinstance(base_us, int) or base_us <= 0:
+        return None
+    period_us = container.requested.cpu_period_us or cfs.PERIOD_US
+    next_us = base_us * _next_spec_us(pod, container.name, spec_us, period_us) // spec_us if spec_us > 0 else base_us
+    quota = Target(container.cgroup, QUOTA)
+    return Candidate(container.id, container.name, quota, base_us, period_us, edit is not None, next_us)
+
+
+def _next_spec_us(pod: PodView, container: str, spec_us: int, period_us: int) -> int:
+    """The quota of the limit that the pod's spec has now, if it is less: the runtime hears of a resize last."""
+    limit_milli = next((each.native.cpu_limit for each in pod.spec_containers or () if each.name == container), None)
+    return min(spec_us, cfs.quota_us(limit_milli, period_us)) if limit_milli else spec_us
+
+
+def _buffers(pod: PodView, settings: Settings, containers: tuple[Candidate, ...], of_pod: bool) -> Opinions:
+    """The containers' buffers and, if all of them have a quota, theirs together for the pod."""
+    found: dict[Target, Opinion] = {}
+    total: dict[str, int] = {}
+    for each in containers:
+        value = steps.buffer_us(each.base_us, settings.buffer_percent, each.next_us)
+        fed: Inputs = {
+            FORMULA: steps.BUFFER_FORMULA,
+            "quota_us": each.base_us,
+            "percent": settings.buffer_percent,
+            "at_most_us": each.next_us,
+        }
+        why = f"burst buffer: {settings.buffer_percent} % of its quota, and at most all of it"
+        found[Target(each.quota.cgroup, BURST)] = Opinion.set(value, why, fed, pod.key)
+        total[f"{each.name}_us"] = value
+    if of_pod:
+        why, fed = "burst buffer: those of its containers together", {FORMULA: steps.SUM_FORMULA, **total}
+        found[Target(pod.cgroup, BURST)] = Opinion.set(sum(total.values()), why, fed, pod.key)
+    return found
