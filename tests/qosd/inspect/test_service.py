@@ -348,6 +348,17 @@ async def test_a_file_that_nobody_decides(tmp_path: Path, asked: str) -> None:
     assert not answer.files[0].HasField("result")
 
 
+@pytest.mark.parametrize("asked", ["{root}/node/proc/sys/vm/min_free_kbytes", "/vm.min_free_kbytes"])
+async def test_a_file_of_no_cgroup_that_nobody_decides(tmp_path: Path, asked: str) -> None:
+    scene = batch_scene(tmp_path)
+    file = tmp_path / "node/proc/sys/vm/min_free_kbytes"
+    file.parent.mkdir(parents=True)
+    scene.written[file] = "67584"
+    answer = await explain(scene, tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path)))
+    (found,) = answer.files
+    assert (found.cgroup, found.name, found.unit, found.actual) == ("", "vm.min_free_kbytes", "kB", "67584")
+
+
 async def test_the_nodes_own_files(tmp_path: Path) -> None:
     node = batch_scene(tmp_path)
     tier = Target("/kubepods/besteffort", "cpu_quota")
