@@ -127,7 +127,8 @@ class HostFacts:
     ``files``: the optional kernel files that kubelet's cgroups have, by the names of their rows; None while there is no
     such cgroup to look at. ``has_task_slices``: the scheduler takes a slice for each task (Linux 6.12).
     ``system_files``: the files that are there outside cgroups, and each feature of the scheduler
-    (``sched_features@NAME``) that the kernel lists.
+    (``sched_features@NAME``) that the kernel lists. ``lacking``: by feature gate, what this process may not do of what
+    the feature needs (``koord.model.grants``).
     """
 
     cgroup_version: int = 1
@@ -137,6 +138,7 @@ class HostFacts:
     files: frozenset[str] | None = None
     has_task_slices: bool = False
     system_files: frozenset[str] = frozenset()
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from koord.host import support
+from koord.host import granted, support
 from koord.host.cgroup import ReadError, Tree, read_text
 from koord.host.files import ROWS, Target
 from koord.host.support import Support
@@ -35,6 +35,7 @@ def look(
         files=present if any(map(tree.exists, cgroups)) else None,
         has_task_slices=has_task_slices,
         system_files=outside | _sched_features(tree),
+        lacking=granted.lacking(tree),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import stat
 from collections.abc import Mapping
@@ -145,6 +146,19 @@ async def test_the_socket_is_the_owners_alone(tmp_path: Path) -> None:
             await client.call("/koord.node.v1.NodeInspect/Explain", b"\xff\xff\xff", 5)
         assert garbage.value.code == INVALID_ARGUMENT
         client.close()
+
+
+@pytest.mark.parametrize(("state", "lacks"), [(State.ACTIVE, "CAP_X, /proc/sys/vm/min_free_kbytes"), (State.GATED, "")])
+async def test_a_strategy_that_is_on_says_what_the_unit_does_not_allow(
+    tmp_path: Path, state: State, lacks: str
+) -> None:
+    host = dataclasses.replace(V1, lacking={"SystemConfig": ("CAP_X", "/proc/sys/vm/min_free_kbytes")})
+    node = Scene(tmp_path, snapshot(rules(host)))
+    node.results.append(StrategyResult("systemConfig", Stage.SPEC, state, Decision("no kernel setting")))
+    answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+    assert [(each.name, each.lacks) for each in answer.strategies] == [("systemConfig", lacks)]
+    said = f"strategy systemConfig: koord-qosd may not do all that it needs ({lacks}): run koordctl install"
+    assert (said in answer.warnings) == bool(lacks)
 
 
 # --- ListPods --------------------------------------------------------------------------------------------------------
