@@ -3,7 +3,7 @@
 #   make demo            the main job on a real containerd (without root: simulated)
 #   make test            lint, unit tests, exhaustive tests, integration tests on the host's containerd
 #   make test-exhaustive an exception in the place of each call of the proxy's engine; 10,000s of steps of the relay;
-#                        1,000 ticks of toy strategies, and a kill at each of their acts
+#                        1,000 ticks of toy strategies, and a kill at each of their acts; the same of kernel settings
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
@@ -41,7 +41,8 @@ SEED ?= 1
 STEPS ?= 1e6
 COMMIT ?= HEAD~1
 # Tests that go through every case: neither root nor network, but a minute.
-EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation tests/qosd/test_toys.py
+EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation \
+	$(addprefix tests/qosd/test_,toys.py kernel_settings.py)
 GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py v2_shortage.py quickstart_pools.py)
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \

@@ -17,6 +17,7 @@ from integration.guest.guest import Guest, GuestError
 from integration.guest.programs import MODULES, SOCKET, UNITS, script
 from integration.guest.traces import Snapshot
 from integration.kubelet.staticpods import StaticPod
+from koordctl.doctor import grants
 
 pytestmark = pytest.mark.soak
 
@@ -24,6 +25,9 @@ ENVIRONMENT = "/opt/koord"
 BATCH = StaticPod(name="plain", qos="", native={}, annotations={})
 BROKEN = "/run/systemd/system/koord-runtime-proxy.service.d"
 RECORD = "/var/lib/koord/install/record.jsonl"
+RULES = "/etc/koord/qosd-rules.yaml"
+MIN_FREE, SCALE = "min_free_kbytes", "watermark_scale_factor"
+SYSTEM = "{minFreeKbytesFactor: 200, watermarkScaleFactor: 42}"
 CPUSET = "/cpuset.cpus"
 ALL_CPUS = "0-1\n"
 INSTALL_S = 540.0
@@ -119,6 +123,56 @@ def test_install_again_and_uninstall(node: Guest) -> None:
     assert koordctl(node, "uninstall", "--yes").returncode == 0
     assert endpoint(node) == "unix:///run/containerd/containerd.sock"
     assert "is not installed" in koordctl(node, "uninstall", "--yes").stdout
+
+
+def settings(node: Guest) -> dict[str, int]:
+    return {name: int(node.text(f"/proc/sys/vm/{name}")) for name in (MIN_FREE, SCALE)}
+
+
+def put_rules(node: Guest, system_config: bool) -> None:
+    """A new file in the old one's place, as an editor makes it."""
+    features = f"{{SystemConfig: {str(system_config).lower()}}}"
+    node.put(f"{RULES}.new", f"node: {{features: {features}}}\nspec:\n  systemStrategy: {SYSTEM}\n")
+    node.do("mv", f"{RULES}.new", RULES)
+
+
+@pytest.mark.slice
+def test_a_feature_that_needs_more_than_the_unit_allows(node: Guest) -> None:
+    """Only a booted systemd shows that a single file below a read-only /proc/sys can be made writable."""
+    before, capacity_kb = settings(node), int(node.sh("awk '/^MemTotal/ {print $2}' /proc/meminfo"))
+    wanted = {MIN_FREE: capacity_kb * 200 // 10000, SCALE: 42}
+    node.do("mkdir", "-p", "/etc/koord")
+    put_rules(node, system_config=False)
+    assert koordctl(node, "install", "--yes").returncode == 0
+    assert not node.exists(grants.DROP_IN)
+    put_rules(node, system_config=True)
+    node.wait(lambda: "run koordctl install" in koordctl(node, "node").stderr, "koord-qosd to say what it lacks")
+    assert settings(node) == before, "the unit alone lets it write none of them"
+    assert "WARN    grants " in koordctl(node, "doctor").stdout
+    assert koordctl(node, "install", "--yes").returncode == 0
+    node.wait(lambda: settings(node) == wanted, "the settings of NodeSLO")
+    allowed = f"ReadWritePaths=-/proc/sys/vm/{MIN_FREE} -/proc/sys/vm/{SCALE}"
+    assert node.text(grants.DROP_IN).count(allowed) == 1
+    pid = node.main_pid("koord-qosd")
+    assert node.run("nsenter", "-t", str(pid), "-m", "test", "-w", "/proc/sys/vm/swappiness").returncode == 1
+    assert "OK      grants " in koordctl(node, "doctor").stdout
+    put_rules(node, system_config=False)
+    node.wait(lambda: settings(node) == before, "the settings to be what they were")
+    assert koordctl(node, "install", "--yes", "--only-grants").returncode == 0
+    assert not node.exists(grants.DROP_IN)
+    assert koordctl(node, "uninstall", "--yes").returncode == 0
+    node.do("rm", "-r", "/etc/koord")
+
+
+def test_uninstalling_puts_the_kernels_settings_back(node: Guest) -> None:
+    before = settings(node)
+    node.do("mkdir", "-p", "/etc/koord")
+    put_rules(node, system_config=True)
+    assert koordctl(node, "install", "--yes").returncode == 0
+    node.wait(lambda: settings(node)[SCALE] == 42, "the settings of NodeSLO")
+    assert koordctl(node, "uninstall", "--yes").returncode == 0
+    assert (settings(node), node.exists(grants.DROP_IN)) == (before, False)
+    node.do("rm", "-r", "/etc/koord")
 
 
 def test_killed_at_its_last_step_and_run_again(node: Guest) -> None:

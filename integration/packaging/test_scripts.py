@@ -15,6 +15,7 @@ from koordctl.install.files import Before
 from koordctl.install.steps import Leavings
 
 WIRE = "koordctl install --yes --package (with files)"
+GRANT = "koordctl install --yes --package --only-grants (with files)"
 UNWIRE = "koordctl uninstall --yes --package (with files)"
 RELOAD = "systemctl daemon-reload"
 HAND_OVER = "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service"
@@ -56,7 +57,7 @@ def test_a_refused_node_leaves_a_configured_package_that_says_so(machine: Machin
 def test_another_version_takes_over_and_stops_nothing(wired: Machine, tiny_package: Package, version: str) -> None:
     done = wired.dpkg("--install", tiny_package(version))
     assert done.returncode == 0, done.stderr
-    assert wired.log() == [RELOAD, HAND_OVER, RESTART_QOSD]
+    assert wired.log() == [RELOAD, GRANT, HAND_OVER, RESTART_QOSD]
     assert [path.name for path in (wired.root / "usr/lib/koord").iterdir()] == [version]
     assert (wired.root / "usr/bin/koordctl").resolve() == wired.root / f"usr/lib/koord/{version}/bin/koordctl"
     assert (wired.root / "usr/lib/systemd/system/koord-qosd.service").read_text() == f"# of {version}\n"
@@ -83,7 +84,7 @@ def test_an_upgrade_settles_what_was_cut_off_and_leaves_the_rest(
             file.write('{"type":"beg')
     done = wired.dpkg("--install", tiny_package("2.0"))
     assert (done.returncode, wired.status()) == (0, "installed")
-    assert wired.log() == [RELOAD, *([WIRE] if cut_off else []), HAND_OVER, RESTART_QOSD]
+    assert wired.log() == [RELOAD, WIRE if cut_off else GRANT, HAND_OVER, RESTART_QOSD]
 
 
 def test_an_upgrade_that_cannot_settle_says_so_and_hands_over(wired: Machine, tiny_package: Package) -> None:
@@ -95,10 +96,18 @@ def test_an_upgrade_that_cannot_settle_says_so_and_hands_over(wired: Machine, ti
     assert wired.log() == [RELOAD, WIRE, HAND_OVER, RESTART_QOSD]
 
 
+def test_an_upgrade_that_cannot_grant_says_so_and_hands_over(wired: Machine, tiny_package: Package) -> None:
+    wired.on("refuse")
+    done = wired.dpkg("--install", tiny_package("2.0"))
+    assert (done.returncode, wired.status()) == (0, "installed")
+    assert "koord: what koord-qosd may do stays as it was, for the reason above" in done.stderr
+    assert wired.log() == [RELOAD, GRANT, HAND_OVER, RESTART_QOSD]
+
+
 def test_a_proxy_that_is_down_gets_no_signal(wired: Machine, tiny_package: Package) -> None:
     wired.off("active-koord-runtime-proxy.service")
     assert wired.dpkg("--install", tiny_package("2.0")).returncode == 0
-    assert wired.log() == [RELOAD, RESTART_QOSD]
+    assert wired.log() == [RELOAD, GRANT, RESTART_QOSD]
 
 
 def test_a_successor_that_does_not_serve_is_told_and_no_failure(wired: Machine, tiny_package: Package) -> None:
@@ -106,7 +115,7 @@ def test_a_successor_that_does_not_serve_is_told_and_no_failure(wired: Machine, 
     done = wired.dpkg("--install", tiny_package("2.0"))
     assert (done.returncode, wired.status()) == (0, "installed")
     assert "koord-runtime-proxy.service goes on with the old version" in done.stderr
-    assert wired.log() == [RELOAD, HAND_OVER, RESTART_QOSD]
+    assert wired.log() == [RELOAD, GRANT, HAND_OVER, RESTART_QOSD]
 
 
 def test_kubelet_has_its_runtime_back_before_the_files_go(wired: Machine) -> None:
@@ -247,7 +256,7 @@ def test_an_upgrade_that_was_cut_short_is_finished_by_configure(wired: Machine, 
     wired.dpkg("--unpack", tiny_package("2.0"))
     assert (wired.log(), wired.status()) == ([], "unpacked")
     assert wired.dpkg("--configure", "--pending").returncode == 0
-    assert wired.log() == [RELOAD, HAND_OVER, RESTART_QOSD]
+    assert wired.log() == [RELOAD, GRANT, HAND_OVER, RESTART_QOSD]
 
 
 def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
@@ -260,6 +269,7 @@ def test_removed_in_the_middle_of_an_upgrade_kubelet_still_gets_its_runtime(
         "sockets.target.wants/koord-runtime-proxy.socket",
         "sockets.target.wants/other.socket",
         "koord-qosd.service.d/50-koord-node.conf",
+        "koord-qosd.service.d/50-koord-grants.conf",
         "koord-runtime-proxy.service.d/50-koord-node.conf",
         "koord-runtime-proxy.service.d/override.conf",
     ):

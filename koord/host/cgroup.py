@@ -69,8 +69,8 @@ class Tree:
         return self.directory(cgroup).is_dir()
 
     def _system(self, kernel_file: KernelFile) -> Path | None:
-        """A file outside cgroups; None if the row needs a qualifier and has none."""
-        if kernel_file.system is None or (kernel_file.takes and not kernel_file.qualifier):
+        """A file outside cgroups; None if its path needs a qualifier that is not there."""
+        if kernel_file.system is None or ("{}" in kernel_file.system[1] and not kernel_file.qualifier):
             return None
         root, path = kernel_file.system
         base = {"proc": self.proc, "sys": self.sys, "resctrl": self.resctrl}[root]

@@ -73,6 +73,7 @@ _CPU = (
         vendor_on=(1, 2),
         probe=Probe.KUBEPODS,
         default=0,
+        is_inherited=True,
     ),
     KernelFile("cpuset_cpus", "", CPUList(), ("cpuset", "cpuset.cpus"), "cpuset.cpus", "cpuset.cpus.effective"),
     KernelFile("cpuset_mems", "", CPUList(), ("cpuset", "cpuset.mems"), "cpuset.mems", "cpuset.mems.effective"),

@@ -73,6 +73,7 @@ class KernelFile:
     ``since`` is the first mainline kernel with the file, where that matters. ``vendor_on`` are the cgroup versions
     on which only vendor kernels have it. ``unified``: a v1 node has the file too, in the v2 tree that hybrids mount.
     ``default``: what a new cgroup's file holds; None where nobody needs to know, or it is the parent's.
+    ``is_inherited``: below a cgroup that holds something else, a new one may hold that instead.
     ``is_one_shot``: writing it is an order to the kernel; there is nothing to read, to hold or to give back.
     ``takes``: what kind of ``qualifier`` a target names after ``@`` (one of _QUALIFIERS, perhaps "optional").
     """
@@ -93,6 +94,7 @@ class KernelFile:
     takes: str = ""
     qualifier: str = ""
     default: Value | None = None
+    is_inherited: bool = False
     is_one_shot: bool = False
 
     @property

@@ -3,7 +3,8 @@
 The kernel checks each write against the rest of the tree: on v1 a child's quota ratio may not exceed that of its
 nearest limited ancestor and a child's CPU set lies within its parent's; on both versions a burst may not exceed its
 quota, and ``cpu.shares`` cannot be written while ``cpu.idle`` is 1. The same order keeps v2, which does not refuse,
-from holding a child back for the moment between two writes.
+from holding a child back for the moment between two writes. On vendor kernels group identity and core scheduling
+exclude each other, and switching the former on or off makes ``cpu.bvt_warp_ns`` of all cgroups 0.
 
 Method: first everything grows, parents before children, to the larger of old and new (for sets: their union); then
 what stands in no relation is written, in the order given; then everything shrinks, children before parents. If old
@@ -17,7 +18,7 @@ Invariant: pure, deterministic, and needs to know no cgroup but the changed ones
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koord.host.files import Target, Value
@@ -28,6 +29,7 @@ QUOTA, PERIOD, BURST = "cpu_quota", "cpu_period", "cpu.max.burst"
 IDLE, SHARES = "cpu.idle", "cpu_shares"
 CPUS, MEMS = "cpuset_cpus", "cpuset_mems"
 MEMORY, SWAP = "memory_limit_in_bytes", "memory_swap_limit_in_bytes"
+CORE_SCHED, GROUP_IDENTITY, IDENTITY = "kernel.sched_core", "kernel.sched_group_identity_enabled", "cpu.bvt_warp_ns"
 _RATIO_SHIFT = 20
 
 
@@ -97,6 +99,16 @@ def disturbed_by(target: Target) -> tuple[Target, ...]:
     Setting ``cpu.idle`` makes the cgroup's shares read 3, clearing it makes them 1024.
     """
     return (Target(target.cgroup, SHARES),) if target.name == IDLE else ()
+
+
+def reset_by(target: Target) -> str:
+    """The row that the kernel sets back in every cgroup when ``target`` is written; "" = none."""
+    return IDENTITY if target.name == GROUP_IDENTITY else ""
+
+
+def above_of(target: Target) -> Iterator[Target]:
+    """The same file of each cgroup above, the nearest first."""
+    return (Target(cgroup, target.name) for cgroup in reversed(_above(target.cgroup)))
 
 
 def _units(changes: Iterable[Change]) -> dict[tuple[str, _Planner, str], dict[str, Change]]:
@@ -199,6 +211,14 @@ def _weight(unit: _Unit, _version: int) -> _Plan:
     return _Plan(free=[*_steps(unit, [IDLE]), *(shares if cleared else _steps(unit, [SHARES]))])
 
 
+def _identity(unit: _Unit, _version: int) -> _Plan:
+    """The switches of group identity and core scheduling: before every cgroup's identity if it is on afterwards, else
+    after all, for what a cgroup has when it is switched is lost. Whichever goes off, goes first."""
+    if GROUP_IDENTITY in unit and unit[GROUP_IDENTITY].desired == 1:
+        return _Plan(grow=_steps(unit, (CORE_SCHED, GROUP_IDENTITY)))
+    return _Plan(shrink=_steps(unit, (GROUP_IDENTITY, CORE_SCHED)))
+
+
 def _bandwidth(unit: _Unit, version: int) -> _Plan:
     """Quota, period and burst of one cgroup, where their ratio's direction puts them."""
     steps = _limit_steps(unit, version)
@@ -268,4 +288,6 @@ _PLANNERS: Mapping[str, _Planner] = {
     "memory.min": _protection,
     "memory.low": _protection,
     "memory.high": _throttle,
+    CORE_SCHED: _identity,
+    GROUP_IDENTITY: _identity,
 }

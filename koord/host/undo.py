@@ -336,6 +336,21 @@ class UndoRecord:
         self._is_outdated = False
 
 
+def held_rows(file: Path) -> frozenset[str]:
+    """The rows of the kernel files that the record in ``file`` tells of, whoever has it open. What cannot be read or
+    understood tells of none."""
+    held: dict[Key, Entry] = {}
+    with contextlib.suppress(OSError):
+        for line in file.read_bytes().split(b"\n")[1:-1]:
+            with contextlib.suppress(msgspec.DecodeError):
+                event = _EVENTS.decode(line)
+                if isinstance(event, Entry):
+                    held[event.key] = event
+                elif isinstance(event, Dropped) and event.kind == kind_of(Entry):
+                    held.pop(event.key, None)
+    return frozenset(entry.name.partition("@")[0] for entry in held.values())
+
+
 def _replaced(file: Path, content: bytes) -> int:
     """Put a new file in the place of ``file``, and open it for appending; what fails leaves nothing of it behind."""
     new = Path(f"{file}.new")

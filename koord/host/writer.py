@@ -64,10 +64,20 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
         "memory.force_empty": {errno.EBUSY: "v1: it has tasks or cgroups below it, and pages that stay"},
         "io.weight": {errno.EOPNOTSUPP: "the device has neither io.cost.qos enabled nor the BFQ scheduler"},
         "oom_score_adj": {errno.EACCES: "lowering it needs CAP_SYS_RESOURCE"},
+        "kernel.sched_core": {errno.EBUSY: "not while group identity is on"},
+        "kernel.sched_group_identity_enabled": {errno.EBUSY: "not while core scheduling is on"},
     }
 )
 """What the kernel means by an errno, by row."""
+_RULE_OF_ANY = {
+    errno.EROFS: "the unit does not let this process write it: koordctl install grants what a feature needs"
+}
 _GROUP_RULES = {errno.ENOSPC: "all classes of service of this CPU (CLOSIDs) are taken"}
+
+
+def rule_of(row: str, number: int) -> str:
+    """Why the kernel answered a write of that row with errno ``number``; "" if nobody knows."""
+    return RULES.get(row, {}).get(number, "") or _RULE_OF_ANY.get(number, "")
 
 
 class WriteError(OSError):
@@ -157,8 +167,7 @@ class Writer:
             _put(path, self._stretched(row, path, value) if row.name in _SCALED else text)
         except OSError as error:
             number = error.errno or errno.EIO
-            rule = RULES.get(row.name, {}).get(number, "")
-            raise _kind(number, path)(number, str(path), text, rule) from error
+            raise _kind(number, path)(number, str(path), text, rule_of(row.name, number)) from error
 
     def _stretched(self, row: KernelFile, path: Path, value: Value) -> str:
         """What to write for a value of the period with which the cgroup was made; ``cpu.max`` keeps its period."""

@@ -43,7 +43,7 @@ GATES: Mapping[str, Gate] = MappingProxyType({
     "MemoryAllocatableEvict": Gate(False, "evict pods whose memory requests exceed what is allocatable"),
     "CPUBurst": Gate(True, "let containers that are throttled use more CPU for a while"),
     "CgroupReconcile": Gate(False, "memory QoS: memory.min, memory.low, memory.high, watermarks"),
-    "SystemConfig": Gate(False, "set the kernel's memory watermarks"),
+    "SystemConfig": Gate(False, "set the kernel's memory watermarks and scheduler features"),
     "BlkIOReconcile": Gate(False, "limits and weights of block I/O"),
     "RdtResctrl": Gate(True, "resctrl groups of the QoS classes"),
     "Resctrl": Gate(False, "resctrl groups of single pods"),

@@ -69,5 +69,6 @@ def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
         contested=tuple(f"{each.path} ({each.why})" for each in node.contested),
         warnings=tuple(node.warnings),
         journal_dropped=node.daemon.journal_dropped,
+        lacking=tuple(f"{each.name} lacks {each.lacks}" for each in node.strategies if each.lacks),
     )
     return facts, ""

@@ -27,6 +27,7 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
     "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
 )
 @click.option("--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit; found by itself if absent.")
+@click.option("--only-grants", is_flag=True, help="Where Koord is installed: bring up to date what koord-qosd may do.")
 @click.option("--no-kubelet", is_flag=True, help="Leave kubelet as it is, and say what to set there.")
 @options.wait()
 @click.option(
@@ -43,6 +44,7 @@ def install(
     package: bool,
     runtime: str,
     kubelet_unit: str,
+    only_grants: bool,
     no_kubelet: bool,
     wait_s: float,
     root: Path,
@@ -51,13 +53,14 @@ def install(
     """Install Koord on this node: units, node daemon, proxy, and kubelet's endpoint. The plan is shown first.
 
     A pod sandbox through the proxy must work before kubelet is touched; whatever fails, all is rolled back.
+    Where Koord is installed, what has changed since is brought up to date: run it again after a change of the rules.
     """
     from koordctl.install import local  # noqa: PLC0415
     from koordctl.install.prepare import Wishes  # noqa: PLC0415
 
     if not dry_run and (offline or root != Path("/")):
         raise click.UsageError("--root and --offline are for --dry-run")
-    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, offline)
+    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, offline, only_grants)
     host = local.host(wait_s, root)
     if dry_run:
         return _dry_run(host, root, wishes)
@@ -74,6 +77,7 @@ def _dry_run(host: Host, root: Path, wishes: Wishes) -> int:
         record = records.load(host.disk)
     except (InstallError, OSError) as error:
         raise Refused(str(error)) from error
+    _needs_record(wishes, record)
     if record is not None and not record.complete:
         click.echo("An earlier run was cut off; what it began would be undone first.\n")
     _show(prepare(root, wishes, host.systemd, record), host, wishes, full=True)
@@ -93,6 +97,7 @@ def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
         with records.alone(host.disk):
             records.sweep(host.disk)
             record = _settled(host, records.load(host.disk), yes)
+            _needs_record(wishes, record)
             prepared = prepare(root, wishes, host.systemd, record)
             _show(prepared, host, wishes, full=False)
             if not prepared.steps:
@@ -110,6 +115,11 @@ def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
         raise Failed(str(error)) from error
     click.echo("Koord is installed. koordctl doctor checks it; koordctl uninstall removes it.")
     return OK
+
+
+def _needs_record(wishes: Wishes, record: Record | None) -> None:
+    if wishes.only_grants and record is None:
+        raise Refused("Koord is not installed here, so there is nothing to bring up to date.")
 
 
 def _settled(host: Host, record: Record | None, yes: bool) -> Record | None:

@@ -39,6 +39,7 @@ CHECKS: tuple[Check, ...] = (
     koord.unit,
     koord.kubelet_drop_in,
     koord.open_files,
+    koord.grants,
     koord.rules,
     koord.warnings,
     koord.hook_file,

@@ -14,7 +14,7 @@ from pathlib import Path
 from koord.host import kubelet, layout, support
 from koord.host.cgroup import Tree, detect
 from koord.host.kubelet import Kubelet
-from koordctl.doctor import others, settings
+from koordctl.doctor import grants, others, settings
 from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
 from koordctl.host.node import Node
 
@@ -163,6 +163,7 @@ def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
         hook_problem=hook.problem,
         unit_file=unit_file,
         unit_open_files=open_files,
+        grants_stale=bool(unit_file) and (node.text(grants.DROP_IN) or "") != grants.drop_in(grants.wanted(node)),
         rules_file=rules.file,
         rules_problem=rules.problem,
         rules_cpu_manager_policy=rules.text("node", "cpuManagerPolicy"),

@@ -118,6 +118,8 @@ class OthersFacts:
 class KoordFacts:
     """Koord's own files. ``hook_endpoint_exists``: the socket that the hook-server file names is there.
 
+    ``grants_stale``: the unit's drop-in allows something else than the features that are on need.
+
     ``bypass_file``: the file that keeps the runtime proxy from editing, if it exists.
     """
 
@@ -127,6 +129,7 @@ class KoordFacts:
     hook_problem: str = ""
     unit_file: str = ""
     unit_open_files: int | None = None
+    grants_stale: bool = False
     rules_file: str = ""
     rules_problem: str = ""
     rules_cpu_manager_policy: str = ""
@@ -148,6 +151,8 @@ class DaemonFacts:
     contested: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     journal_dropped: int = 0
+    lacking: tuple[str, ...] = ()
+    """What it may not do of what its strategies need, by strategy."""
 
 
 @dataclass(frozen=True, slots=True)

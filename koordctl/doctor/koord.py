@@ -51,6 +51,17 @@ def open_files(facts: Facts) -> Finding:
     return Finding("open-files", _OK, f"koord-qosd may open {limit} files")
 
 
+def grants(facts: Facts) -> Finding:
+    lacking = facts.daemon.lacking if facts.daemon else ()
+    if lacking:
+        text = f"koord-qosd may not do all that its strategies need: {_some(lacking)}"
+        return Finding("grants", _WARN, text, "run koordctl install: its drop-in allows what is on")
+    if facts.koord.grants_stale:
+        text = "koord-qosd's unit allows something else than the features that are on need"
+        return Finding("grants", _WARN, text, "run koordctl install: it brings the drop-in up to date")
+    return Finding("grants", _OK, "koord-qosd's unit allows what the features that are on need")
+
+
 def rules(facts: Facts) -> Finding:
     if problem := facts.koord.rules_problem:
         return Finding("rules", _WARN, problem, "correct the rules file; it is read again at once")

@@ -18,7 +18,7 @@ from koord.host.claims import flag
 from koord.host.kubelet import Kubelet
 from koord.host.layout import tiers_of
 from koord.model.qos import KubeQoS
-from koordctl.doctor import settings
+from koordctl.doctor import grants, settings
 from koordctl.doctor.facts import Facts
 from koordctl.host import kubelet_unit, unitfile
 from koordctl.host.kubelet_unit import PROXY_UNITS
@@ -60,9 +60,10 @@ class Programs:
 class NodeFacts:
     """``endpoint``: kubelet's runtime endpoint as if our drop-in were not there; ``root_dir``: its flag, "" = default.
 
-    ``tier``: the cgroup of BestEffort pods, "" if there is none yet. ``socket_group``: "" = root's. ``running``:
-    Koord's active units. ``ours``: paths that the record says we made. ``uid``: of the pod that the installation
-    verifies with. ``user``: who runs this.
+    ``tier``: the cgroup of BestEffort pods, "" if there is none yet. ``socket_group``: "" = root's. ``grants``: the
+    text of the drop-in that lets koord-qosd do what is on, "" = none. ``running``: Koord's active units. ``ours``:
+    paths that the record says we made. ``uid``: of the pod that the installation verifies with. ``user``: who runs
+    this.
     """
 
     doctor: Facts
@@ -73,6 +74,7 @@ class NodeFacts:
     healthz: str = ""
     tier: str = ""
     socket_group: str = ""
+    grants: str = ""
     running: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()
     uid: str = ""
@@ -99,6 +101,7 @@ def gather(node: Node, doctor: Facts, programs: Programs, systemd: Systemd | Non
         healthz=_healthz(node, process),
         tier=_tier(node, doctor),
         socket_group=_group_of(node, doctor.runtime.socket),
+        grants=grants.drop_in(grants.wanted(node)),
         running=frozenset(running),
         uid=str(uuid.uuid4()),
         user=os.geteuid(),

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence, Set
 import msgspec
 
 from koord.model.slices import SLICE
-from koordctl.doctor import settings
+from koordctl.doctor import grants, settings
 from koordctl.doctor.finding import Finding, Status
 from koordctl.doctor.preflight import blockers
 from koordctl.host import kubelet_unit
@@ -63,6 +63,18 @@ def steps(facts: NodeFacts, with_kubelet: bool) -> tuple[Step, ...]:
         _sandbox(facts),
     ]
     return (*node_steps, _kubelet(facts)) if with_kubelet else tuple(node_steps)
+
+
+def grant_steps(facts: NodeFacts) -> tuple[Step, ...]:
+    """Only what brings the grants of an installed koord-qosd up to date; it is not started if it does not run."""
+    places = grant_places(facts)
+    runs = QOSD in facts.running
+    start = Start("Restart the node daemon with what it may do now", (QOSD,), restart=(QOSD,), repair=True)
+    return (
+        *([Resume((QOSD,))] if runs else ()),
+        Files("Let the node daemon do what the features that are on need, and no more", places, units=(QOSD,)),
+        *([start] if runs else ()),
+    )
 
 
 def changes(all_steps: Sequence[Step], differing: Set[str], facts: NodeFacts) -> tuple[Step, ...]:
@@ -117,7 +129,7 @@ def _units(facts: NodeFacts) -> tuple[Place, ...]:
         for name in UNITS
         for target in " ".join(_unit(facts, name).values("Install", "WantedBy")).split()
     ]
-    return (*written, *_drop_ins(facts), *_former_drop_ins(facts), *enabled)
+    return (*written, *_drop_ins(facts), *_former_drop_ins(facts), *grant_places(facts), *enabled)
 
 
 def _drop_ins(facts: NodeFacts) -> Iterator[File]:
@@ -144,6 +156,13 @@ def _former_drop_ins(facts: NodeFacts) -> Iterator[Gone]:
     """Those that we made when the node was another: they would still say what it was."""
     desired = {file.path for file in _drop_ins(facts)}
     return (Gone(path) for path in map(_drop_in_path, UNITS) if path in facts.ours and path not in desired)
+
+
+def grant_places(facts: NodeFacts) -> tuple[Place, ...]:
+    """The drop-in with what the features that are on need; one that we made is taken away where none needs anything."""
+    if facts.grants:
+        return (File(grants.DROP_IN, facts.grants),)
+    return (Gone(grants.DROP_IN),) if grants.DROP_IN in facts.ours else ()
 
 
 def _drop_in_path(unit: str) -> str:

@@ -27,6 +27,7 @@ class Wishes:
     package: bool = False
     with_kubelet: bool = True
     offline: bool = False
+    only_grants: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,16 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
         facts = replace(facts, user=0, programs=replace(facts.programs, problem="" if complete else "no unit files"))
     installed = record is not None and record.installed
     facts = replace(facts, ours=record.own_paths if record is not None else frozenset())
+    if wishes.only_grants:
+        return decide_grants(Disk(root), facts)
     return decide(Disk(root), facts, wishes.with_kubelet, installed)
+
+
+def decide_grants(disk: Disk, facts: NodeFacts) -> Prepared:
+    """Steps for an installed node of which nothing but the grants is to be brought up to date."""
+    if all(place.holds(disk.look(place.path)) for place in plan.grant_places(facts)):
+        return Prepared(facts, (), ())
+    return Prepared(facts, (), plan.grant_steps(facts))
 
 
 def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) -> Prepared:

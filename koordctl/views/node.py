@@ -63,6 +63,7 @@ STRATEGIES: Listing[inspect.Strategy] = Listing(
         Field("opinions", "FILES"),
         Field("sentence", "SAYS", _sentence),
         Field("errors", "ERRORS", column=Column.WIDE),
+        Field("lacks", "LACKS", column=Column.WIDE),
     ),
 )
 LOOPS: Listing[inspect.Loop] = Listing(

@@ -211,6 +211,11 @@ class Strategy(Protocol):
         return ()
 
     @property
+    def grants(self) -> tuple[str, ...]:
+        """What it needs beyond what the systemd unit always allows, by name (``koord.model.grants``)."""
+        return ()
+
+    @property
     def formulas(self) -> tuple[Formula, ...]:
         """Formulas of its own, which it names in its opinions' inputs; the shared ones are in ``koord.model``."""
         return ()

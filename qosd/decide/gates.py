@@ -1,9 +1,10 @@
-"""Feature gates and the strategies that stand behind them."""
+"""Feature gates and the strategies that stand behind them, and what the unit lets a strategy do."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
+from koord.model.grants import GRANTS, InForce
 from qosd.decide.decision import Strategy
 from qosd.model.rules import Rules
 
@@ -14,6 +15,13 @@ def why_shut(strategy: Strategy, rules: Rules) -> str:
         return ""
     is_on, source = rules.gate(strategy.gate)
     return "" if is_on else f"feature gate {strategy.gate} is off ({source})"
+
+
+def what_lacks(strategy: Strategy, rules: Rules) -> str:
+    """What koord-qosd may not do of what the strategy needs; "" = it may do all of it."""
+    in_force = InForce(rules.slo, rules.pressure_policy is not None)
+    used = [name for name in strategy.grants if GRANTS[name].is_used(in_force)]
+    return ", ".join([each for name in used for each in rules.host.lacking.get(name, ())])
 
 
 def gates_shown(strategies: Iterable[Strategy], rules: Rules) -> Iterator[tuple[str, bool, str]]:

@@ -1,27 +1,33 @@
 """Group identity (``cpu.bvt_warp_ns``), the vendor kernel's scheduling rank: 2 highest, 0 neutral, -1 lowest.
 
 Only where the kernel has the file. To containers it travels in CRI's ``unified`` map, so only on cgroup v2; the
-pod's own cgroup gets it on either version. Values are those of
+pod's own cgroup gets it on either version, and a cgroup that is made below has it from there. Values are those of
 node-qos §10.2 with one change: SYSTEM pods take ``systemClass`` and not what their Kubernetes QoS suggests. An
 unlabelled Guaranteed pod takes LSR's value if that is enabled and it counts as LSR, else LS's.
+
+The feature is one: the same switches, gate and kernel file decide of pods, tiers, host applications and the kernel's
+own switch (``why_off``), and one strategy keeps all of them up.
 """
 
 from __future__ import annotations
 
+from koord.host.order import IDENTITY
 from koord.model.crifields import Field
-from koord.model.qos import QoSClass
+from koord.model.qos import KubeQoS, QoSClass
 from koord.model.qos_settings import CPUQOS
 from koord.model.slo import CPUPolicy
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.rules import Rules
 
-FILE = "cpu.bvt_warp_ns"
+FILE = IDENTITY
+HOOK, GATE = "groupIdentity", "GroupIdentity"
 _DECIDING = (QoSClass.LSR, QoSClass.LS, QoSClass.BE)
+_OF_TIER = {KubeQoS.BURSTABLE: QoSClass.LS, KubeQoS.BEST_EFFORT: QoSClass.BE}
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    if not active(rules) or not (rules.host.cgroup_version == 2 or pod.stage is HookStage.POD_CGROUP):
+    if why_off(rules) or not (rules.host.cgroup_version == 2 or pod.stage is HookStage.POD_CGROUP):
         return Edits()
     qos = pod.treated_as(rules.node.derivation)
     if qos is QoSClass.LSR and pod.raw_qos is None and not _enabled(rules, qos):
@@ -33,11 +39,41 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     return Edits((Edit(Field.UNIFIED, str(value), why, key=FILE),))
 
 
-def active(rules: Rules) -> bool:
-    """Does the kernel have the file, and does the policy use it for any class that decides?"""
+def wanted(rules: Rules) -> bool:
+    """Does the policy use it for any class that decides?"""
     policies = rules.qos_strategy.policies
     by_policy = policies is None or policies.cpu_policy in (None, CPUPolicy.GROUP_IDENTITY)
-    return FILE in (rules.host.files or ()) and by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
+    return by_policy and any(_enabled(rules, qos) for qos in _DECIDING)
+
+
+def why_off(rules: Rules) -> str:
+    """Why no cgroup is given an identity; "" if they are."""
+    if FILE not in (rules.host.files or ()):
+        unknown = "before kubelet has made its cgroups nobody knows whether this kernel has it"
+        return unknown if rules.host.files is None else f"this kernel has no {FILE}: only vendor kernels do"
+    if not wanted(rules):
+        return "no class has cpuQOS enabled, or cpuPolicy is another"
+    if not rules.enabled(HOOK):
+        return f"node.hooks switches {HOOK} off"
+    is_on, source = rules.gate(GATE)
+    if not is_on:
+        return f"feature gate {GATE} is off ({source})"
+    if rules.system_strategy.sched_group_identity_enabled == 0:
+        return "systemStrategy.schedGroupIdentityEnabled is 0"
+    return ""
+
+
+def of_class(rules: Rules, qos: QoSClass) -> tuple[int, str]:
+    """The value of a class and why; a class that is not enabled is neutral."""
+    if not _enabled(rules, qos):
+        return 0, f"group identity of {qos} is not enabled: neutral"
+    return _cpu_qos(rules, qos).group_identity or 0, f"group identity of {qos} in NodeSLO"
+
+
+def of_tier(rules: Rules, tier: KubeQoS) -> tuple[int, str]:
+    """The value of one of kubelet's tiers and why; Guaranteed's is the root of the others, and neutral."""
+    qos = _OF_TIER.get(tier)
+    return of_class(rules, qos) if qos is not None else (0, "the root of all pods is neutral")
 
 
 def _cpu_qos(rules: Rules, qos: QoSClass) -> CPUQOS:
@@ -46,13 +82,6 @@ def _cpu_qos(rules: Rules, qos: QoSClass) -> CPUQOS:
 
 def _enabled(rules: Rules, qos: QoSClass) -> bool:
     return bool(_cpu_qos(rules, qos).enable)
-
-
-def of_class(rules: Rules, qos: QoSClass) -> tuple[int, str]:
-    """The value of a class and why; a class that is not enabled is neutral."""
-    if not _enabled(rules, qos):
-        return 0, f"group identity of {qos} is not enabled: neutral"
-    return _cpu_qos(rules, qos).group_identity or 0, f"group identity of {qos} in NodeSLO"
 
 
 def _of_pod(own: CPUQOS, class_value: int) -> tuple[int, str]:

@@ -6,7 +6,7 @@ own quota divided by the normalization ratio, and -1 above both where CPUs are b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from koord.model.crifields import Field
@@ -15,12 +15,16 @@ from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import CONTAINER_STAGES, POD_STAGES, HookStage, PodContext
 from qosd.model.rules import Rules
 
+RECONCILER = "hooks"
+"""The strategy that applies the edits of every hook that has no strategy of its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Hook:
     """One row: the name that ``node.hooks`` of the rules file switches, where it runs and what it may edit.
 
-    ``rows``: names of kernel files. ``annotates``: it may also set annotations.
+    ``rows``: names of kernel files. ``annotates``: it may also set annotations. ``strategy``: who applies its edits to
+    what runs already.
     """
 
     name: str
@@ -28,6 +32,7 @@ class Hook:
     rows: frozenset[str]
     decide: Callable[[PodContext, Rules], Edits]
     annotates: bool = False
+    strategy: str = RECONCILER
 
     def may_edit(self, edit: Edit) -> bool:
         return self.annotates if edit.field is Field.ANNOTATION else edit.name in self.rows
@@ -42,12 +47,29 @@ HOOKS: tuple[Hook, ...] = (
     Hook("batchResource", _EVERYWHERE, _BATCH, batch.decide),
     Hook("cpuNormalization", CONTAINER_STAGES, frozenset({_QUOTA}), normalization.decide, annotates=True),
     Hook("cpuset", frozenset(HookStage), frozenset({_CPUS, _QUOTA}), cpuset.decide),
-    Hook("groupIdentity", CONTAINER_STAGES | _POD_CGROUP, frozenset({groupidentity.FILE}), groupidentity.decide),
+    Hook(
+        groupidentity.HOOK,
+        CONTAINER_STAGES | _POD_CGROUP,
+        frozenset({groupidentity.FILE}),
+        groupidentity.decide,
+        strategy=groupidentity.HOOK,
+    ),
     Hook("cpuIdle", _POD_CGROUP, frozenset({idle.FILE}), idle.decide),
     Hook("memory", CONTAINER_STAGES | _POD_CGROUP, frozenset({memory.MIN, memory.LOW, memory.HIGH}), memory.decide),
     Hook("resctrl", frozenset({HookStage.RUN_SANDBOX}), frozenset(), resctrl.decide, annotates=True),
 )
 
 HOOK_NAMES = tuple(hook.name for hook in HOOKS)
-ROWS_OF_HOOKS: frozenset[str] = frozenset().union(*(hook.rows for hook in HOOKS))
-"""Every kernel file that a hook may edit."""
+
+
+def hooks_of(strategy: str) -> tuple[Hook, ...]:
+    """Those whose edits ``strategy`` applies to what runs."""
+    return tuple([hook for hook in HOOKS if hook.strategy == strategy])
+
+
+def rows_of(hooks: Iterable[Hook]) -> frozenset[str]:
+    """Every kernel file that one of ``hooks`` may edit."""
+    return frozenset().union(*(hook.rows for hook in hooks))
+
+
+ROWS_OF_HOOKS = rows_of(HOOKS)

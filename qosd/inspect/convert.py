@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 
 from koord.host.files import ROWS, UnknownRow, Value, row
 from koord.model.formulas import FORMULA, Inputs
@@ -11,6 +12,8 @@ from qosd.decide.runner import Decisions, StrategyResult
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies import formulas
 from qosd.tuning.advice import Advice
+
+NOTHING_LACKS: Mapping[str, str] = MappingProxyType({})
 
 
 def inputs(fed: Inputs) -> list[inspect.Input]:
@@ -41,12 +44,12 @@ def unit_of(name: str) -> str:
         return ""
 
 
-def strategies(decisions: Decisions) -> list[inspect.Strategy]:
-    """Every strategy's result."""
-    return [strategy(result) for result in decisions.results]
+def strategies(decisions: Decisions, lacking: Mapping[str, str] = NOTHING_LACKS) -> list[inspect.Strategy]:
+    """Every strategy's result. ``lacking``: by name, what one that is on may not do."""
+    return [strategy(result, lacking.get(result.name, "")) for result in decisions.results]
 
 
-def strategy(result: StrategyResult) -> inspect.Strategy:
+def strategy(result: StrategyResult, lacks: str = "") -> inspect.Strategy:
     return inspect.Strategy(
         name=result.name,
         stage=result.stage.name.lower(),
@@ -54,6 +57,7 @@ def strategy(result: StrategyResult) -> inspect.Strategy:
         sentence=result.sentence,
         opinions=len(result.opinions),
         errors=result.errors,
+        lacks=lacks,
     )
 
 

@@ -15,11 +15,12 @@ from koord.host import support
 from koord.host.cgroup import Tree
 from koord.host.support import Support
 from koord.pb.koord import inspect_pb2 as inspect
-from qosd.decide.gates import gates_shown
+from qosd.decide.gates import gates_shown, what_lacks
 from qosd.frontends import FrontEnd
 from qosd.model.rules import Rules
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.options import Options
+from qosd.report import TickReport
 from qosd.sense.sampler import Health
 from qosd.strategies import speakers
 
@@ -76,6 +77,15 @@ def policy(node: Node, wall_ns: int) -> inspect.Policy:
     )
 
 
+def lacking(report: TickReport) -> dict[str, str]:
+    """By strategy, what koord-qosd may not do of what those that are on need."""
+    if report.snapshot is None:
+        return {}
+    on = {result.name for result in report.decisions.results if not result.is_off}
+    rules = report.snapshot.rules
+    return {each.name: lacks for each in speakers() if each.name in on and (lacks := what_lacks(each, rules))}
+
+
 def warnings(node: Node) -> list[str]:
     """What is wrong, one sentence each."""
     files, journal = node.loop.report.files, node.journal
@@ -89,6 +99,10 @@ def warnings(node: Node) -> list[str]:
         *node.rules.warnings,
         *node.host.problems,
         *node.pods.problems,
+        *(
+            f"strategy {name}: koord-qosd may not do all that it needs ({lacks}): run koordctl install"
+            for name, lacks in lacking(node.loop.report).items()
+        ),
     )
     refused = [
         f"{target.cgroup}/{target.name}: opinion of {strategy} refused: {why}"

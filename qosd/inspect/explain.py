@@ -116,11 +116,14 @@ def _of_file(view: _View, name: str) -> inspect.ExplainResponse:
 
 
 def target_of(tree: Tree, file: str) -> Target | None:
-    """The target whose file is ``file``: a path in the cgroup tree, or ``<cgroup>/<row name>``."""
+    """The target whose file is ``file``: its path, or ``<cgroup>/<row name>``, where a file of no cgroup has ""."""
     cgroup, _, name = file.rpartition("/")
+    path = Path(file)
+    for system in (Target("", each.name) for each in ROWS.values() if each.system is not None):
+        if file in (f"/{system.name}", str(tree.path(system))) and not ROWS[system.name].takes:
+            return system
     if name in ROWS and tree.exists(cgroup or "/"):
         return Target(cgroup or "/", name)
-    path = Path(file)
     for known in ROWS.values():
         for_write = known.file_name(tree.version, for_write=True) == path.name
         if not for_write and known.file_name(tree.version) != path.name:

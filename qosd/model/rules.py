@@ -18,9 +18,11 @@ from koord.model import featuregates, schema, slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
 from koord.model.reservation import NOTHING, Reserved
-from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy
+from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
 from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
 
+SYSTEM_CONFIG = "SystemConfig"
+"""The feature gate without which no setting of ``systemStrategy`` counts."""
 _UNSET = CPUSuppress()
 
 
@@ -124,6 +126,9 @@ class HostFacts:
 
     ``files``: the optional kernel files that kubelet's cgroups have, by the names of their rows; None while there is no
     such cgroup to look at. ``has_task_slices``: the scheduler takes a slice for each task (Linux 6.12).
+    ``system_files``: the files that are there outside cgroups, and each feature of the scheduler
+    (``sched_features@NAME``) that the kernel lists. ``lacking``: by feature gate, what this process may not do of what
+    the feature needs (``koord.model.grants``).
     """
 
     cgroup_version: int = 1
@@ -132,6 +137,8 @@ class HostFacts:
     page_bytes: int = 4096
     files: frozenset[str] | None = None
     has_task_slices: bool = False
+    system_files: frozenset[str] = frozenset()
+    lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -169,6 +176,11 @@ class Rules:
     def class_settings(self, qos: QoSClass) -> ResourceQOS:
         """The settings of a class; LSE takes LSR's."""
         return self.qos_strategy.of(qos) or ResourceQOS()
+
+    @property
+    def system_strategy(self) -> SystemStrategy:
+        """What NodeSLO says of the kernel's own settings: nothing, while the feature gate is off."""
+        return (self.slo.system if self.gate(SYSTEM_CONFIG).is_on else None) or SystemStrategy()
 
     @property
     def allocatable_memory_bytes(self) -> int:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from koord.host import support
+from koord.host import granted, support
 from koord.host.cgroup import ReadError, Tree, read_text
-from koord.host.files import Target
+from koord.host.files import ROWS, Target
 from koord.host.support import Support
 from qosd.model.rules import HostFacts
 
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
+FEATURES = "sched_features"
 
 
 def look(
@@ -25,6 +26,7 @@ def look(
     cgroups = list(tiers)
     found = support.survey(tree, cgroups)
     present = frozenset(name for name, answer in found.items() if answer is Support.PRESENT)
+    outside = frozenset(name for name in present if ROWS[name].system is not None)
     return HostFacts(
         cgroup_version=tree.version,
         resctrl_groups=frozenset(name for name in RESCTRL_CLASSES if has_resctrl_group(tree, name)),
@@ -32,7 +34,15 @@ def look(
         page_bytes=page_bytes,
         files=present if any(map(tree.exists, cgroups)) else None,
         has_task_slices=has_task_slices,
+        system_files=outside | _sched_features(tree),
+        lacking=granted.lacking(tree),
     )
+
+
+def _sched_features(tree: Tree) -> frozenset[str]:
+    """A target's name for each feature of the scheduler that the kernel lists, be it on or off."""
+    words = text_of(tree, Target("", FEATURES)).split()
+    return frozenset(f"{FEATURES}@{word.removeprefix('NO_')}" for word in words)
 
 
 def has_resctrl_group(tree: Tree, name: str) -> bool:

@@ -82,7 +82,7 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 # Who acts. What takes no gate goes by the rules and by what the node has.
 _CRI = ("the runtime's CRI socket",)
 _LISTED = (*_CRI, "priorities from kubelet's pod list")
-_WRITABLE = ("a systemd unit that may write it",)
+_GRANTED = ("the unit's [grant](operations.md#what-the-unit-allows)",)
 _SUPPRESS = Use(gate="BECPUSuppress")
 _SATISFACTION = "cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"
 _BY_USAGE, _BY_REQUESTS = "evictEnabledPriorityThreshold", "allocatableEvictPriorityThreshold"
@@ -95,7 +95,7 @@ _BE_MEMORY = Use(gate="BEMemoryEvict", needs=_CRI)
 _MEMORY = Use(gate="MemoryEvict", fields=(_BY_USAGE,), needs=_LISTED)
 _MEMORY_REQUESTS = Use(gate="MemoryAllocatableEvict", fields=_MEMORY_LEDGER, needs=_LISTED)
 _EVICTIONS = (_BE_CPU, _CPU, _CPU_REQUESTS, _BE_MEMORY, _MEMORY, _MEMORY_REQUESTS)
-_IDENTITY = Use("groupIdentity", files=("cpu.bvt_warp_ns",))
+_IDENTITY = Use("groupIdentity", gate="GroupIdentity", files=("cpu.bvt_warp_ns",))
 _IDLE = Use("cpuIdle", files=("cpu.idle",))
 _KERNEL_BURST = Use(gate="CPUBurst", files=("cpu.max.burst",), when={"policy": ("cpuBurstOnly", "auto")})
 _QUOTA_BURST = Use(gate="CPUBurst", when={"policy": ("cfsQuotaBurstOnly", "auto")})
@@ -113,7 +113,7 @@ def _memory(*files: str, unless: str = "") -> tuple[Use, ...]:
 
 
 def _sysctl(file: str) -> tuple[Use, ...]:
-    return (Use(gate="SystemConfig", files=(file,), needs=_WRITABLE),)
+    return (Use(gate="SystemConfig", files=(file,), needs=_GRANTED),)
 
 
 _BLOCK_IO = Gap(Status.NOT_YET, "limits and weights of block I/O are not set yet")

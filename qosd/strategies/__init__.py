@@ -13,17 +13,21 @@ from qosd.decide.runner import Relieving
 from qosd.strategies.besteffort import BestEffort
 from qosd.strategies.burst.strategy import CPUBurst
 from qosd.strategies.enforcement import Enforcement
+from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
 from qosd.strategies.suppression.strategy import CPUSuppress
+from qosd.strategies.systemconfig import SystemConfig
 
 STRATEGIES: tuple[Strategy, ...] = (
     HookReconciler(),
     PodNormalization(),
     CPUBurst(),
     HostApplications(),
+    GroupIdentity(),
+    SystemConfig(),
     ResctrlGroups(),
     CPUSuppress(),
     BestEffort(),

@@ -1,11 +1,11 @@
 """Host applications: process groups outside Kubernetes that NodeSLO names (``hostApplications``), by their cgroup.
 
     cpuset.cpus       LS only: all LS pools                                              (node-qos §2.3)
-    cpu.bvt_warp_ns   the value of the class, where the kernel has the file
 
-The cgroup is the operator's: it is neither made nor filled here, and one that is not there is left out by whoever
-writes. Invariants: an application that the spec no longer names is released, because it has no opinion any more; a
-path that would leave the cgroup tree, or that is a tier of kubelet's or its root, is refused and said.
+Their group identity is another strategy's. The cgroup is the operator's: it is neither made nor filled here, and one
+that is not there is left out by whoever writes. Invariants: an application that the spec no longer names is released,
+because it has no opinion any more; a path that would leave the cgroup tree, or that is a tier of kubelet's or its root,
+is refused and said.
 """
 
 from __future__ import annotations
@@ -15,18 +15,17 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from koord.host.files import Target, Value
+from koord.host.files import Target
 from koord.model import cpuset
 from koord.model.formulas import FORMULA
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.slo import CgroupBase, HostApplication
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
-from qosd.hooks import groupidentity
 from qosd.model.rules import Rules, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
-CPUS, IDENTITY = "cpuset_cpus", groupidentity.FILE
+CPUS = "cpuset_cpus"
 _TIERS = {
     CgroupBase.KUBEPODS: KubeQoS.GUARANTEED,
     CgroupBase.KUBEPODS_BURSTABLE: KubeQoS.BURSTABLE,
@@ -44,7 +43,7 @@ class HostApplications(Strategy):
 
     name: ClassVar[str] = "hostApplications"
     stage: ClassVar[Stage] = Stage.SPEC
-    rows: ClassVar[frozenset[str]] = frozenset({CPUS, IDENTITY})
+    rows: ClassVar[frozenset[str]] = frozenset({CPUS})
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})  # which make the pools
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -107,16 +106,9 @@ def _base(base: CgroupBase | None, tiers: Mapping[KubeQoS, str]) -> str:
 
 
 def _opinions(application: HostApplication, cgroup: str, rules: Rules) -> dict[Target, Opinion]:
-    qos = application.qos_class
-    found: dict[Target, Opinion] = {}
     pool = join(rules.node.ls_pools)
-    if qos is QoSClass.LS and pool and rules.enabled("cpuset"):
-        cpus = str(cpuset.parse(pool))
-        found[Target(cgroup, CPUS)] = _set(application, cpus, "LS host applications use the LS pool")
-    if qos is not None and groupidentity.active(rules) and rules.enabled("groupIdentity"):
-        found[Target(cgroup, IDENTITY)] = _set(application, *groupidentity.of_class(rules, qos))
-    return found
-
-
-def _set(application: HostApplication, value: Value, why: str) -> Opinion:
-    return Opinion.set(value, f"host application {application.name}: {why}", {FORMULA: "given", "value": value})
+    if application.qos_class is not QoSClass.LS or not pool or not rules.enabled("cpuset"):
+        return {}
+    cpus, why = str(cpuset.parse(pool)), "LS host applications use the LS pool"
+    given = {FORMULA: "given", "value": cpus}
+    return {Target(cgroup, CPUS): Opinion.set(cpus, f"host application {application.name}: {why}", given)}

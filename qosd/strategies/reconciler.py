@@ -3,7 +3,8 @@
 The same engine as the hook service's and NRI's decides, so a container gets after its start what it would have got at
 it. Three kinds of cgroup are asked for: containers (as at their creation), sandboxes (the CPU set only) and the pods'
 own cgroups, whose values no CRI call carries: the CFS quota, -1 where CPUs are bound; shares, quota and memory of
-batch and mid pods; group identity, idle scheduling and memory protection.
+batch and mid pods; idle scheduling and memory protection. A hook that is part of a larger feature is left to the
+strategy that its row names.
 
 Invariants: no edit, no opinion, so what a rule or an annotation no longer says is released; an empty CPU set, "the
 parent's", is no opinion, because the kernel takes none from a cgroup that has tasks. A value that the kernel would
@@ -24,19 +25,21 @@ from koord.model.formulas import FORMULA
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine
 from qosd.hooks.edits import Abstention, Edit
-from qosd.hooks.table import ROWS_OF_HOOKS
+from qosd.hooks.table import RECONCILER, hooks_of, rows_of
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.rules import Rules
 from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
 from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 
+_OWN = hooks_of(RECONCILER)
+
 
 class HookReconciler(Strategy):
     """The strategy ``hooks``."""
 
-    name: ClassVar[str] = "hooks"
+    name: ClassVar[str] = RECONCILER
     stage: ClassVar[Stage] = Stage.SPEC
-    rows: ClassVar[frozenset[str]] = ROWS_OF_HOOKS
+    rows: ClassVar[frozenset[str]] = rows_of(_OWN)
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
@@ -51,8 +54,8 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     """The opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
-    for cgroup, requested_of in _cgroups(pod):
-        edits = engine.decide(requested_of, rules)
+    for cgroup, requested_of in cgroups_of(pod):
+        edits = engine.decide(requested_of, rules, _OWN)
         for edit in edits.items:
             row = _row(edit, rules.host.cgroup_version)
             if row is None:
@@ -85,7 +88,7 @@ def pod_cgroup(pod: PodView) -> PodContext:
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)
 
 
-def _cgroups(pod: PodView) -> Iterator[tuple[str, PodContext]]:
+def cgroups_of(pod: PodView) -> Iterator[tuple[str, PodContext]]:
     """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
     if not live(pod):
         return

@@ -1,8 +1,9 @@
 """The kernel's refusals, modelled: which write to which group it accepts, and what the file holds afterwards.
 
 Source: kernel/sched/core.c (tg_set_cfs_bandwidth, tg_cfs_schedulable_down) and fair.c (sched_group_set_idle),
-kernel/cgroup/cpuset.c and cpuset-v1.c (validate_change), mm/memcontrol-v1.c (mem_cgroup_resize_max) of Linux 6.x.
-That the model agrees with the kernel is tested in integration/host.
+kernel/cgroup/cpuset.c and cpuset-v1.c (validate_change), mm/memcontrol-v1.c (mem_cgroup_resize_max) of Linux 6.x;
+kernel/sched/fair.c of Anolis OS 6.6 (sched_group_identity_enable_handler, update_bvt_warp_ns) for group identity.
+That the model agrees with the kernel is tested in integration/host, but for what only vendor kernels have.
 """
 
 from __future__ import annotations
@@ -30,6 +31,9 @@ NEW_GROUP: Mapping[str, Value] = MappingProxyType(
     }
 )
 """What a group holds when it is made (cgroup.clone_children off)."""
+CORE_SCHED = Target("", "kernel.sched_core")
+GROUP_IDENTITY = Target("", "kernel.sched_group_identity_enabled")
+IDENTITY = "cpu.bvt_warp_ns"
 _BANDWIDTH = ("cpu_quota", "cpu_period", "cpu.max.burst")
 
 
@@ -66,8 +70,21 @@ class KernelModel:
             self._set_idle(target, int(value))
         elif target.name == "cpu_shares":
             self._set_shares(target, int(value))
+        elif target in (CORE_SCHED, GROUP_IDENTITY):
+            self._switch(target, int(value))
+        elif target.name == IDENTITY:
+            self._values[target] = value
         else:
             self._set_memory(target, int(value))
+
+    def _switch(self, target: Target, value: int) -> None:
+        """Only one of the two is on. What cgroups' identities were when group identity is switched is forgotten."""
+        other = CORE_SCHED if target == GROUP_IDENTITY else GROUP_IDENTITY
+        if value and self._values.get(other):
+            raise OSError(errno.EBUSY, f"{target} <- {value}")
+        if target == GROUP_IDENTITY and value != self._values[target]:
+            self._values.update({each: 0 for each in self._values if each.name == IDENTITY})
+        self._values[target] = value
 
     def _set_bandwidth(self, target: Target, value: int) -> None:
         if target.name == "cpu_quota":

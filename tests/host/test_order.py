@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.host.files import Target, Value
-from koord.host.order import Change, disturbed_by, order
+from koord.host.order import CORE_SCHED, GROUP_IDENTITY, IDENTITY, Change, disturbed_by, order, reset_by
 from tests.fakes.cgroupstates import Machine, Scene, scenes
 from tests.fakes.kernel import KernelModel
 
@@ -148,6 +148,21 @@ RULES: dict[str, tuple[int, list[Told], list[tuple[str, str, Value]]]] = {
         [(BOX, "cpu_quota", None, 5000), (POD, "cpu_quota", None, -1), (POD, "cpuset_cpus", None, "1")],
         [(POD, "cpuset_cpus", "1"), (BOX, "cpu_quota", 5000), (POD, "cpu_quota", -1)],
     ),
+    "group identity is on before any cgroup has one, and after core scheduling is off": (
+        1,
+        [(POD, IDENTITY, 0, 2), ("", GROUP_IDENTITY, 0, 1), ("", CORE_SCHED, 1, 0), (TIER, IDENTITY, 0, -1)],
+        [("", CORE_SCHED, 0), ("", GROUP_IDENTITY, 1), (POD, IDENTITY, 2), (TIER, IDENTITY, -1)],
+    ),
+    "group identity is off after every cgroup has lost its own, and before core scheduling is on": (
+        2,
+        [("", CORE_SCHED, 0, 1), ("", GROUP_IDENTITY, 1, 0), (POD, IDENTITY, 2, 0), (TIER, IDENTITY, -1, 0)],
+        [(POD, IDENTITY, 0), (TIER, IDENTITY, 0), ("", GROUP_IDENTITY, 0), ("", CORE_SCHED, 1)],
+    ),
+    "identities change while group identity stays on": (
+        2,
+        [(POD, IDENTITY, 2, -1), ("", GROUP_IDENTITY, 1, 1)],
+        [(POD, IDENTITY, -1)],
+    ),
     "nothing to do": (1, [(POD, "cpu_quota", 5000, 5000), (POD, "cpuset_cpus", "0", "0")], []),
 }
 
@@ -168,6 +183,11 @@ def test_two_changes_for_one_file_are_refused() -> None:
 def test_only_cpu_idle_disturbs_another_file() -> None:
     assert disturbed_by(Target(POD, "cpu.idle")) == (Target(POD, "cpu_shares"),)
     assert disturbed_by(Target(POD, "cpu_shares")) == ()
+
+
+def test_only_the_switch_of_group_identity_sets_other_files_back() -> None:
+    assert reset_by(Target("", GROUP_IDENTITY)) == IDENTITY
+    assert reset_by(Target("", CORE_SCHED)) == reset_by(Target(POD, IDENTITY)) == ""
 
 
 def carried_out(scene: Scene) -> KernelModel:
@@ -192,3 +212,31 @@ def test_each_changed_file_ends_with_its_one_final_step(scene: Scene) -> None:
     assert all(step.final for step in last.values())
     assert all(count == 1 for count in Counter(step.target for step in steps if step.final).values())
     assert order(scene.changes, scene.machine.version) == steps
+
+
+SWITCHES = st.sampled_from([(0, 0), (1, 0), (0, 1)])
+IDENTITIES = st.fixed_dictionaries({cgroup: st.sampled_from([-1, 0, 2]) for cgroup in (TIER, POD, BOX)})
+
+
+@st.composite
+def identity_states(draw: st.DrawFn) -> dict[Target, Value]:
+    """Group identity and core scheduling are not both on; without the former no cgroup has an identity."""
+    core_sched, group_identity = draw(SWITCHES)
+    own = draw(IDENTITIES)
+    return {
+        Target("", CORE_SCHED): core_sched,
+        Target("", GROUP_IDENTITY): group_identity,
+        **{Target(cgroup, IDENTITY): value if group_identity else 0 for cgroup, value in own.items()},
+    }
+
+
+@settings(max_examples=100, deadline=None)
+@given(current=identity_states(), desired=identity_states(), version=st.sampled_from([1, 2]), data=st.data())
+def test_no_change_of_group_identity_is_refused_or_lost(
+    current: dict[Target, Value], desired: dict[Target, Value], version: int, data: st.DataObject
+) -> None:
+    kernel = KernelModel(version, (), "0", "0", current)
+    told = data.draw(st.permutations([target for target in desired if current[target] != desired[target]]))
+    for step in order([Change(target, current[target], desired[target]) for target in told], version):
+        kernel.write(step.target, step.value)
+    assert {target: kernel.read(target) for target in desired} == desired

@@ -44,6 +44,7 @@ def test_before_kubelet_has_made_its_groups_nothing_is_known_and_nothing_is_reme
         ("vm.min_free_kbytes", Support.ABSENT),
         ("kidled.use_hierarchy", Support.VENDOR),
         ("oom_score_adj", Support.UNKNOWN),
+        ("sched_features", Support.ABSENT),
     ],
 )
 def test_on_v1(tmp_path: Path, name: str, found: Support) -> None:

@@ -21,7 +21,7 @@ from koord.host.files import Target, Value
 from koord.host.notes import KINDS
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, planned, restore
-from koord.host.undo import UndoError, UndoRecord
+from koord.host.undo import UndoError, UndoRecord, held_rows
 from koord.host.undoable import Outcome, Restored
 from koord.host.weights import Weights
 from koord.host.writer import Reading, Writer
@@ -615,3 +615,19 @@ def test_a_line_of_every_kind_is_read_and_written_as_it_always_was(tmp_path: Pat
     with UndoRecord(file, BOOT) as record:
         assert (record.problems, [kind for kind in KINDS if not record.all(kind)]) == ([], []), "each has its line"
     assert file.read_bytes().splitlines()[1:] == list(LINES)
+
+
+def test_which_rows_are_held_is_read_beside_whoever_has_the_record_open(tmp_path: Path) -> None:
+    rig = Rig(tmp_path)
+    assert held_rows(rig.file) == frozenset()
+    limit = Target("/kubepods/pod1", "io.max.rbps@253:0")
+    for target, text in ((QUOTA, "-1\n"), (limit, "")):
+        rig.put(target, text)
+        rig.take(target, 5000)
+    assert held_rows(rig.file) == {"cpu_quota", "io.max.rbps"}
+    rig.record.forget(QUOTA)
+    assert held_rows(rig.file) == {"io.max.rbps"}
+    with rig.file.open("a") as file:
+        file.write('{"type":"warp"}\nnonsense\n{"type":"file","group":"/k","name":"cpu_sh')
+    assert held_rows(rig.file) == {"io.max.rbps"}, "what is not understood tells of nothing"
+    assert held_rows(tmp_path / "none") == held_rows(tmp_path) == frozenset()

@@ -10,7 +10,7 @@ import pytest
 
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ParseError, Target, Value, ValueRefused
-from koord.host.writer import Reading, Unsupported, Vanished, WriteError, Writer
+from koord.host.writer import Reading, Unsupported, Vanished, WriteError, Writer, rule_of
 
 POD = "/kubepods/pod1"
 
@@ -112,6 +112,20 @@ def test_a_refusal_carries_path_value_errno_and_the_kernels_rule(tmp_path: Path,
     assert (refused.value.errno, refused.value.filename) == (errno.ENOSPC, str(path))
     assert type(refused.value) is WriteError
     assert str(refused.value) == f"{path} <- '{value}': No space left on device{rule}"
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "rule"),
+    [
+        ("vm.min_free_kbytes", errno.EROFS, "koordctl install grants what a feature needs"),
+        ("cpu.max.burst", errno.EINVAL, "must not exceed the quota"),
+        ("kernel.sched_group_identity_enabled", errno.EBUSY, "not while core scheduling is on"),
+        ("cpu.max.burst", errno.EIO, ""),
+    ],
+)
+def test_what_the_kernel_means_by_an_errno(name: str, number: int, rule: str) -> None:
+    assert rule in rule_of(name, number)
+    assert bool(rule) == bool(rule_of(name, number))
 
 
 STRETCHED = {

@@ -93,7 +93,7 @@ def full_scene(tmp_path: Path) -> Scene:
             ["metrics", "--fields", "x"],
             "'x'; there are name, object, value, unit, history, scope, help, subject, label.",
         ),
-        (["disable", "all", "--fields", "x"], "'x'; there are name, stage, state, opinions, sentence, errors."),
+        (["disable", "all", "--fields", "x"], "'x'; there are name, stage, state, opinions, sentence, errors, lacks."),
         (["doctor", "--offline", "--sort-by", "x"], "'x'; there are status, check, sentence, remedy."),
         (["top", "--once", "--fields", "x"], "'x'; there are pod, cpu_usage_cores, "),
         (["top", "-o", "json"], "-o json is for --once"),

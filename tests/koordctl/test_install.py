@@ -86,6 +86,12 @@ def test_what_the_record_calls_ours_and_nobody_wants_is_removed(tmp_path: Path, 
     assert (f"   remove {DROP_IN}" in result.stdout) == complete
 
 
+def test_grants_alone_are_of_a_node_where_koord_is_installed(tmp_path: Path) -> None:
+    result = dry_run(lay_out(tmp_path, INSTALLS["v2 systemd"].node), "--only-grants")
+    assert isinstance(result.exception, Refused)
+    assert "Koord is not installed here" in str(result.exception)
+
+
 @pytest.mark.parametrize("arguments", [["--offline"], ["--root", "/proc"]])
 def test_only_a_plan_is_made_for_another_tree(arguments: list[str]) -> None:
     result = CliRunner().invoke(install, [*arguments, "--yes"], standalone_mode=False)

@@ -93,6 +93,13 @@ class Takeover(msgspec.Struct, frozen=True):
     base: Value | None
 
 
+class Inheritance(msgspec.Struct, frozen=True):
+    """A file of a cgroup that was made below one of ours, and holds what that holds. ``base``: what to put back."""
+
+    reading: Reading
+    base: Value
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The writes, in order; ``notices``: what else the journal will say. The rest is for whoever applies it."""
 
@@ -107,8 +114,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Of files that could not be read: their states, with the time of the next attempt."""
     refused: Refusals
     """Opinions left out on the files looked at; an empty tuple where all are followed."""
-    takeovers: Mapping[Target, Takeover]
-    """What the runtime wrote for us, to be noted before anything is written."""
+    takeovers: Mapping[Target, Takeover | Inheritance]
+    """What the runtime wrote for us, or the kernel, to be noted before anything is written."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

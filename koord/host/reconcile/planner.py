@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from koord.host import files
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
-from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, Change, Step, order
+from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, Change, Step, above_of, order
 from koord.host.originals import ContainerKey, Original, Pending, base_of
 from koord.host.reconcile.due import SELDOM, SWAPS, Due, look_at, with_partners
 from koord.host.reconcile.plan import (
@@ -23,6 +23,7 @@ from koord.host.reconcile.plan import (
     UNREADABLE,
     UNSUPPORTED,
     YIELDED,
+    Inheritance,
     Notice,
     Plan,
     PlannedWrite,
@@ -123,7 +124,7 @@ class _Draft:
         self.unreadable: dict[Target, FileState] = {}
         self.notices: list[Notice] = []
         self.refused: dict[Target, tuple[tuple[str, str], ...]] = {}
-        self.takeovers: dict[Target, Takeover] = {}
+        self.takeovers: dict[Target, Takeover | Inheritance] = {}
 
     def examine(self, target: Target, look: Look | None) -> None:
         """``look``: what the file was like a moment ago, if it was looked at."""
@@ -167,7 +168,7 @@ class _Draft:
         """The state of a file in which the runtime wrote what we gave it; else ``state``."""
         known = self._planner.originals.find(target)
         if known is None or known[1].edited == "" or state.is_contested:
-            return state
+            return self._inherited(target, row, reading) or state
         (key, original), rules = known, RowRules(self._planner, target, row)
         held = state if state.is_held and state.is_of(reading) else None
         if not rules.comes_of(original.edited, reading.value):
@@ -190,6 +191,19 @@ class _Draft:
             self._now_ns,
             adopted=True,
             retry=state.retry,
+        )
+
+    def _inherited(self, target: Target, row: KernelFile, reading: Reading) -> FileState | None:
+        """The state of a file that nobody holds, if the kernel gave it the value that is ours further above."""
+        states = self._planner.states
+        if not row.is_inherited or row.default is None or target in states or reading.value == row.default:
+            return None
+        above = next((state for each in above_of(target) if (state := states.get(each, FREE)).is_held), FREE)
+        if not above.is_held or above.written != reading.value:
+            return None
+        self.takeovers[target] = Inheritance(reading, row.default)
+        return FileState(
+            Phase.HELD, reading.path, reading.inode, row.default, reading.value, above.by, self._now_ns, adopted=True
         )
 
     def _step(
@@ -383,7 +397,9 @@ def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState
     return replace(state, retry=retry, good=good)
 
 
-def _why_taken_over(takeover: Takeover, before: FileState) -> str:
+def _why_taken_over(takeover: Takeover | Inheritance, before: FileState) -> str:
+    if isinstance(takeover, Inheritance):
+        return "made with what the cgroup above it holds"
     if not before.is_held:
         return f"set at creation by the runtime, requested {takeover.original.requested}"
     if takeover.original.pending:

@@ -21,7 +21,7 @@ from koord.host import files
 from koord.host.cgroup import ReadError
 from koord.host.files import ParseError, Target, Value, ValueRefused
 from koord.host.notes import Entry
-from koord.host.order import SHARES, disturbed_by
+from koord.host.order import SHARES, disturbed_by, reset_by
 from koord.host.reconcile.due import WorkQueue
 from koord.host.reconcile.plan import (
     DONE,
@@ -30,6 +30,7 @@ from koord.host.reconcile.plan import (
     UNREADABLE,
     VANISHED,
     YIELDED,
+    Inheritance,
     Notice,
     Outcome,
     Plan,
@@ -146,10 +147,13 @@ class Reconciler:
             self._forget(target)
         self._states.put(target, transition.state)
 
-    def _take_over(self, target: Target, takeover: Takeover) -> bool:
-        """Note what to put back of a file that the runtime wrote for us; False if it cannot be noted."""
+    def _take_over(self, target: Target, takeover: Takeover | Inheritance) -> bool:
+        """Note what to put back of a file that somebody else wrote for us; False if it cannot be noted."""
         try:
-            if takeover.base is None:
+            if isinstance(takeover, Inheritance):
+                found = takeover.reading
+                self._undo.remember(target, Reading(found.path, found.inode, takeover.base), found.value)
+            elif takeover.base is None:
                 self._undo.settle(target, takeover.key, takeover.original)
             else:
                 self._undo.take_over(target, takeover.reading, takeover.base, takeover.key, takeover.original)
@@ -170,6 +174,7 @@ class Reconciler:
         state = self._states.get(write.target, FREE)
         if result == DONE:
             state = replace(state, retry=None)
+            self._look_again(reset_by(write.target))
         else:
             value = None if result == VANISHED else transition.write
             state = replace(state, retry=before.retry).delayed(value, plan.now_ns, detail)
@@ -177,6 +182,12 @@ class Reconciler:
             _log.log(level, "%s <- %s: %s: %s", write.path, write.after, result, detail)
         self._states.put(write.target, state)
         return Outcome(write, result, detail, took_s=took_s)
+
+    def _look_again(self, row: str) -> None:
+        """The next run looks at every held file of that row; "": at none more."""
+        for target, state in self._states.items() if row else ():
+            if target.name == row:
+                self._queue.touched(state.path)
 
     def _attempt(self, plan: Plan, write: PlannedWrite, transition: Transition) -> tuple[str, str]:
         """One write: result and detail."""

@@ -13,6 +13,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from koordctl.doctor import grants
 from koordctl.doctor.facts import CgroupFacts, Facts, KubeletFacts, RuntimeFacts
 from koordctl.host import kubelet_unit, unitfile
 from koordctl.host.node import Node
@@ -293,6 +294,7 @@ def facts(root: Path, flavour: Flavour = Flavour.VENV, **changed: object) -> Nod
         "programs": Programs(flavour, "/opt/koord/bin", where, texts),
         "kubelet_unit": unitfile.find(Node(root), "kubelet.service"),
         "tier": TIER,
+        "grants": grants.drop_in(grants.wanted(Node(root))),
         "uid": "11-22",
     }
     return NodeFacts(**{**found, **changed})  # type: ignore[arg-type]

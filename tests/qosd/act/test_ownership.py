@@ -13,7 +13,6 @@ from qosd.decide.decision import Decision, Op, Opinion, Stage
 from qosd.decide.runner import Relieving, State, StrategyResult
 from qosd.hooks.table import HOOKS, ROWS_OF_HOOKS, Hook
 from qosd.strategies import STRATEGIES
-from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.act.rig import CPUS, QUOTA, SHARES, wants
 from tests.qosd.act.rig import OWNERS as TABLE
 
@@ -68,9 +67,9 @@ def test_every_strategy_owns_rows_that_there_are() -> None:
 
 
 @pytest.mark.parametrize("hook", HOOKS, ids=lambda hook: hook.name)
-def test_every_row_of_a_hook_is_the_reconcilers(hook: Hook) -> None:
+def test_every_row_of_a_hook_is_its_strategys(hook: Hook) -> None:
     """Else what a call carried would never be put right in the kernel."""
-    assert hook.rows <= OWNERS[HookReconciler.name].rows
+    assert hook.rows <= OWNERS[hook.strategy].rows
 
 
 def test_what_hooks_put_into_unified_has_a_default_to_go_back_to() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import os
 import stat
 from collections.abc import Mapping
@@ -145,6 +146,19 @@ async def test_the_socket_is_the_owners_alone(tmp_path: Path) -> None:
             await client.call("/koord.node.v1.NodeInspect/Explain", b"\xff\xff\xff", 5)
         assert garbage.value.code == INVALID_ARGUMENT
         client.close()
+
+
+@pytest.mark.parametrize(("state", "lacks"), [(State.ACTIVE, "CAP_X, /proc/sys/vm/min_free_kbytes"), (State.GATED, "")])
+async def test_a_strategy_that_is_on_says_what_the_unit_does_not_allow(
+    tmp_path: Path, state: State, lacks: str
+) -> None:
+    host = dataclasses.replace(V1, lacking={"SystemConfig": ("CAP_X", "/proc/sys/vm/min_free_kbytes")})
+    node = Scene(tmp_path, snapshot(rules(host)))
+    node.results.append(StrategyResult("systemConfig", Stage.SPEC, state, Decision("no kernel setting")))
+    answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+    assert [(each.name, each.lacks) for each in answer.strategies] == [("systemConfig", lacks)]
+    said = f"strategy systemConfig: koord-qosd may not do all that it needs ({lacks}): run koordctl install"
+    assert (said in answer.warnings) == bool(lacks)
 
 
 # --- ListPods --------------------------------------------------------------------------------------------------------
@@ -346,6 +360,17 @@ async def test_a_file_that_nobody_decides(tmp_path: Path, asked: str) -> None:
     )
     assert [(file.name, file.owner, file.actual) for file in answer.files] == [("cpu_shares", "", "1536")]
     assert not answer.files[0].HasField("result")
+
+
+@pytest.mark.parametrize("asked", ["{root}/node/proc/sys/vm/min_free_kbytes", "/vm.min_free_kbytes"])
+async def test_a_file_of_no_cgroup_that_nobody_decides(tmp_path: Path, asked: str) -> None:
+    scene = batch_scene(tmp_path)
+    file = tmp_path / "node/proc/sys/vm/min_free_kbytes"
+    file.parent.mkdir(parents=True)
+    scene.written[file] = "67584"
+    answer = await explain(scene, tmp_path, inspect.ExplainRequest(file=asked.format(root=tmp_path)))
+    (found,) = answer.files
+    assert (found.cgroup, found.name, found.unit, found.actual) == ("", "vm.min_free_kbytes", "kB", "67584")
 
 
 async def test_the_nodes_own_files(tmp_path: Path) -> None:

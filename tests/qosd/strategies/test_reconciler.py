@@ -23,6 +23,7 @@ from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import PooledRules, with_pools
 from qosd.policy.pools import compute_pools
 from qosd.policy.scheduling import Scheduling
+from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
 from tests.qosd.contexts import V2, V2_VENDOR, Now, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
@@ -45,7 +46,11 @@ def decided(by: Rules, *pods: PodView) -> Decision:
 
 
 def values(by: Rules, *pods: PodView) -> dict[tuple[str, str], Any]:
-    found = decided(by, *pods).opinions
+    return set_by(decided(by, *pods))
+
+
+def set_by(decision: Decision) -> dict[tuple[str, str], Any]:
+    found = decision.opinions
     return {(target.cgroup, target.name): one.value for target, one in found.items() if one.op is Op.SET}
 
 
@@ -88,7 +93,7 @@ class TestNoOpinion:
 
     def test_v2_files_on_v1(self) -> None:
         found = values(on_v1(rules(V2_VENDOR, SPEC, sharedPools=POOLS)), view("p", "LS", memory_request_bytes=1 << 30))
-        assert {name for _, name in found} == {"cpu.bvt_warp_ns", "cpuset_cpus"}
+        assert {name for _, name in found} == {"cpuset_cpus"}
 
     def test_hooks_that_are_switched_off(self) -> None:
         off = dict.fromkeys(("cpuset", "batchResource", "memory", "groupIdentity", "cpuIdle"), False)
@@ -129,10 +134,13 @@ class TestWhatIsSaid:
         assert of("/kubepods/besteffort/podp/s-p", found) == {"cpuset_cpus": "2-13"}
 
     def test_of_an_ls_pod_whose_request_kubelet_told(self) -> None:
-        found = values(rules(V2_VENDOR, SPEC, sharedPools=POOLS), view("p", "LS", memory_request_bytes=2 << 30))
-        identity = {"cpu.bvt_warp_ns": 2}
-        assert of("/kubepods/burstable/podp", found) == {**identity, "memory.min": 429496729, "memory.low": 1 << 30}
-        assert of("/kubepods/burstable/podp/main", found) == {**identity, "cpuset_cpus": "4-13"}
+        found = values(rules(V2, SPEC, sharedPools=POOLS), view("p", "LS", memory_request_bytes=2 << 30))
+        assert of("/kubepods/burstable/podp", found) == {"memory.min": 429496729, "memory.low": 1 << 30}
+        assert of("/kubepods/burstable/podp/main", found) == {"cpuset_cpus": "4-13"}
+
+    def test_nothing_of_a_hook_with_a_strategy_of_its_own(self) -> None:
+        found = values(rules(V2_VENDOR, SPEC), view("p", "LS"), view("q", "BE", "BestEffort"))
+        assert "cpu.bvt_warp_ns" not in {name for _, name in found}
 
     def test_who_why_and_of_which_pod(self) -> None:
         decision = decided(rules(V2, sharedPools=POOLS), view("p", "LS"))
@@ -164,6 +172,8 @@ class TestWhatIsSaid:
 
 
 class TestSameAsTheHookServer:
+    """What is kept up of a running container, by whichever strategy, is what its creation is answered with."""
+
     PODS = (
         ("LS", "Burstable", {}),
         ("LSE", "Guaranteed", {"cpus": "0-1"}),
@@ -186,7 +196,8 @@ class TestSameAsTheHookServer:
             if answer.HasField(name) and getattr(answer, name) != ""
         }
         want |= {file: -1 if text == "max" else int(text) for file, text in answer.unified.items()}
-        found = of(pod.containers[1].cgroup, values(by, pod))
+        identities = set_by(GroupIdentity().decide(snapshot(by, pod), None)[0])
+        found = of(pod.containers[1].cgroup, {**values(by, pod), **identities})
         assert {**found, "cpuset_cpus": ""} == {**want, "cpuset_cpus": ""}
         assert cpus(str(found.get("cpuset_cpus", ""))) == cpus(str(want.get("cpuset_cpus", "")))
 

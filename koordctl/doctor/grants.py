@@ -1,0 +1,105 @@
+"""What koord-qosd's unit has to allow on a node: which features are on there, and the drop-in that says so.
+
+A feature is on by what koord-qosd itself goes by: its command line's gates, and the rules file, or the last good policy
+that it keeps where that says nothing. A file of the kernel that the undo record still tells of stays writable as well,
+for koord-qosd has to put it back. Invariant: only files of the node are read, so a recorded node can be asked, too.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from koord.host import granted, undo
+from koord.host.cgroup import Tree
+from koord.host.claims import flag
+from koord.model import grants, slo, slo_defaults
+from koord.model.featuregates import NO_SETTINGS, Settings
+from koord.model.grants import GRANTS, InForce
+from koord.model.schema import SchemaError
+from koord.model.slo import NodeSLOSpec
+from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
+from koord.service import optionvalues
+from koordctl.doctor import settings
+from koordctl.host import unitfile
+from koordctl.host.node import Node
+
+DROP_IN = f"/etc/systemd/system/{settings.UNIT}.d/50-koord-grants.conf"
+KEPT_POLICY = "/var/lib/koord/policy.yaml"
+UNDO_RECORD = "/run/koord/undo.jsonl"
+_HEAD = (
+    "# Written by koordctl install: what the features that are on need. After a change of the rules, run it again.\n"
+)
+Paths = Mapping[str, tuple[str, ...]]
+"""By feature, the kernel files that its grant is about and that this kernel has."""
+
+
+def wanted(node: Node) -> Paths:
+    """The grants that the node needs."""
+    arguments = _arguments(node)
+    rules = settings.yaml_file(node, flag(arguments, "rules-file") or settings.RULES_FILE)
+    if not rules.content:
+        rules = settings.yaml_file(node, KEPT_POLICY)
+    features = rules.at("node", "features")
+    policy, own = _policy(rules.at("spec")), rules.text("node", "cpuSuppress", "policy")
+    by = own or (policy.koord.cpu_suppress or CPUSuppress()).policy
+    on = grants.wanted(InForce(policy, by == CPUSuppressBy.PRESSURE), _flags(node, arguments), _settings(features))
+    held = undo.held_rows(node.at(UNDO_RECORD))
+    tree = Tree(2, node.at("/sys/fs/cgroup"), {}, proc=node.at("/proc"), sys=node.at("/sys"))
+    return {
+        name: tuple(node.own(path) for path in granted.files_of(grant, tree))
+        for name, grant in GRANTS.items()
+        if name in on or held.intersection(grant.rows)
+    }
+
+
+def drop_in(found: Paths) -> str:
+    """The text of the drop-in; "" if nothing is to be allowed that the unit does not allow itself."""
+    lines = []
+    for name, paths in found.items():
+        grant = GRANTS[name]
+        allowed = []
+        if grant.capabilities:
+            allowed.append(f"CapabilityBoundingSet={' '.join(each.name for each in grant.capabilities)}")
+        if paths:
+            allowed.append(f"ReadWritePaths={' '.join(f'-{path}' for path in paths)}")
+        lines += [f"# {name}: {grant.purpose}", *allowed] if allowed else []
+    return "".join((_HEAD, "[Service]\n", *(f"{line}\n" for line in lines))) if lines else ""
+
+
+def _arguments(node: Node) -> list[str]:
+    """Those that the unit starts koord-qosd with."""
+    unit = unitfile.find(node, settings.UNIT)
+    commands = unit.values("Service", "ExecStart") if unit is not None else ()
+    try:
+        return shlex.split(commands[-1]) if commands else []
+    except ValueError:
+        return []
+
+
+def _flags(node: Node, arguments: list[str]) -> Settings:
+    """Feature gates of the command line, or of the file that it names; koord-qosd does not start with a bad one."""
+    text = flag(arguments, "feature-gates")
+    if text is None:
+        config = flag(arguments, "config")
+        text = settings.yaml_file(node, config).text("feature-gates") if config else ""
+    try:
+        return optionvalues.switches(text)
+    except ValueError:
+        return NO_SETTINGS
+
+
+def _settings(features: Any) -> Settings:
+    if not isinstance(features, dict):
+        return NO_SETTINGS
+    return {name: is_on for name, is_on in features.items() if isinstance(is_on, bool)}
+
+
+def _policy(spec: Any) -> NodeSLOSpec:
+    """The policy in force; a bad value in it counts as not set, as for koord-qosd."""
+    try:
+        stated = slo.decode_spec(spec or {}, bad=lambda error: None)
+    except SchemaError:
+        stated = NodeSLOSpec()
+    return slo_defaults.in_force(stated)
