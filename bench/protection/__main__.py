@@ -16,17 +16,16 @@ from pathlib import Path
 
 from bench.protection import plot, report
 from bench.protection.campaign import measured
-from bench.protection.node import Node, node
+from bench.protection.node import node
 from bench.protection.policies import PROTECTED, UNPROTECTED
-from bench.protection.turns import Awake, Load, Turn, load
+from bench.protection.turns import Awake, Bench, Turn
+from bench.protection.workloads import WORKLOADS
 
-RATE_PER_S, WORK_MS = 1500.0, 0.4
 
-
-def asleep(made: Node, client: Load, rounds: int, seconds: float) -> list[Turn]:
+def asleep(bench: Bench, rounds: int, seconds: float) -> list[Turn]:
     """For the record: the service alone while idle CPUs may sleep."""
-    made.blow(None)
-    return [client.turn(made, None, seconds) for _ in range(rounds)]
+    bench.node.blow(None)
+    return [bench.turn(None, seconds) for _ in range(rounds)]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -34,21 +33,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=2.5, help="length of a turn (default 2.5)")
     parser.add_argument("--only", action="append", default=[], help="a policy's name; may be given again")
+    parser.add_argument("--service", choices=WORKLOADS, default="own", help="which service suffers (default own)")
     parser.add_argument("--plot", type=Path, help="draw the figures into this SVG file")
     chosen = parser.parse_args(arguments)
+    workload = WORKLOADS[chosen.service]
     policies = [each for each in (*UNPROTECTED, *PROTECTED) if not chosen.only or each.name in chosen.only]
     awake = Awake()
     with (
         tempfile.TemporaryDirectory(prefix="koord-protect-") as name,
-        node(Path(name), WORK_MS) as made,
-        load(RATE_PER_S) as client,
+        node(Path(name), workload.command()) as made,
+        workload.client() as client,
     ):
+        bench = Bench(made, client)
         try:
-            of_sleep = asleep(made, client, chosen.rounds, chosen.seconds)
-            all_found = [measured(each, made, client, awake, chosen.rounds, chosen.seconds) for each in policies]
+            of_sleep = asleep(bench, chosen.rounds, chosen.seconds)
+            all_found = [measured(each, bench, awake, chosen.rounds, chosen.seconds) for each in policies]
         finally:
             awake.stop()
-    print(report.text(of_sleep, all_found, client.repeated, awake.means))
+    print(report.text(of_sleep, all_found, bench.repeated, awake.means))
     if chosen.plot:
         plot.draw(all_found, chosen.plot)
     print(report.last_line(all_found))

@@ -7,10 +7,9 @@ import time
 from dataclasses import dataclass, field
 
 from bench.protection import steps
-from bench.protection.node import Node
 from bench.protection.policies import Policy, reversals
 from bench.protection.steps import Steps
-from bench.protection.turns import KINDS, SETTLE_S, Awake, Load, Turn
+from bench.protection.turns import KINDS, SETTLE_S, Awake, Bench, Turn
 from integration.node.daemon import Daemon
 
 ALONE = "alone"
@@ -27,24 +26,24 @@ class Measured:
     said: str = ""
 
 
-def measured(policy: Policy, made: Node, client: Load, awake: Awake, rounds: int, seconds: float) -> Measured:
+def measured(policy: Policy, bench: Bench, awake: Awake, rounds: int, seconds: float) -> Measured:
     """``rounds`` rounds of a turn alone and one of each storm, in an order drawn by lot."""
     found, chance = Measured(policy), random.Random(policy.name)
-    with policy.applied(made) as daemon:
+    with policy.applied(bench.node) as daemon:
         if daemon is not None:
             time.sleep(steps.STEADY_S)
         since_tick, began = _tick(daemon), time.monotonic()
         for _ in range(rounds):
             for storm in (None, *chance.sample(KINDS, len(KINDS))):
-                made.blow(storm)
+                bench.node.blow(storm)
                 (awake.start if storm is None else awake.stop)()
                 time.sleep(SETTLE_S)
-                found.turns.setdefault(storm or ALONE, []).append(client.turn(made, storm, seconds))
+                found.turns.setdefault(storm or ALONE, []).append(bench.turn(storm, seconds))
             awake.stop()
         if daemon is not None:
             minutes = (time.monotonic() - began) / 60
             found.reversals_per_minute = reversals(daemon.journal(), since_tick) / minutes
-            found.steps = steps.measured(made, client)
+            found.steps = steps.measured(bench.node, bench.client)
             found.said = _sentence(daemon)
     return found
 

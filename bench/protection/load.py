@@ -1,8 +1,9 @@
 """The client of the service: requests at intended instants, whether or not earlier ones are answered.
 
 ``python -m bench.protection.load PORT`` reads from its input lines of ``RATE SECONDS SEED`` and answers each with one
-line of JSON: latencies in µs, counted from the intended instant, how late it sent each, and how many it sent. It runs
-under SCHED_FIFO, collects no garbage and sleeps between events, so that it is no part of what it measures.
+line of JSON: latencies in µs, counted from the intended instant, how late it sent each, how many it sent, and its own
+CPU time. It runs under SCHED_FIFO, collects no garbage and sleeps between events, so that it is no part of what it
+measures.
 """
 
 from __future__ import annotations
@@ -18,11 +19,10 @@ import struct
 import sys
 import time
 
-from bench.protection.service import end_with_parent, wake_exactly
+from bench.protection.service import FIFO_PRIORITY, end_with_parent, wake_exactly
 
 WAIT_S = 2.0
 """For answers that are still out at the end of a turn."""
-PRIORITY = 50
 _REQUEST = struct.Struct("!QQ")
 
 
@@ -76,13 +76,19 @@ def main() -> None:
     link = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
     link.connect(("127.0.0.1", int(sys.argv[1])))
     link.setblocking(False)
-    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(PRIORITY))
+    os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(FIFO_PRIORITY))
     gc.disable()
     for number, line in enumerate(sys.stdin):
         rate_per_s, seconds, seed = line.split()
         turn = Turn(number, instants_ns(float(rate_per_s), float(seconds), int(seed)))
+        began_s = time.process_time()
         turn.run(link)
-        answer = {"latencies_us": turn.latencies_us, "late_us": turn.late_us, "sent": len(turn.instants_ns)}
+        answer = {
+            "latencies_us": turn.latencies_us,
+            "late_us": turn.late_us,
+            "sent": len(turn.instants_ns),
+            "cpu_s": time.process_time() - began_s,
+        }
         sys.stdout.write(json.dumps(answer) + "\n")
         sys.stdout.flush()
         gc.collect()

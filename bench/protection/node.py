@@ -22,7 +22,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from bench.protection import service, storms
+from bench.protection import storms
 from integration.demo import pods as demo
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
@@ -30,8 +30,8 @@ from integration.harness.pods import Container, Pod, cpu_shares
 
 SLEEPING = ("sleep", "86400")
 SERVICE_MILLI, BATCH_MILLI = 1000, 500
-WORKERS, STORM = 4, 16
-"""Workers of the service; processes of a storm."""
+STORM = 16
+"""Processes of a storm."""
 PORT = 17_317
 PLACES = ("besteffort", "burstable")
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
@@ -140,19 +140,9 @@ def busy_ticks() -> int:
     return sum(int(words[place]) for place in (0, 1, 2, 5, 6))
 
 
-def iterations(milliseconds: float) -> int:
-    """How many rounds of the service's work take so long here, by the fastest of some tries."""
-    count, tries = 20_000, []
-    for _ in range(50):
-        began = time.perf_counter()
-        service.work(count)
-        tries.append(time.perf_counter() - began)
-    return round(count * milliseconds / 1000 / min(tries))
-
-
 @contextlib.contextmanager
-def node(directory: Path, work_ms: float) -> Iterator[Node]:
-    """The node, with the service running and all storms stopped."""
+def node(directory: Path, command: Sequence[str]) -> Iterator[Node]:
+    """The node, with the service that ``command`` starts, and all storms stopped."""
     root = f"/koord-protect-{os.getpid()}/kubepods"
     release = containerd.installed()
     with contextlib.ExitStack() as stack:
@@ -167,9 +157,7 @@ def node(directory: Path, work_ms: float) -> Iterator[Node]:
         jobs = {(place, kind): _run(client, _batch(root, place, kind)) for place in PLACES for kind in storms.KINDS}
         _share(root, {"/burstable": cpu_shares(SERVICE_MILLI + BATCH_MILLI * len(storms.KINDS))})
         made = Node(runtime.socket, directory, root, web, jobs)
-        served = subprocess.Popen(
-            [sys.executable, "-m", "bench.protection.service", str(PORT), str(WORKERS), str(iterations(work_ms))]
-        )
+        served = subprocess.Popen(command)
         stack.callback(served.wait)
         stack.callback(served.kill)
         time.sleep(0.3)

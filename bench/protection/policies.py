@@ -20,12 +20,11 @@ NO_RULES: Rules = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Without ``rules`` no koord-qosd runs. ``recovers_s``: how long a turn without a storm is felt afterwards."""
+    """Without ``rules`` no koord-qosd runs."""
 
     name: str
     place: str
     rules: Rules = field(default_factory=lambda: NO_RULES)
-    recovers_s: float = 0.0
 
     @contextlib.contextmanager
     def applied(self, node: Node) -> Iterator[Daemon | None]:

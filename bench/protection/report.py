@@ -10,14 +10,16 @@ from bench.protection.campaign import ALONE, Measured
 from bench.protection.turns import CPUS, KINDS, Turn
 from bench.stats import Estimate
 
-_COLUMNS = "{:<30}{:<8}{:>8}{:>9}{:>22}{:>9}{:>8}{:>9}{:>9}{:>9}{:>10}"
+_COLUMNS = "{:<30}{:<8}{:>8}{:>8}{:>9}{:>22}{:>8}{:>6}{:>8}{:>7}{:>9}{:>10}"
+_HEADS = (
+    "policy", "storm", "req/s", "p50", "p99", "x alone [95 %]",
+    "node %", "BE %", "work %", "waits", "rev/min", "steps s",
+)  # fmt: skip
 
 
 def text(asleep: Sequence[Turn], found: Sequence[Measured], repeated: int, means: str) -> str:
     """The table. Latencies in µs; ``x alone``: p99 by that of the turns alone of the same rounds, with its interval."""
-    head = _COLUMNS.format(
-        "policy", "storm", "p50", "p99", "x alone [95 %]", "node %", "BE %", "work %", "waits", "rev/min", "steps s"
-    )
+    head = _COLUMNS.format(*_HEADS)
     lines = [
         f"{CPUS} CPUs; alone: {means}; {repeated} turns repeated because the client was late",
         head,
@@ -58,6 +60,7 @@ def _line(
     return _COLUMNS.format(
         policy,
         storm,
+        f"{middle([turn.answered_per_s for turn in turns]):.0f}",
         f"{stats.percentile(everything, 50):.0f}",
         f"{stats.percentile(everything, 99):.0f}",
         f"{by_alone.value:.2f} [{by_alone.low:.2f}, {by_alone.high:.2f}]" if by_alone is not None else "",

@@ -11,7 +11,8 @@ import time
 from dataclasses import dataclass
 
 from bench.protection.node import Node
-from bench.protection.turns import CPUS, Load
+from bench.protection.turns import CPUS
+from bench.protection.workloads import Client
 
 STEADY_S = 12.0
 """A policy has found its place by then, and a step's answer has ended."""
@@ -30,10 +31,12 @@ class Steps:
     grows_s: float | None
 
 
-def measured(node: Node, client: Load) -> Steps:
-    """Both steps, under the storm of busy processes."""
-    node.blow(STORM)
+def measured(node: Node, client: Client) -> Steps | None:
+    """Both steps, under the storm of busy processes; None if the client has no rate that could step."""
     rate_per_s = client.rate_per_s
+    if rate_per_s is None:
+        return None
+    node.blow(STORM)
     client.ask(STEADY_S)
     client.rate_per_s = 2 * rate_per_s
     up = _sampled(node, client)
@@ -43,7 +46,7 @@ def measured(node: Node, client: Load) -> Steps:
     return Steps(_settled_s([storm for storm, _ in up]), _regained_s(down))
 
 
-def _sampled(node: Node, client: Load) -> list[tuple[float, float]]:
+def _sampled(node: Node, client: Client) -> list[tuple[float, float]]:
     """(CPUs of the storm, CPUs that the service leaves) while the client goes on for ``STEADY_S``."""
     asking = threading.Thread(target=client.ask, args=(STEADY_S,))
     jobs = [cgroup for (_, kind), cgroup in node.jobs.items() if kind == STORM]

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bench import stats
 from bench.protection import storms
-from bench.protection.node import PORT, TICKS_PER_S, Node, busy_ticks
+from bench.protection.node import TICKS_PER_S, Node, busy_ticks
+from bench.protection.workloads import Client
 from integration.harness.processes import HarnessError
 
 SETTLE_S = 0.6
@@ -28,12 +27,14 @@ IDLE_SPIN = "import os\nos.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0
 
 @dataclass(frozen=True)
 class Turn:
-    """``latencies_us``: unanswered requests count as infinite. CPU time in CPUs; ``rounds``: of the storm, per second.
+    """What clients saw in one turn, in µs: a request without an answer took for ever. CPU time is in CPUs.
 
-    ``waited_ms``: PSI cpu some of the service, per second.
+    ``rounds``: of the storm, per second. ``waited_ms``: PSI cpu some of the service, per second.
     """
 
     latencies_us: list[float]
+    answered_per_s: float
+    client_cpus: float
     service_cpus: float
     storm_cpus: float
     node_cpus: float
@@ -45,30 +46,30 @@ class Turn:
 
     @property
     def share_of_rest(self) -> float:
-        """What the storm got of what the service left."""
-        return self.storm_cpus / (CPUS - self.service_cpus)
+        """What the storm got of what the service and its client left."""
+        return self.storm_cpus / (CPUS - self.service_cpus - self.client_cpus)
 
 
 @dataclass
-class Load:
-    """The open-loop client. ``repeated``: turns that counted for nothing."""
+class Bench:
+    """``node`` under ``client``. ``repeated``: turns that counted for nothing."""
 
-    rate_per_s: float
-    process: subprocess.Popen[str]
-    seed: int = 0
+    node: Node
+    client: Client
     repeated: int = 0
 
-    def turn(self, node: Node, storm: str | None, seconds: float) -> Turn:
+    def turn(self, storm: str | None, seconds: float) -> Turn:
         """One turn that counts. Raises HarnessError if the client is late again and again."""
         for _ in range(MOST_REPEATS):
-            found = self._turn(node, storm, seconds)
+            found = self._turn(storm, seconds)
             if found is not None:
                 return found
             self.repeated += 1
         raise HarnessError(f"the client was late at {MOST_REPEATS} turns: something else has the CPUs")
 
-    def _turn(self, node: Node, storm: str | None, seconds: float) -> Turn | None:
-        jobs = [] if storm is None else [node.jobs[place, storm] for place, kind in node.jobs if kind == storm]
+    def _turn(self, storm: str | None, seconds: float) -> Turn | None:
+        node = self.node
+        jobs = [cgroup for (_, kind), cgroup in node.jobs.items() if kind == storm]
 
         def counts() -> tuple[float, ...]:
             rounds = 0 if storm is None else node.storms[storm].rounds
@@ -79,32 +80,12 @@ class Load:
             )  # fmt: skip
 
         before = counts()
-        latencies_us, late_us = self.ask(seconds)
+        answers = self.client.ask(seconds)
         passed, *grown = (after - start for after, start in zip(counts(), before, strict=True))
-        if stats.percentile(late_us, 99) > LATE_US:
+        if answers.late_us and stats.percentile(answers.late_us, 99) > LATE_US:
             return None
-        return Turn(latencies_us, *[each / passed for each in grown])
-
-    def ask(self, seconds: float) -> tuple[list[float], list[float]]:
-        """(latencies, lateness of the client), in µs."""
-        self.seed += 1
-        assert self.process.stdin is not None and self.process.stdout is not None
-        self.process.stdin.write(f"{self.rate_per_s} {seconds} {self.seed}\n")
-        self.process.stdin.flush()
-        answer = json.loads(self.process.stdout.readline())
-        lost = answer["sent"] - len(answer["latencies_us"])
-        return [*answer["latencies_us"], *[float("inf")] * lost], answer["late_us"]
-
-
-@contextlib.contextmanager
-def load(rate_per_s: float) -> Iterator[Load]:
-    """The client, in the root cgroup, under SCHED_FIFO."""
-    command = [sys.executable, "-m", "bench.protection.load", str(PORT)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield Load(rate_per_s, process)
-        finally:
-            process.kill()
+        per_s = [each / passed for each in (answers.client_cpu_s, *grown)]
+        return Turn(answers.latencies_us, answers.answered_per_s, *per_s)
 
 
 @dataclass
