@@ -11,8 +11,12 @@ on fewer CPUs. So a step is an experiment with an end (``trial``): if the pain d
 tried again with these workloads for ``REFUSED_NS``, and with others not before a minute has passed, two, four... Where
 a step has helped and the pain goes on, the next one is tried.
 
+What has helped stays until next to nothing has hurt for ``CALM_NS``, for by then others may run; a limit is lifted
+sooner, by its regulator.
+
 Pure: a new state for each sample. Invariants: one trial at a time; what is in force is what helped, and the trial; a
-limit is regulated only while its step is in force; nothing is tried without a baseline of samples.
+limit is regulated only while its step is in force; nothing is tried without a baseline of samples, of which none is
+older than the last change.
 """
 
 from __future__ import annotations
@@ -39,6 +43,9 @@ SEVERE_SAMPLES = 3
 FIRST_CUT = 0.75
 """What is left of what best-effort pods use when their time is limited first."""
 LIFTED_NS = 10 * SECOND_NS
+CALM = 0.1
+"""So little of the set point is next to nothing."""
+CALM_NS = 600 * SECOND_NS
 _KEPT = 30
 
 
@@ -85,7 +92,10 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class LadderState(msgspec.Struct, frozen=True):
-    """``samples``: since the last step was taken or undone, the newest last."""
+    """``samples``: since a step was taken or undone, or a limit moved, the newest last.
+
+    ``calm_ns``: since when next to nothing hurts; 0: it does.
+    """
 
     taken: frozenset[Rung] = frozenset()
     trial: Trial | None = None
@@ -94,6 +104,7 @@ class LadderState(msgspec.Struct, frozen=True):
     pain: Filtered = Filtered()
     sampled_ns: int = 0
     changed_ns: int = 0
+    calm_ns: int = 0
     samples: tuple[Sample, ...] = ()
     helped: Outcomes = _NONE
     refused: Outcomes = _NONE
@@ -115,6 +126,8 @@ def climbed(state: LadderState, scene: Scene) -> LadderState:
         return _tried(state, state.trial, scene)
     if state.limit is not None:
         state = _regulated(state, state.limit, scene)
+    if state.calm_ns and scene.now_ns - state.calm_ns >= CALM_NS:
+        return _forgotten(state)
     return _stepped(state, scene)
 
 
@@ -122,9 +135,12 @@ def _sampled(state: LadderState, scene: Scene) -> LadderState:
     passed_s = (scene.now_ns - state.sampled_ns) / SECOND_NS if state.sampled_ns else math.inf
     sample = Sample(scene.now_ns, scene.pain)
     settled = scene.now_ns - state.changed_ns >= SETTLE_NS or not state.changed_ns
+    pain = state.pain.fed(scene.pain, passed_s)
+    is_calm = pain.slow <= CALM * scene.bounds.set_point
     return replace(
         state,
-        pain=state.pain.fed(scene.pain, passed_s),
+        pain=pain,
+        calm_ns=(state.calm_ns or scene.now_ns) if is_calm else 0,
         sampled_ns=scene.now_ns,
         samples=(*state.samples, sample)[-_KEPT:] if settled else state.samples,
         trial=state.trial.continued(sample) if state.trial else None,
@@ -150,6 +166,15 @@ def _tried(state: LadderState, trial: Trial, scene: Scene) -> LadderState:
     return replace(ended, limit=limit, refused={**state.refused, rung: refusal})
 
 
+def _forgotten(state: LadderState) -> LadderState:
+    """Without the steps that limit nothing; the state itself if there are none."""
+    free = state.taken.difference(LIMITING)
+    if not free:
+        return state
+    helped = {rung: outcome for rung, outcome in state.helped.items() if rung not in free}
+    return replace(state, taken=state.taken - free, helped=helped, changed_ns=state.sampled_ns, samples=())
+
+
 def _regulated(state: LadderState, limit: Limit, scene: Scene) -> LadderState:
     """The limit after this sample; lifted where it has reached its ceiling and nothing hurts any more."""
     bounds = scene.bounds
@@ -159,6 +184,8 @@ def _regulated(state: LadderState, limit: Limit, scene: Scene) -> LadderState:
     if after.milli >= bounds.ceiling_milli and is_calm and not is_patient:
         taken = state.taken.difference(LIMITING)
         return replace(state, limit=None, taken=taken, changed_ns=scene.now_ns, samples=())
+    if after.milli != limit.milli:
+        return replace(state, limit=after, changed_ns=scene.now_ns, samples=())
     return state if after is limit else replace(state, limit=after)
 
 

@@ -80,21 +80,16 @@ class CPUSuppress(Strategy):
 
 
 def _resumed(snapshot: NodeSnapshot) -> _Memory:
-    """From what best-effort pods have, which an earlier run has left them."""
+    """From what best-effort pods have, which an earlier run has left them.
+
+    Steps that limit nothing are tried anew, since nobody knows whether they helped or were on trial.
+    """
     left, now_ns = snapshot.rules.node.best_effort, snapshot.monotonic_ns
-    taken = {
-        rung
-        for rung, is_taken in (
-            (Rung.SLICES, left.slice_us),
-            (Rung.IDLE, left.is_idle),
-            (Rung.TIME, left.cpu_milli),
-            (Rung.CPUS, left.cpus),
-        )
-        if is_taken
-    }
+    limits = ((Rung.TIME, bool(left.cpu_milli)), (Rung.CPUS, bool(left.cpus)))
+    taken = frozenset([rung for rung, is_in_force in limits if is_in_force])
     milli = left.cpu_milli or 1000 * len(cpuset.parse(left.cpus))
     limit = Limit(milli, now_ns) if milli else None
-    return _Memory(left, now_ns - _ROUND_NS, LadderState(taken=frozenset(taken), limit=limit))
+    return _Memory(left, now_ns - _ROUND_NS, LadderState(taken=taken, limit=limit))
 
 
 def _lacks_pressure(snapshot: NodeSnapshot) -> str:

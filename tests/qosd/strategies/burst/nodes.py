@@ -12,7 +12,7 @@ from msgspec import structs
 
 from koord.host.files import Target, Value
 from koord.host.undo import UndoRecord
-from koord.host.writer import WriteError, Writer
+from koord.host.writer import Writer
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
@@ -40,8 +40,7 @@ from qosd.sense.tick import Batch, Tick
 from qosd.sense.usage import USAGE
 from qosd.strategies import STRATEGIES
 from tests.fakes.clock import Clock, S
-from tests.fakes.kernel import KernelModel
-from tests.fakes.resctrl import GroupWriter
+from tests.fakes.kernelwriter import KernelWriter
 from tests.qosd.machine import Machine
 from tests.qosd.podviews import machine as cpus
 from tests.qosd.strategies.burst.scenes import THROTTLED, USED, bursting, limited
@@ -62,34 +61,6 @@ QUOTAS_US = (200_000, 100_000, 100_000)
 """kubelet's, of the groups."""
 NAMES = ("cpu_quota", "cpu.max.burst")
 GAPS_NS = {TickReason.BEAT: S, TickReason.CHANGE: S // 50, TickReason.URGENT: S // 5}
-
-
-class Killed(BaseException):
-    """SIGKILL."""
-
-
-class KernelWriter(GroupWriter):
-    """Refuses what the kernel refuses. Dies before, or after, its write number ``dies_at``."""
-
-    killed = Killed
-
-    def write(self, target: Target, value: Value) -> None:
-        self._act(lambda: self._written(target, value))
-
-    def written_by_others(self, target: Target, value: Value) -> None:
-        """The same kernel for kubelet and the runtime, whom nobody kills here."""
-        self._written(target, value)
-
-    def _written(self, target: Target, value: Value) -> None:
-        if target.name in NAMES and target.cgroup in GROUPS:
-            held = {Target(cgroup, name): self.read(Target(cgroup, name)) for cgroup in GROUPS for name in NAMES}
-            values = {each: actual for each, actual in held.items() if actual is not None}
-            model = KernelModel(self.version, GROUPS, "0-3", "0", values)
-            try:
-                model.write(target, value)
-            except OSError as error:
-                raise WriteError(error.errno or 0, str(self.path(target)), str(value)) from error
-        super().write(target, value)
 
 
 @dataclass
@@ -167,7 +138,7 @@ class Node:
     def start(self) -> None:
         """The next daemon."""
         self.undo = UndoRecord(self.root / "undo", "6f1d")
-        self.writer = KernelWriter(self.tree)
+        self.writer = KernelWriter(self.tree, GROUPS, NAMES)
         own = {self.suppress.name: Ownership(self.suppress.stage, self.suppress.rows)}
         self.actuator = Actuator(self.writer, self.undo, self, {**OWNERS, **own})
         store = Store(PANELS)

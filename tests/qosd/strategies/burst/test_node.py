@@ -17,7 +17,8 @@ from koord.host.writer import Writer
 from qosd.act.ownership import OWNERS
 from qosd.decide.runner import State
 from qosd.pace import TickReason
-from tests.qosd.strategies.burst.nodes import GROUPS, QUOTAS_US, WEB, Killed, Node, resized
+from tests.fakes.kernelwriter import Killed
+from tests.qosd.strategies.burst.nodes import GROUPS, QUOTAS_US, WEB, Node, resized
 from tests.qosd.strategies.burst.scenes import limited
 from tests.qosd.strategies.burst.test_steps import CLIMB, FALL
 

@@ -8,12 +8,12 @@ from random import Random
 import pytest
 from msgspec.structs import replace
 
-from qosd.strategies.suppression.ladder import REFUSED_NS, REST_NS, Rung
-from qosd.strategies.suppression.regulator import SECOND_NS
+from qosd.strategies.suppression.ladder import CALM_NS, REFUSED_NS, REST_NS, LadderState, Rung
+from qosd.strategies.suppression.regulator import SECOND_NS, Limit
 from qosd.strategies.suppression.trial import DWELL_NS, SAMPLES
 from tests.qosd.strategies.suppression.plant import CAPACITY_MILLI, EVERY, Plant
 
-TRIAL_S = DWELL_NS // SECOND_NS
+TRIAL_S, CALM_S = DWELL_NS // SECOND_NS, CALM_NS // SECOND_NS
 NOTICED_S = SAMPLES + 2
 
 
@@ -45,6 +45,26 @@ class TestSteps:
         outcome = plant.state.helped[Rung.SLICES]
         assert outcome.after < 20_000 < outcome.before
         assert all(rungs <= {Rung.SLICES} for *_, rungs in plant.history)
+
+    def test_what_has_helped_is_forgotten_when_nothing_hurts_any_more(self) -> None:
+        plant = Plant(lambda it: 12.0 if it.has(Rung.SLICES) else 40.0).run(NOTICED_S + TRIAL_S)
+        plant.run(2 * CALM_S)
+        assert plant.state.taken == {Rung.SLICES}, "it hurts, if little: perhaps because of the step"
+        plant.hurt = lambda _: 0.5
+        plant.run(CALM_S)
+        assert plant.state.taken == {Rung.SLICES}
+        plant.run(60)
+        assert (plant.state.taken, plant.state.helped) == (set(), {})
+
+    @pytest.mark.parametrize("ms_per_cpu", [5, 10, 20, 40])
+    @pytest.mark.parametrize("delay_s", [0, 1, 2, 3])
+    def test_no_step_is_praised_for_what_a_limit_does_beside_it(self, delay_s: int, ms_per_cpu: int) -> None:
+        """Pain that falls because the limit goes down says nothing of another step."""
+        resumed = LadderState(taken=frozenset({Rung.TIME}), limit=Limit(9000, 0))
+        plant = Plant(lambda _: 0.0, delay_s, 0.0, state=resumed).run(2)
+        plant.hurt = lambda it: it.used_milli / 1000 * ms_per_cpu
+        plant.run(300)
+        assert plant.state.taken == {Rung.TIME}
 
     def test_what_helps_a_little_is_followed_by_the_next(self) -> None:
         plant = Plant(lambda it: 60.0 - 20 * it.has(Rung.SLICES) - 30 * it.has(Rung.IDLE)).run(120)
