@@ -17,6 +17,7 @@ import msgspec
 
 from koord.model import podtotal, priority
 from koord.model.podtotal import Role
+from koord.model.qos import QoSClass
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
 from qosd.model.metric import Scope
 from qosd.model.snapshot import EvictionPhase, NodeSnapshot, PodView, live
@@ -134,6 +135,9 @@ def _may_be_chosen(pod: PodView, node: NodeSnapshot) -> bool:
 
 
 def _is_victim(pod: PodView, victims: Victims) -> bool:
+    """SYSTEM pods are limited but guaranteed: nobody makes them give, whatever their priority."""
+    if pod.qos is QoSClass.SYSTEM:
+        return False
     annotations = pod.context.annotations
     is_willing = annotations.may_be_evicted_by(victims.gate)
     is_labelled = annotations.eviction_enabled or not victims.is_opt_in

@@ -48,6 +48,8 @@ def shortage(victims: Victims = BE, **said: Any) -> Shortage:
     [
         (be("p"), BE, None, 1, True, False),
         (be("p", qos="LS"), BE, None, 1, False, False),
+        (be("p", qos="SYSTEM"), Victims(frozenset(QoSClass), GATE), None, 1, False, False),  # limited but guaranteed
+        (be("p", qos="LS"), Victims(frozenset(QoSClass), GATE), None, 1, True, False),
         (be("p", annotations={POLICY_KEY: [GATE]}), BE, None, 1, True, False),
         (be("p", annotations={POLICY_KEY: ["CPUEvict"]}), BE, None, 1, False, False),
         (be("p", annotations={POLICY_KEY: ["CPUEvict", GATE]}), BE, None, 1, True, False),
