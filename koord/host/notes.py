@@ -13,6 +13,7 @@ import msgspec
 
 from koord.host.evictions import NotedEviction
 from koord.host.files import Target, Value
+from koord.host.oomscore import ScoredCgroup
 from koord.host.originals import Originals
 from koord.host.placement import Placed
 from koord.host.resctrlgroup import MadeGroup
@@ -66,7 +67,7 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
     key: Key
 
 
-UNDOABLE: tuple[type[Undoable], ...] = (Placed, MadeGroup, NotedEviction)
+UNDOABLE: tuple[type[Undoable], ...] = (Placed, MadeGroup, ScoredCgroup, NotedEviction)
 """In the order in which they are undone, after all files."""
 KINDS: tuple[type[Note], ...] = (Entry, Originals, DropIn, *UNDOABLE)
 

@@ -37,6 +37,7 @@ ROOT = "root"
 _MOST_GROUPS = 1024
 _LINKS_OF_A_LEAF = 2
 _THREADS = "cgroup.threads"
+PROCESSES = "cgroup.procs"
 _T = TypeVar("_T")
 
 
@@ -93,7 +94,7 @@ class Placed(msgspec.Struct, frozen=True, tag="tasks"):
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A cgroup's directory when it was looked at, and the ids of all threads in it and below it."""
+    """A cgroup's directory when it was looked at, and the ids of all threads, or processes, in it and below it."""
 
     path: str
     inode: int
@@ -144,12 +145,12 @@ class Census:
         return tasks & frozenset().union(*(self.of(name) or () for name in resctrl_groups))
 
 
-def look(tree: Tree, cgroup: str) -> Cgroup | None:
-    """``cgroup`` now (v1: in the CPU controller's hierarchy); None if it is gone.
+def look(tree: Tree, cgroup: str, row: str = _THREADS) -> Cgroup | None:
+    """``cgroup`` now (v1: in the CPU controller's hierarchy), with the ids that ``row`` lists; None if it is gone.
 
     Raises ReadError, ParseError, and ValueError for a path that leaves the tree.
     """
-    file = tree.path(Target(cgroup, _THREADS))
+    file = tree.path(Target(cgroup, row))
     if file is None:
         return None
     top, name = os.path.split(file)

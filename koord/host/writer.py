@@ -63,7 +63,9 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
         "memory.reclaim": {errno.EAGAIN: "less than that could be reclaimed"},
         "memory.force_empty": {errno.EBUSY: "v1: it has tasks or cgroups below it, and pages that stay"},
         "io.weight": {errno.EOPNOTSUPP: "the device has neither io.cost.qos enabled nor the BFQ scheduler"},
-        "oom_score_adj": {errno.EACCES: "lowering it needs CAP_SYS_RESOURCE"},
+        "oom_score_adj": {
+            errno.EACCES: "lowering it needs CAP_SYS_RESOURCE, a process of another user than root CAP_DAC_OVERRIDE"
+        },
         "kernel.sched_core": {errno.EBUSY: "not while group identity is on"},
         "kernel.sched_group_identity_enabled": {errno.EBUSY: "not while core scheduling is on"},
     }

@@ -16,6 +16,7 @@ from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.hostapps import HostApplications
 from qosd.strategies.normalization import PodNormalization
+from qosd.strategies.oomscore import OOMScores
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
 from qosd.strategies.suppression.strategy import CPUSuppress
@@ -29,6 +30,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     GroupIdentity(),
     SystemConfig(),
     ResctrlGroups(),
+    OOMScores(),
     CPUSuppress(),
     BestEffort(),
     Enforcement(),

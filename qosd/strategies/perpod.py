@@ -7,14 +7,17 @@ one pod. Invariant: the opinions are those of all pods of the snapshot, as if no
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from koord.host.files import Target
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion
 from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot, PodView
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,10 +46,7 @@ def decide_each(
     if memo is not None and memo.rules is rules and memo.pods is pods:
         return memo.decision, memo
     known = _valid(memo, rules) if memo is not None else {}
-    by_uid: dict[str, tuple[PodView, PodOpinions]] = {}
-    for pod in pods:
-        entry = known.get(pod.uid)
-        by_uid[pod.uid] = entry if entry is not None and entry[0] is pod else (pod, of_pod(pod, rules))
+    by_uid = of_each(pods, known, lambda pod: of_pod(pod, rules))
     decision = _decision([found for _, found in by_uid.values()], memo)
     return decision, PodMemo(rules, pods, by_uid, decision)
 
@@ -65,6 +65,17 @@ def _valid(memo: PodMemo, rules: Rules) -> Mapping[str, tuple[PodView, PodOpinio
     }
 
 
+def of_each(
+    pods: Iterable[PodView], known: Mapping[str, tuple[PodView, T]], of_pod: Callable[[PodView], T]
+) -> dict[str, tuple[PodView, T]]:
+    """What ``of_pod`` makes of each, by UID; of a pod that is the same as in ``known``, what is known."""
+    by_uid: dict[str, tuple[PodView, T]] = {}
+    for pod in pods:
+        entry = known.get(pod.uid)
+        by_uid[pod.uid] = entry if entry is not None and entry[0] is pod else (pod, of_pod(pod))
+    return by_uid
+
+
 def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:
     """The last decision itself where the new one would equal it."""
     opinions: dict[Target, Opinion] = {}
@@ -72,7 +83,7 @@ def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:
         opinions.update(of_pod.opinions)
     refused = [why for of_pod in pods for why in of_pod.refused]
     concerned = sum(1 for of_pod in pods if of_pod.opinions)
-    sentence = "; ".join((f"{_count(len(opinions), 'value')} of {_count(concerned, 'pod')}", *refused))
+    sentence = "; ".join((f"{count(len(opinions), 'value')} of {count(concerned, 'pod')}", *refused))
     if memo is None:
         return Decision(sentence, opinions)
     same = memo.decision.opinions == opinions
@@ -81,5 +92,6 @@ def _decision(pods: list[PodOpinions], memo: PodMemo | None) -> Decision:
     return Decision(sentence, memo.decision.opinions if same else opinions)
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """For people."""
     return f"{number} {noun}{'' if number == 1 else 's'}"

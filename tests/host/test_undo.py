@@ -603,6 +603,7 @@ LINES = (
     b'{"type":"drop-in","path":"/"}',
     b'{"type":"tasks","group":"/a","path":"/","inode":3,"resctrl_groups":["BE"]}',
     b'{"type":"resctrl group","name":"toys","path":"/","inode":7}',
+    b'{"type":"scores","cgroup":"/a","path":"/","inode":3,"scores":[-500],"original":985,"processes":[[7,4711,985]]}',
     b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true}',
 )
 

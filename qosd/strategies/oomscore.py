@@ -1,0 +1,97 @@
+"""OOM scores of containers: what a pod's annotations ask for, for every process of each container (node-qos §10.6).
+
+``oom-score-adj-spec`` of the container, else ``oom-score-adj`` of the pod. An entry that cannot be read costs itself:
+its container has the pod's. Never of the sandbox, whose process holds the pod's namespaces. An annotation that goes
+gives every process back what it had. Pods in virtual machines are left alone: their processes are the guest's.
+
+The number of a container's tasks goes with it, as far as it is measured: only when that moves may a process have come
+that did not inherit its score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from msgspec.structs import replace
+
+from koord.host.oomscore import OOMScore
+from qosd.decide.decision import Decision, Stage, Strategy
+from qosd.model.kata import is_kata
+from qosd.model.metric import Scope
+from qosd.model.rules import NodeRules
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, runs
+from qosd.sense.pids import PIDS
+from qosd.strategies.perpod import count, of_each
+
+GATE = "OOMScoreAdj"
+_TASKS = PIDS[Scope.CONTAINER].pids
+_Scores = tuple[OOMScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreMemo:
+    """What was decided of which objects. ``tasks``: of each of ``scores``, in their order."""
+
+    handlers: frozenset[str]
+    pods: tuple[PodView, ...]
+    by_uid: Mapping[str, tuple[PodView, _Scores]]
+    scores: _Scores
+    tasks: tuple[int | None, ...]
+    decision: Decision
+
+
+class OOMScores(Strategy):
+    """The strategy ``oomScoreAdj``."""
+
+    name: ClassVar[str] = "oomScoreAdj"
+    stage: ClassVar[Stage] = Stage.SPEC
+    gate: ClassVar[str] = GATE
+    rows: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, ScoreMemo]:
+        node, pods = snapshot.rules.node, snapshot.pods
+        last = memory if isinstance(memory, ScoreMemo) else None
+        handlers = node.sandbox_sizing_handlers
+        if last is not None and last.pods is pods and last.handlers == handlers:
+            by_uid, scores = last.by_uid, last.scores
+        else:
+            known = last.by_uid if last is not None and last.handlers == handlers else {}
+            by_uid = of_each(pods, known, partial(of_pod, node=node))
+            scores = tuple([score for _, every in by_uid.values() for score in every])
+        tasks = tuple([_tasks(snapshot, score) for score in scores])
+        decision = Decision("") if last is None else last.decision
+        if last is None or scores != last.scores or tasks != last.tasks:
+            acts = tuple([replace(score, tasks=its) for score, its in zip(scores, tasks, strict=True)])
+            decision = Decision(f"{count(len(scores), 'container')} with an OOM score by annotation", acts=acts)
+        return decision, ScoreMemo(handlers, pods, by_uid, scores, tasks, decision)
+
+
+def _tasks(snapshot: NodeSnapshot, score: OOMScore) -> int | None:
+    its = snapshot.value(_TASKS, score.cgroup)
+    return None if its is None else int(its)
+
+
+def of_pod(pod: PodView, node: NodeRules) -> _Scores:
+    """What the processes of one pod's containers shall have."""
+    annotations = pod.context.annotations
+    if not live(pod) or is_kata(pod, node):
+        return ()
+    return tuple([
+        OOMScore(container.cgroup, score, _why(pod, container.name), pod.key)
+        for container in pod.containers
+        if container.cgroup and not container.is_sandbox and runs(container.state)
+        if (score := annotations.oom_score_adj_of(container.name)) is not None
+    ])  # fmt: skip
+
+
+def _why(pod: PodView, container: str) -> str:
+    by_spec = container in pod.context.annotations.oom_score_adj_spec
+    return f"annotation oom-score-adj{'-spec' if by_spec else ''} of the pod"
