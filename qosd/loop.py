@@ -127,7 +127,8 @@ class NodeLoop:
     def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:
         """``snapshot`` with what the acts until now have left."""
         files, evictions = self._actuator.files.report, self._actuator.evictions.under_way
-        return replace(snapshot, files=files.states, refused=files.refused, evictions=evictions)
+        orders = self._actuator.orders.ended
+        return replace(snapshot, files=files.states, refused=files.refused, evictions=evictions, orders=orders)
 
     def _follow(self, pods: tuple[PodView, ...], now_ns: int) -> None:
         self._actuator.files.follow(pods, now_ns)

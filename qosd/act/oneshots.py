@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor, ThreadPoolExecutor
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -26,6 +27,7 @@ from qosd.decide.decision import OneShot
 from qosd.decide.runner import Decisions
 
 MOST_UNDER_WAY = 64
+MOST_REMEMBERED = 256
 _log = logging.getLogger(__name__)
 
 
@@ -45,6 +47,8 @@ class OneShotWriter(Actor[OneShotPlan]):
         self._writer, self._journal, self._executor = writer, journal, executor
         self._under_way: set[Target] = set()
         self._lock = threading.Lock()
+        self.ended: Mapping[Target, str] = MappingProxyType({})
+        """The result of the newest order to each file, the last ``MOST_REMEMBERED``; replaced whole."""
 
     def plan(self, decisions: Decisions) -> OneShotPlan:
         """The orders of these decisions, but for files where one is under way."""
@@ -102,9 +106,14 @@ class OneShotWriter(Actor[OneShotPlan]):
         finally:
             with self._lock:
                 self._under_way.discard(write.target)
+        self._remember(write.target, result)
         if result != DONE:
             _log.info("%s <- %s: %s: %s", write.path, write.after, result, detail)
         self._journal.record(entry_of(decisions, write, result, f"{write.why}: {detail}" if detail else write.why))
+
+    def _remember(self, target: Target, result: str) -> None:
+        others = [(each, its) for each, its in self.ended.items() if each != target]
+        self.ended = MappingProxyType(dict([*others[1 - MOST_REMEMBERED :], (target, result)]))
 
     def _attempt(self, write: PlannedWrite) -> tuple[str, str]:
         try:

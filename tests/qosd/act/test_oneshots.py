@@ -12,7 +12,7 @@ import pytest
 
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
-from qosd.act.oneshots import MOST_UNDER_WAY, OneShotWriter
+from qosd.act.oneshots import MOST_REMEMBERED, MOST_UNDER_WAY, OneShotWriter
 from qosd.decide.decision import Decision, OneShot, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.qosd.act.rig import CountingWriter, Recorded
@@ -133,6 +133,22 @@ def test_there_is_an_end_to_what_waits(rig: Rig) -> None:
     orders = [order(1, Target(f"/kubepods/pod{number}", RECLAIM.name)) for number in range(MOST_UNDER_WAY + 2)]
     results = rig.tick(*orders)
     assert (results.count("started"), results.count("refused"), len(rig.thread.waiting)) == (64, 2, 64)
+
+
+def test_what_the_newest_order_to_each_file_came_to_is_known(rig: Rig) -> None:
+    assert rig.orders.ended == {}
+    rig.tick(order(1), order(1, Target("/gone", RECLAIM.name)))
+    rig.thread.work()
+    before = rig.orders.ended
+    rig.writer.error = errno.EAGAIN
+    rig.tick(order(2))
+    rig.thread.work()
+    assert before == {RECLAIM: "done", Target("/gone", RECLAIM.name): "vanished"}, "and is not changed"
+    assert rig.orders.ended == {RECLAIM: "failed EAGAIN", Target("/gone", RECLAIM.name): "vanished"}
+    for number in range(MOST_REMEMBERED):
+        rig.tick(order(1, Target(f"/kubepods/other{number}", RECLAIM.name)))
+        rig.thread.work()
+    assert (len(rig.orders.ended), RECLAIM in rig.orders.ended) == (MOST_REMEMBERED, False)
 
 
 def test_on_v1_all_that_is_reclaimable_goes(tmp_path: Path) -> None:
