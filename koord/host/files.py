@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from koord.host.kernelfile import KernelFile, ParseError, Probe, Target, ValueRefused
 from koord.host.keyed import DeviceLimit, DeviceSettings, DeviceWeight, SchedFeature, SchemataLine
-from koord.host.spelling import Bytes, Counter, CPUList, Freezer, Integer, Shares, Spelling, Text, Word
+from koord.host.spelling import Bytes, Counter, CPUList, Freezer, Integer, Reclaim, Shares, Spelling, Text, Word
 from koord.model.cfs import MIN_QUOTA_US, UNLIMITED
 from koord.model.lattice import Value
 
@@ -99,12 +99,14 @@ def _protection(name: str, default: int, since: str = "") -> KernelFile:
     )
 
 
-def _vendor_memory(name: str, unit: str, spelling: Spelling) -> KernelFile:
-    return KernelFile(name, unit, spelling, ("memory", name), name, vendor_on=(1, 2), probe=Probe.KUBEPODS)
+def _vendor_memory(name: str, unit: str, spelling: Spelling, default: int = 0) -> KernelFile:
+    return KernelFile(
+        name, unit, spelling, ("memory", name), name, vendor_on=(1, 2), probe=Probe.KUBEPODS, default=default
+    )
 
 
 def _page_cache(name: str, unit: str, spelling: Spelling) -> KernelFile:
-    return KernelFile(name, unit, spelling, v2=name, vendor_on=(2,), since="", probe=Probe.KUBEPODS)
+    return KernelFile(name, unit, spelling, v2=name, vendor_on=(2,), since="", probe=Probe.KUBEPODS, default=0)
 
 
 _MEMORY = (
@@ -112,6 +114,14 @@ _MEMORY = (
     _protection("memory.min", 0, "4.18"),
     _protection("memory.low", 0),
     _protection("memory.high", UNLIMITED),
+    KernelFile(
+        "memory.soft_limit_in_bytes",  # whoever uses more is reclaimed first where the whole node runs short
+        "bytes",
+        _SIZE,
+        ("memory", "memory.soft_limit_in_bytes"),
+        probe=Probe.KUBEPODS,
+        default=UNLIMITED,
+    ),
     KernelFile(
         "memory.oom.group",
         "",
@@ -138,7 +148,7 @@ _MEMORY = (
         probe=Probe.TARGET,
     ),
     _vendor_memory("memory.wmark_ratio", "percent", Integer(0, 100)),
-    _vendor_memory("memory.wmark_scale_factor", "", Integer(1, 1000)),
+    _vendor_memory("memory.wmark_scale_factor", "", Integer(1, 1000), 50),
     _vendor_memory("memory.wmark_min_adj", "percent", Integer(-25, 50)),
     _vendor_memory("memory.priority", "", Integer(0, 12)),
     _vendor_memory("memory.use_priority_oom", "", _SWITCH),
@@ -148,7 +158,7 @@ _MEMORY = (
     KernelFile(
         "memory.reclaim",
         "bytes",
-        Bytes(unlimited=False),
+        Reclaim(unlimited=False),
         v2="memory.reclaim",
         since="5.19",
         probe=Probe.KUBEPODS,

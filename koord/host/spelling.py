@@ -8,6 +8,7 @@ text is a reason; ``KernelFile`` adds which file and which value.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -20,6 +21,8 @@ IDLE_SHARES = 3
 INT64_MAX = 0x7FFFFFFFFFFFFFFF
 UNLIMITED_FROM_BYTES = 0x7FFFFFFFFFFF0000
 """What v1 prints for "no limit" is LONG_MAX rounded down to a page, of 4 to 64 KiB."""
+_OF_FILE_PAGES = " swappiness=0"
+_FILE_PAGES = re.compile(rf"[1-9][0-9]{{0,18}}{_OF_FILE_PAGES}", re.ASCII)
 
 
 class At(NamedTuple):
@@ -122,6 +125,30 @@ class Bytes(Integer):
 
 def _without_limit(value: Value) -> Value:
     return UNLIMITED if isinstance(value, int) and value >= UNLIMITED_FROM_BYTES else value
+
+
+@dataclass(frozen=True, slots=True)
+class Reclaim(Bytes):
+    """How much is to be reclaimed, or, as the text ``N swappiness=0`` (Linux 6.11), how much of file pages alone."""
+
+    def parse(self, text: str, at: At) -> Value:
+        return text if _FILE_PAGES.fullmatch(text) else Bytes.parse(self, text, at)
+
+    def format(self, value: Value, at: At) -> str:
+        return value if isinstance(value, str) else Bytes.format(self, value, at)
+
+    def refusal(self, value: Value, at: At) -> str:
+        if not isinstance(value, str):
+            return Bytes.refusal(self, value, at)
+        return "" if _FILE_PAGES.fullmatch(value) else "is neither a number of bytes nor one with swappiness=0"
+
+    def same(self, desired: Value, actual: Value, page_bytes: int, version: int) -> bool:
+        return desired == actual
+
+
+def file_pages(amount_bytes: int) -> str:
+    """The order to reclaim so much of file pages alone."""
+    return f"{amount_bytes}{_OF_FILE_PAGES}"
 
 
 @dataclass(frozen=True, slots=True)

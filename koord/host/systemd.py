@@ -70,6 +70,11 @@ def keeps(row: str, version: int) -> bool:
     return row in _SETTERS[version]
 
 
+def undoes(row: str, cgroup: str, value: Value) -> bool:
+    """Is ``value`` what systemd makes of a file of ``cgroup`` that it was told nothing of, and can be told nothing?"""
+    return row == RESET and value == 0 and bool(unit_of(cgroup))
+
+
 def rows_with(row: str, version: int) -> tuple[str, ...]:
     """The rows whose values make up the property of ``row``, itself included."""
     return next((together for together in _TOGETHER if row in together), (row,)) if keeps(row, version) else ()

@@ -147,7 +147,7 @@ class Decision(msgspec.Struct, frozen=True):
     ``opinions`` is complete: a file that an earlier decision of the strategy named and this one does not is released.
     So is ``acts``: what is no longer among them is undone. The same object twice means "nothing changed", and costs
     nothing downstream. ``best_effort`` None: the strategy lets best-effort pods be. ``one_shots`` and
-    ``shortages`` are of this tick alone.
+    ``shortages`` are of this tick alone. ``warnings``: what people should mend, one sentence each.
     """
 
     sentence: str
@@ -156,6 +156,7 @@ class Decision(msgspec.Struct, frozen=True):
     one_shots: tuple[OneShot, ...] = ()
     shortages: tuple[Shortage, ...] = ()
     best_effort: BestEffortScheduling | None = None
+    warnings: tuple[str, ...] = ()
 
     def lasting(self) -> Self:
         """What is in force until the strategy decides again: an order is given once."""

@@ -22,10 +22,15 @@ class UndeclaredEdit(AssertionError):
 
 
 def decide(pod: PodContext, rules: Rules, hooks: Sequence[Hook] = HOOKS) -> Edits:
-    """The merged edits of every one of ``hooks`` that is enabled and runs at ``pod.stage``, with the pod's problems."""
+    """The merged edits of every one of ``hooks`` that is on and runs at ``pod.stage``, with the pod's problems."""
     stage = pod.stage
-    parts = [_run(hook, pod, rules) for hook in hooks if stage in hook.stages and rules.enabled(hook.name)]
+    parts = [_run(hook, pod, rules) for hook in hooks if stage in hook.stages and is_on(hook, rules)]
     return tierquota.below_tier(merge((Edits(problems=pod.problems), *parts)), pod, rules)
+
+
+def is_on(hook: Hook, rules: Rules) -> bool:
+    """Neither ``node.hooks`` nor its feature gate turns it off."""
+    return rules.enabled(hook.name) and (not hook.gate or rules.gate(hook.gate).is_on)
 
 
 def decide_call(pod: PodContext, rules: Rules) -> Edits:

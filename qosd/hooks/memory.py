@@ -1,130 +1,107 @@
-"""Memory QoS: ``memory.min``, ``memory.low`` and, of containers only, ``memory.high`` (CRI's ``unified``; v2 only).
+"""Memory QoS in the files of pods and containers: protection, throttling, background reclaim, order of OOM kills.
 
-Formulas of node-qos §6, in whole bytes:
-    min  = request * minLimitPercent / 100
-    low  = request * lowLimitPercent / 100, at least min if it is not 0
-    high = floor((request + (L - request) * throttlingPercent / 100) / page) * page, at least min; 0 % = "max"
-with L the limit, or the node's allocatable memory. CRI does not carry requests: a Guaranteed container's is its
-limit, a BE container's is its batch-memory, a Burstable one's is unknown. (Kubelet's own ``memory.min`` would show it,
-but an update may bring ours back in its place.) A pod's is its batch-memory, else what kubelet's pod list says. Where
-the request is unknown, only what needs none is decided.
+What CRI's ``unified`` carries (``memory.min``, ``memory.low`` and, of containers only, ``memory.high``; cgroup v2) a
+container has from its creation. The rest only the reconciler gives: files that need not be there, each where this
+kernel has it, on either cgroup version. Values and levels are those of node-qos §6, with one change: a group kill that
+is not asked for (``oomKillGroup: 0``) is no opinion, because kubelet has the runtime switch it on for containers, and
+that is not ours to take away.
 """
 
 from __future__ import annotations
 
-from koord.model import schema, slo_defaults
-from koord.model.annotations.values import MemoryPolicy
+from collections.abc import Iterator
+
+from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
-from koord.model.qos import KubeQoS
-from koord.model.qos_settings import MemoryQOS
+from qosd.hooks import memoryqos
 from qosd.hooks.edits import Edit, Edits
-from qosd.model.pod import PodContext
+from qosd.hooks.memoryqos import MemoryCase
+from qosd.model.pod import CALL_STAGES, PodContext
 from qosd.model.rules import Rules
 
 MIN, LOW, HIGH = "memory.min", "memory.low", "memory.high"
-_MAX = "max"
+WMARK_RATIO, WMARK_SCALE, WMARK_MIN_ADJ = "memory.wmark_ratio", "memory.wmark_scale_factor", "memory.wmark_min_adj"
+PRIORITY, USE_PRIORITY, OOM_GROUP = "memory.priority", "memory.use_priority_oom", "memory.oom.group"
+CACHE_ENABLE, CACHE_SIZE, CACHE_SYNC = (f"memory.pagecache_limit.{each}" for each in ("enable", "size", "sync"))
+ROWS: frozenset[str] = frozenset(
+    {MIN, LOW, HIGH, WMARK_RATIO, WMARK_SCALE, WMARK_MIN_ADJ, PRIORITY, USE_PRIORITY, OOM_GROUP}
+    | {CACHE_ENABLE, CACHE_SIZE, CACHE_SYNC}
+)
+_MAINLINE_V2 = frozenset({MIN, LOW, HIGH})
+_NOTHING: frozenset[str] = frozenset()
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    chosen = _settings(pod, rules) if rules.host.cgroup_version == 2 else None
-    if chosen is None:
+    files = _files(pod, rules)
+    case = memoryqos.of(pod, rules) if files else None
+    if case is None:
         return Edits()
-    settings, source = chosen
-    request, limit = _request_and_limit(pod)
-    minimum = _share(request, settings.min_limit_percent)
-    low = _share(request, settings.low_limit_percent)
-    if low and minimum:
-        low = max(low, minimum)
-    found = [_protection(MIN, minimum, request, settings.min_limit_percent, 0, source)]
-    found.append(_protection(LOW, low, request, settings.low_limit_percent, minimum or 0, source))
-    if pod.is_container:
-        ceiling = limit or rules.allocatable_memory_bytes
-        found.append(_throttling(request, ceiling, minimum, settings.throttling_percent, rules, source))
-    return Edits(tuple([edit for edit in found if edit is not None]))
+    return Edits(tuple([edit for edit in _edits(case, pod, rules) if edit.key in files]))
 
 
-def _protection(
-    file: str, value: int | None, request: int | None, percent: int | None, floor: int, source: str
-) -> Edit | None:
-    if value is None:
-        return None
+def _files(pod: PodContext, rules: Rules) -> frozenset[str]:
+    """What can be edited at this stage, on this kernel."""
+    always = _MAINLINE_V2 if rules.host.cgroup_version == 2 else _NOTHING
+    return always if pod.stage in CALL_STAGES else always | (rules.host.files or _NOTHING)
+
+
+def _edits(case: MemoryCase, pod: PodContext, rules: Rules) -> Iterator[Edit]:
+    settings = case.settings
+    if (minimum := case.min_bytes) is not None:
+        yield _protection(case, MIN, minimum, settings.min_limit_percent, 0)
+    if (low := case.low_bytes) is not None:
+        yield _protection(case, LOW, low, settings.low_limit_percent, case.min_bytes or 0)
+    if pod.is_container and (high := case.high_bytes(rules)) is not None:
+        yield _throttling(case, high, rules)
+    for file, setting in (
+        (WMARK_RATIO, settings.wmark_ratio),
+        (WMARK_SCALE, settings.wmark_scale_permill),
+        (WMARK_MIN_ADJ, settings.wmark_min_adj),
+        (PRIORITY, settings.priority),
+        (USE_PRIORITY, settings.priority_enable),
+        (OOM_GROUP, settings.oom_kill_group or None),
+    ):
+        if setting is not None:
+            yield _edit(case, file, setting)
+    if not pod.is_container:
+        yield from _page_cache(case)
+
+
+def _page_cache(case: MemoryCase) -> Iterator[Edit]:
+    size = case.page_cache_bytes
+    if size is not None:
+        yield _edit(case, CACHE_SIZE, size)
+        yield _edit(case, CACHE_SYNC, int(bool(case.settings.page_cache_reclaim_sync)))
+        yield _edit(case, CACHE_ENABLE, int(case.limits_page_cache))
+
+
+def _edit(case: MemoryCase, file: str, value: int) -> Edit:
+    return Edit(Field.UNIFIED, str(value), case.source, key=file)
+
+
+def _protection(case: MemoryCase, file: str, value: int, percent: int | None, floor: int) -> Edit:
     computed: Inputs = {
         FORMULA: "memory_share",
-        "request_bytes": request or 0,
+        "request_bytes": case.request_bytes or 0,
         "percent": percent,
         "floor_bytes": floor,
     }
-    why = f"{percent} % of the memory request {request}, {source}"
+    why = f"{percent} % of the memory request {case.request_bytes}, {case.source}"
     return Edit(Field.UNIFIED, str(value), why, key=file, computed=computed)
 
 
-def _throttling(
-    request: int | None, ceiling: int, minimum: int | None, percent: int | None, rules: Rules, source: str
-) -> Edit | None:
-    page = rules.host.page_bytes
-    high = _high(request, ceiling, minimum, percent, page)
-    if high is None:
-        return None
+def _throttling(case: MemoryCase, high: int, rules: Rules) -> Edit:
+    percent = case.settings.throttling_percent
+    why = f"throttling from {percent} % between request and limit on, {case.source}"
+    if high == UNLIMITED:
+        return Edit(Field.UNIFIED, "max", why, key=HIGH)
     computed: Inputs = {
         FORMULA: "memory_high",
-        "request_bytes": request,
-        "ceiling_bytes": ceiling,
+        "request_bytes": case.request_bytes,
+        "ceiling_bytes": case.ceiling_bytes(rules),
         "percent": percent,
-        "page_bytes": page,
-        "floor_bytes": minimum or 0,
+        "page_bytes": rules.host.page_bytes,
+        "floor_bytes": case.floor_bytes,
     }
-    why = f"throttling from {percent} % between request and limit on, {source}"
-    return Edit(Field.UNIFIED, str(high), why, key=HIGH, computed={} if high == _MAX else computed)
-
-
-def _settings(pod: PodContext, rules: Rules) -> tuple[MemoryQOS, str] | None:
-    """The settings that apply and who set them; None = nobody asks for memory QoS."""
-    qos = pod.treated_as(rules.node.derivation)
-    of_class = rules.class_settings(qos).memory_qos or slo_defaults.neutral_memory()
-    own = pod.memory_qos
-    if own is None:
-        return (of_class, f"memoryQOS of {qos}") if of_class.enable else None
-    if own.policy is MemoryPolicy.NONE:
-        return slo_defaults.neutral_memory(), "switched off by annotation memoryQOS"
-    base = of_class
-    if own.policy is MemoryPolicy.AUTO:
-        defaults = slo_defaults.defaults().resource_qos
-        base = (defaults and (defaults.of(qos) or rules.class_settings(qos)).memory_qos) or of_class
-    return schema.overlay(base, own), "annotation memoryQOS"
-
-
-def _request_and_limit(pod: PodContext) -> tuple[int | None, int | None]:
-    """Bytes; None = unknown request, no limit."""
-    amounts = [pod.amounts_of(name) for name in ((pod.container,) if pod.is_container else pod.extended)]
-    chosen = [one for one in amounts if one is not None and (one.memory_request_bytes or one.memory_limit_bytes)]
-    if chosen:
-        limits = sum(one.memory_limit_bytes for one in chosen)
-        return sum(one.memory_request_bytes for one in chosen), limits or None
-    limit = pod.requested.memory_limit_bytes
-    limit = limit if limit is not None and limit > 0 else None
-    if pod.requested.memory_request_bytes is not None:
-        return pod.requested.memory_request_bytes, limit
-    if pod.kube_qos is KubeQoS.GUARANTEED:
-        return limit, limit
-    if pod.kube_qos is KubeQoS.BEST_EFFORT:
-        return 0, limit
-    return None, limit
-
-
-def _share(request: int | None, percent: int | None) -> int | None:
-    if percent is None or (percent and request is None):
-        return None
-    return (request or 0) * percent // 100
-
-
-def _high(request: int | None, ceiling: int, minimum: int | None, percent: int | None, page: int) -> int | str | None:
-    if percent is None:
-        return None
-    if percent == 0:
-        return _MAX
-    if request is None or not ceiling:
-        return None
-    # One division at the end: the percentage must not lose a fraction before the rounding to pages.
-    high = (request * 100 + max(0, ceiling - request) * percent) // (100 * page) * page
-    return max(high, minimum or 0)
+    return Edit(Field.UNIFIED, str(high), why, key=HIGH, computed=computed)

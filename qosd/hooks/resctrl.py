@@ -36,7 +36,7 @@ def group_of(pod: PodContext, rules: Rules) -> tuple[str, str]:
     qos = pod.treated_as(rules.node.derivation)
     group = _GROUPS.get(qos)
     settings = rules.class_settings(qos).resctrl_qos
-    wanted = settings is not None and bool(settings.enable) and rules.gate(GATE).is_on
+    wanted = settings is not None and bool(settings.enable)
     chosen_already = ANNOTATION in pod.request.annotations or KEYS["resctrl"].name in pod.request.annotations
     if group is None or not wanted or group not in rules.host.resctrl_groups or chosen_already:
         return "", ""

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from koord.model.crifields import Field
-from qosd.hooks import batch, cpuset, groupidentity, idle, memory, normalization, resctrl
+from qosd.hooks import batch, cpuset, groupidentity, idle, memory, memoryqos, normalization, resctrl
 from qosd.hooks.edits import Edit, Edits
 from qosd.model.pod import CONTAINER_STAGES, POD_STAGES, HookStage, PodContext
 from qosd.model.rules import Rules
@@ -24,7 +24,8 @@ class Hook:
     """One row: the name that ``node.hooks`` of the rules file switches, where it runs and what it may edit.
 
     ``rows``: names of kernel files. ``annotates``: it may also set annotations. ``strategy``: who applies its edits to
-    what runs already.
+    what runs already. ``gate``: the feature gate behind which it stands (``koord.model.featuregates``); "" = none, or
+    its own to ask.
     """
 
     name: str
@@ -33,6 +34,7 @@ class Hook:
     decide: Callable[[PodContext, Rules], Edits]
     annotates: bool = False
     strategy: str = RECONCILER
+    gate: str = ""
 
     def may_edit(self, edit: Edit) -> bool:
         return self.annotates if edit.field is Field.ANNOTATION else edit.name in self.rows
@@ -55,8 +57,14 @@ HOOKS: tuple[Hook, ...] = (
         strategy=groupidentity.HOOK,
     ),
     Hook("cpuIdle", _POD_CGROUP, frozenset({idle.FILE}), idle.decide),
-    Hook("memory", CONTAINER_STAGES | _POD_CGROUP, frozenset({memory.MIN, memory.LOW, memory.HIGH}), memory.decide),
-    Hook("resctrl", frozenset({HookStage.RUN_SANDBOX}), frozenset(), resctrl.decide, annotates=True),
+    Hook(
+        "memory",
+        (CONTAINER_STAGES | _POD_CGROUP) - {HookStage.GUEST_CGROUP},
+        memory.ROWS,
+        memory.decide,
+        gate=memoryqos.GATE,
+    ),
+    Hook("resctrl", frozenset({HookStage.RUN_SANDBOX}), frozenset(), resctrl.decide, annotates=True, gate=resctrl.GATE),
 )
 
 HOOK_NAMES = tuple(hook.name for hook in HOOKS)

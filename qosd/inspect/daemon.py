@@ -109,7 +109,9 @@ def warnings(node: Node) -> list[str]:
         for target, refusals in files.refused.items()
         for strategy, why in refusals
     ]
-    return [*filter(None, problems), *refused]
+    results = node.loop.report.decisions.results
+    decided = [f"{result.name}: {warning}" for result in results for warning in result.decision.warnings]
+    return [*filter(None, problems), *decided, *refused]
 
 
 def process(options: Options, uptime_s: float, journal_dropped: int) -> inspect.Daemon:

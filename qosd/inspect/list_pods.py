@@ -19,10 +19,10 @@ from qosd.hooks import engine
 from qosd.inspect import convert, values
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.values import Wish
-from qosd.model.pod import HookStage
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.report import TickReport
 from qosd.sense.store import Store
+from qosd.strategies.reconciler import container_cgroup
 from qosd.tuning import history
 from qosd.tuning.advice import Advice, advise
 
@@ -80,7 +80,7 @@ def _pod(
     containers = [container for container in pod.containers if not container.is_sandbox]
     page_bytes = snapshot.rules.host.page_bytes
     for shown, container in zip(message.containers, containers, strict=True):
-        requested_of = pod.context.at(HookStage.CREATE, container.requested, container.name, container.annotations)
-        wishes = {**values.wishes_of(engine.decide(requested_of, snapshot.rules)), **composed.get(container.cgroup, {})}
+        edits = engine.decide(container_cgroup(pod, container, snapshot.rules.node), snapshot.rules)
+        wishes = {**values.wishes_of(edits), **composed.get(container.cgroup, {})}
         shown.values.extend(values.compare(writer, container.cgroup, wishes, page_bytes))
     return message

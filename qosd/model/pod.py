@@ -31,7 +31,8 @@ _NEVER_BY_BAND = (QoSClass.LSE, QoSClass.LSR, QoSClass.SYSTEM)
 class HookStage(StrEnum):
     """The stages at which a hook can edit, by their names in a hook-server file.
 
-    The last two are no calls: what the reconciler asks about cgroups that no CRI call carries values for.
+    The last four are no calls: what the reconciler asks about cgroups. Of a container it asks what it would get at
+    its creation, and what no CRI call carries; one whose processes run in a virtual machine has a stage of its own.
     """
 
     RUN_SANDBOX = "PreRunPodSandbox"
@@ -40,10 +41,14 @@ class HookStage(StrEnum):
     UPDATE = "PreUpdateContainerResources"
     POD_CGROUP = "pod cgroup"
     SANDBOX_CGROUP = "sandbox cgroup"
+    CONTAINER_CGROUP = "container cgroup"
+    GUEST_CGROUP = "container cgroup of a virtual machine"
 
 
 POD_STAGES = frozenset({HookStage.RUN_SANDBOX, HookStage.UPDATE_SANDBOX})
-CONTAINER_STAGES = frozenset({HookStage.CREATE, HookStage.UPDATE})
+CALL_STAGES = frozenset({HookStage.CREATE, HookStage.UPDATE})
+"""The calls that carry values of a container."""
+CONTAINER_STAGES = CALL_STAGES | {HookStage.CONTAINER_CGROUP, HookStage.GUEST_CGROUP}
 
 
 class Resources(msgspec.Struct, frozen=True):
@@ -54,7 +59,7 @@ class Resources(msgspec.Struct, frozen=True):
     memory_limit_bytes: int | None = None
     cpu_shares: int | None = None
     memory_request_bytes: int | None = None
-    """Known of whole pods only, where kubelet's pod list tells it: CRI does not carry requests."""
+    """Known where kubelet's pod list tells it: CRI does not carry requests."""
 
     @classmethod
     def of(cls, values: Mapping[Field, Any]) -> Resources:

@@ -128,7 +128,8 @@ class HostFacts:
     such cgroup to look at. ``has_task_slices``: the scheduler takes a slice for each task (Linux 6.12).
     ``system_files``: the files that are there outside cgroups, and each feature of the scheduler
     (``sched_features@NAME``) that the kernel lists. ``lacking``: by feature gate, what this process may not do of what
-    the feature needs (``koord.model.grants``).
+    the feature needs (``koord.model.grants``). ``kernel``: the two leading numbers of its release; None: they cannot be
+    told.
     """
 
     cgroup_version: int = 1
@@ -139,6 +140,8 @@ class HostFacts:
     has_task_slices: bool = False
     system_files: frozenset[str] = frozenset()
     lacking: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    kernel: tuple[int, int] | None = None
+    swap_total_bytes: int = 0
 
 
 @dataclass(frozen=True)

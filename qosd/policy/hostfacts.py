@@ -13,6 +13,7 @@ from koord.host import granted, support
 from koord.host.cgroup import ReadError, Tree, read_text
 from koord.host.files import ROWS, Target
 from koord.host.support import Support
+from koord.model import version
 from qosd.model.rules import HostFacts
 
 RESCTRL_CLASSES = ("LSR", "LS", "BE")
@@ -36,6 +37,8 @@ def look(
         has_task_slices=has_task_slices,
         system_files=outside | _sched_features(tree),
         lacking=granted.lacking(tree),
+        kernel=version.numbers(_kernel_release(tree)),
+        swap_total_bytes=_in_bytes(meminfo, "SwapTotal"),
     )
 
 
@@ -50,8 +53,19 @@ def has_resctrl_group(tree: Tree, name: str) -> bool:
 
 
 def memory_total_bytes(meminfo: str) -> int:
-    found = re.search(r"^MemTotal:\s+(\d+) kB$", meminfo, re.MULTILINE)
+    return _in_bytes(meminfo, "MemTotal")
+
+
+def _in_bytes(meminfo: str, field: str) -> int:
+    found = re.search(rf"^{field}:\s+(\d+) kB$", meminfo, re.MULTILINE)
     return int(found.group(1)) * 1024 if found else 0
+
+
+def _kernel_release(tree: Tree) -> str:
+    try:
+        return read_text(tree.proc / "sys/kernel/osrelease") or ""
+    except ReadError:
+        return ""
 
 
 def text_of(tree: Tree, target: Target) -> str:

@@ -102,14 +102,16 @@ _QUOTA_BURST = Use(gate="CPUBurst", when={"policy": ("cfsQuotaBurstOnly", "auto"
 _GROUP = Use("resctrl", gate="RdtResctrl", by_group=True)
 _APPLICATIONS = (Use("hostApplications"),)
 _PAGE_CACHE = "memory.pagecache_limit.size"
+_RECLAIM, _SOFT_LIMIT = "memory.reclaim", "memory.soft_limit_in_bytes"
+"""What stands in for vendors' watermarks and limits of page cache; what does for ``memory.low`` on cgroup v1."""
 _MEMORY_FILES = (
     "memory.min", "memory.low", "memory.high", "memory.oom.group", "memory.priority", "memory.use_priority_oom",
-    "memory.wmark_ratio", "memory.wmark_scale_factor", "memory.wmark_min_adj", _PAGE_CACHE,
+    "memory.wmark_ratio", "memory.wmark_scale_factor", "memory.wmark_min_adj", _PAGE_CACHE, _RECLAIM, _SOFT_LIMIT,
 )  # fmt: skip
 
 
 def _memory(*files: str, unless: str = "") -> tuple[Use, ...]:
-    return (Use("memory", files=files, unless=unless),)
+    return (Use("memory", gate="CgroupReconcile", files=files, unless=unless),)
 
 
 def _sysctl(file: str) -> tuple[Use, ...]:
@@ -216,7 +218,11 @@ _MEMORY_FIELDS = _fields(
     f"{_CLASS}.memoryQOS",
     ("enable", _ON, _memory(*_MEMORY_FILES)),
     ("minLimitPercent", "Share of the memory request that is never reclaimed.", _memory("memory.min")),
-    ("lowLimitPercent", "Share of it that is reclaimed only if there is nothing else.", _memory("memory.low")),
+    (
+        "lowLimitPercent",
+        "Share of it that is reclaimed only if there is nothing else.",
+        _memory("memory.low", _SOFT_LIMIT),
+    ),
     (
         "throttlingPercent",
         "Share of the way from request to limit at which allocations are throttled; 0: never.",
@@ -225,12 +231,12 @@ _MEMORY_FIELDS = _fields(
     (
         "wmarkRatio",
         "Share of the limit from which memory is reclaimed in the background; 0: never.",
-        _memory("memory.wmark_ratio"),
+        _memory("memory.wmark_ratio", _RECLAIM),
     ),
     (
         "wmarkScalePermill",
         "How far below that share reclaim goes, in thousandths of the limit.",
-        _memory("memory.wmark_scale_factor"),
+        _memory("memory.wmark_scale_factor", _RECLAIM),
     ),
     (
         "wmarkMinAdj",
@@ -243,14 +249,14 @@ _MEMORY_FIELDS = _fields(
     (
         "pageCacheEnable",
         "Whether page cache is limited; unset: if it has a size.",
-        _memory("memory.pagecache_limit.enable"),
+        _memory("memory.pagecache_limit.enable", _RECLAIM),
     ),
     (
         "pageCacheLimitPercent",
         "Share of the memory limit that page cache may take.",
-        _memory(_PAGE_CACHE, unless="pageCacheLimitSize"),
+        _memory(_PAGE_CACHE, _RECLAIM, unless="pageCacheLimitSize"),
     ),
-    ("pageCacheLimitSize", "Bytes that page cache may take, instead of the share.", _memory(_PAGE_CACHE)),
+    ("pageCacheLimitSize", "Bytes that page cache may take, instead of the share.", _memory(_PAGE_CACHE, _RECLAIM)),
     (
         "pageCacheReclaimSync",
         "Whether who exceeds the limit reclaims itself, instead of the background.",

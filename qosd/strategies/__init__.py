@@ -15,6 +15,8 @@ from qosd.strategies.burst.strategy import CPUBurst
 from qosd.strategies.enforcement import Enforcement
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.hostapps import HostApplications
+from qosd.strategies.memoryreclaim import MemoryReclaim
+from qosd.strategies.memorytiers import MemoryTiers
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.oomscore import OOMScores
 from qosd.strategies.reconciler import HookReconciler
@@ -30,6 +32,8 @@ STRATEGIES: tuple[Strategy, ...] = (
     GroupIdentity(),
     SystemConfig(),
     ResctrlGroups(),
+    MemoryTiers(),
+    MemoryReclaim(),
     OOMScores(),
     CPUSuppress(),
     BestEffort(),

@@ -80,7 +80,7 @@ def _of_pod(pod: PodView, rules: Rules) -> PodOpinions:
         return PodOpinions()
     value = int(edit.value)
     opinion = Opinion.set(value, f"{edit.hook}: {edit.why}", {FORMULA: "given", "value": value}, pod.key)
-    return PodOpinions({Target(cgroup, FILE): opinion for cgroup, _ in cgroups_of(pod)})
+    return PodOpinions({Target(cgroup, FILE): opinion for cgroup, _ in cgroups_of(pod, rules.node)})
 
 
 def _together(of_node: Decision, of_pods: Decision) -> Decision:

@@ -52,6 +52,7 @@ class OOMScores(Strategy):
     gate: ClassVar[str] = GATE
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+    grants: ClassVar[tuple[str, ...]] = (GATE,)
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True

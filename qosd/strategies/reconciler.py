@@ -26,8 +26,9 @@ from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine
 from qosd.hooks.edits import Abstention, Edit
 from qosd.hooks.table import RECONCILER, hooks_of, rows_of
+from qosd.model.kata import is_kata
 from qosd.model.pod import HookStage, PodContext
-from qosd.model.rules import Rules
+from qosd.model.rules import NodeRules, Rules
 from qosd.model.snapshot import PODS_MAX_AGE_S, ContainerView, NodeSnapshot, PodView, has_cgroup, live, runs
 from qosd.strategies.perpod import PodMemo, PodOpinions, decide_each
 
@@ -54,7 +55,7 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
     """The opinions on all cgroups of one pod."""
     opinions: dict[Target, Opinion] = {}
     refused: list[str] = []
-    for cgroup, requested_of in cgroups_of(pod):
+    for cgroup, requested_of in cgroups_of(pod, rules.node):
         edits = engine.decide(requested_of, rules, _OWN)
         for edit in edits.items:
             row = _row(edit, rules.host.cgroup_version)
@@ -88,7 +89,7 @@ def pod_cgroup(pod: PodView) -> PodContext:
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)
 
 
-def cgroups_of(pod: PodView) -> Iterator[tuple[str, PodContext]]:
+def cgroups_of(pod: PodView, node: NodeRules) -> Iterator[tuple[str, PodContext]]:
     """Every cgroup of the pod that is in use and whose path is known, with what the hooks are asked about it."""
     if not live(pod):
         return
@@ -96,7 +97,7 @@ def cgroups_of(pod: PodView) -> Iterator[tuple[str, PodContext]]:
         yield pod.cgroup, pod_cgroup(pod)
     for container in pod.containers:
         if container.cgroup and (container.is_sandbox or runs(container.state)):
-            yield container.cgroup, container_cgroup(pod, container)
+            yield container.cgroup, container_cgroup(pod, container, node)
 
 
 def _is_made(pod: PodView) -> bool:
@@ -104,11 +105,18 @@ def _is_made(pod: PodView) -> bool:
     return bool(pod.sandbox_id) or any(has_cgroup(one.state) for one in pod.containers)
 
 
-def container_cgroup(pod: PodView, container: ContainerView) -> PodContext:
-    """The context in which hooks decide for the cgroup of a container, or of the sandbox."""
+def container_cgroup(pod: PodView, container: ContainerView, node: NodeRules) -> PodContext:
+    """The context in which hooks decide for the cgroup of a container, or of the sandbox.
+
+    A container's memory request only kubelet's pod list tells.
+    """
     if container.is_sandbox:
         return pod.context.at(HookStage.SANDBOX_CGROUP, container.requested)
-    return pod.context.at(HookStage.CREATE, container.requested, container.name, container.annotations)
+    native = next((each.native for each in pod.spec_containers or () if each.name == container.name), None)
+    request_bytes = None if native is None else native.memory_request or 0
+    requested = replace(container.requested, memory_request_bytes=request_bytes)
+    stage = HookStage.GUEST_CGROUP if is_kata(pod, node) else HookStage.CONTAINER_CGROUP
+    return pod.context.at(stage, requested, container.name, container.annotations)
 
 
 def _row(edit: Edit, version: int) -> KernelFile | None:

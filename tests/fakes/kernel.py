@@ -160,6 +160,19 @@ class KernelModel:
         self._values[target] = size
 
 
+class ProtectionModel:
+    """What ``memory.min``, or ``memory.low``, of a tree come to, ``values`` by cgroup: each at most what is above it.
+
+    Source: mm/page_counter.c (effective_protection) of Linux 6.x, without the share that siblings have to divide.
+    """
+
+    def __init__(self, values: Mapping[str, int]) -> None:
+        self.values = dict(values)
+
+    def protected(self, cgroup: str) -> int:
+        return min(self.values[one] for one in (cgroup, *ancestors(cgroup)) if one in self.values)
+
+
 def parent(cgroup: str) -> str:
     """The group above; "" for one right below the root."""
     return cgroup.rpartition("/")[0]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from koord.host.files import Target, Value
 from koord.host.order import CORE_SCHED, GROUP_IDENTITY, IDENTITY, Change, disturbed_by, order, reset_by
 from tests.fakes.cgroupstates import Machine, Scene, scenes
-from tests.fakes.kernel import KernelModel
+from tests.fakes.kernel import KernelModel, ProtectionModel
 
 POD, BOX, TIER = "/kubepods/pod1", "/kubepods/pod1/box", "/kubepods"
 Told = tuple[str, str, Value | None, Value]
@@ -123,6 +123,25 @@ RULES: dict[str, tuple[int, list[Told], list[tuple[str, str, Value]]]] = {
             (TIER, "memory.low", 0),
         ],
     ),
+    "protection grows tier, pod, container, and shrinks container, pod, tier, whatever the order told": (
+        2,
+        [
+            (POD, "memory.min", 0, 4096),
+            (BOX, "memory.min", 0, 4096),
+            (TIER, "memory.min", 0, 4096),
+            (TIER, "memory.low", 8192, 0),
+            (POD, "memory.low", 8192, 0),
+            (BOX, "memory.low", 8192, 0),
+        ],
+        [
+            (TIER, "memory.min", 4096),
+            (POD, "memory.min", 4096),
+            (BOX, "memory.min", 4096),
+            (BOX, "memory.low", 0),
+            (POD, "memory.low", 0),
+            (TIER, "memory.low", 0),
+        ],
+    ),
     "memory.high unlimited is a raise": (
         2,
         [(BOX, "memory.high", -1, 4096), (POD, "memory.high", 4096, -1)],
@@ -188,6 +207,31 @@ def test_only_cpu_idle_disturbs_another_file() -> None:
 def test_only_the_switch_of_group_identity_sets_other_files_back() -> None:
     assert reset_by(Target("", GROUP_IDENTITY)) == IDENTITY
     assert reset_by(Target("", CORE_SCHED)) == reset_by(Target(POD, IDENTITY)) == ""
+
+
+CHAIN = (TIER, f"{TIER}/burstable", POD, BOX, "/kubepods/burstable/pod2", "/kubepods/burstable/pod2/box")
+PAGES = st.integers(0, 4).map(lambda pages: pages * 4096)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.fixed_dictionaries({cgroup: st.tuples(PAGES, PAGES) for cgroup in CHAIN}),
+    st.permutations(CHAIN),
+    st.sampled_from(["memory.min", "memory.low"]),
+)
+def test_no_cgroup_is_less_protected_on_the_way_than_before_or_after(
+    states: dict[str, tuple[int, int]], told: list[str], row: str
+) -> None:
+    """A tier, its pods and their containers: each is protected only as far as all above it are."""
+    kernel = ProtectionModel({cgroup: old for cgroup, (old, _) in states.items()})
+    before = {cgroup: kernel.protected(cgroup) for cgroup in CHAIN}
+    after = ProtectionModel({cgroup: new for cgroup, (_, new) in states.items()})
+    least = {cgroup: min(before[cgroup], after.protected(cgroup)) for cgroup in CHAIN}
+    changes = [Change(Target(cgroup, row), *states[cgroup]) for cgroup in told]
+    for step in order(changes, 2):
+        kernel.values[step.target.cgroup] = int(step.value)
+        assert all(kernel.protected(cgroup) >= least[cgroup] for cgroup in CHAIN), step
+    assert kernel.values == after.values
 
 
 def carried_out(scene: Scene) -> KernelModel:

@@ -24,6 +24,8 @@ TIERS = {
 }
 V2 = HostFacts(cgroup_version=2, resctrl_groups=frozenset({"LSR", "LS", "BE"}))
 V2_VENDOR = replace(V2, files=frozenset({"cpu.bvt_warp_ns"}))
+MEMORY_QOS: Mapping[str, Any] = {"features": {"CgroupReconcile": True}}
+"""The section ``node`` with the feature gate of memory QoS on."""
 T = TypeVar("T")
 
 

@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path
 
 import click
 import pytest
+import yaml
 
 from koord.host.evictions import EVICTION
 from koord.host.reconcile import plan
+from koord.host.writer import RULES as RULES_OF_ERRNOS
+from koord.model import memorymeans, slo
 from koord.model.featuregates import GATES
+from koord.model.qos_settings import MemoryQOS
+from koord.model.schema import json_name
 from koordctl import exits
 from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor
 from qosd.assembly import assemble
+from qosd.hooks import memory
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import PREFIX as QOSD
 from qosd.metrics import Metrics
 from qosd.model.snapshot import EvictionPhase
 from qosd.node import JOURNAL, MODELS, POLICY, UNDO
 from qosd.options import PROGRAM, Options
+from qosd.policy.sloeffects import without_effect
 from qosd.sense.exposition import PREFIX, docs_table
 from qosd.sense.table import METRICS
 from qosd.strategies import speakers
 from qosd.tuning.advice import RULES as ADVICE
 from tests import docpages
+from tests.qosd.contexts import V2, rules
 from tests.qosd.machine import Machine
 
 DAEMON, RULES, README = docpages.page("node-daemon.md"), docpages.page("qosd.md"), docpages.page("README.md")
+MEMORY = docpages.page("memory-qos.md")
 OPERATIONS = docpages.page("operations.md")
 FLAGS = PROGRAM.table
 FLAG_ROWS = docpages.flags(DAEMON)
@@ -116,6 +126,24 @@ def test_every_topic_of_advice_is_explained() -> None:
     section = DAEMON[DAEMON.index("| Topic | It is told |") : DAEMON.index("### koordctl plan")]
     told = re.findall(r"^\| (`[^|]*) \|", section, re.MULTILINE)
     assert [topic for cell in told for topic in re.findall(r"`([^`]+)`", cell)] == list(ADVICE)
+
+
+def test_every_file_and_setting_of_memory_qos_is_explained_and_every_sentence_quoted_is_said() -> None:
+    section = MEMORY[MEMORY.index("## What is set") : MEMORY.index("## Tiers")]
+    for name in memory.ROWS:
+        spellings = (f"`{name}`", f"`.{name.partition('.')[2]}`")
+        assert any(spelling in section for spelling in spellings) or name.startswith("memory.pagecache_limit.")
+    assert "`memory.pagecache_limit.*`" in section
+    settings = {json_name(name) for name in MemoryQOS.__struct_fields__} - {"enable"}
+    assert settings <= docpages.code(section)
+    example = re.search(r"```yaml\n(spec:\n.*?)node:", MEMORY, re.DOTALL)
+    assert example is not None
+    spec = yaml.safe_load(example[1])["spec"]
+    told = list(without_effect(slo.decode_spec(spec), rules(V2, spec)))
+    assert len(told) == 2 and all(sentence in MEMORY for sentence in told)
+    assert memorymeans.without_protection(memorymeans.SOFT_LIMIT) in MEMORY
+    assert memorymeans.without_reclaim(1) in MEMORY
+    assert RULES_OF_ERRNOS["oom_score_adj"][errno.EACCES] in MEMORY
 
 
 def test_every_hook_has_a_row() -> None:

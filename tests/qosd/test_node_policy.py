@@ -20,7 +20,10 @@ from tests.qosd.machine import Machine
 from tests.qosd.test_node import Living, living, on_runtime
 
 PROTECTED = 32 << 20  # half of the batch-memory of ``Living.batch_pod``
-RULES = "spec: {resourceQOSStrategy: {beClass: {memoryQOS: {enable: true, lowLimitPercent: 50}}}}\n"
+RULES = (
+    "spec: {resourceQOSStrategy: {beClass: {memoryQOS: {enable: true, lowLimitPercent: 50}}}}\n"
+    "node: {features: {CgroupReconcile: true}}\n"
+)
 BAD = "spec: {resourceQOSStrategy: {beClass: {memoryQOS: 5}}}\n"
 
 

@@ -11,7 +11,7 @@ from typing import Protocol
 
 from msgspec.structs import replace
 
-from koord.host import files
+from koord.host import files, systemd
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
 from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, Change, Step, above_of, order
@@ -103,12 +103,19 @@ class RowRules:
         """Does the file say what is wanted? Shares by the node's own mapping once that is known: siblings have it."""
         writer = self._planner.writer
         if self._row.name != SHARES or writer.version == 1 or self._planner.undo.weights is None:
-            return self.comes_of(wanted, actual)
+            return self._reads_as(wanted, actual)
         return actual in (wanted, writer.weights.shares(writer.weights.weight(int(wanted))))
 
     def comes_of(self, written: Value, actual: Value) -> bool:
-        """May what is in the file have become of what was written, by whoever and however it was spelled then?"""
-        return self._row.same(written, actual, self._planner.page_bytes, self._planner.writer.version)
+        """May what is in the file have become of what was written, by whoever and however it was spelled then?
+
+        Also where systemd wrote its unit anew and cannot know the value: that is no other writer.
+        """
+        is_undone = self._planner.writer.version == 2 and systemd.undoes(self._row.name, self._target.cgroup, actual)
+        return is_undone or self._reads_as(written, actual)
+
+    def _reads_as(self, value: Value, actual: Value) -> bool:
+        return self._row.same(value, actual, self._planner.page_bytes, self._planner.writer.version)
 
     def attainable(self, value: Value) -> Value:
         """What comes nearest to a value that the kernel no longer takes."""

@@ -41,7 +41,8 @@ class FileRules(Protocol):
 
     def same(self, wanted: Value, actual: Value) -> bool: ...
     def comes_of(self, written: Value, actual: Value) -> bool:
-        """May ``actual`` have become of ``written``? Laxer than ``same``: other mappings of shares count too."""
+        """May ``actual`` have become of ``written``? Laxer than ``same``: other mappings of shares count too, and what
+        systemd makes of a value that it does not know."""
 
     def attainable(self, value: Value) -> Value: ...
 

@@ -188,7 +188,7 @@ def _settings(pod: PodView, rules: Rules) -> Settings:
 
 def _candidate(pod: PodView, container: ContainerView, rules: Rules) -> Candidate | None:
     """None: it has no quota."""
-    context = container_cgroup(pod, container)
+    context = container_cgroup(pod, container, rules.node)
     edit = engine.decide(context, rules).get(Field.CPU_QUOTA)
     spec_us = normalization.spec_quota_us(context)
     base_us = spec_us if edit is None else edit.value

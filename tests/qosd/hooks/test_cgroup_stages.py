@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import pytest
 
 from qosd.model.pod import HookStage, PodContext, Resources
-from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, rules
 
 POOLS = {"ls": [{"cpuset": "4-13"}], "be": [{"cpuset": "2-13"}]}
 V1_VENDOR = replace(V2_VENDOR, cgroup_version=1)
@@ -35,7 +35,8 @@ def of_sandbox(*args: Any, **said: Any) -> PodContext:
     ],
 )
 def test_a_sandbox_gets_the_cpus_and_nothing_else(who: PodContext, cpus: str) -> None:
-    assert decided(who, rules(V2_VENDOR, {**IDENTITY, **MEMORY}, sharedPools=POOLS)) == {"cpuset_cpus": cpus}
+    by = rules(V2_VENDOR, {**IDENTITY, **MEMORY}, sharedPools=POOLS, **MEMORY_QOS)
+    assert decided(who, by) == {"cpuset_cpus": cpus}
 
 
 def test_an_unlabelled_sandbox_under_the_static_policy_keeps_kubelets_cpus() -> None:
@@ -111,7 +112,7 @@ class TestMemory:
         ],
     )
     def test_of_the_pods_request(self, who: PodContext, want: dict[str, str]) -> None:
-        found = decided(who, rules(V2, MEMORY))
+        found = decided(who, rules(V2, MEMORY, **MEMORY_QOS))
         assert {key: value for key, value in found.items() if key.startswith("memory.")} == want
 
     def test_sums_over_containers(self) -> None:
@@ -119,5 +120,6 @@ class TestMemory:
             **extended("a", memory_request="1Gi", memory="3Gi")["containers"],
             **extended("b", memory_request="1Gi", memory="3Gi")["containers"],
         }
-        found = decided(of_pod("BE", "BestEffort", EXTENDED={"containers": containers}), rules(V2, MEMORY))
+        who = of_pod("BE", "BestEffort", EXTENDED={"containers": containers})
+        found = decided(who, rules(V2, MEMORY, **MEMORY_QOS))
         assert found["memory.min"] == "429496729"

@@ -13,7 +13,7 @@ from qosd.hooks import engine, normalization, resctrl, table
 from qosd.hooks.edits import Edit, Edits, ForbiddenEdit
 from qosd.model.pod import HookStage, Resources
 from qosd.model.rules import HostFacts
-from tests.qosd.contexts import V2, V2_VENDOR, decided, extended, pod, rules, values
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, decided, extended, pod, rules, values
 
 V1 = HostFacts(cgroup_version=1, files=frozenset({"cpu.bvt_warp_ns"}))
 LS_POOLS = [{"socket": 0, "node": 1, "cpuset": "8-13"}, {"socket": 0, "node": 0, "cpuset": "4-7,32-35"}]
@@ -348,7 +348,9 @@ class TestMemory:
 
     def found(self, who: Any, spec: dict[str, Any], host: HostFacts = V2, **node: Any) -> dict[str, int | str]:
         return {
-            key: value for key, value in decided(who, rules(host, spec, **node)).items() if key.startswith("memory.")
+            key: value
+            for key, value in decided(who, rules(host, spec, **MEMORY_QOS, **node)).items()
+            if key.startswith("memory.")
         }
 
     def test_golden(self) -> None:
@@ -370,7 +372,8 @@ class TestMemory:
     @pytest.mark.parametrize(
         ("own", "want"),
         [
-            ({"policy": "none"}, {"memory.min": "0", "memory.low": "0", "memory.high": "max"}),
+            ({"policy": "none"}, {}),
+            ({"policy": "none", **PERCENTS}, {}),
             ({"policy": "auto"}, {"memory.min": "0", "memory.low": "0", "memory.high": "max"}),
             ({"policy": "auto", **PERCENTS}, GOLDEN),
             (

@@ -17,7 +17,7 @@ from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.model.pod import HookStage, PodContext
 from qosd.model.rules import Rules
-from tests.qosd.contexts import EXTENDED, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
+from tests.qosd.contexts import EXTENDED, MEMORY_QOS, PRIORITY, QOS, STATUS, TIERS, V2, V2_VENDOR, rules
 from tests.qosd.hooks import merges
 
 JSON = st.recursive(
@@ -104,8 +104,8 @@ _POOLS = {"ls": [{"cpuset": "4-7"}], "be": [{"cpuset": "2-7"}]}
 RULES = st.sampled_from(
     [
         rules(V2),
-        rules(V2_VENDOR, _SPEC, sharedPools=_POOLS, cpuNormalizationRatio=1.3),
-        rules(V2_VENDOR, _SPEC, cpuManagerPolicy="static", sharedPools=_POOLS),
+        rules(V2_VENDOR, _SPEC, sharedPools=_POOLS, cpuNormalizationRatio=1.3, **MEMORY_QOS),
+        rules(V2_VENDOR, _SPEC, cpuManagerPolicy="static", sharedPools=_POOLS, **MEMORY_QOS),
     ]
 )
 

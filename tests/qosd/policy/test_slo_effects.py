@@ -21,10 +21,12 @@ from qosd.strategies import speakers
 
 ON_BOTH = frozenset({"cpu.idle", "cpu.max.burst", "vm.min_free_kbytes", "vm.watermark_scale_factor"})
 BARE, STOCK_V1 = HostFacts(1, files=frozenset()), HostFacts(1, files=ON_BOTH)
-STOCK_V2 = HostFacts(2, files=ON_BOTH | {"memory.min", "memory.low", "memory.high", "memory.oom.group"})
+STOCK_V1_WITH_SOFT_LIMITS = HostFacts(1, files=ON_BOTH | {"memory.soft_limit_in_bytes"})
+ON_V2 = ON_BOTH | {"memory.min", "memory.low", "memory.high", "memory.oom.group"}
+STOCK_V2, STOCK_V2_SINCE_5_19 = HostFacts(2, files=ON_V2), HostFacts(2, files=ON_V2 | {"memory.reclaim"})
 VENDOR = HostFacts(2, frozenset({"LSR", "LS", "BE"}), files=frozenset(ROWS))
 UNKNOWN = HostFacts(2)
-EVERYTHING = {ALL_ALPHA: True}
+EVERYTHING, MEMORY = {ALL_ALPHA: True}, {"CgroupReconcile": True}
 ALL = [leaf.path for leaf in slo.every_leaf()]
 
 
@@ -130,24 +132,46 @@ def none(subject: str, why: str) -> str:
             [none(f"{BE}.cpuQOS.coreExpeller: true", NO_CORES)],
         ),
         (
-            of_class("beClass", "memory", enable=True, wmarkRatio=80, lowLimitPercent=50),
-            STOCK_V2,
+            of_class("beClass", "memory", enable=True, wmarkRatio=80),
+            VENDOR,
             {},
-            [none(f"{BE}.memoryQOS.wmarkRatio: 80", f"this node has no memory.wmark_ratio, {VENDORS}")],
+            [none(f"{BE}.memoryQOS: enable, wmarkRatio", OFF.format("CgroupReconcile"))],
+        ),
+        (
+            of_class("beClass", "memory", enable=True, wmarkRatio=80, wmarkMinAdj=10, lowLimitPercent=50),
+            STOCK_V2,
+            MEMORY,
+            [
+                none(f"{BE}.memoryQOS.wmarkRatio: 80", "this node has none of memory.wmark_ratio, memory.reclaim"),
+                none(f"{BE}.memoryQOS.wmarkMinAdj: 10", f"this node has no memory.wmark_min_adj, {VENDORS}"),
+            ],
+        ),
+        (
+            of_class("beClass", "memory", enable=True, wmarkRatio=80, pageCacheLimitSize=4096, lowLimitPercent=50),
+            STOCK_V2_SINCE_5_19,
+            MEMORY,
+            [],
+        ),
+        (
+            of_class("beClass", "memory", enable=True, minLimitPercent=20, lowLimitPercent=50),
+            STOCK_V1,
+            MEMORY,
+            [
+                none(f"{BE}.memoryQOS.enable: true", "this node has none of memory.min, memory.low, memory.high, "),
+                none(f"{BE}.memoryQOS.minLimitPercent: 20", f"this node has no memory.min, {VENDORS}"),
+                none(f"{BE}.memoryQOS.lowLimitPercent: 50", "this node has none of memory.low, memory.soft_limit"),
+            ],
         ),
         (
             of_class("beClass", "memory", enable=True, lowLimitPercent=50),
-            STOCK_V1,
-            {},
-            [
-                none(f"{BE}.memoryQOS.enable: true", "this node has none of memory.min, memory.low, memory.high, "),
-                none(f"{BE}.memoryQOS.lowLimitPercent: 50", f"this node has no memory.low, {VENDORS}"),
-            ],
+            STOCK_V1_WITH_SOFT_LIMITS,
+            MEMORY,
+            [],
         ),
         (
             of_class("beClass", "memory", enable=True, pageCacheLimitPercent=50, pageCacheLimitSize=4096),
             VENDOR,
-            {},
+            MEMORY,
             [none(f"{BE}.memoryQOS.pageCacheLimitPercent: 50", "pageCacheLimitSize takes its place")],
         ),
         (
@@ -274,9 +298,9 @@ def test_what_has_no_effect(spec: Any, host: HostFacts, features: dict[str, bool
 
 def test_a_hook_that_is_off_is_told() -> None:
     spec = of_class("beClass", "memory", enable=True, lowLimitPercent=50)
-    assert told(spec) == []
+    assert told(spec, features=MEMORY) == []
     subject = f"{BE}.memoryQOS: enable, lowLimitPercent"
-    assert told(spec, memory=False) == [none(subject, "hook memory is off (node.hooks)")]
+    assert told(spec, features=MEMORY, memory=False) == [none(subject, "hook memory is off (node.hooks)")]
 
 
 @pytest.mark.parametrize("host", [STOCK_V1, STOCK_V2, VENDOR, UNKNOWN])
@@ -298,8 +322,6 @@ def test_every_field_has_its_row_and_no_row_is_of_nothing() -> None:
     assert {f"{place}.{name}" for place, (name, _) in SWITCHES.items()} <= set(rows)
 
 
-COMING = {"memoryQOS"}
-"""Strategies by which fields may already be said to act."""
 USES = {
     f"{field.path} {use.by or use.gate}": use
     for field in (*FIELDS, *(SLOField(path, "x.", effect) for path, effect in EXCEPTIONS.items()))
@@ -310,7 +332,7 @@ USES = {
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
 def test_whoever_acts_is_known(use: Use) -> None:
     assert bool(use.by or use.gate)
-    assert use.by in {"", *HOOK_NAMES, *(each.name for each in speakers()), *COMING}
+    assert use.by in {"", *HOOK_NAMES, *(each.name for each in speakers())}
     assert use.gate in {"", *GATES}
     assert set(use.files) <= ROWS.keys()
 

@@ -13,11 +13,14 @@ from msgspec.structs import replace
 from koord.host.files import Target
 from koord.host.order import Change, order
 from koord.model import cpuset, formulas
+from koord.model.podtotal import Role
+from koord.model.quantity import Bytes
+from koord.model.requirements import ContainerAmounts
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.decide.decision import Decision, Op, Opinion
 from qosd.hookserver.server import SERVICE, HookServer
 from qosd.metrics import Metrics
-from qosd.model.pod import Resources
+from qosd.model.pod import Resources, SpecContainer
 from qosd.model.rules import HostFacts, Rules
 from qosd.model.snapshot import PodView
 from qosd.policy.pooledrules import PooledRules, with_pools
@@ -25,7 +28,7 @@ from qosd.policy.pools import compute_pools
 from qosd.policy.scheduling import Scheduling
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.reconciler import HookReconciler
-from tests.qosd.contexts import V2, V2_VENDOR, Now, extended, rules
+from tests.qosd.contexts import MEMORY_QOS, V2, V2_VENDOR, Now, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, on_v1, snapshot, view
 
 V1 = HostFacts(cgroup_version=1)
@@ -92,12 +95,13 @@ class TestNoOpinion:
         assert {cgroup for cgroup, _ in values(rules(V1), pod)} == {pod.cgroup, f"{pod.cgroup}/main"}
 
     def test_v2_files_on_v1(self) -> None:
-        found = values(on_v1(rules(V2_VENDOR, SPEC, sharedPools=POOLS)), view("p", "LS", memory_request_bytes=1 << 30))
+        by = on_v1(rules(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS))
+        found = values(by, view("p", "LS", memory_request_bytes=1 << 30))
         assert {name for _, name in found} == {"cpuset_cpus"}
 
     def test_hooks_that_are_switched_off(self) -> None:
         off = dict.fromkeys(("cpuset", "batchResource", "memory", "groupIdentity", "cpuIdle"), False)
-        by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, hooks=off)
+        by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS, hooks=off)
         assert values(by, view("a", "LS"), view("b", "BE", "BestEffort", EXTENDED=FULL)) == {}
 
 
@@ -124,7 +128,7 @@ class TestWhatIsSaid:
 
     def test_of_a_batch_pod(self) -> None:
         """node-qos §10.3, and idle scheduling of the pod's cgroup only."""
-        by = rules(V2, SPEC, sharedPools=POOLS, cpuNormalizationRatio=1.2)
+        by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
         found = values(by, view("p", "BE", "BestEffort", EXTENDED=FULL))
         batch = {"cpu_shares": 1536, "cpu_quota": 166667, "memory_limit_in_bytes": 4 << 30}
         protection = {"memory.min": 0, "memory.low": 0}
@@ -134,13 +138,41 @@ class TestWhatIsSaid:
         assert of("/kubepods/besteffort/podp/s-p", found) == {"cpuset_cpus": "2-13"}
 
     def test_of_an_ls_pod_whose_request_kubelet_told(self) -> None:
-        found = values(rules(V2, SPEC, sharedPools=POOLS), view("p", "LS", memory_request_bytes=2 << 30))
+        by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS)
+        found = values(by, view("p", "LS", memory_request_bytes=2 << 30))
         assert of("/kubepods/burstable/podp", found) == {"memory.min": 429496729, "memory.low": 1 << 30}
         assert of("/kubepods/burstable/podp/main", found) == {"cpuset_cpus": "4-13"}
 
     def test_nothing_of_a_hook_with_a_strategy_of_its_own(self) -> None:
         found = values(rules(V2_VENDOR, SPEC), view("p", "LS"), view("q", "BE", "BestEffort"))
         assert "cpu.bvt_warp_ns" not in {name for _, name in found}
+
+    @pytest.mark.parametrize(
+        ("native", "protection"),
+        [
+            (ContainerAmounts("main", memory_request=Bytes(2 << 30)), (429496729, 1 << 30)),
+            (ContainerAmounts("main"), (0, 0)),
+            (ContainerAmounts("other", memory_request=Bytes(2 << 30)), (None, None)),
+        ],
+    )
+    def test_of_a_burstable_container_whose_request_kubelet_told(self, native: Any, protection: Any) -> None:
+        """The hook at its creation cannot know it: CRI has no requests."""
+        spec = (SpecContainer(native.name, Role.MAIN, native),)
+        pod, by = view("p", "LS", spec=spec), rules(V2, SPEC, **MEMORY_QOS)
+        found = of("/kubepods/burstable/podp/main", values(by, pod))
+        assert (found.get("memory.min"), found.get("memory.low")) == protection
+        assert not asks(by, pod, Resources()).container_resources.unified
+
+    def test_memory_of_a_pod_in_a_virtual_machine_is_the_pods_own_alone(self) -> None:
+        """What is in its containers is the guest's business."""
+        spec = (SpecContainer("main", Role.MAIN, ContainerAmounts("main", memory_request=Bytes(2 << 30))),)
+        pod = view("p", "LS", memory_request_bytes=2 << 30, spec=spec)
+        by = rules(V2, SPEC, sharedPools=POOLS, **MEMORY_QOS)
+        protected = {"memory.min": 429496729, "memory.low": 1 << 30}
+        kata = values(by, replace(pod, runtime_handler="kata-qemu"))
+        assert of(f"{pod.cgroup}/main", values(by, pod)) == {"cpuset_cpus": "4-13", **protected}
+        assert of(f"{pod.cgroup}/main", kata) == {"cpuset_cpus": "4-13"}
+        assert of(pod.cgroup, kata) == protected
 
     def test_who_why_and_of_which_pod(self) -> None:
         decision = decided(rules(V2, sharedPools=POOLS), view("p", "LS"))
@@ -164,7 +196,8 @@ class TestWhatIsSaid:
             view("half", "BE", "BestEffort", EXTENDED=extended(request="1500", memory_request="2Gi")),
             view("mid", "LS", "BestEffort", band="koord-mid", EXTENDED=MID),
         )
-        opinions = decided(rules(host, SPEC, sharedPools=POOLS, cpuNormalizationRatio=1.2), *pods).opinions
+        by = rules(host, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2)
+        opinions = decided(by, *pods).opinions
         assert len(opinions) > 20
         for target, one in opinions.items():
             assert one.op is Op.SET
@@ -186,7 +219,7 @@ class TestSameAsTheHookServer:
     @pytest.mark.parametrize(("qos", "tier", "said"), PODS)
     @pytest.mark.parametrize("policy", ["none", "static"])
     def test_of_a_container(self, qos: str, tier: str, said: dict[str, Any], policy: str) -> None:
-        by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, cpuNormalizationRatio=1.2, cpuManagerPolicy=policy)
+        by = rules(V2_VENDOR, SPEC, sharedPools=POOLS, **MEMORY_QOS, cpuNormalizationRatio=1.2, cpuManagerPolicy=policy)
         requested = Resources(cpu_quota_us=100000, cpu_period_us=100000, memory_limit_bytes=6 << 30)
         pod = view("p", qos, tier, container_requested=requested, **said)
         answer = asks(by, pod, requested).container_resources

@@ -1,0 +1,160 @@
+"""Memory QoS of one pod or container: whose settings apply, and the amounts that follow from request and limit.
+
+The hook, the strategies that see to tiers and to reclaim, and what people are shown all take them from here, so that a
+tier protects just what its pods are given. Formulas of node-qos §6, in whole bytes:
+    min  = request * minLimitPercent / 100
+    low  = request * lowLimitPercent / 100, at least min if it is not 0
+    high = floor((request + (L - request) * throttlingPercent / 100) / page) * page, at least low; 0 % = no throttling
+with L the limit, or the node's allocatable memory. Between request and limit background reclaim starts and ends by
+    mark = B * wmarkRatio / 100, low mark = B * (wmarkRatio / 100 - wmarkScalePermill / 1000), B = min(high, limit)
+
+CRI does not carry requests: a Guaranteed container's is its limit, a BE container's is its batch-memory, any other's
+only kubelet's pod list tells. (Kubelet's own ``memory.min`` would show it, but an update may bring ours back in its
+place.) Invariants: pure; where the request is unknown only what needs none is decided; what nobody sets is None, and is
+not written.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from koord.model import schema, slo_defaults
+from koord.model.annotations.values import MemoryPolicy
+from koord.model.cfs import UNLIMITED
+from koord.model.qos import KubeQoS
+from koord.model.qos_settings import MemoryQOS
+from qosd.model.pod import PodContext
+from qosd.model.rules import Rules
+
+GATE = "CgroupReconcile"
+
+
+class Marks(msgspec.Struct, frozen=True):
+    """Between which charges, in bytes, a group is reclaimed in the background: from above ``high`` down to ``low``."""
+
+    high: int
+    low: int
+
+
+class MemoryCase(msgspec.Struct, frozen=True):
+    """A pod's or container's settings with what they are percents of; ``source``: who sets them, for people.
+
+    ``request_bytes`` None: nobody tells. ``limit_bytes`` None: there is none.
+    """
+
+    settings: MemoryQOS
+    source: str
+    request_bytes: int | None
+    limit_bytes: int | None
+
+    @property
+    def min_bytes(self) -> int | None:
+        return self._share(self.settings.min_limit_percent)
+
+    @property
+    def low_bytes(self) -> int | None:
+        low, least = self._share(self.settings.low_limit_percent), self.min_bytes
+        return max(low, least) if low and least else low
+
+    def high_bytes(self, rules: Rules) -> int | None:
+        """-1 = no throttling."""
+        percent, request, ceiling = self.settings.throttling_percent, self.request_bytes, self.ceiling_bytes(rules)
+        if percent == 0:
+            return UNLIMITED
+        if percent is None or request is None or not ceiling:
+            return None
+        page = rules.host.page_bytes
+        # One division at the end: the percentage must not lose a fraction before the rounding to pages.
+        high = (request * 100 + max(0, ceiling - request) * percent) // (100 * page) * page
+        return max(high, self.floor_bytes)
+
+    def ceiling_bytes(self, rules: Rules) -> int:
+        """Up to where usage may grow; 0 = not known."""
+        return self.limit_bytes or rules.allocatable_memory_bytes
+
+    @property
+    def floor_bytes(self) -> int:
+        """Nothing throttles below what is protected."""
+        return max(self.min_bytes or 0, self.low_bytes or 0)
+
+    def marks(self, rules: Rules) -> Marks | None:
+        """None without background reclaim, or without a bound of which they are percents."""
+        ratio, scale = self.settings.wmark_ratio or 0, self.settings.wmark_scale_permill or 0
+        high = self.high_bytes(rules)
+        bounds = [each for each in (high, self.limit_bytes) if each is not None and each > 0]
+        if not ratio or not bounds:
+            return None
+        bound = min(bounds)
+        return Marks(bound * ratio // 100, max(0, bound * (ratio * 10 - scale) // 1000))
+
+    @property
+    def page_cache_bytes(self) -> int | None:
+        """The limit of file pages, at most that of the pod; 0 = none. None: nobody says anything of it."""
+        size, percent = self.settings.page_cache_limit_size, self.settings.page_cache_limit_percent
+        if size is None and percent is None:
+            return None if self.settings.page_cache_enable is None else 0
+        if size:
+            return min(size, self.limit_bytes or size)
+        return (self.limit_bytes or 0) * (percent or 0) // 100
+
+    @property
+    def limits_page_cache(self) -> bool:
+        by_itself = self.settings.page_cache_enable
+        return bool(self.page_cache_bytes) if by_itself is None else by_itself
+
+    def _share(self, percent: int | None) -> int | None:
+        if percent is None or (percent and self.request_bytes is None):
+            return None
+        return (self.request_bytes or 0) * percent // 100
+
+
+def of(pod: PodContext, rules: Rules) -> MemoryCase | None:
+    """The case of a pod, or of the container that its context is about; None: nobody asks for memory QoS, or the pod's
+    own annotation wants none."""
+    chosen = _settings(pod, rules)
+    return None if chosen is None else MemoryCase(*chosen, *_request_and_limit(pod))
+
+
+def policy_of(rules: Rules) -> tuple[object, ...]:
+    """All that ``of`` and its amounts depend on of the rules: these change more often, with CPU pools for instance."""
+    node = rules.node
+    facts = (rules.allocatable_memory_bytes, node.cpu_manager_policy, node.guaranteed_is_lsr)
+    return rules.slo, rules.host, node.hooks, node.features, rules.gate_flags, facts
+
+
+def is_same(policy: tuple[object, ...], other: tuple[object, ...]) -> bool:
+    """Of two policies; large parts are shared between rules, so they are compared by identity first."""
+    return all(a is b or a == b for a, b in zip(policy, other, strict=True))
+
+
+def _settings(pod: PodContext, rules: Rules) -> tuple[MemoryQOS, str] | None:
+    """The settings that apply and who sets them."""
+    qos = pod.treated_as(rules.node.derivation)
+    of_class = rules.class_settings(qos).memory_qos or slo_defaults.neutral_memory()
+    own = pod.memory_qos
+    if own is None:
+        return (of_class, f"memoryQOS of {qos}") if of_class.enable else None
+    if own.policy is MemoryPolicy.NONE:
+        return None
+    base = of_class
+    if own.policy is MemoryPolicy.AUTO:
+        defaults = slo_defaults.defaults().resource_qos
+        base = (defaults and (defaults.of(qos) or rules.class_settings(qos)).memory_qos) or of_class
+    return schema.overlay(base, own), "annotation memoryQOS"
+
+
+def _request_and_limit(pod: PodContext) -> tuple[int | None, int | None]:
+    amounts = [pod.amounts_of(name) for name in ((pod.container,) if pod.is_container else pod.extended)]
+    chosen = [one for one in amounts if one is not None and (one.memory_request_bytes or one.memory_limit_bytes)]
+    if chosen:
+        limits = [one.memory_limit_bytes for one in chosen]
+        return sum(one.memory_request_bytes for one in chosen), sum(limits) if all(limits) else None
+    limit = pod.requested.memory_limit_bytes
+    limit = limit if limit is not None and limit > 0 else None
+    if pod.requested.memory_request_bytes is not None:
+        return pod.requested.memory_request_bytes, limit
+    if pod.kube_qos is KubeQoS.GUARANTEED:
+        return limit, limit
+    if pod.kube_qos is KubeQoS.BEST_EFFORT:
+        return 0, limit
+    return None, limit

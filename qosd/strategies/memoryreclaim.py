@@ -1,0 +1,262 @@
+"""Background reclaim and page-cache limits where the kernel has no files for them: orders to ``memory.reclaim``.
+
+Vendor kernels reclaim a cgroup by themselves (``memory.wmark_ratio``, ``memory.pagecache_limit.*``; the hook ``memory``
+writes them). Elsewhere, on cgroup v2 from Linux 5.19 on, the same settings are the work of this strategy:
+
+    wmarkRatio > 0    a best-effort pod is probed for idle memory; a container of any class is brought back to its low
+                      mark when it is above the high one
+    pageCacheLimit…   a pod's file pages above the limit are reclaimed, where the kernel can be told to take these alone
+                      (Linux 6.11) or can take nothing else (no swap)
+
+How much and when is ``memoryprobe``'s. A container whose class does not enable background reclaim, or whose usage is
+below its mark, is left alone. At most ``MOST_ORDERS`` are given in a tick. Without pressure files (PSI) nobody can tell
+whether a step hurts, so only the limits of file pages are kept then. What this node cannot do is in the sentence.
+
+Invariants: pure; no sample counts twice; a tick without an order returns the same decision. Pods in virtual machines
+are left alone: their memory is the guest's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+from koord.host.files import Target
+from koord.model.formulas import Formula
+from koord.model.memorymeans import WITHOUT_FILE_PAGES, WITHOUT_PSI, can_take_file_pages, without_reclaim
+from koord.model.qos import QoSClass
+from qosd.decide.decision import Decision, OneShot, Stage, Strategy
+from qosd.decide.rungs import MEMORY_FLOOR_BYTES
+from qosd.hooks import memoryqos
+from qosd.hooks.memory import CACHE_SIZE, WMARK_RATIO
+from qosd.hooks.memoryqos import MemoryCase
+from qosd.model.kata import is_kata
+from qosd.model.metric import Metric, Scope
+from qosd.model.rules import Rules
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, runs
+from qosd.sense.pressure import PRESSURE
+from qosd.sense.stalls import STALLS
+from qosd.sense.usage import USAGE
+from qosd.strategies.memoryprobe import (
+    FORMULAS,
+    SECOND_NS,
+    STALL_BUDGET_US_PER_S,
+    Bounds,
+    Kind,
+    Probe,
+    Sample,
+    Step,
+    next_step,
+)
+from qosd.strategies.memorytiers import HOOK
+from qosd.strategies.perpod import count, of_each
+from qosd.strategies.reconciler import container_cgroup, pod_cgroup
+
+RECLAIM = "memory.reclaim"
+MOST_ORDERS = 4
+LESS_THAN_ORDERED = "failed EAGAIN"
+"""What an order comes to of which the kernel could reclaim less."""
+_NEW = Probe()
+_STALLS: Mapping[Scope, tuple[Metric, ...]] = {
+    Scope.POD: (PRESSURE[Scope.POD].memory_pressure_some_us_per_s,),
+    Scope.CONTAINER: (
+        STALLS[Scope.CONTAINER].memory_stall_some_us_per_s,
+        PRESSURE[Scope.CONTAINER].memory_pressure_some_us_per_s,
+    ),
+}
+"""The newest first: every second where it is measured so often."""
+
+
+class Watched(msgspec.Struct, frozen=True):
+    """A cgroup that is reclaimed within ``bounds``. ``key``: its name among those that are. ``why``: for people."""
+
+    key: str
+    cgroup: str
+    scope: Scope
+    bounds: Bounds
+    why: str
+    pod: str
+
+
+_ByUid = Mapping[str, tuple[PodView, tuple[Watched, ...]]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimMemo:
+    """What was seen of which objects. ``policy``: what of the rules memory QoS depends on. ``standing``: the decision
+    without an order."""
+
+    policy: tuple[object, ...]
+    has_psi: bool
+    pods: tuple[PodView, ...]
+    by_uid: _ByUid
+    watched: tuple[Watched, ...]
+    standing: Decision
+    probes: Mapping[str, Probe]
+    sampled_ns: int = 0
+
+
+class MemoryReclaim(Strategy):
+    """The strategy ``memoryReclaim``, on with the hook ``memory``."""
+
+    name: ClassVar[str] = "memoryReclaim"
+    stage: ClassVar[Stage] = Stage.RELIEF
+    gate: ClassVar[str] = memoryqos.GATE
+    rows: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S, "usage": 5.0, "pressure": 30.0})
+    formulas: ClassVar[tuple[Formula, ...]] = FORMULAS
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return snapshot.rules.enabled(HOOK)
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, ReclaimMemo]:
+        memo = _followed(snapshot, memory if isinstance(memory, ReclaimMemo) else None)
+        if not memo.watched or memo.sampled_ns == snapshot.sampled_ns:
+            return memo.standing, memo
+        orders, probes = _orders(snapshot, memo)
+        decision = msgspec.structs.replace(memo.standing, one_shots=orders) if orders else memo.standing
+        return decision, replace(memo, probes=probes, sampled_ns=snapshot.sampled_ns)
+
+
+def _followed(snapshot: NodeSnapshot, last: ReclaimMemo | None) -> ReclaimMemo:
+    rules, pods, has_psi = snapshot.rules, snapshot.pods, "pressure" not in snapshot.absent
+    policy = memoryqos.policy_of(rules)
+    is_same = last is not None and last.has_psi is has_psi and memoryqos.is_same(last.policy, policy)
+    if last is not None and is_same and last.pods is pods:
+        return last
+    known = last.by_uid if last is not None and is_same else {}
+    by_uid = of_each(pods, known, partial(of_pod, rules=rules, has_psi=has_psi))
+    watched = tuple([each for _, every in by_uid.values() for each in every])
+    standing = Decision(_sentence(rules, has_psi, watched))
+    if last is not None and last.standing == standing:
+        standing = last.standing
+    probes = {} if last is None else {each.key: last.probes[each.key] for each in watched if each.key in last.probes}
+    return ReclaimMemo(policy, has_psi, pods, by_uid, watched, standing, probes, 0 if last is None else last.sampled_ns)
+
+
+def _orders(snapshot: NodeSnapshot, memo: ReclaimMemo) -> tuple[tuple[OneShot, ...], Mapping[str, Probe]]:
+    """Those of this tick, one for a cgroup, and what is remembered of each; the same mapping if nothing is new."""
+    orders: dict[str, OneShot] = {}
+    new: dict[str, Probe] = {}
+    elapsed_s = (snapshot.sampled_ns - memo.sampled_ns) / SECOND_NS if memo.sampled_ns else 0.0
+    host = snapshot.rules.host
+    for watched in memo.watched:
+        before = memo.probes.get(watched.key, _NEW)
+        probe = _felt(snapshot, watched, before, elapsed_s)
+        sample = _sample(snapshot, watched) if snapshot.monotonic_ns >= probe.due_ns else None
+        if sample is not None and len(orders) < MOST_ORDERS and watched.cgroup not in orders:
+            step, probe = next_step(watched.bounds, probe, sample, host.page_bytes, snapshot.monotonic_ns)
+            if step is not None:
+                orders[watched.cgroup] = _order(watched, sample, step)
+        if probe is not before:
+            new[watched.key] = probe
+    return tuple(orders.values()), {**memo.probes, **new} if new else memo.probes
+
+
+def _felt(snapshot: NodeSnapshot, watched: Watched, probe: Probe, elapsed_s: float) -> Probe:
+    """With what came back since the sample before."""
+    if not probe.taken_bytes:
+        return probe
+    refaults = snapshot.value(USAGE[watched.scope].memory_refaults_per_s, watched.cgroup)
+    return probe.with_refaults(refaults * snapshot.rules.host.page_bytes * elapsed_s) if refaults else probe
+
+
+def _sample(snapshot: NodeSnapshot, watched: Watched) -> Sample | None:
+    """None while nothing is to be done, or nobody knows."""
+    row, cgroup = USAGE[watched.scope], watched.cgroup
+    charged = snapshot.value(row.memory_with_page_cache_bytes, cgroup)
+    if charged is None or charged <= watched.bounds.above_bytes:
+        return None
+    without = snapshot.value(row.memory_usage_bytes, cgroup)
+    if without is None:
+        return None
+    file_bytes = int(charged - without)
+    is_of_cache = watched.bounds.kind is Kind.CACHE
+    can_swap = snapshot.rules.host.swap_total_bytes > 0 and not is_of_cache
+    stalls = (snapshot.value(metric, cgroup) for metric in _STALLS[watched.scope])
+    return Sample(
+        charged_bytes=file_bytes if is_of_cache else int(charged),
+        reclaimable_bytes=int(charged) if can_swap else file_bytes,
+        stall_us_per_s=next((stall for stall in stalls if stall is not None), None),
+        is_in_vain=snapshot.orders.get(Target(cgroup, RECLAIM)) == LESS_THAN_ORDERED,
+    )
+
+
+def _order(watched: Watched, sample: Sample, step: Step) -> OneShot:
+    stall = "" if sample.stall_us_per_s is None else f", memory stall {sample.stall_us_per_s:.0f} us/s"
+    budget = "" if watched.bounds.kind is Kind.CACHE else f" of at most {STALL_BUDGET_US_PER_S}"
+    why = f"{watched.why}: {sample.charged_bytes} bytes{stall}{budget}"
+    return OneShot(Target(watched.cgroup, RECLAIM), step.value, why, step.inputs, watched.pod)
+
+
+def of_pod(pod: PodView, rules: Rules, has_psi: bool) -> tuple[Watched, ...]:
+    """What is reclaimed of one pod."""
+    files = rules.host.files or ()
+    if RECLAIM not in files or not pod.cgroup or not live(pod) or is_kata(pod, rules.node):
+        return ()
+    return (*_by_marks(pod, rules, has_psi and WMARK_RATIO not in files), *_by_cache(pod, rules))
+
+
+def _by_marks(pod: PodView, rules: Rules, is_ours: bool) -> Iterator[Watched]:
+    case = memoryqos.of(pod_cgroup(pod), rules) if is_ours else None
+    if case is None or not case.settings.wmark_ratio:
+        return
+    if pod.context.treated_as(rules.node.derivation) is QoSClass.BE:
+        floor = max(case.floor_bytes, MEMORY_FLOOR_BYTES)
+        why = f"memory that a best-effort pod does not use is probed for, {case.source}"
+        yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.IDLE, floor, floor), why)
+    for container in pod.containers:
+        if container.cgroup and not container.is_sandbox and runs(container.state):
+            of_container = memoryqos.of(container_cgroup(pod, container, rules.node), rules)
+            marks = of_container.marks(rules) if of_container is not None else None
+            if marks is not None:
+                why = f"above {case.settings.wmark_ratio} % of its bound, which is {marks.high} bytes, {case.source}"
+                yield _watched(pod, container.cgroup, Scope.CONTAINER, Bounds(Kind.MARK, marks.high, marks.low), why)
+
+
+def _by_cache(pod: PodView, rules: Rules) -> Iterator[Watched]:
+    case = memoryqos.of(pod_cgroup(pod), rules) if CACHE_SIZE not in (rules.host.files or ()) else None
+    limit = _page_cache_limit(case)
+    if case is None or not limit or not _can_take_file_pages(rules):
+        return
+    why = f"file pages above the page-cache limit of {limit} bytes, {case.source}"
+    yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.CACHE, limit, limit, rules.host.swap_total_bytes > 0), why)
+
+
+def _watched(pod: PodView, cgroup: str, scope: Scope, bounds: Bounds, why: str) -> Watched:
+    return Watched(f"{cgroup}: {bounds.kind}", cgroup, scope, bounds, why, pod.key)
+
+
+def _page_cache_limit(case: MemoryCase | None) -> int:
+    """0 = none."""
+    return (case.page_cache_bytes or 0) if case is not None and case.limits_page_cache else 0
+
+
+def _can_take_file_pages(rules: Rules) -> bool:
+    return can_take_file_pages(rules.host.kernel, rules.host.swap_total_bytes)
+
+
+def _sentence(rules: Rules, has_psi: bool, watched: tuple[Watched, ...]) -> str:
+    files = rules.host.files
+    if files is None:
+        return f"whether this kernel has {RECLAIM} is not known before kubelet has made its cgroups"
+    if RECLAIM not in files:
+        own = " and ".join(row for row in (WMARK_RATIO, CACHE_SIZE) if row in files)
+        version = rules.host.cgroup_version
+        return without_reclaim(version, f"the kernel's own {own}") if own else without_reclaim(version)
+    counts = {kind: sum(each.bounds.kind is kind for each in watched) for kind in Kind}
+    marked = count(counts[Kind.MARK], "container")
+    parts = [f"idle memory is looked for in {count(counts[Kind.IDLE], 'pod')}, {marked} below a mark"]
+    if WMARK_RATIO in files:
+        parts = [f"background reclaim is the kernel's own ({WMARK_RATIO})"]
+    elif not has_psi:
+        parts = [WITHOUT_PSI]
+    parts.append(f"page-cache limits of {count(counts[Kind.CACHE], 'pod')}")
+    if not _can_take_file_pages(rules):
+        parts.append(WITHOUT_FILE_PAGES)
+    return "; ".join(parts)
