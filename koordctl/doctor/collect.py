@@ -164,6 +164,7 @@ def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
         unit_file=unit_file,
         unit_open_files=open_files,
         grants_stale=bool(unit_file) and (node.text(grants.DROP_IN) or "") != grants.drop_in(grants.wanted(node)),
+        slice_memory_min=settings.slice_memory_min(node),
         rules_file=rules.file,
         rules_problem=rules.problem,
         rules_cpu_manager_policy=rules.text("node", "cpuManagerPolicy"),

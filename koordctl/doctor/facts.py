@@ -6,11 +6,11 @@ the facts come from a recorded tree.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from koord.host.support import Support
+from koord.model.version import numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +119,7 @@ class KoordFacts:
     """Koord's own files. ``hook_endpoint_exists``: the socket that the hook-server file names is there.
 
     ``grants_stale``: the unit's drop-in allows something else than the features that are on need.
+    ``slice_memory_min``: what koord.slice says of MemoryMin=, "" = nothing; None: there is no such unit.
 
     ``bypass_file``: the file that keeps the runtime proxy from editing, if it exists.
     """
@@ -130,6 +131,7 @@ class KoordFacts:
     unit_file: str = ""
     unit_open_files: int | None = None
     grants_stale: bool = False
+    slice_memory_min: str | None = None
     rules_file: str = ""
     rules_problem: str = ""
     rules_cpu_manager_policy: str = ""
@@ -184,9 +186,3 @@ class Facts:
     def kernel(self) -> tuple[int, int] | None:
         """(6, 1) of ``6.1.0-32-cloud-amd64``."""
         return numbers(self.kernel_release)
-
-
-def numbers(version: str) -> tuple[int, int] | None:
-    """The two leading numbers of a version, with or without a ``v`` before them; None if it does not begin so."""
-    found = re.match(r"v?(\d+)\.(\d+)", version, re.ASCII)
-    return (int(found.group(1)), int(found.group(2))) if found else None

@@ -3,6 +3,14 @@
 from __future__ import annotations
 
 from koord.host.support import Support
+from koord.model.memorymeans import (
+    SOFT_LIMIT,
+    WITHOUT_FILE_PAGES,
+    WITHOUT_PSI,
+    can_take_file_pages,
+    without_protection,
+    without_reclaim,
+)
 from koordctl.doctor.facts import Facts
 from koordctl.doctor.finding import Finding, Status
 
@@ -118,7 +126,23 @@ def memory_qos(facts: Facts) -> Finding:
         return Finding("memory-qos", _OK, "memory.min, memory.low and memory.high are there")
     if facts.cgroup.version == 2 and not facts.cgroup.kube_root_exists:
         return Finding("memory-qos", _INFO, _UNKNOWN_TREE)
-    return Finding("memory-qos", _INFO, "no memory.high here: memory QoS does nothing but limits", "use cgroup v2")
+    stand_in = SOFT_LIMIT if facts.cgroup.has(SOFT_LIMIT) else ""
+    return Finding("memory-qos", _INFO, without_protection(stand_in), "use cgroup v2")
+
+
+def memory_reclaim(facts: Facts) -> Finding:
+    """What stands in for the watermarks and page-cache limits of vendor kernels."""
+    cgroup = facts.cgroup
+    if not cgroup.has("memory.reclaim"):
+        if cgroup.version == 2 and not cgroup.kube_root_exists:
+            return Finding("memory-reclaim", _INFO, _UNKNOWN_TREE)
+        return Finding("memory-reclaim", _INFO, without_reclaim(cgroup.version or 2), "use cgroup v2 and Linux 5.19")
+    lacks = [] if facts.psi else [WITHOUT_PSI]
+    if not can_take_file_pages(facts.kernel, facts.swap_bytes):
+        lacks.append(WITHOUT_FILE_PAGES)
+    if lacks:
+        return Finding("memory-reclaim", _INFO, "; ".join(lacks))
+    return Finding("memory-reclaim", _OK, "memory.reclaim: background reclaim and page-cache limits are possible")
 
 
 def cpuset_partition(facts: Facts) -> Finding:

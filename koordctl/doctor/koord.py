@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koordctl.doctor.facts import Facts
 from koordctl.doctor.finding import Finding, Status
+from koordctl.doctor.settings import SLICE_UNIT
 
 _OK, _INFO, _WARN, _FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 _OPEN_FILES = 65_536  # a collector keeps some 14 files per container open
@@ -27,6 +28,21 @@ def unit(facts: Facts) -> Finding:
         remedy = "koordctl install, or run the DaemonSet"
         return Finding("systemd-unit", _WARN, "koord-qosd.service is not installed", remedy)
     return Finding("systemd-unit", _OK, facts.koord.unit_file)
+
+
+def slice_memory(facts: Facts) -> Finding:
+    """What Koord's daemons use is not reclaimed for pods that are protected themselves; without it, first of all."""
+    protected = facts.koord.slice_memory_min
+    if protected is None:
+        return Finding("slice-memory", _INFO, f"no {SLICE_UNIT}: whoever starts koord-qosd protects its memory, or not")
+    if protected in ("", "0"):
+        remedy = f"MemoryMin=256M in {SLICE_UNIT}, as it is shipped"
+        text = f"{SLICE_UNIT} has no MemoryMin=: protected pods come before koord-qosd and koord-runtime-proxy"
+        return Finding("slice-memory", _WARN, text, remedy)
+    text = f"{SLICE_UNIT}: MemoryMin={protected}"
+    if facts.cgroup.version == 1:
+        return Finding("slice-memory", _INFO, f"{text}, which cgroup v1 cannot keep")
+    return Finding("slice-memory", _OK, text)
 
 
 def kubelet_drop_in(facts: Facts) -> Finding:

@@ -29,7 +29,7 @@ CONTAINERD_SOCKET = "/run/containerd/containerd.sock"
 CRIO_SOCKET = "/run/crio/crio.sock"
 CONTAINERD, CRIO, DOCKER = "containerd", "cri-o", "docker"  # as CRI's Version names them; docker is cri-dockerd's
 NRI_SOCKETS = ("/var/run/nri/nri.sock", "/run/nri/nri.sock")
-UNIT = "koord-qosd.service"
+UNIT, SLICE_UNIT = "koord-qosd.service", "koord.slice"
 _CONTAINERD_CONFIG, _CRIO_CONFIG = RUNTIME_CONFIGS
 _DOCKER_CONFIG = "/etc/docker/daemon.json"
 _DRIVER_OF_DOCKER = "native.cgroupdriver="
@@ -219,6 +219,12 @@ def _nri_disabled(config: Document, is_crio: bool) -> bool | None:
         enabled = config.truth("crio", "nri", "enable_nri")
         return None if enabled is None else not enabled
     return config.truth("plugins", "io.containerd.nri.v1.nri", "disable")
+
+
+def slice_memory_min(node: Node) -> str | None:
+    """What koord.slice says of MemoryMin=, drop-ins considered; None = not installed."""
+    found = unitfile.find(node, SLICE_UNIT)
+    return None if found is None else ("", *found.values("Slice", "MemoryMin"))[-1]
 
 
 def unit(node: Node) -> tuple[str, int | None]:

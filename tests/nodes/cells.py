@@ -72,6 +72,7 @@ def cell(
 INSTALLS = {
     "v2 systemd": cell(V2, SYSTEMD, "", CONTAINERD_1_6, K6_1, {
         "psi": "ok: pressure is measured, of each cgroup too", "cpuset-partition": f"info: {NO_REMOTE_PARTITIONS}",
+        "memory-reclaim": "ok: memory.reclaim: background reclaim and page-cache limits are possible",
         "kubelet-tree": "ok: pods are below /kubepods.slice (systemd driver)"}),
     "v2 systemd, containerd 2, RDT": cell(V2, SYSTEMD, "", CONTAINERD_2, K6_8, {
         "cpuset-partition": "ok: remote cpuset partitions are possible", "nri": "ok: the runtime's NRI socket is there",
@@ -91,9 +92,14 @@ INSTALLS = {
     "v2 cgroupfs, cgroupRoot, PSI off": cell(V2, CGROUPFS, "/kubelet", CONTAINERD_1_6, K5_10, {
         "kernel": f"warn: Linux {K5_10} lacks cpu.idle (5.15)", "psi": f"warn: {NO_PSI}"}, psi=False),
     "v2 cgroupfs, cri-dockerd, static": cell(V2, CGROUPFS, "/kubelet", CRI_DOCKERD, K5_10, {
-        "cpu-burst": "info: no cpu.max.burst: bursts are given by raising the quota"}, cpu_manager="static"),
+        "cpu-burst": "info: no cpu.max.burst: bursts are given by raising the quota",
+        "memory-reclaim": "info: this kernel, before Linux 5.19, has no memory.reclaim: neither background reclaim nor "
+        "page-cache limits"}, cpu_manager="static"),
     "v1 cgroupfs, 4.19": cell(V1, CGROUPFS, "", CONTAINERD_1_6, K4, {
-        "psi": f"warn: {NO_PSI_YET}", "memory-qos": "info: no memory.high here: memory QoS does nothing but limits"},
+        "psi": f"warn: {NO_PSI_YET}",
+        "memory-qos": "info: cgroup v1 has no memory.min and no memory.low: memory.soft_limit_in_bytes stands in for "
+        "memory.low, nothing for memory.min",
+        "memory-reclaim": "info: cgroup v1 has no memory.reclaim: neither background reclaim nor page-cache limits"},
         psi=False),
     "v1 systemd, 4.19, static": cell(V1, SYSTEMD, "", CONTAINERD_1_6, K4, {
         "cpu-idle": "info: no cpu.idle: BE pods yield by weight alone"}, psi=False, cpu_manager="static"),

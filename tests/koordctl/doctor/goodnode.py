@@ -7,7 +7,7 @@ from pathlib import Path
 from koord.host.support import Support
 from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts, RuntimeFacts
 
-ROWS = ("cpu.idle", "cpu.max.burst", "memory.high", "cpu.pressure", "cpuset.cpus.exclusive")
+ROWS = ("cpu.idle", "cpu.max.burst", "memory.high", "memory.reclaim", "cpu.pressure", "cpuset.cpus.exclusive")
 V2 = CgroupFacts(
     version=2,
     controllers=frozenset(("cpu", "cpuset", "memory", "io")),
@@ -36,7 +36,12 @@ GOOD = Facts(
     cgroup=V2,
     kubelet=KUBELET,
     runtime=RuntimeFacts("containerd", "v2.0.1", "/run/containerd/containerd.sock", True, cgroup_driver="systemd"),
-    koord=KoordFacts(unit_file="/etc/systemd/system/koord-qosd.service", state_free_bytes=1 << 30, run_is_tmpfs=True),
+    koord=KoordFacts(
+        unit_file="/etc/systemd/system/koord-qosd.service",
+        slice_memory_min="256M",
+        state_free_bytes=1 << 30,
+        run_is_tmpfs=True,
+    ),
     daemon=DAEMON,
 )
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from koord.host.support import Support
 from koordctl.doctor import kernel, koord, kubernetes
 from koordctl.doctor.checks import CHECKS, examine
 from koordctl.doctor.collect import collect
@@ -69,7 +70,45 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kernel.cpu_idle, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
     (kernel.cpu_burst, {"cgroup": replace(V2, support={})}, INFO, "raising the quota"),
     (kernel.group_identity, {}, INFO, "vendor kernels only"),
-    (kernel.memory_qos, {"cgroup": replace(V2, support={})}, INFO, "nothing but limits"),
+    (
+        kernel.memory_qos,
+        {"cgroup": replace(V2, version=1, support={"memory.soft_limit_in_bytes": Support.PRESENT})},
+        INFO,
+        "cgroup v1 has no memory.min and no memory.low: memory.soft_limit_in_bytes stands in for memory.low, "
+        "nothing for memory.min",
+    ),
+    (
+        kernel.memory_qos,
+        {"cgroup": replace(V2, version=1, support={})},
+        INFO,
+        "cgroup v1 has no memory.min and no memory.low: nothing stands in for them",
+    ),
+    (kernel.memory_qos, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
+    (
+        kernel.memory_reclaim,
+        {"cgroup": replace(V2, version=1, support={})},
+        INFO,
+        "cgroup v1 has no memory.reclaim: neither background reclaim nor page-cache limits",
+    ),
+    (
+        kernel.memory_reclaim,
+        {"cgroup": replace(V2, support={})},
+        INFO,
+        "this kernel, before Linux 5.19, has no memory.reclaim: neither background reclaim nor page-cache limits",
+    ),
+    (kernel.memory_reclaim, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
+    (
+        kernel.memory_reclaim,
+        {"psi": False, "swap_bytes": 1 << 30},
+        INFO,
+        "no background reclaim: without pressure files (PSI) nobody can tell whether it hurts; no page-cache limit is "
+        "kept: with swap, file pages alone are reclaimed from Linux 6.11 on",
+    ),
+    (kernel.memory_reclaim, {"kernel_release": "6.11.2", "swap_bytes": 1 << 30}, OK, "are possible"),
+    (koord.slice_memory, {"koord": KoordFacts()}, INFO, "no koord.slice: whoever starts koord-qosd"),
+    (koord.slice_memory, {"koord": KoordFacts(slice_memory_min="")}, WARN, "koord.slice has no MemoryMin="),
+    (koord.slice_memory, {"koord": KoordFacts(slice_memory_min="0")}, WARN, "koord.slice has no MemoryMin="),
+    (koord.slice_memory, {"cgroup": replace(V2, version=1)}, INFO, "MemoryMin=256M, which cgroup v1 cannot keep"),
     (kernel.cpuset_partition, {"cgroup": replace(V2, support={})}, INFO, kernel.NO_REMOTE_PARTITIONS),
     (kernel.cpuset_partition, {"cgroup": replace(V2, version=1, support={})}, INFO, kernel.NO_REMOTE_PARTITIONS),
     (kernel.cpuset_partition, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from koord.model.version import numbers
 from koordctl.doctor import others, recording, settings
 from koordctl.doctor.checks import CHECKS, examine
-from koordctl.doctor.facts import Facts, KubeletFacts, numbers
+from koordctl.doctor.facts import Facts, KubeletFacts
 from koordctl.doctor.finding import Status
 from koordctl.doctor.preflight import DECISIVE, blockers
 from koordctl.doctor.recording import Recording, RecordingError
