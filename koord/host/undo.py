@@ -34,6 +34,7 @@ from msgspec.structs import replace
 from koord.host import files
 from koord.host.files import Target, Value
 from koord.host.notes import KINDS, DropIn, Dropped, Entry, kind_of
+from koord.host.oomscore import SCORES, ScoredCgroup
 from koord.host.order import SHARES
 from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.undoable import Key, Note
@@ -339,16 +340,18 @@ class UndoRecord:
 def held_rows(file: Path) -> frozenset[str]:
     """The rows of the kernel files that the record in ``file`` tells of, whoever has it open. What cannot be read or
     understood tells of none."""
-    held: dict[Key, Entry] = {}
+    held: dict[tuple[str, Key], str] = {}
     with contextlib.suppress(OSError):
         for line in file.read_bytes().split(b"\n")[1:-1]:
             with contextlib.suppress(msgspec.DecodeError):
                 event = _EVENTS.decode(line)
-                if isinstance(event, Entry):
-                    held[event.key] = event
-                elif isinstance(event, Dropped) and event.kind == kind_of(Entry):
-                    held.pop(event.key, None)
-    return frozenset(entry.name.partition("@")[0] for entry in held.values())
+                if isinstance(event, Dropped):
+                    held.pop((event.kind, event.key), None)
+                elif isinstance(event, Entry):
+                    held[kind_of(Entry), event.key] = event.name.partition("@")[0]
+                elif isinstance(event, ScoredCgroup):
+                    held[kind_of(ScoredCgroup), event.key] = SCORES
+    return frozenset(held.values())
 
 
 def _replaced(file: Path, content: bytes) -> int:

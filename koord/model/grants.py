@@ -41,14 +41,15 @@ def _always(rules: InForce) -> bool:
 
 
 class Grant(NamedTuple):
-    """``purpose`` completes "so that koord-qosd may". ``rows``: kernel files of no cgroup that it writes.
-
-    ``is_used``: do the rules in force make use of it?
+    """``purpose`` completes "so that koord-qosd may". ``rows``: kernel files of no cgroup that it writes;
+    ``process_rows``: files of processes, which the capabilities are for. ``is_used``: do the rules in force make use of
+    it?
     """
 
     purpose: str
     capabilities: tuple[Capability, ...] = ()
     rows: tuple[str, ...] = ()
+    process_rows: tuple[str, ...] = ()
     is_used: Callable[[InForce], bool] = _always
 
 
@@ -87,6 +88,7 @@ GRANTS: Mapping[str, Grant] = MappingProxyType({
     "OOMScoreAdj": Grant(
         "write oom_score_adj of processes of any user, and lower it",
         capabilities=(Capability.CAP_DAC_OVERRIDE, Capability.CAP_SYS_RESOURCE),
+        process_rows=("oom_score_adj",),
     ),
 })  # fmt: skip
 """By feature gate."""

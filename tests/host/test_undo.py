@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.notes import KINDS
+from koord.host.oomscore import ScoredCgroup, ScoredProcess
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, planned, restore
 from koord.host.undo import UndoError, UndoRecord, held_rows
@@ -627,6 +628,11 @@ def test_which_rows_are_held_is_read_beside_whoever_has_the_record_open(tmp_path
         rig.take(target, 5000)
     assert held_rows(rig.file) == {"cpu_quota", "io.max.rbps"}
     rig.record.forget(QUOTA)
+    assert held_rows(rig.file) == {"io.max.rbps"}
+    scored = ScoredCgroup("/kubepods/pod1/main", "/x", 3, (-500,), 0, (ScoredProcess(7, 4711, 0),))
+    rig.record.note(scored)
+    assert held_rows(rig.file) == {"io.max.rbps", "oom_score_adj"}
+    rig.record.drop(ScoredCgroup, *scored.key)
     assert held_rows(rig.file) == {"io.max.rbps"}
     with rig.file.open("a") as file:
         file.write('{"type":"warp"}\nnonsense\n{"type":"file","group":"/k","name":"cpu_sh')

@@ -108,13 +108,23 @@ def test_after_a_change_of_the_rules_it_is_brought_up_to_date(
     assert (world.snapshot(), world.active) == (before, PLAIN)
 
 
-def test_values_that_are_still_held_keep_their_grant(world: World) -> None:
+@pytest.mark.parametrize(
+    ("rules", "note"),
+    [
+        (ON, '{"type":"file","group":"","name":"vm.min_free_kbytes","path":"/x","inode":0,"base":1,"ours":[2]}'),
+        (
+            "node: {features: {OOMScoreAdj: true}}\n",
+            '{"type":"scores","cgroup":"/a","path":"/x","inode":3,"scores":[-500],"original":0,"processes":[[7,9,0]]}',
+        ),
+    ],
+)
+def test_values_that_are_still_held_keep_their_grant(world: World, rules: str, note: str) -> None:
     """Else koord-qosd could not put them back."""
-    installed(with_rules(world, ON))
+    installed(with_rules(world, rules))
+    granted = text(world)
     put(world, RULES, OFF)
-    entry = '{"type":"file","group":"","name":"vm.min_free_kbytes","path":"/x","inode":0,"base":1,"ours":[2]}'
-    (world.root / "run/koord/undo.jsonl").write_text(f"{{}}\n{entry}\n")
-    assert changes(world).steps == ()
+    (world.root / "run/koord/undo.jsonl").write_text(f"{{}}\n{note}\n")
+    assert (bool(granted), changes(world).steps) == (True, ())
     (world.root / "run/koord/undo.jsonl").write_text("{}\n")
     install(world.host(), changes(world).steps)
     assert text(world) == ""
