@@ -25,8 +25,9 @@ from integration.harness.processes import wait_for
 from integration.harness.proxy import RULES, socket_of, start_proxy
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon
-from integration.node.toys import HOLDS
+from integration.node.toys import HOLDS, LAST, SLICE_US
 from integration.nri.classes import start
+from koord.host import sched
 
 COUNT = 50 if os.environ.get("SOAK") else 5
 HELD = "1"
@@ -197,4 +198,51 @@ def test_beside_pods_of_the_mid_band_newcomers_start_and_are_held_one_by_one(hel
     held.write("")
     quotas.settle(-1, 50_000, 50_000)
     assert not [row for row in held.daemon.journal() if row.result.startswith("failed")], "the order is the kernel's"
+    assert not held.daemon.complaints()
+
+
+class Last:
+    """How best-effort pods run, of two tiers, and whether anybody else does: shares, idle, slices of all threads."""
+
+    def __init__(self, held: Held) -> None:
+        self.held, self.cpu = held, cgroups.hierarchies()["cpu"]
+
+    def read(self, cgroup: str) -> tuple[bool, int, set[int | None]]:
+        pod = self.cpu / os.path.dirname(cgroup.strip("/"))
+        threads = (self.cpu / cgroup.strip("/") / "tasks").read_text().split()
+        idle = int((pod / "cpu.idle").read_text()) if (pod / "cpu.idle").exists() else 0
+        return int((pod / "cpu.shares").read_text()) <= 3, idle, {sched.slice_us(int(each)) for each in threads}
+
+    def settle(self, is_last: bool) -> None:
+        own_us = sched.slice_us(0)
+        longest_us = SLICE_US if sched.has_slices() else own_us
+        expected = (True, 1, {longest_us}) if is_last else (False, 0, {own_us})
+
+        def rest() -> dict[str, object]:
+            found = {cgroup: self.read(cgroup) for cgroup in self.held.best_effort}
+            return {cgroup: each for cgroup, each in found.items() if each != expected}
+
+        wait_for(lambda: not rest(), SOON_S, f"all best-effort pods to be {expected}: {rest()}")
+        assert {self.read(cgroup)[1:] == (0, {own_us}) for cgroup in self.held.others} <= {True}, "nobody else is"
+
+
+def test_newcomers_start_last_and_in_long_slices(held: Held) -> None:
+    """With the lowest weight beside pods of the mid band, ``cpu.idle``, and slices of their threads."""
+    last = Last(held)
+    held.start("before")
+    last.settle(False)
+    held.write(LAST)
+    last.settle(True)
+    for number in range(COUNT):
+        held.start(str(number))
+    last.settle(True)
+    held.daemon.kill()
+    held.daemon.start()
+    held.start("after")
+    last.settle(True)
+    held.write("")
+    last.settle(False)
+    held.start("free")
+    last.settle(False)
+    assert not [row for row in held.daemon.journal() if row.result.startswith("failed")]
     assert not held.daemon.complaints()

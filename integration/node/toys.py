@@ -2,8 +2,8 @@
 
 ``python -m integration.node.toys``, with koord-qosd's own flags. Both files are in the state directory, and what is not
 there or empty says nothing: ``holds`` names the CPUs that are left to best-effort pods (``1``), or the CPU time of
-their tier in thousandths (``1000m``); ``lacks`` has lines such as ``cpu 500`` and ``memory 1048576``, in thousandths of
-a CPU and bytes.
+their tier in thousandths (``1000m``), or says that they run with the lowest weight, idle and in long slices (``last``);
+``lacks`` has lines such as ``cpu 500`` and ``memory 1048576``, in thousandths of a CPU and bytes.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from qosd.decide.shortage import OrderKey, Resource, Shortage, Victims
 from qosd.model.rules import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 
-HOLDS, LACKS = "holds", "lacks"
+HOLDS, LACKS, LAST = "holds", "lacks", "last"
+SLICE_US = 100_000
 WHY = "the toy says so"
 BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
 
@@ -51,9 +52,14 @@ class HoldBestEffort(Toy):
         cpus = self.text()
         if not cpus:
             return Decision("nothing is held"), None
-        is_time = cpus.endswith("m")
-        left = BestEffortScheduling(WHY, cpu_milli=int(cpus[:-1])) if is_time else BestEffortScheduling(WHY, cpus)
-        return Decision(f"best-effort pods are held to {cpus}", best_effort=left), None
+        return Decision(f"best-effort pods are held to {cpus}", best_effort=_left(cpus)), None
+
+
+def _left(text: str) -> BestEffortScheduling:
+    if text == LAST:
+        return BestEffortScheduling(WHY, has_lowest_weight=True, is_idle=True, slice_us=SLICE_US)
+    is_time = text.endswith("m")
+    return BestEffortScheduling(WHY, cpu_milli=int(text[:-1])) if is_time else BestEffortScheduling(WHY, text)
 
 
 class Lack(Toy):

@@ -13,10 +13,10 @@ import msgspec
 
 from koord.host.evictions import NotedEviction
 from koord.host.files import Target, Value
-from koord.host.oomscore import ScoredCgroup
 from koord.host.originals import Originals
 from koord.host.placement import Placed
 from koord.host.resctrlgroup import MadeGroup
+from koord.host.taskattributes import WrittenTasks
 from koord.host.undoable import Key, Note, Undoable
 
 
@@ -67,7 +67,7 @@ class Dropped(msgspec.Struct, frozen=True, tag="dropped"):
     key: Key
 
 
-UNDOABLE: tuple[type[Undoable], ...] = (Placed, MadeGroup, ScoredCgroup, NotedEviction)
+UNDOABLE: tuple[type[Undoable], ...] = (Placed, MadeGroup, WrittenTasks, NotedEviction)
 """In the order in which they are undone, after all files."""
 KINDS: tuple[type[Note], ...] = (Entry, Originals, DropIn, *UNDOABLE)
 

@@ -36,7 +36,7 @@ ROOT = "root"
 """How people call the root group, whose name is ""."""
 _MOST_GROUPS = 1024
 _LINKS_OF_A_LEAF = 2
-_THREADS = "cgroup.threads"
+THREADS = "cgroup.threads"
 PROCESSES = "cgroup.procs"
 _T = TypeVar("_T")
 
@@ -145,7 +145,7 @@ class Census:
         return tasks & frozenset().union(*(self.of(name) or () for name in resctrl_groups))
 
 
-def look(tree: Tree, cgroup: str, row: str = _THREADS) -> Cgroup | None:
+def look(tree: Tree, cgroup: str, row: str = THREADS) -> Cgroup | None:
     """``cgroup`` now (v1: in the CPU controller's hierarchy), with the ids that ``row`` lists; None if it is gone.
 
     Raises ReadError, ParseError, and ValueError for a path that leaves the tree.

@@ -13,6 +13,8 @@ import errno
 import os
 from typing import ClassVar
 
+SLICE = "sched_slice_us"
+"""The attribute's name, where a row's stands else."""
 _NUMBERS = {"x86_64": (314, 315), "aarch64": (274, 275)}
 """The system calls' numbers (set, get) by machine."""
 _FAIR = (0, 3, 5)  # SCHED_OTHER, SCHED_BATCH, SCHED_IDLE

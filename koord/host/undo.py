@@ -34,9 +34,9 @@ from msgspec.structs import replace
 from koord.host import files
 from koord.host.files import Target, Value
 from koord.host.notes import KINDS, DropIn, Dropped, Entry, kind_of
-from koord.host.oomscore import SCORES, ScoredCgroup
 from koord.host.order import SHARES
 from koord.host.originals import ContainerKey, Original, Originals
+from koord.host.taskattributes import WrittenTasks
 from koord.host.undoable import Key, Note
 from koord.host.weights import Weights
 from koord.host.writer import Reading
@@ -349,8 +349,8 @@ def held_rows(file: Path) -> frozenset[str]:
                     held.pop((event.kind, event.key), None)
                 elif isinstance(event, Entry):
                     held[kind_of(Entry), event.key] = event.name.partition("@")[0]
-                elif isinstance(event, ScoredCgroup):
-                    held[kind_of(ScoredCgroup), event.key] = SCORES
+                elif isinstance(event, WrittenTasks):
+                    held[kind_of(WrittenTasks), event.key] = event.name
     return frozenset(held.values())
 
 

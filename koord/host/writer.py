@@ -18,9 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 
-from koord.host import files, resctrl
+from koord.host import files, resctrl, sched
 from koord.host.cgroup import GONE, ReadError, Tree
 from koord.host.files import KernelFile, Target, Value, ValueRefused
+from koord.host.sched import SLICE
 from koord.host.weights import Weights
 from koord.model import cfs
 
@@ -66,6 +67,7 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
         "oom_score_adj": {
             errno.EACCES: "lowering it needs CAP_SYS_RESOURCE, a process of another user than root CAP_DAC_OVERRIDE"
         },
+        SLICE: {errno.EPERM: "a thread of another user needs CAP_SYS_NICE"},
         "kernel.sched_core": {errno.EBUSY: "not while group identity is on"},
         "kernel.sched_group_identity_enabled": {errno.EBUSY: "not while core scheduling is on"},
     }
@@ -170,6 +172,37 @@ class Writer:
         except OSError as error:
             number = error.errno or errno.EIO
             raise _kind(number, path)(number, str(path), text, rule_of(row.name, number)) from error
+
+    def look_at_task(self, name: str, task: int) -> Reading | None:
+        """The attribute ``name`` of a task, whose start time is the reading's inode; None if it has ended.
+
+        A slice is 0 while it is the kernel's own, as this thread's is. Raises ReadError, ParseError.
+        """
+        if name != SLICE:
+            return self.look(Target("", f"{name}@{task}"))
+        directory = self.tree.proc / str(task)
+        try:
+            slice_us = sched.slice_us(task)
+        except OSError as error:
+            raise ReadError(error.errno or errno.EIO, f"sched_getattr: {error.strerror}", str(directory)) from error
+        if slice_us is None:
+            return None
+        own_us = sched.slice_us(0)
+        return Reading(str(directory), _start_time(directory), 0 if slice_us == own_us else slice_us)
+
+    def write_task(self, name: str, task: int, value: int) -> None:
+        """Set the attribute ``name`` of a task. Raises WriteError, Vanished if it has ended."""
+        if name != SLICE:
+            self.write(Target("", f"{name}@{task}"), value)
+            return
+        path = str(self.tree.proc / str(task))
+        try:
+            is_there = sched.set_slice_us(task, value)
+        except OSError as error:
+            number = error.errno or errno.EIO
+            raise WriteError(number, path, str(value), rule_of(name, number)) from error
+        if not is_there:
+            raise Vanished(errno.ESRCH, path, str(value))
 
     def _stretched(self, row: KernelFile, path: Path, value: Value) -> str:
         """What to write for a value of the period with which the cgroup was made; ``cpu.max`` keeps its period."""

@@ -41,15 +41,15 @@ def _always(rules: InForce) -> bool:
 
 
 class Grant(NamedTuple):
-    """``purpose`` completes "so that koord-qosd may". ``rows``: kernel files of no cgroup that it writes;
-    ``process_rows``: files of processes, which the capabilities are for. ``is_used``: do the rules in force make use of
-    it?
+    """``purpose`` completes "so that koord-qosd may". ``rows``: kernel files of no cgroup that it writes.
+
+    ``attributes``: those of tasks which the capabilities are for. ``is_used``: do the rules in force make use of it?
     """
 
     purpose: str
     capabilities: tuple[Capability, ...] = ()
     rows: tuple[str, ...] = ()
-    process_rows: tuple[str, ...] = ()
+    attributes: tuple[str, ...] = ()
     is_used: Callable[[InForce], bool] = _always
 
 
@@ -83,12 +83,13 @@ GRANTS: Mapping[str, Grant] = MappingProxyType({
     "BECPUSuppress": Grant(
         "give best-effort tasks of any user longer time slices",
         capabilities=(Capability.CAP_SYS_NICE,),
+        attributes=("sched_slice_us",),
         is_used=_lengthens_slices,
     ),
     "OOMScoreAdj": Grant(
         "write oom_score_adj of processes of any user, and lower it",
         capabilities=(Capability.CAP_DAC_OVERRIDE, Capability.CAP_SYS_RESOURCE),
-        process_rows=("oom_score_adj",),
+        attributes=("oom_score_adj",),
     ),
 })  # fmt: skip
 """By feature gate."""

@@ -50,7 +50,7 @@ def wanted(node: Node) -> Paths:
     return {
         name: tuple(node.own(path) for path in granted.files_of(grant, tree))
         for name, grant in GRANTS.items()
-        if name in on or held.intersection((*grant.rows, *grant.process_rows))
+        if name in on or held.intersection((*grant.rows, *grant.attributes))
     }
 
 

@@ -19,10 +19,10 @@ from qosd.act.fileactor import FileActor
 from qosd.act.journal import Recorder
 from qosd.act.mover import TaskMover
 from qosd.act.oneshots import OneShotWriter
-from qosd.act.oomscores import OOMScoreWriter
 from qosd.act.ownership import OWNERS, Ownership
 from qosd.act.plan import Plan, Result
 from qosd.act.resctrlgroups import ResctrlGroupMaker
+from qosd.act.taskattributes import TaskAttributeWriter
 from qosd.decide.runner import Decisions
 
 _log = logging.getLogger(__name__)
@@ -51,9 +51,9 @@ class Actuator:
         self.orders = orders or OneShotWriter(writer, journal)
         self.evictions = evictor or Evictor(undo, journal)
         cgroups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
-        scores = OOMScoreWriter(writer, undo, journal)
+        attributes = TaskAttributeWriter(writer, undo, journal)
         self.actors: tuple[Actor[Any], ...] = (
-            cgroups, self.files, self.tasks, scores, self.orders, self.evictions
+            cgroups, self.files, self.tasks, attributes, self.orders, self.evictions
         )  # fmt: skip
         self._followed = {kind for actor in self.actors for kind in actor.follows}
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
+from koord.host.taskattributes import TaskAttribute
 from koord.model import cpuset
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koord.service.metrics import Histogram
@@ -81,7 +82,7 @@ def burst_values(row: str, scrape: Scrape) -> Iterator[Sample]:
 def oom_scores(scrape: Scrape) -> Iterator[Sample]:
     """What the processes of each container shall have."""
     acts = _decision(scrape, OOM_SCORE).acts
-    scores = {getattr(act, "cgroup", ""): getattr(act, "score", None) for act in acts}
+    scores = {act.cgroup: act.value for act in acts if isinstance(act, TaskAttribute)}
     for pod, container in _containers(scrape):
         score = scores.get(container.cgroup)
         if score is not None:

@@ -116,7 +116,7 @@ class PooledRules:
         pools = Pools(rules.node.ls_pools, rules.node.be_pools) if seen is None else self._computed(seen, rules)
         left = {} if rules.policy_unknown else self.best_effort
         topology, pods = (None, ()) if seen is None else (seen.topology, seen.pods)
-        scheduling = merged(left, pools.be, topology, pods)
+        scheduling = merged(left, pools.be, topology, pods, rules.node)
         self._pools = self._pools if pools == self._pools else pools
         self._warnings = (*pools.warnings, *scheduling.warnings)
         unchanged = rules is self._from and with_pools(self._current, self._pools, scheduling) is self._current

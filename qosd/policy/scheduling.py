@@ -2,7 +2,7 @@
 
 Strategies speak of best-effort pods as a whole; what of that is a tier's of kubelet's and what a pool's follows from
 the pods. Invariants: best-effort pods always have a CPU of their pool; a pool that is not known stays unknown;
-kubelet's BestEffort tier has room for its pods that are no best-effort pods, or no bound at all.
+kubelet's BestEffort tier has room for its pods that are not covered, or no bound at all.
 """
 
 from __future__ import annotations
@@ -14,9 +14,12 @@ from koord.host.topology import Topology
 from koord.model import cpuset
 from koord.model.cpuset import CPUSet, CPUSetError
 from koord.model.qos import KubeQoS
-from qosd.model.rules import UNBOUNDED, BestEffortScheduling, Pool
+from qosd.model.kata import is_kata
+from qosd.model.rules import UNBOUNDED, BestEffortScheduling, NodeRules, Pool
 from qosd.model.snapshot import PodView, live
 from qosd.policy.pools import by_node, joined
+
+NO_NODE_RULES = NodeRules()
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,7 @@ def merged(
     be_pools: tuple[Pool, ...],
     topology: Topology | None,
     pods: Iterable[PodView] = (),
+    node: NodeRules = NO_NODE_RULES,
 ) -> Scheduling:
     """What ``by_strategy`` leaves of ``be_pools``; without a topology nobody knows yet which memory node has a CPU."""
     if not by_strategy:
@@ -52,7 +56,7 @@ def merged(
         slice_us=max(each.slice_us for each in by_strategy.values()),
     )
     pools = by_node(topology, cpus) if topology is not None else ((Pool(0, 0, str(cpus)),) if cpus else ())
-    return Scheduling(best_effort, pools, tier_milli(cpu_milli, pods), tuple(warnings))
+    return Scheduling(best_effort, pools, tier_milli(cpu_milli, pods, node), tuple(warnings))
 
 
 def _cpus(
@@ -82,7 +86,7 @@ def _cpus(
     return pool, leavers, warnings
 
 
-def tier_milli(cpu_milli: int, pods: Iterable[PodView]) -> int:
+def tier_milli(cpu_milli: int, pods: Iterable[PodView], node: NodeRules = NO_NODE_RULES) -> int:
     """What kubelet's BestEffort tier may have: ``cpu_milli``, and what its other pods may use; 0 = no bound.
 
     A tier's quota throttles whoever is in it. So pods that suppression does not cover are not counted with what they
@@ -91,14 +95,19 @@ def tier_milli(cpu_milli: int, pods: Iterable[PodView]) -> int:
     """
     if not cpu_milli:
         return 0
-    others = [pod for pod in pods if is_guest(pod)]
+    others = [pod for pod in pods if is_guest(pod, node)]
     limits = [_limit_milli(pod) for pod in others]
     return cpu_milli + sum(limits) if all(limits) else 0
 
 
-def is_guest(pod: PodView) -> bool:
-    """Is the pod in kubelet's BestEffort tier, and no best-effort pod?"""
-    return pod.kube_qos is KubeQoS.BEST_EFFORT and live(pod) and not pod.context.is_best_effort
+def is_covered(pod: PodView, node: NodeRules) -> bool:
+    """Is it a best-effort pod that is held back? One in a virtual machine is not: its cgroups hold the machine."""
+    return pod.context.is_best_effort and not is_kata(pod, node)
+
+
+def is_guest(pod: PodView, node: NodeRules) -> bool:
+    """Is the pod in kubelet's BestEffort tier, and not covered?"""
+    return pod.kube_qos is KubeQoS.BEST_EFFORT and live(pod) and not is_covered(pod, node)
 
 
 def _limit_milli(pod: PodView) -> int:

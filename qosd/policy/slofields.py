@@ -40,8 +40,8 @@ class Gap:
 class Use:
     """One who acts by a field.
 
-    ``by``: the hook, or the strategy that stands behind no gate; ``gate``: of the strategies behind it, whichever they
-    are. ``files``: rows of the table of kernel files, of which one is enough. Of the same object: ``when`` has the
+    ``by``: the hook, or the one strategy; ``gate``: of the strategies behind it, whichever they are, if ``by`` is none
+    of them. ``files``: rows of the table of kernel files, of which one is enough. Of the same object: ``when`` has the
     values of other fields with which it acts, ``fields`` those that must be set, ``unless`` one that, being set, takes
     the field's place. ``by_group``: it needs the class's resctrl group. ``needs``: what else, for people.
     """
@@ -83,7 +83,7 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 _CRI = ("the runtime's CRI socket",)
 _LISTED = (*_CRI, "priorities from kubelet's pod list")
 _GRANTED = ("the unit's [grant](operations.md#what-the-unit-allows)",)
-_SUPPRESS = Use(gate="BECPUSuppress")
+_SUPPRESS = Use("cpuSuppress", gate="BECPUSuppress")
 _SATISFACTION = "cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"
 _BY_USAGE, _BY_REQUESTS = "evictEnabledPriorityThreshold", "allocatableEvictPriorityThreshold"
 _CPU_LEDGER = "cpuAllocatableEvictThresholdPercent", "cpuAllocatableEvictLowerPercent", _BY_REQUESTS

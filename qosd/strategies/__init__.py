@@ -23,6 +23,7 @@ from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
 from qosd.strategies.suppression.strategy import CPUSuppress
 from qosd.strategies.systemconfig import SystemConfig
+from qosd.strategies.taskslices import BestEffortSlices
 
 STRATEGIES: tuple[Strategy, ...] = (
     HookReconciler(),
@@ -37,6 +38,7 @@ STRATEGIES: tuple[Strategy, ...] = (
     OOMScores(),
     CPUSuppress(),
     BestEffort(),
+    BestEffortSlices(),
     Enforcement(),
 )
 

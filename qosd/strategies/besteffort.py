@@ -8,11 +8,11 @@ cgroups:
                     fights for it; else one quota for each container of theirs, with which the tier's guests keep theirs
     lowest weight   their pods' shares where others' pods stand beside them, in proportion, 2 for each on the average
     idle            ``cpu.idle`` of their pods
-    slices          of the tasks of their containers
 
-CPUs are the hooks' matter, container by container. A tier itself gets no CPU set and no ``cpu.idle``: cgroup v1 would
-start no container with more CPUs than its tier has, and kubelet writes the tier's shares. Invariants: pure; a pod that
-is no best-effort pod is bounded by nothing here but a tier's quota that has room for all that its limit allows.
+CPUs are the hooks' matter, container by container, and slices of tasks those of ``bestEffortSlices``. A tier itself
+gets no CPU set and no ``cpu.idle``: cgroup v1 would start no container with more CPUs than its tier has, and kubelet
+writes the tier's shares. Invariants: pure; a pod that is not covered (``is_covered``) is bounded by nothing here but a
+tier's quota that has room for all that its limit allows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.rules import Rules
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
-from qosd.policy.scheduling import is_guest
+from qosd.policy.scheduling import is_covered, is_guest
 from qosd.strategies.division import Division, divide
 
 QUOTA, SHARES, IDLE = "cpu_quota", "cpu_shares", "cpu.idle"
@@ -103,8 +103,9 @@ class _Scene:
         self._rules: Rules = snapshot.rules
         self.left = snapshot.rules.node.best_effort
         self._tier = snapshot.tiers.get(KubeQoS.BEST_EFFORT, "")
-        self._pods = [pod for pod in snapshot.pods if pod.context.is_best_effort and pod.cgroup and live(pod)]
-        self._has_guests = any(map(is_guest, snapshot.pods))
+        node = snapshot.rules.node
+        self._pods = [pod for pod in snapshot.pods if is_covered(pod, node) and pod.cgroup and live(pod)]
+        self._has_guests = any(is_guest(pod, node) for pod in snapshot.pods)
 
     @property
     def is_divided(self) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 
 from msgspec.structs import replace
 
-from koord.host.oomscore import OOMScore
+from koord.host.taskattributes import OOM_SCORE, TaskAttribute
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.model.kata import is_kata
 from qosd.model.metric import Scope
@@ -29,7 +29,7 @@ from qosd.strategies.perpod import count, of_each
 
 GATE = "OOMScoreAdj"
 _TASKS = PIDS[Scope.CONTAINER].pids
-_Scores = tuple[OOMScore, ...]
+_Scores = tuple[TaskAttribute, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +75,7 @@ class OOMScores(Strategy):
         return decision, ScoreMemo(handlers, pods, by_uid, scores, tasks, decision)
 
 
-def _tasks(snapshot: NodeSnapshot, score: OOMScore) -> int | None:
+def _tasks(snapshot: NodeSnapshot, score: TaskAttribute) -> int | None:
     its = snapshot.value(_TASKS, score.cgroup)
     return None if its is None else int(its)
 
@@ -86,7 +86,7 @@ def of_pod(pod: PodView, node: NodeRules) -> _Scores:
     if not live(pod) or is_kata(pod, node):
         return ()
     return tuple([
-        OOMScore(container.cgroup, score, _why(pod, container.name), pod.key)
+        TaskAttribute(OOM_SCORE, container.cgroup, score, _why(pod, container.name), pod.key)
         for container in pod.containers
         if container.cgroup and not container.is_sandbox and runs(container.state)
         if (score := annotations.oom_score_adj_of(container.name)) is not None

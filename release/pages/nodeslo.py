@@ -274,6 +274,8 @@ def _effect(field: SLOField) -> tuple[str, str, str]:
 
 def _names(use: Use) -> Sequence[str]:
     behind = [each.name for each in speakers() if use.gate and each.gate == use.gate]
+    if use.by in behind:
+        return [use.by]
     return [*([use.by] if use.by else []), *behind]
 
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from pathlib import Path
 
 import pytest
 
 from koord.host import sched
+from koord.host.cgroup import Tree
+from koord.host.writer import Vanished, Writer
 
 HAS_SLICES = sched.has_slices()
 
@@ -56,3 +59,24 @@ def test_the_kernel_tells_whether_it_has_them() -> None:
 def test_an_unknown_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sched, "_NUMBERS", {})
     assert not sched.has_slices()
+
+
+@pytest.mark.skipif(not HAS_SLICES, reason="Linux 6.12")
+def test_the_writer_reads_the_kernels_own_slice_as_none(tmp_path: Path) -> None:
+    writer, pid = Writer(Tree(2, tmp_path, {})), child()
+    try:
+        before = writer.look_at_task(sched.SLICE, pid)
+        writer.write_task(sched.SLICE, pid, 50_000)
+        held = writer.look_at_task(sched.SLICE, pid)
+        assert before is not None and held is not None
+        assert (before.value, held.value, before.inode) == (0, 50_000, held.inode)
+    finally:
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_the_writer_says_that_a_task_has_ended(tmp_path: Path) -> None:
+    writer, pid = Writer(Tree(2, tmp_path, {})), ended()
+    assert writer.look_at_task(sched.SLICE, pid) is None
+    with pytest.raises(Vanished):
+        writer.write_task(sched.SLICE, pid, 50_000)

@@ -19,9 +19,9 @@ from hypothesis import strategies as st
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.notes import KINDS
-from koord.host.oomscore import ScoredCgroup, ScoredProcess
 from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.restoring import claim, expect, planned, restore
+from koord.host.taskattributes import WrittenTask, WrittenTasks
 from koord.host.undo import UndoError, UndoRecord, held_rows
 from koord.host.undoable import Outcome, Restored
 from koord.host.weights import Weights
@@ -604,7 +604,8 @@ LINES = (
     b'{"type":"drop-in","path":"/"}',
     b'{"type":"tasks","group":"/a","path":"/","inode":3,"resctrl_groups":["BE"]}',
     b'{"type":"resctrl group","name":"toys","path":"/","inode":7}',
-    b'{"type":"scores","cgroup":"/a","path":"/","inode":3,"scores":[-500],"original":985,"processes":[[7,4711,985]]}',
+    b'{"type":"attributes","name":"oom_score_adj","cgroup":"/a","path":"/","inode":3,"values":[-500],"original":985,'
+    b'"tasks":[[7,4711,985]]}',
     b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true}',
 )
 
@@ -629,10 +630,10 @@ def test_which_rows_are_held_is_read_beside_whoever_has_the_record_open(tmp_path
     assert held_rows(rig.file) == {"cpu_quota", "io.max.rbps"}
     rig.record.forget(QUOTA)
     assert held_rows(rig.file) == {"io.max.rbps"}
-    scored = ScoredCgroup("/kubepods/pod1/main", "/x", 3, (-500,), 0, (ScoredProcess(7, 4711, 0),))
+    scored = WrittenTasks("oom_score_adj", "/kubepods/pod1/main", "/x", 3, (-500,), 0, (WrittenTask(7, 4711, 0),))
     rig.record.note(scored)
     assert held_rows(rig.file) == {"io.max.rbps", "oom_score_adj"}
-    rig.record.drop(ScoredCgroup, *scored.key)
+    rig.record.drop(WrittenTasks, *scored.key)
     assert held_rows(rig.file) == {"io.max.rbps"}
     with rig.file.open("a") as file:
         file.write('{"type":"warp"}\nnonsense\n{"type":"file","group":"/k","name":"cpu_sh')

@@ -21,6 +21,7 @@ from koord.model.qos import QoSClass
 from koord.model.slo import CgroupBase, HostApplication, ResourceThresholds
 from qosd.model.metric import Scope
 from qosd.model.snapshot import NodeSnapshot
+from qosd.policy.scheduling import is_covered
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 
@@ -53,7 +54,8 @@ def uses_of(snapshot: NodeSnapshot) -> Uses | None:
     node = _milli(snapshot.value(NODE))
     if node is None:
         return None
-    by_pod = [(pod.context.is_best_effort, _milli(snapshot.value(_PODS, pod.cgroup)) or 0) for pod in snapshot.pods]
+    node_rules = snapshot.rules.node
+    by_pod = [(is_covered(pod, node_rules), _milli(snapshot.value(_PODS, pod.cgroup)) or 0) for pod in snapshot.pods]
     applications = snapshot.rules.slo.host_applications or ()
     by_app = [(is_best_effort(app), _milli(snapshot.value(_APPS, app.name)) or 0) for app in applications]
     return Uses(

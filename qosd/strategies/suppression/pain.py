@@ -26,6 +26,7 @@ from koord.model.qos import QoSClass
 from qosd.model.metric import Metric, Scope
 from qosd.model.rules import join
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
+from qosd.policy.scheduling import is_covered
 from qosd.sense.pids import PIDS
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
@@ -81,7 +82,7 @@ def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
     others.add(uses.system_milli / 1000, online)
     for pod in snapshot.pods:
         cores = _number(snapshot, _POD_CORES, pod.cgroup)
-        if cores and not pod.context.is_best_effort:
+        if cores and not is_covered(pod, snapshot.rules.node):
             others.add(cores, places.of(pod))
     for pod, container in _protected(snapshot.pods):
         waited = _number(snapshot, _WAITED, container.cgroup)

@@ -27,6 +27,7 @@ from koord.model.slo import CPUSuppressPolicy
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.model.rules import BestEffortScheduling, PressurePolicy, join
 from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, Window, live
+from qosd.policy.scheduling import is_covered
 from qosd.predict.workload import workload_name
 from qosd.strategies.suppression import allowance, formula, ladder, pain
 from qosd.strategies.suppression.allowance import Uses
@@ -34,6 +35,7 @@ from qosd.strategies.suppression.ladder import LIMITING, LadderState, Rung, Scen
 from qosd.strategies.suppression.pain import Pain
 from qosd.strategies.suppression.regulator import Bounds, Limit
 
+GATE = "BECPUSuppress"
 SLICE_US = 100_000
 """The longest that the kernel takes."""
 _NODE = Window(allowance.NODE, over_s=3.0)
@@ -56,7 +58,7 @@ class CPUSuppress(Strategy):
 
     name: ClassVar[str] = "cpuSuppress"
     stage: ClassVar[Stage] = Stage.SUPPRESSION
-    gate: ClassVar[str] = "BECPUSuppress"
+    gate: ClassVar[str] = GATE
     rows: ClassVar[frozenset[str]] = frozenset()
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S, "node": 3.0, "usage": 3.0})
     windows: ClassVar[tuple[Window, ...]] = (_NODE,)
@@ -163,14 +165,15 @@ def _bounds(snapshot: NodeSnapshot, uses: Uses, policy: PressurePolicy) -> Bound
 def _rungs(snapshot: NodeSnapshot) -> tuple[Rung, ...]:
     """Those that this node can have."""
     host = snapshot.rules.host
-    has = {Rung.SLICES: host.has_task_slices, Rung.IDLE: "cpu.idle" in (host.files or ()), Rung.TIME: True}
+    has_slices = host.has_task_slices and GATE not in host.lacking
+    has = {Rung.SLICES: has_slices, Rung.IDLE: "cpu.idle" in (host.files or ()), Rung.TIME: True}
     has[Rung.CPUS] = len(cpuset.parse(join(snapshot.rules.node.be_pools))) > formula.LEAST_CPUS
     return tuple([rung for rung in Rung if has[rung]])
 
 
 def _workloads(snapshot: NodeSnapshot, suffering: Pain) -> frozenset[str]:
     """Of who suffers most, and of all best-effort pods: a step that does not help them may help others."""
-    jobs = [pod.key for pod in snapshot.pods if pod.context.is_best_effort and live(pod)]
+    jobs = [pod.key for pod in snapshot.pods if is_covered(pod, snapshot.rules.node) and live(pod)]
     return frozenset([workload_name(key) for key in (*jobs, *filter(None, (suffering.pod,)))])
 
 

@@ -114,7 +114,13 @@ def test_after_a_change_of_the_rules_it_is_brought_up_to_date(
         (ON, '{"type":"file","group":"","name":"vm.min_free_kbytes","path":"/x","inode":0,"base":1,"ours":[2]}'),
         (
             "node: {features: {OOMScoreAdj: true}}\n",
-            '{"type":"scores","cgroup":"/a","path":"/x","inode":3,"scores":[-500],"original":0,"processes":[[7,9,0]]}',
+            '{"type":"attributes","name":"oom_score_adj","cgroup":"/a","path":"/x","inode":3,"values":[-500],'
+            '"original":0,"tasks":[[7,9,0]]}',
+        ),
+        (
+            "spec: {resourceUsedThresholdWithBE: {enable: true}}\nnode: {cpuSuppress: {policy: pressure}}\n",
+            '{"type":"attributes","name":"sched_slice_us","cgroup":"/a","path":"/x","inode":3,"values":[100000],'
+            '"original":0}',
         ),
     ],
 )

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 from msgspec import structs
 from prometheus_client.parser import text_string_to_metric_families
 
 from koord.host.files import Target
+from koord.host.taskattributes import OOM_SCORE, TaskAttribute
 from koord.model.qos import QoSClass
 from koord.model.slo import HostApplication
 from qosd.act.evictor import EvictionCount, EvictionReport
@@ -81,12 +81,8 @@ BATCH = {
 NOW_NS = 1000 * S
 
 
-class Score(msgspec.Struct, frozen=True):
-    """As the strategy of OOM scores says what a container's processes shall have."""
-
-    cgroup: str
-    score: int
-    why: str = ""
+def scored(cgroup: str, score: int) -> TaskAttribute:
+    return TaskAttribute(OOM_SCORE, cgroup, score, "")
 
 
 @dataclass
@@ -121,7 +117,7 @@ class Scene:
                 ),
                 Stage.BURST,
             ),
-            of_strategy("oomScoreAdj", Decision("", acts=(Score(CONTAINER, -500), Score("/gone", 7)))),
+            of_strategy("oomScoreAdj", Decision("", acts=(scored(CONTAINER, -500), scored("/gone", 7)))),
         ]
     )
     evictions: EvictionReport = field(

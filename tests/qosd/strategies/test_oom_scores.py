@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec import structs
 
-from koord.host.oomscore import OOMScore
+from koord.host.taskattributes import TaskAttribute
 from qosd.decide import gates
 from qosd.decide.decision import Decision
 from qosd.model.metric import Scope
@@ -32,7 +32,7 @@ def decided(*pods: PodView, by: Rules | None = None) -> Decision:
 
 
 def scores(decision: Decision) -> dict[str, int]:
-    return {act.cgroup.rpartition("/")[2]: act.score for act in decision.acts if isinstance(act, OOMScore)}
+    return {act.cgroup.rpartition("/")[2]: act.value for act in decision.acts if isinstance(act, TaskAttribute)}
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_a_tick_at_which_nothing_has_come_returns_the_same_objects() -> None:
     again, memory = strategy.decide(with_tasks(picture, db=3.0, side=1.0), memory)
     assert again is first
     more, memory = strategy.decide(with_tasks(picture, db=4.0, side=1.0), memory)
-    assert [act.tasks for act in more.acts if isinstance(act, OOMScore)] == [4, 1]
+    assert [act.tasks for act in more.acts if isinstance(act, TaskAttribute)] == [4, 1]
     gone, _ = strategy.decide(snapshot(by, view("q", "BE")), memory)
     assert (gone.acts, gone.sentence) == ((), "0 containers with an OOM score by annotation")
 

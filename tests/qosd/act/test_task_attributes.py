@@ -1,4 +1,4 @@
-"""The actor of OOM scores: who is written and when, who gets back what he had, what is told, and what a kill leaves."""
+"""The actor of attributes of tasks: who is written and when, who gets what back, what is told, what a kill leaves."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from koord.host.cgroup import Tree
-from koord.host.oomscore import OOMScore, ScoredCgroup
 from koord.host.restoring import planned, restore
+from koord.host.taskattributes import OOM_SCORE, TaskAttribute, WrittenTasks
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.undoable import Outcome
 from qosd.act.actuator import Actuator
-from qosd.act.oomscores import MOST_PROCESSES, RECHECK_S, ScorePlan, ScoreReport
 from qosd.act.plan import Plan, Result
+from qosd.act.taskattributes import MOST_TASKS, RECHECK_S, AttributePlan, AttributeReport
 from qosd.decide.decision import Decision, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from tests.fakes.clock import S
@@ -47,7 +47,7 @@ class Rig:
         self.make(CAR)
         self.processes = Processes(self.tree)
         self.now_ns, self.ticks = 1000 * S, 0
-        self.acts: tuple[OOMScore, ...] = ()
+        self.acts: tuple[TaskAttribute, ...] = ()
         self.state, self.is_decided = State.ACTIVE, True
         self.journal = Recorded()
         self.writer = Dying(self.tree)
@@ -69,7 +69,7 @@ class Rig:
     def want(self, tasks: int | None = None, **scores: int) -> None:
         cgroups = {"BOX": BOX, "CAR": CAR}
         self.acts = tuple(
-            OOMScore(cgroups[name], score, "annotation oom-score-adj of the pod", "default/p", tasks)
+            TaskAttribute(OOM_SCORE, cgroups[name], score, "annotation oom-score-adj of the pod", "default/p", tasks)
             for name, score in scores.items()
         )
 
@@ -89,21 +89,21 @@ class Rig:
         """One tick; asserts that a dry run before it shows just that, and writes and tells nothing."""
         self.ticks += 1
         self.now_ns += int(seconds * S)
-        before = self.writer.acts, len(self.journal.entries), self.undo.all(ScoredCgroup)
+        before = self.writer.acts, len(self.journal.entries), self.undo.all(WrittenTasks)
         dry, plan = self.plan(), self.plan()
         assert dry.writes == plan.writes
-        assert (self.writer.acts, len(self.journal.entries), self.undo.all(ScoredCgroup)) == before
+        assert (self.writer.acts, len(self.journal.entries), self.undo.all(WrittenTasks)) == before
         result = self.actuator.execute(plan)
         assert tuple(outcome.write for outcome in result.outcomes) == dry.writes
         return result
 
     def examined(self) -> int:
         """How many containers a plan would look at now."""
-        (part,) = (part for part in self.plan().parts if isinstance(part, ScorePlan))
+        (part,) = (part for part in self.plan().parts if isinstance(part, AttributePlan))
         return len(part.findings)
 
-    def notes(self) -> tuple[ScoredCgroup, ...]:
-        return self.undo.all(ScoredCgroup)
+    def notes(self) -> tuple[WrittenTasks, ...]:
+        return self.undo.all(WrittenTasks)
 
 
 @pytest.fixture
@@ -147,7 +147,7 @@ class TestRefusals:
 
     def test_a_cgroup_that_leaves_the_tree_is_said_and_stops_nobody(self, rig: Rig) -> None:
         pid = rig.processes.start(BOX)
-        bad = OOMScore("/kubepods/../../etc", 1, "", "default/bad")
+        bad = TaskAttribute(OOM_SCORE, "/kubepods/../../etc", 1, "", "default/bad")
         rig.want(BOX=100)
         rig.acts = (bad, *rig.acts)
         rig.tick()
@@ -178,7 +178,7 @@ def test_every_process_of_the_container_and_of_what_is_below_it(tmp_path: Path, 
     assert [rig.processes.score(pid) for pid in pids] == [KUBELETS, 0, -998], "to each what it had"
     assert rig.notes() == ()
     assert [entry.why for entry in rig.journal.entries][-1] == (
-        "back to what they had: no strategy wants a score any more: 3 processes"
+        "back to what they had: no strategy wants a value any more: 3 processes"
     )
 
 
@@ -284,14 +284,14 @@ def test_the_note_forgets_who_has_ended(rig: Rig) -> None:
     late = rig.processes.start(BOX)
     rig.tick(RECHECK_S)
     (note,) = rig.notes()
-    assert [each.pid for each in note.processes] == [pids[4], late]
+    assert [each.id for each in note.tasks] == [pids[4], late]
 
 
 def test_of_many_processes_so_many_at_a_time(rig: Rig) -> None:
-    pids = [rig.processes.start(BOX) for _ in range(MOST_PROCESSES + 10)]
+    pids = [rig.processes.start(BOX) for _ in range(MOST_TASKS + 10)]
     rig.want(BOX=200)
     rig.tick()
-    assert rig.writer.acts == MOST_PROCESSES
+    assert rig.writer.acts == MOST_TASKS
     rig.tick()
     assert {rig.processes.score(pid) for pid in pids} == {200}
     rig.want()
@@ -329,7 +329,7 @@ def test_what_explain_shows(rig: Rig) -> None:
     rig.processes.start(BOX)
     rig.want(BOX=200, CAR=200)
     rig.tick()
-    report = next(each for each in rig.actuator.reports if isinstance(each, ScoreReport))
+    report = next(each for each in rig.actuator.reports if isinstance(each, AttributeReport))
     (told,) = report.of_pod(rig.decisions(), view("p"))
     assert (told.target.cgroup, told.result, told.actual, told.owner) == (BOX, "200", "200", "oomScoreAdj")
 

@@ -1,0 +1,58 @@
+"""Long time slices for the tasks of best-effort pods, where suppression has found that these help (Linux 6.12).
+
+A task that runs in long slices is preempted, and so preempts others by its coming back, less often. Forks inherit it.
+Which slice is in the rules, with all else that is left to best-effort pods. Pods in virtual machines are left alone:
+their threads are the machine's. Invariant: where no slice is left to them, nothing is wanted, so every thread gets back
+what it had.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from koord.host.sched import SLICE
+from koord.host.taskattributes import TaskAttribute
+from qosd.decide.decision import Decision, Stage, Strategy
+from qosd.model.rules import NodeRules
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, runs
+from qosd.policy.scheduling import is_covered
+from qosd.strategies.memo import Memo, decide_anew
+from qosd.strategies.perpod import count
+from qosd.strategies.suppression.strategy import GATE
+
+
+class BestEffortSlices(Strategy):
+    """The strategy ``bestEffortSlices``."""
+
+    name: ClassVar[str] = "bestEffortSlices"
+    stage: ClassVar[Stage] = Stage.SUPPRESSION
+    gate: ClassVar[str] = GATE
+    rows: ClassVar[frozenset[str]] = frozenset()
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+    grants: ClassVar[tuple[str, ...]] = (GATE,)
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        """Always: where the kernel's own slices will do, nothing is wanted."""
+        return True
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Memo]:
+        inputs = (snapshot.rules, snapshot.pods)
+        return decide_anew(memory, inputs, partial(_decision, snapshot.rules.node, snapshot.pods))
+
+
+def _decision(node: NodeRules, pods: tuple[PodView, ...]) -> Decision:
+    slice_us = node.best_effort.slice_us
+    if not slice_us:
+        return Decision("tasks run in the kernel's own slices")
+    why = f"best-effort tasks run for {slice_us} us in one go: {node.best_effort.why}"
+    acts = tuple([
+        TaskAttribute(SLICE, container.cgroup, slice_us, why, pod.key)
+        for pod in pods
+        if is_covered(pod, node)
+        for container in pod.containers
+        if container.cgroup and not container.is_sandbox and runs(container.state)
+    ])  # fmt: skip
+    return Decision(f"slices of {slice_us} us for the tasks of {count(len(acts), 'container')}", acts=acts)
