@@ -97,13 +97,29 @@ def added_percentiles(
 
     Raises ``ValueError`` if one side has more turns, or none, or a turn without a sample.
     """
+    return _compared(direct, proxied, percents, resamples, lambda ours, theirs: theirs - ours)
+
+
+def percentile_ratio(direct: Turns, other: Turns, percent: float, resamples: int = TURN_RESAMPLES) -> Estimate:
+    """The percentile of single calls of ``other`` by that of ``direct``; otherwise as ``added_percentiles``."""
+    (estimate,) = _compared(direct, other, (percent,), resamples, lambda ours, theirs: theirs / ours)
+    return estimate
+
+
+def _compared(
+    direct: Turns,
+    proxied: Turns,
+    percents: Sequence[float],
+    resamples: int,
+    compare: Callable[[float, float], float],
+) -> list[Estimate]:
     if len(direct) != len(proxied) or not direct or not all((*direct, *proxied)):
         raise ValueError(f"{len(direct)} turns against {len(proxied)}, or an empty one")
     sides = _Side(direct), _Side(proxied)
 
     def differences(weights: Sequence[int]) -> list[float]:
         ours, theirs = (side.percentiles(percents, weights) for side in sides)
-        return [after - before for before, after in zip(ours, theirs, strict=True)]
+        return list(map(compare, ours, theirs))
 
     chance, count = random.Random(SEED), len(direct)
     resampled = [differences(_weights(chance, count)) for _ in range(resamples)]

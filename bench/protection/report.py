@@ -39,14 +39,7 @@ def text(asleep: Sequence[Turn], found: Sequence[Measured], repeated: int, means
 
 def ratio(alone: Sequence[Turn], turns: Sequence[Turn]) -> Estimate:
     """p99 of all requests by that of those alone, rounds resampled together."""
-    rounds = list(zip(alone, turns, strict=True))
-
-    def figure(*drawn: object) -> float:
-        pairs = [rounds[int(place)] for place in drawn[0]]  # type: ignore[attr-defined]
-        quiet = stats.percentile([latency for turn, _ in pairs for latency in turn.latencies_us], 99)
-        return stats.percentile([latency for _, turn in pairs for latency in turn.latencies_us], 99) / quiet
-
-    return stats.paired(figure, [float(place) for place in range(len(rounds))])
+    return stats.percentile_ratio([turn.latencies_us for turn in alone], [turn.latencies_us for turn in turns], 99)
 
 
 def _line(

@@ -51,6 +51,13 @@ def test_a_shift_is_found_whatever_is_resampled(turns: list[list[float]], shift:
         assert (estimate.value, estimate.low, estimate.high) == pytest.approx((shift,) * 3, abs=1e-6)
 
 
+@given(st.lists(st.lists(st.floats(1, 1e6), min_size=1, max_size=20), min_size=1, max_size=8), st.floats(0.5, 4))
+def test_a_ratio_is_found_whatever_is_resampled(turns: list[list[float]], factor: float) -> None:
+    slower = [[sample * factor for sample in turn] for turn in turns]
+    estimate = stats.percentile_ratio(turns, slower, 99, resamples=40)
+    assert (estimate.value, estimate.low, estimate.high) == pytest.approx((factor,) * 3)
+
+
 def test_slow_calls_that_come_in_one_turn_make_the_interval_wide() -> None:
     even = [[1.0] * 100 for _ in range(40)]
     spread = [[1.0] * 97 + [50.0] * 3 for _ in range(40)]
