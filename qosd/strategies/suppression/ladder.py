@@ -11,8 +11,8 @@ on fewer CPUs. So a step is an experiment with an end (``trial``): if the pain d
 tried again with these workloads for ``REFUSED_NS``, and with others not before a minute has passed, two, four... Where
 a step has helped and the pain goes on, the next one is tried.
 
-What has helped stays until next to nothing has hurt for ``CALM_NS``, for by then others may run; a limit is lifted
-sooner, by its regulator.
+A limit that is at its floor and does not help is undone likewise. What has helped stays until next to nothing has hurt
+for ``CALM_NS``, for by then others may run; a limit is lifted sooner, by its regulator.
 
 Pure: a new state for each sample. Invariants: one trial at a time; what is in force is what helped, and the trial; a
 limit is regulated only while its step is in force; nothing is tried without a baseline of samples, of which none is
@@ -30,8 +30,19 @@ import msgspec
 from msgspec.structs import replace
 
 from qosd.strategies.suppression import regulator
+from qosd.strategies.suppression.line import Line
+from qosd.strategies.suppression.pain import Pain
 from qosd.strategies.suppression.regulator import DEAD_BAND, Bounds, Filtered, Limit
-from qosd.strategies.suppression.trial import SAMPLES, SECOND_NS, SETTLE_NS, Sample, Trial, Verdict, mean
+from qosd.strategies.suppression.trial import (
+    DWELL_NS,
+    SAMPLES,
+    SECOND_NS,
+    SETTLE_NS,
+    Sample,
+    Trial,
+    Verdict,
+    mean,
+)
 
 REFUSED_NS = 1800 * SECOND_NS
 REST_NS = 60 * SECOND_NS
@@ -60,7 +71,7 @@ LIMITING = (Rung.TIME, Rung.CPUS)
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """What a trial has shown: mean pain before and after. A refusal holds for ``workloads`` until ``until_ns``."""
+    """What a trial has shown: mean wait before and after. A refusal holds for ``workloads`` until ``until_ns``."""
 
     before: float
     after: float
@@ -79,11 +90,14 @@ _NONE: Outcomes = MappingProxyType({})
 
 
 class Scene(msgspec.Struct, frozen=True):
-    """What a step is decided by. ``pain``: of the container that has most, in µs per second; ``load_milli``: others'
-    use; ``rungs``: those that this node can have; ``workloads``: of who suffers and who is best-effort."""
+    """What a step is decided by. ``pains``: of every container that may have any, by what it is called.
+
+    ``load_milli``: others' use; ``rungs``: those that this node can have; ``workloads``: of who suffers and who is
+    best-effort.
+    """
 
     now_ns: int
-    pain: float
+    pains: Mapping[str, Pain]
     used_milli: int
     load_milli: int
     bounds: Bounds
@@ -92,9 +106,10 @@ class Scene(msgspec.Struct, frozen=True):
 
 
 class LadderState(msgspec.Struct, frozen=True):
-    """``samples``: since a step was taken or undone, or a limit moved, the newest last.
+    """``samples``: of ``sufferer``, since a step was taken or undone, or a limit moved, the newest last.
 
-    ``calm_ns``: since when next to nothing hurts; 0: it does.
+    ``pain``: without what a container waits anyway, as ``line`` tells of ``limited_for``, for whose sake there is a
+    limit. ``calm_ns``: since when next to nothing hurts; 0: it does.
     """
 
     taken: frozenset[Rung] = frozenset()
@@ -106,6 +121,10 @@ class LadderState(msgspec.Struct, frozen=True):
     changed_ns: int = 0
     calm_ns: int = 0
     samples: tuple[Sample, ...] = ()
+    pains: tuple[float, ...] = ()
+    sufferer: str = ""
+    line: Line = Line()
+    limited_for: str = ""
     helped: Outcomes = _NONE
     refused: Outcomes = _NONE
 
@@ -132,38 +151,93 @@ def climbed(state: LadderState, scene: Scene) -> LadderState:
 
 
 def _sampled(state: LadderState, scene: Scene) -> LadderState:
-    passed_s = (scene.now_ns - state.sampled_ns) / SECOND_NS if state.sampled_ns else math.inf
-    sample = Sample(scene.now_ns, scene.pain)
-    settled = scene.now_ns - state.changed_ns >= SETTLE_NS or not state.changed_ns
-    pain = state.pain.fed(scene.pain, passed_s)
-    is_calm = pain.slow <= CALM * scene.bounds.set_point
-    return replace(
+    now_ns, sufferer = scene.now_ns, _sufferer(state, scene)
+    passed_s = (now_ns - state.sampled_ns) / SECOND_NS if state.sampled_ns else math.inf
+    pain = max((_pain(state, name, each) for name, each in scene.pains.items()), default=0.0)
+    filtered = state.pain.fed(pain, passed_s)
+    is_calm = filtered.slow <= CALM * scene.bounds.set_point
+    state = replace(
         state,
-        pain=pain,
-        calm_ns=(state.calm_ns or scene.now_ns) if is_calm else 0,
-        sampled_ns=scene.now_ns,
-        samples=(*state.samples, sample)[-_KEPT:] if settled else state.samples,
-        trial=state.trial.continued(sample) if state.trial else None,
+        pain=filtered,
+        calm_ns=(state.calm_ns or now_ns) if is_calm else 0,
+        sampled_ns=now_ns,
+        trial=_continued(state.trial, scene) if state.trial else None,
     )
+    if state.changed_ns and now_ns - state.changed_ns < SETTLE_NS:
+        return state
+    state = _learned(state, scene)
+    known = (state.samples, state.pains) if state.sufferer == sufferer else ((), ())
+    sample = Sample(_waited(scene, sufferer), scene.used_milli)
+    samples, pains = (*known[0], sample)[-_KEPT:], (*known[1], pain)[-_KEPT:]
+    return replace(state, samples=samples, pains=pains, sufferer=sufferer)
+
+
+def _learned(state: LadderState, scene: Scene) -> LadderState:
+    """The line with what a limit shows that has settled."""
+    is_limited = state.trial is None and state.limited_for in scene.pains
+    if not is_limited:
+        return state
+    return replace(state, line=state.line.fed(scene.used_milli, _waited(scene, state.limited_for)))
+
+
+def _sufferer(state: LadderState, scene: Scene) -> str:
+    """Whose samples count: the container with most pain; the one of before while it has not much less."""
+    worst = max(scene.pains, key=lambda name: scene.pains[name].pain, default="")
+    before = scene.pains.get(state.sufferer)
+    return state.sufferer if before is not None and before.pain * 2 >= scene.pains[worst].pain else worst
+
+
+def _pain(state: LadderState, name: str, pain: Pain) -> float:
+    """Without what the container waits anyway."""
+    return pain.pain if name != state.limited_for else min(pain.pain, max(0.0, pain.waited - state.line.at_zero))
+
+
+def _waited(scene: Scene, name: str) -> float:
+    return scene.pains[name].waited if name in scene.pains else 0.0
+
+
+def _continued(trial: Trial, scene: Scene) -> Trial:
+    if trial.sufferer not in scene.pains:
+        return trial
+    return trial.continued(Sample(_waited(scene, trial.sufferer), scene.used_milli), scene.now_ns)
 
 
 def _tried(state: LadderState, trial: Trial, scene: Scene) -> LadderState:
-    """The trial goes on, or ends."""
+    """The trial goes on, or ends; without a verdict if the container is gone for whose sake it was."""
     verdict, rung = trial.verdict(scene.now_ns), state.tried
     if state.limit is not None:
         state = replace(state, limit=regulator.bounded(state.limit, scene.bounds, scene.now_ns))
-    if verdict is Verdict.OPEN or rung is None:
+    if rung is None:
         return state
-    outcome = Outcome(mean(trial.before), mean(trial.after), scene.now_ns)
-    ended = replace(state, trial=None, tried=None, changed_ns=scene.now_ns, samples=())
-    if verdict is Verdict.HELPS:
-        refused = {each: other for each, other in state.refused.items() if each is not rung}
-        helped = {**state.helped, rung: outcome}
-        return replace(ended, taken=state.taken | {rung}, helped=helped, refused=refused)
+    if trial.sufferer not in scene.pains:
+        return _ended(state, rung, scene, keeps=False)
+    if verdict is Verdict.OPEN:
+        return state
+    outcome = Outcome(*trial.waited, scene.now_ns)
+    if verdict is Verdict.NO_HELP:
+        return _refused(_ended(state, rung, scene, keeps=False), rung, outcome, scene)
+    refused = {each: other for each, other in state.refused.items() if each is not rung}
+    state = replace(_ended(state, rung, scene, keeps=True), helped={**state.helped, rung: outcome}, refused=refused)
+    return replace(state, line=trial.line, limited_for=trial.sufferer) if rung in LIMITING else state
+
+
+def _ended(state: LadderState, rung: Rung, scene: Scene, keeps: bool) -> LadderState:
+    """No trial of ``rung`` any more; the step stays if it ``keeps``."""
+    taken = state.taken | {rung} if keeps else state.taken - {rung}
+    is_lifted = rung in LIMITING and not keeps
+    state = _restarted(replace(state, trial=None, tried=None, taken=taken), scene.now_ns)
+    return replace(state, limit=None, line=Line(), limited_for="") if is_lifted else state
+
+
+def _restarted(state: LadderState, now_ns: int) -> LadderState:
+    """Samples from before a change say nothing of after it."""
+    return replace(state, changed_ns=now_ns, samples=(), pains=())
+
+
+def _refused(state: LadderState, rung: Rung, outcome: Outcome, scene: Scene) -> LadderState:
     count = state.refused[rung].count + 1 if rung in state.refused else 1
     refusal = replace(outcome, workloads=scene.workloads, until_ns=scene.now_ns + REFUSED_NS, count=count)
-    limit = None if rung in LIMITING else state.limit
-    return replace(ended, limit=limit, refused={**state.refused, rung: refusal})
+    return replace(state, refused={**state.refused, rung: refusal})
 
 
 def _forgotten(state: LadderState) -> LadderState:
@@ -172,7 +246,7 @@ def _forgotten(state: LadderState) -> LadderState:
     if not free:
         return state
     helped = {rung: outcome for rung, outcome in state.helped.items() if rung not in free}
-    return replace(state, taken=state.taken - free, helped=helped, changed_ns=state.sampled_ns, samples=())
+    return _restarted(replace(state, taken=state.taken - free, helped=helped), state.sampled_ns)
 
 
 def _regulated(state: LadderState, limit: Limit, scene: Scene) -> LadderState:
@@ -182,11 +256,27 @@ def _regulated(state: LadderState, limit: Limit, scene: Scene) -> LadderState:
     is_calm = bool(after.calm_ns) and scene.now_ns - max(after.calm_ns, after.changed_ns) >= LIFTED_NS
     is_patient = bool(after.hurt_milli) and scene.now_ns < after.patient_ns
     if after.milli >= bounds.ceiling_milli and is_calm and not is_patient:
-        taken = state.taken.difference(LIMITING)
-        return replace(state, limit=None, taken=taken, changed_ns=scene.now_ns, samples=())
+        return _ended(state, _limiting(state), scene, keeps=False)
+    if _is_in_vain(after, state.pain, scene):
+        rung, waited = _limiting(state), _waited(scene, state.sufferer)
+        before = state.helped[rung].before if rung in state.helped else waited
+        return _refused(_ended(state, rung, scene, keeps=False), rung, Outcome(before, waited, scene.now_ns), scene)
     if after.milli != limit.milli:
-        return replace(state, limit=after, changed_ns=scene.now_ns, samples=())
+        return _restarted(replace(state, limit=after), scene.now_ns)
     return state if after is limit else replace(state, limit=after)
+
+
+def _limiting(state: LadderState) -> Rung:
+    rung = state.limiting
+    assert rung is not None, "there is a limit"
+    return rung
+
+
+def _is_in_vain(limit: Limit, pain: Filtered, scene: Scene) -> bool:
+    """Best-effort work has next to nothing, and it hurts as before: it was not its doing."""
+    bounds = scene.bounds
+    hurts = pain.slow > (1 + DEAD_BAND) * bounds.set_point
+    return limit.milli <= bounds.floor_milli and hurts and scene.now_ns - limit.changed_ns >= DWELL_NS
 
 
 def _stepped(state: LadderState, scene: Scene) -> LadderState:
@@ -196,22 +286,20 @@ def _stepped(state: LadderState, scene: Scene) -> LadderState:
     rung = next((each for each in scene.rungs if _may_try(state, each, scene)), None)
     if rung is None:
         return state
-    before = tuple([sample.pain for sample in state.samples[-SAMPLES:]])
     limit = state.limit
     if rung in LIMITING:
         milli = int(min(scene.used_milli, scene.bounds.ceiling_milli) * FIRST_CUT)
         limit = Limit(max(scene.bounds.floor_milli, milli), scene.now_ns)
-    trial = Trial(scene.now_ns, before)
-    return replace(state, trial=trial, tried=rung, limit=limit, changed_ns=scene.now_ns, samples=())
+    trial = Trial(scene.now_ns, state.sufferer, state.samples[-SAMPLES:])
+    return _restarted(replace(state, trial=trial, tried=rung, limit=limit), scene.now_ns)
 
 
 def _hurts(state: LadderState, set_point: float) -> bool:
     """Over some samples, and enough of them to compare with."""
-    pains = [sample.pain for sample in state.samples]
-    recent = mean(pains[-RECENT:])
-    if len(pains) >= SEVERE_SAMPLES and recent > SEVERE * set_point:
+    recent = mean(state.pains[-RECENT:])
+    if len(state.pains) >= SEVERE_SAMPLES and recent > SEVERE * set_point:
         return True
-    return len(pains) >= SAMPLES and recent > (1 + DEAD_BAND) * set_point
+    return len(state.pains) >= SAMPLES and recent > (1 + DEAD_BAND) * set_point
 
 
 def _may_try(state: LadderState, rung: Rung, scene: Scene) -> bool:

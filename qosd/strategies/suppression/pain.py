@@ -48,6 +48,10 @@ class Pain(msgspec.Struct, frozen=True, order=True):
     pod: str = ""
     container: str = ""
 
+    @property
+    def name(self) -> str:
+        return f"{self.pod} {self.container}".strip()
+
 
 class _Loads:
     """CPU time by the set of CPUs over which it is spread, in cores."""
@@ -69,9 +73,9 @@ class _Loads:
         return found
 
 
-def worst(snapshot: NodeSnapshot, uses: Uses) -> Pain | None:
-    """The container with the most pain; None where none of them can be told."""
-    return max(_pains(snapshot, uses), default=None)
+def all_of(snapshot: NodeSnapshot, uses: Uses) -> tuple[Pain, ...]:
+    """Of every container of which it can be told."""
+    return tuple(_pains(snapshot, uses))
 
 
 def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:

@@ -74,11 +74,11 @@ class CPUSuppress(Strategy):
         policy = snapshot.rules.pressure_policy
         if policy is None:
             return _by_formula(snapshot, uses, last)
-        suffering = pain.worst(snapshot, uses)
-        if suffering is None and _lacks_pressure(snapshot):
+        pains = pain.all_of(snapshot, uses)
+        if not pains and _lacks_pressure(snapshot):
             decision, after = _by_formula(snapshot, uses, last)
             return replace(decision, sentence=f"{_lacks_pressure(snapshot)}; {decision.sentence}"), after
-        return _by_pressure(snapshot, uses, suffering or _NO_PAIN, policy, last)
+        return _by_pressure(snapshot, uses, pains, policy, last)
 
 
 def _resumed(snapshot: NodeSnapshot) -> _Memory:
@@ -136,22 +136,22 @@ def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffor
 
 
 def _by_pressure(
-    snapshot: NodeSnapshot, uses: Uses, suffering: Pain, policy: PressurePolicy, last: _Memory
+    snapshot: NodeSnapshot, uses: Uses, pains: tuple[Pain, ...], policy: PressurePolicy, last: _Memory
 ) -> tuple[Decision, _Memory]:
-    now_ns = snapshot.monotonic_ns
+    now_ns, worst = snapshot.monotonic_ns, max(pains, default=_NO_PAIN)
     bounds = _bounds(snapshot, uses, policy)
     scene = Scene(
         now_ns=now_ns,
-        pain=suffering.pain,
+        pains={each.name: each for each in pains},
         used_milli=uses.best_effort_milli,
         load_milli=uses.others_milli + uses.other_apps_milli + uses.system_milli,
         bounds=bounds,
         rungs=_rungs(snapshot),
-        workloads=_workloads(snapshot, suffering),
+        workloads=_workloads(snapshot, worst),
     )
     state = ladder.climbed(last.ladder, scene)
-    left = _kept(_scheduling(snapshot, state, suffering, last.left), last.left)
-    return Decision(_sentence(state, suffering, bounds, left), best_effort=left), _Memory(left, now_ns, state)
+    left = _kept(_scheduling(snapshot, state, worst, last.left), last.left)
+    return Decision(_sentence(state, worst, bounds, left), best_effort=left), _Memory(left, now_ns, state)
 
 
 def _bounds(snapshot: NodeSnapshot, uses: Uses, policy: PressurePolicy) -> Bounds:
@@ -199,7 +199,7 @@ def _scheduling(
 
 
 def _sentence(state: LadderState, suffering: Pain, bounds: Bounds, left: BestEffortScheduling) -> str:
-    whose = f"{suffering.pod} {suffering.container}".strip() or "no container"
+    whose = suffering.name or "no container"
     pains = f"{state.pain.slow / 1000:.1f} ms/s (set point {bounds.set_point / 1000:g})"
     parts = [f"pressure: {whose} waits {pains} for best-effort work", "lowest weight"]
     for rung in Rung:

@@ -1,8 +1,10 @@
-"""Does a step help? Pain before and after it, and how sure one can be of the difference.
+"""Does a step help? How long the container that suffers most waits for CPUs, before and after it.
 
-A step that does nothing, or harm, looks like one that helps if only luck is on its side; so it counts as help only if
-the mean pain falls by more than the noise of both means (twice the standard error of their difference), and by more
-than ``LEAST_PART`` of what it was. Samples of the first ``SETTLE_NS`` show both states and count for neither. Pure.
+All that it waits counts, not best-effort's part of it: that part is worked out from what best-effort work uses, and so
+falls with whatever takes CPU time from it, also where nobody waits the shorter for that. A step that does nothing, or
+harm, looks like one that helps if only luck is on its side; so it counts as help only if the mean falls by more than
+the noise of both means (twice the standard error of their difference), and by more than ``LEAST_PART`` of what it was.
+Samples of the first ``SETTLE_NS`` show both states and count for neither. Pure.
 """
 
 from __future__ import annotations
@@ -12,6 +14,8 @@ from collections.abc import Sequence
 from enum import Enum
 
 import msgspec
+
+from qosd.strategies.suppression.line import Line
 
 SECOND_NS = 1_000_000_000
 SETTLE_NS = 2 * SECOND_NS
@@ -30,38 +34,58 @@ class Verdict(Enum):
 
 
 class Sample(msgspec.Struct, frozen=True):
-    at_ns: int
-    pain: float
+    """What the ``sufferer`` waited, in µs per second, and what best-effort pods used then."""
+
+    waited: float
+    used_milli: float
 
 
 class Trial(msgspec.Struct, frozen=True):
-    """A step that was taken at ``since_ns``; ``before``: pain until then."""
+    """A step that was taken at ``since_ns`` for the sake of ``sufferer``; ``before``: samples until then."""
 
     since_ns: int
-    before: tuple[float, ...]
-    after: tuple[float, ...] = ()
+    sufferer: str
+    before: tuple[Sample, ...]
+    after: tuple[Sample, ...] = ()
 
-    def continued(self, sample: Sample) -> Trial:
+    def continued(self, sample: Sample, now_ns: int) -> Trial:
         """With one sample more."""
-        if sample.at_ns - self.since_ns < SETTLE_NS:
+        if now_ns - self.since_ns < SETTLE_NS:
             return self
-        return Trial(self.since_ns, self.before, (*self.after, sample.pain))
+        return msgspec.structs.replace(self, after=(*self.after, sample))
+
+    @property
+    def waited(self) -> tuple[float, float]:
+        """What it waited before and after, on the average."""
+        return mean(_waits(self.before)), mean(_waits(self.after))
+
+    @property
+    def line(self) -> Line:
+        """How its wait goes with what best-effort pods use."""
+        return Line.through((sample.used_milli, sample.waited) for sample in (*self.before, *self.after))
 
     def verdict(self, now_ns: int) -> Verdict:
         """Before its time only harm is sure."""
         if len(self.after) < SAMPLES or now_ns - self.since_ns < DWELL_NS:
             return Verdict.OPEN if not self._harms else Verdict.NO_HELP
-        fall = mean(self.before) - mean(self.after)
-        noise = _ERRORS * math.sqrt(_error(self.before) + _error(self.after))
-        return Verdict.HELPS if fall > max(noise, LEAST_PART * mean(self.before)) else Verdict.NO_HELP
+        before, after = self.waited
+        return Verdict.HELPS if before - after > max(self._noise, LEAST_PART * before) else Verdict.NO_HELP
 
     @property
     def _harms(self) -> bool:
         """Is it clearly worse already?"""
         if len(self.after) < SAMPLES // 2:
             return False
-        rise = mean(self.after) - mean(self.before)
-        return rise > max(mean(self.before), 2 * _ERRORS * math.sqrt(_error(self.before) + _error(self.after)))
+        before, after = self.waited
+        return after - before > max(before, 2 * self._noise)
+
+    @property
+    def _noise(self) -> float:
+        return _ERRORS * math.sqrt(_error(_waits(self.before)) + _error(_waits(self.after)))
+
+
+def _waits(samples: Sequence[Sample]) -> list[float]:
+    return [sample.waited for sample in samples]
 
 
 def mean(values: Sequence[float]) -> float:

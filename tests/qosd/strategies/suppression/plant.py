@@ -9,6 +9,7 @@ from itertools import pairwise
 from random import Random
 
 from qosd.strategies.suppression.ladder import LadderState, Rung, Scene, climbed
+from qosd.strategies.suppression.pain import Pain
 from qosd.strategies.suppression.regulator import SECOND_NS, Bounds
 
 CAPACITY_MILLI = 16_000
@@ -19,7 +20,11 @@ Hurt = Callable[["Plant"], float]
 
 @dataclass
 class Plant:
-    """``hurt`` says what the present state gives; it is seen ``delay_s`` later, with noise."""
+    """``hurt`` says what the present state makes a service wait; it is seen ``delay_s`` later, with noise.
+
+    ``anyway_ms``: what it waits besides, because of its own threads. ``rest_milli``: what runs on its CPUs besides it
+    and best-effort work, so that not all that it waits is put down to that.
+    """
 
     hurt: Hurt
     delay_s: int = 1
@@ -31,6 +36,8 @@ class Plant:
     ceiling_percent: int = 95
     chance: Random = field(default_factory=lambda: Random(1))
     workloads: frozenset[str] = frozenset({"web", "job"})
+    anyway_ms: float = 0.0
+    rest_milli: int = 0
     state: LadderState = field(default_factory=LadderState)
     now_s: float = 1000.0
 
@@ -57,10 +64,12 @@ class Plant:
     def tick(self, seconds: float = 1.0) -> None:
         self.now_s += seconds
         self.pains.append(self.hurt(self))
-        seen = max(0.0, self.pains[0] * (1 + self.chance.gauss(0, self.noise)) + self.chance.gauss(0, self.noise))
+        waits = self.pains[0] + self.anyway_ms
+        seen = max(0.0, waits * (1 + self.chance.gauss(0, self.noise)) + self.chance.gauss(0, self.noise))
+        part = self.used_milli / (self.used_milli + self.rest_milli) if self.used_milli else 0.0
         scene = Scene(
             now_ns=int(self.now_s * SECOND_NS),
-            pain=1000 * seen,
+            pains={"web": Pain(1000 * seen * part, 1000 * seen)},
             used_milli=self.used_milli,
             load_milli=self.load_milli,
             bounds=Bounds(20, max(20, self.ceiling_milli), CAPACITY_MILLI, 1000 * self.set_point_ms),

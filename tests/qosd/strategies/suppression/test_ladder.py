@@ -156,6 +156,37 @@ class TestLimit:
                 assert 20 <= plant.limit_milli <= max(20, plant.ceiling_milli), number
 
 
+class TestWaitsAnyway:
+    """A service whose own threads wait for each other: a part of that is put down to best-effort work all the same."""
+
+    @pytest.mark.parametrize("seed", range(5))
+    @pytest.mark.parametrize("anyway_ms", [60, 200, 900])
+    def test_best_effort_work_is_not_held_back_for_it(self, anyway_ms: int, seed: int) -> None:
+        plant = Plant(lambda _: 0.0, anyway_ms=anyway_ms, rest_milli=2000, chance=Random(seed))
+        used = [plant.run(1).used_milli for _ in range(3600)]
+        assert plant.history[-1][1] > 20, "it waits as ever"
+        assert not plant.state.taken.intersection({Rung.TIME, Rung.CPUS})
+        assert sum(used) / len(used) >= 0.98 * (CAPACITY_MILLI - plant.load_milli)
+
+    @pytest.mark.parametrize("seed", range(5))
+    def test_where_best_effort_work_adds_to_it_only_that_is_regulated(self, seed: int) -> None:
+        plant = Plant(
+            lambda it: it.used_milli / 1000 * 8, 1, 0.03, rungs=(Rung.TIME,), anyway_ms=60, chance=Random(seed)
+        ).run(300)
+        assert plant.state.taken == {Rung.TIME}
+        plant.run(600)
+        used = [limit for *_, limit, _ in plant.history[-600:]]
+        assert 1500 < sum(used) / len(used) < 5000, "20 ms/s of its own are at 2500"
+
+    def test_a_limit_at_its_floor_that_does_not_help_is_undone(self) -> None:
+        plant = Plant(by_use, 1, 0.0, rungs=(Rung.TIME,)).run(60)
+        assert plant.state.taken == {Rung.TIME}
+        plant.hurt = lambda _: 100.0
+        plant.run(60)
+        assert (plant.state.taken, plant.state.limit) == (set(), None)
+        assert Rung.TIME in plant.state.refused
+
+
 def replaced(plant: Plant, limit_milli: int) -> Plant:
     """The plant with that limit, for what it hurts."""
     limit = plant.state.limit

@@ -22,7 +22,7 @@ WEB, OTHER, BE = view("web", "LS"), view("other", "LS"), view("be", "BE", "BestE
 def worst(snapshot: NodeSnapshot) -> Pain | None:
     uses = uses_of(snapshot)
     assert uses is not None
-    return pain.worst(snapshot, uses)
+    return max(pain.all_of(snapshot, uses), default=None)
 
 
 def ms(
