@@ -31,7 +31,8 @@ def measured(policy: Policy, bench: Bench, awake: Awake, rounds: int, seconds: f
     found, chance = Measured(policy), random.Random(policy.name)
     with policy.applied(bench.node) as daemon:
         if daemon is not None:
-            time.sleep(steps.STEADY_S)
+            bench.node.blow(steps.STORM)
+            bench.client.ask(policy.learns_s)
         since_tick, began = _tick(daemon), time.monotonic()
         for _ in range(rounds):
             for storm in (None, *chance.sample(KINDS, len(KINDS))):

@@ -15,16 +15,19 @@ from bench.protection.node import Node
 from integration.node.daemon import Daemon, Row
 
 Rules = Mapping[str, Any]
+TRIALS_S = 60.0
+"""In which each step of the policy ``pressure`` can have been tried."""
 NO_RULES: Rules = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Without ``rules`` no koord-qosd runs."""
+    """Without ``rules`` no koord-qosd runs. ``learns_s``: how long it is left alone with service and storm at first."""
 
     name: str
     place: str
     rules: Rules = field(default_factory=lambda: NO_RULES)
+    learns_s: float = 12.0
 
     @contextlib.contextmanager
     def applied(self, node: Node) -> Iterator[Daemon | None]:
@@ -55,8 +58,8 @@ UNPROTECTED = (Policy("none, batch in Burstable", "burstable"), Policy("none, ba
 PROTECTED = (
     Policy("cpuset", "besteffort", _by_slo("cpuset")),
     Policy("cfsQuota", "besteffort", _by_slo("cfsQuota")),
-    Policy("pressure", "besteffort", _PRESSURE),
-    Policy("pressure, batch in Burstable", "burstable", _PRESSURE),
+    Policy("pressure", "besteffort", _PRESSURE, TRIALS_S),
+    Policy("pressure, batch in Burstable", "burstable", _PRESSURE, TRIALS_S),
 )
 
 
