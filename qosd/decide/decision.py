@@ -22,7 +22,7 @@ from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 
@@ -199,6 +199,10 @@ class Strategy(Protocol):
         They are worked out while it is on: one that has just been switched on may find none yet.
         """
         return ()
+
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        """``windows``, where their length is not for the rules to say."""
+        return self.windows
 
     @property
     def counts_samples(self) -> bool:
