@@ -129,7 +129,8 @@ class OneShot(msgspec.Struct, frozen=True):
 class Eviction(msgspec.Struct, frozen=True):
     """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``cgroup``: its cgroup, "" if nobody tells.
 
-    ``grace_s``: what its processes have to end by themselves. ``gate``: the feature gate behind which it is done.
+    ``grace_s``: what its processes have to end by themselves. ``gate``: the feature gate behind which it is done; "" if
+    nobody tells.
     """
 
     uid: str

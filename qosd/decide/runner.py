@@ -24,9 +24,9 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from qosd.decide import gates, relief, rungs
+from qosd.decide import gates, rehearsal, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
-from qosd.decide.relief import Relief
+from qosd.decide.reliefstate import NOTHING_DONE, Relief
 from qosd.decide.shortage import Claim
 from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
@@ -163,7 +163,9 @@ class Relieving(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
-        return relief.relieve(self._claims, snapshot, memory or relief.NOTHING_DONE)
+        is_rehearsal = snapshot.rules.node.eviction_dry_run
+        engine = rehearsal.rehearse if is_rehearsal else relief.relieve
+        return engine(self._claims, snapshot, (memory or NOTHING_DONE).of_kind(is_rehearsal))
 
 
 def relieved(

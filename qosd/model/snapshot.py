@@ -239,7 +239,15 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
     @property
     def knows_pods(self) -> bool:
         """Do ``pods`` say who runs now? Else nobody has told yet, or not for long."""
-        age_s = self.ages_s.get("pods")
+        return self._is_young("pods")
+
+    @property
+    def knows_priorities(self) -> bool:
+        """Do the pods' priorities say what kubelet's list does, which alone tells them?"""
+        return self._is_young("kubelet")
+
+    def _is_young(self, pod_list: str) -> bool:
+        age_s = self.ages_s.get(pod_list)
         return age_s is not None and age_s <= PODS_MAX_AGE_S
 
     def value(self, metric: Metric, subject: str = "") -> float | None:
