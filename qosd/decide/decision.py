@@ -207,8 +207,8 @@ class Strategy(Protocol):
 
     @property
     def counts_samples(self) -> bool:
-        """Does it see by ``sampled_ns`` itself which samples it has had? Then it decides at every tick, for what
-        changes between two beats, and integrates none twice."""
+        """Does it see by ``sampled_ns`` itself which samples it has had, or remember nothing of them? Then it decides
+        at every tick, for what changes between two beats, and integrates none twice."""
         return False
 
     @property

@@ -67,7 +67,7 @@ def relieve(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -
     """The steps of one tick; ``claims`` in the order in which they are served."""
     state = _begun(state, node)
     if not claims and state.is_empty and not node.evictions:
-        return NO_RELIEF, state
+        return NO_RELIEF, _watching(state, node)
     tick = _Tick(node, state, claims)
     if node.knows_pods and node.rules.host.files is not None:
         tick.follow_pods()
@@ -86,6 +86,19 @@ def _begun(state: ReliefState, node: NodeSnapshot) -> ReliefState:
     now_ns = node.monotonic_ns
     recent = [each.since_ns for each in node.evictions.values() if now_ns - each.since_ns < _MINUTE_NS]
     return replace(state, started_ns=now_ns, evicted_ns=tuple(sorted(recent)))
+
+
+def _watching(state: ReliefState, node: NodeSnapshot) -> ReliefState:
+    """``state`` while nothing is to be done: only who is deleted is followed, for what goes with them."""
+    if not node.knows_pods:
+        return state
+    pending = frozenset(
+        [pod.uid for pod in node.pods if pod.facts.deletion_unix_s is not None and is_pending(pod, node)]
+    )
+    if pending == state.pending:
+        return state
+    settled_ns = node.monotonic_ns if state.pending - pending else state.settled_ns
+    return replace(state, pending=pending, settled_ns=settled_ns)
 
 
 class _Tick:
@@ -312,7 +325,7 @@ class _Tick:
         )
         said = [*sentences, *self._aftermath()] or ["no shortage"]
         relief = Relief("; ".join(said), opinions, one_shots=tuple(self._one_shots), evictions=tuple(self._evictions))
-        return relief, self._before.emptied() if state.is_empty else state
+        return relief, state.emptied() if state.is_empty else state
 
     def _opinions(self) -> Opinions:
         """All that is in force; of two bounds on one file the lower."""

@@ -66,16 +66,21 @@ class ReliefState(msgspec.Struct, frozen=True, eq=False):
         return not (self.episodes or self.freezes or self.victims or self.evicted_ns)
 
     def of_kind(self, is_rehearsal: bool) -> ReliefState:
-        """It, or nothing done where the other kind was until now: what was only rehearsed has not happened."""
+        """It, or nothing done where the other kind was until now: what was only rehearsed has not happened.
+
+        How often pods were evicted counts all the same, so that nobody gets around the rate by switching.
+        """
         if self.is_rehearsal is is_rehearsal:
             return self
-        return ReliefState(started_ns=self.started_ns, is_rehearsal=is_rehearsal)
+        return ReliefState(
+            self.started_ns, evicted_ns=self.evicted_ns, rounds_ns=self.rounds_ns, is_rehearsal=is_rehearsal
+        )
 
     def emptied(self) -> ReliefState:
-        """It with nothing done: this very object, if nothing was."""
-        if self.is_empty and not self.rounds_ns:
-            return self
-        return ReliefState(started_ns=self.started_ns, is_rehearsal=self.is_rehearsal)
+        """It without what is over."""
+        return ReliefState(
+            self.started_ns, pending=self.pending, settled_ns=self.settled_ns, is_rehearsal=self.is_rehearsal
+        )
 
 
 NOTHING_DONE = ReliefState()

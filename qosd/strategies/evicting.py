@@ -51,6 +51,7 @@ class Evicting(Strategy):
     needs: ClassVar[Mapping[str, float]]
     stage: ClassVar[Stage] = Stage.RELIEF
     rows: ClassVar[frozenset[str]] = frozenset()
+    counts_samples: ClassVar[bool] = True  # they remember nothing of them
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return is_enabled(snapshot.rules)

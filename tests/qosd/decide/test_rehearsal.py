@@ -102,7 +102,7 @@ def test_what_is_under_way_for_real_counts_there_too() -> None:
 def test_what_was_rehearsed_has_not_happened() -> None:
     run, claim = Run(), lacks(200 * MIB, MEMORY, EVICT)
     run.tick(at(1), claim)
-    assert evicted(run.tick(at(2, is_rehearsal=False), claim)) == ["a"]
+    assert evicted(run.tick(at(5, is_rehearsal=False), claim)) == ["a"], "but it counts in the rate"
 
 
 def test_what_was_in_force_is_let_go_where_a_rehearsal_begins() -> None:

@@ -305,6 +305,14 @@ def test_the_end_of_a_pod_is_to_be_sampled_before_the_next_step() -> None:
     assert evicted(run.tick(at(6, evictions=[gone]), claim)) == ["b", "c"]
 
 
+def test_the_end_of_a_pod_that_somebody_else_deletes_is_to_be_sampled_too() -> None:
+    """It was going before anything lacked."""
+    run, claim, going = Run(), lacks(1, MEMORY, EVICT), be("d", is_going=True)
+    run.tick(node(1, [A, going], USES))
+    assert not run.tick(at(2), claim).evictions
+    assert evicted(run.tick(at(3), claim)) == ["a"]
+
+
 @pytest.mark.parametrize(
     ("pod_a", "evictions", "amount", "victims"),
     [
