@@ -21,8 +21,8 @@ class PodList:
         self.pods: tuple[tuple[Pod, int, str], ...] = ()
 
     @contextlib.contextmanager
-    def served(self) -> Iterator[str]:
-        """The endpoint, for ``--kubelet-endpoint``."""
+    def served(self, port: int = 0) -> Iterator[str]:
+        """The endpoint, for ``--kubelet-endpoint``; ``port`` 0: any that is free."""
         listed = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -37,7 +37,7 @@ class PodList:
             def log_message(self, *_: Any) -> None:
                 pass
 
-        with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        with ThreadingHTTPServer(("127.0.0.1", port), Handler) as server:
             thread = threading.Thread(target=server.serve_forever, daemon=True)
             thread.start()
             try:
