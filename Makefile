@@ -3,7 +3,8 @@
 #   make demo            the main job on a real containerd (without root: simulated)
 #   make test            lint, unit tests, exhaustive tests, integration tests on the host's containerd
 #   make test-exhaustive an exception in the place of each call of the proxy's engine; 10,000s of steps of the relay;
-#                        1,000 ticks of toy strategies, and a kill at each of their acts; the same of kernel settings
+#                        1,000 ticks of toy strategies, and a kill at each of their acts; the same of kernel settings; a
+#                        slice of the eviction model
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
@@ -16,6 +17,8 @@
 #   make bench-decode    what reading 10,000 pods costs natively, against schema.read
 #   make fuzz-proxy      malformed input and sieges of its memory for SECONDS=60 with SEED= (SIEGE=: one siege alone)
 #   make simulate-proxy  STEPS=1e6 of the proxy's relay between model ends, from SEED= on; LIFE=n runs one life again
+#   make soak-eviction   STEPS=1e6 of a node whose pods are evicted, from SEED= on, against the rules; LIFE=n runs one again
+#   make soak-exhaustion N=50 times memory is filled for real, under a limit of the pods' own
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
 #   make handover        N=1000 hand-overs of the proxy to a successor at random moments, with held calls in flight
 #   make soak-proxy      the full counts of simulation (1e7), fuzz, storm and hand-overs
@@ -42,13 +45,14 @@ STEPS ?= 1e6
 COMMIT ?= HEAD~1
 # Tests that go through every case: neither root nor network, but a minute.
 EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation \
-	$(addprefix tests/qosd/test_,toys.py kernel_settings.py)
-GUEST_PODS := $(addprefix integration/guest/test_,kubelet.py static_cpus.py v2_pods.py v2_shortage.py quickstart_pools.py)
+	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
+GUEST_PODS := $(addprefix integration/guest/test_,\
+	kubelet.py static_cpus.py v2_pods.py v2_shortage.py v2_exhaustion.py quickstart_pools.py)
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
 	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
 	simulate-proxy storm \
-	handover soak-proxy soak-agent soak-node
+	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
@@ -143,6 +147,14 @@ fuzz-proxy: $(READY)
 
 simulate-proxy: $(READY)
 	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.runtimeproxy.simulation
+
+soak-eviction: $(READY)
+	env STEPS=$(STEPS) SEED=$(SEED) $(PYTHON) -m tests.qosd.eviction
+
+soak-exhaustion: N = 50
+soak-exhaustion: $(READY)
+	./integration/setup-host
+	env EXHAUSTIONS=$(N) SEED=$(SEED) $(PYTHON) -m pytest integration/node/test_exhaustion.py -s
 
 storm: $(READY)
 	./integration/setup-host

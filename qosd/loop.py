@@ -116,7 +116,7 @@ class NodeLoop:
                 kubelet_cpus=inputs.kubelet_cpus,
                 tiers=inputs.tiers,
                 sampled_ns=self._sense.sampler.sampled_ns,
-                windows=self._aggregates(),
+                windows=self._aggregates(inputs.rules),
                 absent=self._sense.sampler.absent(),
             )
         )
@@ -135,15 +135,15 @@ class NodeLoop:
         if not self._dry:
             self._actuator.evictions.follow(pods)
 
-    def _aggregates(self) -> Mapping[Window, Mapping[str, Aggregate]]:
+    def _aggregates(self, rules: Rules) -> Mapping[Window, Mapping[str, Aggregate]]:
         """Those of the newest samples, worked out once for them, which strategies read that are on.
 
-        One that has just been switched on sees its windows with the next samples.
+        One that has just been switched on, or whose windows other rules make others, sees them with the next samples.
         """
         sampled_ns = self._sense.sampler.sampled_ns
         if sampled_ns != self._aggregated_ns:
             self._aggregated_ns = sampled_ns
-            declared = windows_of(self._strategies, self.report.decisions)
+            declared = windows_of(self._strategies, rules, self.report.decisions)
             self._windows = window.aggregates(self._sense.store, declared, sampled_ns)
         return self._windows
 

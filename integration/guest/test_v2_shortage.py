@@ -21,10 +21,15 @@ HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
 COUNT = 50 if os.environ.get("SOAK") else 5
 LS, BE = PODS[1], PODS[2]
-GREEDY = ("/bin/sh", "-c", "x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}; while :; do sleep 1; done")
+GREEDY = """\
+x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}
+head -c 20000000 /dev/zero > /file
+while :; do sleep 1; done
+"""
 PAGE = "from urllib.request import urlopen; print(urlopen('http://127.0.0.1:9316/metrics').read().decode())"
-JOB = dataclasses.replace(BE, name="job", command=GREEDY)
-"""24 MiB that cannot be reclaimed, where there is no swap."""
+WITH_CACHE = "pod_memory_with_page_cache_bytes"
+JOB = dataclasses.replace(BE, name="job", command=("/bin/sh", "-c", GREEDY))
+"""24 MiB that cannot be reclaimed, where there is no swap, and 19 MiB of page cache."""
 
 
 def mid(name: str) -> StaticPod:
@@ -62,9 +67,9 @@ def eviction(node: Guest) -> dict[str, str]:
     return next((file for file in files if file["name"] == "pod.eviction"), {})
 
 
-def used_bytes(node: Guest) -> float:
+def used_bytes(node: Guest, metric: str = "pod_memory_usage_bytes") -> float:
     """By the job, as the daemon sees it."""
-    answer = json.loads(node.do("koordctl", "metrics", "pod_memory_usage_bytes", "-o", "json"))
+    answer = json.loads(node.do("koordctl", "metrics", metric, "-o", "json"))
     samples = [sample for metric in answer.get("metrics", ()) for sample in metric.get("samples", ())]
     return max((sample.get("value", 0.0) for sample in samples if "job-node" in sample.get("label", "")), default=0.0)
 
@@ -81,7 +86,8 @@ def test_reclaimed_throttled_frozen_evicted_and_held_at_the_floor(node: Guest) -
     pod = before["job"].pod_group
     assert node.text(f"{pod}/memory.high") == "max"
     node.wait(lambda: used_bytes(node) > 20 * MIB, "the job to be seen using more than the floor", STEP_S)
-    node.put(LACKS, f"memory {1 << 30}")
+    node.wait(lambda: used_bytes(node, WITH_CACHE) - used_bytes(node) > 15 * MIB, "and its page cache", STEP_S)
+    node.put(LACKS, f"memory {96 * MIB}")  # all that its limit lets it have
     node.wait(lambda: node.text(f"{pod}/memory.high") == str(16 * MIB), "memory.high to be at its floor", STEP_S)
     node.wait(lambda: "done" in results(node, "pod.eviction"), "its containers to have exited", STEP_S)
     node.wait(lambda: eviction(node).get("actual") == "restarted", "kubelet to start one again", STEP_S)

@@ -1,7 +1,7 @@
 """Shortages on the kernel and a real containerd: all steps in their order, nobody else touched, everything put back.
 
 The shortage is a toy's, what gives is a best-effort pod of two processes that never rest. cgroup v1: stock kernels have
-no throttle for memory, so CPU lacks; idle pages are reclaimed where memory lacks.
+no throttle for memory, so CPU lacks; page cache is reclaimed where memory lacks.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from integration.node.daemon import Daemon, Row
 from integration.node.toys import LACKS
 from koord.pb.cri import api_pb2 as pb
 
-BUSY = ("/bin/sh", "-c", "trap '' TERM; echo started; while :; do :; done")
+BUSY = ("/bin/sh", "-c", "trap '' TERM; head -c 4000000 /dev/zero >/file; echo started; while :; do :; done")
+"""With page cache of its own: what can free next to nothing is not asked to."""
 STEPS_S = 40.0
 """Five seconds for each of two steps, and the end of the pod."""
 

@@ -24,7 +24,8 @@ from qosd.model.snapshot import NodeSnapshot, PressureTrigger
 HOLDS, LACKS, LAST = "holds", "lacks", "last"
 SLICE_US = 100_000
 WHY = "the toy says so"
-BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
+BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict", with_static=True)
+"""With static pods, which are all that a kubelet without an API server runs."""
 
 
 class Toy(Strategy):

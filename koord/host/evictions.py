@@ -15,6 +15,7 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
 
     ``attempts``: how often its containers have been stopped, or should have been. ``grace_s``: what its processes have
     to end by themselves. ``is_stopped``: the last attempt has stopped them all, so that whatever runs has begun since.
+    ``gate``: the feature gate behind which it is done.
     """
 
     uid: str
@@ -24,6 +25,7 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
     attempts: int = 1
     grace_s: int = 0
     is_stopped: bool = False
+    gate: str = ""
 
     @property
     def key(self) -> tuple[str]:

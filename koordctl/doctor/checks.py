@@ -33,6 +33,7 @@ CHECKS: tuple[Check, ...] = (
     kernel.group_identity,
     kernel.memory_qos,
     kernel.memory_reclaim,
+    kernel.memory_throttle,
     kernel.cpuset_partition,
     kernel.resctrl,
     kernel.perf,

@@ -20,6 +20,10 @@ _USED = {1: _NEEDED, 2: (*_NEEDED, "io")}
 _V2_SINCE = {"cpu": (4, 15), "cpuset": (5, 0)}  # as controllers of cgroup v2
 _RDT_FLAGS = {"cat_l3": "cache allocation", "mba": "bandwidth allocation", "cqm_occup_llc": "cache monitoring"}
 NO_REMOTE_PARTITIONS = "no remote cpuset partitions (cgroup v2 with cpuset.cpus.exclusive, Linux 6.7): plain CPU sets"
+NO_MEMORY_THROTTLE = (
+    "no memory throttle here (memory.high): a pod that takes too much memory is held to 100m of CPU instead, so that "
+    "it grows slower, before it is frozen and evicted"
+)
 _UNKNOWN_TREE = "no cgroup of kubelet's exists yet, so this cannot be seen"
 
 
@@ -143,6 +147,15 @@ def memory_reclaim(facts: Facts) -> Finding:
     if lacks:
         return Finding("memory-reclaim", _INFO, "; ".join(lacks))
     return Finding("memory-reclaim", _OK, "memory.reclaim: background reclaim and page-cache limits are possible")
+
+
+def memory_throttle(facts: Facts) -> Finding:
+    """What eviction does to whoever takes too much memory, before it freezes and evicts."""
+    if facts.cgroup.has("memory.high"):
+        return Finding("memory-throttle", _OK, "a pod that takes too much memory is throttled by memory.high first")
+    if facts.cgroup.version == 2 and not facts.cgroup.kube_root_exists:
+        return Finding("memory-throttle", _INFO, _UNKNOWN_TREE)
+    return Finding("memory-throttle", _INFO, NO_MEMORY_THROTTLE, "use cgroup v2")
 
 
 def cpuset_partition(facts: Facts) -> Finding:

@@ -11,6 +11,8 @@ from koordctl.plain import member
 from koordctl.values import NONE, human
 from koordctl.views import node as node_view
 
+_UNREMARKABLE = ("active", "switched off")
+"""A strategy whose feature gate is off has no part in what will come; ``koordctl node`` lists it."""
 _Write = inspect.PlannedWrite | inspect.JournalEntry
 
 
@@ -77,7 +79,7 @@ def plan(answer: inspect.PlanResponse, layout: Layout[Any]) -> str:
     sections = [layout.table(answer.writes), Layout(EVICTIONS, layout.output).table(answer.evictions)]
     if not any(sections):
         sections.append(f"Nothing to do: after tick {answer.tick} every file is as decided.")
-    resting = [each for each in answer.strategies if each.state != "active"]
+    resting = [each for each in answer.strategies if each.state not in _UNREMARKABLE]
     sections += [Layout(node_view.STRATEGIES, layout.output).table(resting), node_view.doubtful_policy(answer.policy)]
     return "\n\n".join(section for section in sections if section)
 

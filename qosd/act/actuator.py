@@ -21,6 +21,7 @@ from qosd.act.mover import TaskMover
 from qosd.act.oneshots import OneShotWriter
 from qosd.act.ownership import OWNERS, Ownership
 from qosd.act.plan import Plan, Result
+from qosd.act.rehearsals import Rehearsals
 from qosd.act.resctrlgroups import ResctrlGroupMaker
 from qosd.act.taskattributes import TaskAttributeWriter
 from qosd.decide.runner import Decisions
@@ -51,9 +52,9 @@ class Actuator:
         self.orders = orders or OneShotWriter(writer, journal)
         self.evictions = evictor or Evictor(undo, journal)
         cgroups = ResctrlGroupMaker(writer, undo, journal, kept=lambda: self.tasks.placed)
-        attributes = TaskAttributeWriter(writer, undo, journal)
+        attributes, rehearsals = TaskAttributeWriter(writer, undo, journal), Rehearsals(journal)
         self.actors: tuple[Actor[Any], ...] = (
-            cgroups, self.files, self.tasks, attributes, self.orders, self.evictions
+            cgroups, self.files, self.tasks, attributes, self.orders, self.evictions, rehearsals,
         )  # fmt: skip
         self._followed = {kind for actor in self.actors for kind in actor.follows}
 

@@ -35,7 +35,8 @@ from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
 from qosd.model.snapshot import EvictionPhase, EvictionState, PodView, runs
 
-AT_ONCE = 4
+AT_ONCE = 10
+"""As many as a minute allows: a frozen pod is thawed soon after the order, and must not stand in a queue then."""
 REMEMBERED_S = 600
 RECENT_S = 300
 ENDED = "ended"
@@ -89,7 +90,9 @@ class _Case(msgspec.Struct, frozen=True):
         """For the undo record."""
         order, state = self.eviction, self.state
         is_stopped = state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED)
-        return NotedEviction(order.uid, order.pod, self.owner, order.cgroup, state.attempts, order.grace_s, is_stopped)
+        return NotedEviction(
+            order.uid, order.pod, self.owner, order.cgroup, state.attempts, order.grace_s, is_stopped, order.gate
+        )
 
     def due_ns(self) -> int:
         """When it ends if nobody orders it again."""
@@ -421,7 +424,7 @@ def _backoff_ns(attempts: int) -> int:
 
 def _adopted(note: NotedEviction, now_ns: int) -> _Case:
     """What an earlier run left: to be executed again, unless its containers had been stopped."""
-    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s)
+    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s, gate=note.gate)
     state = _stopping(note.owner, order, note.attempts, now_ns)
     if note.is_stopped:
         state = replace(state, phase=EvictionPhase.STOPPED)

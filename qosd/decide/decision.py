@@ -22,7 +22,7 @@ from koord.host.files import Target
 from koord.model.formulas import NO_INPUTS, Formula, Inputs
 from koord.model.lattice import Value
 from qosd.decide.shortage import Shortage
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 
@@ -129,7 +129,8 @@ class OneShot(msgspec.Struct, frozen=True):
 class Eviction(msgspec.Struct, frozen=True):
     """A pod to evict, by UID, and why. ``pod``: ``namespace/name``; ``cgroup``: its cgroup, "" if nobody tells.
 
-    ``grace_s``: what its processes have to end by themselves. ``gate``: the feature gate behind which it is done.
+    ``grace_s``: what its processes have to end by themselves. ``gate``: the feature gate behind which it is done; "" if
+    nobody tells.
     """
 
     uid: str
@@ -200,10 +201,14 @@ class Strategy(Protocol):
         """
         return ()
 
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        """``windows``, where their length is not for the rules to say."""
+        return self.windows
+
     @property
     def counts_samples(self) -> bool:
-        """Does it see by ``sampled_ns`` itself which samples it has had? Then it decides at every tick, for what
-        changes between two beats, and integrates none twice."""
+        """Does it see by ``sampled_ns`` itself which samples it has had, or remember nothing of them? Then it decides
+        at every tick, for what changes between two beats, and integrates none twice."""
         return False
 
     @property

@@ -6,11 +6,13 @@ would be repeated before its effect can be seen. So one engine makes all steps, 
     reclaim     memory that is idle is taken back, once
     throttle    usage is bounded below what it was: memory.high of the pod, CPU quota of its containers
     freeze      the pod stands still, for ``FREEZE_MOST_NS`` at most
-    evict       as few pods, in the claim's order, as cover what lacks, and of the rate ``EVICTIONS_PER_MINUTE`` allows
+    evict       as few pods, in the claim's order, as cover what lacks, of the rate ``EVICTIONS_PER_MINUTE`` allows, and
+                ``COOL_NS`` after the last round for the resource
 
 An episode of a claim begins when it is first stated and ends when it has not been for ``CALM_NS``. In it a mild rung is
 taken at most once, and what it bounded stays bounded. What is on its way already counts before anybody is chosen: pods
-that go, for every claim; mild steps of other claims of the same resource, until their effect can be measured.
+that go, for every claim; mild steps of other claims of the same resource, until their effect can be measured. Where it
+is soon too late (``Shortage.left_s``), no step is waited for longer than that.
 
 Invariants: pure, and independent of the order of the pod list. No step on samples that are not newer than the last
 step, the last eviction and the last pod that went. It fails to the side of doing nothing: without a pod list in force,
@@ -21,19 +23,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from types import MappingProxyType
-from typing import Self
 
-import msgspec
 from msgspec.structs import replace
 
-from qosd.decide.decision import NO_OPINIONS, Decision, Eviction, OneShot, Opinion, Opinions
+from qosd.decide.decision import NO_OPINIONS, Eviction, OneShot, Opinion, Opinions
+from qosd.decide.reliefstate import NO_RELIEF, Episode, Relief, ReliefState, Victim
 from qosd.decide.rungs import (
+    COOL_NS,
     EVICTIONS_PER_MINUTE,
     FLOORS,
-    FREEZE_MOST_NS,
     HIGH,
-    NO_GIFTS,
     NO_STEP,
     RUNGS,
     SECOND_NS,
@@ -46,76 +45,29 @@ from qosd.decide.rungs import (
     throttled,
 )
 from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
-from qosd.decide.victims import Amounts, candidates, is_pending, pending_amount
+from qosd.decide.victims import (
+    Amounts,
+    Owner,
+    candidates,
+    has_given_request,
+    is_pending,
+    owner_of,
+    pending_amount,
+)
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, live
 
 CALM_NS = 30 * SECOND_NS
 """Released at once, what was bounded would grow back and lack again: a shortage is over when it stays away."""
 _MINUTE_NS = 60 * SECOND_NS
-
-
-class Episode(msgspec.Struct, frozen=True, eq=False):
-    """How far the ladder of a claim is. ``gives``: by UID what the last mild step is to give until ``wait_ns``."""
-
-    stated_ns: int
-    rung: Rung = Rung.RECLAIM
-    """The lowest that may still be taken."""
-    sampled_ns: int = 0
-    wait_ns: int = 0
-    measure: Measure = Measure.USAGE
-    gives: Mapping[str, int] = NO_GIFTS
-    throttles: Mapping[str, Throttle] = MappingProxyType({})
-
-
-class Victim(msgspec.Struct, frozen=True, eq=False):
-    """A pod that was evicted. ``keys``: for whom, as far as these episodes last; None: nobody knows any more."""
-
-    keys: frozenset[Key] | None
-    since_ns: int
-    floors: tuple[Throttle, ...] = ()
-
-
-class ReliefState(msgspec.Struct, frozen=True, eq=False):
-    """All that is remembered between ticks; by UID what is of pods.
-
-    ``pending``: the pods that were about to go at the last tick. ``settled_ns``: samples up to then do not show the
-    last eviction, or the end of one of those pods.
-    """
-
-    episodes: Mapping[Key, Episode] = MappingProxyType({})
-    freezes: Mapping[str, Freeze] = MappingProxyType({})
-    victims: Mapping[str, Victim] = MappingProxyType({})
-    evicted_ns: tuple[int, ...] = ()
-    """When, of the last minute."""
-    pending: frozenset[str] = frozenset()
-    settled_ns: int = 0
-    opinions: Opinions = NO_OPINIONS
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.episodes or self.freezes or self.victims or self.evicted_ns)
-
-
-NOTHING_DONE = ReliefState()
-
-
-class Relief(Decision, frozen=True):
-    """What is done about all shortages of a tick. ``evictions`` are of this tick alone."""
-
-    evictions: tuple[Eviction, ...] = ()
-
-    def lasting(self) -> Self:
-        lasting = super().lasting()
-        return replace(lasting, evictions=()) if lasting.evictions else lasting
-
-
-_NO_RELIEF = Relief("no shortage", NO_OPINIONS)
+_USAGE = "usage"
+"""The collector by which pods' amounts are known."""
 
 
 def relieve(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -> tuple[Relief, ReliefState]:
     """The steps of one tick; ``claims`` in the order in which they are served."""
+    state = _begun(state, node)
     if not claims and state.is_empty and not node.evictions:
-        return _NO_RELIEF, NOTHING_DONE
+        return NO_RELIEF, _watching(state, node)
     tick = _Tick(node, state, claims)
     if node.knows_pods and node.rules.host.files is not None:
         tick.follow_pods()
@@ -127,15 +79,41 @@ def relieve(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -
     return tick.result(sentences)
 
 
+def _begun(state: ReliefState, node: NodeSnapshot) -> ReliefState:
+    """``state``; at the first tick what an earlier run had under way counts as evicted a moment ago."""
+    if state.started_ns is not None:
+        return state
+    now_ns = node.monotonic_ns
+    recent = [each.since_ns for each in node.evictions.values() if now_ns - each.since_ns < _MINUTE_NS]
+    return replace(state, started_ns=now_ns, evicted_ns=tuple(sorted(recent)))
+
+
+def _watching(state: ReliefState, node: NodeSnapshot) -> ReliefState:
+    """``state`` while nothing is to be done: only who is deleted is followed, for what goes with them."""
+    if not node.knows_pods:
+        return state
+    pending = frozenset(
+        [pod.uid for pod in node.pods if pod.facts.deletion_unix_s is not None and is_pending(pod, node)]
+    )
+    if pending == state.pending:
+        return state
+    settled_ns = node.monotonic_ns if state.pending - pending else state.settled_ns
+    return replace(state, pending=pending, settled_ns=settled_ns)
+
+
 class _Tick:
     """The state on its way through one tick."""
 
     def __init__(self, node: NodeSnapshot, state: ReliefState, claims: Sequence[Claim]) -> None:
         self._node, self._before = node, state
         self._now_ns = node.monotonic_ns
-        self._freezes = {uid: _aged(freeze, node.evictions.get(uid), node) for uid, freeze in state.freezes.items()}
+        self._sampled_ns = node.sampled_by(_USAGE)
+        self._freezes = {
+            uid: _aged(freeze, node.evictions.get(uid), self._now_ns) for uid, freeze in state.freezes.items()
+        }
         self._victims = dict(state.victims)
         self._evicted_ns = [at_ns for at_ns in state.evicted_ns if self._now_ns - at_ns < _MINUTE_NS]
+        self._rounds_ns = dict(state.rounds_ns)
         self._pending, self._settled_ns = state.pending, state.settled_ns
         self._episodes = self._stated(claims)
         self._amounts = Amounts(node, {})
@@ -143,7 +121,8 @@ class _Tick:
         self._steps: dict[Key, Step] = {}
         self._one_shots: list[OneShot] = []
         self._evictions: list[Eviction] = []
-        self._is_settled = False
+        self._taken: Counter[Owner] = Counter()
+        self._shown_from_ns = 0
 
     def _stated(self, claims: Iterable[Claim]) -> dict[Key, Episode]:
         """The episodes that last. Without a pod list in force none ends."""
@@ -168,7 +147,8 @@ class _Tick:
         self._pending = frozenset([pod.uid for pod in self._pods.values() if is_pending(pod, self._node)])
         if self._before.pending - self._pending:
             self._settled_ns = self._now_ns  # the samples may still show what went with it
-        self._is_settled = self._node.sampled_ns > self._settled_ns
+        self._shown_from_ns = self._settled_ns
+        self._taken = Counter([owner_of(self._pods[uid]) for uid in self._node.evictions if uid in self._pods])
 
     def _followed(self, throttles: Mapping[str, Throttle]) -> Mapping[str, Throttle]:
         """``throttles`` as the pods are now; the very same object if nothing changed."""
@@ -184,9 +164,7 @@ class _Tick:
 
     def _held_milli(self) -> Mapping[str, int]:
         """What pods used whose CPU is held down."""
-        held = {
-            uid: freeze.used_milli for uid, freeze in self._freezes.items() if freeze.is_felt(self._node.sampled_ns)
-        }
+        held = {uid: freeze.used_milli for uid, freeze in self._freezes.items() if freeze.is_felt(self._sampled_ns)}
         for episode in self._episodes.values():
             for uid, throttle in episode.throttles.items():
                 if throttle.resource is Resource.CPU_MILLI:
@@ -195,22 +173,33 @@ class _Tick:
 
     def serve(self, claim: Claim) -> str:
         """The next step for ``claim``, if it is time for one; and what stands."""
-        episode = self._episodes[claim.key]
-        need = claim.shortage.amount - self._covered(claim)
+        shortage, episode = claim.shortage, self._episodes[claim.key]
+        sampled_ns = self._sampled_for(claim)
+        rest_ns = episode.wait_ns - self._now_ns
+        is_soon_late = shortage.left_s is not None and rest_ns > shortage.left_s * SECOND_NS
+        need = shortage.amount - self._covered(claim)
         if need <= 0:
             remark = "what is on its way covers it"
-        elif not self._is_settled or self._node.sampled_ns <= episode.sampled_ns:
+        elif sampled_ns <= max(self._shown_from_ns, episode.sampled_ns):
             remark = "the next step waits for newer samples"
-        elif self._now_ns < episode.wait_ns:
+        elif rest_ns > 0 and not is_soon_late:
             remark = "the next step waits for the effect of the last one"
         else:
             remark = self._take(claim, need)
         return self._sentence(claim, remark)
 
+    def _sampled_for(self, claim: Claim) -> int:
+        """The instant of the oldest samples that a step for ``claim`` goes by."""
+        stated_ns = claim.shortage.sampled_ns
+        return self._sampled_ns if stated_ns is None else min(stated_ns, self._sampled_ns)
+
     def _covered(self, claim: Claim) -> int:
         """What is on its way: pods that go, and others' mild steps whose effect cannot be measured yet."""
         shortage = claim.shortage
         going = self._pending.union([eviction.uid for eviction in self._evictions])
+        if shortage.measure is Measure.REQUEST:
+            given = [uid for uid, each in self._node.evictions.items() if has_given_request(each, self._node)]
+            going = going.union([uid for uid in given if uid in self._pods])
         mild: dict[str, int] = {}
         for key, episode in self._episodes.items():
             is_alike = key[1] is shortage.resource and episode.measure is shortage.measure
@@ -219,6 +208,13 @@ class _Tick:
                     mild[uid] = max(part, mild.get(uid, 0))
         of_going = sum([pending_amount(self._pods[uid], shortage, self._amounts) for uid in going])
         return of_going + sum([part for uid, part in mild.items() if uid not in going])
+
+    def _rests_ns(self, resource: Resource) -> int:
+        """For how long nobody is evicted for ``resource``: after the last round, and for CPU after the start."""
+        since_ns = self._before.rounds_ns.get(resource)
+        if since_ns is None and resource is Resource.CPU_MILLI:
+            since_ns = self._before.started_ns
+        return 0 if since_ns is None else since_ns + COOL_NS[resource] - self._now_ns
 
     def _take(self, claim: Claim, need: int) -> str:
         """The mildest step that is left to the claim and can do anything; what remains to be said of it."""
@@ -233,12 +229,14 @@ class _Tick:
             self._amounts,
             self._freezes,
             left,
+            self._taken,
+            self._rests_ns(claim.shortage.resource),
         )
         episode = self._episodes[claim.key]
         for rung, act in RUNGS.items():
             if rung in claim.shortage.rungs and rung >= episode.rung:
                 step = act(case)
-                if step is not None:
+                if step is not None and not case.waits_in_vain(step):
                     if step.is_any:
                         self._record(claim, step)
                     return step.remark
@@ -249,7 +247,7 @@ class _Tick:
         self._episodes[claim.key] = replace(
             episode,
             rung=Rung.EVICT if step.rung is Rung.EVICT else Rung(step.rung + 1),
-            sampled_ns=self._node.sampled_ns,
+            sampled_ns=self._sampled_for(claim),
             wait_ns=self._now_ns + step.wait_ns,
             measure=claim.shortage.measure,
             gives=step.gives,
@@ -261,10 +259,12 @@ class _Tick:
         for eviction in step.evictions:
             self._evictions.append(eviction)
             self._evicted_ns.append(self._now_ns)
+            self._taken[owner_of(self._pods[eviction.uid])] += 1
             known = self._victims.get(eviction.uid, Victim(None, self._now_ns))
-            self._victims[eviction.uid] = replace(known, keys=(known.keys or frozenset()) | {claim.key})
+            keys = (known.keys or frozenset()) | {claim.key}
+            self._victims[eviction.uid] = replace(known, keys=keys, order=eviction)
         if step.evictions:
-            self._settled_ns = self._now_ns
+            self._settled_ns = self._rounds_ns[claim.shortage.resource] = self._now_ns
 
     def hold_victims(self) -> None:
         """Evicted pods whose containers kubelet starts again stay at the floor while their episodes last."""
@@ -279,21 +279,25 @@ class _Tick:
                 continue
             is_back = uid in under_way and under_way[uid].phase is EvictionPhase.RESTARTED
             lacks = self._lacking(victim, keys) if is_back else frozenset()
-            self._victims[uid] = Victim(keys, victim.since_ns, self._floors(self._pods[uid], victim.floors, lacks))
+            floors = self._floors(self._pods[uid], victim.floors, lacks)
+            self._victims[uid] = Victim(keys, victim.since_ns, floors, victim.order if keys else None)
 
     def _lacking(self, victim: Victim, keys: frozenset[Key] | None) -> frozenset[Resource]:
         """What the pod must not take again. After a restart of the daemon nobody knows: CPU."""
         if keys is not None:
-            return frozenset([resource for _, resource in keys])
+            return frozenset([self._held(resource) for _, resource, _ in keys])
         lasts = bool(self._episodes) or self._now_ns - victim.since_ns < CALM_NS
         return frozenset({Resource.CPU_MILLI}) if lasts else frozenset()
+
+    def _held(self, resource: Resource) -> Resource:
+        """What can be held down so that a pod does not take ``resource`` again: without memory.high its CPU."""
+        is_throttled = resource is not Resource.MEMORY_BYTES or HIGH in (self._node.rules.host.files or ())
+        return resource if is_throttled else Resource.CPU_MILLI
 
     def _floors(self, pod: PodView, floors: Sequence[Throttle], lacks: Iterable[Resource]) -> tuple[Throttle, ...]:
         present = {throttle.resource: throttle for throttle in floors}
         wanted = []
         for resource in sorted(lacks):
-            if resource is Resource.MEMORY_BYTES and HIGH not in (self._node.rules.host.files or ()):
-                continue
             throttle = present.get(resource)
             if throttle is None:
                 floor = FLOORS[resource]
@@ -308,17 +312,20 @@ class _Tick:
         if opinions == self._before.opinions:
             opinions = self._before.opinions
         state = ReliefState(
+            started_ns=self._before.started_ns,
             episodes=self._episodes,
             freezes=self._freezes,
             victims=self._victims,
             evicted_ns=tuple(self._evicted_ns),
+            rounds_ns=self._rounds_ns,
             pending=self._pending,
             settled_ns=self._settled_ns,
             opinions=opinions,
+            is_rehearsal=self._before.is_rehearsal,
         )
         said = [*sentences, *self._aftermath()] or ["no shortage"]
         relief = Relief("; ".join(said), opinions, one_shots=tuple(self._one_shots), evictions=tuple(self._evictions))
-        return relief, NOTHING_DONE if state.is_empty else state
+        return relief, state.emptied() if state.is_empty else state
 
     def _opinions(self) -> Opinions:
         """All that is in force; of two bounds on one file the lower."""
@@ -363,15 +370,9 @@ class _Tick:
         return [*said, f"{pods(held)} evicted before and running again, held at the floor"] if held else said
 
 
-def _aged(freeze: Freeze, eviction: EvictionState | None, node: NodeSnapshot) -> Freeze:
-    """Over when its time is, or one tick after the pod's eviction was first seen: by then its containers are dead."""
-    is_under_way = eviction is not None and (
-        eviction.phase is EvictionPhase.STOPPING or eviction.since_ns >= freeze.since_ns
-    )
-    over_ns, now_ns = freeze.over_ns, node.monotonic_ns
-    if over_ns is None and (freeze.is_under_way or now_ns - freeze.since_ns >= FREEZE_MOST_NS):
-        over_ns = now_ns
-    return replace(freeze, is_under_way=is_under_way or freeze.is_under_way, over_ns=over_ns)
+def _aged(freeze: Freeze, eviction: EvictionState | None, now_ns: int) -> Freeze:
+    is_just_over = freeze.over_ns is None and freeze.is_over(eviction, now_ns)
+    return replace(freeze, over_ns=now_ns) if is_just_over else freeze
 
 
 def _bound(opinion: Opinion) -> int:

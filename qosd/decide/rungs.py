@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.model import cfs
@@ -18,20 +19,28 @@ from koord.model.formulas import FORMULA, Inputs
 from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Eviction, OneShot, Opinion, Opinions
 from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
-from qosd.decide.victims import Amounts, Candidate, container_cpu_milli, parts_of
-from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, runs
+from qosd.decide.victims import Amounts, Candidate, Owner, container_cpu_milli, parts_of
+from qosd.model.snapshot import ContainerView, EvictionPhase, EvictionState, NodeSnapshot, PodView, runs
 
 SECOND_NS = 1_000_000_000
 RECLAIM_WAIT_NS = 2 * SECOND_NS
 """The kernel reclaims while the write lasts; the next sample but one shows all of it."""
+LEAST_PART = 8
+"""What frees, or takes, less than this part of the need is not worth a step."""
+GROWTH_S = 10
+"""Over so long the growth of a pod is counted."""
 THROTTLE_WAIT_NS = 5 * SECOND_NS
 """A bound below the usage needs some CFS periods, or the allocations of some seconds, to be felt."""
 FREEZE_WAIT_NS = 5 * SECOND_NS
 """Half of ``FREEZE_MOST_NS``: if an eviction has to follow, it finds the pod still frozen."""
 FREEZE_MOST_NS = 10 * SECOND_NS
 """Liveness probes and clients of a frozen pod give up after some tens of seconds; it has to run before."""
+STOP_NS = 2 * SECOND_NS
+"""What the runtime has to kill the processes of a frozen pod that is evicted, before it is thawed and they end."""
 EVICTIONS_PER_MINUTE = 10
 """A wrong threshold must not empty a node before people see it."""
+COOL_NS = {Resource.CPU_MILLI: 20 * SECOND_NS, Resource.MEMORY_BYTES: 4 * SECOND_NS}
+"""How long evictions for a resource rest after a round of them: upstream's cool-down times."""
 _THAW_NS = 2 * SECOND_NS
 """The first rate of a thawed pod still counts a part of the time in which it stood still."""
 MEMORY_FLOOR_BYTES = 16 << 20
@@ -72,10 +81,16 @@ class Freeze(msgspec.Struct, frozen=True):
     used_milli: int
     target: Target
     opinion: Opinion
-    is_under_way: bool = False
-    """Has its eviction been seen?"""
     over_ns: int | None = None
     """When it was withdrawn; None: it is in force."""
+
+    def is_over(self, eviction: EvictionState | None, now_ns: int) -> bool:
+        """By the clock, or when the pod's eviction has killed its processes: those of v1 end when it is thawed."""
+        if now_ns - self.since_ns >= FREEZE_MOST_NS:
+            return True
+        if eviction is None or eviction.since_ns < self.since_ns:
+            return False
+        return eviction.phase is not EvictionPhase.STOPPING or now_ns - eviction.since_ns >= STOP_NS
 
     def is_felt(self, sampled_ns: int) -> bool:
         """May samples of ``sampled_ns`` show less CPU than the pod uses when nobody freezes it?"""
@@ -83,7 +98,7 @@ class Freeze(msgspec.Struct, frozen=True):
 
 
 class Step(msgspec.Struct, frozen=True, eq=False):
-    """What one rung does for one claim."""
+    """What one rung does for one claim. ``stops_growth``: will its pods have no more of the resource at once?"""
 
     rung: Rung
     wait_ns: int = 0
@@ -93,6 +108,7 @@ class Step(msgspec.Struct, frozen=True, eq=False):
     freezes: Mapping[str, Freeze] = MappingProxyType({})
     evictions: tuple[Eviction, ...] = ()
     remark: str = ""
+    stops_growth: bool = True
 
     @property
     def is_any(self) -> bool:
@@ -104,7 +120,10 @@ NO_STEP = Step(Rung.RECLAIM)
 
 
 class Case(msgspec.Struct, frozen=True, eq=False):
-    """A claim at the moment of a step: ``need`` is what nothing on its way covers."""
+    """A claim at the moment of a step: ``need`` is what nothing on its way covers.
+
+    ``taken``: how many pods of each owner have been evicted lately. ``rests_ns``: for so long nobody is evicted.
+    """
 
     claim: Claim
     node: NodeSnapshot
@@ -113,10 +132,35 @@ class Case(msgspec.Struct, frozen=True, eq=False):
     amounts: Amounts
     freezes: Mapping[str, Freeze]
     evictions_left: int
+    taken: Mapping[Owner, int] = MappingProxyType({})
+    rests_ns: int = 0
 
     @property
     def resource(self) -> Resource:
         return self.claim.shortage.resource
+
+    def parts(self, able: Iterable[Candidate], floor: int = 0) -> list[tuple[Candidate, int]]:
+        """Those of ``able`` who are to give, each with how much."""
+        return list(parts_of(able, self.need, self.claim.shortage.order, self.taken, floor))
+
+    def parts_with_growing(self, able: Iterable[Candidate], floor: int = 0) -> list[tuple[Candidate, int]]:
+        """``parts``, and where it is soon too late whoever grows, though it has nothing to give yet."""
+        able = tuple(able)
+        parts = self.parts(able, floor)
+        giving = {candidate.pod.uid for candidate, _ in parts}
+        return [*parts, *((each, 0) for each in able if each.pod.uid not in giving and self._grows(each))]
+
+    def _grows(self, candidate: Candidate) -> bool:
+        shortage = self.claim.shortage
+        if shortage.left_s is None or shortage.growth is None:
+            return False
+        growth = self.node.window(shortage.growth, candidate.pod.cgroup)
+        return growth is not None and growth.slope_per_s * GROWTH_S * LEAST_PART >= self.need
+
+    def waits_in_vain(self, step: Step) -> bool:
+        """Is it too late before the step is felt?"""
+        left_s = self.claim.shortage.left_s
+        return left_s is not None and not step.stops_growth and step.wait_ns > left_s * SECOND_NS
 
     def has(self, row: str) -> bool:
         return row in (self.node.rules.host.files or ())
@@ -131,31 +175,53 @@ class Case(msgspec.Struct, frozen=True, eq=False):
 
 
 def _reclaim(case: Case) -> Step | None:
+    """Memory that the kernel can take back: page cache, and where there is swap the rest."""
     version = case.node.rules.host.cgroup_version
     row = _RECLAIM[version]
     if case.resource is not Resource.MEMORY_BYTES or not case.has(row):
         return None
-    parts = list(parts_of(case.candidates, case.need))
+    candidates = {each.pod.uid: each for each in case.candidates}
+    able = [replace(each, amount=case.amounts.reclaimable_bytes(each.pod)) for each in case.candidates]
+    gives = _gives(case.parts(able))
+    if sum(gives.values()) * LEAST_PART < case.need:
+        return None
     orders = []
-    for candidate, part in parts:
-        value, why = part if version == 2 else 0, case.why(Rung.RECLAIM, candidate, part)
-        target = Target(candidate.pod.cgroup, row)
-        orders.append(OneShot(target, value, why, case.claim.shortage.inputs, candidate.pod.key))
-    return Step(Rung.RECLAIM, RECLAIM_WAIT_NS, _gives(parts), one_shots=tuple(orders)) if parts else None
+    for uid, part in gives.items():
+        pod, why = candidates[uid].pod, case.why(Rung.RECLAIM, candidates[uid], part)
+        value = part if version == 2 else 0
+        orders.append(OneShot(Target(pod.cgroup, row), value, why, case.claim.shortage.inputs, pod.key))
+    return Step(Rung.RECLAIM, RECLAIM_WAIT_NS, gives, one_shots=tuple(orders), stops_growth=False)
 
 
 def _throttle(case: Case) -> Step | None:
     resource = case.resource
     if resource is Resource.MEMORY_BYTES and not case.has(HIGH):
-        return None
+        return _slow_down(case)
     able = [each for each in case.candidates if resource is Resource.MEMORY_BYTES or _running(each.pod)]
-    parts = list(parts_of(able, case.need, FLOORS[resource]))
+    parts = case.parts_with_growing(able, FLOORS[resource])
     throttles = {}
     for candidate, part in parts:
         pod, why = candidate.pod, case.why(Rung.THROTTLE, candidate, part)
-        used_milli = case.amounts.usage(pod, Resource.CPU_MILLI) or 0
-        throttles[pod.uid] = throttled(case.node, pod, resource, candidate.amount - part, why, used_milli)
+        allowance = max(candidate.amount - part, FLOORS[resource])
+        throttles[pod.uid] = throttled(case.node, pod, resource, allowance, why, _cpu_milli(case, pod))
     return Step(Rung.THROTTLE, THROTTLE_WAIT_NS, _gives(parts), throttles=throttles) if parts else None
+
+
+def _slow_down(case: Case) -> Step | None:
+    """Where nothing throttles memory: who has little CPU grows slower. It frees nothing; the idle do not feel it."""
+    able = [each for each in case.candidates if _running(each.pod) and _cpu_milli(case, each.pod) > CPU_FLOOR_MILLI]
+    throttles = {}
+    for candidate, part in case.parts_with_growing(able):
+        pod = candidate.pod
+        why = f"{case.why(Rung.THROTTLE, candidate, part)}; without {HIGH} by its CPU, so that it grows slower"
+        throttles[pod.uid] = throttled(case.node, pod, Resource.CPU_MILLI, CPU_FLOOR_MILLI, why, _cpu_milli(case, pod))
+    if not throttles:
+        return None
+    return Step(Rung.THROTTLE, THROTTLE_WAIT_NS, throttles=throttles, stops_growth=False)
+
+
+def _cpu_milli(case: Case, pod: PodView) -> int:
+    return case.amounts.usage(pod, Resource.CPU_MILLI) or 0
 
 
 def _freeze(case: Case) -> Step | None:
@@ -164,16 +230,15 @@ def _freeze(case: Case) -> Step | None:
         return None
     parts, freezes = [], {}
     able = [each for each in case.candidates if not _was_frozen(case.freezes, each)]
-    for candidate, part in parts_of(able, case.need):
+    for candidate, part in case.parts_with_growing(able):
         pod = candidate.pod
         if pod.uid in case.freezes:
             continue
         parts.append((candidate, part))
         why = case.why(Rung.FREEZE, candidate, part)
         opinion = Opinion.set(1, why, {FORMULA: "given", "value": 1}, pod.key)
-        used_milli = case.amounts.usage(pod, Resource.CPU_MILLI) or 0
         target = Target(pod.cgroup, FREEZE)
-        freezes[pod.uid] = Freeze(case.claim.key, case.node.monotonic_ns, used_milli, target, opinion)
+        freezes[pod.uid] = Freeze(case.claim.key, case.node.monotonic_ns, _cpu_milli(case, pod), target, opinion)
     gives = _gives(parts) if case.resource is Resource.CPU_MILLI else NO_GIFTS
     return Step(Rung.FREEZE, FREEZE_WAIT_NS, gives, freezes=freezes) if freezes else None
 
@@ -184,25 +249,22 @@ def _was_frozen(freezes: Mapping[str, Freeze], candidate: Candidate) -> bool:
 
 
 def _evict(case: Case) -> Step | None:
-    parts = list(parts_of(case.candidates, case.need))
+    parts = case.parts(case.candidates)
     remark = ""
+    if parts and case.rests_ns > 0:
+        remark = f"evictions for {case.resource} rest for {case.rests_ns / SECOND_NS:.3g} s more"
+        return Step(Rung.EVICT, remark=remark)
     if len(parts) > case.evictions_left:
         waiting, parts = len(parts) - case.evictions_left, parts[: case.evictions_left]
         remark = f"{pods(waiting)} more would go, but {EVICTIONS_PER_MINUTE} evictions a minute are the most"
-    evictions = tuple(
-        [
-            Eviction(
-                candidate.pod.uid,
-                candidate.pod.key,
-                case.why(Rung.EVICT, candidate, part),
-                candidate.pod.cgroup,
-                inputs=case.claim.shortage.inputs,
-                gate=case.claim.shortage.victims.gate,
-            )
-            for candidate, part in parts
-        ]
-    )
+    evictions = tuple([_eviction(case, candidate, part) for candidate, part in parts])
     return Step(Rung.EVICT, evictions=evictions, remark=remark) if evictions or remark else None
+
+
+def _eviction(case: Case, candidate: Candidate, part: int) -> Eviction:
+    pod, shortage = candidate.pod, case.claim.shortage
+    why = case.why(Rung.EVICT, candidate, part)
+    return Eviction(pod.uid, pod.key, why, pod.cgroup, inputs=shortage.inputs, gate=shortage.victims.gate)
 
 
 RUNGS: Mapping[Rung, Callable[[Case], Step | None]] = {

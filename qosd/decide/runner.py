@@ -24,11 +24,11 @@ from typing import Any, ClassVar, TypeVar
 
 import msgspec
 
-from qosd.decide import gates, relief, rungs
+from qosd.decide import gates, rehearsal, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
-from qosd.decide.relief import Relief
+from qosd.decide.reliefstate import NOTHING_DONE, Relief
 from qosd.decide.shortage import Claim
-from qosd.model.rules import BestEffortScheduling
+from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
 _log = logging.getLogger(__name__)
@@ -163,7 +163,9 @@ class Relieving(Strategy):
         return True
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
-        return relief.relieve(self._claims, snapshot, memory or relief.NOTHING_DONE)
+        is_rehearsal = snapshot.rules.node.eviction_dry_run
+        engine = rehearsal.rehearse if is_rehearsal else relief.relieve
+        return engine(self._claims, snapshot, (memory or NOTHING_DONE).of_kind(is_rehearsal))
 
 
 def relieved(
@@ -203,10 +205,11 @@ def triggers_of(strategies: Iterable[Strategy], decisions: Decisions) -> tuple[P
     return tuple(dict.fromkeys(trigger for strategy in awake for trigger in strategy.triggers))
 
 
-def windows_of(strategies: Iterable[Strategy], decisions: Decisions) -> frozenset[Window]:
+def windows_of(strategies: Iterable[Strategy], rules: Rules, decisions: Decisions) -> frozenset[Window]:
     """What is to be worked out of the next samples: the windows of the strategies that are on, as far as is known."""
     off = {result.name for result in decisions.results if result.is_off}
-    return frozenset(window for strategy in strategies if strategy.name not in off for window in strategy.windows)
+    awake = (strategy for strategy in strategies if strategy.name not in off)
+    return frozenset(window for strategy in awake for window in strategy.windows_under(rules))
 
 
 def _result(
@@ -227,11 +230,12 @@ def _turn(
         return _off(strategy, state, State.GATED, f"{State.GATED}: {shut}")
     if not strategy.enabled(snapshot):
         return _off(strategy, state, State.DISABLED, "disabled by configuration")
-    stale = _stale(snapshot, strategy)
+    windows = strategy.windows_under(snapshot.rules)
+    stale = _stale(snapshot, strategy, windows)
     if stale:
         return _standing(strategy, State.FROZEN, stale, state)
     is_seen = state.decided and state.sampled_ns == snapshot.sampled_ns
-    if strategy.windows and is_seen and not strategy.counts_samples:
+    if windows and is_seen and not strategy.counts_samples:
         return _result_of(strategy, State.ACTIVE, state.decision, state), state
     return _decided(snapshot, strategy, state)
 
@@ -267,7 +271,7 @@ def _result_of(strategy: Strategy, state: State, decision: Decision, after: Stra
     return StrategyResult(strategy.name, strategy.stage, state, decision, after.decided, after.errors)
 
 
-def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
+def _stale(snapshot: NodeSnapshot, strategy: Strategy, windows: Iterable[Window]) -> str:
     """Which of the inputs that ``strategy`` needs are too old, and how old; "" if none is."""
     problems = []
     for name, limit_s in strategy.needs.items():
@@ -278,7 +282,7 @@ def _stale(snapshot: NodeSnapshot, strategy: Strategy) -> str:
             problems.append(f"input {name} has never been read")
         elif age_s > limit_s:
             problems.append(f"input {name} is {age_s:.1f} s old (at most {limit_s:g} s)")
-    problems += [problem for window in strategy.windows if (problem := _short(snapshot, window))]
+    problems += [problem for window in windows if (problem := _short(snapshot, window))]
     return ", ".join(problems)
 
 

@@ -11,7 +11,9 @@ from enum import IntEnum, StrEnum
 import msgspec
 
 from koord.model.formulas import NO_INPUTS, Inputs
+from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
+from qosd.model.snapshot import Window
 
 
 class Resource(StrEnum):
@@ -22,7 +24,7 @@ class Resource(StrEnum):
 
 
 class Measure(StrEnum):
-    """A victim's part: what it uses, or what it requests of its band (batch, mid, native)."""
+    """A victim's part: what it uses, or what it requests of the account (batch-cpu, mid-memory …; else native)."""
 
     USAGE = "usage"
     REQUEST = "request"
@@ -38,30 +40,50 @@ class Rung(IntEnum):
 
 
 class OrderKey(StrEnum):
-    """By what victims are ordered, one key after the other: the lowest goes first, of amounts the largest."""
+    """By what victims are ordered, one key after the other: the lowest goes first, of amounts the largest.
+
+    ``AMOUNT``: as far as it counts, so that all who cover by themselves what is needed yet are alike. ``OWNER``: the
+    pods of one controller (ReplicaSet, Job …) take turns with those of others. ``LOST_WORK``: the CPU time that the pod
+    has had; what it has done with it is likely to be done again.
+    """
 
     EVICTION_PRIORITY = "eviction priority"
     PRIORITY = "priority"
     SUB_PRIORITY = "sub-priority"
     AMOUNT = "amount"
     USE_OF_REQUEST = "use of request"
+    OWNER = "owner"
+    LOST_WORK = "lost work"
+
+
+_OF_PRIORITY = frozenset({OrderKey.PRIORITY, OrderKey.SUB_PRIORITY})
 
 
 class Victims(msgspec.Struct, frozen=True):
-    """Which pods may be made to give: those of ``classes`` with at most ``priority_at_most`` (None: any).
+    """Which pods may be made to give: those whose label says one of ``classes`` (None: any of them, or none), of one of
+    ``bands`` (None: any) and with at most ``priority_at_most`` (None: any).
 
-    ``gate``: the feature gate by which a pod's ``eviction-policy`` may forbid it. ``is_opt_in``: only pods
-    labelled ``eviction-enabled``.
+    ``gate``: the feature gate by which a pod's ``eviction-policy`` may forbid it. ``is_opt_in``: only pods labelled
+    ``eviction-enabled``. ``with_static``: pods too that kubelet has from elsewhere than the API. SYSTEM pods and those
+    in a virtual machine of their own (Kata) are never among them.
     """
 
-    classes: frozenset[QoSClass]
+    classes: frozenset[QoSClass] | None
     gate: str
     priority_at_most: int | None = None
     is_opt_in: bool = False
+    bands: frozenset[PriorityClass] | None = None
+    with_static: bool = False
 
 
 class Shortage(msgspec.Struct, frozen=True):
-    """``amount`` of ``resource`` must be given back, in the resource's unit, above 0. ``rungs``: what may be done."""
+    """``amount`` of ``resource`` must be given back, in the resource's unit, above 0. ``rungs``: what may be done.
+
+    ``account``: the extended resource of which requests count; "" = the pods' own, else native. ``sampled_ns``: the
+    instant of the oldest samples that it rests on, None: those of the snapshot. ``left_s``: when it is too late, so
+    that a step that takes longer to be felt is not waited for, and whoever grows by the window ``growth`` is stopped
+    too; None: nobody can tell.
+    """
 
     resource: Resource
     amount: int
@@ -71,10 +93,19 @@ class Shortage(msgspec.Struct, frozen=True):
     measure: Measure = Measure.USAGE
     rungs: frozenset[Rung] = frozenset(Rung)
     inputs: Inputs = NO_INPUTS
+    account: str = ""
+    sampled_ns: int | None = None
+    left_s: float | None = None
+    growth: Window | None = None
+
+    @property
+    def counts_priority(self) -> bool:
+        """Does a pod's priority decide whether, or when, it is chosen?"""
+        return self.victims.priority_at_most is not None or not _OF_PRIORITY.isdisjoint(self.order)
 
 
-Key = tuple[str, Resource]
-"""Who lacks what."""
+Key = tuple[str, Resource, str]
+"""Who lacks what, of which account."""
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -85,4 +116,4 @@ class Claim(msgspec.Struct, frozen=True):
 
     @property
     def key(self) -> Key:
-        return self.strategy, self.shortage.resource
+        return self.strategy, self.shortage.resource, self.shortage.account

@@ -5,13 +5,15 @@ The amount of a pod whose CPU is held down is what it used before: that it uses 
 it comes back with the release. Memory that was taken is gone, so there the newest sample counts.
 
 Invariants: pure; the answer never depends on the order of the pod list. A pod of which an amount is not known is no
-candidate and gives nothing.
+candidate and gives nothing; nor is one whose priority kubelet has not confirmed, where priority counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -19,17 +21,26 @@ from koord.model import podtotal, priority
 from koord.model.podtotal import Role
 from koord.model.qos import QoSClass
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
+from qosd.model.kata import is_kata
 from qosd.model.metric import Scope
-from qosd.model.snapshot import EvictionPhase, NodeSnapshot, PodView, live
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, live
+from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 
+_OF_POD = USAGE[Scope.POD]
 _POD_USAGE = {
-    Resource.CPU_MILLI: USAGE[Scope.POD].cpu_usage_cores,
-    Resource.MEMORY_BYTES: USAGE[Scope.POD].memory_usage_bytes,
+    Resource.CPU_MILLI: _OF_POD.cpu_usage_cores,
+    Resource.MEMORY_BYTES: _OF_POD.memory_usage_bytes,
 }
 _CONTAINER_CPU = USAGE[Scope.CONTAINER].cpu_usage_cores
 LATE_S = 30
 """After the end of its grace period, what kubelet and the runtime may take to end a pod that is deleted."""
+_ALIVE = ("Pending", "Running")
+_SOURCE, _API = "kubernetes.io/config.source", "api"
+"""Kubelet's annotation on each pod, which says from where it has it."""
+
+Owner = Hashable
+"""The controller of a pod, or the pod itself where nobody made it."""
 
 
 class Candidate(msgspec.Struct, frozen=True, eq=False):
@@ -37,6 +48,8 @@ class Candidate(msgspec.Struct, frozen=True, eq=False):
 
     pod: PodView
     amount: int
+    use_of_request: float = 0.0
+    lost_work_s: float = 0.0
 
 
 class Amounts(msgspec.Struct, frozen=True, eq=False):
@@ -45,15 +58,29 @@ class Amounts(msgspec.Struct, frozen=True, eq=False):
     node: NodeSnapshot
     held_milli: Mapping[str, int]
 
-    def of(self, pod: PodView, resource: Resource, measure: Measure) -> int | None:
+    def of(self, pod: PodView, shortage: Shortage) -> int | None:
         """The pod's part, in the resource's unit; None if nobody tells."""
-        return self.usage(pod, resource) if measure is Measure.USAGE else request_of(pod, resource)
+        if shortage.measure is Measure.USAGE:
+            return self.usage(pod, shortage.resource)
+        return request_of(pod, shortage.resource, shortage.account)
 
     def usage(self, pod: PodView, resource: Resource) -> int | None:
         sample = _whole(self.node.value(_POD_USAGE[resource], pod.cgroup), resource)
         if sample is None or resource is Resource.MEMORY_BYTES:
             return sample
         return max(sample, self.held_milli.get(pod.uid, 0))
+
+    def reclaimable_bytes(self, pod: PodView) -> int:
+        """What the kernel can take back of the pod's memory: its page cache, and as much of the rest as swap holds."""
+        usage = self.usage(pod, Resource.MEMORY_BYTES) or 0
+        with_cache = _whole(self.node.value(_OF_POD.memory_with_page_cache_bytes, pod.cgroup), Resource.MEMORY_BYTES)
+        swap = _whole(self.node.value(NodeRow.swap_free_bytes), Resource.MEMORY_BYTES) or 0
+        return max(0, (with_cache or 0) - usage) + min(usage, swap)
+
+    def lost_work_s(self, pod: PodView) -> float:
+        """The CPU time that the pod has had; 0 if nobody tells."""
+        seconds = self.node.value(_OF_POD.cpu_seconds, pod.cgroup)
+        return seconds if seconds is not None and math.isfinite(seconds) else 0.0
 
 
 def container_cpu_milli(node: NodeSnapshot, cgroup: str) -> int | None:
@@ -68,8 +95,13 @@ def _whole(sample: float | None, resource: Resource) -> int | None:
     return round(sample * 1000) if resource is Resource.CPU_MILLI else int(sample)
 
 
-def request_of(pod: PodView, resource: Resource) -> int | None:
-    """The pod's request of its band, summed as the scheduler does; of the native resource if it has no other."""
+def request_of(pod: PodView, resource: Resource, account: str = "") -> int | None:
+    """The pod's request, summed as the scheduler does, of the extended resource ``account``.
+
+    Without one: of its band's resource, or of the native one if it has no other.
+    """
+    if account:
+        return podtotal.total(_of_account(pod, resource, account))
     is_cpu = resource is Resource.CPU_MILLI
     parts = [
         (role, amounts.cpu_request_milli if is_cpu else amounts.memory_request_bytes)
@@ -79,6 +111,14 @@ def request_of(pod: PodView, resource: Resource) -> int | None:
     if parts:
         return podtotal.total(parts)
     return pod.cpu_request_milli if is_cpu else pod.memory_request_bytes
+
+
+def _of_account(pod: PodView, resource: Resource, account: str) -> Iterator[tuple[Role, int]]:
+    for name, role in _container_names(pod):
+        resources = pod.context.extended.get(name)
+        if resources is not None:
+            is_cpu = resource is Resource.CPU_MILLI
+            yield role, (resources.request_milli(account) if is_cpu else resources.request_bytes(account)) or 0
 
 
 def _container_names(pod: PodView) -> Iterator[tuple[str, Role]]:
@@ -103,25 +143,55 @@ def _is_going(pod: PodView, node: NodeSnapshot) -> bool:
     return by_unix_s is not None and node.wall_ns < (by_unix_s + LATE_S) * 1e9
 
 
+def has_given_request(eviction: EvictionState, node: NodeSnapshot) -> bool:
+    """Has the pod been evicted, and nothing more can be done to it now?
+
+    Its request is counted until its object is deleted, which is not for a node to do; to take others for it as well,
+    one after the other, would end with all.
+    """
+    if eviction.phase is EvictionPhase.RESTARTED:
+        return node.monotonic_ns < eviction.retry_ns
+    return eviction.phase in (EvictionPhase.STOPPING, EvictionPhase.STOPPED)
+
+
 def candidates(shortage: Shortage, node: NodeSnapshot, amounts: Amounts) -> tuple[Candidate, ...]:
-    """Those who may be made to give now, who goes first before the others."""
-    ranked = []
+    """Those who may be made to give now, by name."""
+    able = []
     for pod in node.pods:
-        if _may_be_chosen(pod, node) and _is_victim(pod, shortage.victims):
-            amount = amounts.of(pod, shortage.resource, shortage.measure)
-            if amount is not None and amount > 0:
-                candidate = Candidate(pod, amount)
-                ranked.append((_rank(candidate, shortage, amounts), candidate))
-    return tuple([candidate for _, candidate in sorted(ranked, key=lambda pair: pair[0])])
+        if _may_be_chosen(pod, node) and _is_victim(pod, shortage, node):
+            amount = amounts.of(pod, shortage)
+            usage = amounts.usage(pod, shortage.resource)
+            if amount is not None and amount > 0 and usage is not None:
+                use = _use_of_request(usage, request_of(pod, shortage.resource, shortage.account) or 0)
+                able.append(Candidate(pod, amount, use, amounts.lost_work_s(pod)))
+    return tuple(sorted(able, key=lambda each: (each.pod.key, each.pod.uid)))
 
 
-def parts_of(victims: Iterable[Candidate], need: int, floor: int = 0) -> Iterator[tuple[Candidate, int]]:
-    """Each in turn with what it gives, nobody below ``floor``, until ``need`` is covered."""
-    for candidate in victims:
-        part = min(candidate.amount - floor, need)
+def parts_of(
+    victims: Iterable[Candidate],
+    need: int,
+    order: Iterable[OrderKey] = (),
+    taken: Mapping[Owner, int] = MappingProxyType({}),
+    floor: int = 0,
+) -> Iterator[tuple[Candidate, int]]:
+    """Each in its turn with what it gives, nobody below ``floor``, until ``need`` is covered.
+
+    ``taken``: how many pods of each owner have gone already.
+    """
+    left, owners, keys = list(victims), Counter(taken), tuple(order)
+    while left and need > 0:
+        chosen = min(left, key=lambda each: _rank(each, keys, need, owners))
+        left.remove(chosen)
+        part = min(chosen.amount - floor, need)
         if part > 0:
-            yield candidate, part
+            yield chosen, part
             need -= part
+            owners[owner_of(chosen.pod)] += 1
+
+
+def owner_of(pod: PodView) -> Owner:
+    owner = pod.facts.owner
+    return pod.uid if owner is None else (pod.namespace, owner.kind, owner.name)
 
 
 def _may_be_chosen(pod: PodView, node: NodeSnapshot) -> bool:
@@ -134,19 +204,27 @@ def _may_be_chosen(pod: PodView, node: NodeSnapshot) -> bool:
     return eviction.phase is not EvictionPhase.STOPPED and node.monotonic_ns >= eviction.retry_ns
 
 
-def _is_victim(pod: PodView, victims: Victims) -> bool:
+def _is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
     """SYSTEM pods are limited but guaranteed: nobody makes them give, whatever their priority."""
-    if pod.qos is QoSClass.SYSTEM:
+    victims, annotations = shortage.victims, pod.context.annotations
+    is_confirmed = node.knows_priorities and pod.priority is not None
+    if shortage.counts_priority and not is_confirmed:
         return False
-    annotations = pod.context.annotations
+    if is_kata(pod, node.rules.node) or pod.qos is QoSClass.SYSTEM:
+        return False
+    if not victims.with_static and pod.context.request.annotations.get(_SOURCE, _API) != _API:
+        return False
+    is_alive = pod.phase in _ALIVE or (not pod.phase and victims.priority_at_most is None)
     is_willing = annotations.may_be_evicted_by(victims.gate)
     is_labelled = annotations.eviction_enabled or not victims.is_opt_in
-    return is_willing and is_labelled and is_of_account(pod, victims)
+    return is_alive and is_willing and is_labelled and is_of_account(pod, victims)
 
 
 def is_of_account(pod: PodView, victims: Victims) -> bool:
     """Is the pod one of those whose requests are summed where ``victims`` are to give, willing or not?"""
-    if pod.qos not in victims.classes:
+    if victims.classes is not None and pod.context.raw_qos not in victims.classes:
+        return False
+    if victims.bands is not None and pod.priority_class not in victims.bands:
         return False
     at_most = victims.priority_at_most
     return at_most is None or (pod.priority is not None and priority_number(pod) <= at_most)
@@ -156,7 +234,7 @@ def pending_amount(pod: PodView, shortage: Shortage, amounts: Amounts) -> int:
     """What a pod that goes gives to the shortage: its usage in any case, its request only to the account it is in."""
     if shortage.measure is Measure.REQUEST and not is_of_account(pod, shortage.victims):
         return 0
-    return amounts.of(pod, shortage.resource, shortage.measure) or 0
+    return amounts.of(pod, shortage) or 0
 
 
 def priority_number(pod: PodView) -> int:
@@ -169,25 +247,28 @@ def _sub_priority(pod: PodView) -> int:
     return priority_number(pod) if label is None else label
 
 
-def _use_of_request(candidate: Candidate, shortage: Shortage, amounts: Amounts) -> float:
+def _use_of_request(usage: int, request: int) -> float:
     """Usage by request; a pod that uses without a request comes before all others."""
-    usage = amounts.usage(candidate.pod, shortage.resource) or 0
-    request = request_of(candidate.pod, shortage.resource) or 0
     if request > 0:
         return usage / request
     return math.inf if usage else 0.0
 
 
-_KEYS: Mapping[OrderKey, Callable[[Candidate, Shortage, Amounts], float]] = {
-    OrderKey.EVICTION_PRIORITY: lambda candidate, *_: candidate.pod.context.annotations.eviction_priority,
-    OrderKey.PRIORITY: lambda candidate, *_: priority_number(candidate.pod),
-    OrderKey.SUB_PRIORITY: lambda candidate, *_: _sub_priority(candidate.pod),
-    OrderKey.AMOUNT: lambda candidate, *_: -candidate.amount,
-    OrderKey.USE_OF_REQUEST: lambda *facts: -_use_of_request(*facts),
+_KEYS: Mapping[OrderKey, Callable[[Candidate, int, Mapping[Owner, int]], float]] = {
+    OrderKey.EVICTION_PRIORITY: lambda each, *_: each.pod.context.annotations.eviction_priority,
+    OrderKey.PRIORITY: lambda each, *_: priority_number(each.pod),
+    OrderKey.SUB_PRIORITY: lambda each, *_: _sub_priority(each.pod),
+    OrderKey.AMOUNT: lambda each, need, _: -min(each.amount, need),
+    OrderKey.USE_OF_REQUEST: lambda each, *_: -each.use_of_request,
+    OrderKey.OWNER: lambda each, _, taken: taken.get(owner_of(each.pod), 0),
+    OrderKey.LOST_WORK: lambda each, *_: each.lost_work_s,
 }
 """What each key compares: the lowest goes first."""
 
 
-def _rank(candidate: Candidate, shortage: Shortage, amounts: Amounts) -> tuple[tuple[float, ...], str, str]:
-    keys = tuple([_KEYS[key](candidate, shortage, amounts) for key in shortage.order])
-    return keys, candidate.pod.key, candidate.pod.uid
+def _rank(
+    candidate: Candidate, order: tuple[OrderKey, ...], need: int, taken: Mapping[Owner, int]
+) -> tuple[tuple[float, ...], int, str, str]:
+    """By the keys; of those who are alike in all the one with most, so that as few as possible go."""
+    keys = tuple([_KEYS[key](candidate, need, taken) for key in order])
+    return keys, -candidate.amount if OrderKey.AMOUNT in order else 0, candidate.pod.key, candidate.pod.uid

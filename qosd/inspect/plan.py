@@ -6,6 +6,8 @@ from koord.host.evictions import EVICTION
 from koord.host.reconcile.plan import PlannedWrite
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.act.plan import Plan
+from qosd.act.rehearsals import DRY_RUN
+from qosd.decide.rehearsal import Rehearsed
 from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector
 
@@ -23,8 +25,15 @@ def message(plan: Plan | None, policy: inspect.Policy) -> inspect.PlanResponse:
         observed_unix_ns=plan.decisions.wall_ns,
         writes=[_write(act) for act in plan.writes if act.target.name != EVICTION],
         evictions=[
-            inspect.Eviction(pod=each.pod, uid=each.uid, strategy=strategy, why=each.why)
-            for strategy, each in plan.decisions.evictions
+            *(
+                inspect.Eviction(pod=each.pod, uid=each.uid, strategy=strategy, why=each.why)
+                for strategy, each in plan.decisions.evictions
+            ),
+            *(
+                inspect.Eviction(pod=act.pod, strategy=strategy, why=f"{DRY_RUN}: {act.why}")
+                for strategy, act in plan.decisions.acts(Rehearsed)
+                if act.target.name == EVICTION
+            ),
         ],
         strategies=convert.strategies(plan.decisions),
         policy=policy,

@@ -17,6 +17,7 @@ import msgspec
 from koord.model import featuregates, schema, slo_defaults
 from koord.model.cpuset import EMPTY, CPUSet
 from koord.model.qos import DerivationRules, QoSClass
+from koord.model.quantity import Quantity
 from koord.model.reservation import NOTHING, Reserved
 from koord.model.slo import NodeSLOSpec, ResourceQOS, ResourceQOSStrategy, SystemStrategy
 from koord.model.slo_extensions import CPUSuppress, CPUSuppressBy
@@ -104,6 +105,10 @@ class NodeRules:
     cpu_suppress: CPUSuppress = _UNSET
     """What is set here counts before ``extensions.koord`` of NodeSLO."""
     allocatable_memory_bytes: int | None = None
+    allocatable: Mapping[str, Quantity] = field(default_factory=dict)
+    """What pods of the batch and mid bands may request together, by extended resource."""
+    eviction_dry_run: bool = False
+    """Nobody is reclaimed from, throttled, frozen or evicted: what would be done is told instead."""
     kubelet_reserved: Reserved = NOTHING
     """Not from the file: what kubelet keeps for itself, the system and its hard eviction threshold."""
     hooks: Mapping[str, bool] = field(default_factory=dict)

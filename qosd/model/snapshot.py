@@ -146,12 +146,14 @@ class Aggregate(msgspec.Struct, frozen=True):
     """What the samples of one window and object come to, in the metric's unit.
 
     ``percentile``: by nearest rank. ``slope_per_s``: of the straight line that fits them best, 0 for a single one.
+    ``span_s``: from the oldest of them to the newest.
     """
 
     count: int
     mean: float
     percentile: float
     slope_per_s: float
+    span_s: float = 0.0
 
 
 class EvictionPhase(StrEnum):
@@ -228,10 +230,24 @@ class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):
         by_rules_milli = 1000 * len(cpuset.parse(node.reserved_cpus)) if node.reserved_cpus else node.reserved_cpu_milli
         return max(0, self.capacity_cpu_milli - max(by_rules_milli, node.kubelet_reserved.cpu_milli))
 
+    def sampled_by(self, *collectors: str) -> int:
+        """The instant of the oldest among the newest samples of ``collectors``; of one that has none, of the batch."""
+        ages_s = [self.ages_s[name] for name in collectors if name in self.ages_s]
+        oldest_ns = self.monotonic_ns - round(max(ages_s, default=0.0) * 1e9)
+        return min(self.sampled_ns, oldest_ns) if ages_s else self.sampled_ns
+
     @property
     def knows_pods(self) -> bool:
         """Do ``pods`` say who runs now? Else nobody has told yet, or not for long."""
-        age_s = self.ages_s.get("pods")
+        return self._is_young("pods")
+
+    @property
+    def knows_priorities(self) -> bool:
+        """Do the pods' priorities say what kubelet's list does, which alone tells them?"""
+        return self._is_young("kubelet")
+
+    def _is_young(self, pod_list: str) -> bool:
+        age_s = self.ages_s.get(pod_list)
         return age_s is not None and age_s <= PODS_MAX_AGE_S
 
     def value(self, metric: Metric, subject: str = "") -> float | None:

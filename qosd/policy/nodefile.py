@@ -16,13 +16,14 @@ from msgspec import Meta
 
 from koord.model import cfs, featuregates, quantity, schema
 from koord.model.cpuset import EMPTY, CPUSet
-from koord.model.priority import CPU
+from koord.model.priority import BATCH_CPU, BATCH_MEMORY, CPU, MID_CPU, MID_MEMORY, RENAMED
 from koord.model.quantity import Quantity
 from koord.model.schema import Bad, SchemaError
 from koord.model.slo_extensions import CPUSuppress
 from qosd.hooks.table import HOOK_NAMES
 from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 
+_EXTENDED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 _Number = Annotated[int, Meta(ge=0)]
 
 
@@ -84,6 +85,8 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     sandbox_sizing_handlers: tuple[str, ...] = ()
     cpu_suppress: CPUSuppress = CPUSuppress()
     allocatable_memory: Quantity | None = None
+    allocatable: Mapping[str, Quantity] = msgspec.field(default_factory=dict)
+    eviction_dry_run: bool = False
     hooks: Mapping[str, bool] = msgspec.field(default_factory=dict)
     features: Mapping[str, bool] = msgspec.field(default_factory=dict)
 
@@ -111,6 +114,8 @@ def read(section: object, bad: Bad | None = None) -> NodeRules:
         sandbox_sizing_handlers=frozenset(node.sandbox_sizing_handlers),
         cpu_suppress=node.cpu_suppress,
         allocatable_memory_bytes=_memory(node.allocatable_memory),
+        allocatable=_allocatable(node.allocatable),
+        eviction_dry_run=node.eviction_dry_run,
         hooks=dict(node.hooks),
         features=_features(node.features, bad),
     )
@@ -150,6 +155,17 @@ def _reserved_milli(reservation: _Reservation) -> int:
         return 0 if amount is None else quantity.cpu_milli(amount)
     except quantity.QuantityError as error:
         raise SchemaError("node.reservation.resources.cpu", str(amount), error.why) from error
+
+
+def _allocatable(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
+    """By today's names of the extended resources."""
+    found = {RENAMED.get(name, name): amount for name, amount in amounts.items()}
+    for name, amount in found.items():
+        if name not in _EXTENDED:
+            raise SchemaError("node.allocatable", name, f"is no extended resource; there are {', '.join(_EXTENDED)}")
+        if amount.nano < 0:
+            raise SchemaError(f"node.allocatable[{name}]", str(amount), "is negative")
+    return found
 
 
 def _memory(amount: Quantity | None) -> int | None:

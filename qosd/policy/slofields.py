@@ -80,20 +80,20 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 """The field that switches an object on, with its value that is off; by the object's path."""
 
 # Who acts. What takes no gate goes by the rules and by what the node has.
-_CRI = ("the runtime's CRI socket",)
-_LISTED = (*_CRI, "priorities from kubelet's pod list")
+_LISTED = ("the runtime's CRI socket", "priorities from kubelet's pod list")
+_AMOUNTS = (*_LISTED, "`node.allocatable` in the rules file")
 _GRANTED = ("the unit's [grant](operations.md#what-the-unit-allows)",)
 _SUPPRESS = Use("cpuSuppress", gate="BECPUSuppress")
 _SATISFACTION = "cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"
 _BY_USAGE, _BY_REQUESTS = "evictEnabledPriorityThreshold", "allocatableEvictPriorityThreshold"
 _CPU_LEDGER = "cpuAllocatableEvictThresholdPercent", "cpuAllocatableEvictLowerPercent", _BY_REQUESTS
 _MEMORY_LEDGER = "memoryAllocatableEvictThresholdPercent", "memoryAllocatableEvictLowerPercent", _BY_REQUESTS
-_BE_CPU = Use(gate="BECPUEvict", fields=_SATISFACTION, needs=_CRI)
+_BE_CPU = Use(gate="BECPUEvict", fields=_SATISFACTION, needs=_LISTED)
 _CPU = Use(gate="CPUEvict", fields=("cpuEvictThresholdPercent", _BY_USAGE), needs=_LISTED)
-_CPU_REQUESTS = Use(gate="CPUAllocatableEvict", fields=_CPU_LEDGER, needs=_LISTED)
-_BE_MEMORY = Use(gate="BEMemoryEvict", needs=_CRI)
+_CPU_REQUESTS = Use(gate="CPUAllocatableEvict", fields=_CPU_LEDGER, needs=_AMOUNTS)
+_BE_MEMORY = Use(gate="BEMemoryEvict", needs=_LISTED)
 _MEMORY = Use(gate="MemoryEvict", fields=(_BY_USAGE,), needs=_LISTED)
-_MEMORY_REQUESTS = Use(gate="MemoryAllocatableEvict", fields=_MEMORY_LEDGER, needs=_LISTED)
+_MEMORY_REQUESTS = Use(gate="MemoryAllocatableEvict", fields=_MEMORY_LEDGER, needs=_AMOUNTS)
 _EVICTIONS = (_BE_CPU, _CPU, _CPU_REQUESTS, _BE_MEMORY, _MEMORY, _MEMORY_REQUESTS)
 _IDENTITY = Use("groupIdentity", gate="GroupIdentity", files=("cpu.bvt_warp_ns",))
 _IDLE = Use("cpuIdle", files=("cpu.idle",))

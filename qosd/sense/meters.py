@@ -61,6 +61,11 @@ class CpuV1:
     def paths(self) -> tuple[str, ...]:
         return self._usage_path, self._throttling.path
 
+    @property
+    def seconds(self) -> float:
+        """Of CPU time, when it was sampled last."""
+        return self._usage / 1e9 if self._usage >= 0 else NO_SAMPLE
+
     def sample(self) -> tuple[float, float, float] | None:
         """None if the cgroup is not there."""
         text = self._files.read(self._usage_path)
@@ -118,6 +123,11 @@ class CpuV2:
     def paths(self) -> tuple[str, ...]:
         return (self._path,)
 
+    @property
+    def seconds(self) -> float:
+        """Of CPU time, when it was sampled last."""
+        return self._before[0] / 1e6 if self._before else NO_SAMPLE
+
     def sample(self) -> tuple[float, float, float] | None:
         """None if the cgroup is not there."""
         text = self._files.read(self._path)
@@ -142,7 +152,8 @@ class CpuV2:
 
 
 class Memory:
-    """(without page cache, with it, working set, refaults/s, major faults/s), from ``memory.stat`` and the charge."""
+    """(without page cache, with it, working set, refaults/s, major faults/s, charge), from ``memory.stat`` and the
+    charge."""
 
     __slots__ = (
         "_at",
@@ -174,7 +185,7 @@ class Memory:
     def paths(self) -> tuple[str, ...]:
         return self._stat_path, self._charged_path
 
-    def sample(self) -> tuple[float, float, float, float, float]:
+    def sample(self) -> tuple[float, float, float, float, float, float]:
         """NaN for what is not there. The faults are those per second between the last two readings."""
         text = self._files.read(self._charged_path)
         if (inode := self._files.inode(self._charged_path)) != self._inode:
@@ -187,7 +198,7 @@ class Memory:
             self._take(self._files.read(self._stat_path))
         known = charged >= 0 and self._inactive_file >= 0
         working_set = float(max(0, charged - self._inactive_file)) if known else NO_SAMPLE
-        return (*self._usage, working_set, *self._rates)
+        return (*self._usage, working_set, *self._rates, float(charged) if charged >= 0 else NO_SAMPLE)
 
     def forget(self) -> None:
         """The next reading is a first one."""

@@ -45,6 +45,7 @@ class NodeRow(Row, source="node", scope=Scope.NODE, period_s=TICK_S):
     memory_with_page_cache_bytes: Column = Column("bytes", "Memory in use with page cache: MemTotal - MemFree.")
     page_cache_bytes: Column = Column("bytes", "File pages in memory: Active(file) + Inactive(file).")
     memory_total_bytes: Column = Column("bytes", "MemTotal.", history=False)
+    swap_free_bytes: Column = Column("bytes", "SwapFree; 0 without swap.", history=False)
 
 
 class NumaRow(Row, source="node", scope=Scope.NUMA, period_s=TICK_S):
@@ -87,6 +88,7 @@ class Node:
             memory_with_page_cache_bytes=float(total - proc.meminfo_bytes(meminfo, b"MemFree")),
             page_cache_bytes=float(sum(proc.meminfo_bytes(meminfo, field) for field in _PAGE_CACHE)),
             memory_total_bytes=float(total),
+            swap_free_bytes=float(_swap_free_bytes(meminfo)),
         )
         return [
             (NodeRow.panel, {"": row}),
@@ -151,6 +153,11 @@ class Node:
             return NO_SAMPLE if data is None else numa_memory_usage(data, path)
         except (ReadError, ParseError):
             return NO_SAMPLE
+
+
+def _swap_free_bytes(meminfo: bytes) -> int:
+    """Some containers' views of the file have no line for it."""
+    return proc.meminfo_bytes(meminfo, b"SwapFree") if b"\nSwapFree:" in meminfo else 0
 
 
 def numa_memory_usage(data: bytes, file: str) -> float:

@@ -29,7 +29,8 @@ def _aggregate(samples: Sequence[tuple[int, float]], quantile: float) -> Aggrega
     mean = sum(values) / len(values)
     percentile = nearest_rank(values, quantile)
     assert percentile is not None
-    return Aggregate(len(values), mean, percentile, _slope_per_s(samples, mean))
+    span_s = (samples[-1][0] - samples[0][0]) / NANOSECONDS
+    return Aggregate(len(values), mean, percentile, _slope_per_s(samples, mean), span_s)
 
 
 def _slope_per_s(samples: Sequence[tuple[int, float]], mean: float) -> float:

@@ -17,6 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from koord.host.cgroup import Tree
+from koord.host.evictions import NotedEviction
 from koord.host.files import Target, Value
 from koord.host.notes import KINDS
 from koord.host.originals import ContainerKey, Original, Originals, Pending
@@ -606,8 +607,9 @@ LINES = (
     b'{"type":"resctrl group","name":"toys","path":"/","inode":7}',
     b'{"type":"attributes","name":"oom_score_adj","cgroup":"/a","path":"/","inode":3,"values":[-500],"original":985,'
     b'"tasks":[[7,4711,985]]}',
-    b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true}',
+    b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true,"gate":"MemoryEvict"}',
 )
+WITHOUT_GATE = LINES[-1].replace(b',"gate":"MemoryEvict"', b"")
 
 
 def test_a_line_of_every_kind_is_read_and_written_as_it_always_was(tmp_path: Path) -> None:
@@ -639,3 +641,13 @@ def test_which_rows_are_held_is_read_beside_whoever_has_the_record_open(tmp_path
         file.write('{"type":"warp"}\nnonsense\n{"type":"file","group":"/k","name":"cpu_sh')
     assert held_rows(rig.file) == {"io.max.rbps"}, "what is not understood tells of nothing"
     assert held_rows(tmp_path / "none") == held_rows(tmp_path) == frozenset()
+
+
+def test_an_eviction_of_an_earlier_version_has_no_gate(tmp_path: Path) -> None:
+    file = tmp_path / "undo"
+    with UndoRecord(file, BOOT):
+        header = file.read_bytes()
+    file.write_bytes(header + WITHOUT_GATE + b"\n")
+    with UndoRecord(file, BOOT) as record:
+        (noted,) = record.all(NotedEviction)
+        assert (noted.uid, noted.is_stopped, noted.gate, record.problems) == ("uid", True, "", [])

@@ -19,7 +19,7 @@ from koord.model.qos_settings import MemoryQOS
 from koord.model.schema import json_name
 from koordctl import exits
 from koordctl.__main__ import COMMANDS, cli
-from qosd.act import evictor
+from qosd.act import evictor, rehearsals
 from qosd.assembly import assemble
 from qosd.hooks import memory
 from qosd.hooks.table import HOOK_NAMES
@@ -119,6 +119,7 @@ def test_every_result_of_the_journal_is_explained() -> None:
     assert told == {
         plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
         plan.UNREADABLE, plan.ADOPTED, EvictionPhase.STOPPING, EvictionPhase.RESTARTED, evictor.ENDED,
+        rehearsals.DRY_RUN.split()[0],
     }  # fmt: skip
 
 

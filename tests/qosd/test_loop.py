@@ -102,6 +102,9 @@ class Doubling:
     memories: list[Any] = field(default_factory=list)
     raises: Exception | None = None
 
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        return self.windows
+
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return True
 
@@ -349,6 +352,25 @@ def test_between_two_ticks_nothing_is_sampled(rig: Rig) -> None:
     assert rig.meter.runs == 1
     assert rig.wanting.seen[-1].tick == 2
     assert rig.wanting.seen[-1].ages_s["node"] == pytest.approx(0.1)
+
+
+class AsLongAsTheRulesSay(Doubling):
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        thresholds = rules.slo.thresholds or ResourceThresholds()
+        return (Window(USED, float(thresholds.cpu_evict_time_window_seconds or 1)),)
+
+
+def test_windows_are_as_long_as_the_rules_in_force_say(tmp_path: Path) -> None:
+    reading = AsLongAsTheRulesSay([], name="other")
+    rig = Rig(tmp_path, [reading])
+    rig.start()
+    counts = []
+    for seconds in (2, 2, 2, 3, 1):
+        rig.rules = Rules(slo=NodeSLOSpec(thresholds=ResourceThresholds(cpu_evict_time_window_seconds=seconds)))
+        rig.tick()
+        ((window, aggregates),) = reading.seen[-1].windows.items()
+        counts.append((window.over_s, aggregates[""].count))
+    assert counts == [(2, 1), (2, 2), (2, 2), (3, 3), (1, 1)]
 
 
 def test_a_plan_is_what_the_tick_then_does(rig: Rig) -> None:

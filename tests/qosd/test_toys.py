@@ -97,9 +97,13 @@ class Load:
         return (NodeRow.panel, USAGE[Scope.POD].panel, USAGE[Scope.CONTAINER].panel)
 
     def collect(self, tick: Tick) -> Batch:
-        """The job uses two cores, and 64 MiB."""
+        """The job uses two cores, 64 MiB, and as much page cache."""
         self.cores = min(10.0, max(0.0, self.cores + self.chance.uniform(-2, 2)))
-        used = [2.0 if "cpu_usage" in metric.name else float(64 << 20) for metric in USAGE[Scope.POD].panel.metrics]
+        figures = {"cpu_usage": 2.0, "with_page_cache": float(128 << 20)}
+        used = [
+            next((figure for name, figure in figures.items() if name in metric.name), float(64 << 20))
+            for metric in USAGE[Scope.POD].panel.metrics
+        ]
         return [
             (NodeRow.panel, {"": (self.cores,) * len(NodeRow.panel.metrics)}),
             (USAGE[Scope.POD].panel, {JOB: tuple(used)}),

@@ -23,7 +23,7 @@ QUOTA, SHARES, CPUS, MEMORY, FREEZE = (
 LOAD = Window(NodeRow.cpu_usage_cores, 5.0, at_least=2)
 GROUP = "toys"
 BE = Victims(frozenset({QoSClass.BE}), "BEMemoryEvict")
-BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT)
+BY_AMOUNT = (OrderKey.AMOUNT,)
 Opinions = Mapping[Target, Opinion]
 
 

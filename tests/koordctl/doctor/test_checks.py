@@ -24,6 +24,7 @@ from koordctl.doctor.facts import (
 )
 from koordctl.doctor.finding import Finding, Status
 from koordctl.host.node import Node
+from qosd.decide.rungs import CPU_FLOOR_MILLI
 from runtimeproxy.options import Options
 from tests.koordctl.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 
@@ -109,6 +110,15 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (koord.slice_memory, {"koord": KoordFacts(slice_memory_min="")}, WARN, "koord.slice has no MemoryMin="),
     (koord.slice_memory, {"koord": KoordFacts(slice_memory_min="0")}, WARN, "koord.slice has no MemoryMin="),
     (koord.slice_memory, {"cgroup": replace(V2, version=1)}, INFO, "MemoryMin=256M, which cgroup v1 cannot keep"),
+    (kernel.memory_throttle, {}, OK, "is throttled by memory.high first"),
+    (
+        kernel.memory_throttle,
+        {"cgroup": replace(V2, version=1, support={})},
+        INFO,
+        f"no memory throttle here (memory.high): a pod that takes too much memory is held to {CPU_FLOOR_MILLI}m of CPU "
+        "instead, so that it grows slower, before it is frozen and evicted",
+    ),
+    (kernel.memory_throttle, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
     (kernel.cpuset_partition, {"cgroup": replace(V2, support={})}, INFO, kernel.NO_REMOTE_PARTITIONS),
     (kernel.cpuset_partition, {"cgroup": replace(V2, version=1, support={})}, INFO, kernel.NO_REMOTE_PARTITIONS),
     (kernel.cpuset_partition, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),

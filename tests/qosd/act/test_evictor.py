@@ -20,7 +20,7 @@ from qosd.act.cristop import CRIStop, EvictionFailed
 from qosd.act.evictor import AT_ONCE, RECENT_S, REMEMBERED_S, EvictionCount, Evictor, Executor
 from qosd.act.journal import Entry
 from qosd.decide.decision import Eviction, Stage
-from qosd.decide.relief import Relief
+from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.model.pod import Resources
 from qosd.model.snapshot import ContainerView, EvictionPhase, PodView
@@ -209,6 +209,14 @@ async def test_what_fails_is_told_and_can_be_ordered_again() -> None:
     assert rig.journal.entries[-1].why == "the containers are being stopped (attempt 2): memory is short"
     await rig.script.end()
     assert rig.phase is STOPPED
+
+
+async def test_the_next_run_counts_what_this_one_began_by_the_same_gate() -> None:
+    rig = Rig(structs.replace(NotedEviction("web", "default/web", "memory", GROUP), gate="BECPUEvict"))
+    await rig.follow(web("a"))
+    assert rig.script.orders[0].gate == "BECPUEvict"
+    await rig.script.end()
+    assert rig.evictor.report.counts == {"BECPUEvict": 1}
 
 
 async def test_an_executor_that_breaks_fails_its_eviction(caplog: pytest.LogCaptureFixture) -> None:

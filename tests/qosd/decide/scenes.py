@@ -10,10 +10,12 @@ from typing import Any
 from msgspec import structs
 
 from koord.model.qos import QoSClass
-from qosd.decide.relief import NOTHING_DONE, Relief, ReliefState, relieve
+from qosd.decide.relief import relieve
+from qosd.decide.reliefstate import Relief, ReliefState
 from qosd.decide.shortage import Claim, Measure, OrderKey, Resource, Rung, Shortage, Victims
 from qosd.model.metric import Scope
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodFacts, PodView
+from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from tests.fakes.clock import S
 from tests.qosd.contexts import V2, rules
@@ -47,7 +49,7 @@ def be(
     """A best-effort pod as kubelet tells it."""
     made = view(name, qos, "BestEffort", containers=containers, state=state, **said, **annotations)
     facts = PodFacts(deletion_unix_s=1.0) if is_going else made.facts
-    return structs.replace(made, priority=priority, facts=facts, cpu_request_milli=cpu_request_milli)
+    return structs.replace(made, priority=priority, phase="Running", facts=facts, cpu_request_milli=cpu_request_milli)
 
 
 def node(
@@ -57,17 +59,28 @@ def node(
     cpu: Mapping[str, float] = MappingProxyType({}),
     containers: Mapping[str, float] = MappingProxyType({}),
     *,
+    cache: Mapping[str, float] = MappingProxyType({}),
+    cpu_seconds: Mapping[str, float] = MappingProxyType({}),
+    swap_free: float = 1 << 50,
     sampled_s: float | None = None,
     evictions: Iterable[EvictionState] = (),
     files: frozenset[str] = FILES_V2,
     version: int = 2,
     is_known: bool = True,
 ) -> NodeSnapshot:
-    """The node at ``at_s``: memory in bytes and CPU in thousandths by pod name, of containers by ``pod/container``."""
+    """The node at ``at_s``: memory in bytes and CPU in thousandths by pod name, of containers by ``pod/container``.
+
+    ``cache``: page cache in bytes by pod name. There is swap enough for all, if nobody says otherwise.
+    """
     pods = tuple(pods)
     cgroup = {pod.name: pod.cgroup for pod in pods}
     its_rules = replace(RULES, host=replace(RULES.host, files=files, cgroup_version=version))
     values = {
+        NodeRow.swap_free_bytes: {"": swap_free},
+        USAGE[Scope.POD].memory_with_page_cache_bytes: {
+            cgroup[name]: memory.get(name, 0) + value for name, value in cache.items() if name in cgroup
+        },
+        USAGE[Scope.POD].cpu_seconds: {cgroup[name]: value for name, value in cpu_seconds.items() if name in cgroup},
         USAGE[Scope.POD].memory_usage_bytes: {cgroup[name]: value for name, value in memory.items() if name in cgroup},
         USAGE[Scope.POD].cpu_usage_cores: {cgroup[name]: value / 1000 for name, value in cpu.items() if name in cgroup},
         USAGE[Scope.CONTAINER].cpu_usage_cores: {
@@ -82,7 +95,7 @@ def node(
         sampled_ns=int((at_s if sampled_s is None else sampled_s) * S),
         values=values,
         evictions={each.uid: each for each in evictions},
-        ages_s={"pods": 0.0} if is_known else {},
+        ages_s={"pods": 0.0, "kubelet": 0.0} if is_known else {},
     )
 
 
@@ -98,17 +111,19 @@ def lacks(
     victims: Victims = BE,
     order: tuple[OrderKey, ...] = BY_AMOUNT,
     measure: Measure = Measure.USAGE,
+    **more: Any,
 ) -> Claim:
     """``strategy`` lacks ``amount``; without ``rungs`` all may be taken."""
     allowed = frozenset(rungs or Rung)
-    return Claim(strategy, Shortage(resource, amount, victims, order, "too much", measure, allowed, {"limit": 70}))
+    said = Shortage(resource, amount, victims, order, "too much", measure, allowed, {"limit": 70}, **more)
+    return Claim(strategy, said)
 
 
 class Run:
-    """Ticks one after another, each with what the last one left."""
+    """Ticks one after another, each with what the last one left; the daemon has run for a while."""
 
     def __init__(self) -> None:
-        self.state: ReliefState = NOTHING_DONE
+        self.state = ReliefState(started_ns=-3600 * S)
 
     def tick(self, at: NodeSnapshot, *claims: Claim) -> Relief:
         relief, self.state = relieve(claims, at, self.state)

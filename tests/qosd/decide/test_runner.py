@@ -54,6 +54,9 @@ class Scripted:
     says: Decision | Callable[[Any], Decision] = Decision("nothing to do")  # noqa: RUF009 - frozen
     asked: int = 0
 
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        return self.windows
+
     def enabled(self, snapshot: NodeSnapshot) -> bool:
         return self.is_enabled
 
@@ -222,8 +225,8 @@ def test_only_a_strategy_that_is_on_wakes_the_loop_and_costs_windows(
     decisions, _ = decide_all(snapshot, strategies, switched_off=off)
     assert triggers_of(strategies, decisions) == ((node, tier) if wakes else (tier,))
     strategy.windows = (LOAD,)
-    assert windows_of(strategies, decisions) == (frozenset({LOAD}) if wakes else frozenset())
-    assert windows_of(strategies, Decisions(0, 0, 0, ())) == {LOAD}, "nobody knows yet who is on"
+    assert windows_of(strategies, snapshot.rules, decisions) == (frozenset({LOAD}) if wakes else frozenset())
+    assert windows_of(strategies, snapshot.rules, Decisions(0, 0, 0, ())) == {LOAD}, "nobody knows yet who is on"
 
 
 def test_nobody_is_gated_while_no_policy_is_known(snapshot: NodeSnapshot) -> None:

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import pytest
 from msgspec import structs
 
 from koord.model.podtotal import Role
+from koord.model.priority import BATCH_CPU, MID_CPU, PriorityClass
 from koord.model.qos import QoSClass
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.shortage import Measure, OrderKey, Resource, Shortage, Victims
-from qosd.decide.victims import Amounts, candidates, is_pending, pending_amount, request_of
+from qosd.decide.victims import (
+    Amounts,
+    Owner,
+    candidates,
+    has_given_request,
+    is_pending,
+    owner_of,
+    parts_of,
+    pending_amount,
+    request_of,
+)
 from qosd.model.pod import SpecContainer
-from qosd.model.snapshot import EvictionPhase, EvictionState, PodView
+from qosd.model.snapshot import EvictionPhase, EvictionState, PodFacts, PodView
+from qosd.model.snapshot import Owner as Owned
+from tests.fakes.clock import S
 from tests.qosd.contexts import extended
 from tests.qosd.decide.scenes import (
     BE,
@@ -33,6 +48,8 @@ from tests.qosd.decide.scenes import (
     under_way,
 )
 
+ANYBODY = Victims(None, GATE)
+OF_BATCH = Victims(None, GATE, bands=frozenset({PriorityClass.BATCH}))
 OPT_IN = Victims(frozenset({QoSClass.BE}), GATE, is_opt_in=True)
 UP_TO_5500 = Victims(frozenset({QoSClass.BE}), GATE, priority_at_most=5500)
 STOPPING, STOPPED = under_way("p", EvictionPhase.STOPPING), under_way("p", EvictionPhase.STOPPED)
@@ -62,7 +79,7 @@ def shortage(victims: Victims = BE, **said: Any) -> Shortage:
         (be("p", priority=5500), UP_TO_5500, None, 1, True, False),
         (be("p", priority=5501), UP_TO_5500, None, 1, False, False),
         (be("p", priority=None), UP_TO_5500, None, 1, False, False),
-        (be("p", priority=None), BE, None, 1, True, False),
+        (be("p", priority=None), BE, None, 1, False, False),
         (be("p", priority=0), UP_TO_5500, None, 1, False, False),  # 0 is the band's default, of these views prod's
         (be("p", state="SANDBOX_NOTREADY", containers=()), BE, None, 1, False, False),
         (structs.replace(be("p"), cgroup=""), BE, None, 1, False, False),
@@ -131,7 +148,15 @@ MAIN, INIT, SIDECAR = Role.MAIN, Role.INIT, Role.SIDECAR
 def test_request(pod: PodView, resource: Resource, amount: int | None) -> None:
     assert request_of(pod, resource) == amount
     at = node(1, [pod])
-    assert Amounts(at, {}).of(pod, resource, Measure.REQUEST) == amount
+    assert Amounts(at, {}).of(pod, shortage(resource=resource, measure=Measure.REQUEST)) == amount
+
+
+@pytest.mark.parametrize(
+    ("qos", "account", "amount"),
+    [("BE", BATCH_CPU, 2200), ("BE", MID_CPU, 0), ("LS", BATCH_CPU, 2200), ("BE", "", 2200)],
+)
+def test_request_of_an_account(qos: str, account: str, amount: int) -> None:
+    assert request_of(be("p", qos=qos, EXTENDED=TWO, cpu_request_milli=300), CPU, account) == amount
 
 
 @pytest.mark.parametrize(
@@ -143,7 +168,7 @@ def test_usage_is_the_newest_sample_and_of_a_pod_held_down_what_it_used_before(
 ) -> None:
     pod = be("p")
     at = node(1, [pod], {"p": 70.9}, {"p": 1100})
-    assert Amounts(at, {"p": held_milli}).of(pod, resource, Measure.USAGE) == amount
+    assert Amounts(at, {"p": held_milli}).of(pod, shortage(resource=resource)) == amount
 
 
 def test_a_pod_that_goes_gives_its_usage_to_all_and_its_request_to_its_own_account() -> None:
@@ -155,15 +180,33 @@ def test_a_pod_that_goes_gives_its_usage_to_all_and_its_request_to_its_own_accou
     assert pending_amount(pod, shortage(of_ls, resource=CPU, measure=Measure.REQUEST), amounts) == 300
 
 
-EVICTION, PRIORITY, SUB, AMOUNT, USE = OrderKey
+EVICTION, PRIORITY, SUB, AMOUNT, USE, OWNER, WORK = OrderKey
+ALL_OF_IT = 1 << 40
+
+
+def in_turn(
+    pods: Iterable[PodView],
+    order: tuple[OrderKey, ...],
+    need: int = ALL_OF_IT,
+    taken: Mapping[Owner, int] = MappingProxyType({}),
+    **said: Any,
+) -> str:
+    """The names of those who give, whatever the order of the list was."""
+    names = set()
+    for each in itertools.permutations(pods):
+        at = node(1, each, **said)
+        found = candidates(shortage(resource=CPU, order=order), at, Amounts(at, {}))
+        names.add("".join(candidate.pod.name for candidate, _ in parts_of(found, need, order, taken)))
+    (in_any_order,) = names
+    return in_any_order
 
 
 @pytest.mark.parametrize(
-    ("order", "pods", "cpu", "first"),
+    ("order", "pods", "cpu", "names"),
     [
         ((EVICTION,), [be("a"), be("b", annotations={PRIORITY_KEY: "-1"})], {"a": 9, "b": 1}, "ba"),
         ((EVICTION, PRIORITY), [be("a", priority=5600), be("b", priority=5500)], {"a": 9, "b": 1}, "ba"),
-        ((PRIORITY,), [be("a", priority=None), be("b", priority=9400)], {"a": 9, "b": 1}, "ba"),
+        ((PRIORITY,), [be("a", priority=0), be("b", priority=9400)], {"a": 9, "b": 1}, "ba"),
         ((PRIORITY, SUB), [be("a", labels={SUB_LABEL: "7"}), be("b", labels={SUB_LABEL: "3"})], {"a": 9, "b": 1}, "ba"),
         ((SUB,), [be("a"), be("b", labels={SUB_LABEL: "5499"})], {"a": 9, "b": 1}, "ba"),
         ((SUB,), [be("a"), be("b", labels={SUB_LABEL: "5501"})], {"a": 1, "b": 9}, "ab"),
@@ -173,11 +216,55 @@ EVICTION, PRIORITY, SUB, AMOUNT, USE = OrderKey
         ((), [be("b"), be("a")], {"a": 1, "b": 9}, "ab"),
     ],
 )
-def test_order(order: tuple[OrderKey, ...], pods: list[PodView], cpu: Mapping[str, float], first: str) -> None:
-    for each in itertools.permutations(pods):
-        at = node(1, each, cpu=cpu)
-        found = candidates(shortage(resource=CPU, order=order), at, Amounts(at, {}))
-        assert "".join(candidate.pod.name for candidate in found) == first
+def test_order(order: tuple[OrderKey, ...], pods: list[PodView], cpu: Mapping[str, float], names: str) -> None:
+    assert in_turn(pods, order, cpu=cpu) == names
+
+
+@pytest.mark.parametrize(
+    ("need", "cpu", "worked_s", "names"),
+    [
+        (5, {"a": 9, "b": 6, "c": 5}, {"a": 30, "b": 10, "c": 20}, "b"),  # each covers it: the least work is lost
+        (6, {"a": 9, "b": 6, "c": 5}, {"a": 30, "b": 10, "c": 0}, "b"),
+        (7, {"a": 9, "b": 6, "c": 5}, {"a": 30, "b": 10, "c": 0}, "a"),  # only one covers it
+        (10, {"a": 9, "b": 6, "c": 5}, {"a": 30, "b": 10, "c": 0}, "ac"),  # of what is needed yet either covers all
+        (10, {"a": 9, "b": 6, "c": 5}, {"a": 30, "b": 0, "c": 10}, "ab"),
+        (5, {"a": 9, "b": 6, "c": 5}, {}, "a"),  # nobody tells: the one with most
+        (5, {"a": 5, "b": 5}, {"a": 1.5}, "b"),
+    ],
+)
+def test_lost_work_decides_between_pods_that_cover_the_need_alike(
+    need: int, cpu: Mapping[str, float], worked_s: Mapping[str, float], names: str
+) -> None:
+    pods = [be(name) for name in cpu]
+    assert in_turn(pods, (PRIORITY, AMOUNT, OWNER, WORK), need, cpu=cpu, cpu_seconds=worked_s) == names
+
+
+def of(owner: str, *names: str, namespace: str = "default") -> list[PodView]:
+    facts = PodFacts(owner=Owned("Job", owner)) if owner else PodFacts()
+    return [structs.replace(be(name), facts=facts, namespace=namespace) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("pods", "need", "names"),
+    [
+        ([*of("x", "a", "b"), *of("y", "c", "d")], 10, "ac"),
+        ([*of("x", "a", "b"), *of("y", "c", "d")], 15, "acb"),
+        ([*of("x", "a", "b"), *of("y", "c", "d")], 20, "acbd"),
+        ([*of("x", "a", "b", "c")], 10, "ab"),  # nobody else is there
+        ([*of("x", "a", "b"), *of("x", "c", namespace="other")], 10, "ac"),
+        ([*of("", "a", "b"), *of("y", "c", "d")], 15, "abc"),  # a pod without owner is its own
+    ],
+)
+def test_owners_take_turns(pods: list[PodView], need: int, names: str) -> None:
+    assert in_turn(pods, (PRIORITY, AMOUNT, OWNER, WORK), need, cpu=dict.fromkeys("abcd", 5)) == names
+
+
+def test_owners_take_turns_with_what_went_before() -> None:
+    pods = [*of("x", "a"), *of("y", "b")]
+    taken = {owner_of(pods[0]): 1}
+    assert in_turn(pods, (AMOUNT, OWNER), 5, taken, cpu={"a": 5, "b": 5}) == "b"
+    assert in_turn(pods, (AMOUNT, OWNER), 6, taken, cpu={"a": 6, "b": 5}) == "a", "who covers more comes first"
+    assert in_turn([*pods, *of("y", "c")], (PRIORITY, OWNER), 1, taken, cpu={"a": 5, "b": 5, "c": 5}) == "b"
 
 
 def test_twins_come_by_uid() -> None:
@@ -185,3 +272,81 @@ def test_twins_come_by_uid() -> None:
     for each in itertools.permutations(twins):
         at = node(1, each, {"a": 5})
         assert [candidate.pod.uid for candidate in candidates(shortage(), at, Amounts(at, {}))] == ["1", "2"]
+
+
+SOURCE = "kubernetes.io/config.source"
+
+
+def odd(pod: PodView, **facts: Any) -> PodView:
+    return structs.replace(pod, facts=structs.replace(pod.facts, **facts))
+
+
+@pytest.mark.parametrize(
+    ("pod", "victims", "is_chosen"),
+    [
+        (be("p", annotations={SOURCE: "api"}), BE, True),
+        (be("p", annotations={SOURCE: "file"}), BE, False),
+        (be("p", annotations={SOURCE: "http"}), BE, False),
+        (be("p", annotations={SOURCE: ""}), BE, False),
+        (be("p", annotations={SOURCE: "file"}), structs.replace(BE, with_static=True), True),
+        (odd(be("p"), runtime_class="runc"), BE, True),
+        (odd(be("p"), runtime_class="kata"), BE, False),
+        (odd(be("p"), runtime_class="kata-qemu"), BE, False),
+        (odd(be("p"), runtime_class="sized"), BE, False),
+        (structs.replace(be("p"), runtime_handler="kata-clh"), BE, False),
+        (be("p", qos="SYSTEM"), ANYBODY, False),
+        (be("p", qos="SYSTEM"), Victims(frozenset({QoSClass.SYSTEM}), GATE), False),
+        (be("p", qos=""), BE, False),  # of the class by kubelet's tier, not by its label
+        (be("p", qos=""), ANYBODY, True),
+        (be("p", qos="LSE"), ANYBODY, True),
+        (structs.replace(be("p"), phase=""), BE, True),
+        (structs.replace(be("p"), phase=""), UP_TO_5500, False),
+        (structs.replace(be("p"), phase="Pending"), UP_TO_5500, True),
+        (structs.replace(be("p"), phase="Succeeded"), BE, False),
+        (structs.replace(be("p"), phase="Failed"), UP_TO_5500, False),
+        (structs.replace(be("p"), priority_class=PriorityClass.BATCH), OF_BATCH, True),
+        (structs.replace(be("p"), priority_class=PriorityClass.MID), OF_BATCH, False),
+    ],
+)
+def test_who_never_is_a_victim(pod: PodView, victims: Victims, is_chosen: bool) -> None:
+    at = node(1, [pod], {"p": 100})
+    host = dataclasses.replace(at.rules.node, sandbox_sizing_handlers=frozenset({"sized"}))
+    at = structs.replace(at, rules=dataclasses.replace(at.rules, node=host))
+    assert bool(candidates(shortage(victims), at, Amounts(at, {}))) is is_chosen
+
+
+@pytest.mark.parametrize(("age_s", "is_chosen"), [(None, False), (0, True), (90, True), (90.001, False)])
+def test_priorities_that_kubelet_has_not_confirmed_choose_nobody(age_s: float | None, is_chosen: bool) -> None:
+    """The runtime's list is young; kubelet's, which alone tells priorities, is ``age_s`` old."""
+    at = structs.replace(
+        node(1, [be("p")], {"p": 100}), ages_s={"pods": 0.0} | ({} if age_s is None else {"kubelet": age_s})
+    )
+    assert bool(candidates(shortage(), at, Amounts(at, {}))) is is_chosen
+    assert candidates(shortage(BE, order=(AMOUNT,)), at, Amounts(at, {})), "where no priority counts it does not matter"
+
+
+@pytest.mark.parametrize(
+    ("eviction", "has_given"),
+    [
+        (STOPPING, True),
+        (STOPPED, True),
+        (RESTARTED, True),
+        (structs.replace(RESTARTED, retry_ns=S), False),
+        (FAILED, False),
+    ],
+)
+def test_an_evicted_pod_has_given_its_request_until_something_can_be_done_to_it(
+    eviction: EvictionState, has_given: bool
+) -> None:
+    assert has_given_request(eviction, node(1, [be("p")])) is has_given
+
+
+@pytest.mark.parametrize(
+    ("used", "cache", "swap", "reclaimable"),
+    [(100, 30, 0, 30), (100, None, 0, 0), (100, 0, 40, 40), (100, 7, 400, 107), (None, 7, 9, 7)],
+)
+def test_what_the_kernel_can_take_back(used: int | None, cache: int | None, swap: int, reclaimable: int) -> None:
+    pod = be("p")
+    memory = {} if used is None else {"p": used}
+    at = node(1, [pod], memory, cache={} if cache is None else {"p": cache}, swap_free=swap)
+    assert Amounts(at, {}).reclaimable_bytes(pod) == reclaimable

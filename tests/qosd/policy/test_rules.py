@@ -40,6 +40,13 @@ def source(file: Path, metrics: Metrics | None = None, **gate_flags: bool) -> Ru
         ("node: {guaranteedAs: BE}", "node.guaranteedAs: 'BE' is not one of LS, LSR"),
         ("node: {allocatableMemory: -1Gi}", "node.allocatableMemory: '-1Gi' is negative"),
         (
+            "node: {allocatable: {cpu: 4}}",
+            "node.allocatable: 'cpu' is no extended resource; there are kubernetes.io/batch-",
+        ),
+        ("node: {allocatable: {kubernetes.io/batch-cpu: -1}}", "kubernetes.io/batch-cpu]: '-1' is negative"),
+        ("node: {allocatable: {kubernetes.io/batch-cpu: x}}", "node.allocatable"),
+        ("node: {evictionDryRun: 1}", "node.evictionDryRun: 1 is neither true nor false"),
+        (
             "spec: {resourceQOSStrategy: {lsClass: {cpuQOS: 3}}}",
             "spec.resourceQOSStrategy.lsClass.cpuQOS: 3 is not an object",
         ),
@@ -98,6 +105,18 @@ def test_an_unknown_key_of_nodeslo_is_a_warning(tmp_path: Path) -> None:
     rules.load()
     assert rules.warnings == (f"{file}: spec.cpuBurstStrategy.newer: no such key in NodeSLO, ignored",)
     assert rules.current.node.guaranteed_is_lsr
+
+
+def test_what_is_allocatable_to_batch_and_mid_pods(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(
+        "node: {evictionDryRun: true, allocatable: {koordinator.sh/batch-cpu: 2k, kubernetes.io/mid-memory: 1Gi}}"
+    )
+    rules = source(file)
+    rules.load()
+    amounts = {name: amount.value() for name, amount in rules.current.node.allocatable.items()}
+    assert (rules.warnings, amounts) == ((), {"kubernetes.io/batch-cpu": 2000, "kubernetes.io/mid-memory": 1 << 30})
+    assert rules.current.node.eviction_dry_run
 
 
 PARTLY = """

@@ -51,7 +51,14 @@ def test_node_cpu_leaves_out_idle_iowait_and_steal(v2: World) -> None:
         "node_memory_with_page_cache_bytes": 700 * 1024,
         "node_page_cache_bytes": 150 * 1024,
         "node_memory_total_bytes": 1000 * 1024,
+        "node_swap_free_bytes": 0,
     }
+
+
+def test_swap_that_is_free(v2: World) -> None:
+    v2.put("proc/meminfo", MEMINFO + "SwapCached: 5 kB\nSwapTotal: 90 kB\nSwapFree: 70 kB\n")
+    v2.put("proc/stat", stat("0 0 0 0 0 0 0 0"))
+    assert named(NodeRow.panel, run(v2, node_of(v2))[NodeRow.panel][""])["node_swap_free_bytes"] == 70 * 1024
 
 
 def numa_meminfo(node: int) -> str:

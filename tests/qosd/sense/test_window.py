@@ -50,6 +50,12 @@ def test_one_window(
     assert (found.count, found.mean, found.slope_per_s) == (count, mean, slope_per_s)
 
 
+@pytest.mark.parametrize(("over_s", "span_s"), [(0.5, 0.0), (1, 0.5), (60, 4.0)])
+def test_how_much_time_the_samples_cover(over_s: float, span_s: float) -> None:
+    found = over(store_of((1, 1.0), (4.5, 2.0), (5, 3.0)), Window(METRIC, over_s), 5)
+    assert found is not None and found.span_s == span_s
+
+
 def test_a_window_without_samples_is_absent() -> None:
     assert over(store_of((1, 1.0)), Window(METRIC, 5), 6) is None
     assert over(Store([NodeRow.panel]), Window(METRIC, 5), 6) is None

@@ -1,0 +1,42 @@
+"""Memory that is filled for real on cgroup v2: throttled by memory.high, frozen, evicted (``EXHAUSTIONS``, 5 of them).
+
+kubelet does not run: a static pod is nobody's victim, and it knows no others without an API server. The pods are made
+by CRI; koord-qosd reads their priorities from a list that the test serves.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+
+from integration.guest import koordnode, payload
+from integration.guest.guest import Guest
+from integration.guest.test_v2_pods import QOSD, start_qosd
+from integration.node import exhaustion
+
+PORT = 10299
+RUNS = int(os.environ.get("EXHAUSTIONS") or (50 if os.environ.get("SOAK") else 5))
+SEED = int(os.environ.get("SEED") or 1)
+RUN_S = 240.0
+"""One exhaustion at most, on emulated CPUs."""
+FIRST_STEP_S = 2.0
+RELIEVED_S = 30.0
+"""Five seconds until it is frozen, and what an emulated runtime takes to stop a container."""
+
+
+def test_throttled_frozen_and_evicted_before_the_kernel_kills_anybody_else(
+    guest: Guest, figure: Callable[[str], None]
+) -> None:
+    koordnode.set_up_for_load(guest)
+    guest.put("/etc/koord/qosd-rules.yaml", exhaustion.RULES)
+    start_qosd(guest, f"--kubelet-endpoint=http://127.0.0.1:{PORT}")
+    argv = ("python3", "-m", "integration.guest.inside.exhaust", str(PORT), str(RUNS), str(SEED))
+    found = json.loads(guest.do(*argv, timeout_s=RUN_S * (RUNS + 2), PYTHONPATH=payload.PYTHONPATH))
+    figure(f"in the guest: {found['summary']}")
+    print(f"  a slow filler: {found['busy']}")
+    slow = [step for step in dict.fromkeys(found["busy"]["steps"]) if step != "memory.reclaim"]
+    assert slow == ["memory.high", "cgroup.freeze", "pod.eviction"], "its program may be reclaimed before"
+    assert max(course["first_s"] for course in found["courses"]) <= FIRST_STEP_S
+    assert max(course["relieved_s"] for course in found["courses"]) <= RELIEVED_S
+    assert guest.active(QOSD)

@@ -1,0 +1,99 @@
+"""What relief remembers from tick to tick, and what it decides at one: plain values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Self
+
+import msgspec
+from msgspec.structs import replace
+
+from qosd.decide.decision import NO_OPINIONS, Acts, Decision, Eviction, Opinions
+from qosd.decide.rungs import NO_GIFTS, Freeze, Throttle
+from qosd.decide.shortage import Key, Measure, Resource, Rung
+
+
+class Episode(msgspec.Struct, frozen=True, eq=False):
+    """How far the ladder of a claim is. ``gives``: by UID what the last mild step is to give until ``wait_ns``."""
+
+    stated_ns: int
+    rung: Rung = Rung.RECLAIM
+    """The lowest that may still be taken."""
+    sampled_ns: int = 0
+    wait_ns: int = 0
+    measure: Measure = Measure.USAGE
+    gives: Mapping[str, int] = NO_GIFTS
+    throttles: Mapping[str, Throttle] = MappingProxyType({})
+
+
+class Victim(msgspec.Struct, frozen=True, eq=False):
+    """A pod that was evicted. ``keys``: for whom, as far as these episodes last; None: nobody knows any more.
+
+    ``order``: the last one.
+    """
+
+    keys: frozenset[Key] | None
+    since_ns: int
+    floors: tuple[Throttle, ...] = ()
+    order: Eviction | None = None
+
+
+class ReliefState(msgspec.Struct, frozen=True, eq=False):
+    """All that is remembered between ticks; by UID what is of pods.
+
+    ``started_ns``: of the first tick, None before it. ``rounds_ns``: when pods were evicted last for a resource.
+    ``pending``: the pods that were about to go at the last tick. ``settled_ns``: samples up to then do not show the
+    last eviction, or the end of one of those pods. ``is_rehearsal``: nothing of it was ever carried out.
+    """
+
+    started_ns: int | None = None
+    episodes: Mapping[Key, Episode] = MappingProxyType({})
+    freezes: Mapping[str, Freeze] = MappingProxyType({})
+    victims: Mapping[str, Victim] = MappingProxyType({})
+    evicted_ns: tuple[int, ...] = ()
+    """When, of the last minute."""
+    rounds_ns: Mapping[Resource, int] = MappingProxyType({})
+    pending: frozenset[str] = frozenset()
+    settled_ns: int = 0
+    opinions: Opinions = NO_OPINIONS
+    is_rehearsal: bool = False
+    rehearsed: Acts = ()
+    """What was said of a rehearsal at the last tick."""
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.episodes or self.freezes or self.victims or self.evicted_ns)
+
+    def of_kind(self, is_rehearsal: bool) -> ReliefState:
+        """It, or nothing done where the other kind was until now: what was only rehearsed has not happened.
+
+        How often pods were evicted counts all the same, so that nobody gets around the rate by switching.
+        """
+        if self.is_rehearsal is is_rehearsal:
+            return self
+        return ReliefState(
+            self.started_ns, evicted_ns=self.evicted_ns, rounds_ns=self.rounds_ns, is_rehearsal=is_rehearsal
+        )
+
+    def emptied(self) -> ReliefState:
+        """It without what is over."""
+        return ReliefState(
+            self.started_ns, pending=self.pending, settled_ns=self.settled_ns, is_rehearsal=self.is_rehearsal
+        )
+
+
+NOTHING_DONE = ReliefState()
+
+
+class Relief(Decision, frozen=True):
+    """What is done about all shortages of a tick. ``evictions`` are of this tick alone."""
+
+    evictions: tuple[Eviction, ...] = ()
+
+    def lasting(self) -> Self:
+        lasting = super().lasting()
+        return replace(lasting, evictions=()) if lasting.evictions else lasting
+
+
+NO_RELIEF = Relief("no shortage", NO_OPINIONS)

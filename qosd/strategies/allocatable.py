@@ -1,0 +1,166 @@
+"""Pods of the batch and mid bands are evicted when they requested more than is allocatable now (node-qos §4.6).
+
+What is allocatable to these bands shrinks and grows with what others leave; what was promised when it was more may be
+too much later. Only what pods of a band requested of its own resource counts, and only such pods go for it: native
+requests are the scheduler's and kubelet's, and no pod of these bands could make up for them. Of a resource of which
+nobody says what is allocatable nothing is demanded; an explicit 0 demands all back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+from koord.model.formulas import FORMULA, Formula, Inputs, number
+from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, PriorityClass
+from koord.model.quantity import Quantity
+from koord.model.schema import json_name
+from koord.model.slo import ResourceThresholds
+from qosd.decide.decision import Decision
+from qosd.decide.shortage import Measure, Resource, Rung, Shortage, Victims
+from qosd.decide.victims import is_of_account, request_of
+from qosd.model.snapshot import NodeSnapshot, PodView, live
+from qosd.strategies.evicting import BY_PRIORITY, LISTS, SAMPLES_S, Evicting, SettingError, by_priority, required
+
+_ACCOUNTS: Mapping[Resource, Mapping[str, PriorityClass]] = {
+    Resource.CPU_MILLI: {BATCH_CPU: PriorityClass.BATCH, MID_CPU: PriorityClass.MID},
+    Resource.MEMORY_BYTES: {BATCH_MEMORY: PriorityClass.BATCH, MID_MEMORY: PriorityClass.MID},
+}
+_UNITS = {Resource.CPU_MILLI: "milli-CPU", Resource.MEMORY_BYTES: "bytes"}
+_HIGHEST_PRIORITY = 7999
+"""Of the mid band: nobody above it has requested anything of these resources."""
+
+
+def to_release(requested: int, allocatable: int, lower_percent: int) -> int:
+    """So that what is left is the lower percent of what is allocatable; all of it where nothing is."""
+    return (requested * 100 - lower_percent * allocatable) // 100 if allocatable else requested
+
+
+def _compute(inputs: Inputs) -> int:
+    return to_release(*(number(inputs, name) for name in ("requested", "allocatable", "lower_percent")))
+
+
+RELEASE = Formula(
+    "requests_to_release",
+    "floor(requested - allocatable * lower_percent / 100); all if nothing is allocatable",
+    _compute,
+)
+
+
+class _Requested(msgspec.Struct, frozen=True, eq=False):
+    """What pods requested by account, and what that was summed of."""
+
+    pods: tuple[PodView, ...]
+    priority_at_most: int
+    by_account: Mapping[str, int]
+
+
+class Allocatable(Evicting):
+    """The strategies ``cpuAllocatableEvict`` and ``memoryAllocatableEvict``."""
+
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"usage": SAMPLES_S, **LISTS})
+    formulas: ClassVar[tuple[Formula, ...]] = (RELEASE,)
+    resource: ClassVar[Resource]
+    prefix: ClassVar[str]
+    """Of the settings' names."""
+
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+        upper, lower = self._percents(thresholds)
+        priority_at_most = self._priority(thresholds)
+        allocatable = snapshot.rules.node.allocatable
+        if not allocatable.keys() & _ACCOUNTS[self.resource].keys():
+            names = " nor of ".join(_ACCOUNTS[self.resource])
+            return Decision(f"node.allocatable says nothing of {names}, so nobody is evicted by them"), memory
+        requested = self._requested(snapshot, priority_at_most, memory)
+        said = list(self._by_account(snapshot, requested, allocatable, (upper, lower)))
+        shortages = tuple([shortage for _, shortage in said if shortage is not None])
+        return Decision("; ".join(sentence for sentence, _ in said), shortages=shortages), requested
+
+    def _percents(self, thresholds: ResourceThresholds) -> tuple[int, int]:
+        upper_name, lower_name = f"{self.prefix}_threshold_percent", f"{self.prefix}_lower_percent"
+        upper, lower = required(thresholds, upper_name), required(thresholds, lower_name)
+        if upper < 0:
+            raise SettingError(upper_name, upper, "is negative")
+        if lower >= upper:
+            raise SettingError(lower_name, lower, f"is not less than {json_name(upper_name)}, {upper}")
+        return upper, lower
+
+    def _priority(self, thresholds: ResourceThresholds) -> int:
+        name = "allocatable_evict_priority_threshold"
+        priority_at_most = required(thresholds, name)
+        if priority_at_most > _HIGHEST_PRIORITY:
+            raise SettingError(name, priority_at_most, f"is more than {_HIGHEST_PRIORITY}")
+        return priority_at_most
+
+    def _victims(self, account: str, priority_at_most: int) -> Victims:
+        bands = frozenset({_ACCOUNTS[self.resource][account]})
+        return msgspec.structs.replace(by_priority(self.gate, priority_at_most), bands=bands)
+
+    def _requested(self, snapshot: NodeSnapshot, priority_at_most: int, memory: Any) -> _Requested:
+        """Summed again only if pods or the threshold are others."""
+        known = memory if isinstance(memory, _Requested) else None
+        if known is not None and known.pods is snapshot.pods and known.priority_at_most == priority_at_most:
+            return known
+        pods = [pod for pod in snapshot.pods if live(pod)]
+        sums = {account: self._sum(pods, account, priority_at_most) for account in _ACCOUNTS[self.resource]}
+        return _Requested(snapshot.pods, priority_at_most, sums)
+
+    def _sum(self, pods: list[PodView], account: str, priority_at_most: int) -> int:
+        victims = self._victims(account, priority_at_most)
+        return sum([request_of(pod, self.resource, account) or 0 for pod in pods if is_of_account(pod, victims)])
+
+    def _by_account(
+        self,
+        snapshot: NodeSnapshot,
+        requested: _Requested,
+        allocatable: Mapping[str, Quantity],
+        percents: tuple[int, int],
+    ) -> Iterator[tuple[str, Shortage | None]]:
+        """A sentence of each account, and what lacks in it."""
+        upper, lower = percents
+        for account, sum_ in requested.by_account.items():
+            if account not in allocatable:
+                if sum_:
+                    yield f"node.allocatable says nothing of {account}", None
+                continue
+            there = allocatable[account].value()
+            whose = f"pods of a priority of {requested.priority_at_most} at most"
+            has = f"{sum_} of {there} {account} are requested by {whose}"
+            is_over = sum_ * 100 > upper * there if there else sum_ > 0
+            if not is_over:
+                yield f"{has}, no more than {upper} %", None
+                continue
+            amount, why = to_release(sum_, there, lower), f"{has}, more than {upper} %"
+            inputs: Inputs = {
+                FORMULA: RELEASE.name, "requested": sum_, "allocatable": there, "lower_percent": lower,
+            }  # fmt: skip
+            shortage = Shortage(
+                self.resource,
+                amount,
+                self._victims(account, requested.priority_at_most),
+                BY_PRIORITY,
+                why,
+                Measure.REQUEST,
+                frozenset({Rung.EVICT}),
+                inputs,
+                account,
+                snapshot.sampled_by("usage"),
+            )
+            yield f"{why}: {amount} {_UNITS[self.resource]} of them have to go", shortage
+
+
+class CPUAllocatable(Allocatable):
+    name: ClassVar[str] = "cpuAllocatableEvict"
+    gate: ClassVar[str] = "CPUAllocatableEvict"
+    resource: ClassVar[Resource] = Resource.CPU_MILLI
+    prefix: ClassVar[str] = "cpu_allocatable_evict"
+
+
+class MemoryAllocatable(Allocatable):
+    name: ClassVar[str] = "memoryAllocatableEvict"
+    gate: ClassVar[str] = "MemoryAllocatableEvict"
+    resource: ClassVar[Resource] = Resource.MEMORY_BYTES
+    prefix: ClassVar[str] = "memory_allocatable_evict"

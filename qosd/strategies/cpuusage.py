@@ -1,0 +1,72 @@
+"""Pods of low priority are evicted while the node's CPUs are too busy (node-qos §4.4).
+
+The mean of a window decides. It still holds what has gone since, so the newest sample bounds what has to go yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from koord.model.formulas import Formula
+from koord.model.slo import ResourceThresholds
+from qosd.decide.decision import Decision
+from qosd.decide.shortage import Resource, Shortage
+from qosd.model.rules import Rules
+from qosd.model.snapshot import NodeSnapshot, Window
+from qosd.sense.node import NodeRow
+from qosd.strategies.evicting import (
+    BY_PRIORITY,
+    CPU_TO_RELEASE,
+    LISTS,
+    SAMPLES_S,
+    Evicting,
+    by_priority,
+    percent_of,
+    release_inputs,
+    required,
+    to_release,
+    usage_percents,
+)
+from qosd.strategies.windows import covers, cpu_window
+
+_CPU = NodeRow.cpu_usage_cores
+
+
+class CPUUsage(Evicting):
+    """The strategy ``cpuEvict``."""
+
+    name: ClassVar[str] = "cpuEvict"
+    gate: ClassVar[str] = "CPUEvict"
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"node": SAMPLES_S, "usage": SAMPLES_S, **LISTS})
+    formulas: ClassVar[tuple[Formula, ...]] = (CPU_TO_RELEASE,)
+
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        return (cpu_window(_CPU, rules),) if self.is_on(rules) else ()
+
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+        upper, lower = usage_percents(thresholds, "cpu_evict_threshold_percent", "cpu_evict_lower_percent")
+        priority_at_most = required(thresholds, "evict_enabled_priority_threshold")
+        capacity_milli = snapshot.capacity_cpu_milli
+        mean, last = covers(snapshot, cpu_window(_CPU, snapshot.rules)), snapshot.value(_CPU)
+        if not capacity_milli or mean is None or last is None:
+            return Decision("the node's CPU usage has not been measured yet"), memory
+        mean_milli, last_milli = round(mean * 1000), round(last * 1000)
+        percent = percent_of(mean_milli, capacity_milli)
+        has = f"{percent} % of {capacity_milli} milli-CPU are in use"
+        used_milli = min(mean_milli, last_milli)
+        amount = to_release(used_milli, capacity_milli, lower)
+        if percent < upper or amount <= 0:
+            return Decision(f"{has}: nobody is evicted below {upper} %"), memory
+        why = f"{has}, {upper} % are too much, {lower} % are not"
+        shortage = Shortage(
+            Resource.CPU_MILLI,
+            amount,
+            by_priority(self.gate, priority_at_most),
+            BY_PRIORITY,
+            why,
+            inputs=release_inputs(Resource.CPU_MILLI, used_milli, capacity_milli, lower),
+            sampled_ns=snapshot.sampled_by("node", "usage"),
+        )
+        return Decision(f"{why}: {amount} milli-CPU have to go", shortages=(shortage,)), memory

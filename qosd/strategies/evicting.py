@@ -1,0 +1,140 @@
+"""What the strategies have in common that evict by NodeSLO's ``resourceUsedThresholdWithBE``.
+
+Each states a shortage and no more: whom it hits, and whether a milder step will do, is relief's to say. They act only
+where all that they go by is young: samples of which three at most are missing, a pod list and kubelet's priorities of
+90 seconds at most. What is wrong with one's settings is said by that one, and it states nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from koord.model.formulas import FORMULA, Formula, Inputs, number
+from koord.model.qos import QoSClass
+from koord.model.schema import json_name
+from koord.model.slo import ResourceThresholds
+from qosd.decide import gates
+from qosd.decide.decision import Decision, Stage, Strategy
+from qosd.decide.shortage import OrderKey, Resource, Victims
+from qosd.model.rules import Rules
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
+
+SAMPLES_S = 3.0
+"""Three samples of a collector that runs every second."""
+LISTS: Mapping[str, float] = MappingProxyType({"pods": PODS_MAX_AGE_S, "kubelet": PODS_MAX_AGE_S})
+_BETWEEN_EQUALS = (OrderKey.OWNER, OrderKey.LOST_WORK)
+BEST_EFFORT_BY_USE_OF_REQUEST = (OrderKey.PRIORITY, OrderKey.USE_OF_REQUEST, *_BETWEEN_EQUALS)
+BEST_EFFORT_BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT, *_BETWEEN_EQUALS)
+BY_PRIORITY = (
+    OrderKey.EVICTION_PRIORITY, OrderKey.PRIORITY, OrderKey.SUB_PRIORITY, OrderKey.AMOUNT, *_BETWEEN_EQUALS,
+)  # fmt: skip
+_SPEC = "resourceUsedThresholdWithBE"
+_DEFAULT_GAP_PERCENT = 2
+
+
+class SettingError(ValueError):
+    """A setting that the strategy cannot do without, or that makes no sense."""
+
+    def __init__(self, name: str, value: int | None, why: str = "is not set, and nothing is done without it") -> None:
+        said = f"{_SPEC}.{json_name(name)}"
+        super().__init__(f"{said} {why}" if value is None else f"{said}: {value} {why}")
+
+
+class Evicting(Strategy):
+    """``states``: the decision under the thresholds; ``memory`` is its own. Raises SettingError."""
+
+    name: ClassVar[str]
+    gate: ClassVar[str]
+    needs: ClassVar[Mapping[str, float]]
+    stage: ClassVar[Stage] = Stage.RELIEF
+    rows: ClassVar[frozenset[str]] = frozenset()
+    counts_samples: ClassVar[bool] = True  # they remember nothing of them
+
+    def enabled(self, snapshot: NodeSnapshot) -> bool:
+        return is_enabled(snapshot.rules)
+
+    def is_on(self, rules: Rules) -> bool:
+        """May it run at all?"""
+        return is_enabled(rules) and not gates.why_shut(self, rules)
+
+    def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, Any]:
+        thresholds = snapshot.rules.slo.thresholds
+        assert thresholds is not None, "it is enabled"
+        try:
+            return self.states(snapshot, thresholds, memory)
+        except SettingError as error:
+            return Decision(str(error)), memory
+
+    @abstractmethod
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]: ...
+
+
+def is_enabled(rules: Rules) -> bool:
+    return rules.slo.thresholds is not None and bool(rules.slo.thresholds.enable)
+
+
+def required(thresholds: ResourceThresholds, name: str) -> int:
+    """The setting's value. Raises SettingError."""
+    value = getattr(thresholds, name)
+    if value is None:
+        raise SettingError(name, None)
+    assert isinstance(value, int)
+    return value
+
+
+def usage_percents(thresholds: ResourceThresholds, upper_name: str, lower_name: str) -> tuple[int, int]:
+    """(upper, lower) of the usage of a resource; the lower is two less if nobody says it. Raises SettingError."""
+    upper, lower = required(thresholds, upper_name), getattr(thresholds, lower_name)
+    if not 0 < upper <= 100:
+        raise SettingError(upper_name, upper, "is not in 1..100")
+    if lower is None:
+        return upper, max(0, upper - _DEFAULT_GAP_PERCENT)
+    if not 0 <= lower < upper:
+        raise SettingError(lower_name, lower, f"is not in 0..{upper - 1}, below {json_name(upper_name)}")
+    return upper, lower
+
+
+def best_effort(gate: str) -> Victims:
+    return Victims(frozenset({QoSClass.BE}), gate)
+
+
+def by_priority(gate: str, priority_at_most: int) -> Victims:
+    """Whoever is labelled ``eviction-enabled`` and of a low priority, whatever its class."""
+    return Victims(None, gate, priority_at_most, is_opt_in=True)
+
+
+def percent_of(used: int, capacity: int) -> int:
+    """Whole percents, as upstream counts."""
+    return used * 100 // capacity
+
+
+def to_release(used: int, capacity: int, lower_percent: int) -> int:
+    """What has to go so that the usage comes down to the lower percent (node-qos §4.4, §4.5)."""
+    return capacity * (percent_of(used, capacity) - lower_percent) // 100
+
+
+def release_formula(unit: str) -> Formula:
+    """``to_release`` of amounts in ``unit``, ``milli`` or ``bytes``."""
+
+    def compute(inputs: Inputs) -> int:
+        used, capacity = number(inputs, f"used_{unit}"), number(inputs, f"capacity_{unit}")
+        return to_release(used, capacity, number(inputs, "lower_percent"))
+
+    name = {"milli": "cpu_to_release", "bytes": "memory_to_release"}[unit]
+    text = f"floor(capacity_{unit} * (floor(used_{unit} * 100 / capacity_{unit}) - lower_percent) / 100)"
+    return Formula(name, text, compute)
+
+
+CPU_TO_RELEASE, MEMORY_TO_RELEASE = release_formula("milli"), release_formula("bytes")
+_RELEASES = {Resource.CPU_MILLI: (CPU_TO_RELEASE, "milli"), Resource.MEMORY_BYTES: (MEMORY_TO_RELEASE, "bytes")}
+
+
+def release_inputs(resource: Resource, used: int, capacity: int, lower_percent: int) -> Inputs:
+    """What the formula of the resource's release is fed."""
+    formula, unit = _RELEASES[resource]
+    return {
+        FORMULA: formula.name, f"used_{unit}": used, f"capacity_{unit}": capacity, "lower_percent": lower_percent,
+    }  # fmt: skip

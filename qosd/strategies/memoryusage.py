@@ -1,0 +1,208 @@
+"""Pods are made to give memory back before somebody hits a wall (node-qos §4.5): best-effort ones, or by priority.
+
+There are two walls: the node's memory, and the limit of the cgroup of all pods, which kubelet sets on most nodes. What
+counts at the wall is what the kernel cannot take back by itself: of the node MemTotal - MemAvailable, of the pods'
+cgroup what it is charged with less its page cache. Page cache alone never gets anybody throttled, frozen or evicted; if
+the working set (kubelet's measure, in which active page cache counts) comes too near to the pods' limit, best-effort
+pods' cache is reclaimed before latency-sensitive ones have to wait for that.
+
+A percent is met too late by whoever fills memory fast: so the slope of the last seconds counts too, and a wall that
+would be reached within ``HORIZON_S`` is as near as one at the threshold. Never is more demanded than what is in use
+above the lower percent. The kernel wakes the daemon when tasks stall for want of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+from koord.model.formulas import Formula
+from koord.model.qos import KubeQoS
+from koord.model.slo import ResourceThresholds
+from qosd.decide.decision import Decision
+from qosd.decide.shortage import OrderKey, Resource, Rung, Shortage, Victims
+from qosd.model.metric import Metric, Scope
+from qosd.model.rules import Rules
+from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
+from qosd.sense.limits import LIMITS
+from qosd.sense.node import NodeRow
+from qosd.sense.usage import USAGE
+from qosd.strategies.evicting import (
+    BEST_EFFORT_BY_AMOUNT,
+    BY_PRIORITY,
+    LISTS,
+    MEMORY_TO_RELEASE,
+    SAMPLES_S,
+    Evicting,
+    best_effort,
+    by_priority,
+    percent_of,
+    release_inputs,
+    required,
+    to_release,
+    usage_percents,
+)
+
+HORIZON_S = 10.0
+"""As long as the mild steps take before somebody is evicted."""
+SLOPE_S = 6.0
+"""A little more than the time after which every cgroup's memory is read anew, whatever its charge is."""
+_SLOPE_SAMPLES, _SLOPE_SPAN_S = 3, 1.5
+"""Two samples, or some between two beats, are no slope."""
+_LIMITS_S = 30.0
+"""Three samples of limits."""
+_ROOT = KubeQoS.GUARANTEED
+_TIER = USAGE[Scope.TIER]
+_LIMIT = LIMITS[Scope.TIER].memory_limit_bytes
+_NODE_SLOPE, _ROOT_SLOPE = Window(NodeRow.memory_usage_bytes, SLOPE_S), Window(_TIER.memory_usage_bytes, SLOPE_S)
+GROWTH = Window(USAGE[Scope.POD].memory_usage_bytes, SLOPE_S)
+_TRIGGERS = tuple([PressureTrigger("memory", "some", 100_000, 1_000_000, tier) for tier in (None, _ROOT)])
+
+
+class _Wall(msgspec.Struct, frozen=True):
+    """``used_bytes``: what cannot be taken back; ``with_cache_bytes``: and what counts too while it is not."""
+
+    name: str
+    capacity_bytes: int
+    used_bytes: int
+    with_cache_bytes: int
+    slope_bytes_per_s: float
+
+    @property
+    def left_s(self) -> float | None:
+        """When it is hit if the usage goes on to grow so; None: not within the horizon."""
+        if self.slope_bytes_per_s <= 0:
+            return None
+        left_s = max(0, self.capacity_bytes - self.used_bytes) / self.slope_bytes_per_s
+        return left_s if left_s <= HORIZON_S else None
+
+
+class _Demand(msgspec.Struct, frozen=True):
+    """What has to go because of one wall, and for which steps it is reason enough."""
+
+    wall: _Wall
+    amount: int
+    used_bytes: int
+    rungs: frozenset[Rung]
+    why: str
+
+
+class _Memory(Evicting):
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType(
+        {"node": SAMPLES_S, "usage": SAMPLES_S, "limits": _LIMITS_S, **LISTS}
+    )
+    formulas: ClassVar[tuple[Formula, ...]] = (MEMORY_TO_RELEASE,)
+    triggers: ClassVar[tuple[PressureTrigger, ...]] = _TRIGGERS
+    order: ClassVar[tuple[OrderKey, ...]]
+
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        return (_NODE_SLOPE, _ROOT_SLOPE, GROWTH) if self.is_on(rules) else ()
+
+    def victims(self, thresholds: ResourceThresholds) -> Victims:
+        """Raises SettingError."""
+        raise NotImplementedError
+
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+        upper, lower = usage_percents(thresholds, "memory_evict_threshold_percent", "memory_evict_lower_percent")
+        victims = self.victims(thresholds)
+        walls = list(_walls(snapshot))
+        if not walls:
+            return Decision("the node's memory has not been measured yet"), memory
+        demands = [demand for wall in walls if (demand := _demand(wall, upper, lower)) is not None]
+        if not demands:
+            has = " and ".join(f"{percent_of(wall.used_bytes, wall.capacity_bytes)} % of {wall.name}" for wall in walls)
+            return Decision(f"{has} are in use: nobody is evicted below {upper} %"), memory
+        worst = max(demands, key=lambda demand: (len(demand.rungs), demand.amount))
+        inputs = release_inputs(Resource.MEMORY_BYTES, worst.used_bytes, worst.wall.capacity_bytes, lower)
+        shortage = Shortage(
+            Resource.MEMORY_BYTES,
+            worst.amount,
+            victims,
+            self.order,
+            worst.why,
+            rungs=worst.rungs,
+            inputs=inputs,
+            sampled_ns=snapshot.sampled_by("node", "usage"),
+            left_s=min((left_s for each in demands if (left_s := each.wall.left_s) is not None), default=None),
+            growth=GROWTH,
+        )
+        return Decision(f"{worst.why}: {worst.amount} bytes have to go", shortages=(shortage,)), memory
+
+
+class BestEffortMemory(_Memory):
+    """The strategy ``beMemoryEvict``."""
+
+    name: ClassVar[str] = "beMemoryEvict"
+    gate: ClassVar[str] = "BEMemoryEvict"
+    order: ClassVar[tuple[OrderKey, ...]] = BEST_EFFORT_BY_AMOUNT
+
+    def victims(self, thresholds: ResourceThresholds) -> Victims:
+        return best_effort(self.gate)
+
+
+class MemoryByPriority(_Memory):
+    """The strategy ``memoryEvict``."""
+
+    name: ClassVar[str] = "memoryEvict"
+    gate: ClassVar[str] = "MemoryEvict"
+    order: ClassVar[tuple[OrderKey, ...]] = BY_PRIORITY
+
+    def victims(self, thresholds: ResourceThresholds) -> Victims:
+        return by_priority(self.gate, required(thresholds, "evict_enabled_priority_threshold"))
+
+
+def _walls(snapshot: NodeSnapshot) -> Iterator[_Wall]:
+    """Those of which everything is known."""
+    total, used = (_bytes(snapshot, metric) for metric in (NodeRow.memory_total_bytes, NodeRow.memory_usage_bytes))
+    if total and used is not None:
+        yield _Wall("the node's memory", total, used, used, _slope(snapshot, _NODE_SLOPE, ""))
+    root = snapshot.tiers.get(_ROOT, "")
+    limit, charged, working_set, anonymous, with_cache = (
+        _bytes(snapshot, metric, root)
+        for metric in (
+            _LIMIT,
+            _TIER.memory_charged_bytes,
+            _TIER.memory_working_set_bytes,
+            _TIER.memory_usage_bytes,
+            _TIER.memory_with_page_cache_bytes,
+        )
+    )
+    if limit and charged is not None and working_set is not None and anonymous is not None and with_cache is not None:
+        used = max(0, charged - (with_cache - anonymous))
+        yield _Wall("the pods' limit", limit, used, max(used, working_set), _slope(snapshot, _ROOT_SLOPE, root))
+
+
+def _bytes(snapshot: NodeSnapshot, metric: Metric, subject: str = "") -> int | None:
+    value = snapshot.value(metric, subject)
+    return None if value is None or not math.isfinite(value) else int(value)
+
+
+def _slope(snapshot: NodeSnapshot, window: Window, subject: str) -> float:
+    """Bytes per second; 0 while that cannot be told."""
+    aggregate = snapshot.window(window, subject)
+    if aggregate is None or aggregate.count < _SLOPE_SAMPLES or aggregate.span_s < _SLOPE_SPAN_S:
+        return 0.0
+    return aggregate.slope_per_s
+
+
+def _demand(wall: _Wall, upper_percent: int, lower_percent: int) -> _Demand | None:
+    """None: the wall is far."""
+    percent = percent_of(wall.used_bytes, wall.capacity_bytes)
+    amount = to_release(wall.used_bytes, wall.capacity_bytes, lower_percent)
+    of_wall = f"{percent} % of {wall.name} ({wall.capacity_bytes} bytes) are in use"
+    if amount > 0 and percent >= upper_percent:
+        why = f"{of_wall}, {upper_percent} % are too much, {lower_percent} % are not"
+        return _Demand(wall, amount, wall.used_bytes, frozenset(Rung), why)
+    if amount > 0 and wall.left_s is not None:
+        why = f"{of_wall}, and all of it in {wall.left_s:.0f} s if that goes on"
+        return _Demand(wall, amount, wall.used_bytes, frozenset(Rung), why)
+    percent = percent_of(wall.with_cache_bytes, wall.capacity_bytes)
+    if percent < upper_percent:
+        return None
+    amount = to_release(wall.with_cache_bytes, wall.capacity_bytes, lower_percent)
+    why = f"{percent} % of {wall.name} ({wall.capacity_bytes} bytes) are in use with page cache, which can be reclaimed"
+    return _Demand(wall, amount, wall.with_cache_bytes, frozenset({Rung.RECLAIM}), why)

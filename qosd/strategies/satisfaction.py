@@ -1,0 +1,198 @@
+"""Best-effort pods are evicted when they get too little of the CPU that they requested (node-qos §4.3).
+
+    satisfaction = limit / requests of best-effort pods
+
+Below the lower percent, and while they really use what they can get, so many go that the others' satisfaction comes up
+to the upper percent. The limit is what the BestEffort tier can have (its CPU sets, its CFS quota), or the node's
+allocatable batch-cpu. Means over a window decide, and the newest samples have to agree: what is over is no reason.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+import msgspec
+
+from koord.model.formulas import FORMULA, Formula, Inputs, number
+from koord.model.priority import BATCH_CPU
+from koord.model.slo import CPUEvictPolicy, ResourceThresholds
+from qosd.decide.decision import Decision
+from qosd.decide.shortage import Measure, Resource, Rung, Shortage
+from qosd.model.metric import Metric
+from qosd.model.rules import Rules
+from qosd.model.snapshot import NodeSnapshot, Window
+from qosd.sense.besteffort import BestEffortRow
+from qosd.strategies.evicting import (
+    BEST_EFFORT_BY_USE_OF_REQUEST,
+    LISTS,
+    SAMPLES_S,
+    Evicting,
+    SettingError,
+    best_effort,
+    required,
+)
+from qosd.strategies.windows import covers, cpu_window
+
+_DEFAULT_USAGE_PERCENT = 90
+_LOWER, _UPPER = "cpu_evict_be_satisfaction_lower_percent", "cpu_evict_be_satisfaction_upper_percent"
+_LEAST_MILLI = 1000
+"""A limit below one CPU is too little whatever is used of it."""
+_USAGE, _REQUEST, _REAL_LIMIT = (
+    BestEffortRow.be_cpu_usage_cores,
+    BestEffortRow.be_cpu_request_cores,
+    BestEffortRow.be_cpu_real_limit_cores,
+)
+_UNMEASURED = "the CPU of best-effort pods has not been measured yet"
+
+
+class _Percents(msgspec.Struct, frozen=True):
+    """``lower``: satisfaction below which pods go; ``upper``: to which it shall come; ``usage``: use of the limit."""
+
+    lower: int
+    upper: int
+    usage: int
+
+    @classmethod
+    def of(cls, thresholds: ResourceThresholds) -> _Percents:
+        """Raises SettingError."""
+        lower = required(thresholds, _LOWER)
+        upper = required(thresholds, _UPPER)
+        if not 0 < lower <= 60:
+            raise SettingError(_LOWER, lower, "is not in 1..60")
+        if not 0 < upper < 100:
+            raise SettingError(_UPPER, upper, "is not in 1..99")
+        if upper < lower:
+            raise SettingError(_UPPER, upper, f"is less than the lower percent, {lower}")
+        usage = thresholds.cpu_evict_be_usage_threshold_percent
+        return cls(lower, upper, _DEFAULT_USAGE_PERCENT if usage is None else usage)
+
+
+class _CPU(msgspec.Struct, frozen=True):
+    """Of all best-effort pods together."""
+
+    usage_milli: int
+    request_milli: int
+    limit_milli: int
+
+    def is_used(self, percents: _Percents) -> bool:
+        """Do they use what they can get?"""
+        if self.limit_milli <= 0:
+            return False
+        return self.limit_milli < _LEAST_MILLI or self.usage_milli * 100 >= self.limit_milli * percents.usage
+
+    def to_release(self, percents: _Percents) -> int:
+        """0 where they are satisfied."""
+        if self.request_milli <= 0 or self.limit_milli * 100 > self.request_milli * percents.lower:
+            return 0
+        return max(0, _release_milli(self.request_milli, self.limit_milli, percents.upper))
+
+
+def _release_milli(request_milli: int, limit_milli: int, upper_percent: int) -> int:
+    """request × (upper / 100 - limit / request)."""
+    return (request_milli * upper_percent - limit_milli * 100) // 100
+
+
+def _compute(inputs: Inputs) -> int:
+    """The smaller of both."""
+    upper = number(inputs, "upper_percent")
+    mean, last = (
+        _release_milli(number(inputs, f"{prefix}request_milli"), number(inputs, f"{prefix}limit_milli"), upper)
+        for prefix in ("", "last_")
+    )
+    return min(mean, last)
+
+
+RELEASE = Formula(
+    "be_cpu_to_release",
+    "floor(request_milli * upper_percent / 100 - limit_milli), and no more than the same of last_request_milli and "
+    "last_limit_milli",
+    _compute,
+)
+
+
+class BestEffortSatisfaction(Evicting):
+    """The strategy ``beCPUEvict``."""
+
+    name: ClassVar[str] = "beCPUEvict"
+    gate: ClassVar[str] = "BECPUEvict"
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"besteffort": SAMPLES_S, "usage": SAMPLES_S, **LISTS})
+    formulas: ClassVar[tuple[Formula, ...]] = (RELEASE,)
+
+    def windows_under(self, rules: Rules) -> tuple[Window, ...]:
+        if not self.is_on(rules):
+            return ()
+        limit = () if _is_by_allocatable(rules) else (_REAL_LIMIT,)
+        return tuple([cpu_window(metric, rules) for metric in (_USAGE, _REQUEST, *limit)])
+
+    def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
+        percents = _Percents.of(thresholds)
+        if _is_by_allocatable(snapshot.rules) and _allocatable_milli(snapshot.rules) is None:
+            return Decision(f"node.allocatable says nothing of {BATCH_CPU}, so nobody is evicted by it"), memory
+        mean, last = _mean(snapshot), _last(snapshot)
+        if mean is None or last is None:
+            return Decision(_UNMEASURED), memory
+        return _decision(snapshot, percents, mean, last), memory
+
+
+def _decision(snapshot: NodeSnapshot, percents: _Percents, mean: _CPU, last: _CPU) -> Decision:
+    has = f"best-effort pods use {mean.usage_milli} of {mean.limit_milli} milli-CPU and requested {mean.request_milli}"
+    amount = mean.to_release(percents) if mean.is_used(percents) and last.is_used(percents) else 0
+    if amount and (last.request_milli, last.limit_milli) != (mean.request_milli, mean.limit_milli):
+        amount = min(amount, last.to_release(percents))
+    if amount <= 0:
+        return Decision(f"{has}: nobody is evicted")
+    why = f"{has}, of which they get less than {percents.lower} %"
+    inputs: Inputs = {
+        FORMULA: RELEASE.name,
+        "request_milli": mean.request_milli,
+        "limit_milli": mean.limit_milli,
+        "last_request_milli": last.request_milli,
+        "last_limit_milli": last.limit_milli,
+        "upper_percent": percents.upper,
+    }
+    shortage = Shortage(
+        Resource.CPU_MILLI,
+        amount,
+        best_effort(BestEffortSatisfaction.gate),
+        BEST_EFFORT_BY_USE_OF_REQUEST,
+        why,
+        Measure.REQUEST,
+        frozenset({Rung.EVICT}),  # a pod that is throttled has requested no less
+        inputs,
+        BATCH_CPU,
+        snapshot.sampled_by("besteffort", "usage"),
+    )
+    return Decision(f"{why}: {amount} milli-CPU of requests have to go", shortages=(shortage,))
+
+
+def _is_by_allocatable(rules: Rules) -> bool:
+    thresholds = rules.slo.thresholds
+    return thresholds is not None and thresholds.cpu_evict_policy is CPUEvictPolicy.BY_ALLOCATABLE
+
+
+def _allocatable_milli(rules: Rules) -> int | None:
+    """The node's batch-cpu, of which 0 counts as 1; None: nobody tells."""
+    amount = rules.node.allocatable.get(BATCH_CPU)
+    return None if amount is None else max(1, amount.value())
+
+
+def _mean(snapshot: NodeSnapshot) -> _CPU | None:
+    """Over the window; None while it is not covered."""
+    return _cpu(snapshot.rules, lambda metric: covers(snapshot, cpu_window(metric, snapshot.rules)))
+
+
+def _last(snapshot: NodeSnapshot) -> _CPU | None:
+    return _cpu(snapshot.rules, snapshot.value)
+
+
+def _cpu(rules: Rules, cores_of: Callable[[Metric], float | None]) -> _CPU | None:
+    usage, request = _milli(cores_of(_USAGE)), _milli(cores_of(_REQUEST))
+    limit = _allocatable_milli(rules) if _is_by_allocatable(rules) else _milli(cores_of(_REAL_LIMIT))
+    return None if usage is None or request is None or limit is None else _CPU(usage, request, limit)
+
+
+def _milli(cores: float | None) -> int | None:
+    return None if cores is None or not math.isfinite(cores) else round(cores * 1000)
