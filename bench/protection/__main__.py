@@ -11,21 +11,30 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bench.protection import plot, report
 from bench.protection.campaign import measured
 from bench.protection.node import node
 from bench.protection.policies import PROTECTED, UNPROTECTED
-from bench.protection.turns import Awake, Bench, Turn
+from bench.protection.turns import LATENCY_FILE, Bench, Turn, polling
 from bench.protection.workloads import WORKLOADS
 
 
-def asleep(bench: Bench, rounds: int, seconds: float) -> list[Turn]:
-    """For the record: the service alone while idle CPUs may sleep."""
+def for_the_record(bench: Bench, rounds: int, seconds: float) -> dict[str, list[Turn]]:
+    """The service alone while idle CPUs sleep, and while they poll, where the kernel can be told so."""
     bench.node.blow(None)
-    return [bench.turn(None, seconds) for _ in range(rounds)]
+    means: dict[str, Callable[[], AbstractContextManager[None]]] = {"asleep": nullcontext}
+    if LATENCY_FILE.exists():
+        means["polling"] = polling
+    found: dict[str, list[Turn]] = {name: [] for name in means}
+    for _ in range(rounds):
+        for name, mean in means.items():
+            with mean():
+                found[name].append(bench.turn(None, seconds))
+    return found
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,19 +47,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     chosen = parser.parse_args(arguments)
     workload = WORKLOADS[chosen.service]
     policies = [each for each in (*UNPROTECTED, *PROTECTED) if not chosen.only or each.name in chosen.only]
-    awake = Awake()
     with (
         tempfile.TemporaryDirectory(prefix="koord-protect-") as name,
         node(Path(name), workload.command()) as made,
         workload.client() as client,
     ):
         bench = Bench(made, client)
-        try:
-            of_sleep = asleep(bench, chosen.rounds, chosen.seconds)
-            all_found = [measured(each, bench, awake, chosen.rounds, chosen.seconds) for each in policies]
-        finally:
-            awake.stop()
-    print(report.text(of_sleep, all_found, bench.repeated, awake.means))
+        record = for_the_record(bench, chosen.rounds, chosen.seconds)
+        all_found = [measured(each, bench, chosen.rounds, chosen.seconds) for each in policies]
+    print(report.text(record, all_found, bench.repeated))
     if chosen.plot:
         plot.draw(all_found, chosen.plot)
     print(report.last_line(all_found))

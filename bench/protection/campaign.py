@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import random
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from bench.protection import steps
 from bench.protection.policies import Policy, reversals
 from bench.protection.steps import Steps
-from bench.protection.turns import KINDS, SETTLE_S, Awake, Bench, Turn
+from bench.protection.turns import KINDS, SETTLE_S, Bench, Turn, spinning
 from integration.node.daemon import Daemon
 
 ALONE = "alone"
@@ -26,7 +27,7 @@ class Measured:
     said: str = ""
 
 
-def measured(policy: Policy, bench: Bench, awake: Awake, rounds: int, seconds: float) -> Measured:
+def measured(policy: Policy, bench: Bench, rounds: int, seconds: float) -> Measured:
     """``rounds`` rounds of a turn alone and one of each storm, in an order drawn by lot."""
     found, chance = Measured(policy), random.Random(policy.name)
     with policy.applied(bench.node) as daemon:
@@ -36,11 +37,10 @@ def measured(policy: Policy, bench: Bench, awake: Awake, rounds: int, seconds: f
         since_tick, began = _tick(daemon), time.monotonic()
         for _ in range(rounds):
             for storm in (None, *chance.sample(KINDS, len(KINDS))):
-                bench.node.blow(storm)
-                (awake.start if storm is None else awake.stop)()
-                time.sleep(SETTLE_S)
-                found.turns.setdefault(storm or ALONE, []).append(bench.turn(storm, seconds))
-            awake.stop()
+                with spinning() if storm is None else nullcontext():
+                    bench.node.blow(storm)
+                    time.sleep(SETTLE_S)
+                    found.turns.setdefault(storm or ALONE, []).append(bench.turn(storm, seconds))
         if daemon is not None:
             minutes = (time.monotonic() - began) / 60
             found.reversals_per_minute = reversals(daemon.journal(), since_tick) / minutes

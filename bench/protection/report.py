@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from bench import stats
 from bench.protection.campaign import ALONE, Measured
@@ -17,13 +17,13 @@ _HEADS = (
 )  # fmt: skip
 
 
-def text(asleep: Sequence[Turn], found: Sequence[Measured], repeated: int, means: str) -> str:
+def text(record: Mapping[str, Sequence[Turn]], found: Sequence[Measured], repeated: int) -> str:
     """The table. Latencies in µs; ``x alone``: p99 by that of the turns alone of the same rounds, with its interval."""
     head = _COLUMNS.format(*_HEADS)
     lines = [
-        f"{CPUS} CPUs; alone: {means}; {repeated} turns repeated because the client was late",
+        f"{CPUS} CPUs; {repeated} turns repeated because the client was late",
         head,
-        _line("none", "asleep", asleep, None, None, None),
+        *[_line("none", name, turns, None, None, None) for name, turns in record.items()],
     ]
     base = _work(found)
     for each in found:

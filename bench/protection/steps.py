@@ -6,6 +6,7 @@ down    it is halved again: how long until best-effort work has 90 % of what the
 
 from __future__ import annotations
 
+import statistics
 import threading
 import time
 from dataclasses import dataclass
@@ -19,7 +20,8 @@ STEADY_S = 12.0
 _SAMPLE_S = 0.1
 _SETTLED_PERCENT = 10
 _REGAINED_PERCENT = 90
-_SMOOTHED = 5
+_SMOOTHED = 10
+_TAIL, _DEVIATIONS = 40, 3
 STORM = "cpu"
 
 
@@ -67,13 +69,14 @@ def _smoothed(values: list[float]) -> list[float]:
 
 
 def _settled_s(storm: list[float]) -> float | None:
-    """When it was last further from its end than it may be."""
+    """When it was last further from its end than it may be, which is a tenth of it, or what it varies by at the end."""
     smooth = _smoothed(storm)
-    end = sum(smooth[-20:]) / len(smooth[-20:])
-    allowed = max(end * _SETTLED_PERCENT / 100, 0.02 * CPUS)
-    late = [at for at, value in enumerate(smooth[:-20]) if abs(value - end) > allowed]
+    tail = smooth[-_TAIL:]
+    end = sum(tail) / len(tail)
+    allowed = max(end * _SETTLED_PERCENT / 100, _DEVIATIONS * statistics.pstdev(tail))
+    late = [at for at, value in enumerate(smooth[:-_TAIL]) if abs(value - end) > allowed]
     settled = late[-1] + 1 if late else 0
-    return settled * _SAMPLE_S if settled < len(smooth) - 20 else None
+    return settled * _SAMPLE_S if settled < len(smooth) - _TAIL else None
 
 
 def _regained_s(samples: list[tuple[float, float]]) -> float | None:

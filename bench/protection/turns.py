@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from bench import stats
@@ -88,32 +89,23 @@ class Bench:
         return Turn(answers.latencies_us, answers.answered_per_s, *per_s)
 
 
-@dataclass
-class Awake:
-    """CPUs that do not sleep while they have nothing to do: by the kernel's own means where it has them.
+@contextlib.contextmanager
+def polling() -> Iterator[None]:
+    """Idle CPUs poll instead of sleeping: the kernel's own means, by a request of 0 µs."""
+    with LATENCY_FILE.open("wb", buffering=0) as file:
+        file.write((0).to_bytes(4, sys.byteorder))
+        yield
 
-    A request of 0 µs in /dev/cpu_dma_latency makes an idle CPU poll; that is idle time to every account. Without the
-    device, or an idle governor that follows it, spinners of the idle class stand in for it.
-    """
 
-    _stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
-
-    @property
-    def means(self) -> str:
-        return "idle CPUs poll" if LATENCY_FILE.exists() else "SCHED_IDLE spinners"
-
-    def start(self) -> None:
-        if LATENCY_FILE.exists():
-            file = self._stack.enter_context(LATENCY_FILE.open("wb", buffering=0))
-            file.write((0).to_bytes(4, sys.byteorder))
-            return
+@contextlib.contextmanager
+def spinning() -> Iterator[None]:
+    """A spinner of the idle class on each CPU: no CPU sleeps, and what shares a core with another is as busy as it."""
+    with contextlib.ExitStack() as stack:
         for _ in range(CPUS):
             spinner = subprocess.Popen([sys.executable, "-c", IDLE_SPIN])
-            self._stack.callback(spinner.wait)
-            self._stack.callback(spinner.kill)
-
-    def stop(self) -> None:
-        self._stack.close()
+            stack.callback(spinner.wait)
+            stack.callback(spinner.kill)
+        yield
 
 
 KINDS = tuple(storms.KINDS)

@@ -10,24 +10,24 @@ from collections.abc import Mapping
 from koord.model.formulas import FORMULAS, Formula
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import Relieving
-from qosd.strategies.allocatable import CPUAllocatable, MemoryAllocatable
-from qosd.strategies.besteffort import BestEffort
+from qosd.strategies.besteffort.slices import BestEffortSlices
+from qosd.strategies.besteffort.strategy import BestEffort
 from qosd.strategies.burst.strategy import CPUBurst
-from qosd.strategies.cpuusage import CPUUsage
 from qosd.strategies.enforcement import Enforcement
+from qosd.strategies.eviction.allocatable import CPUAllocatable, MemoryAllocatable
+from qosd.strategies.eviction.cpuusage import CPUUsage
+from qosd.strategies.eviction.memoryusage import BestEffortMemory, MemoryByPriority
+from qosd.strategies.eviction.satisfaction import BestEffortSatisfaction
 from qosd.strategies.groupidentity import GroupIdentity
 from qosd.strategies.hostapps import HostApplications
-from qosd.strategies.memoryreclaim import MemoryReclaim
-from qosd.strategies.memorytiers import MemoryTiers
-from qosd.strategies.memoryusage import BestEffortMemory, MemoryByPriority
+from qosd.strategies.memory.reclaim import MemoryReclaim
+from qosd.strategies.memory.tiers import MemoryTiers
 from qosd.strategies.normalization import PodNormalization
 from qosd.strategies.oomscore import OOMScores
 from qosd.strategies.reconciler import HookReconciler
 from qosd.strategies.resctrl import ResctrlGroups
-from qosd.strategies.satisfaction import BestEffortSatisfaction
 from qosd.strategies.suppression.strategy import CPUSuppress
 from qosd.strategies.systemconfig import SystemConfig
-from qosd.strategies.taskslices import BestEffortSlices
 
 STRATEGIES: tuple[Strategy, ...] = (
     HookReconciler(),

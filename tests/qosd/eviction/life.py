@@ -12,7 +12,7 @@ from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.strategies import STRATEGIES
-from qosd.strategies.evicting import Evicting
+from qosd.strategies.eviction.evicting import Evicting
 from tests.fakes.clock import S
 from tests.qosd.eviction.oracle import Oracle
 from tests.qosd.eviction.standing import Violation

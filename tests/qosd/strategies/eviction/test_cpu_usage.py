@@ -15,8 +15,8 @@ from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.node import NodeRow
 from qosd.strategies import formulas
-from qosd.strategies.cpuusage import CPUUsage
-from qosd.strategies.windows import cpu_window
+from qosd.strategies.eviction.cpuusage import CPUUsage
+from qosd.strategies.eviction.windows import cpu_window
 from tests.qosd.eviction.nodes import YOUNG, amount, decided, mean, node, ruled, stated, turn
 
 EVICTING, METRIC = CPUUsage(), NodeRow.cpu_usage_cores

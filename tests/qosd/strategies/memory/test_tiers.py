@@ -20,7 +20,7 @@ from qosd.hooks import memory
 from qosd.model.rules import HostFacts, Rules
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.strategies import formulas as all_formulas
-from qosd.strategies.memorytiers import MemoryTiers
+from qosd.strategies.memory.tiers import MemoryTiers
 from tests.qosd.contexts import MEMORY_QOS, V2, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view
 

@@ -8,7 +8,7 @@ writes them). Elsewhere, on cgroup v2 from Linux 5.19 on, the same settings are 
     pageCacheLimit…   a pod's file pages above the limit are reclaimed, where the kernel can be told to take these alone
                       (Linux 6.11) or can take nothing else (no swap)
 
-How much and when is ``memoryprobe``'s. A container whose class does not enable background reclaim, or whose usage is
+How much and when is ``probe``'s. A container whose class does not enable background reclaim, or whose usage is
 below its mark, is left alone. At most ``MOST_ORDERS`` are given in a tick. Without pressure files (PSI) nobody can tell
 whether a step hurts, so only the limits of file pages are kept then. What this node cannot do is in the sentence.
 
@@ -42,7 +42,7 @@ from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, run
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
-from qosd.strategies.memoryprobe import (
+from qosd.strategies.memory.probe import (
     FORMULAS,
     SECOND_NS,
     STALL_BUDGET_US_PER_S,
@@ -53,7 +53,7 @@ from qosd.strategies.memoryprobe import (
     Step,
     next_step,
 )
-from qosd.strategies.memorytiers import HOOK
+from qosd.strategies.memory.tiers import HOOK
 from qosd.strategies.perpod import count, of_each
 from qosd.strategies.reconciler import container_cgroup, pod_cgroup
 

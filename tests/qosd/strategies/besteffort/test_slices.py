@@ -9,7 +9,7 @@ from msgspec import structs
 from koord.host.sched import SLICE
 from koord.host.taskattributes import TaskAttribute
 from qosd.model.rules import BestEffortScheduling, Rules
-from qosd.strategies.taskslices import BestEffortSlices
+from qosd.strategies.besteffort.slices import BestEffortSlices
 from tests.qosd.contexts import V2, rules
 from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
 

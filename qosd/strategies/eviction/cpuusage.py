@@ -16,7 +16,7 @@ from qosd.decide.shortage import Resource, Shortage
 from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.node import NodeRow
-from qosd.strategies.evicting import (
+from qosd.strategies.eviction.evicting import (
     BY_PRIORITY,
     CPU_TO_RELEASE,
     LISTS,
@@ -29,7 +29,7 @@ from qosd.strategies.evicting import (
     to_release,
     usage_percents,
 )
-from qosd.strategies.windows import covers, cpu_window
+from qosd.strategies.eviction.windows import covers, cpu_window
 
 _CPU = NodeRow.cpu_usage_cores
 

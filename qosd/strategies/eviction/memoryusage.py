@@ -31,7 +31,7 @@ from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 from qosd.sense.limits import LIMITS
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
-from qosd.strategies.evicting import (
+from qosd.strategies.eviction.evicting import (
     BEST_EFFORT_BY_AMOUNT,
     BY_PRIORITY,
     LISTS,

@@ -12,7 +12,7 @@ from msgspec import structs
 from qosd.model.metric import Scope
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.usage import USAGE
-from qosd.strategies.division import FLOOR_MILLI, STANDS_NS, Division, divide, fair
+from qosd.strategies.besteffort.division import FLOOR_MILLI, STANDS_NS, Division, divide, fair
 from tests.qosd.contexts import rules
 from tests.qosd.podviews import snapshot, view
 

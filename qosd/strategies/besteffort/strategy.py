@@ -34,7 +34,7 @@ from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.rules import Rules
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
 from qosd.policy.scheduling import is_covered, is_guest
-from qosd.strategies.division import Division, divide
+from qosd.strategies.besteffort.division import Division, divide
 
 QUOTA, SHARES, IDLE = "cpu_quota", "cpu_shares", "cpu.idle"
 _NAMED = 5

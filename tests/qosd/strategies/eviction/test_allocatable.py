@@ -15,7 +15,7 @@ from qosd.decide.runner import State, decide_all
 from qosd.decide.shortage import Measure, Resource, Rung
 from qosd.model.snapshot import PodView
 from qosd.strategies import formulas
-from qosd.strategies.allocatable import Allocatable, CPUAllocatable, MemoryAllocatable
+from qosd.strategies.eviction.allocatable import Allocatable, CPUAllocatable, MemoryAllocatable
 from tests.qosd.contexts import extended
 from tests.qosd.decide.scenes import be
 from tests.qosd.eviction.nodes import YOUNG, decided, node, ruled, turn

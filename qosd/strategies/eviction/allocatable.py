@@ -23,7 +23,15 @@ from qosd.decide.decision import Decision
 from qosd.decide.shortage import Measure, Resource, Rung, Shortage, Victims
 from qosd.decide.victims import is_of_account, request_of
 from qosd.model.snapshot import NodeSnapshot, PodView, live
-from qosd.strategies.evicting import BY_PRIORITY, LISTS, SAMPLES_S, Evicting, SettingError, by_priority, required
+from qosd.strategies.eviction.evicting import (
+    BY_PRIORITY,
+    LISTS,
+    SAMPLES_S,
+    Evicting,
+    SettingError,
+    by_priority,
+    required,
+)
 
 _ACCOUNTS: Mapping[Resource, Mapping[str, PriorityClass]] = {
     Resource.CPU_MILLI: {BATCH_CPU: PriorityClass.BATCH, MID_CPU: PriorityClass.MID},

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from koord.host.files import ROWS
 from koord.model import formulas
-from qosd.strategies.memoryprobe import (
+from qosd.strategies.memory.probe import (
     FORMULAS,
     LEAST_BYTES,
     LONGEST_NS,

@@ -21,7 +21,7 @@ from qosd.sense.pressure import PRESSURE
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
 from qosd.strategies import formulas as all_formulas
-from qosd.strategies.memoryreclaim import MOST_ORDERS, MemoryReclaim
+from qosd.strategies.memory.reclaim import MOST_ORDERS, MemoryReclaim
 from tests.fakes.clock import S
 from tests.qosd.contexts import MEMORY_QOS, V2, extended, rules
 from tests.qosd.podviews import EXITED, NOT_READY, snapshot, view

@@ -19,8 +19,8 @@ from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.besteffort import BestEffortRow
 from qosd.strategies import formulas
-from qosd.strategies.satisfaction import BestEffortSatisfaction
-from qosd.strategies.windows import cpu_window
+from qosd.strategies.eviction.satisfaction import BestEffortSatisfaction
+from qosd.strategies.eviction.windows import cpu_window
 from tests.qosd.eviction.nodes import YOUNG, amount, best_effort_cpu, decided, mean, node, renamed, ruled, stated, turn
 
 EVICTING = BestEffortSatisfaction()

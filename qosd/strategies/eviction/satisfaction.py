@@ -25,7 +25,7 @@ from qosd.model.metric import Metric
 from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.besteffort import BestEffortRow
-from qosd.strategies.evicting import (
+from qosd.strategies.eviction.evicting import (
     BEST_EFFORT_BY_USE_OF_REQUEST,
     LISTS,
     SAMPLES_S,
@@ -34,7 +34,7 @@ from qosd.strategies.evicting import (
     best_effort,
     required,
 )
-from qosd.strategies.windows import covers, cpu_window
+from qosd.strategies.eviction.windows import covers, cpu_window
 
 _DEFAULT_USAGE_PERCENT = 90
 _LOWER, _UPPER = "cpu_evict_be_satisfaction_lower_percent", "cpu_evict_be_satisfaction_upper_percent"

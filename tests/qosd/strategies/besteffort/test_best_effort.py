@@ -18,7 +18,7 @@ from qosd.model.pod import Resources
 from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.scheduling import tier_milli
-from qosd.strategies.besteffort import BestEffort
+from qosd.strategies.besteffort.strategy import BestEffort
 from tests.qosd.contexts import V2, extended, rules
 from tests.qosd.podviews import EXITED, RUNNING, snapshot, view
 

@@ -19,7 +19,7 @@ from qosd.sense.limits import LIMITS
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from qosd.strategies import formulas
-from qosd.strategies.memoryusage import GROWTH, HORIZON_S, SLOPE_S, BestEffortMemory, MemoryByPriority
+from qosd.strategies.eviction.memoryusage import GROWTH, HORIZON_S, SLOPE_S, BestEffortMemory, MemoryByPriority
 from tests.qosd.eviction.nodes import (
     GIB,
     MIB,
