@@ -11,7 +11,7 @@
 #   make test-guest-pods and its kubelet: limits, CPU manager, the pools of 16 CPUs (soak-guest: all of both)
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
-#   make bench-agent     what the node daemon costs with 75 pods (soak-agent: and its memory over 16 minutes)
+#   make bench-agent     what the node daemon costs with 75 pods, idle and busy (soak-agent: and its memory over 16 minutes)
 #   make bench-protection   what a latency-sensitive service notices of best-effort storms, by policy
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
 #   make bench-decode    what reading 10,000 pods costs natively, against schema.read

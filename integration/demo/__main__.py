@@ -1,7 +1,7 @@
-"""``make demo``: pods of three QoS classes through the proxy, and what the kernel then holds for them.
+"""``make demo``: pods of three QoS classes through the proxy, what the kernel then holds for them, and CPU suppression.
 
 Exits 0 only if every value that an edit asked for was read back from the kernel's files, before and after the proxy
-was killed.
+was killed, and if suppression held best-effort work and left nothing behind.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from integration.demo import pods
+from integration.demo import pods, suppression
 from integration.demo.stage import CGROUP_ROOT, Stage, stage
 from integration.harness.cgroups import Values
 from integration.harness.pods import Pod, container_resources
@@ -53,13 +53,23 @@ def main() -> int:
         rows += _run(played, [lambda root: pods.best_effort(root, "batch-after")])
         for command in ASKED:
             _koordctl(played.inspect_socket, command)
+        problems = _suppress(played)
         played.cri.remove_all()
     differing = sum(not row.holds for row in rows)
     took_s = time.monotonic() - began
     where = "in simulated files" if played.node.simulated else "in the kernel"
     held = f"{len(rows) - differing} of {len(rows)} values hold {where}"
+    for problem in problems:
+        print(f"\nDIFFERS: {problem}")
     print(f"\n{held}; everything was removed; {took_s:.1f} s.")
-    return 1 if differing else 0
+    return 1 if differing or problems else 0
+
+
+def _suppress(played: Stage) -> Sequence[str]:
+    if played.node.simulated:
+        print("\nCPU suppression is left out: simulated pods use no CPU.")
+        return []
+    return suppression.play(played, lambda command: _koordctl(played.inspect_socket, command))
 
 
 def _koordctl(socket: Path, command: Sequence[str]) -> None:
@@ -79,14 +89,13 @@ def _run(played: Stage, makers: Sequence[Callable[[str], Pod]]) -> list[Row]:
 
 def _start(played: Stage, pod: Pod) -> list[Row]:
     """Start one pod through the proxy; what was asked, what the runtime got, what the kernel holds."""
-    played.node.made_by_kubelet(pod)
-    _, ids = played.cri.run(pod)
+    made = played.start(pod)
     rows = []
     for container in pod.containers:
-        container_id = ids[container.name]
+        cgroup = made[container.name]
         asked = container_resources(pod, container)
-        got = played.runtime.container_status(container_id).status.resources.linux
-        kernel = played.node.read(f"{pod.cgroup_parent}/{container_id}")
+        got = played.runtime.container_status(cgroup.rpartition("/")[2]).status.resources.linux
+        kernel = played.node.read(cgroup)
         rows += _rows(pod, asked, got, kernel)
     return rows
 

@@ -10,6 +10,12 @@ QOS = "koordinator.sh/qosClass"
 RESOURCE_STATUS = "scheduling.koordinator.sh/resource-status"
 EXTENDED_RESOURCES = "node.koordinator.sh/extended-resource-spec"
 MIB = 1 << 20
+SUPPRESSION = """\
+spec:
+  resourceUsedThresholdWithBE: {enable: true, cpuSuppressPolicy: cfsQuota, cpuSuppressThresholdPercent: 65}
+"""
+SERVING = ("/bin/sh", "-c", "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.05; done")
+SPINNING = ("/bin/sh", "-c", "while :; do :; done & while :; do :; done")
 
 
 def rules(last_cpu: int) -> str:
@@ -52,5 +58,25 @@ def best_effort(root: str, name: str = "batch-job") -> Pod:
         (Container("worker"),),
         labels={QOS: "BE", "koordinator.sh/priority-class": "koord-batch"},
         annotations={EXTENDED_RESOURCES: json.dumps(spec)},
+        cgroup_root=root,
+    )
+
+
+def busy_service(root: str) -> Pod:
+    """Latency-sensitive, with something to do most of the time."""
+    return Pod(
+        "web",
+        (Container("web", cpu_request_milli=500, command=SERVING),),
+        labels={QOS: "LS", "koordinator.sh/priority-class": "koord-prod"},
+        cgroup_root=root,
+    )
+
+
+def hog(root: str) -> Pod:
+    """Best-effort, without any limit: it takes what CPU time it can get."""
+    return Pod(
+        "hog",
+        (Container("worker", command=SPINNING),),
+        labels={QOS: "BE", "koordinator.sh/priority-class": "koord-batch"},
         cgroup_root=root,
     )

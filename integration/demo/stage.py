@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -36,16 +36,29 @@ class Node:
 
 
 class Stage:
-    """A node with Koord on it. ``cri`` speaks to the proxy, ``runtime`` to the runtime itself."""
+    """A node with Koord on it, by ``rules``. ``cri`` speaks to the proxy, ``runtime`` to the runtime itself."""
 
-    def __init__(self, node: Node, directory: Path, holder: SocketHolder, inspect_socket: Path) -> None:
+    def __init__(self, node: Node, rules: str, directory: Path, holder: SocketHolder, inspect_socket: Path) -> None:
         self.node = node
+        self.rules = rules
         self.inspect_socket = inspect_socket
         self.cri = Cri(holder.path)
         self.runtime = Cri(node.backend)
         self._directory = directory
         self._holder = holder
         self._proxy = self._spawn()
+
+    def start(self, pod: Pod) -> Mapping[str, str]:
+        """Run ``pod`` through the proxy: the cgroup of each of its containers."""
+        self.node.made_by_kubelet(pod)
+        _, ids = self.cri.run(pod)
+        return {name: f"{pod.cgroup_parent}/{container_id}" for name, container_id in ids.items()}
+
+    def set_rules(self, rules: str) -> None:
+        """Give koord-qosd other rules, which it reads as soon as the file is there."""
+        new = self._directory / "rules.new"
+        new.write_text(rules)
+        new.rename(self._directory / "rules.yaml")
 
     def kill_proxy(self) -> tuple[int, float]:
         """SIGKILL the proxy and start it again on the held socket, as systemd would: (old pid, milliseconds until
@@ -81,11 +94,10 @@ def stage(directory: Path) -> Iterator[Stage]:
         hook_files = directory / "hookserver.d"
         hook_files.mkdir()
         flags = ("--cgroup-root", str(node.cgroup_mount))
-        stack.callback(
-            start_qosd(node.backend, directory, hook_files, pods.rules(max(cpus - 1, 0)), flags, acts=True).stop
-        )
+        rules = pods.rules(max(cpus - 1, 0))
+        stack.callback(start_qosd(node.backend, directory, hook_files, rules, flags, acts=True).stop)
         holder = stack.enter_context(SocketHolder(directory / "runtimeproxy.sock"))
-        played = Stage(node, directory, holder, directory / "inspect.sock")
+        played = Stage(node, rules, directory, holder, directory / "inspect.sock")
         stack.callback(played.close)
         yield played
 

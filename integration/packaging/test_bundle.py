@@ -319,6 +319,7 @@ def test_a_newer_bundle_upgrades_a_debian(bare: Machine, made_bundle: Callable[[
     assert install(bare).returncode == 0
     assert bare.log() == [
         "systemctl daemon-reload",
+        "koordctl install --yes --package --only-grants (with files)",
         "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service",
         "systemctl try-restart koord-qosd.service",
         "koordctl install --yes --package (with files)",

@@ -1,6 +1,7 @@
 """Explain: for each kernel file what is decided, from which inputs, by whom, and what else happened to it.
 
-Three subjects: a pod (its own cgroup and its containers), the node (files of no pod), one file. Inputs are answered
+Three subjects: a pod (its own cgroup, its containers, and what Koord holds above them), the node (files of no pod), one
+file. Inputs are answered
 with the formula's name, so that the result can be computed again from the answer alone. It reads kernel files and the
 journal, so it runs in a thread. Invariant: a file that is gone is an answer without ``actual``, never an error.
 """
@@ -27,6 +28,7 @@ from qosd.decide.runner import StrategyResult
 from qosd.inspect import acts, contested, convert
 from qosd.inspect.inspector import Inspector
 from qosd.model.snapshot import NodeSnapshot, PodView
+from qosd.policy.scheduling import is_covered
 from qosd.report import TickReport
 from qosd.sense.store import Store
 from qosd.strategies import speakers
@@ -89,11 +91,26 @@ def _of_pods(view: _View, found: Sequence[PodView], store: Store) -> inspect.Exp
         cgroups = {*containers, *(container.cgroup for container in pod.containers), pod.cgroup} - {""}
         targets += [target for target in view.targets if target.cgroup in cgroups or view.pod_of(target) == pod.key]
         targets += [Target(cgroup, name) for cgroup in containers for name in _ALWAYS]
+        above = [target for target in view.targets if is_above(target.cgroup, pod.cgroup)]
+        targets += above
+        history += [entry for target in above for entry in view.history_of(target)]
         history += view.journal.query(pod=pod.key, limit=_HISTORY)
-    message = view.explained(dict.fromkeys(targets), history)
+    message = view.explained(dict.fromkeys(targets), history, _bounding(view, found))
     message.files.extend(acts.of_pods(view.report, found, view.labels))
     message.pods.extend(convert.pod(pod, advise(history_of(view.report, store, pod))) for pod in found)
     return message
+
+
+def is_above(cgroup: str, other: str) -> bool:
+    """Is ``cgroup`` one that ``other`` is below? What is no cgroup ("") is above none."""
+    return bool(cgroup) and other != cgroup and other.startswith(f"{cgroup.rstrip('/')}/")
+
+
+def _bounding(view: _View, found: Sequence[PodView]) -> frozenset[str]:
+    """The strategies that bound one of the pods as they bound all best-effort ones."""
+    if not any(is_covered(pod, view.snapshot.rules.node) for pod in found):
+        return frozenset()
+    return frozenset(result.name for result in view.report.decisions.results if result.decision.best_effort is not None)
 
 
 def _of_node(view: _View) -> inspect.ExplainResponse:
@@ -170,13 +187,16 @@ class _View:
         path = self.tree.path(target, for_write=True)
         return () if path is None else self.journal.query(file=str(path), limit=_HISTORY)
 
-    def explained(self, targets: Iterable[Target], history: Sequence[Entry]) -> inspect.ExplainResponse:
-        """The files, with the strategies that speak of them and what those strategies need."""
+    def explained(
+        self, targets: Iterable[Target], history: Sequence[Entry], bounding: frozenset[str] = frozenset()
+    ) -> inspect.ExplainResponse:
+        """The files, with the strategies that speak of them, those that are ``bounding`` their pod, and what all of
+        these need."""
         by_path: dict[str, list[Entry]] = {}
         for entry in history:
             by_path.setdefault(entry.path, []).append(entry)
         wanted = list(targets)
-        speaking = {result.name for target in wanted for result in self._speakers.get(target, ())}
+        speaking = bounding.union(result.name for target in wanted for result in self._speakers.get(target, ()))
         needed = {need for strategy in speakers() if strategy.name in speaking for need in strategy.needs}
         return inspect.ExplainResponse(
             observed_unix_ns=self.snapshot.wall_ns,

@@ -167,14 +167,14 @@ def v1_files(root: Path, cgroup: str, quota: str = "-1") -> None:
     cgroups.put(cgroup.rpartition("/")[0], cpus)
 
 
-def batch_scene(tmp_path: Path, quota: str = "200000") -> Scene:
-    """One BE pod ``default/job`` on cgroup v1 with one container, whose quota Koord holds at 200000.
+def batch_scene(tmp_path: Path, quota: str = "200000", qos: str = "BE") -> Scene:
+    """One pod ``default/job``, BE unless ``qos`` says otherwise, on cgroup v1. Koord holds its quota at 200000.
 
     ``quota``: what the file holds by now.
     """
     job = view(
         "job",
-        "BE",
+        qos,
         "BestEffort",
         containers=[("worker", "CONTAINER_RUNNING")],
         EXTENDED=extended("worker", request="1500", limit="2000", memory="4Gi"),

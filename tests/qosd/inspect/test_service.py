@@ -40,13 +40,14 @@ from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.model.metric import Scope
 from qosd.model.pod import SpecContainer
+from qosd.model.rules import BestEffortScheduling
 from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot
 from qosd.report import TickReport
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from qosd.strategies import speakers
 from tests.qosd.contexts import rules
-from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living
+from tests.qosd.inspect.scenes import NOW_NS, SECOND, V1, Scene, batch_scene, entry, inspecting, living, v1_files
 from tests.qosd.podviews import snapshot, view
 
 Answer = TypeVar("Answer", bound=Message)
@@ -276,6 +277,33 @@ async def test_a_pod_is_explained_and_its_results_can_be_computed_again(tmp_path
         "cpu_shares",
         "memory_limit_in_bytes",
     ]
+
+
+@pytest.mark.parametrize(
+    ("qos", "files", "strategies"),
+    [
+        ("BE", ["/kubepods/besteffort"], ["hooks", "cpuSuppress", "bestEffort"]),
+        ("LS", ["/kubepods/besteffort"], ["hooks", "bestEffort"]),
+    ],
+    ids=["covered", "a guest of the tier"],
+)
+async def test_what_bounds_a_pod_from_above_is_explained_with_it(
+    tmp_path: Path, qos: str, files: list[str], strategies: list[str]
+) -> None:
+    """A tier's quota bounds whoever is in it; what is left to best-effort pods is theirs alone."""
+    scene = batch_scene(tmp_path, qos=qos)
+    v1_files(tmp_path, "/kubepods/besteffort")
+    v1_files(tmp_path, "/kubepods/burstable")
+    tiers = [Target(f"/kubepods/{tier}", "cpu_quota") for tier in ("besteffort", "burstable")]
+    opinions = {tier: Opinion.at_most(85_000, "850m of CPU time") for tier in tiers}
+    left = Decision("850m are left", best_effort=BestEffortScheduling("65 % of 2000m", cpu_milli=850))
+    scene.results += [
+        StrategyResult("cpuSuppress", Stage.SUPPRESSION, State.ACTIVE, left),
+        StrategyResult("bestEffort", Stage.SUPPRESSION, State.ACTIVE, Decision("by the tier's quota", opinions)),
+    ]
+    answer = await explain(scene, tmp_path, inspect.ExplainRequest(pod={"name": "job"}))
+    assert [file.cgroup for file in answer.files if file.owner == "bestEffort"] == files
+    assert [strategy.name for strategy in answer.strategies] == strategies
 
 
 @pytest.mark.parametrize(

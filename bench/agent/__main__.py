@@ -1,0 +1,134 @@
+"""What the node daemon costs: 75 pods run by a real containerd, all collectors, 1 Hz. ``python -m bench.agent``.
+
+It is measured by default, with every strategy on, and with every strategy on while 20 of the pods are busy, once by the
+policy ``cfsQuota`` and once by ``pressure``. With ``--soak`` the first run lasts 16 minutes more, and memory's slope
+from minute 6 to 16 is fitted. Exits with 0 only if it ran to the end; a missed target is printed, not an error. Needs
+root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.agent import cost, rules
+from bench.agent.node import Node, node
+from bench.table import Line, summary
+from integration.harness.processes import HarnessError
+from integration.node.daemon import Daemon
+from integration.node.podlist import PodList
+
+SETTLE_S = 15.0
+EXPLAIN_TARGET_MS, SLOPE_TARGET_MIB = 200, 0.2
+BUSY = 20
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """Under which ``rules``, with how many of the pods ``busy``, the daemon may take how much."""
+
+    name: str
+    rules: str
+    most_cores: float
+    most_mib: float = 0.0
+    busy: int = 0
+
+
+BY_DEFAULT = Setting("by default", "", 0.012, 55)
+SETTINGS = (
+    BY_DEFAULT,
+    Setting("all strategies", rules.EVERYTHING, 0.016, 65),
+    Setting(f"all strategies, {BUSY} pods busy, cfsQuota", rules.EVERYTHING, 0.03, busy=BUSY),
+    Setting(f"all strategies, {BUSY} pods busy, pressure", rules.PRESSURE, 0.03, busy=BUSY),
+)
+
+
+@contextlib.contextmanager
+def running(beside: Node, setting: Setting, directory: Path, kubelet: str) -> Iterator[Daemon]:
+    """The daemon, settled. Raises HarnessError if it does not measure every container."""
+    daemon = Daemon(beside.runtime, directory, setting.rules, ("--kubelet-endpoint", kubelet))
+    daemon.start()
+    try:
+        with beside.busy(setting.busy):
+            time.sleep(SETTLE_S)
+            found = cost.measured(daemon)
+            if found != len(beside.pods):
+                raise HarnessError(f"{found} of {len(beside.pods)} containers are measured")
+            yield daemon
+    finally:
+        daemon.stop()
+        daemon.restore()
+
+
+def measure(daemon: Daemon, beside: Node, setting: Setting, seconds: float) -> list[Line]:
+    """Cost over ``seconds``, and by default the time of ``koordctl explain``. Raises HarnessError where busy pods
+    bring no write: what does nothing would cost little."""
+    found = cost.cost(daemon, seconds)
+    if setting.busy and not found.writes:
+        raise HarnessError(f"{setting.name}: nothing was written")
+    per_sample_us = found.cores * 1e6 / (2 * len(beside.pods))
+    written = f"; {found.writes} writes" if setting.busy else ""
+    lines = [
+        Line(
+            f"CPU, {setting.name}",
+            f"{found.cores:.4f} core = {per_sample_us:.0f} µs per container-sample{written}",
+            f"<= {setting.most_cores}",
+            found.cores <= setting.most_cores,
+        )
+    ]
+    target, met = "", None
+    if setting.most_mib:
+        target, met = f"<= {setting.most_mib} MiB", found.rss_mib <= setting.most_mib
+    lines.append(Line(f"memory after {seconds:.0f} s, {setting.name}", f"{found.rss_mib:.1f} MiB", target, met))
+    return lines
+
+
+def _explained(daemon: Daemon, beside: Node) -> Line:
+    took_ms = cost.explain_ms(daemon, beside.names)
+    median_ms = statistics.median(took_ms)
+    figure = f"{median_ms:.0f} ms (max {max(took_ms):.0f}, of {len(took_ms)})"
+    target = f"<= {EXPLAIN_TARGET_MS} ms"
+    return Line("koordctl explain pod, the whole process", figure, target, median_ms <= EXPLAIN_TARGET_MS)
+
+
+def _sloped(daemon: Daemon) -> Line:
+    fitted, first_mib, last_mib = cost.slope(daemon)
+    figure = f"{fitted:+.3f} MiB/min; {first_mib:.1f} -> {last_mib:.1f} MiB"
+    return Line("slope of resident memory, minutes 6 to 16", figure, f"< {SLOPE_TARGET_MIB}", fitted < SLOPE_TARGET_MIB)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m bench.agent", description="Measure the node daemon.")
+    parser.add_argument("--pods", type=int, default=75)
+    parser.add_argument("--seconds", type=float, default=60, help="length of each measurement (default 60)")
+    parser.add_argument("--soak", action="store_true", help="by default for 16 minutes more, for the slope of memory")
+    chosen = parser.parse_args()
+    lines: list[Line] = []
+    kubelet = PodList()
+    with (
+        tempfile.TemporaryDirectory(prefix="koord-bench-") as name,
+        node(Path(name), chosen.pods) as beside,
+        kubelet.served() as endpoint,
+    ):
+        kubelet.pods = tuple((each.pod, each.priority, "") for each in beside.pods)
+        for number, setting in enumerate(SETTINGS):
+            with running(beside, setting, Path(name) / str(number), endpoint) as daemon:
+                lines += measure(daemon, beside, setting, chosen.seconds)
+                if setting is BY_DEFAULT:
+                    lines += [_explained(daemon, beside), *([_sloped(daemon)] if chosen.soak else [])]
+    print(f"{len(beside.pods)} pods, {2 * len(beside.pods)} containers, 1 Hz")
+    for line in lines:
+        print(line.text())
+    print(summary("bench-agent", lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,89 @@
+"""The node that the daemon is measured on: a private containerd with sleeping pods, some of which can be made busy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from bench.protection.node import Cgroup
+from integration.demo.pods import SERVING, SPINNING
+from integration.harness import cgroups, containerd
+from integration.harness.cri import Cri
+from integration.harness.pods import Container, Pod
+
+LABELS = ("LS", "LSR", "BE")
+BATCH_PRIORITY = 5500
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """A pod and the cgroup of its container."""
+
+    pod: Pod
+    cgroup: Cgroup
+
+    @property
+    def is_best_effort(self) -> bool:
+        return self.pod.labels["koordinator.sh/qosClass"] == "BE"
+
+    @property
+    def priority(self) -> int:
+        return BATCH_PRIORITY if self.is_best_effort else 2 * BATCH_PRIORITY
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """``runtime``: the CRI socket."""
+
+    runtime: Path
+    pods: Sequence[Running]
+
+    @property
+    def names(self) -> Sequence[str]:
+        return [each.pod.name for each in self.pods]
+
+    @contextlib.contextmanager
+    def busy(self, count: int) -> Iterator[None]:
+        """So many pods have something to do: services most of the time, best-effort pods always."""
+        with contextlib.ExitStack() as stack:
+            for each in self.pods[:count]:
+                process = subprocess.Popen(SPINNING if each.is_best_effort else SERVING, process_group=0)
+                stack.callback(process.wait)
+                stack.callback(os.killpg, process.pid, 9)
+                each.cgroup.join([process.pid])
+            yield
+
+
+@contextlib.contextmanager
+def node(directory: Path, pods: int) -> Iterator[Node]:
+    """``pods`` pods of all classes in turn; all of it is gone at the end."""
+    release, cgroup = containerd.installed(), f"/koord-bench-{os.getpid()}"
+    with (
+        containerd.private(release, directory / "c") as runtime,
+        cgroups.root(cgroup) as root,
+        Cri(runtime.socket) as client,
+    ):
+        made = [_pod(number, f"{root}/kubepods") for number in range(pods)]
+        try:
+            yield Node(runtime.socket, [Running(pod, _run(client, pod)) for pod in made])
+        finally:
+            client.remove_all()
+            for pod in made:
+                cgroups.remove(pod.cgroup_parent)
+
+
+def _run(client: Cri, pod: Pod) -> Cgroup:
+    cgroups.make_pod(pod)
+    _, ids = client.run(pod)
+    return Cgroup(f"{pod.cgroup_parent}/{next(iter(ids.values()))}")
+
+
+def _pod(number: int, root: str) -> Pod:
+    label = LABELS[number % len(LABELS)]
+    limits = (0, 0) if label == "BE" else (500, 64 << 20)
+    container = Container("main", cpu_limit_milli=limits[0], memory_limit_bytes=limits[1], command=("sleep", "86400"))
+    return Pod(f"pod-{number}", (container,), labels={"koordinator.sh/qosClass": label}, cgroup_root=root)
