@@ -155,7 +155,7 @@ def test_a_feature_that_needs_more_than_the_unit_allows(node: Guest) -> None:
     assert node.text(grants.DROP_IN).count(allowed) == 1
     pid = node.main_pid("koord-qosd")
     assert node.run("nsenter", "-t", str(pid), "-m", "test", "-w", "/proc/sys/vm/swappiness").returncode == 1
-    assert "OK      grants " in koordctl(node, "doctor").stdout
+    assert "ok      grants " in koordctl(node, "doctor").stdout
     put_rules(node, system_config=False)
     node.wait(lambda: settings(node) == before, "the settings to be what they were")
     assert koordctl(node, "install", "--yes", "--only-grants").returncode == 0
