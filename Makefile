@@ -47,7 +47,7 @@ COMMIT ?= HEAD~1
 EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation \
 	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
 GUEST_PODS := $(addprefix integration/guest/test_,\
-	kubelet.py static_cpus.py v2_pods.py v2_shortage.py v2_exhaustion.py quickstart_pools.py)
+	kubelet.py static_cpus.py v2_pods.py v2_shortage.py v2_exhaustion.py v2_strategies.py quickstart_pools.py)
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
 	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \

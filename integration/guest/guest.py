@@ -50,11 +50,31 @@ class GuestError(HarnessError):
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """``online`` CPUs are there from the start; the rest of ``cpus`` come up by a write to their ``online`` files."""
+    """``online`` CPUs are there from the start; the rest of ``cpus`` come up by a write to their ``online`` files.
+
+    ``nodes``: of NUMA, each with a socket of its own; ``threads``: of each core.
+    """
 
     cpus: int = 2
     memory_mib: int = 2048
     online: int | None = None
+    nodes: int = 1
+    threads: int = 1
+
+    def arguments(self) -> list[str]:
+        """What QEMU is told of CPUs and memory."""
+        cores = self.cpus // self.nodes // self.threads
+        smp = f"{self.cpus},sockets={self.nodes},cores={cores},threads={self.threads}"
+        of_node, cpus = self.memory_mib // self.nodes, self.cpus // self.nodes
+        numa = [
+            argument
+            for node in range(self.nodes if self.nodes > 1 else 0)
+            for argument in (
+                *("-object", f"memory-backend-ram,id=m{node},size={of_node}M"),
+                *("-numa", f"node,nodeid={node},memdev=m{node},cpus={node * cpus}-{(node + 1) * cpus - 1}"),
+            )
+        ]
+        return ["-smp", smp, "-m", str(self.memory_mib), *numa]
 
 
 class Guest:
@@ -243,7 +263,7 @@ class Guest:
         ]
         return [
             *("qemu-system-x86_64", "-accel", accelerated, "-cpu", CPU[accelerated]),
-            *("-smp", str(size.cpus), "-m", str(size.memory_mib), "-nographic", "-display", "none"),
+            *(*size.arguments(), "-nographic", "-display", "none"),
             *("-kernel", str(self._image.kernel), "-append", f"{COMMAND_LINE}{online} {self._arguments}"),
             *drives,
             *("-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile="),

@@ -30,6 +30,7 @@ CHECKS: tuple[Check, ...] = (
     kernel.psi,
     kernel.cpu_idle,
     kernel.cpu_burst,
+    kernel.task_slices,
     kernel.group_identity,
     kernel.memory_qos,
     kernel.memory_reclaim,

@@ -119,6 +119,17 @@ def cpu_burst(facts: Facts) -> Finding:
     return _file(facts, "cpu.max.burst", "cpu-burst", "CFS burst is there", "bursts are given by raising the quota")
 
 
+def task_slices(facts: Facts) -> Finding:
+    """By the kernel's version: no file shows it."""
+    if facts.kernel is not None and facts.kernel >= (6, 12):
+        return Finding("task-slices", _OK, "best-effort tasks can have long slices of CPU time")
+    return Finding(
+        "task-slices",
+        _INFO,
+        "no slices of single tasks (Linux 6.12): CPU suppression by pressure begins with cpu.idle",
+    )
+
+
 def group_identity(facts: Facts) -> Finding:
     if facts.cgroup.has("cpu.bvt_warp_ns"):
         return Finding("group-identity", _OK, "a vendor kernel with cpu.bvt_warp_ns")

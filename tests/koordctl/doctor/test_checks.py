@@ -70,6 +70,9 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
     (kernel.cpu_idle, {"cgroup": replace(V2, support={})}, INFO, "BE pods yield by weight alone"),
     (kernel.cpu_idle, {"cgroup": replace(V2, support={}, kube_root_exists=False)}, INFO, "cannot be seen"),
     (kernel.cpu_burst, {"cgroup": replace(V2, support={})}, INFO, "raising the quota"),
+    (kernel.task_slices, {"kernel_release": "6.11.2"}, INFO, "no slices of single tasks (Linux 6.12)"),
+    (kernel.task_slices, {"kernel_release": "6.12.0"}, OK, "can have long slices"),
+    (kernel.task_slices, {"kernel_release": "?"}, INFO, "no slices of single tasks"),
     (kernel.group_identity, {}, INFO, "vendor kernels only"),
     (
         kernel.memory_qos,
