@@ -1,1 +1,1 @@
-"""koord-qosd, the node daemon. Today: the runtime hooks and NodeInspect; it writes no kernel file yet."""
+"""koord-qosd, the node daemon: it measures the node, decides what each cgroup should hold, writes that, and explains it."""

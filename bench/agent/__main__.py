@@ -54,17 +54,17 @@ SETTINGS = (
 def running(beside: Node, setting: Setting, directory: Path, kubelet: str) -> Iterator[Daemon]:
     """The daemon, settled. Raises HarnessError if it does not measure every container."""
     daemon = Daemon(beside.runtime, directory, setting.rules, ("--kubelet-endpoint", kubelet))
-    daemon.start()
-    try:
-        with beside.busy(setting.busy):
+    with beside.busy(setting.busy):
+        daemon.start()
+        try:
             time.sleep(SETTLE_S)
             found = cost.measured(daemon)
             if found != len(beside.pods):
                 raise HarnessError(f"{found} of {len(beside.pods)} containers are measured")
             yield daemon
-    finally:
-        daemon.stop()
-        daemon.restore()
+        finally:
+            daemon.stop()
+            daemon.restore()
 
 
 def measure(daemon: Daemon, beside: Node, setting: Setting, seconds: float) -> list[Line]:

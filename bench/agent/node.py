@@ -10,12 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.protection.node import Cgroup
-from integration.demo.pods import SERVING, SPINNING
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod
 
 LABELS = ("LS", "LSR", "BE")
+SERVING = ("/bin/sh", "-c", "while :; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; sleep 0.1; done")
+"""A twentieth of a CPU."""
+SPINNING = ("/bin/sh", "-c", "while :; do :; done")
+"""As much as a CPU has, or the quota lets it."""
+SPINNING_SERVICES = 5
+"""One service of so many spins."""
 BATCH_PRIORITY = 5500
 
 
@@ -37,7 +42,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """``runtime``: the CRI socket."""
+    """``runtime``: the CRI socket. Services have a limit of a tenth of a CPU."""
 
     runtime: Path
     pods: Sequence[Running]
@@ -48,12 +53,13 @@ class Node:
 
     @contextlib.contextmanager
     def busy(self, count: int) -> Iterator[None]:
-        """So many pods have something to do: services most of the time, best-effort pods always."""
+        """So many pods have something to do: best-effort pods always, services now and then."""
         with contextlib.ExitStack() as stack:
-            for each in self.pods[:count]:
-                process = subprocess.Popen(SPINNING if each.is_best_effort else SERVING, process_group=0)
+            for number, each in enumerate(self.pods[:count]):
+                spins = each.is_best_effort or number % SPINNING_SERVICES == 0
+                process = subprocess.Popen(SPINNING if spins else SERVING)
                 stack.callback(process.wait)
-                stack.callback(os.killpg, process.pid, 9)
+                stack.callback(process.kill)
                 each.cgroup.join([process.pid])
             yield
 
@@ -84,6 +90,6 @@ def _run(client: Cri, pod: Pod) -> Cgroup:
 
 def _pod(number: int, root: str) -> Pod:
     label = LABELS[number % len(LABELS)]
-    limits = (0, 0) if label == "BE" else (500, 64 << 20)
+    limits = (0, 0) if label == "BE" else (100, 64 << 20)
     container = Container("main", cpu_limit_milli=limits[0], memory_limit_bytes=limits[1], command=("sleep", "86400"))
     return Pod(f"pod-{number}", (container,), labels={"koordinator.sh/qosClass": label}, cgroup_root=root)
