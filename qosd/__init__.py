@@ -1,1 +1,1 @@
-"""koord-qosd, the node daemon: it measures the node, decides what each cgroup should hold, writes that, and explains it."""
+"""koord-qosd, the node daemon: it measures the node, decides what cgroups should hold, writes it, and explains it."""

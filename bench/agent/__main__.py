@@ -32,7 +32,10 @@ BUSY = 20
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """Under which ``rules``, with how many of the pods ``busy``, the daemon may take how much."""
+    """Under which ``rules``, with how many of the pods ``busy``, the daemon may take how much.
+
+    Without rules it is not told of kubelet either: then all that it knows of pods is the runtime's.
+    """
 
     name: str
     rules: str
@@ -53,7 +56,8 @@ SETTINGS = (
 @contextlib.contextmanager
 def running(beside: Node, setting: Setting, directory: Path, kubelet: str) -> Iterator[Daemon]:
     """The daemon, settled. Raises HarnessError if it does not measure every container."""
-    daemon = Daemon(beside.runtime, directory, setting.rules, ("--kubelet-endpoint", kubelet))
+    flags = ("--kubelet-endpoint", kubelet) if setting.rules else ()
+    daemon = Daemon(beside.runtime, directory, setting.rules, flags)
     with beside.busy(setting.busy):
         daemon.start()
         try:
