@@ -1,4 +1,4 @@
-"""One policy measured: turns alone and with each storm in an order drawn by lot, and its answer to a step of load."""
+"""One policy measured: turns alone and with each storm, alternating, and its answer to a step of load."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from dataclasses import dataclass, field
 from bench.protection import steps
 from bench.protection.policies import Policy, reversals
 from bench.protection.steps import Steps
-from bench.protection.turns import KINDS, SETTLE_S, Bench, Turn, spinning
+from bench.protection.turns import BASELINES, KINDS, SETTLE_S, Bench, Turn
 from integration.node.daemon import Daemon
-
-ALONE = "alone"
 
 
 @dataclass
 class Measured:
-    """The turns of one policy, by storm and in the order of the rounds; ``steps``: of its answer to a step of load."""
+    """The turns of one policy, by storm or baseline and in the order of the rounds; ``steps``: of its answer to a step
+    of load."""
 
     policy: Policy
     turns: dict[str, list[Turn]] = field(default_factory=dict)
@@ -28,7 +27,7 @@ class Measured:
 
 
 def measured(policy: Policy, bench: Bench, rounds: int, seconds: float) -> Measured:
-    """``rounds`` rounds of a turn alone and one of each storm, in an order drawn by lot."""
+    """``rounds`` rounds of a turn alone by each baseline, and then one of each storm in an order drawn by lot."""
     found, chance = Measured(policy), random.Random(policy.name)
     with policy.applied(bench.node) as daemon:
         if daemon is not None:
@@ -36,11 +35,12 @@ def measured(policy: Policy, bench: Bench, rounds: int, seconds: float) -> Measu
             bench.client.ask(policy.learns_s)
         since_tick, began = _tick(daemon), time.monotonic()
         for _ in range(rounds):
-            for storm in (None, *chance.sample(KINDS, len(KINDS))):
-                with spinning() if storm is None else nullcontext():
+            for name in (*BASELINES, *chance.sample(KINDS, len(KINDS))):
+                storm = name if name in KINDS else None
+                with nullcontext() if storm else BASELINES[name]():
                     bench.node.blow(storm)
                     time.sleep(SETTLE_S)
-                    found.turns.setdefault(storm or ALONE, []).append(bench.turn(storm, seconds))
+                    found.turns.setdefault(name, []).append(bench.turn(storm, seconds))
         if daemon is not None:
             minutes = (time.monotonic() - began) / 60
             found.reversals_per_minute = reversals(daemon.journal(), since_tick) / minutes

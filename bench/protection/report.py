@@ -3,67 +3,75 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from bench import stats
-from bench.protection.campaign import ALONE, Measured
-from bench.protection.turns import CPUS, KINDS, Turn
+from bench.protection.campaign import Measured
+from bench.protection.turns import BASELINES, CPUS, KINDS, Turn
 from bench.stats import Estimate
 
-_COLUMNS = "{:<30}{:<8}{:>8}{:>8}{:>9}{:>22}{:>8}{:>6}{:>8}{:>7}{:>9}{:>10}"
+_COLUMNS = "{:<30}{:<9}{:>6}{:>6}{:>7}{:>20}{:>20}{:>8}{:>6}{:>8}{:>7}{:>9}{:>9}"
 _HEADS = (
-    "policy", "storm", "req/s", "p50", "p99", "x alone [95 %]",
+    "policy", "storm", "req/s", "p50", "p99", *(f"x {name} [95 %]" for name in ("spinners", "polling")),
     "node %", "BE %", "work %", "waits", "rev/min", "steps s",
 )  # fmt: skip
 
 
-def text(record: Mapping[str, Sequence[Turn]], found: Sequence[Measured], repeated: int) -> str:
-    """The table. Latencies in µs; ``x alone``: p99 by that of the turns alone of the same rounds, with its interval."""
+def text(asleep: Sequence[Turn], found: Sequence[Measured], repeated: int) -> str:
+    """The table. Latencies in µs; ``x``: p99 by that of the turns alone of the same rounds, with its interval."""
     head = _COLUMNS.format(*_HEADS)
     lines = [
         f"{CPUS} CPUs; {repeated} turns repeated because the client was late",
         head,
-        *[_line("none", name, turns, None, None, None) for name, turns in record.items()],
+        _line("no batch", "asleep", asleep),
     ]
     base = _work(found)
     for each in found:
-        alone = each.turns[ALONE]
-        lines.append(_line(each.policy.name, ALONE, alone, None, None, None))
-        for kind in KINDS:
-            turns = each.turns[kind]
-            lines.append(_line("", kind, turns, ratio(alone, turns), _percent(turns, base.get(kind)), each))
+        names = (each.policy.name, *[""] * len(BASELINES))
+        lines += [_line(name, alone, each.turns[alone]) for name, alone in zip(names, BASELINES, strict=False)]
+        lines += [_line("", kind, each.turns[kind], each, base.get(kind)) for kind in KINDS]
         if each.said:
             lines.append(f"    cpuSuppress: {each.said}")
     return "\n".join(lines)
 
 
-def ratio(alone: Sequence[Turn], turns: Sequence[Turn]) -> Estimate:
-    """p99 of all requests by that of those alone, rounds resampled together."""
-    return stats.percentile_ratio([turn.latencies_us for turn in alone], [turn.latencies_us for turn in turns], 99)
+def ratio(of: Measured, kind: str, baseline: str) -> Estimate:
+    """p99 of all requests beside a storm by that of those alone, rounds resampled together."""
+    alone, beside = ([turn.latencies_us for turn in of.turns[name]] for name in (baseline, kind))
+    return stats.percentile_ratio(alone, beside, 99)
 
 
 def _line(
-    policy: str, storm: str, turns: Sequence[Turn], by_alone: Estimate | None, work: float | None, of: Measured | None
+    policy: str, storm: str, turns: Sequence[Turn], of: Measured | None = None, free_per_s: float | None = None
 ) -> str:
+    """``of``: what the turns beside a storm belong to. ``free_per_s``: the storm's rounds where nobody bounds it."""
+
     def middle(values: Sequence[float]) -> float:
         return statistics.median(values)
 
     everything = [latency for turn in turns for latency in turn.latencies_us]
-    is_storm = by_alone is not None
+    work = _percent(turns, free_per_s)
     return _COLUMNS.format(
         policy,
         storm,
         f"{middle([turn.answered_per_s for turn in turns]):.0f}",
         f"{stats.percentile(everything, 50):.0f}",
         f"{stats.percentile(everything, 99):.0f}",
-        f"{by_alone.value:.2f} [{by_alone.low:.2f}, {by_alone.high:.2f}]" if by_alone is not None else "",
+        *(_interval(of, storm, baseline) for baseline in ("spinners", "polling")),
         f"{100 * middle([turn.node_cpus for turn in turns]) / CPUS:.0f}",
-        f"{100 * middle([turn.share_of_rest for turn in turns]):.0f}" if is_storm else "",
+        f"{100 * middle([turn.share_of_rest for turn in turns]):.0f}" if of is not None else "",
         f"{work:.0f}" if work is not None else "",
         f"{middle([turn.waited_ms for turn in turns]):.0f}",
         f"{of.reversals_per_minute:.1f}" if of is not None and of.reversals_per_minute is not None else "",
         _steps(of) if of is not None and storm == "cpu" else "",
     ).rstrip()
+
+
+def _interval(of: Measured | None, storm: str, baseline: str) -> str:
+    if of is None or baseline not in BASELINES:
+        return ""
+    by_alone = ratio(of, storm, baseline)
+    return f"{by_alone.value:.2f} [{by_alone.low:.2f}, {by_alone.high:.2f}]"
 
 
 def _steps(of: Measured) -> str:
@@ -86,7 +94,7 @@ def last_line(found: Sequence[Measured]) -> str:
     """The figure that matters: how much p99 is of that alone, by policy and storm."""
     parts = []
     for each in found:
-        figures = [ratio(each.turns[ALONE], each.turns[kind]) for kind in KINDS]
-        shown = ", ".join(f"{kind} {figure.value:.2f}" for kind, figure in zip(KINDS, figures, strict=True))
+        figures = {kind: [ratio(each, kind, baseline).value for baseline in BASELINES] for kind in KINDS}
+        shown = ", ".join(f"{kind} {'/'.join(f'{value:.2f}' for value in by)}" for kind, by in figures.items())
         parts.append(f"{each.policy.name}: {shown}")
-    return f"bench-protection: p99 by that alone: {'; '.join(parts)}"
+    return f"bench-protection: p99 by that alone ({'/'.join(BASELINES)}): {'; '.join(parts)}"

@@ -7,7 +7,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -109,3 +110,8 @@ def spinning() -> Iterator[None]:
 
 
 KINDS = tuple(storms.KINDS)
+BASELINES: Mapping[str, Callable[[], AbstractContextManager[None]]] = {
+    "spinners": spinning,
+    **({"polling": polling} if LATENCY_FILE.exists() else {}),
+}
+"""What keeps CPUs awake in the turns without a storm."""
