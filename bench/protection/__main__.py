@@ -26,7 +26,7 @@ from bench.protection.workloads import WORKLOADS
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.protection", description="Measure the protection.")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--seconds", type=float, default=1.6, help="length of a turn (default 1.6)")
+    parser.add_argument("--seconds", type=float, default=1.3, help="length of a turn (default 1.3)")
     parser.add_argument("--only", action="append", default=[], help="a policy's name; may be given again")
     parser.add_argument("--service", choices=WORKLOADS, default="own", help="which service suffers (default own)")
     parser.add_argument("--plot", type=Path, help="draw the figures into this SVG file")
