@@ -6,8 +6,10 @@
 
 A container that its own quota stops waits for the quota: that is taken off, and since the kernel sums throttled time
 over CPUs it is taken off in full. One with more threads than CPUs makes its threads wait for each other, so there its
-own CPU time counts among what ran. Neither is best-effort's doing, and neither gives pain. What ran on which CPUs is
-not measured per cgroup by any kernel: everybody's time is spread over the CPUs that its class may use.
+own CPU time counts among what ran. Neither is best-effort's doing, and neither gives pain. Waits that are brief on
+the average (``BRIEF_US``, by the run queue's account of time slices) give none either, however many: PSI adds them up,
+and a limit would only put the wake-up of a CPU that sleeps in their place. What ran on which CPUs is not measured per
+cgroup by any kernel: everybody's time is spread over the CPUs that its class may use.
 
 Invariants: pure; between 0 and what the container waited; 0 where no best-effort pod may run on its CPUs. None where
 the kernel does not tell how long it waited: nobody can say then, and the caller falls back.
@@ -28,6 +30,7 @@ from qosd.model.rules import join
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
 from qosd.policy.scheduling import is_covered
 from qosd.sense.pids import PIDS
+from qosd.sense.runqueue import RunQueueRow
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
 from qosd.strategies.suppression.allowance import Uses
@@ -37,6 +40,9 @@ _THROTTLED = USAGE[Scope.CONTAINER].cpu_throttled_us_per_s
 _CORES = USAGE[Scope.CONTAINER].cpu_usage_cores
 _POD_CORES = USAGE[Scope.POD].cpu_usage_cores
 _TASKS = PIDS[Scope.CONTAINER].pids
+_DELAY = RunQueueRow.run_queue_delay_us
+BRIEF_US = 50.0
+"""What a CPU that sleeps takes to wake: that is 30 to 60 us of a request on the machine of bench/README."""
 _PROTECTED = (QoSClass.LSE, QoSClass.LSR, QoSClass.LS)
 
 
@@ -99,7 +105,9 @@ def _pains(snapshot: NodeSnapshot, uses: Uses) -> Iterator[Pain]:
         theirs = best_effort.on(cpus)
         ran = theirs + others.on(cpus) - (0.0 if crowded else own)
         part = min(1.0, theirs / max(ran, theirs)) if theirs > 0 else 0.0
-        yield Pain(waited * part, waited, pod.key, container.name)
+        delay_us = _number(snapshot, _DELAY, container.cgroup)
+        is_brief = delay_us is not None and delay_us < BRIEF_US
+        yield Pain(0.0 if is_brief else waited * part, waited, pod.key, container.name)
 
 
 def _protected(pods: Iterable[PodView]) -> Iterator[tuple[PodView, ContainerView]]:

@@ -18,6 +18,7 @@ from qosd.policy.pools import compute_pools
 from qosd.policy.scheduling import merged
 from qosd.sense.node import NodeRow
 from qosd.sense.pids import PIDS
+from qosd.sense.runqueue import RunQueueRow
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
 from tests.qosd.contexts import V2, rules
@@ -58,9 +59,10 @@ def using(
     apps: Mapping[str, float] | None = None,
     topology: Topology | None = None,
     waits: Mapping[str, tuple[float, float, float]] | None = None,
+    delays_us: Mapping[str, float] | None = None,
     at_s: float = 0.0,
 ) -> NodeSnapshot:
-    """``waits``: by pod (ms waited, ms throttled, tasks), of its container ``main``."""
+    """``waits``: by pod (ms waited, ms throttled, tasks), of its container ``main``; ``delays_us``: its mean wait."""
     pods = [pod for pod, _ in uses]
     of_pods = {pod.cgroup: cores for pod, cores in uses}
     mains = {pod.name: f"{pod.cgroup}/main" for pod in pods}
@@ -73,5 +75,6 @@ def using(
     for place, metric in enumerate((WAITED, THROTTLED, TASKS)):
         scale = 1 if metric is TASKS else 1000
         values[metric] = {mains[name]: scale * figures[place] for name, figures in (waits or {}).items()}
+    values[RunQueueRow.run_queue_delay_us] = {mains[name]: delay for name, delay in (delays_us or {}).items()}
     made = snapshot(by, *pods, topology=topology or machine(32))
     return structs.replace(made, values=values, monotonic_ns=int(at_s * 1e9), sampled_ns=int(at_s * 1e9))

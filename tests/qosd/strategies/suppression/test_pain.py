@@ -65,6 +65,22 @@ def test_a_container_that_its_own_quota_stops_causes_nothing(waited: float, thro
     assert ms(waited, throttled) == pytest.approx(expected)
 
 
+@pytest.mark.parametrize(
+    ("delay_us", "expected"),
+    [(None, 500), (float("nan"), 500), (pain.BRIEF_US, 500), (pain.BRIEF_US - 1, 0), (0.0, 0)],
+    ids=["nobody tells", "nobody knows", "as long as a CPU takes to wake", "briefer", "none"],
+)
+def test_many_brief_waits_are_no_pain(delay_us: float | None, expected: float) -> None:
+    """What the container waited is known all the same: a trial that runs goes by it."""
+    snapshot = using(
+        suppressing(topology=TWO), 2.0, (WEB, 0.5), (BE, 1.5),
+        topology=TWO, waits={"web": (500, 0, 1)}, delays_us={} if delay_us is None else {"web": delay_us},
+    )  # fmt: skip
+    found = worst(snapshot)
+    assert found is not None
+    assert (found.pain / 1000, found.waited / 1000) == (pytest.approx(expected), 500)
+
+
 def test_a_container_with_more_threads_than_cpus_causes_nothing() -> None:
     """It uses 1.98 of two CPUs; best-effort pods, at the lowest weight, get the rest."""
     assert ms(900, tasks=8, web=1.98, be=0.02) == pytest.approx(9)
