@@ -13,6 +13,7 @@ from bench.protection.node import Cgroup
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod
+from integration.nri.classes import start
 
 LABELS = ("LS", "LSR", "BE")
 SERVING = ("/bin/sh", "-c", "while :; do i=0; while [ $i -lt 4000 ]; do i=$((i+1)); done; sleep 0.1; done")
@@ -75,17 +76,11 @@ def node(directory: Path, pods: int) -> Iterator[Node]:
     ):
         made = [_pod(number, f"{root}/kubepods") for number in range(pods)]
         try:
-            yield Node(runtime.socket, [Running(pod, _run(client, pod)) for pod in made])
+            yield Node(runtime.socket, [Running(pod, Cgroup(start(client, pod))) for pod in made])
         finally:
             client.remove_all()
             for pod in made:
                 cgroups.remove(pod.cgroup_parent)
-
-
-def _run(client: Cri, pod: Pod) -> Cgroup:
-    cgroups.make_pod(pod)
-    _, ids = client.run(pod)
-    return Cgroup(f"{pod.cgroup_parent}/{next(iter(ids.values()))}")
 
 
 def _pod(number: int, root: str) -> Pod:

@@ -27,6 +27,7 @@ from integration.demo import pods as demo
 from integration.harness import cgroups, containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import Container, Pod, cpu_shares
+from integration.nri.classes import start
 
 SLEEPING = ("sleep", "86400")
 SERVICE_MILLI, BATCH_MILLI = 1000, 500
@@ -153,8 +154,10 @@ def node(directory: Path, command: Sequence[str]) -> Iterator[Node]:
         _share(root, {"": 1024 * (os.cpu_count() or 1), "/besteffort": 2})
         client = stack.enter_context(Cri(runtime.socket))
         stack.callback(client.remove_all)
-        web = _run(client, _service(root))
-        jobs = {(place, kind): _run(client, _batch(root, place, kind)) for place in PLACES for kind in storms.KINDS}
+        web = Cgroup(start(client, _service(root)))
+        jobs = {
+            (place, kind): Cgroup(start(client, _batch(root, place, kind))) for place in PLACES for kind in storms.KINDS
+        }
         _share(root, {"/burstable": cpu_shares(SERVICE_MILLI + BATCH_MILLI * len(storms.KINDS))})
         made = Node(runtime.socket, directory, root, web, jobs)
         served = subprocess.Popen(command)
@@ -178,12 +181,6 @@ def _batch(root: str, place: str, kind: str) -> Pod:
     container = Container("worker", cpu_request_milli=milli, command=SLEEPING)
     labels = {demo.QOS: "BE", "koordinator.sh/priority-class": "koord-batch"}
     return Pod(f"{kind}-{place}", (container,), labels=labels, cgroup_root=root)
-
-
-def _run(client: Cri, pod: Pod) -> Cgroup:
-    cgroups.make_pod(pod)
-    _, ids = client.run(pod)
-    return Cgroup(f"{pod.cgroup_parent}/{next(iter(ids.values()))}")
 
 
 def _share(root: str, shares: Mapping[str, int]) -> None:

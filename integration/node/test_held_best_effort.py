@@ -59,6 +59,12 @@ class Held:
         found = {pool["name"]: pool["cpus"] for pool in self.daemon.koordctl("node").get("pools", ())}
         return str(found.get("best-effort", found.get("BE", "")))
 
+    def restart(self) -> None:
+        """Another daemon, once it knows the BE pool."""
+        self.daemon.kill()
+        self.daemon.start()
+        wait_for(self.pool, SOON_S, "the BE pool to be known")
+
     def start(self, name: str, with_mid: bool = True) -> None:
         """One best-effort pod and one of the mid band; neither may fail to start."""
         cgroup = start(self.client, pods.best_effort(self.root, f"be-{name}"))
@@ -170,9 +176,7 @@ def test_newcomers_start_under_a_small_quota(held: Held) -> None:
     for number in range(COUNT):
         held.start(str(number), with_mid=False)
     quotas.settle(20_000, -1)
-    held.daemon.kill()
-    held.daemon.start()
-    wait_for(held.pool, SOON_S, "the BE pool to be known")
+    held.restart()
     held.start("after", with_mid=False)
     quotas.settle(20_000, -1)
     held.write("")
@@ -192,9 +196,7 @@ def test_beside_pods_of_the_mid_band_newcomers_start_and_are_held_one_by_one(hel
     for number in range(COUNT):
         held.start(str(number))
     quotas.settle_divided()
-    held.daemon.kill()
-    held.daemon.start()
-    wait_for(held.pool, SOON_S, "the BE pool to be known")
+    held.restart()
     held.start("after")
     quotas.settle_divided()
     held.write("")
@@ -238,9 +240,7 @@ def test_newcomers_start_last_and_in_long_slices(held: Held) -> None:
     for number in range(COUNT):
         held.start(str(number))
     last.settle(True)
-    held.daemon.kill()
-    held.daemon.start()
-    wait_for(held.pool, SOON_S, "the BE pool to be known")
+    held.restart()
     held.start("after")
     last.settle(True)
     held.write("")

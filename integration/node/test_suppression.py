@@ -23,6 +23,7 @@ from integration.harness.processes import wait_for
 from integration.node.conftest import MakeDaemon
 from integration.node.daemon import Daemon, Row
 from integration.node.test_held_best_effort import mid
+from integration.nri.classes import start
 
 BUSY = ("/bin/sh", "-c", "while :; do :; done")
 SOON_S = 15.0
@@ -56,9 +57,7 @@ class Node:
 
     def start(self, *wanted: Pod) -> None:
         for pod in wanted:
-            cgroups.make_pod(pod)
-            _, ids = self.client.run(pod)
-            self.cgroups[pod.name] = f"{pod.cgroup_parent}/{next(iter(ids.values()))}"
+            self.cgroups[pod.name] = start(self.client, pod)
 
     def cpu_ns(self, name: str) -> int:
         return int((cgroups.hierarchies()["cpuacct"] / self.cgroups[name].strip("/") / "cpuacct.usage").read_text())

@@ -20,7 +20,7 @@ from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Eviction, OneShot, Opinion, Opinions
 from qosd.decide.shortage import Claim, Key, Measure, Resource, Rung
 from qosd.decide.victims import Amounts, Candidate, Owner, container_cpu_milli, parts_of
-from qosd.model.snapshot import ContainerView, EvictionPhase, EvictionState, NodeSnapshot, PodView, runs
+from qosd.model.snapshot import EvictionPhase, EvictionState, NodeSnapshot, PodView, running_containers
 
 SECOND_NS = 1_000_000_000
 RECLAIM_WAIT_NS = 2 * SECOND_NS
@@ -197,7 +197,7 @@ def _throttle(case: Case) -> Step | None:
     resource = case.resource
     if resource is Resource.MEMORY_BYTES and not case.has(HIGH):
         return _slow_down(case)
-    able = [each for each in case.candidates if resource is Resource.MEMORY_BYTES or _running(each.pod)]
+    able = [each for each in case.candidates if resource is Resource.MEMORY_BYTES or running_containers(each.pod)]
     parts = case.parts_with_growing(able, FLOORS[resource])
     throttles = {}
     for candidate, part in parts:
@@ -209,7 +209,11 @@ def _throttle(case: Case) -> Step | None:
 
 def _slow_down(case: Case) -> Step | None:
     """Where nothing throttles memory: who has little CPU grows slower. It frees nothing; the idle do not feel it."""
-    able = [each for each in case.candidates if _running(each.pod) and _cpu_milli(case, each.pod) > CPU_FLOOR_MILLI]
+    able = [
+        each
+        for each in case.candidates
+        if running_containers(each.pod) and _cpu_milli(case, each.pod) > CPU_FLOOR_MILLI
+    ]
     throttles = {}
     for candidate, part in case.parts_with_growing(able):
         pod = candidate.pod
@@ -280,10 +284,6 @@ def _gives(parts: Iterable[tuple[Candidate, int]]) -> Mapping[str, int]:
     return {candidate.pod.uid: part for candidate, part in parts}
 
 
-def _running(pod: PodView) -> list[ContainerView]:
-    return [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
-
-
 def throttled(
     node: NodeSnapshot, pod: PodView, resource: Resource, allowance: int, why: str, used_milli: int
 ) -> Throttle:
@@ -300,7 +300,7 @@ def _of_memory(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Op
 
 def _of_cpu(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opinions:
     """cgroup v1 takes no quota of a pod below its containers', so each of these gets its share of the allowance."""
-    running = _running(pod)
+    running = running_containers(pod)
     usages = [container_cpu_milli(node, each.cgroup) for each in running]
     weights = [usage for usage in usages if usage is not None]
     if len(weights) < len(running) or not sum(weights):

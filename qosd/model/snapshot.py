@@ -273,3 +273,8 @@ def has_cgroup(container_state: str) -> bool:
 def runs(container_state: str) -> bool:
     """Is its cgroup the runtime's no more? While a container is being made, the runtime itself writes there."""
     return container_state == _RUNNING
+
+
+def running_containers(pod: PodView) -> list[ContainerView]:
+    """The pod's containers whose files may be written; the sandbox is none of them."""
+    return [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]

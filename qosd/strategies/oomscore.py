@@ -23,7 +23,7 @@ from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.model.kata import is_kata
 from qosd.model.metric import Scope
 from qosd.model.rules import NodeRules
-from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, runs
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, running_containers
 from qosd.sense.pids import PIDS
 from qosd.strategies.perpod import count, of_each
 
@@ -87,8 +87,7 @@ def of_pod(pod: PodView, node: NodeRules) -> _Scores:
         return ()
     return tuple([
         TaskAttribute(OOM_SCORE, container.cgroup, score, _why(pod, container.name), pod.key)
-        for container in pod.containers
-        if container.cgroup and not container.is_sandbox and runs(container.state)
+        for container in running_containers(pod)
         if (score := annotations.oom_score_adj_of(container.name)) is not None
     ])  # fmt: skip
 

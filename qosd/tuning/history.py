@@ -11,7 +11,7 @@ from koord.model.qos import KubeQoS
 from koord.model.qos_settings import CPUBurstPolicy
 from qosd.model.metric import Metric, Scope
 from qosd.model.rules import join
-from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, runs
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, running_containers
 from qosd.report import TickReport
 from qosd.sense.memoryevents import MEMORY_EVENTS
 from qosd.sense.runqueue import RunQueueRow
@@ -69,9 +69,10 @@ def of_pod(report: TickReport, store: Store, pod: PodView) -> PodHistory:
     if report.snapshot is None:
         return PodHistory()
     node, shared = report.snapshot, _of_pod_itself(report.snapshot, pod)
-    running = [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
     protected = [
-        each for each in running if Cgroup(Scope.CONTAINER, each.cgroup, each.cgroup, pod, each).latency_sensitive
+        each
+        for each in running_containers(pod)
+        if Cgroup(Scope.CONTAINER, each.cgroup, each.cgroup, pod, each).latency_sensitive
     ]
     kills = store.series(MEMORY_EVENTS[Scope.POD].oom_kills_per_s, pod.cgroup) if protected and pod.cgroup else ()
     return PodHistory(tuple(_of_container(report, node, store, each, pod, shared) for each in protected), kills)

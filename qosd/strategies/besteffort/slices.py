@@ -17,7 +17,7 @@ from koord.host.sched import SLICE
 from koord.host.taskattributes import TaskAttribute
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.model.rules import NodeRules
-from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, runs
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, running_containers
 from qosd.policy.scheduling import is_covered
 from qosd.strategies.memo import Memo, decide_anew
 from qosd.strategies.perpod import count
@@ -52,7 +52,6 @@ def _decision(node: NodeRules, pods: tuple[PodView, ...]) -> Decision:
         TaskAttribute(SLICE, container.cgroup, slice_us, why, pod.key)
         for pod in pods
         if is_covered(pod, node)
-        for container in pod.containers
-        if container.cgroup and not container.is_sandbox and runs(container.state)
+        for container in running_containers(pod)
     ])  # fmt: skip
     return Decision(f"slices of {slice_us} us for the tasks of {count(len(acts), 'container')}", acts=acts)

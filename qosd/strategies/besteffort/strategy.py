@@ -32,7 +32,7 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.rules import Rules
-from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
 from qosd.policy.scheduling import is_covered, is_guest
 from qosd.strategies.besteffort.division import Division, divide
 
@@ -116,7 +116,7 @@ class _Scene:
     @property
     def containers(self) -> Sequence[tuple[PodView, ContainerView]]:
         """Those that run, and so have quotas that may be written."""
-        return [(pod, each) for pod in self._pods for each in pod.containers if _is_running(each)]
+        return [(pod, each) for pod in self._pods for each in running_containers(pod)]
 
     def decision(self, division: Division) -> Decision:
         opinions = {**self._of_tier(), **self._of_containers(division), **self._of_weights(), **self._of_idle()}
@@ -182,10 +182,6 @@ class _Scene:
 
 def _is_outside(pod: PodView) -> bool:
     return pod.kube_qos is not KubeQoS.BEST_EFFORT
-
-
-def _is_running(container: ContainerView) -> bool:
-    return bool(container.cgroup) and not container.is_sandbox and runs(container.state)
 
 
 def _requested_shares(pod: PodView) -> int:

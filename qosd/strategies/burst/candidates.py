@@ -31,7 +31,7 @@ from qosd.decide.decision import NO_OPINIONS, Opinion, Opinions
 from qosd.hooks import engine, normalization
 from qosd.model.kata import is_kata
 from qosd.model.rules import Rules
-from qosd.model.snapshot import ContainerView, PodView, live, runs
+from qosd.model.snapshot import ContainerView, PodView, live, running_containers
 from qosd.strategies.burst import steps
 from qosd.strategies.reconciler import container_cgroup
 
@@ -152,7 +152,7 @@ def candidates(pod: PodView, rules: Rules) -> PodCandidates | None:
     settings = _settings(pod, rules)
     if not (is_wanted(settings.policy) or settings.has_bucket):
         return None
-    running = [each for each in pod.containers if each.cgroup and not each.is_sandbox and runs(each.state)]
+    running = running_containers(pod)
     containers = tuple([each for each in (_candidate(pod, one, rules) for one in running) if each is not None])
     if not containers:
         return None

@@ -38,7 +38,7 @@ from qosd.hooks.memoryqos import MemoryCase
 from qosd.model.kata import is_kata
 from qosd.model.metric import Metric, Scope
 from qosd.model.rules import Rules
-from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, runs
+from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot, PodView, live, running_containers
 from qosd.sense.pressure import PRESSURE
 from qosd.sense.stalls import STALLS
 from qosd.sense.usage import USAGE
@@ -210,13 +210,12 @@ def _by_marks(pod: PodView, rules: Rules, is_ours: bool) -> Iterator[Watched]:
         floor = max(case.floor_bytes, MEMORY_FLOOR_BYTES)
         why = f"memory that a best-effort pod does not use is probed for, {case.source}"
         yield _watched(pod, pod.cgroup, Scope.POD, Bounds(Kind.IDLE, floor, floor), why)
-    for container in pod.containers:
-        if container.cgroup and not container.is_sandbox and runs(container.state):
-            of_container = memoryqos.of(container_cgroup(pod, container, rules.node), rules)
-            marks = of_container.marks(rules) if of_container is not None else None
-            if marks is not None:
-                why = f"above {case.settings.wmark_ratio} % of its bound, which is {marks.high} bytes, {case.source}"
-                yield _watched(pod, container.cgroup, Scope.CONTAINER, Bounds(Kind.MARK, marks.high, marks.low), why)
+    for container in running_containers(pod):
+        of_container = memoryqos.of(container_cgroup(pod, container, rules.node), rules)
+        marks = of_container.marks(rules) if of_container is not None else None
+        if marks is not None:
+            why = f"above {case.settings.wmark_ratio} % of its bound, which is {marks.high} bytes, {case.source}"
+            yield _watched(pod, container.cgroup, Scope.CONTAINER, Bounds(Kind.MARK, marks.high, marks.low), why)
 
 
 def _by_cache(pod: PodView, rules: Rules) -> Iterator[Watched]:

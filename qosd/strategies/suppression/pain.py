@@ -27,7 +27,7 @@ from koord.model.cpuset import CPUSet
 from koord.model.qos import QoSClass
 from qosd.model.metric import Metric, Scope
 from qosd.model.rules import join
-from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, runs
+from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
 from qosd.policy.scheduling import is_covered
 from qosd.sense.pids import PIDS
 from qosd.sense.runqueue import RunQueueRow
@@ -114,9 +114,8 @@ def _protected(pods: Iterable[PodView]) -> Iterator[tuple[PodView, ContainerView
     """The containers that run of latency-sensitive pods."""
     for pod in pods:
         if pod.qos in _PROTECTED and not pod.context.is_best_effort and live(pod):
-            for each in pod.containers:
-                if each.cgroup and not each.is_sandbox and runs(each.state):
-                    yield pod, each
+            for each in running_containers(pod):
+                yield pod, each
 
 
 class _Places:
