@@ -98,17 +98,17 @@ test-kubelet: $(READY)
 test-guest: $(READY)
 	./integration/setup-host --guest
 	$(PYTHON) -m integration.guest.image
-	$(PYTHON) -m pytest integration/guest -s --durations=8 $(addprefix --ignore=,$(GUEST_PODS))
+	$(PYTHON) -m integration.guest integration/guest -s --durations=8 $(addprefix --ignore=,$(GUEST_PODS))
 
 test-guest-pods: $(READY)
 	./integration/setup-host --guest
 	$(PYTHON) -m integration.guest.image
-	$(PYTHON) -m pytest $(GUEST_PODS) -s --durations=8
+	$(PYTHON) -m integration.guest $(GUEST_PODS) -s --durations=8
 
 soak-guest: $(READY)
 	./integration/setup-host --guest
 	$(PYTHON) -m integration.guest.image
-	env SOAK=1 $(PYTHON) -m pytest integration/guest -s
+	env SOAK=1 $(PYTHON) -m integration.guest integration/guest -s
 
 bench-proxy: $(READY)
 	./integration/setup-host

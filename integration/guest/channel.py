@@ -1,7 +1,8 @@
 """The host's end of the virtio port on which the guest's agent answers.
 
-Invariant: each request gets its own answer, however many threads ask at once. A reboot of the guest fails what it had
-not answered with ``AgentGone``; a request that is not answered in time raises ``TimeoutError`` naming it.
+Invariant: each request gets its own answer, however many threads ask at once. A reboot of the guest, or a new start of
+its agent, fails what was not answered with ``AgentGone``. A request that is not answered in time raises
+``TimeoutError`` naming it if the agent answers others, and ``GuestHung`` if it answers none, as does each later one.
 """
 
 from __future__ import annotations
@@ -19,9 +20,15 @@ from typing import Any
 
 from integration.harness.processes import HarnessError
 
+PING_S = 30.0
+
 
 class AgentGone(HarnessError):
-    """The guest was started anew, or QEMU ended, before the answer."""
+    """The guest or its agent was started anew, or QEMU ended, before the answer."""
+
+
+class GuestHung(HarnessError):
+    """The guest runs, but its agent answers nothing any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,9 +42,13 @@ class Done:
 
 
 class Channel:
-    """A connection to the chardev socket ``path`` of QEMU."""
+    """A connection to the chardev socket ``path`` of QEMU.
 
-    def __init__(self, path: Path) -> None:
+    ``ping_s``: how long the agent has for an answer that waits for nothing.
+    """
+
+    def __init__(self, path: Path, ping_s: float = PING_S) -> None:
+        self._ping_s = ping_s
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(os.fspath(path))
         self._changed = threading.Condition()
@@ -45,7 +56,9 @@ class Channel:
         self._next = 0
         self._boot_id = ""
         self._boots = 0
+        self._starts = 0
         self._closed = False
+        self._hung = ""
         threading.Thread(target=self._receive, daemon=True).start()
 
     def close(self) -> None:
@@ -68,20 +81,37 @@ class Channel:
 
     def ask(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         """The answer to one request. Raises HarnessError for what the agent itself could not do."""
+        if self._hung:
+            raise GuestHung(self._hung)
+        try:
+            answer = self._answer(request, timeout_s)
+        except TimeoutError as error:
+            self._ping(str(error))
+            raise
+        if text := answer.get("error"):
+            raise HarnessError(f"{_named(request)}: {text}")
+        return answer
+
+    def _answer(self, request: Mapping[str, object], timeout_s: float) -> dict[str, Any]:
         end = time.monotonic() + timeout_s
         with self._changed:
             self._next += 1
-            number, boots = self._next, self._boots
+            number, starts = self._next, self._starts
             self._socket.sendall(json.dumps({**request, "id": number}).encode() + b"\n")
             while number not in self._answers:
-                if self._closed or self._boots != boots:
-                    raise AgentGone(f"the guest went away during {_named(request)}")
+                if self._closed or self._starts != starts:
+                    raise AgentGone(f"the guest's agent went away during {_named(request)}")
                 if not self._changed.wait(end - time.monotonic()):
                     raise TimeoutError(f"no answer within {timeout_s:g} s to {_named(request)}")
-            answer = self._answers.pop(number)
-        if error := answer.get("error"):
-            raise HarnessError(f"{_named(request)}: {error}")
-        return answer
+            return self._answers.pop(number)
+
+    def _ping(self, text: str) -> None:
+        """Raises GuestHung, with ``text``, unless the agent answers something that waits for nothing."""
+        try:
+            self._answer({"read": ["/proc/uptime"]}, self._ping_s)
+        except TimeoutError:
+            self._hung = f"{text}, nor within {self._ping_s:g} s to anything else"
+            raise GuestHung(self._hung) from None
 
     def run(
         self, argv: Sequence[str], timeout_s: float, data: bytes = b"", environment: Mapping[str, str] | None = None
@@ -115,7 +145,7 @@ class Channel:
             with self._changed:
                 self._closed = not chunk
                 for line in lines:
-                    self._take(json.loads(line))
+                    self._take(_message(line))
                 self._changed.notify_all()
             if not chunk:
                 return
@@ -123,8 +153,16 @@ class Channel:
     def _take(self, message: dict[str, Any]) -> None:
         if (boot_id := message.get("hello")) is None:
             self._answers[message["id"]] = message
-        elif boot_id != self._boot_id:
-            self._boot_id, self._boots = boot_id, self._boots + 1
+        else:
+            self._starts += 1
+            self._boots += boot_id != self._boot_id
+            self._boot_id = boot_id
+
+
+def _message(line: bytes) -> dict[str, Any]:
+    """An agent that is killed leaves half a line, which the hello of the next one ends."""
+    begin = max(line.rfind(b'{"hello"'), 0)
+    return dict(json.loads(line[begin:]))
 
 
 def _named(request: Mapping[str, object]) -> str:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from integration.guest import image, payload
+from integration.guest.__main__ import HUNG
+from integration.guest.channel import GuestHung
 from integration.guest.guest import Guest, booted
 from integration.guest.image import Image
 from integration.packaging import made
@@ -21,6 +23,7 @@ from release.wheels import Wheel, fetch
 
 pytest.register_assert_rewrite("integration.guest.koordnode", "integration.guest.kubelet")
 NEXT_VERSION = "99.0"
+FAILURES = pytest.StashKey[list[bool]]()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,16 +47,26 @@ def _waits_for_soak(item: pytest.Item) -> bool:
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """The guests of a test that fails keep their journals."""
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """The guests of a test that fails keep their journals, and the report has their consoles."""
     report = yield
     if report.failed:
-        for value in getattr(item, "funcargs", {}).values():
-            guest = getattr(value, "guest", value)
-            if isinstance(guest, Guest):
-                guest.save_journal()
-                report.sections.append(("the guest", f"its logs are in {guest.directory}"))
+        hung = call.excinfo is not None and call.excinfo.errisinstance(GuestHung)
+        item.config.stash.setdefault(FAILURES, []).append(hung)
+        values = getattr(item, "funcargs", {}).values()
+        for guest in {value for value in (getattr(each, "guest", each) for each in values) if isinstance(value, Guest)}:
+            guest.save_journal()
+            report.sections.append(("the guest", guest.diagnosis()))
     return report
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """``HUNG`` if nothing failed but by guests that hung."""
+    failures = session.config.stash.get(FAILURES, [])
+    if failures and all(failures):
+        session.exitstatus = HUNG
 
 
 @pytest.fixture(scope="session")

@@ -232,6 +232,23 @@ class Guest:
             said = self.do("journalctl", "--no-pager", "-o", "short-monotonic", timeout_s=JOURNAL_S)
             (self.directory / "journal.log").write_text(said)
 
+    def diagnosis(self) -> str:
+        """Where the logs are, the end of the console, and what QEMU's threads took of a second just now."""
+        threads = self._thread_ticks()
+        time.sleep(1)
+        used = {name: ticks - threads.get(name, 0) for name, ticks in self._thread_ticks().items()}
+        busy = ", ".join(f"{name} {ticks} ticks" for name, ticks in used.items() if ticks) or "none ran"
+        return f"logs in {self.directory}\nQEMU's threads in a second: {busy}\n{tail(self.console, 40)}"
+
+    def _thread_ticks(self) -> dict[str, int]:
+        """User and system time of each thread of QEMU, by name and id."""
+        found = {}
+        for task in Path(f"/proc/{self._process.pid}/task").glob("*") if self._process else ():
+            with contextlib.suppress(OSError):
+                name, _, fields = (task / "stat").read_text().partition("(")[2].rpartition(")")
+                found[f"{name} ({task.name})"] = sum(map(int, fields.split()[11:13]))
+        return found
+
     def _wait_boot(self, number: int) -> None:
         try:
             self.channel.wait_boot(number, BOOT_S)
