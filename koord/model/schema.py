@@ -14,7 +14,9 @@ Fails with ``SchemaError``, which names the path and the value.
 from __future__ import annotations
 
 import functools
+import operator
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
@@ -83,9 +85,7 @@ class _Listeners(NamedTuple):
     bad: Bad | None = None
 
 
-def read(
-    cls: type[T], document: object, path: str = "", unknown: Unknown | None = None, bad: Bad | None = None
-) -> T:
+def read(cls: type[T], document: object, path: str = "", unknown: Unknown | None = None, bad: Bad | None = None) -> T:
     """``document`` as a ``cls``; ``path`` is where the document itself is, for messages. Raises SchemaError."""
     described = _describe(cls)
     result = _struct(described, document, path, _Listeners(unknown, bad))
@@ -93,9 +93,7 @@ def read(
     return result
 
 
-def read_member(
-    cls: type[msgspec.Struct], field: str, document: object, path: str = "", bad: Bad | None = None
-) -> Any:
+def read_member(cls: type[msgspec.Struct], field: str, document: object, path: str = "", bad: Bad | None = None) -> Any:
     """``document`` as the type of one field of ``cls``, for documents that are a list or a map at the top."""
     return _read(_fields(cls)[field].type, document, path, _Listeners(bad=bad))
 
@@ -164,7 +162,7 @@ def child(path: str, key: str) -> str:
 
 def _read(kind: inspect.Type, value: object, path: str, listeners: _Listeners) -> object:
     if isinstance(kind, inspect.UnionType):
-        kind = next(member for member in kind.types if not isinstance(member, inspect.NoneType))
+        kind = _alternative(kind, value)
     if isinstance(kind, inspect.StructType):
         return _struct(kind, value, path, listeners)
     if isinstance(kind, inspect.VarTupleType):
@@ -174,6 +172,15 @@ def _read(kind: inspect.Type, value: object, path: str, listeners: _Listeners) -
     if isinstance(kind, inspect.AnyType):
         return value
     return _scalar(kind, value, path)
+
+
+def _alternative(kind: inspect.UnionType, value: object) -> inspect.Type:
+    """The member of ``kind`` to read ``value`` as: of ``int | str | None`` the string for a string, else the number."""
+    members = [member for member in kind.types if not isinstance(member, inspect.NoneType)]
+    if len(members) == 1:
+        return members[0]
+    is_text = isinstance(value, str)
+    return next((member for member in members if isinstance(member, inspect.StrType) is is_text), members[0])
 
 
 def _struct(kind: inspect.StructType, value: object, path: str, listeners: _Listeners) -> object:
@@ -255,6 +262,8 @@ def _is_leaf(kind: inspect.Type) -> bool:
 def _scalar(kind: inspect.Type, value: object, path: str) -> object:
     if isinstance(kind, inspect.IntType):
         return _int(kind, value, path)
+    if isinstance(kind, inspect.FloatType):
+        return _float(kind, value, path)
     if isinstance(kind, inspect.BoolType):
         if not isinstance(value, bool):
             raise SchemaError(path, value, "is neither true nor false")
@@ -276,6 +285,23 @@ def _int(kind: inspect.IntType, value: object, path: str) -> int:
     if not low <= value <= high:
         raise SchemaError(path, value, f"is not in {low}..{high}")
     return value
+
+
+def _float(kind: inspect.FloatType, value: object, path: str) -> float:
+    """Whole numbers are taken, too: JSON has one kind of number."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise SchemaError(path, value, "is not a number")
+    if not -sys.float_info.max <= value <= sys.float_info.max:
+        raise SchemaError(path, value, "is not a finite number")
+    for bound, holds, why in (
+        (kind.ge, operator.ge, "is less than"),
+        (kind.gt, operator.gt, "is not more than"),
+        (kind.le, operator.le, "is more than"),
+        (kind.lt, operator.lt, "is not less than"),
+    ):
+        if bound is not None and not holds(value, bound):
+            raise SchemaError(path, value, f"{why} {bound:g}")
+    return float(value)
 
 
 def _str(value: object, path: str) -> str:

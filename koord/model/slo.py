@@ -187,7 +187,7 @@ def every_leaf() -> Iterator[Leaf]:
 
 
 class NodeSLO(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
-    """The object. Of its metadata Koord needs nothing: there is one per node, named like it."""
+    """The cluster's policy for one node. There is one per node, named like it."""
 
     spec: NodeSLOSpec = NodeSLOSpec()
 

@@ -1,0 +1,116 @@
+"""ClusterColocationProfile: which pods become colocated ones, and what they are given. Upstream's kind, field by field.
+
+A cluster's administrator writes it; the pod webhook and the profile controller read it. This module knows the object
+alone; what it does to a pod is admission's.
+
+Invariant: a profile that is read can be applied as it stands: its selectors are such as Kubernetes takes, and its
+probability is a percentage. Fails with SchemaError, which names path and value; such a profile matches no pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from koord.model import schema, selector
+from koord.model.core import ObjectMeta
+from koord.model.qos import QoSClass
+from koord.model.qos_settings import Int32
+from koord.model.schema import SchemaError, json_name
+from koord.model.selector import LabelSelector
+
+GROUP = "config.koordinator.sh"
+CERTAIN_PERCENT = 100
+_PERCENTAGE = re.compile(r"([+-]?[0-9]{1,18})%", re.ASCII)
+
+
+class ProfileSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """What a pod gets that both selectors match; one that is absent or empty matches every pod."""
+
+    namespace_selector: LabelSelector | None = None
+    """Of the labels of the pod's namespace."""
+    selector: LabelSelector | None = None
+    """Of the pod's labels as they were submitted."""
+    probability: int | str | None = None
+    """The share of the matching pods that the profile is applied to: 70 or "70%"; all of them when absent."""
+    qos_class: QoSClass | None = None
+    """The QoS class that the pod's label gets."""
+    priority_class_name: str = ""
+    """The PriorityClass that the pod gets, with its value and its preemption policy."""
+    koordinator_priority: Int32 | None = None
+    """The pod's order among those of its band."""
+    labels: Mapping[str, str] = {}
+    """Set on the pod, whatever it had."""
+    annotations: Mapping[str, str] = {}
+    """Set on the pod, whatever it had."""
+    label_keys_mapping: Mapping[str, str] = {}
+    """By the key of a label of the pod: the key of another that gets its value."""
+    annotation_keys_mapping: Mapping[str, str] = {}
+    """By the key of an annotation of the pod: the key of another that gets its value."""
+    label_suffixes: Mapping[str, str] = {}
+    """By the key of a label that the pod has: what is appended to its value."""
+    scheduler_name: str = ""
+    """The scheduler that the pod gets."""
+    patch: Mapping[str, Any] | None = None
+    """A strategic merge patch of the pod, applied last."""
+
+    @property
+    def probability_percent(self) -> int:
+        """``probability`` in 0..100: less than none is none, and more than all is all. Raises ValueError."""
+        return min(max(_percent(self.probability), 0), CERTAIN_PERCENT)
+
+
+class ClusterColocationProfile(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """Which pods become colocated ones, and what they are given. Profiles are applied in the order of their names."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: ProfileSpec = ProfileSpec()
+
+
+def read(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | None = None) -> ClusterColocationProfile:
+    """The profile in JSON text or in a document already parsed. Raises SchemaError.
+
+    ``unknown`` is told the path of each key under ``spec`` that the kind does not have; nobody is stopped by one.
+    """
+    parsed = schema.parse_json(document) if isinstance(document, str | bytes) else document
+    if not isinstance(parsed, Mapping):
+        raise SchemaError("ClusterColocationProfile", parsed, "is not an object")
+    profile = ClusterColocationProfile(
+        metadata=schema.read(ObjectMeta, _object(parsed, "metadata"), "metadata"),
+        spec=schema.read(ProfileSpec, _object(parsed, "spec"), "spec", unknown),
+    )
+    _check(profile.spec)
+    return profile
+
+
+def _object(document: Mapping[str, Any], key: str) -> object:
+    """The member ``key``, where null is the empty object."""
+    member = document.get(key)
+    return {} if member is None else member
+
+
+def _check(spec: ProfileSpec) -> None:
+    """What types alone do not say. Raises SchemaError."""
+    try:
+        _percent(spec.probability)
+    except ValueError as error:
+        raise SchemaError("spec.probability", spec.probability, str(error)) from error
+    for name in ("namespace_selector", "selector"):
+        labels: LabelSelector | None = getattr(spec, name)
+        if labels is not None:
+            selector.check(labels, f"spec.{json_name(name)}")
+
+
+def _percent(probability: int | str | None) -> int:
+    """As Kubernetes scales an IntOrString by 100. Raises ValueError."""
+    if probability is None:
+        return CERTAIN_PERCENT
+    if isinstance(probability, int):
+        return probability
+    match = _PERCENTAGE.fullmatch(probability)
+    if match is None:
+        raise ValueError('is neither a whole number nor a percentage such as "70%"')
+    return int(match.group(1))
