@@ -1,0 +1,175 @@
+"""What the pods that batch pods must make room for request and use: every pod on the node that is not koord-batch.
+
+Free pods count too, though upstream leaves them out: they run on native resources, so what they use would be sold
+twice. So do the mid resources that a mid pod requests instead of native ones.
+
+A pod that the report does not have yet counts with its request. What the report has of pods that are not, or no longer,
+Running or Pending on the node counts as *dangling*: it is still being used. An LSE pod's CPUs are its own, so their
+number counts instead of their use.
+
+Invariant: the order of the pods does not matter, and a pod whose request of a resource cannot be read changes nothing
+but its own part of that: it requests nothing, and what it uses counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import msgspec
+
+from koord.model import podrequests, priority, qos
+from koord.model.annotations.decode import Bad
+from koord.model.core import Pod, PodSpec, ResourceRequirements
+from koord.model.nodemetric import PodUsage
+from koord.model.overcommit import amounts, amplification
+from koord.model.overcommit.amounts import BATCH, MID, NATIVE, NOTHING, CPUMemory, Names, Reading
+from koord.model.overcommit.amplification import Amplification
+from koord.model.priority import RENAMED, PriorityClass
+from koord.model.qos import KubeQoS, QoSClass
+from koord.model.quantity import QuantityError
+
+_ON_NODE = ("Running", "Pending")
+_KUBE_QOS = {each.value: each for each in KubeQoS}
+_DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
+
+
+class PodDemand(msgspec.Struct, frozen=True, gc=False):
+    """One pod as it counts. It depends on the pod alone, so it may be kept as long as the pod does not change."""
+
+    namespace: str
+    name: str
+    is_on_node: bool
+    """Running or Pending: it has resources, or will have them."""
+    priority_class: PriorityClass
+    qos: QoSClass
+    request: Reading = Reading(0, 0)
+    """Native resources, in the units of the node's allocatable."""
+    mid_request: Reading = Reading(0, 0)
+    """Mid resources, which are real ones on any node."""
+
+
+class Demand(msgspec.Struct, frozen=True, gc=False):
+    """Totals, in the units of the node's capacity."""
+
+    request: CPUMemory = NOTHING
+    used: CPUMemory = NOTHING
+    """Of pods on the node."""
+    maximum: CPUMemory = NOTHING
+    """Of each pod's request and use, the larger one."""
+    dangling: CPUMemory = NOTHING
+    prod_request: CPUMemory = NOTHING
+
+
+def of_pod(pod: Pod) -> PodDemand:
+    metadata, spec = pod.metadata, pod.spec
+    labelled = qos.labelled(metadata.labels)
+    derived = labelled or qos.derive(None, _kube_qos(pod)).qos
+    cls = priority.effective(metadata.labels, spec.priority, derived)
+    is_on_node = pod.status.phase in _ON_NODE
+    counts = is_on_node and cls is not PriorityClass.BATCH
+    native, mid = (_request(spec, (kind,)) if counts else Reading(0, 0) for kind in (NATIVE, MID))
+    return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid)
+
+
+def batch_request(pod: Pod) -> Reading:
+    """What of the batch resources a pod on the node holds."""
+    is_on_node = pod.status.phase in _ON_NODE
+    return _request(pod.spec, (BATCH, _DEPRECATED_BATCH)) if is_on_node else Reading(0, 0)
+
+
+def _request(spec: PodSpec, kinds: tuple[Names, ...]) -> Reading:
+    """Of all ``kinds`` together."""
+    mentioned, problems = _mentioned(spec), list[str]()
+    cpu_milli = _sum(spec, [names.cpu for names in kinds if names.cpu in mentioned], problems)
+    memory_bytes = _sum(spec, [names.memory for names in kinds if names.memory in mentioned], problems)
+    return Reading(cpu_milli, memory_bytes, tuple(problems))
+
+
+def _sum(spec: PodSpec, resources: list[str], problems: list[str]) -> int | None:
+    try:
+        return sum(podrequests.request(spec, resource) for resource in resources)
+    except QuantityError as error:
+        problems.append(f"its request of {' or '.join(resources)} counts as 0: {error}")
+        return None
+
+
+def total(
+    pods: Iterable[PodDemand], usages: Sequence[PodUsage], bad: Bad, ratios: Amplification = amplification.NONE
+) -> Demand:
+    """``usages``: of the report, where of two for one pod the last one counts."""
+    reported = {(usage.namespace, usage.name): usage for usage in usages}
+    on_node = [pod for pod in pods if pod.is_on_node]
+    request = used = maximum = prod_request = NOTHING
+    for pod in on_node:
+        if pod.priority_class is PriorityClass.BATCH:
+            continue
+        native, mid = (_counted(pod, request, bad) for request in (pod.request, pod.mid_request))
+        real = ratios.real(native, pod.qos) + mid
+        measured = _measured(reported.get((pod.namespace, pod.name)), bad)
+        request += real
+        used += _used(pod, real, measured)
+        maximum += measured.filled().join(real)
+        if pod.priority_class is PriorityClass.PROD:
+            prod_request += real
+    listed = {(pod.namespace, pod.name) for pod in on_node}
+    dangling = _dangling([usage for key, usage in reported.items() if key not in listed], bad)
+    return Demand(request, used, maximum, dangling, prod_request)
+
+
+def _dangling(usages: Iterable[PodUsage], bad: Bad) -> CPUMemory:
+    total = NOTHING
+    for usage in usages:
+        if usage.priority != PriorityClass.BATCH:
+            total += _measured(usage, bad).filled()
+    return total
+
+
+def _counted(pod: PodDemand, request: Reading, bad: Bad) -> CPUMemory:
+    if request.problems:
+        request.report(f"pod {pod.namespace}/{pod.name}", bad)
+    return request.filled()
+
+
+def _used(pod: PodDemand, request: CPUMemory, measured: Reading) -> CPUMemory:
+    """What is not measured counts as requested."""
+    used = measured.filled(request)
+    if pod.qos is QoSClass.LSE and pod.request.cpu_milli is not None:
+        return CPUMemory(request.cpu_milli, used.memory_bytes)
+    return used
+
+
+def _measured(usage: PodUsage | None, bad: Bad) -> Reading:
+    if usage is None:
+        return Reading()
+    reading = amounts.read(usage.pod_usage.resources)
+    if reading.problems:
+        reading.report(f"the NodeMetric's pod {usage.namespace}/{usage.name}", bad)
+    return reading
+
+
+def _mentioned(spec: PodSpec) -> set[str]:
+    """The resources that the pod says anything of."""
+    names = set(spec.overhead)
+    for resources in _lists(spec):
+        names.update(resources.requests, resources.limits)
+    return names
+
+
+def _lists(spec: PodSpec) -> Iterator[ResourceRequirements]:
+    yield spec.resources
+    for container, _ in podrequests.in_order(spec):
+        yield container.resources
+
+
+def _kube_qos(pod: Pod) -> KubeQoS:
+    """As the API server wrote it, else from the spec: BestEffort, or not, which is all that matters here."""
+    stated = _KUBE_QOS.get(pod.status.qos_class)
+    if stated is not None:
+        return stated
+    return KubeQoS.BURSTABLE if any(map(_is_native, _lists(pod.spec))) else KubeQoS.BEST_EFFORT
+
+
+def _is_native(resources: ResourceRequirements) -> bool:
+    """Does it request native resources, or limit them? What cannot be read does."""
+    requests, limits = amounts.read(resources.requests), amounts.read(resources.limits)
+    return any(requests) or any(limits)

@@ -1,0 +1,83 @@
+"""ColocationStrategy: how much of a node is offered again, and by which figures. The API's names and defaults.
+
+None means "not set". ``DEFAULTS`` are what applies when nobody says anything; batch limits have no default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from koord.model.qos_settings import Natural, Percent, Positive
+from koord.model.schema import json_name
+
+DiffThreshold = Annotated[float, Meta(gt=0, le=1)]
+
+
+class CalculatePolicy(StrEnum):
+    """What pods of higher priority count as. CPU has no ``request``: it acts as ``usage`` there, as upstream."""
+
+    USAGE = "usage"
+    REQUEST = "request"
+    MAX_USAGE_REQUEST = "maxUsageRequest"
+
+
+class MidReclaimMode(StrEnum):
+    """Unset: by the prediction of what prod leaves."""
+
+    STATIC = "static"
+
+
+class MetricAggregatePolicy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    durations: tuple[str, ...] | None = None
+    """Go's notation: ``5m``, ``1h30m``."""
+
+
+class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    enable: bool | None = None
+    metric_aggregate_duration_seconds: Positive | None = None
+    metric_report_interval_seconds: Positive | None = None
+    metric_aggregate_policy: MetricAggregatePolicy | None = None
+    metric_memory_collect_policy: str | None = None
+    cpu_reclaim_threshold_percent: Natural | None = None
+    """May exceed 100, which sells more than there is."""
+    memory_reclaim_threshold_percent: Natural | None = None
+    cpu_calculate_policy: CalculatePolicy | None = None
+    memory_calculate_policy: CalculatePolicy | None = None
+    degrade_time_minutes: Positive | None = None
+    update_time_threshold_seconds: Positive | None = None
+    resource_diff_threshold: DiffThreshold | None = None
+    mid_reclaim_mode: MidReclaimMode | None = None
+    mid_cpu_threshold_percent: Percent | None = msgspec.field(default=None, name="midCPUThresholdPercent")
+    mid_memory_threshold_percent: Percent | None = None
+    mid_unallocated_percent: Percent | None = None
+    mid_static_cpu_reserved_percent: Percent | None = msgspec.field(default=None, name="midStaticCPUReservedPercent")
+    mid_static_memory_reserved_percent: Percent | None = None
+    batch_cpu_threshold_percent: Natural | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
+    batch_memory_threshold_percent: Natural | None = None
+    extensions: Mapping[str, Any] | None = None
+
+
+DEFAULTS = ColocationStrategy(
+    enable=False,
+    metric_aggregate_duration_seconds=300,
+    metric_report_interval_seconds=60,
+    metric_aggregate_policy=MetricAggregatePolicy(durations=("5m", "10m", "30m")),
+    metric_memory_collect_policy="usageWithoutPageCache",
+    cpu_reclaim_threshold_percent=60,
+    memory_reclaim_threshold_percent=65,
+    cpu_calculate_policy=CalculatePolicy.USAGE,
+    memory_calculate_policy=CalculatePolicy.USAGE,
+    degrade_time_minutes=15,
+    update_time_threshold_seconds=300,
+    resource_diff_threshold=0.1,
+    mid_cpu_threshold_percent=100,
+    mid_memory_threshold_percent=100,
+    mid_unallocated_percent=0,
+    mid_static_cpu_reserved_percent=0,
+    mid_static_memory_reserved_percent=0,
+)
