@@ -1,0 +1,100 @@
+"""From the ConfigMap's data to the configuration in force. Level-triggered: the data alone decide, but for bad keys.
+
+    no ConfigMap             all defaults; upstream ignores that one was deleted until it restarts
+    a key absent or blank    its defaults
+    a key that is bad        what was in force for it before, or its defaults; nothing of it counts
+    a bad node entry         the cluster's strategy, for the nodes that it selects
+    a bad selector           the entry selects no node
+
+Invariant: a key has no influence on another; nothing is replaced without a problem that says so; nothing raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeVar
+
+import msgspec
+
+from koord.model.sloconfig import reading
+from koord.model.sloconfig.config import Entry, Section, SLOConfig
+from koord.model.sloconfig.faults import Fault
+from koord.model.sloconfig.merging import laid_over
+from koord.model.sloconfig.reading import EntryStatement, Statement
+from koord.model.sloconfig.rows import ROWS, EventReason, Override, Row
+
+T = TypeVar("T", bound=msgspec.Struct)
+
+
+class Consequence(StrEnum):
+    """What holds instead of what is bad."""
+
+    KEY_KEPT = "what was in force for this key stays"
+    ENTRY_AS_CLUSTER = "the nodes of this entry have the cluster's strategy"
+    ENTRY_SKIPPED = "this entry selects no node"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """``message`` begins with ``path``, the place of what is wrong."""
+
+    key: str
+    event_reason: EventReason
+    path: str
+    message: str
+    consequence: Consequence
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    config: SLOConfig
+    problems: tuple[Problem, ...] = ()
+    unknown: tuple[str, ...] = ()
+    """The paths of keys that no field has: typing errors, or of another release."""
+
+    @property
+    def kept_keys(self) -> frozenset[str]:
+        """The keys of which nothing counts."""
+        return frozenset(each.key for each in self.problems if each.consequence is Consequence.KEY_KEPT)
+
+
+def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> Loaded:
+    """The configuration that ``data`` is; None if there is no ConfigMap. ``previous``: what is in force."""
+    defaults = SLOConfig.defaults()
+    if data is None:
+        return Loaded(defaults)
+    before = defaults if previous is None else previous
+    sections: dict[str, Any] = {}
+    problems: list[Problem] = []
+    unknown: list[str] = []
+    for row in ROWS:
+        statement = reading.read(row, data.get(row.key, ""))
+        sections[row.section] = getattr(before, row.section) if statement.faults else section(row, statement)
+        problems.extend(_problems(row, statement))
+        unknown.extend(statement.unknown)
+    return Loaded(SLOConfig(**sections), tuple(problems), tuple(unknown))
+
+
+def section(row: Row[T], statement: Statement[T]) -> Section[T]:
+    """``statement`` over the defaults, each entry over the cluster's strategy."""
+    cluster = laid_over(row.default, statement.cluster)
+    return Section(cluster, tuple(_entry(row, entry, cluster) for entry in statement.entries))
+
+
+def _entry(row: Row[T], entry: EntryStatement[T], cluster: T) -> Entry[T]:
+    base = row.default if row.override is Override.REPLACE else cluster
+    strategy = cluster if entry.faults else laid_over(base, entry.strategy)
+    return Entry(entry.path, entry.name, entry.selector, strategy)
+
+
+def _problems(row: Row[T], statement: Statement[T]) -> Iterator[Problem]:
+    def problem(fault: Fault, consequence: Consequence) -> Problem:
+        kept = Consequence.KEY_KEPT if statement.faults else consequence
+        return Problem(row.key, row.event_reason, fault.path, fault.message, kept)
+
+    yield from (problem(fault, Consequence.KEY_KEPT) for fault in statement.faults)
+    for entry in statement.entries:
+        yield from (problem(fault, Consequence.ENTRY_AS_CLUSTER) for fault in entry.faults)
+        yield from (problem(fault, Consequence.ENTRY_SKIPPED) for fault in entry.selector_faults)

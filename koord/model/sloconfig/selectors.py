@@ -1,0 +1,51 @@
+"""Whether there can be a node that several label selectors match.
+
+Labels are independent of each other, so it is decided exactly and for each key alone: the label may be absent if no
+requirement wants it present; else it needs a value that every ``In`` lists and no ``NotIn`` excludes. Without an
+``In`` there are more values than anybody can exclude.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+from koord.model.selector import LabelSelector, Operator, Requirement
+
+
+def example(selectors: Sequence[LabelSelector]) -> dict[str, str] | None:
+    """The labels of a node that all ``selectors`` match, as few as will do; None if there can be no such node.
+
+    The selectors are such as ``koord.model.selector.check`` takes.
+    """
+    by_key: dict[str, list[Requirement]] = {}
+    for selector in selectors:
+        for requirement in _requirements(selector):
+            by_key.setdefault(requirement.key, []).append(requirement)
+    labels: dict[str, str] = {}
+    for key, requirements in by_key.items():
+        if all(each.operator in (Operator.NOT_IN, Operator.DOES_NOT_EXIST) for each in requirements):
+            continue
+        value = _value(requirements)
+        if value is None:
+            return None
+        labels[key] = value
+    return labels
+
+
+def _requirements(selector: LabelSelector) -> Iterator[Requirement]:
+    for key, value in selector.match_labels.items():
+        yield Requirement(key=key, operator=Operator.IN, values=(value,))
+    yield from selector.match_expressions
+
+
+def _value(requirements: Sequence[Requirement]) -> str | None:
+    """A value of a label that is present and fulfils all ``requirements``."""
+    if any(each.operator == Operator.DOES_NOT_EXIST for each in requirements):
+        return None
+    excluded = {value for each in requirements if each.operator == Operator.NOT_IN for value in each.values}
+    listed = [each.values for each in requirements if each.operator == Operator.IN]
+    if not listed:
+        return next(value for number in itertools.count() if (value := f"any-{number}") not in excluded)
+    common = set(listed[0]).intersection(*listed) - excluded
+    return next((value for value in listed[0] if value in common), None)
