@@ -1,0 +1,39 @@
+"""Why a request for admission gets no answer but a refusal. Each error has the HTTP status of that answer."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+
+class AdmissionError(ValueError):
+    """The request cannot be served; ``code`` is the HTTP status that says whose fault it is."""
+
+    code: ClassVar[int] = 500
+
+
+class UnreadableError(AdmissionError):
+    """What was sent is no such request, or no such object; ``why`` says at which path."""
+
+    code = 400
+
+    def __init__(self, kind: str, why: str) -> None:
+        self.kind, self.why = kind, why
+        super().__init__(f"{kind} cannot be read: {why}")
+
+
+class TranslationError(AdmissionError):
+    """The amount at ``path`` has no meaning on the resources of the pod's priority class."""
+
+    code = 400
+
+    def __init__(self, path: str, why: str) -> None:
+        self.path, self.why = path, why
+        super().__init__(f"{path}: {why}")
+
+
+class ProfileError(AdmissionError):
+    """A profile that matches the pod cannot be applied to it."""
+
+    def __init__(self, profile: str, why: str) -> None:
+        self.profile, self.why = profile, why
+        super().__init__(f"ClusterColocationProfile {profile} cannot be applied: {why}")

@@ -1,0 +1,28 @@
+"""Feature gates of admission: names and defaults of Koordinator's manager. By ``koord.model.featuregates``' rules:
+
+a gate's own name counts before ``AllAlpha`` and ``AllBeta``, and those before the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from koord.model.featuregates import Gate, Settings
+
+DISABLE_EXTENDED_RESOURCE_SPEC = "DisableExtendedResourceSpec"
+SKIP_MUTATING_RESOURCES = "ColocationProfileSkipMutatingResources"
+SKIP_VALIDATING_PRIORITY = "ColocationProfileSkipValidatingPriority"
+
+GATES: Mapping[str, Gate] = MappingProxyType({
+    DISABLE_EXTENDED_RESOURCE_SPEC: Gate(False, "leave the annotation extended-resource-spec unwritten"),
+    SKIP_MUTATING_RESOURCES: Gate(False, "leave CPU and memory of pods that a profile matches as they are"),
+    SKIP_VALIDATING_PRIORITY: Gate(False, "let the label koordinator.sh/priority of a pod change"),
+})  # fmt: skip
+"""By name."""
+
+
+def is_on(name: str, settings: Settings) -> bool:
+    """Is the gate on by what the command line says? KeyError for a name that is no gate's."""
+    gate = GATES[name]
+    return settings.get(name, settings.get(gate.group, gate.is_on))

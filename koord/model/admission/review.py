@@ -1,0 +1,186 @@
+"""AdmissionReview in, AdmissionReview out: the wire form of the pod webhooks, for HTTP to carry.
+
+The answer repeats the request's UID and its ``apiVersion``. What changes a pod goes as a JSON Patch in base64. A pod
+that is refused gets 400 and a message that says what to write; a pod that a fault of the cluster's configuration keeps
+out (a profile with a PriorityClass that does not exist) gets 500; what is no AdmissionReview of a pod gets 400.
+What is in doubt (a profile that cannot be used) is a warning, which kubectl shows.
+
+Pods of kube-system and of Koord's own namespace, subresources, other resources and other operations pass untouched.
+A dry run needs no exception: nothing here has an effect beside the answer.
+
+Invariant: each document has an answer; nothing raises.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import msgspec
+
+from koord.model.admission import documents, gates, jsonpatch, mutation, validation
+from koord.model.admission.context import AdmissionContext
+from koord.model.admission.documents import Document
+from koord.model.admission.errors import AdmissionError, UnreadableError
+from koord.model.schema import clip
+
+API_VERSION = "admission.k8s.io/v1"
+CREATE, UPDATE = "CREATE", "UPDATE"
+_REASONS = {400: "BadRequest", 500: "InternalError"}
+
+
+class Request(NamedTuple):
+    """``request`` of an AdmissionReview, as far as it is looked at; ``resource`` is with its group, ``pods`` or
+    ``apps/deployments``."""
+
+    uid: str
+    api_version: str
+    operation: str
+    resource: str
+    subresource: str
+    namespace: str
+    object: Document
+    old_object: Document
+
+
+def mutate_pod(review: object, context: AdmissionContext) -> Document:
+    """The answer to a pod that is created: what becomes of it."""
+
+    def decide(request: Request) -> Document:
+        if request.operation != CREATE or context.is_exempt(namespace := _namespace(request)):
+            return allowed(request)
+        pod = request.object
+        mutated = mutation.mutate(pod, namespace, request.uid, context)
+        return allowed(request, jsonpatch.diff(pod, mutated.pod), mutated.problems)
+
+    return answer(review, "pods", "", decide)
+
+
+def validate_pod(review: object, context: AdmissionContext) -> Document:
+    """The answer to a pod that is created or updated: is it accepted?"""
+
+    def decide(request: Request) -> Document:
+        if request.operation not in (CREATE, UPDATE) or context.is_exempt(_namespace(request)):
+            return allowed(request)
+        old = documents.typed(request.old_object) if request.operation == UPDATE else None
+        may_change = context.is_on(gates.SKIP_VALIDATING_PRIORITY)
+        errors = validation.validate(documents.typed(request.object), old, may_change)
+        return refused(request, 400, validation.text(errors)) if errors else allowed(request)
+
+    return answer(review, "pods", "", decide)
+
+
+def unknown_namespace(review: object, context: AdmissionContext) -> str | None:
+    """The namespace of a pod that is created, if the context lacks its labels; None if nothing is to be looked up.
+
+    Informers lag behind the API server: who creates a namespace and a pod in it at once is not to lose its profiles.
+    """
+    try:
+        request = read(review)
+        if (request.operation, request.resource, request.subresource) != (CREATE, "pods", ""):
+            return None
+        namespace = _namespace(request)
+    except AdmissionError:
+        return None
+    return None if namespace in context.namespaces or context.is_exempt(namespace) else namespace
+
+
+def answer(review: object, resource: str, subresource: str, decide: Callable[[Request], Document]) -> Document:
+    """What ``decide`` says of a request for ``resource``; any other passes, and an error becomes a refusal."""
+    request = _envelope(review)
+    try:
+        request = read(review)
+        if (request.resource, request.subresource) != (resource, subresource):
+            return allowed(request)
+        return decide(request)
+    except AdmissionError as error:
+        return refused(request, error.code, str(error))
+    except RecursionError:
+        return refused(request, UnreadableError.code, f"{resource} cannot be read: is nested too deeply")
+
+
+def allowed(
+    request: Request, patch: list[jsonpatch.Operation] | None = None, warnings: tuple[str, ...] = ()
+) -> Document:
+    """The object may pass, changed by ``patch`` if that is not empty."""
+    response: Document = {"uid": request.uid, "allowed": True}
+    if patch:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(msgspec.json.encode(patch)).decode()
+    if warnings:
+        response["warnings"] = list(warnings)
+    return _review(request, response)
+
+
+def refused(request: Request, code: int, message: str) -> Document:
+    """The object may not pass; ``message`` goes to whoever sent it."""
+    status = {"status": "Failure", "code": code, "reason": _REASONS[code], "message": message}
+    return _review(request, {"uid": request.uid, "allowed": False, "status": status})
+
+
+def read(review: object) -> Request:
+    """The request in an AdmissionReview. Raises UnreadableError."""
+    envelope = _envelope(review)
+    if not isinstance(review, Mapping) or not isinstance(review.get("request"), Mapping):
+        raise UnreadableError("AdmissionReview", "it has no request")
+    request = review["request"]
+    if not envelope.uid:
+        raise UnreadableError("AdmissionReview", "request.uid is missing")
+    resource = _object(request, "resource")
+    group, name = _text(resource, "group"), _text(resource, "resource")
+    return envelope._replace(
+        operation=_text(request, "operation"),
+        resource=f"{group}/{name}" if group else name,
+        subresource=_text(request, "subResource"),
+        namespace=_text(request, "namespace"),
+        object=_object(request, "object"),
+        old_object=_object(request, "oldObject"),
+    )
+
+
+def _envelope(review: object) -> Request:
+    """What an answer repeats of it, as far as that can be read."""
+    document = review if isinstance(review, Mapping) else {}
+    request = document.get("request")
+    uid = request.get("uid") if isinstance(request, Mapping) else ""
+    version = document.get("apiVersion")
+    return Request(
+        uid=uid if isinstance(uid, str) else "",
+        api_version=version if isinstance(version, str) and version else API_VERSION,
+        operation="",
+        resource="",
+        subresource="",
+        namespace="",
+        object={},
+        old_object={},
+    )
+
+
+def _review(request: Request, response: Document) -> Document:
+    return {"apiVersion": request.api_version, "kind": "AdmissionReview", "response": response}
+
+
+def _namespace(request: Request) -> str:
+    """Of the pod; the request's where the pod has none. Raises UnreadableError if there is no pod."""
+    if not request.object:
+        raise UnreadableError("pod", "the request has none")
+    return documents.typed(request.object).metadata.namespace or request.namespace
+
+
+def _text(document: Mapping[str, Any], key: str) -> str:
+    value = document.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise UnreadableError("AdmissionReview", f"request: {key}: {clip(value)} is not a text")
+    return value
+
+
+def _object(document: Mapping[str, Any], key: str) -> Document:
+    value = document.get(key)
+    if value is None:
+        return {}
+    if not isinstance(value, dict):
+        raise UnreadableError("AdmissionReview", f"request.{key}: {clip(value)} is not an object")
+    return value

@@ -1,0 +1,299 @@
+"""AdmissionReview in and out: what is unreadable, who passes untouched, refusals, patches."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from koord.model.admission import mutate_pod, unknown_namespace, validate_pod
+from koord.model.profile import ClusterColocationProfile, ProfileSpec
+from koord.model.selector import LabelSelector, Requirement
+from tests.model.admission.objects import (
+    BATCH_CPU,
+    EXTENDED_SPEC,
+    QOS,
+    SUB_PRIORITY,
+    container,
+    context,
+    patch_of,
+    patched,
+    pod,
+    profile,
+    review,
+)
+
+UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+BE_PROD = pod(labels={QOS: "BE"}, priority=9000)
+EVERYTHING = context(profile(labels={"t": "1"}))
+DEEP: Any = {}
+for _ in range(5000):
+    DEEP = {"a": DEEP}
+WEBHOOKS = pytest.mark.parametrize("webhook", [mutate_pod, validate_pod], ids=["mutate", "validate"])
+
+
+def status(answer: dict[str, Any]) -> tuple[int, str]:
+    assert answer["response"].keys() == {"uid", "allowed", "status"}
+    assert answer["response"]["allowed"] is False
+    assert answer["response"]["status"]["status"] == "Failure"
+    return answer["response"]["status"]["code"], answer["response"]["status"]["message"]
+
+
+@WEBHOOKS
+@pytest.mark.parametrize(
+    ("document", "uid", "message"),
+    [
+        pytest.param(None, "", "it has no request", id="null"),
+        pytest.param([], "", "it has no request", id="list"),
+        pytest.param({}, "", "it has no request", id="empty"),
+        pytest.param({"request": "x"}, "", "it has no request", id="no-object"),
+        pytest.param({"request": {"uid": 7}}, "", "request.uid is missing", id="no-uid"),
+        pytest.param(review([1]), UID, "request.object: a list is not an object", id="a-list-as-a-pod"),
+        pytest.param(review(None), UID, "pod cannot be read: the request has none", id="no-pod"),
+        pytest.param(review({"spec": 3}), UID, "pod cannot be read: Expected `object`, got `int`", id="no-pod-at-all"),
+        pytest.param(review(pod(), operation=7), UID, "request: operation: 7 is not a text", id="operation"),
+        pytest.param(review(pod(), resource="pods"), UID, "request.resource: 'pods' is not an object", id="resource"),
+        pytest.param(review(DEEP), UID, "nested too deeply", id="deep"),
+    ],
+)
+def test_what_cannot_be_read(webhook: Any, document: Any, uid: str, message: str) -> None:
+    answer = webhook(document, EVERYTHING)
+    assert answer["response"]["uid"] == uid
+    assert (answer["apiVersion"], answer["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
+    code, said = status(answer)
+    assert code == 400 and message in said
+    assert answer["response"]["status"]["reason"] == "BadRequest"
+
+
+@WEBHOOKS
+@pytest.mark.parametrize(
+    ("obj", "request_members"),
+    [
+        pytest.param(
+            {**BE_PROD, "metadata": {"namespace": "kube-system"}}, {"namespace": "kube-system"}, id="kube-system"
+        ),
+        pytest.param(
+            {**BE_PROD, "metadata": {"namespace": "koordinator-system"}}, {"namespace": "koordinator-system"}, id="own"
+        ),
+        pytest.param({**BE_PROD, "metadata": {}}, {"namespace": "kube-system"}, id="namespace-of-the-request"),
+        pytest.param(BE_PROD, {"subResource": "binding"}, id="subresource"),
+        pytest.param(BE_PROD, {"resource": {"group": "", "version": "v1", "resource": "nodes"}}, id="another-resource"),
+        pytest.param(BE_PROD, {"resource": {"group": "x.io", "version": "v1", "resource": "pods"}}, id="another-group"),
+        pytest.param(BE_PROD, {"resource": None}, id="no-resource"),
+        pytest.param(BE_PROD, {"operation": "DELETE"}, id="DELETE"),
+        pytest.param(BE_PROD, {"operation": "CONNECT"}, id="CONNECT"),
+    ],
+)
+def test_who_passes_untouched(webhook: Any, obj: dict[str, Any], request_members: dict[str, Any]) -> None:
+    answer = webhook(review(obj, **request_members), EVERYTHING)
+    assert answer == {
+        "apiVersion": "admission.k8s.io/v1",
+        "kind": "AdmissionReview",
+        "response": {"uid": UID, "allowed": True},
+    }
+
+
+@WEBHOOKS
+def test_the_own_namespace_is_a_setting(webhook: Any) -> None:
+    own = context(profile(labels={"t": "1"}), own_namespace="koord")
+    document = {**BE_PROD, "metadata": {"namespace": "koord", "labels": {QOS: "BE"}}}
+    assert webhook(review(document, namespace="koord"), own)["response"] == {"uid": UID, "allowed": True}
+    document["metadata"]["namespace"] = "koordinator-system"
+    assert webhook(review(document), own)["response"] != {"uid": UID, "allowed": True}
+
+
+def test_updates_are_not_mutated() -> None:
+    assert mutate_pod(review(pod(), "UPDATE", pod()), EVERYTHING)["response"] == {"uid": UID, "allowed": True}
+
+
+@pytest.mark.parametrize(
+    ("items", "obj", "code", "message"),
+    [
+        pytest.param(
+            [profile("x", priorityClassName="gold")],
+            pod(),
+            500,
+            "ClusterColocationProfile x cannot be applied: PriorityClass 'gold' does not exist",
+            id="no-priority-class",
+        ),
+        pytest.param(
+            [profile()],
+            pod(container(requests={"cpu": "x"}), priority=5000),
+            400,
+            "spec.containers[0].resources.requests.cpu: 'x' is not a quantity",
+            id="amount",
+        ),
+        pytest.param(
+            [profile()], pod(container(requests={"cpu": "x"})), 400, "pod cannot be read: 'x' is not", id="qos"
+        ),
+        pytest.param([], pod(container(limits={BATCH_CPU: "x"})), 400, "batch-cpu: 'x' is not a quantity", id="batch"),
+        pytest.param(
+            [profile()],
+            pod(priority=7000, resources={"limits": {"cpu": "1"}}),
+            400,
+            "for the pod as a whole",
+            id="whole",
+        ),
+    ],
+)
+def test_mutation_refuses(items: list[ClusterColocationProfile], obj: dict[str, Any], code: int, message: str) -> None:
+    answer = mutate_pod(review(obj), context(*items))
+    said_code, said = status(answer)
+    assert said_code == code and message in said
+    assert answer["response"]["status"]["reason"] == {400: "BadRequest", 500: "InternalError"}[code]
+
+
+@pytest.mark.parametrize("api_version", ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"])
+def test_mutation_answers_by_a_json_patch(api_version: str) -> None:
+    document = pod(container(requests={BATCH_CPU: "2000"}), labels={QOS: "BE", "~a/b": "c"}, priority=5000)
+    answer = mutate_pod(review(document, api_version=api_version), EVERYTHING)
+    assert (answer["apiVersion"], answer["kind"], answer["response"]["uid"]) == (api_version, "AdmissionReview", UID)
+    assert patch_of(answer) == [
+        {
+            "op": "add",
+            "path": "/metadata/annotations",
+            "value": {EXTENDED_SPEC: '{"containers":{"main":{"requests":{"kubernetes.io/batch-cpu":"2k"}}}}'},
+        },
+        {"op": "add", "path": "/metadata/labels/t", "value": "1"},
+    ]
+
+
+def test_a_pod_that_needs_nothing_gets_no_patch() -> None:
+    assert mutate_pod(review(pod()), context())["response"] == {"uid": UID, "allowed": True}
+
+
+@pytest.mark.parametrize("metadata", [{}, {"namespace": ""}, {"namespace": None}, {"namespace": "batch-demo"}])
+def test_the_namespace_of_the_request_is_looked_at_and_never_written(metadata: dict[str, Any]) -> None:
+    document = {"metadata": metadata, "spec": {"containers": [container()]}}
+    colocated = profile(
+        namespaceSelector={"matchLabels": {"koordinator.sh/enable-colocation": "true"}}, labels={"t": "1"}
+    )
+    operations = patch_of(mutate_pod(review(document), context(colocated)))
+    assert operations == [{"op": "add", "path": "/metadata/labels", "value": {"t": "1"}}]
+    assert patch_of(mutate_pod(review(document, namespace="default"), context(colocated))) == (
+        operations if metadata.get("namespace") else []
+    )
+
+
+def test_what_is_in_doubt_is_a_warning_and_no_refusal() -> None:
+    never = LabelSelector(match_expressions=(Requirement(key="a", operator="Near"),))
+    odd = ClusterColocationProfile(metadata=profile("odd").metadata, spec=ProfileSpec(selector=never))
+    response = mutate_pod(review(pod()), context(odd))["response"]
+    assert response["allowed"] is True and "patch" not in response
+    assert len(response["warnings"]) == 1 and response["warnings"][0].startswith("ClusterColocationProfile odd matches")
+
+
+def test_a_dry_run_is_answered_alike() -> None:
+    assert mutate_pod(review(pod(), dryRun=True), EVERYTHING) == mutate_pod(review(pod()), EVERYTHING)
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        pytest.param(
+            review(BE_PROD),
+            f"labels.{QOS}: Forbidden: {QOS}=BE and priorityClass=koord-prod cannot be used",
+            id="created",
+        ),
+        pytest.param(
+            review(pod(labels={QOS: "BE"}, priority=5000), "UPDATE", pod(labels={QOS: "LS"}, priority=5000)),
+            f"labels.{QOS}: Invalid value: 'BE': field is immutable",
+            id="A9",
+        ),
+        pytest.param(review(pod(), "UPDATE", pod(labels={SUB_PRIORITY: "1"})), "Invalid value: '': field is", id="sub"),
+        pytest.param(
+            review(pod(container(limits={BATCH_CPU: "x"}))), "pod cannot be read: 'x' is not", id="unreadable"
+        ),
+        pytest.param(
+            review(pod(), "UPDATE", {"spec": 3}), "pod cannot be read: Expected `object`", id="unreadable-old"
+        ),
+    ],
+)
+def test_validation_refuses(document: dict[str, Any], message: str) -> None:
+    code, said = status(validate_pod(document, context()))
+    assert code == 400 and message in said
+
+
+def test_all_errors_are_in_one_message() -> None:
+    old = pod(labels={QOS: "LS"}, priority=9000)
+    _, message = status(validate_pod(review(pod(priority=5000), "UPDATE", old), context()))
+    assert (
+        message.startswith(f"[labels.{QOS}: Invalid value: '': ")
+        and ", spec.priority: Invalid value: 'koord-batch'" in message
+    )
+    assert message.endswith("]")
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        review(pod(labels={QOS: "BE"}, priority=5000)),
+        review(BE_PROD, "UPDATE", BE_PROD),
+        review(pod(labels={SUB_PRIORITY: "1"}), "UPDATE", pod(labels={SUB_PRIORITY: "1"})),
+    ],
+)
+def test_validation_lets_pass(document: dict[str, Any]) -> None:
+    assert validate_pod(document, context())["response"] == {"uid": UID, "allowed": True}
+
+
+@pytest.mark.parametrize("is_on", [True, False])
+def test_the_gate_of_the_sub_priority(is_on: bool) -> None:
+    document = review(pod(labels={SUB_PRIORITY: "1"}), "UPDATE", pod())
+    gates = {"ColocationProfileSkipValidatingPriority": is_on}
+    assert validate_pod(document, context(feature_gates=gates))["response"]["allowed"] is is_on
+
+
+@pytest.mark.parametrize(
+    ("document", "name"),
+    [
+        (review(pod(namespace="new")), "new"),
+        (review({"metadata": {}, "spec": {}}, namespace="new"), "new"),
+        (review(pod(namespace="default")), None),
+        (review(pod(namespace="kube-system")), None),
+        (review(pod(namespace="new"), "UPDATE"), None),
+        (review(pod(namespace="new"), subResource="status"), None),
+        (review(3), None),
+        (None, None),
+    ],
+)
+def test_a_namespace_that_is_to_be_looked_up(document: Any, name: str | None) -> None:
+    assert unknown_namespace(document, context()) == name
+
+
+ANYTHING = st.recursive(
+    st.none() | st.booleans() | st.integers(0, 3) | st.sampled_from(["CREATE", "pods", "x"]),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(
+            st.sampled_from(["uid", "request", "object", "resource", "operation", "metadata", "spec", "apiVersion"]),
+            inner,
+            max_size=5,
+        )
+    ),
+    max_leaves=8,
+)
+
+
+@WEBHOOKS
+@given(document=ANYTHING, obj=ANYTHING)
+def test_each_document_has_an_answer(webhook: Any, document: Any, obj: Any) -> None:
+    for sent in (document, review(obj)):
+        before = copy.deepcopy(sent)
+        answer = webhook(sent, EVERYTHING)
+        json.dumps(answer)
+        assert answer["kind"] == "AdmissionReview" and isinstance(answer["response"]["allowed"], bool)
+        assert sent == before
+
+
+@given(st.dictionaries(st.sampled_from(["t", "a/b", "~"]), st.text(max_size=3)), st.booleans())
+def test_the_patch_leads_to_what_the_profile_sets(labels: dict[str, str], is_created_by_name: bool) -> None:
+    document = pod(labels=labels)
+    if not is_created_by_name:
+        del document["metadata"]["name"]
+    result = patched(document, patch_of(mutate_pod(review(document), EVERYTHING)))
+    document["metadata"]["labels"] = {**labels, "t": "1"}
+    assert result == document
