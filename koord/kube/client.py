@@ -1,0 +1,311 @@
+"""The API's verbs on kinds and keys: typed objects in, typed objects out.
+
+Invariants: no request goes out faster than the rate limit; each try is bounded in time; what may be sent again is
+tried ``TRIES`` times, with a pause that the server may name; a list is one consistent snapshot, whole or an error.
+After a lost answer the second try of a delete may find nothing and that of a replace a conflict: both did what they
+should. Fails with KubeError; with ValueError for names that no object can have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from random import random as uniform
+from typing import Any
+
+import msgspec
+
+from koord.kube import reading, watch
+from koord.kube.backoff import Backoff, Random
+from koord.kube.credentials import Credentials
+from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
+from koord.kube.kind import POD, Key, Kind, T
+from koord.kube.ratelimit import RateLimit
+from koord.kube.reading import Change, Page, Status
+from koord.kube.transport import Request, Transport
+
+_log = logging.getLogger(__name__)
+
+QPS, BURST = 30.0, 50
+TRIES = 4
+TIMEOUT_S = 30.0
+PAGE_SIZE = 500
+WATCH_TIMEOUT_S = 540.0
+STALL_S = 150.0
+"""A server sends a bookmark each minute, but none of a kind in which nothing happened since it started."""
+
+_PAUSE = Backoff(base_s=0.2, max_s=5.0)
+_MAX_RETRY_AFTER_S = 30.0
+
+Body = Mapping[str, Any] | msgspec.Struct
+
+
+class PatchType(StrEnum):
+    MERGE = "application/merge-patch+json"
+    JSON = "application/json-patch+json"
+    STRATEGIC = "application/strategic-merge-patch+json"
+    APPLY = "application/apply-patch+yaml"
+
+
+class Propagation(StrEnum):
+    BACKGROUND = "Background"
+    FOREGROUND = "Foreground"
+    ORPHAN = "Orphan"
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """Which objects of a kind; "" leaves the choice open. Selectors are in the API's own text form."""
+
+    namespace: str = ""
+    labels: str = ""
+    fields: str = ""
+
+    def query(self) -> dict[str, str]:
+        named = {"labelSelector": self.labels, "fieldSelector": self.fields}
+        return {name: text for name, text in named.items() if text}
+
+
+EVERYTHING = Selection()
+
+
+@dataclass(frozen=True, slots=True)
+class Preconditions:
+    """The object must still be the one that the caller saw; "" leaves it open."""
+
+    uid: str = ""
+    resource_version: str = ""
+
+    def encoded(self) -> dict[str, str]:
+        named = {"uid": self.uid, "resourceVersion": self.resource_version}
+        return {name: text for name, text in named.items() if text}
+
+
+NO_MATTER = Preconditions()
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How a client calls: ``rate`` None waits for nobody, ``timeout_s`` is for each try."""
+
+    rate: RateLimit | None = None
+    tries: int = TRIES
+    timeout_s: float = TIMEOUT_S
+
+
+def _nothing() -> None:
+    pass
+
+
+class Client:
+    def __init__(
+        self,
+        transport: Transport,
+        limits: Limits,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random: Random = uniform,
+    ) -> None:
+        self._transport, self._limits = transport, limits
+        self._sleep, self._random = sleep, random
+        self.retries = 0
+
+    def with_limits(self, limits: Limits) -> Client:
+        """A client with other limits on the same connections: for leases, which wait for nobody."""
+        return Client(self._transport, limits, self._sleep, self._random)
+
+    async def get(self, kind: Kind[T], key: Key) -> T:
+        return self._object(kind, await self._call(Request("GET", kind.object_path(key))))
+
+    async def get_path(self, path: str) -> bytes:
+        """What is no object: ``/version``, ``/readyz``."""
+        return await self._call(Request("GET", path))
+
+    async def list(self, kind: Kind[T], selection: Selection = EVERYTHING, page_size: int = PAGE_SIZE) -> Page[T]:
+        """All objects as they are at one moment, page by page.
+
+        Where the server forgets that moment between two pages, the list is begun again, in one piece.
+        """
+        try:
+            return await self._list_pages(kind, selection, page_size)
+        except APIError as error:
+            if not error.is_expired or not page_size:
+                raise
+            return await self._list_pages(kind, selection, 0)
+
+    async def _list_pages(self, kind: Kind[T], selection: Selection, page_size: int) -> Page[T]:
+        query = selection.query() | ({"limit": str(page_size)} if page_size else {})
+        page = await self._page(kind, selection, query)
+        entries = list(page.entries)
+        while page.continue_token:
+            page = await self._page(kind, selection, query | {"continue": page.continue_token})
+            entries += page.entries
+        return Page(tuple(entries), page.resource_version)
+
+    async def _page(self, kind: Kind[T], selection: Selection, query: Mapping[str, str]) -> Page[T]:
+        body = await self._call(Request("GET", kind.collection_path(selection.namespace), query))
+        try:
+            return reading.read_page(kind, body)
+        except ValueError as error:
+            raise BadAnswer(f"no list of {kind.plural}: {error}") from error
+
+    async def watch(
+        self,
+        kind: Kind[T],
+        resource_version: str,
+        selection: Selection = EVERYTHING,
+        timeout_s: float = WATCH_TIMEOUT_S,
+        stall_s: float = STALL_S,
+        opened: Callable[[], None] = _nothing,
+    ) -> AsyncGenerator[Change[T], None]:
+        """What changes after ``resource_version``, bookmarks included, until the server ends it after ``timeout_s``.
+
+        ``opened`` is called when the server has agreed, which may be long before there is a change.
+        One try. Raises APIError (``is_expired``: list anew), Stalled after ``stall_s`` of silence, Unreachable where
+        the connection breaks, BadAnswer. Close it (``contextlib.aclosing``) if it is left early.
+        """
+        query = selection.query() | {
+            "watch": "true",
+            "resourceVersion": resource_version,
+            "allowWatchBookmarks": "true",
+            "timeoutSeconds": str(max(1, round(timeout_s * (1 - self._random() / 4)))),
+        }
+        await self._take_turn()
+        request = Request("GET", kind.collection_path(selection.namespace), query)
+        async with (
+            self._transport.stream(request, self._limits.timeout_s) as reader,
+            contextlib.aclosing(watch.lines(reader, stall_s)) as lines,
+        ):
+            opened()
+            async for line in lines:
+                yield _change(kind, line)
+
+    async def create(
+        self, kind: Kind[T], body: Body, namespace: str = "", field_manager: str = "", dry_run: bool = False
+    ) -> T:
+        query = _write_query(field_manager, dry_run)
+        request = Request("POST", kind.collection_path(namespace), query, _encoded(body), idempotent=False)
+        return self._object(kind, await self._call(request))
+
+    async def replace(self, kind: Kind[T], key: Key, body: Body, subresource: str = "", field_manager: str = "") -> T:
+        """A ``resourceVersion`` in the body makes it a conflict to have missed a change."""
+        path = kind.object_path(key, subresource)
+        request = Request("PUT", path, _write_query(field_manager), _encoded(body))
+        return self._object(kind, await self._call(request))
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        key: Key,
+        body: Body | Sequence[Mapping[str, Any]],
+        type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+        field_manager: str = "",
+        force: bool = False,
+        dry_run: bool = False,
+    ) -> T:
+        """``force`` takes fields from other managers (APPLY only, which needs a ``field_manager``)."""
+        query = _write_query(field_manager, dry_run) | ({"force": "true"} if force else {})
+        path = kind.object_path(key, subresource)
+        request = Request("PATCH", path, query, _encoded(body), type.value, idempotent=type is not PatchType.JSON)
+        return self._object(kind, await self._call(request))
+
+    async def delete(
+        self,
+        kind: Kind[T],
+        key: Key,
+        preconditions: Preconditions = NO_MATTER,
+        propagation: Propagation | None = None,
+        grace_period_s: int | None = None,
+    ) -> None:
+        options = _delete_options(preconditions, grace_period_s)
+        if propagation is not None:
+            options["propagationPolicy"] = propagation.value
+        await self._call(Request("DELETE", kind.object_path(key), body=_encoded(options)))
+
+    async def evict(self, key: Key, uid: str = "", grace_period_s: int | None = None, dry_run: bool = False) -> None:
+        """Deletes a pod if no PodDisruptionBudget forbids it, which is an APIError with ``is_budget``.
+
+        Of a pod with another ``uid`` a server says after ten seconds that it is a conflict.
+        """
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"namespace": key.namespace, "name": key.name},
+            "deleteOptions": _delete_options(Preconditions(uid), grace_period_s),
+        }
+        path = POD.object_path(key, "eviction")
+        query = _write_query(dry_run=dry_run)
+        await self._call(Request("POST", path, query, _encoded(eviction), idempotent=bool(uid)))
+
+    async def _call(self, request: Request) -> bytes:
+        for failures in range(1, self._limits.tries):
+            await self._take_turn()
+            try:
+                return await self._transport.exchange(request, self._limits.timeout_s)
+            except KubeError as error:
+                if not may_retry(error, request.idempotent):
+                    raise
+                _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
+                self.retries += 1
+                await self._sleep(self._pause_s(error, failures))
+        await self._take_turn()
+        return await self._transport.exchange(request, self._limits.timeout_s)
+
+    def _pause_s(self, error: KubeError, failures: int) -> float:
+        """No shorter than the server says."""
+        pause_s = _PAUSE.delay_s(failures, self._random)
+        if isinstance(error, APIError) and error.retry_after_s is not None:
+            return min(error.retry_after_s, _MAX_RETRY_AFTER_S) + pause_s
+        return pause_s
+
+    async def _take_turn(self) -> None:
+        if self._limits.rate is not None:
+            await self._limits.rate.take()
+
+    def _object(self, kind: Kind[T], body: bytes) -> T:
+        try:
+            return reading.read_object(kind, body)
+        except ValueError as error:
+            raise BadAnswer(f"no {kind.name}: {error}") from error
+
+
+@contextlib.asynccontextmanager
+async def connected(
+    credentials: Credentials, user_agent: str, qps: float = QPS, burst: int = BURST
+) -> AsyncIterator[Client]:
+    """A client for as long as the block lasts. ``user_agent``: the program and its version, ``koord-manager/1.0``."""
+    async with Transport(credentials, user_agent) as transport:
+        yield Client(transport, Limits(RateLimit(qps, burst, time.monotonic)))
+
+
+def _change(kind: Kind[T], line: bytes) -> Change[T]:
+    try:
+        change = reading.read_change(kind, line)
+    except ValueError as error:
+        raise BadAnswer(f"no change of {kind.plural}: {error}") from error
+    if isinstance(change, Status):
+        raise from_status(change)
+    return change
+
+
+def _encoded(body: Body | Sequence[Mapping[str, Any]]) -> bytes:
+    return msgspec.json.encode(body)
+
+
+def _write_query(field_manager: str = "", dry_run: bool = False) -> dict[str, str]:
+    named = {"fieldManager": field_manager, "dryRun": "All" if dry_run else ""}
+    return {name: text for name, text in named.items() if text}
+
+
+def _delete_options(preconditions: Preconditions, grace_period_s: int | None) -> dict[str, Any]:
+    options: dict[str, Any] = {"apiVersion": "v1", "kind": "DeleteOptions"}
+    if encoded := preconditions.encoded():
+        options["preconditions"] = encoded
+    if grace_period_s is not None:
+        options["gracePeriodSeconds"] = grace_period_s
+    return options

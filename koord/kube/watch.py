@@ -1,0 +1,45 @@
+"""The lines of a watch as they come, and a limit to how long none may come.
+
+Invariant: what was cut off at the end of a stream is never taken for a line, and ends it without an error: whoever
+watches goes on from the last resource version in either case.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from typing import Protocol
+
+from koord.kube.errors import BadAnswer, Stalled
+
+MAX_LINE_BYTES = 32 << 20
+"""An object has 1.5 MiB at most by default; more is no line, and never held."""
+
+
+class Reader(Protocol):
+    """``aiohttp.StreamReader``: b"" at the end."""
+
+    async def readany(self) -> bytes: ...
+
+
+async def lines(reader: Reader, stall_s: float) -> AsyncGenerator[bytes, None]:
+    """Each line without its end. Raises Stalled or BadAnswer, and what the reader raises."""
+    buffer, searched = bytearray(), 0
+    while True:
+        try:
+            async with asyncio.timeout(stall_s):
+                chunk = await reader.readany()
+        except TimeoutError as error:
+            raise Stalled(stall_s) from error
+        if not chunk:
+            return
+        buffer += chunk
+        begin = 0
+        while (end := buffer.find(b"\n", max(begin, searched))) >= 0:
+            if end > begin:
+                yield bytes(buffer[begin:end])
+            begin = end + 1
+        del buffer[:begin]
+        searched = len(buffer)
+        if searched > MAX_LINE_BYTES:
+            raise BadAnswer(f"a line of a watch has more than {MAX_LINE_BYTES} bytes")

@@ -1,0 +1,386 @@
+"""The HTTPS server that an API server asks about objects: AdmissionReview in, AdmissionReview out.
+
+A handler is a function from the review to its response, ``{"allowed": …}`` with a patch, a status or warnings; the
+envelope, which repeats the version and the uid, is made here. It runs on the event loop, in no thread: one that needs
+nothing but the review is a plain function and costs no switch at all. Whoever runs webhooks that are switched off gives
+them `allow`, so that an entry of an older configuration blocks nobody.
+
+What the caller gets when there is no response:
+* the handler raises, or returns what is none: a review that refuses with status 500 and names the webhook, since an
+  object that cannot be judged must not pass for one that was;
+* it takes longer than four fifths of the API server's timeout, too much waits already, or the body is late or too
+  large: an HTTP error, upon which the API server does what ``failurePolicy`` says; after 503 it tries again first.
+
+Invariant: number and size of what is held are bounded (`Limits`), whoever the clients are: API servers show no
+certificate unless their administrator configured one, so clients are verified only if ``LiveContext`` has their
+authority, and then none without a certificate is answered but on ``/healthz``.
+Fails with OSError from ``start``; a request's failure is the request's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import re
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import StrEnum
+from http import HTTPStatus
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from aiohttp import web
+
+from koord.kube.certificates import ServingCertificate
+from koord.kube.livetls import LiveContext, client_context
+
+log = logging.getLogger("koord.kube.webhookserver")
+
+Review = Mapping[str, Any]
+Response = Mapping[str, Any]
+Handler = Callable[[Review], Response | Awaitable[Response]]
+"""From an AdmissionReview to the ``response`` in its answer, without ``uid``."""
+
+HEALTH_PATH = "/healthz"
+MIB = 1 << 20
+_DEFAULT_TIMEOUT_S = 10.0  # of a webhook whose configuration names none
+_PART_OF_TIMEOUT = 0.8
+_TIMEOUT = re.compile(r"(?:^|&)timeout=(\d{1,4})s(?:&|$)", re.ASCII)
+_MAX_MESSAGE = 1000
+_CHECK_S = 5.0
+_CLOSE_S = 1.0
+_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+
+
+class Result(StrEnum):
+    """What became of a request."""
+
+    ALLOWED = "allowed"
+    REJECTED = "rejected"
+    FAILED = "failed"
+    TIMED_OUT = "timed_out"
+    UNDECODABLE = "undecodable"
+    TOO_LARGE = "too_large"
+    TOO_SLOW = "too_slow"
+    OVERLOADED = "overloaded"
+    DISCONNECTED = "disconnected"
+    REFUSED = "refused"
+    """Clients are to show a certificate, and this one does not."""
+
+
+_STATUS = {
+    Result.ALLOWED: HTTPStatus.OK,
+    Result.REJECTED: HTTPStatus.OK,
+    Result.FAILED: HTTPStatus.OK,  # the review itself says 500
+    Result.TIMED_OUT: HTTPStatus.GATEWAY_TIMEOUT,
+    Result.UNDECODABLE: HTTPStatus.BAD_REQUEST,
+    Result.TOO_LARGE: HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+    Result.TOO_SLOW: HTTPStatus.REQUEST_TIMEOUT,
+    Result.OVERLOADED: HTTPStatus.SERVICE_UNAVAILABLE,
+    Result.DISCONNECTED: HTTPStatus.BAD_REQUEST,
+    Result.REFUSED: HTTPStatus.FORBIDDEN,
+}
+_REVIEWED = frozenset({Result.ALLOWED, Result.REJECTED, Result.FAILED})
+
+
+class Duration(Protocol):
+    """A histogram."""
+
+    def observe(self, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """``body_bytes``: an update carries two objects, each of 3 MiB at most, in an envelope."""
+
+    body_bytes: int = 7 * MIB
+    buffered_bytes: int = 64 * MIB
+    requests: int = 256
+    connections: int = 512
+    head_s: float = 10.0
+    """For a connection's handshake and first request line and headers."""
+    body_s: float = 5.0
+    keepalive_s: float = 120.0
+    """An API server closes what was idle for 90 s; who closes first wins the race with a new request."""
+
+
+class _Answer(NamedTuple):
+    result: Result
+    body: bytes
+
+
+class _Refusal(Exception):
+    """The request ends here."""
+
+    def __init__(self, result: Result, why: str) -> None:
+        super().__init__(why)
+        self.answer = _Answer(result, why.encode() + b"\n")
+
+
+def allow(review: Review) -> Response:
+    """The handler of a webhook that is switched off."""
+    return {"allowed": True}
+
+
+def deadline_s(query: str) -> float:
+    """How long a handler may take: part of the time that the API server waits, as its query says, ``timeout=30s``."""
+    match = _TIMEOUT.search(query)
+    return _PART_OF_TIMEOUT * (float(match[1]) if match and int(match[1]) else _DEFAULT_TIMEOUT_S)
+
+
+class WebhookServer:
+    """Serves ``handlers`` (by path) until ``stop``.
+
+    ``durations``: told the seconds that each request took, by its path and `Result`; such as a metric of two labels.
+    ``name``: that by which API servers verify the server. ``clock``: seconds, finer than the milliseconds of uvloop's.
+    """
+
+    def __init__(
+        self,
+        handlers: Mapping[str, Handler],
+        tls: LiveContext,
+        name: str,
+        durations: Mapping[tuple[str, str], Duration],
+        limits: Limits = Limits(),
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._handlers, self._tls, self._name, self._durations = handlers, tls, name, durations
+        self._limits, self._clock = limits, clock
+        self._http = web.Server(
+            self._respond,
+            access_log=None,
+            logger=log,
+            keepalive_timeout=limits.keepalive_s,
+            lingering_time=_CLOSE_S,
+            auto_decompress=False,
+        )
+        self._silent: dict[object, asyncio.TimerHandle] = {}
+        self._listener: asyncio.Server | None = None
+        self.address = ("", 0)
+        """Host and port that are served."""
+        self._is_draining = False
+        self._is_idle = asyncio.Event()
+        self._is_idle.set()
+        self.requests_in_flight = 0
+        self.buffered_bytes = 0
+
+    # life
+
+    async def start(self, host: str, port: int) -> None:
+        """Raises OSError."""
+        listener = await asyncio.get_running_loop().create_server(
+            self._connection,
+            host,
+            port,
+            ssl=self._tls.server_context,
+            ssl_handshake_timeout=self._limits.head_s,
+            ssl_shutdown_timeout=_CLOSE_S,
+        )
+        self._listener = listener
+        self.address = listener.sockets[0].getsockname()[:2]
+
+    @property
+    def connections(self) -> int:
+        """Those with a finished handshake."""
+        return len(self._http.connections)
+
+    async def stop(self, linger_s: float, drain_s: float) -> None:
+        """Ends in three steps: connections end with their next answer; nobody else is let in; what is left is cut off.
+
+        ``linger_s``: for how long it serves on, until all API servers know that it is no longer an end point.
+        ``drain_s``: how long requests may take after that.
+        """
+        self._is_draining = True
+        await asyncio.sleep(linger_s)
+        if self._listener is not None:
+            self._listener.close()
+        try:
+            await asyncio.wait_for(self._is_idle.wait(), drain_s)
+        except TimeoutError:
+            log.warning("%d requests are cut off", self.requests_in_flight)
+        self._http.pre_shutdown()
+        await self._http.shutdown(_CLOSE_S)
+        for timer in self._silent.values():
+            timer.cancel()
+        self._silent.clear()
+
+    async def unreadiness(self) -> str:
+        """Why API servers get no answer, "" if they do: a request to itself, verified as they verify it."""
+        certificate = self._tls.certificate
+        if self._is_draining or self._listener is None:
+            return "the webhook server is stopping" if self._is_draining else "the webhook server has not started"
+        if certificate is None:
+            return "the webhook server has no certificate"
+        try:
+            return await asyncio.wait_for(self._check(certificate), _CHECK_S)
+        except TimeoutError:
+            return f"the webhook server did not answer in {_CHECK_S:g} s"
+        except OSError as error:  # that of TLS among them
+            return f"the webhook server cannot be called: {error}"
+
+    async def _check(self, certificate: ServingCertificate) -> str:
+        host, port = self.address
+        reader, writer = await asyncio.open_connection(
+            _LOOPBACK.get(host, host), port, ssl=client_context(certificate), server_hostname=self._name
+        )
+        try:
+            writer.write(f"GET {HEALTH_PATH} HTTP/1.1\r\nHost: {self._name}\r\nConnection: close\r\n\r\n".encode())
+            line = await reader.readline()
+        finally:
+            writer.close()
+        return "" if line.startswith(b"HTTP/1.1 200 ") else f"the webhook server answers {line!r}"
+
+    # connections
+
+    def _connection(self) -> asyncio.Protocol:
+        """The protocol of a connection that has been accepted; it has to send a request soon."""
+        if self.connections >= self._limits.connections:
+            return _Closed()
+        connection = self._http()
+        timer = asyncio.get_running_loop().call_later(self._limits.head_s, self._close_silent, connection)
+        self._silent[connection] = timer
+        return connection
+
+    def _close_silent(self, connection: web.RequestHandler) -> None:
+        del self._silent[connection]
+        connection.force_close()
+
+    # requests
+
+    async def _respond(self, request: web.BaseRequest) -> web.StreamResponse:
+        timer = self._silent.pop(request.protocol, None)
+        if timer is not None:
+            timer.cancel()
+        response = await self._response(request)
+        if self._is_draining:
+            response.force_close()
+        return response
+
+    async def _response(self, request: web.BaseRequest) -> web.StreamResponse:
+        path = request.path
+        if path == HEALTH_PATH:
+            return web.Response(text="ok\n")
+        handler = self._handlers.get(path)
+        if handler is None:
+            return web.Response(status=HTTPStatus.NOT_FOUND, text="no such webhook\n")
+        if request.method != "POST":
+            return web.Response(status=HTTPStatus.METHOD_NOT_ALLOWED, text="reviews are posted\n")
+        begin = self._clock()
+        result, body = await self._answer(request, path, handler)
+        self._durations[path, result.value].observe(self._clock() - begin)
+        is_review = result in _REVIEWED
+        response = web.Response(
+            status=_STATUS[result], body=body, content_type="application/json" if is_review else "text/plain"
+        )
+        if result is Result.OVERLOADED:
+            response.headers["Retry-After"] = "1"
+        if not is_review:
+            response.force_close()  # of a body that was not read to its end the rest would be the next request
+        return response
+
+    async def _answer(self, request: web.BaseRequest, path: str, handler: Handler) -> _Answer:
+        timeout_s = deadline_s(request.query_string)
+        try:
+            self._check_client(request)
+            async with asyncio.timeout(timeout_s):
+                with self._held(request.content_length):
+                    review = _review(await self._body(request))
+                    return await _reviewed(path, handler, review)
+        except _Refusal as refusal:
+            return refusal.answer
+        except TimeoutError:
+            log.warning("the webhook %s took longer than %g s", path, timeout_s)
+            return _Answer(Result.TIMED_OUT, b"the webhook takes too long\n")
+
+    def _check_client(self, request: web.BaseRequest) -> None:
+        tls = request.get_extra_info("ssl_object")
+        if self._tls.server_context.verify_mode is not ssl.CERT_NONE and not tls.getpeercert():
+            raise _Refusal(Result.REFUSED, "the client shows no certificate")
+
+    @contextmanager
+    def _held(self, content_bytes: int | None) -> Iterator[None]:
+        """Accounts for a request, of which all may come that its length, if it says one, permits."""
+        limits = self._limits
+        reserved_bytes = limits.body_bytes if content_bytes is None else content_bytes
+        if reserved_bytes > limits.body_bytes:
+            raise _Refusal(Result.TOO_LARGE, f"{reserved_bytes} bytes are more than {limits.body_bytes}")
+        is_full = self.requests_in_flight >= limits.requests
+        if is_full or self.buffered_bytes + reserved_bytes > limits.buffered_bytes:
+            raise _Refusal(Result.OVERLOADED, "too many requests wait already")
+        self.requests_in_flight += 1
+        self.buffered_bytes += reserved_bytes
+        self._is_idle.clear()
+        try:
+            yield
+        finally:
+            self.requests_in_flight -= 1
+            self.buffered_bytes -= reserved_bytes
+            if not self.requests_in_flight:
+                self._is_idle.set()
+
+    async def _body(self, request: web.BaseRequest) -> bytes:
+        chunks: list[bytes] = []
+        size_bytes = 0
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                async for chunk in request.content.iter_any():
+                    size_bytes += len(chunk)
+                    if size_bytes > self._limits.body_bytes:
+                        raise _Refusal(Result.TOO_LARGE, f"more than {self._limits.body_bytes} bytes come")
+                    chunks.append(chunk)
+        except TimeoutError:
+            raise _Refusal(Result.TOO_SLOW, f"the body takes longer than {self._limits.body_s:g} s") from None
+        except (ConnectionError, web.RequestPayloadError) as error:
+            raise _Refusal(Result.DISCONNECTED, "the body is cut off") from error
+        return b"".join(chunks)
+
+
+class _Closed(asyncio.Protocol):
+    """A connection too many."""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        transport.close()
+
+
+def _review(body: bytes) -> Review:
+    try:
+        review = msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        raise _Refusal(Result.UNDECODABLE, f"the body is no JSON: {error}") from error
+    if not isinstance(review, dict) or review.get("kind") != "AdmissionReview":
+        raise _Refusal(Result.UNDECODABLE, "the body is no AdmissionReview")
+    request = review.get("request")
+    if not isinstance(review.get("apiVersion"), str) or not isinstance(request, dict):
+        raise _Refusal(Result.UNDECODABLE, "the AdmissionReview lacks apiVersion or request")
+    if not isinstance(request.get("uid"), str):
+        raise _Refusal(Result.UNDECODABLE, "the AdmissionReview's request lacks its uid")
+    return review
+
+
+async def _reviewed(path: str, handler: Handler, review: Review) -> _Answer:
+    try:
+        response = handler(review)
+        if inspect.isawaitable(response):
+            response = await response
+        if not isinstance(response, Mapping) or not isinstance(response.get("allowed"), bool):
+            raise TypeError("its response does not say whether the object is allowed")
+        return _Answer(Result.ALLOWED if response["allowed"] else Result.REJECTED, _encoded(review, response))
+    except Exception as error:  # a handler is a root of its own: it must end neither the server nor the request
+        log.exception("webhook %s", path)
+        message = f"the webhook {path} failed: {type(error).__name__}: {error}"[:_MAX_MESSAGE]
+        message = message.encode(errors="replace").decode()  # without half characters, which JSON cannot hold
+        status = {"status": "Failure", "reason": "InternalError", "code": 500, "message": message}
+        return _Answer(Result.FAILED, _encoded(review, {"allowed": False, "status": status}))
+
+
+def _encoded(review: Review, response: Response) -> bytes:
+    answer = {
+        "apiVersion": review["apiVersion"],
+        "kind": review["kind"],
+        "response": {**response, "uid": review["request"]["uid"]},
+    }
+    return msgspec.json.encode(answer)

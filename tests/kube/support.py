@@ -1,0 +1,41 @@
+"""A client of the API server in memory, and the objects that tests put there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from koord.kube.client import Client, Limits
+from koord.kube.credentials import Credentials
+from koord.kube.kubeconfig import Settings
+from koord.kube.ratelimit import RateLimit
+from koord.kube.transport import Transport
+
+PODS, NODES = "/api/v1/pods", "/api/v1/nodes"
+LEASES = "/apis/coordination.k8s.io/v1/leases"
+
+
+def credentials(settings: Settings) -> Credentials:
+    return Credentials(lambda: settings, {}, time.monotonic, time.time)
+
+
+@asynccontextmanager
+async def client(
+    url: str, tries: int = 4, timeout_s: float = 5.0, rate: RateLimit | None = None, **settings: Any
+) -> AsyncIterator[Client]:
+    """It pauses between tries, but for no time."""
+    async with Transport(credentials(Settings(url, **settings)), "test/1") as transport:
+        yield Client(transport, Limits(rate, tries, timeout_s), sleep=_no_time)
+
+
+async def _no_time(_: float) -> None:
+    await asyncio.sleep(0)
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 - conditions have no event
+            await asyncio.sleep(0.002)

@@ -1,0 +1,353 @@
+"""A cache that follows the server, whatever becomes of its watches: in the end it is what the server has."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from koord.kube.backoff import Backoff
+from koord.kube.client import Selection
+from koord.kube.informer import MAX_SILENT_WATCHES, Informer, Pace
+from koord.kube.kind import POD, Key
+from koord.kube.stream import EventStream
+from koord.model.core import Pod
+from tests.kube.server import Fault, Server
+from tests.kube.support import PODS, client, until
+
+FAST = Pace(page_size=2, watch_timeout_s=60, stall_s=0.3, settled_s=0.2, backoff=Backoff(0.002, 0.01))
+EXPIRED_LINE = b'{"type": "ERROR", "object": {"code": 410, "reason": "Expired"}}\n'
+
+
+class Follower:
+    """A reader of the stream, with the copy that it makes of it. Checks the order as it goes."""
+
+    def __init__(self, informer: Informer[Pod], stream: EventStream) -> None:
+        self.informer, self.stream = informer, stream
+        self.copy: dict[Key, Pod] = {}
+        self.events: list[tuple[str, str]] = []
+
+    async def run(self) -> None:
+        while True:
+            for _, key, before, after in await self.stream.take(3):
+                assert self.copy.get(key) is before
+                word = "deleted" if after is None else "added" if before is None else "changed"
+                self.events.append((key.name, word))
+                if after is None:
+                    del self.copy[key]
+                else:
+                    self.copy[key] = after
+
+    def agrees_with(self, server: Server) -> bool:
+        truth = {
+            Key(*key): value["metadata"]["resourceVersion"]
+            for key, value in server.objects.get(("/api/v1", "pods"), {}).items()
+        }
+        cached = {key: value.metadata.resource_version for key, value in self.informer.objects.items()}
+        copied = {key: value.metadata.resource_version for key, value in self.copy.items()}
+        return cached == truth and copied == truth and not len(self.stream)
+
+
+@asynccontextmanager
+async def following(server: Server, pace: Pace = FAST, **options: Any) -> AsyncIterator[Follower]:
+    stream = EventStream()
+    async with client(server.url, tries=1) as api:
+        informer = Informer(api, POD, time.monotonic, stream=stream, pace=pace, **options)
+        follower = Follower(informer, stream)
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(informer.run()), group.create_task(follower.run())]
+            yield follower
+            for task in tasks:
+                task.cancel()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    server = Server()
+    async with server.serving():
+        for name in "abc":
+            server.put(PODS, "default", name, spec={"nodeName": "n1"})
+        yield server
+
+
+async def test_it_follows(server: Server) -> None:
+    async with following(server) as follower:
+        await follower.informer.synced.wait()
+        assert len(follower.informer.objects) == 3
+        await until(lambda: len(follower.copy) == 3)
+        server.put(PODS, "default", "a", spec={"nodeName": "n2"})
+        server.delete(PODS, "default", "b")
+        server.put(PODS, "default", "d")
+        await until(lambda: follower.agrees_with(server))
+        assert follower.events[3:] == [("a", "changed"), ("b", "deleted"), ("d", "added")]
+        assert follower.informer.counts.lists == follower.informer.counts.watches == 1
+
+
+Meanwhile = Callable[[Server], None]
+
+
+def _changes(server: Server) -> None:
+    """While nobody watches."""
+    server.put(PODS, "default", "a", spec={"nodeName": "n9"})
+    server.delete(PODS, "default", "b")
+    server.put(PODS, "default", "d")
+
+
+def _changes_and_compacts(server: Server) -> None:
+    _changes(server)
+    server.compact()
+
+
+@pytest.mark.parametrize(
+    ("fault", "meanwhile", "lists"),
+    [
+        (Fault("watch", cut=0), _changes, 1),
+        (Fault("watch", cut=40), _changes, 1),
+        (Fault("watch", status=503, reason="ServiceUnavailable"), _changes, 1),
+        (Fault("watch", status=429, reason="TooManyRequests"), _changes, 1),
+        (Fault("watch", status=403, reason="Forbidden"), _changes, 1),
+        (Fault("watch", status=410, reason="Expired"), _changes_and_compacts, 2),
+        (Fault("watch", line=EXPIRED_LINE), _changes_and_compacts, 2),
+        (Fault("watch", line=b"nonsense\n"), _changes, 2),
+        (Fault("watch", status=504, reason="Timeout"), _changes, 2),
+        (Fault("watch", status=404, reason="NotFound"), _changes, 2),
+    ],
+    ids=lambda value: None if callable(value) else str(value.verb) if isinstance(value, Fault) else None,
+)
+async def test_a_watch_that_ends(server: Server, fault: Fault, meanwhile: Meanwhile, lists: int) -> None:
+    server.faults = [fault]
+    async with following(server) as follower:
+        await until(lambda: server.count("watch") == 1)
+        meanwhile(server)
+        await until(lambda: follower.agrees_with(server))
+        counts = follower.informer.counts
+        assert (counts.lists, counts.failures) == (lists, 1)
+        assert follower.events[-3:] in (
+            [("a", "changed"), ("b", "deleted"), ("d", "added")],
+            [("b", "deleted"), ("a", "changed"), ("d", "added")],
+        )
+        await until(lambda: not follower.informer.error)
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault("list", status=403, reason="Forbidden"),
+        Fault("list", status=404, reason="NotFound"),
+        Fault("list", body=b"[]"),
+        Fault("list", body=b'{"items": []}'),
+        Fault("list", cut=20),
+    ],
+    ids=["forbidden", "no such kind", "no list", "no version", "cut"],
+)
+async def test_a_list_that_fails_is_tried_again(server: Server, fault: Fault) -> None:
+    server.faults = [fault]
+    async with following(server) as follower:
+        await until(lambda: bool(follower.informer.error) or follower.informer.synced.is_set())
+        if not follower.informer.synced.is_set():
+            assert follower.informer.error
+            assert follower.informer.heard_s is None
+        await until(lambda: follower.agrees_with(server))
+        assert follower.informer.error == ""
+        assert follower.informer.counts.failures == 1
+
+
+async def test_the_cache_stays_while_the_server_is_away() -> None:
+    server = Server()
+    async with AsyncExitStack() as stack:
+        first = AsyncExitStack()
+        url = await first.enter_async_context(server.serving())
+        server.put(PODS, "default", "a")
+        follower = await stack.enter_async_context(following(server))
+        await until(lambda: follower.agrees_with(server) and follower.informer.counts.watches > 0)
+        await first.aclose()
+        await until(lambda: "Cannot connect" in follower.informer.error)
+        heard_s = follower.informer.heard_s
+        assert len(follower.informer.objects) == 1
+        server.put(PODS, "default", "b")
+        await stack.enter_async_context(server.serving(port=int(url.rpartition(":")[2])))
+        await until(lambda: follower.agrees_with(server))
+        assert follower.informer.counts.lists == 1
+        assert heard_s is not None
+        assert heard_s < (follower.informer.heard_s or 0)
+
+
+async def test_an_error_is_over_when_the_server_agrees_again(server: Server) -> None:
+    """It may have nothing to say for long."""
+    server.bookmark_s = 60
+    server.faults = [Fault("watch", status=503, reason="ServiceUnavailable")]
+    async with following(server, Pace(backoff=Backoff(0.05, 0.05))) as follower:
+        await until(lambda: "503" in follower.informer.error)
+        await until(lambda: not follower.informer.error)
+        assert follower.informer.counts.said == 0
+
+
+async def test_a_watch_goes_on_from_the_last_word(server: Server) -> None:
+    async with following(server) as follower:
+        await until(lambda: server.count("watch") == 1)
+        server.put(PODS, "default", "a")
+        await until(lambda: follower.agrees_with(server) and follower.informer.counts.bookmarks > 0)
+        events = list(follower.events)
+        server.cut_watches()
+        await until(lambda: server.count("watch") == 2)
+        assert server.requests[-1][2]["resourceVersion"] == str(server.version)
+        server.put(PODS, "default", "b")
+        await until(lambda: follower.agrees_with(server))
+        assert follower.events == [*events, ("b", "changed")]
+
+
+@pytest.mark.parametrize("pace", [FAST, Pace(watch_timeout_s=1, settled_s=0.2)], ids=["stalled", "ended"])
+async def test_silence_is_no_failure_but_ends_the_watch(server: Server, pace: Pace) -> None:
+    server.faults = [Fault("watch", silent=True)]
+    async with following(server, pace) as follower:
+        await until(lambda: server.count("watch") == 1)
+        _changes(server)
+        await until(lambda: follower.agrees_with(server))
+        counts = follower.informer.counts
+        assert (counts.lists, counts.watches, counts.failures) == (1, 2, 0)
+        assert counts.stalls == (pace is FAST)
+        assert follower.informer.error == ""
+
+
+async def test_silence_again_and_again_means_to_list(server: Server) -> None:
+    """A server whose database went back in time waits for ever for the version that we know."""
+    server.bookmark_s = 0.01
+    pace = Pace(stall_s=0.15, settled_s=0.01)
+    server.faults = [Fault("watch", silent=True)] * (MAX_SILENT_WATCHES - 1)
+    async with following(server, pace) as follower:
+        await until(lambda: follower.informer.counts.bookmarks > 0)
+        assert follower.informer.counts.lists == 1
+        server.faults = [Fault("watch", silent=True)] * MAX_SILENT_WATCHES
+        server.cut_watches()
+        await until(lambda: follower.informer.counts.lists == 2)
+        assert not server.faults
+        await until(lambda: follower.agrees_with(server))
+
+
+async def test_a_server_that_ends_each_watch_at_once_is_not_stormed(server: Server) -> None:
+    server.faults = [Fault("watch", status=410, reason="Expired")] * 5
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    async with following(server, Pace(backoff=Backoff(1.0, 4.0)), sleep=sleep, random=lambda: 1.0) as follower:
+        await until(lambda: follower.informer.counts.bookmarks > 0)
+        assert pauses == [1.0, 2.0, 4.0, 4.0, 4.0]
+        assert follower.informer.counts.expired == 5
+        assert follower.informer.error == ""
+
+
+async def test_an_object_that_cannot_be_read(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    a = Key("default", "a")
+    with caplog.at_level(logging.WARNING, "koord.kube"):
+        async with following(server) as follower:
+            await until(lambda: follower.agrees_with(server))
+            server.put(PODS, "default", "a", spec={"nodeName": 7})
+            server.put(PODS, "default", "b", spec={"nodeName": "n2"})
+            await until(lambda: follower.copy[Key("default", "b")].spec.node_name == "n2")
+            kept = follower.informer.get(a)
+            assert kept is not None
+            assert kept.spec.node_name == "n1"
+            assert list(follower.informer.unreadable) == [a]
+            server.faults = [Fault("watch", status=410, reason="Expired")]
+            server.compact()
+            async with asyncio.timeout(5):
+                await _restarted(server, follower)
+            assert follower.informer.get(a) is kept
+            server.put(PODS, "default", "a", spec={"nodeName": "n3"})
+            await until(lambda: follower.agrees_with(server))
+            assert not follower.informer.unreadable
+            server.put(PODS, "default", "a", spec={"nodeName": []})
+            await until(lambda: bool(follower.informer.unreadable))
+            server.delete(PODS, "default", "a")
+            await until(lambda: follower.agrees_with(server))
+            assert not follower.informer.unreadable
+            server.put(PODS, "default", "a", spec={"nodeName": 8})
+            await until(lambda: bool(follower.informer.unreadable))
+            server.cut_watches()
+            server.delete(PODS, "default", "a")
+            server.compact()
+            await until(lambda: not follower.informer.unreadable)
+    told = [record.getMessage() for record in caplog.records if "cannot be read" in record.getMessage()]
+    assert told[0] == "Pod default/a: cannot be read: Expected `str`, got `int` - at `$.spec.nodeName`"
+    assert len(told) == 3
+
+
+async def _restarted(server: Server, follower: Follower) -> None:
+    """The watch is cut and the next one expires."""
+    lists = follower.informer.counts.lists
+    server.cut_watches()
+    await until(lambda: follower.informer.counts.lists > lists)
+
+
+async def test_a_resync_says_everything_again(server: Server) -> None:
+    async with following(server, Pace(resync_s=0.05)) as follower:
+        await until(lambda: follower.events.count(("a", "changed")) == 2)
+        assert [event for event in follower.events if event[1] == "added"] == [(name, "added") for name in "abc"]
+
+
+async def test_selections_and_indexes(server: Server) -> None:
+    selection = Selection(fields="spec.nodeName=n1")
+    async with following(server, selection=selection, indexes={"node": lambda pod: (pod.spec.node_name,)}) as follower:
+        await follower.informer.synced.wait()
+        assert len(follower.informer.indexed("node", "n1")) == 3
+        server.put(PODS, "default", "a", spec={"nodeName": "n2"})
+        await until(lambda: len(follower.informer.objects) == 2)
+        assert {pod.metadata.name for pod in follower.informer.indexed("node", "n1")} == {"b", "c"}
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("put"), st.sampled_from("abcdef")),
+        st.tuples(st.just("delete"), st.sampled_from("abcdef")),
+        st.tuples(st.just("cut"), st.integers(0, 600)),
+        st.tuples(st.sampled_from(["compact", "expire", "stop", "wait", "bad", "refuse"]), st.none()),
+    ),
+    max_size=25,
+)
+
+
+@given(STEPS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
+def test_in_the_end_the_cache_is_what_the_server_has(steps: list[tuple[str, Any]]) -> None:
+    async def follow() -> None:
+        server = Server(bookmark_s=0.01)
+        async with server.serving(), following(server) as follower:
+            for step, value in steps:
+                await _step(server, step, value)
+            await until(lambda: follower.agrees_with(server))
+
+    asyncio.run(follow())
+
+
+async def _step(server: Server, step: str, value: Any) -> None:
+    pods = server.objects.get(("/api/v1", "pods"), {})
+    if step == "put":
+        server.put(PODS, "default", value, spec={"nodeName": str(server.version)})
+    elif step == "delete" and ("default", value) in pods:
+        server.delete(PODS, "default", value)
+    elif step == "cut":
+        server.faults.append(Fault("watch", cut=value))
+        server.cut_watches()
+    elif step == "compact":
+        server.compact()
+        server.cut_watches()
+    elif step == "expire":
+        server.faults.append(Fault("watch", line=EXPIRED_LINE))
+    elif step == "refuse":
+        server.faults += [Fault("list", status=429, reason="TooManyRequests"), Fault("watch", status=503)]
+    elif step == "stop":
+        server.cut_watches()
+    elif step == "bad":
+        server.faults.append(Fault("watch", line=json.dumps({"type": "MODIFIED", "object": 3}).encode() + b"\n"))
+    elif step == "wait":
+        await asyncio.sleep(0.003)

@@ -1,0 +1,220 @@
+"""Events: the same is one with a count, what waits is bounded, and nothing that goes wrong is the caller's trouble."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping
+from typing import Any
+
+import msgspec
+import pytest
+
+from koord.kube.errors import APIError, KubeError, Unreachable
+from koord.kube.kind import NODE, POD, Key, Kind, T
+from koord.kube.reading import read_object
+from koord.kube.recorder import PACE_S, WINDOW_S, EventType, Recorder, Subject
+from tests.kube import virtualtime
+
+WEB = Subject(POD, Key("default", "web"), "u1")
+N1 = Subject(NODE, Key("", "n1"))
+
+
+class Server:
+    def __init__(self) -> None:
+        self.events: dict[tuple[str, str], dict[str, Any]] = {}
+        self.calls: list[str] = []
+        self.errors: list[KubeError] = []
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any], namespace: str) -> T:
+        await self._fail("create")
+        assert namespace == body["metadata"]["namespace"]
+        self.events[namespace, body["metadata"]["name"]] = dict(body)
+        return read_object(kind, msgspec.json.encode(body))
+
+    async def patch(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> T:
+        await self._fail("patch")
+        if tuple(key) not in self.events:
+            raise APIError(404, "NotFound", "")
+        self.events[key.namespace, key.name] |= body
+        return read_object(kind, msgspec.json.encode(self.events[key.namespace, key.name]))
+
+    async def _fail(self, verb: str) -> None:
+        self.calls.append(verb)
+        await asyncio.sleep(0.01)
+        if self.errors:
+            raise self.errors.pop(0)
+
+    @property
+    def counts(self) -> list[tuple[str, int]]:
+        return [(event["message"], event["count"]) for event in self.events.values()]
+
+
+class Bench:
+    def __init__(self, **options: int) -> None:
+        self.server = Server()
+        self.recorder = Recorder(self.server, "koord-manager", "manager-0", lambda: 1e9 + _now_s(), **options)
+        self.task = asyncio.create_task(self.recorder.run())
+
+    def say(self, message: str, subject: Subject = WEB, reason: str = "Evicted") -> None:
+        self.recorder.record(subject, EventType.WARNING, reason, message)
+
+    async def end(self) -> None:
+        self.recorder.close()
+        await self.task
+
+
+def _now_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+def virtual(main: Coroutine[Any, Any, None]) -> None:
+    virtualtime.run(main)
+
+
+def test_an_event_is_whole() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.say("too little memory")
+        await bench.end()
+        ((namespace, name), event), *others = bench.server.events.items()
+        assert not others
+        assert namespace == "default"
+        assert name.startswith("web.")
+        del event["metadata"]
+        assert event == {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "web", "uid": "u1"},
+            "type": "Warning",
+            "reason": "Evicted",
+            "message": "too little memory",
+            "count": 1,
+            "firstTimestamp": "2001-09-09T01:46:40Z",
+            "lastTimestamp": "2001-09-09T01:46:40Z",
+            "source": {"component": "koord-manager", "host": "manager-0"},
+            "reportingComponent": "koord-manager",
+            "reportingInstance": "manager-0",
+        }
+
+    virtual(main())
+
+
+def test_the_same_is_one_event_with_a_count() -> None:
+    async def main() -> None:
+        bench = Bench()
+        for _ in range(50):
+            bench.say("again")
+            await asyncio.sleep(1)
+        bench.say("other")
+        bench.say("again", reason="Throttled")
+        bench.say("again", subject=N1)
+        await asyncio.sleep(20)
+        await bench.end()
+        assert sorted(bench.server.counts) == [("again", 1), ("again", 1), ("again", 50), ("other", 1)]
+        assert bench.server.calls.count("patch") <= 50 / PACE_S + 1
+        assert {namespace for namespace, _ in bench.server.events} == {"default"}
+        event = next(event for event in bench.server.events.values() if event["count"] == 50)
+        assert (event["firstTimestamp"][-3:], event["lastTimestamp"][-3:]) == ("40Z", "29Z")
+
+    virtual(main())
+
+
+def test_after_the_window_it_is_another() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.say("again")
+        await asyncio.sleep(WINDOW_S - 1)
+        bench.say("again")
+        await asyncio.sleep(WINDOW_S + 1)
+        bench.say("again")
+        await bench.end()
+        assert [count for _, count in bench.server.counts] == [2, 1]
+
+    virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("errors", "counts", "failed"),
+    [
+        ([APIError(403, "Forbidden", "")], [2], 1),
+        ([Unreachable("", True)], [2], 1),
+        ([APIError(403, "Forbidden", "")] * 2, [], 2),
+    ],
+    ids=["refused", "unreachable", "always refused"],
+)
+def test_what_is_refused_is_counted_and_no_more(errors: list[KubeError], counts: list[int], failed: int) -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.server.errors = list(errors)
+        bench.say("a")
+        await asyncio.sleep(1)
+        assert not bench.server.events
+        bench.say("a")
+        await asyncio.sleep(20)
+        await bench.end()
+        assert [count for _, count in bench.server.counts] == counts
+        assert bench.recorder.failed == failed
+
+    virtual(main())
+
+
+def test_an_event_that_the_server_forgot_is_made_again() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.say("a")
+        await asyncio.sleep(1)
+        bench.server.events.clear()
+        bench.say("a")
+        await asyncio.sleep(20)
+        await bench.end()
+        assert bench.server.counts == [("a", 2)]
+        assert bench.server.calls == ["create", "patch", "create"]
+
+    virtual(main())
+
+
+def test_what_comes_during_the_writing_is_written_too() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.say("a")
+        await asyncio.sleep(0.005)
+        bench.say("a")
+        await asyncio.sleep(1)
+        assert bench.server.counts == [("a", 1)]
+        await asyncio.sleep(PACE_S)
+        assert bench.server.counts == [("a", 2)]
+        await bench.end()
+
+    virtual(main())
+
+
+def test_what_waits_is_bounded() -> None:
+    async def main() -> None:
+        bench = Bench(max_kept=10)
+        for number in range(25):
+            bench.say(f"{number}")
+        assert bench.recorder.dropped == 15
+        await asyncio.sleep(1)
+        assert len(bench.server.events) == 10
+        for number in range(25, 30):
+            bench.say(f"{number}")
+        await asyncio.sleep(1)
+        assert bench.recorder.dropped == 15
+        assert bench.recorder.written == len(bench.server.events) == 15
+        assert len(bench.recorder._records) == 10
+        await bench.end()
+
+    virtual(main())
+
+
+def test_long_texts_are_cut() -> None:
+    async def main() -> None:
+        bench = Bench()
+        bench.say("é" * 1000, Subject(POD, Key("default", "x" * 240 + ".y")), "R" * 200)
+        await bench.end()
+        ((_, name), event), *_ = bench.server.events.items()
+        assert len(event["message"].encode()) <= 1024
+        assert len(event["reason"]) == 128
+        assert len(name) <= 253
+
+    virtual(main())
