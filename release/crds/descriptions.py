@@ -1,0 +1,53 @@
+"""The sentences that ``kubectl explain`` shows: the docstrings of a struct and of its fields.
+
+A field's docstring is the string below it, which Python throws away; so the source is read again. What has no docstring
+has no sentence: "".
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+import re
+from collections.abc import Mapping
+from itertools import pairwise
+from types import MappingProxyType
+
+import msgspec
+
+
+def of_class(cls: type[msgspec.Struct]) -> str:
+    return _plain(ast.get_docstring(_class(cls)) or "")
+
+
+def of_field(cls: type[msgspec.Struct], name: str) -> str:
+    """Of the field ``name``, as Python spells it, that ``cls`` itself declares."""
+    return _fields(cls).get(name, "")
+
+
+@functools.cache
+def _fields(cls: type) -> Mapping[str, str]:
+    return MappingProxyType(
+        {
+            statement.target.id: _plain(below.value.value)
+            for statement, below in pairwise(_class(cls).body)
+            if isinstance(statement, ast.AnnAssign)
+            and isinstance(statement.target, ast.Name)
+            and isinstance(below, ast.Expr)
+            and isinstance(below.value, ast.Constant)
+            and isinstance(below.value.value, str)
+        }
+    )
+
+
+@functools.cache
+def _class(cls: type) -> ast.ClassDef:
+    (definition,) = ast.parse(inspect.getsource(cls)).body
+    assert isinstance(definition, ast.ClassDef)
+    return definition
+
+
+def _plain(docstring: str) -> str:
+    """On one line, and code in the single quotes that Markdown has."""
+    return re.sub(r"\s+", " ", docstring).strip().replace("``", "`")

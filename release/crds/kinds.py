@@ -1,0 +1,85 @@
+"""The kinds that Koord owns, and how far the API server goes beyond their structs.
+
+Of NodeSLO it takes what upstream's schema takes. Upstream has bounds for some of the numbers, choices for none of the
+words, and its node agent and webhook, like ours, refuse more than that. ``_NODE_SLO_BOUNDS`` are the numbers where our
+structs do as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import msgspec
+
+from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Kind
+from koord.model.nodemetric import NodeMetric
+from koord.model.profile import ClusterColocationProfile
+from koord.model.slo import NodeSLO
+from qosd.policy import slofields
+from qosd.policy.slofields import STRATEGY, SYSTEM, THRESHOLDS
+from release.crds.schemas import Bounds, Schemas
+
+_ANY, _NATURAL, _INT32 = Bounds(), Bounds(low=0), Bounds(is_int32=True)
+_CLASS, _BURST = f"spec.{STRATEGY}.*", f"spec.{slofields.BURST}"
+_IO = f"{_CLASS}.blkioQOS.blocks[].ioCfg"
+
+_NODE_SLO_BOUNDS: Mapping[str, Bounds] = MappingProxyType(
+    {
+        f"spec.{THRESHOLDS}.cpuEvictBESatisfactionLowerPercent": _ANY,
+        f"spec.{THRESHOLDS}.cpuEvictBESatisfactionUpperPercent": _ANY,
+        f"spec.{THRESHOLDS}.cpuEvictBEUsageThresholdPercent": _ANY,
+        f"spec.{THRESHOLDS}.cpuEvictTimeWindowSeconds": _ANY,
+        f"spec.{THRESHOLDS}.allocatableEvictPriorityThreshold": _INT32,
+        f"{_CLASS}.cpuQOS.groupIdentity": _ANY,
+        f"{_CLASS}.cpuQOS.schedIdle": _ANY,
+        **{f"{_CLASS}.memoryQOS.{name}Percent": _NATURAL for name in ("minLimit", "lowLimit", "throttling")},
+        **{f"{_CLASS}.memoryQOS.{name}": _ANY for name in ("priorityEnable", "priority", "oomKillGroup")},
+        f"{_CLASS}.memoryQOS.pageCacheLimitSize": _ANY,
+        f"{_IO}.readLatency": _ANY,
+        f"{_IO}.writeLatency": _ANY,
+        f"{_BURST}.cpuBurstPercent": Bounds(0, 10000),
+        f"{_BURST}.cfsQuotaBurstPercent": _ANY,
+        f"{_BURST}.cfsQuotaBurstPeriodSeconds": _ANY,
+        f"{_BURST}.sharePoolThresholdPercent": _ANY,
+        f"spec.{SYSTEM}.minFreeKbytesFactor": _ANY,
+        f"spec.{SYSTEM}.watermarkScaleFactor": _ANY,
+        f"spec.{SYSTEM}.memcgReapBackGround": _ANY,
+        f"spec.{SYSTEM}.schedGroupIdentityEnabled": _ANY,
+        f"spec.{SYSTEM}.schedIdleSaverWmark": _ANY,
+        f"spec.{SYSTEM}.pageCacheLimitEnabled": _ANY,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OwnedKind:
+    """``struct`` reads the objects of ``kind``; ``singular`` and ``short_names`` are what kubectl takes for it."""
+
+    kind: Kind[Any]
+    singular: str
+    struct: type[msgspec.Struct]
+    schemas: Schemas
+    short_names: tuple[str, ...] = ()
+    has_status_subresource: bool = True
+
+
+KINDS: tuple[OwnedKind, ...] = (
+    OwnedKind(NODE_METRIC, "nodemetric", NodeMetric, Schemas()),
+    OwnedKind(
+        NODE_SLO,
+        "nodeslo",
+        NodeSLO,
+        Schemas(
+            bounds=_NODE_SLO_BOUNDS,
+            sentences={
+                **{f"spec.{field.path}": field.meaning for field in slofields.FIELDS},
+                "spec.extensions": "Settings of further components by their names, or all of those under `Object`.",
+            },
+            open_choices=True,
+        ),
+    ),
+    OwnedKind(CLUSTER_COLOCATION_PROFILE, "clustercolocationprofile", ClusterColocationProfile, Schemas()),
+)
