@@ -32,6 +32,10 @@ class Agent:
     def next(self) -> dict[str, Any]:
         return dict(json.loads(self._lines.readline()))
 
+    def close(self) -> None:
+        self._lines.close()
+        self._connection.close()
+
     def skip(self, words: bytes = b"") -> None:
         """No answer to the next request."""
         self.next()
@@ -86,6 +90,14 @@ def test_started_anew(ends: tuple[Channel, Agent], words: bytes, boots: int) -> 
         channel.ask(REQUEST, 5)
     helper.join()
     assert channel.boots == boots
+
+
+def test_qemu_has_ended(ends: tuple[Channel, Agent]) -> None:
+    channel, agent = ends
+    agent.close()
+    for _ in range(3):
+        with pytest.raises(AgentGone, match="true"):
+            channel.ask(REQUEST, 5)
 
 
 def test_a_slow_request_is_no_hang(ends: tuple[Channel, Agent]) -> None:

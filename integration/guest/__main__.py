@@ -1,8 +1,8 @@
 """Runs tests in guests: ``python -m integration.guest [pytest's arguments]``.
 
-Under KVM in a virtual machine a guest's kernel stops now and then, with nothing of ours to blame and nothing of ours
-to be seen any more. What failed by that alone (``GuestHung``) runs once more, in new guests, and that is said; a test
-that fails otherwise, or hangs its guest again, has failed.
+An emulated guest hangs now and then, before anything of ours runs in it (``Guest.start`` tells) and also later. What
+failed by that alone (``GuestHung``) runs once more, in new guests, and that is said; a test that fails otherwise, or
+whose guest hangs again, has failed.
 """
 
 from __future__ import annotations

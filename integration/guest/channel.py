@@ -97,13 +97,19 @@ class Channel:
         with self._changed:
             self._next += 1
             number, starts = self._next, self._starts
-            self._socket.sendall(json.dumps({**request, "id": number}).encode() + b"\n")
+            self._send({**request, "id": number})
             while number not in self._answers:
                 if self._closed or self._starts != starts:
                     raise AgentGone(f"the guest's agent went away during {_named(request)}")
                 if not self._changed.wait(end - time.monotonic()):
                     raise TimeoutError(f"no answer within {timeout_s:g} s to {_named(request)}")
             return self._answers.pop(number)
+
+    def _send(self, request: Mapping[str, object]) -> None:
+        try:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+        except OSError as error:
+            raise AgentGone(f"QEMU ended before {_named(request)}: {error}") from error
 
     def _ping(self, text: str) -> None:
         """Raises GuestHung, with ``text``, unless the agent answers something that waits for nothing."""

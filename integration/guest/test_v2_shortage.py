@@ -19,7 +19,9 @@ from integration.kubelet.staticpods import MIB, PODS, StaticPod
 STATE = "/var/lib/koord"
 HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
-COUNT = 50 if os.environ.get("SOAK") else 5
+AT_ONCE = 5
+TURNS = 10 if os.environ.get("SOAK") else 1
+"""An emulated node has no CPU for fifty pods that start at once."""
 LS, BE = PODS[1], PODS[2]
 GREEDY = """\
 x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}
@@ -143,16 +145,24 @@ def front_end(request: pytest.FixtureRequest, node: Guest) -> str:
 
 @pytest.mark.parametrize(("left", "style"), [("1", "cpus"), ("200m", "time")], ids=["CPU set", "quota"])
 def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, left: str, style: str) -> None:
-    """Best-effort pods and pods of the mid band, N=5 each here, 50 in the soak."""
-    suffixes = [f"-{front_end}-{style}-{number}" for number in range(COUNT)]
-    best_effort = [dataclasses.replace(BE, name=f"be{suffix}") for suffix in suffixes]
-    newcomers: Sequence[StaticPod] = (*best_effort, *(mid(f"mid{suffix}") for suffix in suffixes))
-    names = [pod.name for pod in newcomers]
-    node.put(HOLDS, left)
+    """Best-effort pods and pods of the mid band, five of each at a time; N=5 of each here, 50 in the soak."""
     tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
+    node.put(HOLDS, left)
     if style == "time":
         node.wait(lambda: not node.text(f"{tier}/cpu.max").startswith("max "), "the tier's quota", STEP_S)
-    pods.put(node, newcomers)
+    for turn in range(TURNS):
+        suffixes = [f"-{front_end}-{style}-{turn}-{number}" for number in range(AT_ONCE)]
+        best_effort = [dataclasses.replace(BE, name=f"be{suffix}") for suffix in suffixes]
+        newcomers_start(node, best_effort, [mid(f"mid{suffix}") for suffix in suffixes], style)
+    node.put(HOLDS, "")
+    pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
+    node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("max "), "the tier to be free", STEP_S)
+
+
+def newcomers_start(node: Guest, best_effort: Sequence[StaticPod], mid_pods: Sequence[StaticPod], style: str) -> None:
+    """All start at their first attempt; the best-effort ones are held, the others are not. They are removed again."""
+    names = [pod.name for pod in (*best_effort, *mid_pods)]
+    pods.put(node, (*best_effort, *mid_pods))
     pods.wait_ready(node, (LS.name, JOB.name, *names), kubelet.READY_S)
     running = kubelet.running(node)
     assert {running[name].restarts for name in names} == {0}
@@ -168,9 +178,7 @@ def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, 
 
     node.wait(lambda: not at_large(), "all best-effort pods to be held", STEP_S)
     if style == "time":
-        others = {node.text(f"{running[name].cgroup}/cpu.max").split()[0] for name in names if name.startswith("mid")}
+        others = {node.text(f"{running[pod.name].cgroup}/cpu.max").split()[0] for pod in mid_pods}
         assert others == {"50000"}, "the mid band keeps its own"
-    node.put(HOLDS, "")
     pods.remove(node, names)
     pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
-    node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("max "), "the tier to be free", STEP_S)
