@@ -65,6 +65,16 @@ def ends(tmp_path: Path) -> Iterator[tuple[Channel, Agent]]:
                 yield channel, agent
 
 
+def test_a_socket_at_which_nobody_listens_yet(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        later = threading.Timer(0.1, listener.listen)
+        later.start()
+        Channel(path, PING_S).close()
+        later.join()
+
+
 def test_an_answer(ends: tuple[Channel, Agent]) -> None:
     channel, agent = ends
     helper = threading.Thread(target=agent.answer)

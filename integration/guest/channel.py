@@ -18,8 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from integration.harness.processes import HarnessError
+from integration.harness.processes import HarnessError, wait_for
 
+CONNECTS_S = 20.0
 PING_S = 30.0
 
 
@@ -49,8 +50,7 @@ class Channel:
 
     def __init__(self, path: Path, ping_s: float = PING_S) -> None:
         self._ping_s = ping_s
-        self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.connect(os.fspath(path))
+        self._socket = wait_for(lambda: _connected(path), CONNECTS_S, f"QEMU to listen at {path}")
         self._changed = threading.Condition()
         self._answers: dict[int, dict[str, Any]] = {}
         self._next = 0
@@ -163,6 +163,17 @@ class Channel:
             self._starts += 1
             self._boots += boot_id != self._boot_id
             self._boot_id = boot_id
+
+
+def _connected(path: Path) -> socket.socket | None:
+    """None while the socket's file is there and nobody listens yet."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(os.fspath(path))
+    except ConnectionRefusedError:
+        connection.close()
+        return None
+    return connection
 
 
 def _message(line: bytes) -> dict[str, Any]:
