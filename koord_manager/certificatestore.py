@@ -1,0 +1,102 @@
+"""Where the webhooks' certificates live: a Secret, and the webhook configurations whose caBundle follows it."""
+
+from __future__ import annotations
+
+import asyncio
+from base64 import b64encode
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from koord.kube.client import Client, PatchType, Selection
+from koord.kube.errors import APIError
+from koord.kube.informer import Informer
+from koord.kube.kind import (
+    MUTATING_WEBHOOK_CONFIGURATION,
+    SECRET,
+    VALIDATING_WEBHOOK_CONFIGURATION,
+    Key,
+    Kind,
+)
+from koord.kube.servingcerts import ClusterWrite, Secret, SecretCreation, SecretUpdate, WebhookConfiguration
+from koord.kube.stream import EventStream
+
+SECRET_NAME = "koordinator-webhook-certs"
+CONFIGURATIONS = {
+    MUTATING_WEBHOOK_CONFIGURATION.name: (
+        MUTATING_WEBHOOK_CONFIGURATION,
+        "koordinator-mutating-webhook-configuration",
+    ),
+    VALIDATING_WEBHOOK_CONFIGURATION.name: (
+        VALIDATING_WEBHOOK_CONFIGURATION,
+        "koordinator-validating-webhook-configuration",
+    ),
+}
+"""By the kind's name."""
+_EVENTS = 16
+
+
+class CertificateStore:
+    """``namespace``: the Secret's. Each call raises KubeError."""
+
+    def __init__(self, client: Client, namespace: str) -> None:
+        self._client, self._key = client, Key(namespace, SECRET_NAME)
+
+    async def read_configurations(self) -> Sequence[WebhookConfiguration]:
+        found = await asyncio.gather(*map(self._configuration, CONFIGURATIONS))
+        return [configuration for configuration in found if configuration is not None]
+
+    async def _configuration(self, kind_name: str) -> WebhookConfiguration | None:
+        kind, name = CONFIGURATIONS[kind_name]
+        try:
+            stored = await self._client.get(kind, Key("", name))
+        except APIError as error:
+            if error.is_not_found:
+                return None
+            raise
+        configuration = msgspec.convert(stored.content, WebhookConfiguration)
+        return msgspec.structs.replace(configuration, kind=kind_name)
+
+    async def read_secret(self) -> Secret | None:
+        try:
+            stored = await self._client.get(SECRET, self._key)
+        except APIError as error:
+            if error.is_not_found:
+                return None
+            raise
+        return msgspec.convert(stored.content, Secret)
+
+    async def write(self, action: ClusterWrite) -> None:
+        if isinstance(action, SecretCreation):
+            await self._create(action)
+        elif isinstance(action, SecretUpdate):
+            await self._client.patch(SECRET, self._key, action.merge_patch)
+        else:
+            kind, _ = CONFIGURATIONS[action.kind]
+            patch = action.strategic_merge_patch
+            await self._client.patch(kind, Key("", action.name), patch, PatchType.STRATEGIC)
+
+    async def watch(self, changed: asyncio.Event, clock: Callable[[], float]) -> None:
+        """Sets ``changed`` whenever the Secret or a configuration is another, until it is cancelled."""
+        stream = EventStream()
+
+        def follow(kind: Kind[Any], key: Key) -> Informer[Any]:
+            selection = Selection(key.namespace, fields=f"metadata.name={key.name}")
+            return Informer(self._client, kind, clock, selection, stream=stream)
+
+        informers = [
+            follow(SECRET, self._key),
+            *(follow(kind, Key("", name)) for kind, name in CONFIGURATIONS.values()),
+        ]
+        async with asyncio.TaskGroup() as group:
+            for informer in informers:
+                group.create_task(informer.run())
+            while await stream.take(_EVENTS):
+                changed.set()
+
+    async def _create(self, action: SecretCreation) -> None:
+        data = {key: b64encode(value).decode() for key, value in action.data.items()}
+        metadata = {"name": self._key.name, "namespace": self._key.namespace}
+        body = {"apiVersion": "v1", "kind": SECRET.name, "metadata": metadata, "data": data}
+        await self._client.create(SECRET, body, self._key.namespace)

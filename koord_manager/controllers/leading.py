@@ -1,0 +1,78 @@
+"""What the leader does for as long as it leads: one queue per controller, fed by what the view tells."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from koord.kube.client import Client
+from koord.kube.kind import CONFIG_MAP, POD, Key
+from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.workqueue import WorkQueue
+from koord.model.admission import omission
+from koord.model.core import Pod
+from koord.model.sloconfig.loading import Loaded
+from koord_manager.controllers.nodemetric import NodeMetricController
+from koord_manager.controllers.noderesource import NodeResourceController
+from koord_manager.controllers.nodeslo import NodeSLOController
+from koord_manager.view import ClusterView
+
+_WORKERS = 8
+
+
+class Controllers:
+    """A listener of ``view``. ``config_map``: where the policy comes from."""
+
+    def __init__(
+        self, client: Client, view: ClusterView, recorder: Recorder, config_map: Key, wall_s: Callable[[], float]
+    ) -> None:
+        self._view, self._recorder, self._config_map = view, recorder, config_map
+        self.resources = NodeResourceController(client, view, recorder, wall_s)
+        reconcilers: dict[str, Callable[[str], Awaitable[float | None]]] = {
+            "noderesource": self.resources.reconcile,
+            "nodemetric": NodeMetricController(client, view).reconcile,
+            "nodeslo": NodeSLOController(client, view).reconcile,
+        }
+        self._work = [(WorkQueue[str](name), reconcile) for name, reconcile in reconcilers.items()]
+        self._policy: Loaded | None = None
+
+    @property
+    def queues(self) -> tuple[WorkQueue[str], ...]:
+        return tuple(queue for queue, _ in self._work)
+
+    async def run(self) -> None:
+        """Looks at every node, and then at what changes, until it is cancelled."""
+        self._view.listener = self
+        try:
+            self.policy_changed(self._view.policy)
+            for pod in self._view.pods.objects.values():
+                self.pod_created(pod)
+            for key in (*self._view.metrics.objects, *self._view.slos.objects):
+                self.node_changed(key.name)
+            async with asyncio.TaskGroup() as group:
+                for queue, reconcile in self._work:
+                    group.create_task(queue.work(reconcile, _WORKERS))
+        finally:
+            self._view.listener = None
+
+    def node_changed(self, name: str) -> None:
+        for queue in self.queues:
+            queue.add(name)
+
+    def policy_changed(self, loaded: Loaded) -> None:
+        """Every node, if the policy means something else for any; and an Event for each of its problems."""
+        for problem in loaded.problems:
+            message = f"{problem.message}; {problem.consequence}"
+            self._recorder.record(
+                Subject(CONFIG_MAP, self._config_map), EventType.WARNING, problem.event_reason, message
+            )
+        if self._policy is None or loaded != self._policy:
+            self._policy = loaded
+            for key in self._view.nodes.objects:
+                self.node_changed(key.name)
+
+    def pod_created(self, pod: Pod) -> None:
+        """An Event on one that no webhook has seen."""
+        if sentence := omission(pod, self._view.admission()):
+            key = Key(pod.metadata.namespace, pod.metadata.name)
+            self._recorder.record(Subject(POD, key, pod.metadata.uid), EventType.WARNING, "NotMutated", sentence)

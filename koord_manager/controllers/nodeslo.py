@@ -1,0 +1,58 @@
+"""NodeSLO: one per node, with all of the policy that ``slo-controller-config`` has for it."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+from koord.kube.client import Client
+from koord.kube.kind import NODE_SLO, Key, Unstructured
+from koord.model import mergepatch, schema, slo
+from koord.model.schema import SchemaError
+from koord.model.slo import NodeSLOSpec
+from koord.model.sloconfig import nodeslo
+from koord_manager.controllers import nodeobject
+from koord_manager.view import ClusterView
+
+_log = logging.getLogger(__name__)
+
+
+class NodeSLOController:
+    def __init__(self, client: Client, view: ClusterView) -> None:
+        self._client, self._view = client, view
+
+    async def reconcile(self, name: str) -> float | None:
+        """Makes, mends or deletes the node's NodeSLO. Raises KubeError."""
+        node, stored = self._view.nodes.get(Key("", name)), self._view.slos.get(Key("", name))
+        if node is None:
+            if stored is not None:
+                await nodeobject.delete(self._client, NODE_SLO, name, stored.metadata.uid)
+            return None
+        desired, faults = self._view.config.node_slo(node.metadata.labels, node.metadata.annotations)
+        for fault in faults:
+            _log.warning("node %s: %s", name, fault.message)
+        if stored is None:
+            await nodeobject.create(self._client, NODE_SLO, name, _document(desired))
+        elif not _says(stored, desired):
+            await nodeobject.change(self._client, NODE_SLO, name, _spec(stored), _document(desired))
+        return None
+
+
+def _says(stored: Unstructured, desired: NodeSLOSpec) -> bool:
+    """Does the object mean what it is to mean, whatever an API server or another encoder made of it?"""
+    try:
+        spec = slo.decode_spec(_spec(stored))
+    except SchemaError:
+        return False
+    return nodeslo.normal(spec) == nodeslo.normal(desired)
+
+
+def _spec(stored: Unstructured) -> dict[str, Any]:
+    spec = stored.content.get("spec")
+    return dict(spec) if isinstance(spec, Mapping) else {}
+
+
+def _document(spec: NodeSLOSpec) -> mergepatch.Patch:
+    return dict(json.loads(schema.encode(spec)))

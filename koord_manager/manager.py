@@ -1,0 +1,181 @@
+"""The process: what is made of what, and in which order it starts and ends.
+
+1. the caches fill; the pages answer, not ready
+2. the webhooks are served, and the configurations get their caBundle: every replica does that
+3. one replica leads, and its controllers write
+
+On SIGTERM the leader's controllers end and its Lease is released at once, so another leads within seconds; webhooks
+are served on until API servers have heard that this replica is no end point any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+import time
+import uuid
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+
+import koord
+from koord.kube import kubeconfig, servingloop
+from koord.kube.client import Client, Limits, connected
+from koord.kube.credentials import Credentials
+from koord.kube.kind import Key
+from koord.kube.lease import Election, Identity, Term
+from koord.kube.livetls import LiveContext
+from koord.kube.recorder import Recorder
+from koord.kube.servingcerts import Service
+from koord.kube.webhookserver import WebhookServer
+from koord.service import process
+from koord.service.statuspages import StatusPages
+from koord.service.statusserver import HEALTH_PAGES, Guard, StatusServer, read_token
+from koord_manager.certificatestore import CertificateStore
+from koord_manager.controllers.leading import Controllers
+from koord_manager.metrics import Metrics, Pages
+from koord_manager.options import WEBHOOK_FRAMEWORK, Options
+from koord_manager.view import ClusterView
+from koord_manager.webhooks import Webhooks
+
+_log = logging.getLogger(__name__)
+COMPONENT = "koord-manager"
+LEASE = "koordinator-manager"
+_DRAIN_S = 10.0
+_ONE_CALL = Limits(tries=1, timeout_s=3.0)
+
+
+async def run(options: Options, environ: Mapping[str, str]) -> None:
+    """Serves until SIGTERM or SIGINT. Raises KubeError or OSError if it cannot start."""
+    credentials = Credentials(
+        lambda: kubeconfig.find(environ, options.kubeconfig, options.context), environ, time.monotonic, time.time
+    )
+    agent = f"{COMPONENT}/{koord.__version__}"
+    async with connected(credentials, agent, options.rest_config_qps, options.rest_config_burst) as client:
+        with process.signals(lambda: None) as stop:
+            await Manager(client, options, environ).run(stop)
+
+
+class Manager:
+    def __init__(self, client: Client, options: Options, environ: Mapping[str, str]) -> None:
+        self._client, self._options = client, options
+        self._config_map = Key(options.config_namespace, options.slo_config_name)
+        self._host = environ.get("HOSTNAME") or socket.gethostname()
+        gates = options.feature_gates
+        self._view = ClusterView(client, self._config_map, options.config_namespace, gates, time.monotonic, time.time)
+        self._recorder = Recorder(client, COMPONENT, self._host, time.time)
+        self._controllers = Controllers(client, self._view, self._recorder, self._config_map, time.time)
+        self._election = Election(
+            client.with_limits(_ONE_CALL),
+            Key(options.lease_namespace, LEASE),
+            Identity(f"{self._host}_{uuid.uuid4()}", options.advertise_address),
+        )
+        self._metrics = self._figures()
+        self._webhooks: WebhookServer | None = None
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Serves until ``stop`` is set."""
+        async with self._pages(), asyncio.TaskGroup() as group:
+            following = group.create_task(self._view.run())
+            recording = group.create_task(self._recorder.run())
+            serving = group.create_task(self._serve(stop))
+            await serving
+            following.cancel()
+            self._recorder.close()
+            recording.cancel()
+
+    async def _serve(self, stop: asyncio.Event) -> None:
+        stopping = asyncio.ensure_future(stop.wait())
+        try:
+            synced = asyncio.ensure_future(self._view.synced())
+            await asyncio.wait((synced, stopping), return_when=asyncio.FIRST_COMPLETED)
+            if not synced.done():
+                synced.cancel()
+                return
+            async with self._served_webhooks():
+                leading = asyncio.ensure_future(self._lead())
+                await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+                leading.cancel()
+                with contextlib.suppress(asyncio.CancelledError):
+                    await leading
+        finally:
+            stopping.cancel()
+
+    async def _lead(self) -> None:
+        """Until it is cancelled."""
+        if not self._options.enable_leader_election:
+            await self._controllers.run()
+            return
+
+        async def lead(_: Term) -> None:
+            await self._controllers.run()
+
+        await self._election.run(lead)
+
+    @contextlib.asynccontextmanager
+    async def _served_webhooks(self) -> AsyncIterator[None]:
+        options = self._options
+        if not options.is_on(WEBHOOK_FRAMEWORK):
+            yield
+            return
+        names = tuple(filter(None, options.webhook_names.split(",")))
+        service = Service(options.webhook_service, options.config_namespace, names)
+        tls = LiveContext()
+        handlers = Webhooks(self._client, self._view, options).handlers
+        server = WebhookServer(handlers, tls, service.names[0], self._metrics.webhook_duration_seconds)
+        store = CertificateStore(self._client, options.config_namespace)
+        await server.start(options.webhook_host, options.webhook_port)
+        self._webhooks = server
+        _log.info("webhooks at %s:%d", *server.address)
+        changed = asyncio.Event()
+        async with asyncio.TaskGroup() as group:
+            keeping = group.create_task(servingloop.keep(store, tls, service, _now, changed))
+            watching = group.create_task(store.watch(changed, time.monotonic))
+            try:
+                yield
+            finally:
+                await server.stop(options.webhook_linger, _DRAIN_S)
+                keeping.cancel()
+                watching.cancel()
+
+    async def _unready(self) -> str:
+        """Why this replica is no end point of webhooks yet; "" if it is."""
+        if sentences := self._view.unsynced():
+            return "; ".join(sentences)
+        if not self._options.is_on(WEBHOOK_FRAMEWORK):
+            return ""
+        return "webhooks are not served" if self._webhooks is None else await self._webhooks.unreadiness()
+
+    def _figures(self) -> Metrics:
+        figures = Metrics()
+        figures.leader = lambda: float(self._election.term is not None)
+        figures.api_retries = lambda: self._client.retries
+        figures.cached_objects = {each.kind.name: _length_of(each.objects) for each in self._view.needed}
+        queues = self._controllers.queues
+        figures.work_queue_length = {queue.name: _length_of(queue) for queue in queues}
+        figures.work_handled = {queue.name: lambda queue=queue: queue.handled for queue in queues}
+        figures.work_failed = {queue.name: lambda queue=queue: queue.failed for queue in queues}
+        return figures
+
+    @contextlib.asynccontextmanager
+    async def _pages(self) -> AsyncIterator[None]:
+        endpoint, token_file = self._options.metrics_addr, self._options.metrics_token_file
+        if not endpoint:
+            yield
+            return
+        guard = Guard(read_token(token_file), HEALTH_PAGES) if token_file else None
+        pages = StatusPages(StatusServer(Pages(self._metrics, self._unready).by_path, guard), endpoint)
+        await pages.open()
+        try:
+            yield
+        finally:
+            pages.close()
+
+
+def _length_of(objects: object) -> object:
+    return lambda: len(objects)  # type: ignore[arg-type]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

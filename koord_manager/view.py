@@ -1,0 +1,258 @@
+"""What the manager knows of the cluster: caches that follow the API server, and what is derived of them once.
+
+Derived are each pod's demand, when this manager first saw a NodeMetric's ``updateTime``, the policy in force and the
+view that admission takes. Invariant: a derived value is that of the object in the cache, from the moment at which the
+object's event was taken; who is told of a node by ``Listener`` finds all of it in step.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Protocol
+
+from koord.kube.client import EVERYTHING, Client, Selection
+from koord.kube.informer import Informer
+from koord.kube.kind import (
+    CLUSTER_COLOCATION_PROFILE,
+    CONFIG_MAP,
+    NAMESPACE,
+    NODE,
+    NODE_METRIC,
+    NODE_RESOURCE_TOPOLOGY,
+    NODE_SLO,
+    POD,
+    PRIORITY_CLASS,
+    Key,
+    Unstructured,
+)
+from koord.kube.stream import EventStream, ObjectEvent
+from koord.model.admission import AdmissionContext, PriorityClassObject
+from koord.model.core import Node, Pod
+from koord.model.featuregates import Settings
+from koord.model.nodemetric import NodeMetric
+from koord.model.noderesourcetopology import NodeResourceTopology
+from koord.model.overcommit import demand
+from koord.model.overcommit.demand import PodDemand
+from koord.model.profile import ClusterColocationProfile
+from koord.model.profile import read as read_profile
+from koord.model.schema import SchemaError
+from koord.model.sloconfig.config import SLOConfig
+from koord.model.sloconfig.loading import Loaded, load
+
+_log = logging.getLogger(__name__)
+_BY_NODE = "node"
+_BATCH = 256
+
+
+class Listener(Protocol):
+    """The leader's controllers."""
+
+    def node_changed(self, name: str) -> None:
+        """Something that a node's offer depends on is another."""
+
+    def policy_changed(self, loaded: Loaded) -> None:
+        """The ConfigMap was read; what it means may be as before."""
+
+    def pod_created(self, pod: Pod) -> None: ...
+
+
+class ClusterView:
+    """``wall_s``: seconds since 1970."""
+
+    def __init__(
+        self,
+        client: Client,
+        config_map: Key,
+        own_namespace: str,
+        gates: Settings,
+        clock: Callable[[], float],
+        wall_s: Callable[[], float],
+    ) -> None:
+        self._stream, self._wall_s, self._config_map = EventStream(), wall_s, config_map
+        self._own_namespace, self._gates = own_namespace, gates
+
+        def follow(kind: Any, selection: Selection = EVERYTHING, indexes: Mapping[str, Any] | None = None) -> Any:
+            return Informer(client, kind, clock, selection, indexes or {}, self._stream)
+
+        self.nodes: Informer[Node] = follow(NODE)
+        self.pods: Informer[Pod] = follow(POD, indexes={_BY_NODE: _node_of})
+        self.metrics: Informer[NodeMetric] = follow(NODE_METRIC)
+        self.slos: Informer[Unstructured] = follow(NODE_SLO)
+        self.topologies: Informer[NodeResourceTopology] = follow(NODE_RESOURCE_TOPOLOGY)
+        self._profiles: Informer[Unstructured] = follow(CLUSTER_COLOCATION_PROFILE)
+        self._namespaces: Informer[Unstructured] = follow(NAMESPACE)
+        self._classes: Informer[Unstructured] = follow(PRIORITY_CLASS)
+        self._config: Informer[Unstructured] = follow(
+            CONFIG_MAP, Selection(config_map.namespace, fields=f"metadata.name={config_map.name}")
+        )
+        self._demands: dict[Key, PodDemand] = {}
+        self._seen: dict[str, tuple[str | None, float]] = {}
+        self._read_profiles: dict[Key, ClusterColocationProfile] = {}
+        self._context: AdmissionContext | None = None
+        self.policy = Loaded(SLOConfig.defaults())
+        self.listener: Listener | None = None
+        self._idle = asyncio.Event()
+
+    @property
+    def needed(self) -> tuple[Informer[Any], ...]:
+        """Those without which nothing can be said. There may be no topologies: their CRD is another project's."""
+        return (
+            *(self.nodes, self.pods, self.metrics, self.slos),
+            *(self._profiles, self._namespaces, self._classes, self._config),
+        )
+
+    @property
+    def config(self) -> SLOConfig:
+        return self.policy.config
+
+    async def run(self) -> None:
+        """Follows the API server until it is cancelled."""
+        async with asyncio.TaskGroup() as group:
+            for informer in (*self.needed, self.topologies):
+                group.create_task(informer.run())
+            group.create_task(self._follow())
+
+    async def synced(self) -> None:
+        """Returns once every cache was complete and all its events are taken."""
+        for informer in self.needed:
+            await informer.synced.wait()
+        while len(self._stream):
+            self._idle.clear()
+            await self._idle.wait()
+
+    def unsynced(self) -> list[str]:
+        """A sentence for each cache that is not complete yet."""
+        return [
+            f"{informer.kind.plural} are not known yet{f': {informer.error}' if informer.error else ''}"
+            for informer in self.needed
+            if not informer.synced.is_set()
+        ]
+
+    def pods_of(self, node: str) -> tuple[Pod, ...]:
+        return self.pods.indexed(_BY_NODE, node)
+
+    def demands_of(self, node: str) -> Iterable[PodDemand]:
+        return [self._demands[Key(pod.metadata.namespace, pod.metadata.name)] for pod in self.pods_of(node)]
+
+    def seen_s(self, node: str) -> float | None:
+        """When this manager first saw the newest ``updateTime`` of the node; None without a NodeMetric."""
+        seen = self._seen.get(node)
+        return None if seen is None else seen[1]
+
+    def admission(self) -> AdmissionContext:
+        if self._context is None:
+            self._context = AdmissionContext(
+                profiles=tuple(self._read_profiles.values()),
+                namespaces={key.name: item.metadata.labels for key, item in self._namespaces.objects.items()},
+                priority_classes={key.name: _priority(item) for key, item in self._classes.objects.items()},
+                own_namespace=self._own_namespace,
+                feature_gates=self._gates,
+            )
+        return self._context
+
+    async def _follow(self) -> None:
+        while True:
+            for event in await self._stream.take(_BATCH):
+                self._take(event)
+            if not len(self._stream):
+                self._idle.set()
+            await asyncio.sleep(0)
+
+    def _take(self, event: ObjectEvent[Any]) -> None:
+        if event.kind is POD:
+            self._take_pod(event)
+        elif event.kind is NODE:
+            if _differs(event.before, event.after):
+                self._tell(event.key.name)
+        elif event.kind is NODE_METRIC:
+            self._take_metric(event)
+        elif event.kind in (NODE_SLO, NODE_RESOURCE_TOPOLOGY):
+            self._tell(event.key.name)
+        elif event.kind is CONFIG_MAP:
+            self._take_config(event.after)
+        else:
+            self._context = None
+            if event.kind is CLUSTER_COLOCATION_PROFILE:
+                self._take_profile(event)
+
+    def _take_pod(self, event: ObjectEvent[Pod]) -> None:
+        if event.after is None:
+            self._demands.pop(event.key, None)
+        else:
+            self._demands[event.key] = demand.of_pod(event.after)
+            if event.before is None and self.listener is not None:
+                self.listener.pod_created(event.after)
+        if _counts_anew(event):
+            pods = [pod for pod in (event.before, event.after) if pod is not None]
+            for node in sorted({node for pod in pods for node in _node_of(pod)}):
+                self._tell(node)
+
+    def _take_metric(self, event: ObjectEvent[NodeMetric]) -> None:
+        name = event.key.name
+        if event.after is None:
+            self._seen.pop(name, None)
+        else:
+            update_time = event.after.status.update_time
+            if self._seen.get(name, ("", 0.0))[0] != update_time:
+                self._seen[name] = (update_time, self._wall_s())
+        self._tell(name)
+
+    def _take_profile(self, event: ObjectEvent[Unstructured]) -> None:
+        self._read_profiles.pop(event.key, None)
+        if event.after is None:
+            return
+        try:
+            self._read_profiles[event.key] = read_profile(event.after.content)
+        except SchemaError as error:
+            _log.warning("ClusterColocationProfile %s is not applied: %s", event.key, error)
+
+    def _take_config(self, config_map: Unstructured | None) -> None:
+        data = None if config_map is None else _texts(config_map.content.get("data"))
+        self.policy = load(data, self.policy.config)
+        for problem in self.policy.problems:
+            _log.warning("ConfigMap %s: %s; %s", self._config_map, problem.message, problem.consequence)
+        if self.listener is not None:
+            self.listener.policy_changed(self.policy)
+
+    def _tell(self, node: str) -> None:
+        if self.listener is not None:
+            self.listener.node_changed(node)
+
+
+def _node_of(pod: Pod) -> Iterable[str]:
+    return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _differs(before: Node | None, after: Node | None) -> bool:
+    """Is anything of a Node another but its heartbeat?"""
+    if before is None or after is None:
+        return True
+    old, new = before.metadata, after.metadata
+    return (
+        (old.uid, old.labels, old.annotations) != (new.uid, new.labels, new.annotations)
+        or before.status.capacity != after.status.capacity
+        or before.status.allocatable != after.status.allocatable
+    )
+
+
+def _counts_anew(event: ObjectEvent[Pod]) -> bool:
+    before, after = event.before, event.after
+    if before is None or after is None:
+        return True
+    return (before.spec, before.status.phase, before.metadata.labels) != (
+        after.spec,
+        after.status.phase,
+        after.metadata.labels,
+    )
+
+
+def _priority(item: Unstructured) -> PriorityClassObject:
+    value, policy = item.content.get("value"), item.content.get("preemptionPolicy")
+    number = value if isinstance(value, int) else 0
+    return PriorityClassObject(number, policy) if isinstance(policy, str) else PriorityClassObject(number)
+
+
+def _texts(data: object) -> dict[str, str]:
+    return {str(key): text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}

@@ -1,0 +1,64 @@
+"""The webhooks by their paths: ``koord.model.admission`` with the manager's view of the cluster.
+
+A path whose gate is off is served all the same, and lets everything pass: an entry of a webhook configuration that
+somebody forgot must not block the cluster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from koord.kube.client import Client
+from koord.kube.errors import APIError
+from koord.kube.kind import NAMESPACE, Key
+from koord.kube.webhookserver import Handler, Response, Review, allow
+from koord.model.admission import AdmissionContext, mutate_node_status, mutate_pod, unknown_namespace, validate_pod
+from koord_manager.options import NODE_MUTATING, POD_MUTATING, POD_VALIDATING, Options
+from koord_manager.view import ClusterView
+
+
+class Webhooks:
+    def __init__(self, client: Client, view: ClusterView, options: Options) -> None:
+        self._client, self._view, self._options = client, view, options
+
+    @property
+    def handlers(self) -> Mapping[str, Handler]:
+        """Those whose gate is on, and for the others one that allows."""
+        rows: tuple[tuple[str, str, Handler], ...] = (
+            ("/mutate-pod", POD_MUTATING, self._mutate_pod),
+            ("/validate-pod", POD_VALIDATING, self._validate_pod),
+            ("/mutate-node-status", NODE_MUTATING, _mutate_node_status),
+        )
+        return {path: handler if self._options.is_on(gate) else allow for path, gate, handler in rows}
+
+    async def _mutate_pod(self, review: Review) -> Response:
+        context = self._view.admission()
+        namespace = unknown_namespace(review, context)
+        if namespace is not None:
+            context = await self._with_namespace(context, namespace)
+        return _response(mutate_pod(review, context))
+
+    def _validate_pod(self, review: Review) -> Response:
+        return _response(validate_pod(review, self._view.admission()))
+
+    async def _with_namespace(self, context: AdmissionContext, name: str) -> AdmissionContext:
+        """With the labels of a namespace that no event has told of yet. Raises KubeError."""
+        try:
+            namespace = await self._client.get(NAMESPACE, Key("", name))
+        except APIError as error:
+            if error.is_not_found:
+                return context
+            raise
+        return replace(context, namespaces={**context.namespaces, name: namespace.metadata.labels})
+
+
+def _mutate_node_status(review: Review) -> Response:
+    return _response(mutate_node_status(review))
+
+
+def _response(answer: Mapping[str, Any]) -> Response:
+    """The server makes the envelope."""
+    response: Response = answer["response"]
+    return response

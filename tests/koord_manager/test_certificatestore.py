@@ -1,0 +1,75 @@
+"""The webhooks' certificates on an API server: made, given to the configurations, and put back."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+
+from koord.kube import servingloop
+from koord.kube.livetls import LiveContext
+from koord.kube.servingcerts import Service
+from koord_manager.certificatestore import SECRET_NAME, CertificateStore
+from tests.kube.server import Server
+from tests.kube.support import client, until
+
+NAMESPACE = "koordinator-system"
+SERVICE = Service("koordinator-webhook-service", NAMESPACE)
+GROUP = "/apis/admissionregistration.k8s.io/v1"
+CONFIGURATIONS = {
+    f"{GROUP}/mutatingwebhookconfigurations": "koordinator-mutating-webhook-configuration",
+    f"{GROUP}/validatingwebhookconfigurations": "koordinator-validating-webhook-configuration",
+}
+
+
+def put_configuration(server: Server, path: str) -> None:
+    """One entry that calls the Service and has no caBundle, as a chart renders it."""
+    config = {"service": {"name": SERVICE.name, "namespace": NAMESPACE, "path": "/mutate-pod"}}
+    server.put(path, "", CONFIGURATIONS[path], webhooks=[{"name": "a", "clientConfig": config}])
+
+
+def bundle(server: Server, path: str) -> str | None:
+    root, _, plural = path.rpartition("/")
+    stored = server.objects[root, plural]["", CONFIGURATIONS[path]]
+    (webhook,) = stored["webhooks"]
+    ca_bundle: str | None = webhook.get("clientConfig", {}).get("caBundle")
+    return ca_bundle
+
+
+async def test_made_once_and_given_to_each_configuration() -> None:
+    server, tls = Server(), LiveContext()
+    async with server.serving() as url, client(url) as api:
+        for path in CONFIGURATIONS:
+            put_configuration(server, path)
+        store = CertificateStore(api, NAMESPACE)
+        await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
+        assert (NAMESPACE, SECRET_NAME) in server.objects["/api/v1", "secrets"]
+        bundles = {bundle(server, path) for path in CONFIGURATIONS}
+        assert len(bundles) == 1 and None not in bundles
+        assert tls.certificate is not None
+        version = server.version
+        await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
+        assert server.version == version, "nothing is left to write"
+
+
+async def test_without_configurations_there_is_a_certificate_all_the_same() -> None:
+    server, tls = Server(), LiveContext()
+    async with server.serving() as url, client(url) as api:
+        await servingloop.converge(CertificateStore(api, NAMESPACE), tls, SERVICE, lambda: datetime.now(UTC))
+        assert tls.certificate is not None
+
+
+async def test_a_configuration_that_somebody_resets_is_noticed_at_once() -> None:
+    server, changed = Server(), asyncio.Event()
+    async with server.serving() as url, client(url) as api:
+        store = CertificateStore(api, NAMESPACE)
+        watching = asyncio.create_task(store.watch(changed, time.monotonic))
+        try:
+            await until(lambda: server.count("watch") == 3)
+            changed.clear()
+            for path in CONFIGURATIONS:
+                put_configuration(server, path)
+                await until(changed.is_set)
+                changed.clear()
+        finally:
+            watching.cancel()

@@ -1,0 +1,196 @@
+"""Batch and mid resources on Nodes: when they come, change, stay and go."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koord.model.overcommit.publish import ORIGINAL
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PODS, Cluster
+
+BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}
+DEGRADE_S = 15 * 60
+
+
+def pod(cpu: str, memory: str, **spec: Any) -> dict[str, Any]:
+    """A running one of n1."""
+    resources = {"requests": {"cpu": cpu, "memory": memory}}
+    return {
+        "spec": {"nodeName": "n1", "containers": [{"name": "c", "resources": resources}], **spec},
+        "status": {"phase": "Running"},
+    }
+
+
+async def test_the_quick_start_sized_node(cluster: Cluster) -> None:
+    """The sheet's example 14, with usage as policy: 8 CPUs, 7.5 of them allocatable."""
+    cluster.put_config()
+    capacity, allocatable = {"cpu": "8", "memory": "16Gi"}, {"cpu": "7500m", "memory": "15Gi"}
+    cluster.server.put(NODES, "", "n1", status={"capacity": capacity, "allocatable": allocatable})
+    cluster.server.put(PODS, "default", "web", **pod("2", "4Gi", priority=9000))
+    cluster.server.put(PODS, "default", "new", **pod("1", "1Gi", priority=9000))
+    usage = {"resources": {"cpu": "500m", "memory": "1Gi"}}
+    web = {"name": "web", "namespace": "default", "priority": "koord-prod", "podUsage": usage}
+    cluster.report(podsMetric=[web])
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    assert cluster.offered()["kubernetes.io/batch-cpu"] == "2800"
+    assert cluster.offered()["kubernetes.io/batch-memory"] == "7945689498"
+    node = cluster.object(NODES, "n1")
+    assert node is not None
+    assert node["status"]["capacity"]["kubernetes.io/batch-cpu"] == "2800"
+    assert ORIGINAL in node["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("data", [{}, {"colocation-config": '{"enable": false}'}], ids=["no word", "disabled"])
+async def test_nothing_is_offered_unless_enabled(cluster: Cluster, data: dict[str, str]) -> None:
+    cluster.put_config(data)
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.object("/apis/slo.koordinator.sh/v1alpha1/nodeslos", "n1"))
+    await cluster.writes()
+    assert cluster.offered() == {}
+
+
+async def test_no_report_no_offer(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("OvercommitDegraded"))
+    assert cluster.offered() == {}
+    assert "no batch and mid resources: " in cluster.events("OvercommitDegraded")[0]
+
+
+async def test_an_old_report_removes_the_offer_and_a_new_one_brings_it_back(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    again_s = await cluster.controllers.resources.reconcile("n1")
+    assert again_s is not None
+    assert 0 < again_s <= 300, "small differences count after that, at the latest"
+    cluster.now_s += DEGRADE_S + 1
+    assert await cluster.controllers.resources.reconcile("n1") is None
+    await cluster.settled(lambda: not cluster.offered())
+    node = cluster.object(NODES, "n1")
+    assert node is not None
+    assert BATCH.isdisjoint(node["status"]["capacity"])
+    await cluster.settled(lambda: cluster.events("OvercommitDegraded"))
+    cluster.report()
+    await cluster.settled(cluster.offered)
+    await cluster.settled(lambda: cluster.events("OvercommitRecovered"))
+
+
+async def test_the_next_look_is_when_the_report_expires(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.settled(lambda: cluster.view.metrics.objects and cluster.view.nodes.objects)
+    await cluster.view.synced()
+    cluster.now_s += DEGRADE_S - 10
+    assert await cluster.controllers.resources.reconcile("n1") == 11
+
+
+async def test_a_manager_that_starts_does_not_take_an_old_report_for_a_new_one(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    cluster.now_s += DEGRADE_S + 1
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("OvercommitDegraded"))
+    assert cluster.offered() == {}
+
+
+async def test_a_clock_that_is_ahead_does_not_keep_a_report_fresh(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.now_s += 3600
+    cluster.report()
+    cluster.now_s -= 3600
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    cluster.now_s += DEGRADE_S + 1
+    await cluster.controllers.resources.reconcile("n1")
+    await cluster.settled(lambda: not cluster.offered())
+
+
+@pytest.mark.parametrize("how", ["deleted", "disabled"])
+async def test_a_policy_that_goes_takes_the_offer_along(cluster: Cluster, how: str) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    if how == "deleted":
+        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+    else:
+        cluster.put_config({"colocation-config": '{"enable": false}'})
+    await cluster.settled(lambda: not cluster.offered())
+
+
+async def test_a_bad_policy_changes_nothing_and_says_why(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    before = cluster.offered()
+    cluster.put_config({"colocation-config": "{bad"})
+    await cluster.settled(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
+    assert await cluster.writes() == 0
+    assert cluster.offered() == before
+
+
+async def test_heartbeats_and_small_changes_write_nothing(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    await cluster.writes()
+    looks = sum(queue.handled for queue in cluster.controllers.queues)
+    node = cluster.object(NODES, "n1")
+    assert node is not None
+    for second in range(5):
+        condition = {"type": "Ready", "status": "True", "lastHeartbeatTime": f"2026-01-01T00:00:0{second}Z"}
+        status = {**node["status"], "conditions": [condition]}
+        cluster.server.put(NODES, "", "n1", metadata=node["metadata"], status=status)
+    assert await cluster.writes() == 0
+    assert sum(queue.handled for queue in cluster.controllers.queues) == looks, "a heartbeat is no reason to look"
+    cluster.report(cpu="500m")
+    assert await cluster.writes() == 0, "less than a tenth of what is offered"
+
+
+async def test_use_shrinks_the_offer_at_once_and_grows_it_with_the_next_report(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report(cpu="1")
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "3800")
+    cluster.now_s += 60
+    cluster.report(cpu="3")
+    await cluster.settled(lambda: cluster.offered()["kubernetes.io/batch-cpu"] == "1800")
+    await cluster.writes()
+    cluster.now_s += 60
+    cluster.report(cpu="1")
+    await cluster.settled(lambda: cluster.offered()["kubernetes.io/batch-cpu"] == "3800")
+
+
+async def test_one_node_stops_no_other(cluster: Cluster) -> None:
+    """A report that cannot be read leaves the last one that could be, until that is too old."""
+    cluster.put_config()
+    names = [f"n{number}" for number in range(1, 6)]
+    for name in names:
+        cluster.put_node(name)
+        cluster.report(name)
+    cluster.server.put(METRICS, "", "n3", status={"updateTime": 7})
+    await cluster.lead()
+    await cluster.settled(lambda: all(map(cluster.offered, names)))
+    cluster.now_s += DEGRADE_S + 1
+    for name in set(names) - {"n3"}:
+        cluster.report(name)
+    for name in names:
+        await cluster.controllers.resources.reconcile(name)
+    await cluster.settled(lambda: [name for name in names if not cluster.offered(name)] == ["n3"])

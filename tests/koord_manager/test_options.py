@@ -1,0 +1,46 @@
+"""koord-manager's flags: upstream's names, and what is refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from koord.service.options import OptionError
+from koord_manager.options import NODE_MUTATING, POD_MUTATING, PROGRAM, WEBHOOK_FRAMEWORK, Options
+
+
+def options(*argv: str) -> Options:
+    return PROGRAM.load(PROGRAM.parse(list(argv)))
+
+
+def test_upstreams_spelling() -> None:
+    read = options("-enable-leader-election=false", "--config-namespace=koord", "--rest-config-qps=100")
+    assert (read.enable_leader_election, read.lease_namespace, read.rest_config_qps) == (False, "koord", 100.0)
+    assert options("--leader-election-namespace=elsewhere").lease_namespace == "elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("gates", "gate", "is_on"),
+    [
+        ("", POD_MUTATING, True),
+        ("", NODE_MUTATING, False),
+        ("AllAlpha=true", NODE_MUTATING, True),
+        ("AllAlpha=true,NodeMutatingWebhook=false", NODE_MUTATING, False),
+        ("AllBeta=false", WEBHOOK_FRAMEWORK, False),
+    ],
+)
+def test_gates(gates: str, gate: str, is_on: bool) -> None:
+    assert options(f"--feature-gates={gates}").is_on(gate) is is_on
+
+
+@pytest.mark.parametrize(
+    ("flag", "message"),
+    [
+        ("--feature-gates=NoSuchGate=true", "NoSuchGate"),
+        ("--rest-config-qps=0", "must be more than 0"),
+        ("--webhook-port=70000", "must be a port"),
+        ("--no-such-flag=1", "no-such-flag"),
+    ],
+)
+def test_what_is_wrong_is_named(flag: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        options(flag)
