@@ -9,6 +9,9 @@
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
 #   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
 #   make test-guest-pods and its kubelet: limits, CPU manager, the pools of 16 CPUs (soak-guest: all of both)
+#   make cluster         a whole cluster with one real node behind the proxy, until Ctrl-C; prints KUBECONFIG
+#   make test-cluster    the API client and koord-manager on a real control plane
+#   make soak-overcommit N=100000 generated nodes against an oracle that was written separately
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
 #   make bench-agent     what the node daemon costs with 75 pods, idle and busy (soak-agent: and its memory over 16 minutes)
@@ -22,6 +25,7 @@
 #   make storm           N=1000 SIGKILLs of the proxy under load, RESTARTS=20 of containerd
 #   make handover        N=1000 hand-overs of the proxy to a successor at random moments, with held calls in flight
 #   make soak-proxy      the full counts of simulation (1e7), fuzz, storm and hand-overs
+#   make crds            manifests/crds, from the structs
 #   make docs            the pages of docs/ that are made of the code's tables
 #   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
 
@@ -51,7 +55,7 @@ GUEST_PODS := $(addprefix integration/guest/test_,\
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
 	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
-	simulate-proxy storm \
+	simulate-proxy storm cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -83,7 +87,8 @@ test-exhaustive: $(COLLECTED)
 test-integration: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m pytest integration \
-		--ignore=integration/kubelet --ignore=integration/node --ignore=integration/guest
+		--ignore=integration/kubelet --ignore=integration/node --ignore=integration/guest \
+		--ignore=integration/cluster
 
 test-node: $(READY)
 	./integration/setup-host
@@ -104,6 +109,19 @@ test-guest-pods: $(READY)
 	./integration/setup-host --guest
 	$(PYTHON) -m integration.guest.image
 	$(PYTHON) -m integration.guest $(GUEST_PODS) -s --durations=8
+
+cluster: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.cluster
+
+test-cluster: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build control-plane kubelet helm
+	$(PYTHON) -m pytest integration/cluster -s --durations=8
+
+soak-overcommit: N = 100000
+soak-overcommit: $(READY)
+	$(PYTHON) -m tests.oracles.overcommit_run --nodes $(N)
 
 soak-guest: $(READY)
 	./integration/setup-host --guest
@@ -168,6 +186,9 @@ soak-proxy: fuzz-proxy storm handover
 
 docs: $(READY)
 	$(PYTHON) -m release.pages
+
+crds: $(READY)
+	$(PYTHON) -m release.crds
 
 wheel: $(READY)
 	rm -rf dist

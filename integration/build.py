@@ -1,8 +1,9 @@
 """Builds the Go programs that the tests need, once, into a cache outside of the repository.
 
-``python -m integration.build kubelet containerd2 cri cri-gogo h2spec`` prints the directory of each target's programs.
-The cache is ``$KOORD_CACHE``, by default ``$XDG_CACHE_HOME/koord`` or ``~/.cache/koord``; a build is found again by the
-hash of everything that made it. ``$KUBEBUILDER_ASSETS`` comes first where a target allows it, as with envtest.
+``python -m integration.build kubelet containerd2 cri cri-gogo h2spec`` prints the directory of each target's programs;
+``control-plane`` stands for several targets. The cache is ``$KOORD_CACHE``, by default ``$XDG_CACHE_HOME/koord`` or
+``~/.cache/koord``; a build is found again by the hash of everything that made it. ``$KUBEBUILDER_ASSETS`` comes first
+where a target allows it, as with envtest, unless a program there is of another minor release.
 
 Invariant: a directory in the cache is complete (it appears by one rename), and parallel runs build a target once (a
 lock file). A failing compiler raises BuildError with its last lines and leaves nothing in the cache.
@@ -22,13 +23,16 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 
 from integration import toolchain
 
 MODULES = Path(__file__).parent / "kubernetes"
 KUBERNETES = "1.34.4"
+ETCD = "3.6"
 VERSION_PACKAGE = "k8s.io/component-base/version"
+KUBERNETES_CMD = "k8s.io/kubernetes/cmd"
 CONTAINERD = "github.com/containerd/containerd/v2/cmd"
 
 
@@ -46,6 +50,7 @@ class Target:
     flags: tuple[str, ...] = ()
     environment: Mapping[str, str] = field(default_factory=lambda: {"CGO_ENABLED": "0"})
     from_assets: bool = False
+    assets_say: str = ""  # what ``--version`` of the first program must print for assets to be taken
 
 
 def kubernetes_flags(version: str) -> tuple[str, ...]:
@@ -57,8 +62,31 @@ def kubernetes_flags(version: str) -> tuple[str, ...]:
 
 TARGETS: Mapping[str, Target] = {
     "kubelet": Target(
-        "kubelet", ("k8s.io/kubernetes/cmd/kubelet",), ("kubelet",), kubernetes_flags(KUBERNETES), from_assets=True
+        "kubernetes", (f"{KUBERNETES_CMD}/kubelet",), ("kubelet",), kubernetes_flags(KUBERNETES), from_assets=True
     ),
+    "apiserver": Target(
+        "kubernetes",
+        (f"{KUBERNETES_CMD}/kube-apiserver", f"{KUBERNETES_CMD}/kubectl"),
+        ("kube-apiserver", "kubectl"),
+        kubernetes_flags(KUBERNETES),
+        from_assets=True,
+        assets_say=f"Kubernetes v{KUBERNETES.rpartition('.')[0]}.",
+    ),
+    "controllers": Target(
+        "kubernetes",
+        (f"{KUBERNETES_CMD}/kube-controller-manager", f"{KUBERNETES_CMD}/kube-scheduler"),
+        ("kube-controller-manager", "kube-scheduler"),
+        kubernetes_flags(KUBERNETES),
+    ),
+    "etcd": Target(
+        "etcd",
+        ("./cmd/etcd",),
+        ("etcd",),
+        ("-ldflags", "-s -w"),
+        from_assets=True,
+        assets_say=f"etcd Version: {ETCD}.",
+    ),
+    "helm": Target("helm", ("helm.sh/helm/v3/cmd/helm",), ("helm",), ("-ldflags", "-s -w")),
     "containerd2": Target(
         "containerd2",
         (f"{CONTAINERD}/containerd", f"{CONTAINERD}/containerd-shim-runc-v2", f"{CONTAINERD}/ctr"),
@@ -69,6 +97,9 @@ TARGETS: Mapping[str, Target] = {
     "cri-gogo": Target("cri-gogo", ("./cmd/...",), ("cri-decode-gogo",)),
     "h2spec": Target("h2spec", ("./cmd/...", "github.com/summerwind/h2spec/cmd/h2spec"), ("h2spec", "http2-backend")),
 }
+
+
+GROUPS: Mapping[str, tuple[str, ...]] = {"control-plane": ("etcd", "apiserver", "controllers")}
 
 
 def cache_directory(environment: Mapping[str, str]) -> Path:
@@ -96,12 +127,28 @@ def build(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     return directory
 
 
+def program(name: str) -> Path:
+    """The path of one program, such as kube-apiserver; builds its target if need be."""
+    (target,) = (target for target, made in TARGETS.items() if name in made.programs)
+    return build(target) / name
+
+
 def _assets(target: Target, environment: Mapping[str, str]) -> Path | None:
     assets = environment.get("KUBEBUILDER_ASSETS")
     if not (assets and target.from_assets):
         return None
     found = all(os.access(Path(assets, program), os.X_OK) for program in target.programs)
-    return Path(assets) if found else None
+    return Path(assets) if found and _says(Path(assets, target.programs[0]), target.assets_say) else None
+
+
+def _says(program: Path, release: str) -> bool:
+    """Whether ``program`` is of ``release``; the control plane's parts and our flags for them go by minor release."""
+    if not release:
+        return True
+    done = subprocess.run([program, "--version"], check=False, capture_output=True, text=True)
+    if release not in done.stdout:
+        print(f"{program} is not {release!r} but {done.stdout[:80]!r}: building our own", file=sys.stderr)
+    return release in done.stdout
 
 
 def _key(target: Target, go: toolchain.Go) -> str:
@@ -118,7 +165,8 @@ def _build(target: Target, go: toolchain.Go, directory: Path, environment: Mappi
     partial = Path(tempfile.mkdtemp(prefix=".building-", dir=directory.parent))
     try:
         argv = [str(go.program), "build", "-trimpath", *target.flags, "-o", f"{partial}/", *target.packages]
-        _run(argv, MODULES / target.module, {**environment, **go.environment, **target.environment})
+        settings = {**environment, **go.environment, **target.environment}
+        _run(argv, MODULES / target.module, settings, ", ".join(target.programs))
         missing = [program for program in target.programs if not (partial / program).exists()]
         if missing:
             raise BuildError(f"{target.module}: go build made no {', '.join(missing)}")
@@ -128,14 +176,14 @@ def _build(target: Target, go: toolchain.Go, directory: Path, environment: Mappi
         shutil.rmtree(partial, ignore_errors=True)
 
 
-def _run(argv: Sequence[str], directory: Path, environment: Mapping[str, str]) -> None:
-    print(f"building {directory.name} (minutes, the first time)", file=sys.stderr)
+def _run(argv: Sequence[str], directory: Path, environment: Mapping[str, str], programs: str) -> None:
+    print(f"building {programs} (minutes, the first time)", file=sys.stderr)
     started = time.monotonic()
     done = subprocess.run(argv, cwd=directory, env=dict(environment), check=False, capture_output=True, text=True)
     if done.returncode != 0:
         output = "\n".join(done.stderr.splitlines()[-30:])
         raise BuildError(f"{directory}: {' '.join(argv)} ended with {done.returncode}\n{output}")
-    print(f"built {directory.name} in {time.monotonic() - started:.0f} s", file=sys.stderr)
+    print(f"built {programs} in {time.monotonic() - started:.0f} s", file=sys.stderr)
 
 
 @contextlib.contextmanager
@@ -147,8 +195,9 @@ def _lock(path: Path) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.build", description="Build the tests' Go programs.")
-    parser.add_argument("targets", nargs="+", choices=sorted(TARGETS), metavar="target", help=", ".join(TARGETS))
-    for name in parser.parse_args().targets:
+    names = (*TARGETS, *GROUPS)
+    parser.add_argument("targets", nargs="+", choices=sorted(names), metavar="target", help=", ".join(names))
+    for name in chain.from_iterable(GROUPS.get(name, (name,)) for name in parser.parse_args().targets):
         try:
             print(build(name))
         except (BuildError, toolchain.ToolchainError) as error:

@@ -1,0 +1,57 @@
+"""Fixtures: a bare and a whole control plane for the session, and a real node; seconds each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from integration.cluster import controlplane
+from integration.cluster.api import Api
+from integration.cluster.controlplane import WHOLE, ControlPlane
+from integration.cluster.node import Node, real_node
+
+
+@pytest.fixture(scope="session")
+def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """etcd and kube-apiserver alone: nothing changes objects but the test."""
+    with controlplane.private(tmp_path_factory.mktemp("bare") / "plane") as plane:
+        yield plane
+
+
+@pytest.fixture(scope="session")
+def whole_control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """With kube-controller-manager and kube-scheduler."""
+    with controlplane.private(tmp_path_factory.mktemp("whole") / "plane", WHOLE) as plane:
+        yield plane
+
+
+@pytest.fixture(scope="module")
+def node(whole_control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A real node of the whole control plane; one module's, since a machine has room for one."""
+    with real_node(whole_control_plane, "node-1", tmp_path_factory.mktemp("node")) as joined:
+        yield joined
+
+
+@pytest.fixture
+def api(control_plane: ControlPlane) -> Iterator[Api]:
+    """The bare control plane's API, as its administrator."""
+    with control_plane.api() as client:
+        yield client
+
+
+@pytest.fixture
+def whole_api(whole_control_plane: ControlPlane) -> Iterator[Api]:
+    """The whole control plane's API, as its administrator."""
+    with whole_control_plane.api() as client:
+        yield client
+
+
+@pytest.fixture
+def start_figure(figure: Callable[[str], None]) -> Callable[[ControlPlane], None]:
+    """Takes a control plane and notes how long each of its servers took to start."""
+
+    def note(plane: ControlPlane) -> None:
+        figure("started: " + ", ".join(f"{part.name} {part.start_s:.1f} s" for part in plane.parts))
+
+    return note

@@ -1,0 +1,21 @@
+"""Whether a server's health path answers 200, for servers whose certificate nobody else needs to verify."""
+
+from __future__ import annotations
+
+import ssl
+import urllib.request
+
+CALL_S = 5.0
+
+
+def serves(url: str) -> bool:
+    """False also when nobody answers. No proxy of the environment is asked: the server is on loopback."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    handlers = (urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=context))
+    try:
+        with urllib.request.build_opener(*handlers).open(url, timeout=CALL_S):
+            return True
+    except OSError:
+        return False

@@ -1,0 +1,91 @@
+"""``make cluster`` brings a whole cluster up and leaves nothing, whenever and however often it is told to end."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from integration import build
+from integration.cluster.kubectl import Kubectl
+from integration.harness import cgroups, leftovers
+from integration.harness.kubelet import DIRECTORIES, SYSCTLS
+from integration.harness.processes import Process, wait_for
+
+NODE_CGROUP = "/koordtest-{pid}-node-1"
+
+
+@pytest.fixture
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the program keeps what it has to remove."""
+    return tmp_path_factory.mktemp("c")
+
+
+def start(directory: Path, log: Path) -> Process:
+    for program in ("etcd", "kube-apiserver", "kube-scheduler", "kubelet", "helm"):
+        build.program(program)
+    return Process([sys.executable, "-m", "integration.cluster"], log, {"TMPDIR": str(directory)})
+
+
+def end(cluster: Process) -> int:
+    """As an impatient user ends it."""
+    for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
+        cluster.signal(number)
+        time.sleep(0.1)
+    wait_for(lambda: not cluster.running, 60, "the cluster to end")
+    return cluster.stop()
+
+
+def traces(directory: Path, cluster: Process) -> list[str]:
+    """What is left of a cluster that kept its files in ``directory``."""
+    processes = [pid for pid in os.listdir("/proc") if pid.isdigit() and str(directory) in _command_line(pid)]
+    return [
+        *map(str, directory.iterdir()),
+        *map(str, leftovers.mounts_below(directory)),
+        *(f"process {pid}: {_command_line(pid)}" for pid in processes),
+        *([path] if cgroups.existing(path := NODE_CGROUP.format(pid=cluster.pid)) else []),
+    ]
+
+
+def _command_line(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").replace("\0", " ")
+    except OSError:
+        return ""
+
+
+def machine_state() -> dict[str, str | bool]:
+    """What kubelet changes outside of the program's own directory."""
+    settings = {str(path): path.read_text() for path in SYSCTLS if path.exists()}
+    return {**settings, **{str(path): path.exists() for path in DIRECTORIES}}
+
+
+def test_it_stays_until_it_is_told_to_end(directory: Path, tmp_path: Path, figure: Callable[[str], None]) -> None:
+    log, before = tmp_path / "log", machine_state()
+    cluster = start(directory, log)
+    try:
+        printed = cluster.wait_for(lambda: re.search(r"export KUBECONFIG=(\S+)", log.read_text()), 120, "a kubeconfig")
+        nodes = Kubectl(build.program("kubectl"), Path(printed.group(1)))("get", "nodes", "--no-headers")
+        assert re.match(r"node-1\s+Ready\b", nodes), nodes
+        figure(f"make cluster: {log.read_text().splitlines()[0]}")
+        assert traces(directory, cluster) != []
+    finally:
+        status = end(cluster)
+    assert (status, log.read_text().splitlines()[-1]) == (0, "everything was removed")
+    assert traces(directory, cluster) == [] and machine_state() == before
+
+
+@pytest.mark.parametrize("started", ["etcd", "containerd"])
+def test_a_signal_while_it_starts(directory: Path, tmp_path: Path, started: str) -> None:
+    log, before = tmp_path / "log", machine_state()
+    cluster = start(directory, log)
+    cluster.wait_for(lambda: list(directory.glob(f"*/**/{started}.log")), 60, f"{started} to be started")
+    assert end(cluster) == 0, log.read_text()
+    assert "export KUBECONFIG" not in log.read_text()
+    assert traces(directory, cluster) == [] and machine_state() == before

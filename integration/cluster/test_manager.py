@@ -1,0 +1,280 @@
+"""koord-manager on a real API server: overcommit, policy, admission, two replicas, and what breaks under them."""
+
+from __future__ import annotations
+
+import datetime
+import signal
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from integration.cluster import controlplane, manager, objects
+from integration.cluster.api import Api, ApiError, Object
+from integration.cluster.controlplane import ControlPlane
+from integration.cluster.manager import NAMESPACE, Replica
+from integration.harness.processes import wait_for
+
+METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
+SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
+PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
+SHOP, JOBS = "shop", "batch-demo"
+ENABLED = {"colocation-config": '{"enable": true}'}
+SOON_S = 30.0
+BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
+PROFILE = {
+    "apiVersion": "config.koordinator.sh/v1alpha1",
+    "kind": "ClusterColocationProfile",
+    "metadata": {"name": "batch-workload-profile"},
+    "spec": {
+        "namespaceSelector": {"matchLabels": {"koordinator.sh/enable-colocation": "true"}},
+        "selector": {"matchLabels": {"app-type": "batch"}},
+        "qosClass": "BE",
+        "priorityClassName": "koord-batch",
+        "schedulerName": "koord-scheduler",
+        "labels": {"koordinator.sh/mutated": "true"},
+    },
+}
+
+
+@dataclass
+class Managed:
+    plane: ControlPlane
+    api: Api
+    first: Replica
+    second: Replica
+
+    @property
+    def replicas(self) -> tuple[Replica, Replica]:
+        return self.first, self.second
+
+    def leader(self) -> Replica:
+        """The replica that leads, once one does."""
+        names = {replica.name: replica for replica in self.replicas}
+        return wait_for(lambda: names.get(manager.leader(self.api)), SOON_S, "a leader")
+
+    def report(self, name: str, cpu: str = "1", age_s: float = 0.0) -> None:
+        """A NodeMetric as a node's agent writes it."""
+        updated = datetime.datetime.now(datetime.UTC) - datetime.timedelta(seconds=age_s)
+        usage = {"resources": {"cpu": cpu, "memory": "2Gi"}}
+        status = {
+            "updateTime": updated.isoformat().replace("+00:00", "Z"),
+            "nodeMetric": {"nodeUsage": usage, "systemUsage": usage},
+        }
+        self.api.merge(f"{METRICS}/{name}/status", {"status": status})
+
+    def offered(self, name: str) -> dict[str, str]:
+        allocatable = self.api.get(f"{objects.NODES}/{name}")["status"]["allocatable"]
+        return {resource: allocatable[resource] for resource in BATCH if resource in allocatable}
+
+    def new_node(self, name: str) -> None:
+        """A node with a NodeMetric, as the manager makes it."""
+        objects.create_nodes(self.plane.api, [objects.node(name, {"cpu": "8", "memory": "16Gi", "pods": "110"})])
+        wait_for(lambda: self.api.exists(f"{METRICS}/{name}"), SOON_S, f"the NodeMetric of {name}")
+
+
+@pytest.fixture(scope="module")
+def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
+    """Two replicas with the rights of the manifests; the API server asks the first one about pods."""
+    with controlplane.private(tmp_path_factory.mktemp("managed") / "plane") as plane, plane.api() as api:
+        manager.install(plane)
+        manager.configure(api, ENABLED)
+        api.create("/api/v1/namespaces", {"metadata": {"name": SHOP}})
+        labels = {"koordinator.sh/enable-colocation": "true"}
+        api.create("/api/v1/namespaces", {"metadata": {"name": JOBS, "labels": labels}})
+        api.create(PROFILES, PROFILE)
+        replicas = [Replica(plane, name) for name in ("manager-a", "manager-b")]
+        try:
+            for replica in replicas:
+                replica.wait_ready()
+            manager.send_webhooks_to(api, replicas[0])
+            yield Managed(plane, api, replicas[0], replicas[1])
+        finally:
+            for replica in replicas:
+                replica.process.stop()
+
+
+def test_a_node_gets_its_objects_and_what_it_offers(managed: Managed) -> None:
+    """8 CPUs, 16 GiB, of which the system uses 1 CPU and 2 GiB; 60 and 65 % may be reclaimed."""
+    managed.new_node("offers")
+    policy = managed.api.get(f"{METRICS}/offers")["spec"]["metricCollectPolicy"]
+    assert policy["nodeAggregatePolicy"]["durations"] == ["5m0s", "10m0s", "30m0s"]
+    managed.report("offers")
+    wait_for(lambda: managed.offered("offers"), SOON_S, "batch resources")
+    memory = (16 << 30) - (16 << 30) * 35 // 100 - (2 << 30)
+    assert managed.offered("offers") == {BATCH[0]: "3800", BATCH[1]: str(memory)}
+    node = managed.api.get(f"{objects.NODES}/offers")
+    assert node["status"]["capacity"][BATCH[0]] == "3800"
+    assert node["metadata"]["annotations"]["node.koordinator.sh/cpu-normalization-ratio"] == "1.00"
+    wait_for(lambda: managed.api.exists(f"{SLOS}/offers"), SOON_S, "the NodeSLO")
+    assert managed.api.get(f"{SLOS}/offers")["spec"]["resourceUsedThresholdWithBE"]["enable"] is False
+
+
+def test_an_old_report_takes_the_offer_away_and_says_why(managed: Managed) -> None:
+    managed.new_node("silent")
+    managed.report("silent")
+    wait_for(lambda: managed.offered("silent"), SOON_S, "batch resources")
+    managed.report("silent", age_s=16 * 60)
+    wait_for(lambda: not managed.offered("silent"), SOON_S, "batch resources to go")
+    capacity = managed.api.get(f"{objects.NODES}/silent")["status"]["capacity"]
+    assert capacity.keys().isdisjoint(BATCH)
+
+    def reasons() -> list[str]:
+        events = managed.api.items("/api/v1/events", fieldSelector="involvedObject.name=silent")
+        return [event["message"] for event in events if event["reason"] == "OvercommitDegraded"]
+
+    wait_for(lambda: any("s old and counts for 900 s" in reason for reason in reasons()), SOON_S, "the Event")
+
+
+def test_a_node_that_goes_takes_its_objects_along(managed: Managed) -> None:
+    managed.new_node("leaves")
+    wait_for(lambda: managed.api.exists(f"{SLOS}/leaves"), SOON_S, "the NodeSLO")
+    managed.api.delete(f"{objects.NODES}/leaves")
+    gone = (f"{METRICS}/leaves", f"{SLOS}/leaves")
+    wait_for(lambda: not any(map(managed.api.exists, gone)), SOON_S, "both to go")
+
+
+def test_the_quick_starts_pod(managed: Managed) -> None:
+    """Requests and limits of 2 CPUs and 4 GiB, in a namespace and with a label that the profile selects."""
+    amounts = {"cpu": "2", "memory": "4Gi"}
+    created = create(managed.api, JOBS, "job", amounts, {"app-type": "batch"})
+    metadata, spec = created["metadata"], created["spec"]
+    assert metadata["labels"]["koordinator.sh/qosClass"] == "BE"
+    assert metadata["labels"]["koordinator.sh/mutated"] == "true"
+    assert (spec["priorityClassName"], spec["priority"]) == ("koord-batch", 5000)
+    assert (spec["schedulerName"], spec["preemptionPolicy"]) == ("koord-scheduler", "PreemptLowerPriority")
+    translated = {"kubernetes.io/batch-cpu": "2k", "kubernetes.io/batch-memory": "4Gi"}
+    assert spec["containers"][0]["resources"] == {"requests": translated, "limits": translated}
+    assert created["status"]["qosClass"] == "BestEffort"
+    assert metadata["annotations"]["node.koordinator.sh/extended-resource-spec"] == (
+        '{"containers":{"main":{"limits":{"kubernetes.io/batch-cpu":"2k","kubernetes.io/batch-memory":"4Gi"},'
+        '"requests":{"kubernetes.io/batch-cpu":"2k","kubernetes.io/batch-memory":"4Gi"}}}}'
+    )
+
+
+def test_a_namespace_that_is_newer_than_any_event_has_its_profile(managed: Managed) -> None:
+    for number in range(5):
+        name = f"new-{number}"
+        managed.api.create(
+            "/api/v1/namespaces",
+            {"metadata": {"name": name, "labels": {"koordinator.sh/enable-colocation": "true"}}},
+        )
+        created = create(managed.api, name, "job", {"cpu": "1"}, {"app-type": "batch"})
+        assert created["spec"]["priorityClassName"] == "koord-batch"
+
+
+@pytest.mark.parametrize(
+    ("labels", "requests", "spec", "message"),
+    [
+        ({"koordinator.sh/qosClass": "LS"}, {"kubernetes.io/batch-cpu": "1k"}, {}, "koordinator.sh/qosClass"),
+        ({"koordinator.sh/qosClass": "BE"}, {"cpu": "1"}, {"priorityClassName": "koord-prod"}, "koord-prod"),
+        ({"koordinator.sh/qosClass": "LSR"}, {"cpu": "1500m"}, {"priorityClassName": "koord-prod"}, "1500m"),
+    ],
+    ids=["batch resources without BE", "BE in prod", "half a CPU of its own"],
+)
+def test_what_cannot_be_is_refused(
+    managed: Managed, labels: Mapping[str, str], requests: Mapping[str, str], spec: Mapping[str, str], message: str
+) -> None:
+    with pytest.raises(ApiError, match=message) as refusal:
+        create(managed.api, SHOP, "refused", requests, labels, **spec)
+    assert "vpod.koordinator.sh" in refusal.value.message
+
+
+@pytest.mark.parametrize("namespace", ["kube-system", NAMESPACE])
+def test_the_clusters_own_namespaces_are_left_alone(managed: Managed, namespace: str) -> None:
+    labels = {"koordinator.sh/qosClass": "LS"}
+    created = create(managed.api, namespace, "left-alone", {"kubernetes.io/batch-cpu": "1k"}, labels)
+    assert "annotations" not in created["metadata"] or not created["metadata"]["annotations"]
+
+
+def test_a_manager_may_not_do_more_than_it_needs(managed: Managed) -> None:
+    with managed.plane.api(manager.USER, ()) as own:
+        for path in ("/api/v1/secrets", "/api/v1/configmaps", f"/api/v1/namespaces/{SHOP}/secrets"):
+            with pytest.raises(ApiError, match="403"):
+                own.get(path)
+        with pytest.raises(ApiError, match="403"):
+            own.delete(f"/api/v1/namespaces/{JOBS}/pods/job")
+
+
+@pytest.mark.parametrize(
+    ("number", "within_s"), [(signal.SIGTERM, 3.0), (signal.SIGKILL, 20.0)], ids=["SIGTERM", "SIGKILL"]
+)
+def test_a_leader_that_ends_is_replaced(
+    managed: Managed, figure: Callable[[str], None], number: signal.Signals, within_s: float
+) -> None:
+    before = managed.leader()
+    began = time.monotonic()
+    before.process.signal(number)
+    names = {replica.name for replica in managed.replicas} - {before.name}
+    wait_for(lambda: manager.leader(managed.api) in names, 2 * within_s, "another leader")
+    took_s = time.monotonic() - began
+    figure(f"another koord-manager led {took_s:.1f} s after {number.name} of the leader (aim {within_s:g} s)")
+    node = f"after-{number.name.lower()}"
+    managed.new_node(node)
+    managed.report(node)
+    wait_for(lambda: managed.offered(node), SOON_S, "the new leader's work")
+    before.process.stop()
+    replacement = Replica(managed.plane, before.name)
+    replacement.wait_ready()
+    if before is managed.first:
+        managed.first = replacement
+        manager.send_webhooks_to(managed.api, replacement)
+    else:
+        managed.second = replacement
+
+
+@pytest.mark.parametrize("part", ["api_server", "etcd"])
+def test_the_control_plane_is_killed_and_comes_back(managed: Managed, part: str) -> None:
+    """Nothing that was offered is taken back, and what comes afterwards is served."""
+    managed.new_node(f"before-{part.replace('_', '-')}")
+    name = f"before-{part.replace('_', '-')}"
+    managed.report(name)
+    wait_for(lambda: managed.offered(name), SOON_S, "batch resources")
+    offered = managed.offered(name)
+    server = getattr(managed.plane, part)
+    server.kill()
+    time.sleep(3)
+    server.start()
+    wait_for(managed.api.healthy, SOON_S, "the API server")
+    assert managed.offered(name) == offered
+    later = name.replace("before", "later")
+    managed.new_node(later)
+    managed.report(later)
+    wait_for(lambda: managed.offered(later), 2 * SOON_S, "the work to go on")
+    created = create(managed.api, JOBS, later, {"cpu": "1"}, {"app-type": "batch"})
+    assert created["spec"]["priority"] == 5000
+
+
+def test_without_a_webhook_pods_pass_unchanged_and_are_reported(managed: Managed) -> None:
+    """The API server is sent to a port on which nobody answers."""
+    manifests = [managed.first, managed.second]
+    closed = managed.second if managed.leader() is managed.first else managed.first
+    manager.send_webhooks_to(managed.api, closed)
+    closed.process.kill()
+    created = create(managed.api, JOBS, "unseen", {"cpu": "1"}, {"app-type": "batch"})
+    assert "koordinator.sh/qosClass" not in created["metadata"]["labels"]
+
+    def reported() -> list[str]:
+        events = managed.api.items(
+            f"/api/v1/namespaces/{JOBS}/events", fieldSelector="involvedObject.name=unseen,reason=NotMutated"
+        )
+        return [event["message"] for event in events]
+
+    wait_for(reported, SOON_S, "the Event")
+    assert "no webhook answered" in reported()[0]
+    replacement = Replica(managed.plane, closed.name)
+    replacement.wait_ready()
+    if manifests[0] is closed:
+        managed.first = replacement
+    else:
+        managed.second = replacement
+    manager.send_webhooks_to(managed.api, replacement)
+
+
+def create(
+    api: Api, namespace: str, name: str, amounts: Mapping[str, str], labels: Mapping[str, str], **spec: Any
+) -> Object:
+    """A pod with ``amounts`` as requests and limits."""
+    return api.create(objects.pods_of(namespace), objects.pod(name, amounts, amounts, labels, **spec))
