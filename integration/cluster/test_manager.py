@@ -21,6 +21,7 @@ METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 SHOP, JOBS = "shop", "batch-demo"
+NAMES = ("manager-a", "manager-b")
 ENABLED = {"colocation-config": '{"enable": true}'}
 SOON_S = 30.0
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
@@ -41,19 +42,27 @@ PROFILE = {
 
 @dataclass
 class Managed:
+    """``replicas``: by name; the API server asks the one of the name ``webhooks_at``."""
+
     plane: ControlPlane
     api: Api
-    first: Replica
-    second: Replica
-
-    @property
-    def replicas(self) -> tuple[Replica, Replica]:
-        return self.first, self.second
+    replicas: dict[str, Replica]
+    webhooks_at: str = NAMES[0]
 
     def leader(self) -> Replica:
         """The replica that leads, once one does."""
-        names = {replica.name: replica for replica in self.replicas}
-        return wait_for(lambda: names.get(manager.leader(self.api)), SOON_S, "a leader")
+        return wait_for(lambda: self.replicas.get(manager.leader(self.api)), SOON_S, "a leader")
+
+    def other(self, replica: Replica) -> Replica:
+        (name,) = set(NAMES) - {replica.name}
+        return self.replicas[name]
+
+    def start(self, name: str) -> None:
+        """A replica, in the place of one that has ended."""
+        self.replicas[name] = Replica(self.plane, name)
+        self.replicas[name].wait_ready()
+        if name == self.webhooks_at:
+            manager.send_webhooks_to(self.api, self.replicas[name])
 
     def report(self, name: str, cpu: str = "1", age_s: float = 0.0) -> None:
         """A NodeMetric as a node's agent writes it."""
@@ -85,14 +94,13 @@ def managed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Managed]:
         labels = {"koordinator.sh/enable-colocation": "true"}
         api.create("/api/v1/namespaces", {"metadata": {"name": JOBS, "labels": labels}})
         api.create(PROFILES, PROFILE)
-        replicas = [Replica(plane, name) for name in ("manager-a", "manager-b")]
+        cluster = Managed(plane, api, {})
         try:
-            for replica in replicas:
-                replica.wait_ready()
-            manager.send_webhooks_to(api, replicas[0])
-            yield Managed(plane, api, replicas[0], replicas[1])
+            for name in NAMES:
+                cluster.start(name)
+            yield cluster
         finally:
-            for replica in replicas:
+            for replica in cluster.replicas.values():
                 replica.process.stop()
 
 
@@ -207,8 +215,8 @@ def test_a_leader_that_ends_is_replaced(
     before = managed.leader()
     began = time.monotonic()
     before.process.signal(number)
-    names = {replica.name for replica in managed.replicas} - {before.name}
-    wait_for(lambda: manager.leader(managed.api) in names, 2 * within_s, "another leader")
+    another = managed.other(before).name
+    wait_for(lambda: manager.leader(managed.api) == another, 2 * within_s, "another leader")
     took_s = time.monotonic() - began
     figure(f"another koord-manager led {took_s:.1f} s after {number.name} of the leader (aim {within_s:g} s)")
     node = f"after-{number.name.lower()}"
@@ -216,13 +224,7 @@ def test_a_leader_that_ends_is_replaced(
     managed.report(node)
     wait_for(lambda: managed.offered(node), SOON_S, "the new leader's work")
     before.process.stop()
-    replacement = Replica(managed.plane, before.name)
-    replacement.wait_ready()
-    if before is managed.first:
-        managed.first = replacement
-        manager.send_webhooks_to(managed.api, replacement)
-    else:
-        managed.second = replacement
+    managed.start(before.name)
 
 
 @pytest.mark.parametrize("part", ["api_server", "etcd"])
@@ -249,10 +251,10 @@ def test_the_control_plane_is_killed_and_comes_back(managed: Managed, part: str)
 
 def test_without_a_webhook_pods_pass_unchanged_and_are_reported(managed: Managed) -> None:
     """The API server is sent to a port on which nobody answers."""
-    manifests = [managed.first, managed.second]
-    closed = managed.second if managed.leader() is managed.first else managed.first
-    manager.send_webhooks_to(managed.api, closed)
-    closed.process.kill()
+    silent = managed.other(managed.leader())
+    managed.webhooks_at = silent.name
+    manager.send_webhooks_to(managed.api, silent)
+    silent.process.kill()
     created = create(managed.api, JOBS, "unseen", {"cpu": "1"}, {"app-type": "batch"})
     assert "koordinator.sh/qosClass" not in created["metadata"]["labels"]
 
@@ -264,13 +266,7 @@ def test_without_a_webhook_pods_pass_unchanged_and_are_reported(managed: Managed
 
     wait_for(reported, SOON_S, "the Event")
     assert "no webhook answered" in reported()[0]
-    replacement = Replica(managed.plane, closed.name)
-    replacement.wait_ready()
-    if manifests[0] is closed:
-        managed.first = replacement
-    else:
-        managed.second = replacement
-    manager.send_webhooks_to(managed.api, replacement)
+    managed.start(silent.name)
 
 
 def create(
