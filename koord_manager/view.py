@@ -1,8 +1,9 @@
 """What the manager knows of the cluster: caches that follow the API server, and what is derived of them once.
 
 Derived are each pod's demand, when this manager first saw a NodeMetric's ``updateTime``, the policy in force and the
-view that admission takes. Invariant: a derived value is that of the object in the cache, from the moment at which the
-object's event was taken; who is told of a node by ``Listener`` finds all of it in step.
+view that admission takes. Invariant: a demand and a first sight are those of the object that the cache holds now, also
+where its event has not been taken yet; after that event the node is looked at again. Policy and admission change with
+their events.
 """
 
 from __future__ import annotations
@@ -87,7 +88,7 @@ class ClusterView:
         self._config: Informer[Unstructured] = follow(
             CONFIG_MAP, Selection(config_map.namespace, fields=f"metadata.name={config_map.name}")
         )
-        self._demands: dict[Key, PodDemand] = {}
+        self._demands: dict[Key, tuple[Pod, PodDemand]] = {}
         self._seen: dict[str, tuple[str | None, float]] = {}
         self._read_profiles: dict[Key, ClusterColocationProfile] = {}
         self._context: AdmissionContext | None = None
@@ -134,12 +135,18 @@ class ClusterView:
         return self.pods.indexed(_BY_NODE, node)
 
     def demands_of(self, node: str) -> Iterable[PodDemand]:
-        return [self._demands[Key(pod.metadata.namespace, pod.metadata.name)] for pod in self.pods_of(node)]
+        return [self._demand(pod) for pod in self.pods_of(node)]
 
     def seen_s(self, node: str) -> float | None:
         """When this manager first saw the newest ``updateTime`` of the node; None without a NodeMetric."""
-        seen = self._seen.get(node)
-        return None if seen is None else seen[1]
+        metric = self.metrics.get(Key("", node))
+        if metric is None:
+            return None
+        update_time, seen_s = self._seen.get(node, ("", 0.0))
+        if update_time != metric.status.update_time:
+            seen_s = self._wall_s()
+            self._seen[node] = (metric.status.update_time, seen_s)
+        return seen_s
 
     def admission(self) -> AdmissionContext:
         if self._context is None:
@@ -181,7 +188,7 @@ class ClusterView:
         if event.after is None:
             self._demands.pop(event.key, None)
         else:
-            self._demands[event.key] = demand.of_pod(event.after)
+            self._demand(event.after)
             if event.before is None and self.listener is not None:
                 self.listener.pod_created(event.after)
         if _counts_anew(event):
@@ -191,13 +198,18 @@ class ClusterView:
 
     def _take_metric(self, event: ObjectEvent[NodeMetric]) -> None:
         name = event.key.name
-        if event.after is None:
+        if self.seen_s(name) is None:
             self._seen.pop(name, None)
-        else:
-            update_time = event.after.status.update_time
-            if self._seen.get(name, ("", 0.0))[0] != update_time:
-                self._seen[name] = (update_time, self._wall_s())
         self._tell(name)
+
+    def _demand(self, pod: Pod) -> PodDemand:
+        key = Key(pod.metadata.namespace, pod.metadata.name)
+        counted, found = self._demands.get(key, (None, None))
+        if counted is pod and found is not None:
+            return found
+        made = demand.of_pod(pod)
+        self._demands[key] = (pod, made)
+        return made
 
     def _take_profile(self, event: ObjectEvent[Unstructured]) -> None:
         self._read_profiles.pop(event.key, None)

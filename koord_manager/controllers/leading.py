@@ -10,7 +10,7 @@ from koord.kube.kind import CONFIG_MAP, POD, Key
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.workqueue import WorkQueue
 from koord.model.admission import omission
-from koord.model.core import Pod
+from koord.model.core import Pod, unix_s
 from koord.model.sloconfig.loading import Loaded
 from koord_manager.controllers.nodemetric import NodeMetricController
 from koord_manager.controllers.noderesource import NodeResourceController
@@ -18,6 +18,8 @@ from koord_manager.controllers.nodeslo import NodeSLOController
 from koord_manager.view import ClusterView
 
 _WORKERS = 8
+_UNSEEN_S = 900.0
+"""A pod that is older when a replica comes to lead was somebody else's to report."""
 
 
 class Controllers:
@@ -26,7 +28,7 @@ class Controllers:
     def __init__(
         self, client: Client, view: ClusterView, recorder: Recorder, config_map: Key, wall_s: Callable[[], float]
     ) -> None:
-        self._view, self._recorder, self._config_map = view, recorder, config_map
+        self._view, self._recorder, self._config_map, self._wall_s = view, recorder, config_map, wall_s
         self.resources = NodeResourceController(client, view, recorder, wall_s)
         reconcilers: dict[str, Callable[[str], Awaitable[float | None]]] = {
             "noderesource": self.resources.reconcile,
@@ -46,7 +48,8 @@ class Controllers:
         try:
             self.policy_changed(self._view.policy)
             for pod in self._view.pods.objects.values():
-                self.pod_created(pod)
+                if (unix_s(pod.metadata.creation_timestamp) or 0.0) > self._wall_s() - _UNSEEN_S:
+                    self.pod_created(pod)
             for key in (*self._view.metrics.objects, *self._view.slos.objects):
                 self.node_changed(key.name)
             async with asyncio.TaskGroup() as group:

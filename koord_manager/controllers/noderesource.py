@@ -36,8 +36,8 @@ class NodeState:
 
     uid: str = ""
     growth: GrowthState = _NEVER_HELD
-    written_s: float | None = None
-    """When its status was written last, by the manager's clock."""
+    synced_s: float | None = None
+    """When its status was written last, or was found to need nothing although that was due, by the manager's clock."""
     normalization_ratio: float | None = None
     """The last that could be told."""
     degraded: str | None = None
@@ -50,8 +50,6 @@ class NodeResourceController:
     def __init__(self, client: Client, view: ClusterView, recorder: Recorder, wall_s: Callable[[], float]) -> None:
         self._client, self._view, self._recorder, self._wall_s = client, view, recorder, wall_s
         self._states: dict[str, NodeState] = {}
-        self.status_writes = 0
-        self.metadata_writes = 0
 
     async def reconcile(self, name: str) -> float | None:
         """Writes what differs; returns the seconds after which to look again. Raises KubeError."""
@@ -64,13 +62,16 @@ class NodeResourceController:
             state = NodeState(uid=node.metadata.uid)
         metadata, now_s = node.metadata, self._wall_s()
         strategy, _ = self._view.config.strategy(metadata.labels, metadata.annotations)
-        idle_s = None if state.written_s is None else now_s - state.written_s
+        idle_s = None if state.synced_s is None else now_s - state.synced_s
         if not strategy.enable:
             desired, state, offer = publish.RESET, replace(state, growth=_NEVER_HELD), None
         else:
             desired, state, offer = self._desired(node, strategy, state, idle_s, now_s)
         writes = publish.decide(node, desired, strategy, idle_s)
-        self._states[name] = await self._write(name, writes, state, now_s)
+        await self._write(name, writes)
+        if writes.status is not None or _is_due(idle_s, strategy):
+            state = replace(state, synced_s=now_s)
+        self._states[name] = state
         return self._next_s(offer, strategy, self._states[name], now_s)
 
     def _desired(
@@ -86,7 +87,7 @@ class NodeResourceController:
             state.growth,
             now_s,
             difference.threshold(required(strategy.resource_diff_threshold)),
-            idle_s is None or idle_s >= required(strategy.update_time_threshold_seconds),
+            _is_due(idle_s, strategy),
         )
         self._say(node, state.degraded, offer)
         for problem in offer.problems:
@@ -132,16 +133,12 @@ class NodeResourceController:
             self._warn(node, "ResourceAmplificationUnknown", str(error))
             return None
 
-    async def _write(self, name: str, writes: Writes, state: NodeState, now_s: float) -> NodeState:
+    async def _write(self, name: str, writes: Writes) -> None:
         key = Key("", name)
         if writes.metadata is not None:
             await self._client.patch(NODE, key, writes.metadata)
-            self.metadata_writes += 1
-        if writes.status is None:
-            return state if state.written_s is not None else replace(state, written_s=now_s)
-        await self._client.patch(NODE, key, writes.status, subresource="status")
-        self.status_writes += 1
-        return replace(state, written_s=now_s)
+        if writes.status is not None:
+            await self._client.patch(NODE, key, writes.status, subresource="status")
 
     def _next_s(
         self, offer: Offer | None, strategy: ColocationStrategy, state: NodeState, now_s: float
@@ -150,7 +147,7 @@ class NodeResourceController:
         if offer is None or offer.degraded or offer.age_s is None:
             return None
         expires_s = 60 * required(strategy.degrade_time_minutes) - offer.age_s + _AFTER_EXPIRY_S
-        due_s = required(strategy.update_time_threshold_seconds) - (now_s - (state.written_s or now_s))
+        due_s = required(strategy.update_time_threshold_seconds) - (now_s - (state.synced_s or now_s))
         return max(_AFTER_EXPIRY_S, min(expires_s, due_s))
 
     def _say(self, node: Node, before: str | None, offer: Offer) -> None:
@@ -164,6 +161,11 @@ class NodeResourceController:
 
     def _warn(self, node: Node, reason: str, message: str) -> None:
         self._recorder.record(_subject(node), EventType.WARNING, reason, message)
+
+
+def _is_due(idle_s: float | None, strategy: ColocationStrategy) -> bool:
+    """Do small differences count, too?"""
+    return idle_s is None or idle_s >= required(strategy.update_time_threshold_seconds)
 
 
 def _subject(node: Node) -> Subject:

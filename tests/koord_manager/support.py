@@ -22,6 +22,7 @@ CONFIG = Key("koordinator-system", "slo-controller-config")
 ENABLED = {"colocation-config": '{"enable": true}'}
 START_S = 1_790_000_000.0
 QUIET_S = 0.3
+QUIET_TRIES = 20
 
 
 @dataclass
@@ -78,6 +79,13 @@ class Cluster:
         before = self._written()
         await asyncio.sleep(QUIET_S)
         return self._written() - before
+
+    async def quiet(self) -> None:
+        """Returns once nothing is written any more; who writes the same again and again never is."""
+        for _ in range(QUIET_TRIES):
+            if not await self.writes():
+                return
+        raise AssertionError(f"still written after {QUIET_TRIES} times {QUIET_S} s")
 
     async def settled(self, condition: Callable[[], object]) -> None:
         await until(lambda: bool(condition()))

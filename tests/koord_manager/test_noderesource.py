@@ -49,7 +49,7 @@ async def test_nothing_is_offered_unless_enabled(cluster: Cluster, data: dict[st
     cluster.report()
     await cluster.lead()
     await cluster.settled(lambda: cluster.object("/apis/slo.koordinator.sh/v1alpha1/nodeslos", "n1"))
-    await cluster.writes()
+    await cluster.quiet()
     assert cluster.offered() == {}
 
 
@@ -91,6 +91,55 @@ async def test_the_next_look_is_when_the_report_expires(cluster: Cluster) -> Non
     await cluster.view.synced()
     cluster.now_s += DEGRADE_S - 10
     assert await cluster.controllers.resources.reconcile("n1") == 11
+
+
+async def test_a_node_that_is_in_step_is_not_looked_at_again_and_again(cluster: Cluster) -> None:
+    """Small differences count after 300 s; where there are none, after another 300."""
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    await cluster.quiet()
+    reconcile = cluster.controllers.resources.reconcile
+    for passed_s, again_s in ((100, 200), (200, 300), (299, 1), (1, 300), (0, 300)):
+        cluster.now_s += passed_s
+        cluster.report()
+        await cluster.view.synced()
+        await cluster.quiet()
+        assert await reconcile("n1") == again_s
+    await cluster.quiet()
+
+
+async def test_small_differences_are_written_once_they_are_due(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+    await cluster.quiet()
+    cluster.now_s += 100
+    cluster.report(cpu="500m")
+    assert await cluster.writes() == 0
+    cluster.now_s += 200
+    await cluster.controllers.resources.reconcile("n1")
+    await cluster.settled(lambda: cluster.offered()["kubernetes.io/batch-cpu"] == "4300")
+
+
+async def test_what_the_cache_knows_counts_before_its_event_is_taken(cluster: Cluster) -> None:
+    """The newest report and a new pod are there; nobody has been told of them yet."""
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.settled(lambda: cluster.view.metrics.objects)
+    await cluster.view.synced()
+    cluster.now_s += DEGRADE_S + 60
+    cluster.report()
+    cluster.server.put(PODS, "default", "web", **pod("1", "1Gi", priority=9000))
+    await cluster.settled(lambda: cluster.view.pods.objects)
+    assert cluster.view.seen_s("n1") == cluster.now_s
+    (found,) = cluster.view.demands_of("n1")
+    assert found.request.cpu_milli == 1000
 
 
 async def test_a_manager_that_starts_does_not_take_an_old_report_for_a_new_one(cluster: Cluster) -> None:
@@ -139,7 +188,7 @@ async def test_a_bad_policy_changes_nothing_and_says_why(cluster: Cluster) -> No
     before = cluster.offered()
     cluster.put_config({"colocation-config": "{bad"})
     await cluster.settled(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
-    assert await cluster.writes() == 0
+    await cluster.quiet()
     assert cluster.offered() == before
 
 
@@ -149,7 +198,7 @@ async def test_heartbeats_and_small_changes_write_nothing(cluster: Cluster) -> N
     cluster.report()
     await cluster.lead()
     await cluster.settled(cluster.offered)
-    await cluster.writes()
+    await cluster.quiet()
     looks = sum(queue.handled for queue in cluster.controllers.queues)
     node = cluster.object(NODES, "n1")
     assert node is not None
@@ -172,7 +221,7 @@ async def test_use_shrinks_the_offer_at_once_and_grows_it_with_the_next_report(c
     cluster.now_s += 60
     cluster.report(cpu="3")
     await cluster.settled(lambda: cluster.offered()["kubernetes.io/batch-cpu"] == "1800")
-    await cluster.writes()
+    await cluster.quiet()
     cluster.now_s += 60
     cluster.report(cpu="1")
     await cluster.settled(lambda: cluster.offered()["kubernetes.io/batch-cpu"] == "3800")
