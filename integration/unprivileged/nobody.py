@@ -1,6 +1,8 @@
 """A process of a user without any right, which tries things one after the other and says how each ended.
 
-Invariant: only system calls are made in the child, so that it needs nothing that its user may not read.
+Invariant: only system calls are made in the child, so that it needs nothing that its user may not read. It is a fork of
+a process with gRPC's threads, whose handlers cannot always run then; one that dies before it has said anything is
+started again, and that is said. Fails with HarnessError, which has the child's error or how it ended.
 """
 
 from __future__ import annotations
@@ -17,8 +19,11 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from integration.harness.processes import HarnessError
+
 UID = 65534
-DONE = "done"
+FORKS = 3
+DONE, ERROR = "done", "error"
 Attempt = Callable[[], object]
 
 
@@ -37,18 +42,37 @@ class Nobody:
 @contextmanager
 def trying(attempts: Mapping[str, Attempt]) -> Iterator[Nobody]:
     """The child lives, with its descriptors and locks, until the block ends."""
+    nobody = _started(attempts)
+    try:
+        yield nobody
+    finally:
+        os.kill(nobody.pid, signal.SIGKILL)
+        os.waitpid(nobody.pid, 0)
+
+
+def _started(attempts: Mapping[str, Attempt]) -> Nobody:
+    for number in range(1, FORKS + 1):
+        pid, line = _fork(attempts)
+        if line:
+            outcomes = json.loads(line)
+            if error := outcomes.get(ERROR):
+                os.waitpid(pid, 0)
+                raise HarnessError(f"the unprivileged child: {error}")
+            return Nobody(pid, outcomes)
+        _, status = os.waitpid(pid, 0)
+        print(f"  unprivileged child {number} ended with {os.waitstatus_to_exitcode(status)} and no word")
+    raise HarnessError(f"{FORKS} unprivileged children ended before they said anything")
+
+
+def _fork(attempts: Mapping[str, Attempt]) -> tuple[int, str]:
+    """The child, and its line; "" if it ended without one."""
     reader, writer = os.pipe()
     pid = os.fork()
     if pid == 0:
         _be_nobody(attempts, writer)
     os.close(writer)
     with open(reader, encoding="utf-8") as said:
-        outcomes = json.loads(said.readline())
-    try:
-        yield Nobody(pid, outcomes)
-    finally:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        return pid, said.readline()
 
 
 def _be_nobody(attempts: Mapping[str, Attempt], writer: int) -> None:
@@ -59,6 +83,8 @@ def _be_nobody(attempts: Mapping[str, Attempt], writer: int) -> None:
         outcomes = {name: _outcome(attempt) for name, attempt in attempts.items()}
         os.write(writer, json.dumps(outcomes).encode() + b"\n")
         signal.pause()
+    except BaseException as error:  # noqa: BLE001 - the child's end: whoever started it is told
+        os.write(writer, json.dumps({ERROR: repr(error)}).encode() + b"\n")
     finally:
         os._exit(1)
 
