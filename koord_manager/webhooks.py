@@ -14,8 +14,15 @@ from koord.kube.client import Client
 from koord.kube.errors import APIError
 from koord.kube.kind import NAMESPACE, Key
 from koord.kube.webhookserver import Handler, Response, Review, allow
-from koord.model.admission import AdmissionContext, mutate_node_status, mutate_pod, unknown_namespace, validate_pod
-from koord_manager.options import NODE_MUTATING, POD_MUTATING, POD_VALIDATING, Options
+from koord.model.admission import (
+    AdmissionContext,
+    mutate_node_status,
+    mutate_pod,
+    unknown_namespace,
+    validate_config_map,
+    validate_pod,
+)
+from koord_manager.options import CONFIG_MAP_VALIDATING, NODE_MUTATING, POD_MUTATING, POD_VALIDATING, Options
 from koord_manager.view import ClusterView
 
 
@@ -30,6 +37,7 @@ class Webhooks:
             ("/mutate-pod", POD_MUTATING, self._mutate_pod),
             ("/validate-pod", POD_VALIDATING, self._validate_pod),
             ("/mutate-node-status", NODE_MUTATING, _mutate_node_status),
+            ("/validate-configmap", CONFIG_MAP_VALIDATING, self._validate_config_map),
         )
         return {path: handler if self._options.is_on(gate) else allow for path, gate, handler in rows}
 
@@ -42,6 +50,12 @@ class Webhooks:
 
     def _validate_pod(self, review: Review) -> Response:
         return _response(validate_pod(review, self._view.admission()))
+
+    def _validate_config_map(self, review: Review) -> Response:
+        options = self._options
+        nodes = [(key.name, node.metadata.labels) for key, node in self._view.nodes.objects.items()]
+        key = (options.config_namespace, options.slo_config_name)
+        return _response(validate_config_map(review, *key, nodes, options.node_strategy_name_need_check))
 
     async def _with_namespace(self, context: AdmissionContext, name: str) -> AdmissionContext:
         """With the labels of a namespace that no event has told of yet. Raises KubeError."""

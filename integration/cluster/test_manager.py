@@ -59,7 +59,7 @@ class Managed:
 
     def start(self, name: str) -> None:
         """A replica, in the place of one that has ended."""
-        self.replicas[name] = Replica(self.plane, name)
+        self.replicas[name] = Replica(self.plane, name, "--feature-gates=ConfigMapValidatingWebhook=true")
         self.replicas[name].wait_ready()
         if name == self.webhooks_at:
             manager.send_webhooks_to(self.api, self.replicas[name])
@@ -188,6 +188,15 @@ def test_what_cannot_be_is_refused(
     with pytest.raises(ApiError, match=message) as refusal:
         create(managed.api, SHOP, "refused", requests, labels, **spec)
     assert "vpod.koordinator.sh" in refusal.value.message
+
+
+def test_a_policy_that_no_node_could_follow_is_not_stored(managed: Managed) -> None:
+    labels = {"koordinator.sh/configmap-type": "slo-controller-config"}
+    before = managed.api.get(f"{manager.CONFIG_MAPS}/slo-controller-config")["data"]
+    wrong = {"metadata": {"labels": labels}, "data": {"colocation-config": '{"enable": true, "degradeTimeMinutes": 0}'}}
+    with pytest.raises(ApiError, match=r"colocation-config\.degradeTimeMinutes: 0 is less than 1"):
+        managed.api.merge(f"{manager.CONFIG_MAPS}/slo-controller-config", wrong)
+    assert managed.api.get(f"{manager.CONFIG_MAPS}/slo-controller-config")["data"] == before
 
 
 @pytest.mark.parametrize("namespace", ["kube-system", NAMESPACE])

@@ -12,10 +12,11 @@ import pytest
 from koord.kube.webhookserver import Response, allow
 from koord_manager.options import PROGRAM
 from koord_manager.webhooks import Webhooks
-from tests.koord_manager.support import PROFILES, Cluster
+from tests.koord_manager.support import CONFIG, PROFILES, Cluster
 from tests.kube.support import client, until
 
 NAMESPACES = "/api/v1/namespaces"
+CONFIG_MAP_GATE = "--feature-gates=ConfigMapValidatingWebhook=true"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 COLOCATED = {"labels": {"koordinator.sh/enable-colocation": "true"}}
 SPEC = {
@@ -49,6 +50,17 @@ def patched(response: Response) -> dict[str, Any]:
     return {operation["path"]: operation.get("value") for operation in operations}
 
 
+def config_review(data: dict[str, str], name: str = CONFIG.name, old: dict[str, str] | None = None) -> dict[str, Any]:
+    document = review(CONFIG.namespace, operation="CREATE" if old is None else "UPDATE")
+    metadata = {"name": name, "namespace": CONFIG.namespace}
+    document["request"] |= {
+        "resource": {"group": "", "version": "v1", "resource": "configmaps"},
+        "object": {"metadata": metadata, "data": data},
+        "oldObject": None if old is None else {"metadata": metadata, "data": old},
+    }
+    return document
+
+
 class Rig:
     def __init__(self, cluster: Cluster, webhooks: Webhooks) -> None:
         self.cluster, self._handlers = cluster, webhooks.handlers
@@ -66,7 +78,10 @@ async def rig(cluster: Cluster) -> AsyncIterator[Rig]:
     cluster.server.put(PROFILES, "", "batch", spec=SPEC)
     async with client(cluster.server.url) as api:
         await until(lambda: bool(cluster.view.admission().profiles and "jobs" in cluster.view.admission().namespaces))
-        yield Rig(cluster, Webhooks(api, cluster.view, PROGRAM.load(PROGRAM.parse([]))))
+        yield Rig(
+            cluster,
+            Webhooks(api, cluster.view, PROGRAM.load(PROGRAM.parse([CONFIG_MAP_GATE]))),
+        )
 
 
 async def test_a_profile_is_applied(rig: Rig) -> None:
@@ -111,11 +126,47 @@ async def test_what_cannot_be_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"colocation-config": "{bad"}, "ParseConfigFail"),
+        ({"colocation-config": '{"degradeTimeMinutes": 0}'}, "colocation-config.degradeTimeMinutes"),
+    ],
+)
+async def test_a_config_map_that_cannot_be_followed_is_refused(rig: Rig, data: dict[str, str], message: str) -> None:
+    response = await rig.ask("/validate-configmap", config_review(data))
+    assert (response["allowed"], response["status"]["code"]) == (False, 400)
+    assert message in response["status"]["message"]
+
+
+async def test_a_config_map_is_judged_with_the_nodes_that_there_are(rig: Rig) -> None:
+    rig.cluster.put_node("n1", labels={"a": "1", "b": "1"})
+    await until(lambda: bool(rig.cluster.view.nodes.objects))
+    entries = [{"name": key, "nodeSelector": {"matchLabels": {key: "1"}}} for key in ("a", "b")]
+    document = config_review({"colocation-config": json.dumps({"nodeConfigs": entries})})
+    response = await rig.ask("/validate-configmap", document)
+    assert '"exampleNodes":["n1"]' in response["status"]["message"]
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        config_review({"colocation-config": '{"enable": true}'}),
+        config_review({"colocation-config": "{bad"}, name="another"),
+        config_review({"colocation-config": "{bad", "system-config": "{}"}, old={"colocation-config": "{bad"}),
+    ],
+    ids=["right", "another ConfigMap", "wrong before"],
+)
+async def test_a_config_map_that_passes(rig: Rig, document: dict[str, Any]) -> None:
+    assert (await rig.ask("/validate-configmap", document))["allowed"] is True
+
+
+@pytest.mark.parametrize(
     ("flag", "allowing"),
     [
-        ("", {"/mutate-node-status"}),
-        ("PodMutatingWebhook=false", {"/mutate-pod", "/mutate-node-status"}),
-        ("PodValidatingWebhook=false,NodeMutatingWebhook=true", {"/validate-pod"}),
+        ("", {"/mutate-node-status", "/validate-configmap"}),
+        ("PodMutatingWebhook=false", {"/mutate-pod", "/mutate-node-status", "/validate-configmap"}),
+        ("PodValidatingWebhook=false,NodeMutatingWebhook=true", {"/validate-pod", "/validate-configmap"}),
+        ("ConfigMapValidatingWebhook=true", {"/mutate-node-status"}),
     ],
 )
 async def test_a_path_whose_gate_is_off_lets_everything_pass(rig: Rig, flag: str, allowing: set[str]) -> None:

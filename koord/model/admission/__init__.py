@@ -1,12 +1,13 @@
 """What admission does to pods and nodes, as functions of a document and of one frozen view of the cluster.
 
-``mutate_pod``, ``validate_pod`` and ``mutate_node_status`` take an AdmissionReview and return its answer; HTTP, TLS and
-the informers that make the ``AdmissionContext`` are the manager's. ``omission`` finds pods that no webhook has seen,
-``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
+``mutate_pod``, ``validate_pod``, ``mutate_node_status`` and ``validate_config_map`` take an AdmissionReview and return
+its answer; HTTP, TLS and the informers that make the ``AdmissionContext`` are the manager's. ``omission`` finds pods
+that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
 """
 
 from __future__ import annotations
 
+from koord.model.admission.configmap import validate_config_map
 from koord.model.admission.context import AdmissionContext
 from koord.model.admission.errors import AdmissionError
 from koord.model.admission.extendedspec import annotate
@@ -46,5 +47,6 @@ __all__ = [
     "translate",
     "unknown_namespace",
     "validate",
+    "validate_config_map",
     "validate_pod",
 ]

@@ -1,0 +1,40 @@
+"""The webhook of ``slo-controller-config``: a ConfigMap that no node could follow is not stored.
+
+It is judged as it would be merged (``koord.model.sloconfig.checks``), and only for what a change makes wrong. The
+message is in the form that upstream's clients parse, one line for each violation. Any other ConfigMap passes, and so
+does a deletion: the defaults apply then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from koord.model.admission import review
+from koord.model.admission.documents import Document
+from koord.model.sloconfig import checks
+from koord.model.sloconfig.checks import Nodes
+
+
+def validate_config_map(
+    document: object, namespace: str, name: str, nodes: Nodes, names_required: bool = False
+) -> Document:
+    """The answer to an AdmissionReview. ``nodes``: name and labels of those that exist."""
+
+    def decide(request: review.Request) -> Document:
+        metadata = request.object.get("metadata")
+        is_ours = isinstance(metadata, Mapping) and (request.namespace, metadata.get("name")) == (namespace, name)
+        if not is_ours or request.operation not in (review.CREATE, review.UPDATE):
+            return review.allowed(request)
+        old = _texts(request.old_object) if request.operation == review.UPDATE else None
+        violations = checks.check(_texts(request.object), nodes, names_required=names_required, old=old)
+        if not violations:
+            return review.allowed(request)
+        return review.refused(request, 400, "\n".join(each.upstream_form() for each in violations))
+
+    return review.answer(document, "configmaps", "", decide)
+
+
+def _texts(config_map: Mapping[str, Any]) -> dict[str, str]:
+    data = config_map.get("data")
+    return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}

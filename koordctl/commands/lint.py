@@ -1,0 +1,30 @@
+"""``koordctl lint``: manifests checked before they are applied, without a cluster."""
+
+from __future__ import annotations
+
+from typing import IO, TYPE_CHECKING, Any
+
+import click
+
+from koordctl import options
+from koordctl.exits import EPILOG, FAILED, OK
+
+if TYPE_CHECKING:
+    from koordctl.fields import Layout
+
+
+@click.command(epilog=EPILOG)
+@click.argument("files", nargs=-1, required=True, type=click.File(encoding="utf-8"))
+@options.listing("lint:FINDINGS", "wide: the same as table.")
+def lint(files: tuple[IO[str], ...], layout: Layout[Any]) -> int:
+    """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
+
+    Read are profiles, slo-controller-config, pods, and the pods of Deployments, Jobs and their like; PriorityClasses
+    other than Koord's own have to be among the files. Ends with 4 if there is a finding.
+    """
+    from koordctl.manifests import findings  # noqa: PLC0415
+    from koordctl.output import show  # noqa: PLC0415
+
+    found = findings((file.name, file.read()) for file in files)
+    show(layout, lambda: layout.table(found), lambda: {"findings": layout.objects(found)})
+    return FAILED if found else OK

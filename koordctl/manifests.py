@@ -1,0 +1,140 @@
+"""Kubernetes manifests as people keep them in files, and what is to be said of those that Koord has a use for.
+
+Invariant: a document that cannot be read, or is none of Kubernetes', is a finding of its own and stops no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+import yaml
+
+from koord.model import core, profile
+from koord.model.admission import Finding, PriorityClassObject, lint_pod, lint_profiles
+from koord.model.core import Pod
+from koord.model.priority import BANDS
+from koord.model.profile import ClusterColocationProfile
+from koord.model.schema import SchemaError
+from koord.model.sloconfig import checks
+from koord.model.sloconfig.loading import load
+
+Document = Mapping[str, Any]
+CONFIG_NAME = "slo-controller-config"
+_TEMPLATES = {
+    **dict.fromkeys(
+        ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), ("spec", "template")
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "PodTemplate": ("template",),
+}
+"""Where a kind keeps the pods that it makes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """``place``: the file, and which of its documents."""
+
+    place: str
+    document: Document
+
+    @property
+    def kind(self) -> str:
+        return str(self.document.get("kind", ""))
+
+    @property
+    def label(self) -> str:
+        metadata = self.document.get("metadata")
+        names = [metadata.get(key) for key in ("namespace", "name")] if isinstance(metadata, Mapping) else []
+        return f"{self.kind} {'/'.join(str(name) for name in names if name) or self.place}"
+
+
+def findings(files: Iterable[tuple[str, str]]) -> list[Finding]:
+    """Of all files together: name and text of each."""
+    manifests, found = list[Manifest](), list[Finding]()
+    for name, text in files:
+        for each in _documents(name, text):
+            if isinstance(each, Finding):
+                found.append(each)
+            else:
+                manifests.append(each)
+    return [*found, *_of_profiles(manifests), *(finding for each in manifests for finding in _of_one(each))]
+
+
+def _documents(name: str, text: str) -> Iterator[Manifest | Finding]:
+    try:
+        documents = list(yaml.safe_load_all(text))
+    except (yaml.YAMLError, RecursionError) as error:
+        yield Finding(name, "", f"is not YAML: {' '.join(str(error).split())[:200]}")
+        return
+    for number, document in enumerate(documents, 1):
+        place = f"{name}#{number}" if len(documents) > 1 else name
+        if document is not None:
+            yield from _items(place, document)
+
+
+def _items(place: str, document: object) -> Iterator[Manifest | Finding]:
+    """The document, or the items of a list."""
+    if not isinstance(document, Mapping) or not isinstance(document.get("kind"), str):
+        yield Finding(place, "", "is no object of Kubernetes: it has no kind")
+    elif document["kind"].endswith("List") and isinstance(document.get("items"), list):
+        for number, item in enumerate(document["items"]):
+            yield from _items(f"{place}.items[{number}]", item)
+    else:
+        yield Manifest(place, document)
+
+
+def _of_profiles(manifests: Iterable[Manifest]) -> list[Finding]:
+    classes = {cls.value: PriorityClassObject(band.object_value) for cls, band in BANDS.items()}
+    read, found = list[ClusterColocationProfile](), list[Finding]()
+    for manifest in manifests:
+        if manifest.kind == "PriorityClass" and isinstance(value := manifest.document.get("value"), int):
+            classes[manifest.label.partition(" ")[2]] = PriorityClassObject(value)
+        if manifest.kind == "ClusterColocationProfile":
+            try:
+                read.append(profile.read(manifest.document))
+            except SchemaError as error:
+                found.append(Finding(manifest.label, error.path, f"the profile matches no pod: {error}"))
+    return [*found, *lint_profiles(read, classes)]
+
+
+def _of_one(manifest: Manifest) -> Iterator[Finding]:
+    if manifest.kind == "ConfigMap" and _is_config(manifest.document):
+        yield from _of_config(manifest)
+    elif manifest.kind == "Pod" or manifest.kind in _TEMPLATES:
+        yield from _of_pod(manifest)
+
+
+def _is_config(document: Document) -> bool:
+    metadata = document.get("metadata")
+    return isinstance(metadata, Mapping) and metadata.get("name") == CONFIG_NAME
+
+
+def _of_config(manifest: Manifest) -> Iterator[Finding]:
+    stated = manifest.document.get("data")
+    data = {key: text for key, text in stated.items() if isinstance(text, str)} if isinstance(stated, Mapping) else {}
+    for violation in checks.check(data):
+        yield Finding(manifest.label, violation.path, violation.message)
+    for path in load(data).unknown:
+        yield Finding(manifest.label, path, "there is no such field: it is ignored")
+
+
+def _of_pod(manifest: Manifest) -> Iterator[Finding]:
+    """What is to be said of a pod template is said of the object that has it."""
+    try:
+        pod = core.read(Pod, msgspec.json.encode(_member(manifest.document, _TEMPLATES.get(manifest.kind, ()))))
+    except (ValueError, TypeError, RecursionError) as error:
+        yield Finding(manifest.label, "", f"cannot be read: {error}")
+        return
+    prefix = "".join(f"{name}." for name in _TEMPLATES.get(manifest.kind, ()))
+    for each in lint_pod(pod):
+        yield Finding(manifest.label, f"{prefix}{each.path}", each.sentence)
+
+
+def _member(document: Document, path: tuple[str, ...]) -> object:
+    value: object = document
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value or {}
