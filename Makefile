@@ -15,6 +15,7 @@
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
 #   make bench-agent     what the node daemon costs with 75 pods, idle and busy (soak-agent: and its memory over 16 minutes)
+#   make bench-webhooks  what a created pod pays for koord-manager's webhooks, on a real API server
 #   make bench-protection   what a latency-sensitive service notices of best-effort storms, by policy
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
 #   make bench-decode    what reading 10,000 pods costs natively, against schema.read
@@ -55,7 +56,7 @@ GUEST_PODS := $(addprefix integration/guest/test_,\
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
 	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
-	simulate-proxy storm cluster test-cluster soak-overcommit crds \
+	simulate-proxy storm bench-webhooks cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -135,6 +136,11 @@ bench-proxy: $(READY)
 bench-proxy-against: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m bench.proxy --against $(COMMIT)
+
+bench-webhooks: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build control-plane
+	$(PYTHON) -m bench.webhooks
 
 bench-agent: $(READY)
 	./integration/setup-host

@@ -71,7 +71,7 @@ class Manager:
             Key(options.lease_namespace, LEASE),
             Identity(f"{self._host}_{uuid.uuid4()}", options.advertise_address),
         )
-        self._metrics = self._figures()
+        self.figures = self._figures()
         self._webhooks: WebhookServer | None = None
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -123,7 +123,7 @@ class Manager:
         service = Service(options.webhook_service, options.config_namespace, names)
         tls = LiveContext()
         handlers = Webhooks(self._client, self._view, options).handlers
-        server = WebhookServer(handlers, tls, service.names[0], self._metrics.webhook_duration_seconds)
+        server = WebhookServer(handlers, tls, service.names[0], self.figures.webhook_duration_seconds)
         store = CertificateStore(self._client, options.config_namespace)
         await server.start(options.webhook_host, options.webhook_port)
         self._webhooks = server
@@ -151,11 +151,11 @@ class Manager:
         figures = Metrics()
         figures.leader = lambda: float(self._election.term is not None)
         figures.api_retries = lambda: self._client.retries
-        figures.cached_objects = {each.kind.name: _length_of(each.objects) for each in self._view.needed}
+        figures.cached_objects = lambda: {each.kind.name: len(each.objects) for each in self._view.needed}
         queues = self._controllers.queues
-        figures.work_queue_length = {queue.name: _length_of(queue) for queue in queues}
-        figures.work_handled = {queue.name: lambda queue=queue: queue.handled for queue in queues}
-        figures.work_failed = {queue.name: lambda queue=queue: queue.failed for queue in queues}
+        figures.work_queue_length = lambda: {queue.name: len(queue) for queue in queues}
+        figures.work_handled = lambda: {queue.name: queue.handled for queue in queues}
+        figures.work_failed = lambda: {queue.name: queue.failed for queue in queues}
         return figures
 
     @contextlib.asynccontextmanager
@@ -165,16 +165,12 @@ class Manager:
             yield
             return
         guard = Guard(read_token(token_file), HEALTH_PAGES) if token_file else None
-        pages = StatusPages(StatusServer(Pages(self._metrics, self._unready).by_path, guard), endpoint)
+        pages = StatusPages(StatusServer(Pages(self.figures, self._unready).by_path, guard), endpoint)
         await pages.open()
         try:
             yield
         finally:
             pages.close()
-
-
-def _length_of(objects: object) -> object:
-    return lambda: len(objects)  # type: ignore[arg-type]
 
 
 def _now() -> datetime:

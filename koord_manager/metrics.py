@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import koord
 from koord.service import metrics
@@ -16,6 +15,8 @@ from koord.service.metrics import Histogram, gauge, histogram
 from koord.service.statusserver import Maker, Page
 
 PREFIX = "koord_manager_"
+ByName = Callable[[], Mapping[str, float]]
+"""Asked when somebody reads the page."""
 _WEBHOOK_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.015, 0.025, 0.05, 0.1, 0.5, 1.0, 10.0)
 
 
@@ -29,10 +30,10 @@ class Metrics:
     )
     build_info: Mapping[str, float] = gauge("1; the version is the label.", "version", factory=lambda: _BUILD)
     leader: Callable[[], float] = gauge("1 while this replica leads.", factory=lambda: _zero)
-    work_queue_length: Mapping[str, Any] = gauge("Nodes that wait for a controller.", "controller", factory=dict)
-    work_handled: Mapping[str, Any] = gauge("Nodes that a controller has looked at.", "controller", factory=dict)
-    work_failed: Mapping[str, Any] = gauge("Looks that failed, and are repeated.", "controller", factory=dict)
-    cached_objects: Mapping[str, Any] = gauge("Objects in the caches, by kind.", "kind", factory=dict)
+    work_queue_length: ByName = gauge("Nodes that wait for a controller.", "controller", factory=lambda: _none)
+    work_handled: ByName = gauge("Nodes that a controller has looked at.", "controller", factory=lambda: _none)
+    work_failed: ByName = gauge("Looks that failed, and are repeated.", "controller", factory=lambda: _none)
+    cached_objects: ByName = gauge("Objects in the caches, by kind.", "kind", factory=lambda: _none)
     api_retries: Callable[[], float] = gauge("Requests to the API server that were sent again.", factory=lambda: _zero)
 
 
@@ -41,6 +42,10 @@ _BUILD: Mapping[str, float] = {koord.__version__: 1.0}
 
 def _zero() -> float:
     return 0.0
+
+
+def _none() -> Mapping[str, float]:
+    return {}
 
 
 class Pages:

@@ -222,6 +222,7 @@ def test_a_leader_that_ends_is_replaced(
     managed: Managed, figure: Callable[[str], None], number: signal.Signals, within_s: float
 ) -> None:
     before = managed.leader()
+    assert (before.figure("koord_manager_leader"), managed.other(before).figure("koord_manager_leader")) == (1, 0)
     began = time.monotonic()
     before.process.signal(number)
     another = managed.other(before).name
