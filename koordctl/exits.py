@@ -14,7 +14,8 @@ Exit codes:
   1  wrong usage (unknown option, bad value)
   2  the daemon cannot be reached: not running, another socket, no permission
   3  refused: the daemon answered with an error or does not know what was asked for, or this node cannot be changed
-  4  something is wrong: doctor found a failure, restore left a file, install was rolled back, uninstall is not done
+  4  something is wrong: doctor found a failure, restore left a file, lint has something to say, install was rolled
+     back, uninstall is not done
 """
 
 

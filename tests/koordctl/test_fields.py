@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.model.admission import Finding as LintFinding
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
 from koordctl.doctor.finding import Finding, Status
@@ -163,6 +164,7 @@ def test_sorting_is_stable_and_total(rows: list[Row], is_descending: bool) -> No
 ABSENT: dict[str, object] = {
     "views.doctor.FINDINGS": Finding("", Status.OK, ""),
     "views.explain.LEFT": inspect.ExplainedFile(),
+    "views.lint.FINDINGS": LintFinding("", "", ""),
     "views.metrics.METRICS": metrics.Line(inspect.Metric(), inspect.Sample()),
     "views.node.CONTESTED": inspect.Contested(),
     "views.node.FEATURES": inspect.Feature(),
