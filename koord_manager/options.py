@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from koord.model import featuregates
 from koord.model.admission import gates as admission_gates
-from koord.model.featuregates import ALL_ALPHA, ALL_BETA, Gate
+from koord.model.featuregates import Gate
+from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koord.service import optionvalues
 from koord.service.log import LEVELS
 from koord.service.options import GO, Program, option
@@ -28,11 +30,7 @@ GATES: Mapping[str, Gate] = {
 
 def feature_gates(text: str) -> Mapping[str, bool]:
     """``Name=true,Other=false``. Raises ValueError for a name that is no gate's."""
-    settings = optionvalues.switches(text)
-    for name in settings:
-        if name not in (*GATES, ALL_ALPHA, ALL_BETA):
-            raise ValueError(f"{name!r} is no feature gate; there are {', '.join((*GATES, ALL_ALPHA, ALL_BETA))}")
-    return settings
+    return featuregates.checked(optionvalues.switches(text), GATES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +41,7 @@ class Options:
     kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
     context: str = option("", "the kubeconfig's context; '' = its current one")
     config_namespace: str = option("koordinator-system", "the namespace of the ConfigMap, the Lease and the Secret")
-    slo_config_name: str = option("slo-controller-config", "the ConfigMap with the cluster's policy")
+    slo_config_name: str = option(CONFIG_MAP_NAME, "the ConfigMap with the cluster's policy")
     enable_leader_election: bool = option(True, "let one replica lead; off: this one is alone")
     leader_election_namespace: str = option("", "the namespace of the Lease; '' = --config-namespace")
     rest_config_qps: float = option(30.0, "requests a second to the API server",
@@ -64,8 +62,7 @@ class Options:
     # fmt: on
 
     def is_on(self, gate: str) -> bool:
-        row = GATES[gate]
-        return self.feature_gates.get(gate, self.feature_gates.get(row.group, row.is_on))
+        return featuregates.is_on(gate, GATES, self.feature_gates)
 
     @property
     def lease_namespace(self) -> str:

@@ -40,7 +40,7 @@ from koord.model.profile import ClusterColocationProfile
 from koord.model.profile import read as read_profile
 from koord.model.schema import SchemaError
 from koord.model.sloconfig.config import SLOConfig
-from koord.model.sloconfig.loading import Loaded, load
+from koord.model.sloconfig.loading import Loaded, load, texts
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -221,7 +221,7 @@ class ClusterView:
             _log.warning("ClusterColocationProfile %s is not applied: %s", event.key, error)
 
     def _take_config(self, config_map: Unstructured | None) -> None:
-        data = None if config_map is None else _texts(config_map.content.get("data"))
+        data = None if config_map is None else texts(config_map.content.get("data"))
         self.policy = load(data, self.policy.config)
         for problem in self.policy.problems:
             _log.warning("ConfigMap %s: %s; %s", self._config_map, problem.message, problem.consequence)
@@ -264,7 +264,3 @@ def _priority(item: Unstructured) -> PriorityClassObject:
     value, policy = item.content.get("value"), item.content.get("preemptionPolicy")
     number = value if isinstance(value, int) else 0
     return PriorityClassObject(number, policy) if isinstance(policy, str) else PriorityClassObject(number)
-
-
-def _texts(data: object) -> dict[str, str]:
-    return {str(key): text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}

@@ -19,10 +19,9 @@ from koord.model.priority import BANDS
 from koord.model.profile import ClusterColocationProfile
 from koord.model.schema import SchemaError
 from koord.model.sloconfig import checks
-from koord.model.sloconfig.loading import load
+from koord.model.sloconfig.loading import CONFIG_MAP_NAME, load, texts
 
 Document = Mapping[str, Any]
-CONFIG_NAME = "slo-controller-config"
 _TEMPLATES = {
     **dict.fromkeys(
         ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), ("spec", "template")
@@ -109,12 +108,11 @@ def _of_one(manifest: Manifest) -> Iterator[Finding]:
 
 def _is_config(document: Document) -> bool:
     metadata = document.get("metadata")
-    return isinstance(metadata, Mapping) and metadata.get("name") == CONFIG_NAME
+    return isinstance(metadata, Mapping) and metadata.get("name") == CONFIG_MAP_NAME
 
 
 def _of_config(manifest: Manifest) -> Iterator[Finding]:
-    stated = manifest.document.get("data")
-    data = {key: text for key, text in stated.items() if isinstance(text, str)} if isinstance(stated, Mapping) else {}
+    data = texts(manifest.document.get("data"))
     for violation in checks.check(data):
         yield Finding(manifest.label, violation.path, violation.message)
     for path in load(data).unknown:

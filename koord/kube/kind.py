@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 import msgspec
 
+from koord.model import nodemetric, noderesourcetopology, profile
 from koord.model.core import Lease, Node, ObjectMeta, Pod
 from koord.model.nodemetric import NodeMetric
 from koord.model.noderesourcetopology import NodeResourceTopology
@@ -116,13 +117,18 @@ CERTIFICATE_SIGNING_REQUEST = Kind(
     "certificates.k8s.io", "v1", "CertificateSigningRequest", "certificatesigningrequests", False, Unstructured
 )
 TOKEN_REVIEW = Kind("authentication.k8s.io", "v1", "TokenReview", "tokenreviews", False, Unstructured)
-NODE_METRIC = Kind("slo.koordinator.sh", "v1alpha1", "NodeMetric", "nodemetrics", False, NodeMetric)
-NODE_SLO = Kind("slo.koordinator.sh", "v1alpha1", "NodeSLO", "nodeslos", False, Unstructured)
+NODE_METRIC = Kind(nodemetric.GROUP, "v1alpha1", "NodeMetric", "nodemetrics", False, NodeMetric)
+NODE_SLO = Kind(nodemetric.GROUP, "v1alpha1", "NodeSLO", "nodeslos", False, Unstructured)
 CLUSTER_COLOCATION_PROFILE = Kind(
-    "config.koordinator.sh", "v1alpha1", "ClusterColocationProfile", "clustercolocationprofiles", False, Unstructured
+    profile.GROUP, "v1alpha1", "ClusterColocationProfile", "clustercolocationprofiles", False, Unstructured
 )
 NODE_RESOURCE_TOPOLOGY = Kind(
-    "topology.node.k8s.io", "v1alpha1", "NodeResourceTopology", "noderesourcetopologies", False, NodeResourceTopology
+    noderesourcetopology.GROUP,
+    "v1alpha1",
+    "NodeResourceTopology",
+    "noderesourcetopologies",
+    False,
+    NodeResourceTopology,
 )
 
 KINDS: tuple[Kind[Any], ...] = (

@@ -88,19 +88,32 @@ def is_name(name: str) -> bool:
     return name in GATES or name in (ALL_ALPHA, ALL_BETA)
 
 
-def checked(settings: Settings) -> Settings:
-    """``settings``. Raises ValueError with the first name that is none."""
+def checked(settings: Settings, gates: Mapping[str, Gate] = GATES) -> Settings:
+    """``settings``. Raises ValueError with the first name that is neither of ``gates`` nor a group of them."""
+    names = (*gates, ALL_ALPHA, ALL_BETA)
     for name in settings:
-        if not is_name(name):
-            raise ValueError(f"{name!r} is no feature gate; there are {', '.join((*GATES, ALL_ALPHA, ALL_BETA))}")
+        if name not in names:
+            raise ValueError(f"{name!r} is no feature gate; there are {', '.join(names)}")
     return settings
+
+
+def setting(name: str, gate: Gate, settings: Settings) -> bool | None:
+    """What ``settings`` say of the gate, by its own name or its group's; None: nothing."""
+    return settings.get(name, settings.get(gate.group))
+
+
+def is_on(name: str, gates: Mapping[str, Gate], settings: Settings) -> bool:
+    """Is the gate of the table on by the one source that there is? KeyError for a name that is no gate's."""
+    gate = gates[name]
+    said = setting(name, gate, settings)
+    return gate.is_on if said is None else said
 
 
 def state(name: str, flags: Settings = NO_SETTINGS, features: Settings = NO_SETTINGS) -> GateState:
     """The gate by the command line's ``flags`` and the rules' ``features``; KeyError for a name that is no gate's."""
     gate = GATES[name]
     for settings, source in ((features, "by node.features"), (flags, "by --feature-gates")):
-        is_on = settings.get(name, settings.get(gate.group))
-        if is_on is not None:
-            return GateState(is_on, source)
+        said = setting(name, gate, settings)
+        if said is not None:
+            return GateState(said, source)
     return GateState(gate.is_on, "default")

@@ -8,12 +8,12 @@ does a deletion: the defaults apply then.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from koord.model.admission import review
 from koord.model.admission.documents import Document
 from koord.model.sloconfig import checks
 from koord.model.sloconfig.checks import Nodes
+from koord.model.sloconfig.loading import texts
 
 
 def validate_config_map(
@@ -26,15 +26,10 @@ def validate_config_map(
         is_ours = isinstance(metadata, Mapping) and (request.namespace, metadata.get("name")) == (namespace, name)
         if not is_ours or request.operation not in (review.CREATE, review.UPDATE):
             return review.allowed(request)
-        old = _texts(request.old_object) if request.operation == review.UPDATE else None
-        violations = checks.check(_texts(request.object), nodes, names_required=names_required, old=old)
+        old = texts(request.old_object.get("data")) if request.operation == review.UPDATE else None
+        violations = checks.check(texts(request.object.get("data")), nodes, names_required=names_required, old=old)
         if not violations:
             return review.allowed(request)
         return review.refused(request, 400, "\n".join(each.upstream_form() for each in violations))
 
     return review.answer(document, "configmaps", "", decide)
-
-
-def _texts(config_map: Mapping[str, Any]) -> dict[str, str]:
-    data = config_map.get("data")
-    return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from koord.model import featuregates
 from koord.model.admission import gates
 from koord.model.admission.priorityclasses import PriorityClassObjects
 from koord.model.featuregates import Settings
@@ -24,7 +25,7 @@ class AdmissionContext:
     feature_gates: Settings = field(default_factory=dict)
 
     def is_on(self, gate: str) -> bool:
-        return gates.is_on(gate, self.feature_gates)
+        return featuregates.is_on(gate, gates.GATES, self.feature_gates)
 
     def is_exempt(self, namespace: str) -> bool:
         """Are pods of the namespace left alone, so that the cluster can always start its own?"""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from koord.model.featuregates import Gate, Settings
+from koord.model.featuregates import Gate
 
 DISABLE_EXTENDED_RESOURCE_SPEC = "DisableExtendedResourceSpec"
 SKIP_MUTATING_RESOURCES = "ColocationProfileSkipMutatingResources"
@@ -20,9 +20,3 @@ GATES: Mapping[str, Gate] = MappingProxyType({
     SKIP_VALIDATING_PRIORITY: Gate(False, "let the label koordinator.sh/priority of a pod change"),
 })  # fmt: skip
 """By name."""
-
-
-def is_on(name: str, settings: Settings) -> bool:
-    """Is the gate on by what the command line says? KeyError for a name that is no gate's."""
-    gate = GATES[name]
-    return settings.get(name, settings.get(gate.group, gate.is_on))

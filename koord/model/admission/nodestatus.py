@@ -27,12 +27,13 @@ import msgspec
 from koord.model import quantity, schema
 from koord.model.admission import documents, jsonpatch, review
 from koord.model.admission.documents import Document
+from koord.model.overcommit import amplification, nodeamounts
 from koord.model.priority import CPU, MEMORY
 from koord.model.quantity import Quantity, QuantityError
 from koord.model.schema import SchemaError
 
-ANNOTATION_RATIO = "node.koordinator.sh/resource-amplification-ratio"
-ANNOTATION_RAW = "node.koordinator.sh/raw-allocatable"
+ANNOTATION_RATIO = amplification.ANNOTATION
+ANNOTATION_RAW = nodeamounts.RAW_ALLOCATABLE
 RESOURCES = (CPU, MEMORY)
 """What is amplified."""
 

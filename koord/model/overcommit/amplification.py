@@ -1,9 +1,9 @@
 """Resource amplification: a node whose allocatable is advertised as a multiple of what it is.
 
 The manager writes the ratios as an annotation; the webhook of the node's status multiplies allocatable by them and
-keeps what kubelet said in ``raw-allocatable``. So on such a node requests are in amplified units (those of mid
-resources are taken to be, too), and a formula that sets them off against capacity divides them first. CPUs bound to
-LSE and LSR pods are real ones.
+keeps what kubelet said in ``raw-allocatable``. So on such a node native requests are in amplified units, and a formula
+that sets them off against capacity divides them first. Mid resources are made of the capacity and are real ones, as are
+CPUs bound to LSE and LSR pods.
 
 Upstream takes the normalization ratio from the annotation of the pass before, and removes its own annotation on any
 error. Here both ratios are of one pass, and an error leaves the annotation as it is.

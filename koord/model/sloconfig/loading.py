@@ -26,6 +26,7 @@ from koord.model.sloconfig.reading import EntryStatement, Statement
 from koord.model.sloconfig.rows import ROWS, EventReason, Override, Row
 
 T = TypeVar("T", bound=msgspec.Struct)
+CONFIG_MAP_NAME = "slo-controller-config"
 
 
 class Consequence(StrEnum):
@@ -58,6 +59,11 @@ class Loaded:
     def kept_keys(self) -> frozenset[str]:
         """The keys of which nothing counts."""
         return frozenset(each.key for each in self.problems if each.consequence is Consequence.KEY_KEPT)
+
+
+def texts(data: object) -> dict[str, str]:
+    """A ConfigMap's ``data``, of a document that nobody has checked: what is no text is left out."""
+    return {key: text for key, text in data.items() if isinstance(text, str)} if isinstance(data, Mapping) else {}
 
 
 def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> Loaded:
