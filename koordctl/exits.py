@@ -12,8 +12,9 @@ EPILOG = """
 Exit codes:
   0  done
   1  wrong usage (unknown option, bad value)
-  2  the daemon cannot be reached: not running, another socket, no permission
-  3  refused: the daemon answered with an error or does not know what was asked for, or this node cannot be changed
+  2  the daemon cannot be reached (not running, another socket, no permission), or the API server cannot
+  3  refused: the daemon or the API server answered with an error or does not know what was asked for, or this node
+     cannot be changed
   4  something is wrong: doctor found a failure, restore left a file, lint has something to say, install was rolled
      back, uninstall is not done
 """

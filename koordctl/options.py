@@ -28,7 +28,13 @@ def daemon(command: _Command) -> _Command:
         envvar="KOORD_INSPECT_SOCKET",
         help="koord-qosd's NodeInspect socket.",
     )
-    timeout = click.option(
+    decorated: _Command = socket(timeout(command))
+    return decorated
+
+
+def timeout(command: _Command) -> _Command:
+    """``--timeout``: ``timeout_s``, for each question."""
+    option = click.option(
         "--timeout",
         "timeout_s",
         type=click.FloatRange(min=0, min_open=True),
@@ -37,7 +43,20 @@ def daemon(command: _Command) -> _Command:
         metavar="SECONDS",
         help="How long to wait for the answer.",
     )
-    decorated: _Command = socket(timeout(command))
+    decorated: _Command = option(command)
+    return decorated
+
+
+def cluster(command: _Command) -> _Command:
+    """``--kubeconfig`` and ``--context``: which cluster is asked, chosen as kubectl does."""
+    file = click.option(
+        "--kubeconfig",
+        default="",
+        metavar="FILE",
+        help="How to reach the API server.  [default: $KUBECONFIG, else ~/.kube/config]",
+    )
+    context = click.option("--context", default="", metavar="NAME", help="The kubeconfig's context.")
+    decorated: _Command = file(context(command))
     return decorated
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import json
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -162,6 +165,24 @@ def test_the_quick_starts_pod(managed: Managed) -> None:
     )
 
 
+def test_what_an_operator_learns_of_it(managed: Managed) -> None:
+    """The commands compute what the manager did, of the same objects."""
+    managed.new_node("asked")
+    managed.report("asked")
+    wait_for(lambda: managed.offered("asked"), SOON_S, "batch resources")
+    rows = json.loads(koordctl(managed.plane, "cluster", "-o", "json"))["nodes"]
+    (row,) = [row for row in rows if row["name"] == "asked"]
+    assert (row["batch_cpu_milli"], row["cpu_used_milli"], row["protection"]) == (3800, 1000, "off")
+    terms = koordctl(managed.plane, "explain", "node", "asked", "--overcommit")
+    assert "total 8000m - margin 3200m - used by the system 1000m" in terms
+    assert "kubernetes.io/batch-cpu 3800m\n" in terms
+    create(managed.api, JOBS, "large", {"cpu": "100", "memory": "1Gi"}, {"app-type": "batch"})
+    sentence = koordctl(managed.plane, "explain", "pod", "--cluster", f"{JOBS}/large")
+    assert "is pending because it requests 100000m kubernetes.io/batch-cpu" in sentence
+    assert "no node offers as much" in sentence
+    assert "asked" in koordctl(managed.plane, "get", "nodemetrics")
+
+
 def test_a_namespace_that_is_newer_than_any_event_has_its_profile(managed: Managed) -> None:
     for number in range(5):
         name = f"new-{number}"
@@ -277,6 +298,12 @@ def test_without_a_webhook_pods_pass_unchanged_and_are_reported(managed: Managed
     wait_for(reported, SOON_S, "the Event")
     assert "no webhook answered" in reported()[0]
     managed.start(silent.name)
+
+
+def koordctl(plane: ControlPlane, *arguments: str) -> str:
+    """What it prints, asking as the administrator."""
+    argv = [sys.executable, "-m", "koordctl", *arguments, f"--kubeconfig={plane.admin}"]
+    return subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
 
 
 def create(

@@ -1,7 +1,8 @@
-"""``koordctl explain pod|node|file``."""
+"""``koordctl explain pod|node|file``: of this node by its daemon, or of a cluster by its API server."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -37,21 +38,42 @@ def explain() -> None:
 @explain.command(epilog=EPILOG)
 @click.argument("name", shell_complete=_pod_names)
 @click.option("-n", "--namespace", default="", help="The pod's namespace; NAME may be namespace/name instead.")
+@click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as --kubeconfig and --context do.")
 @options.output()
+@options.cluster
 @options.daemon
-def pod(name: str, namespace: str, output: str, socket: str, timeout_s: float) -> None:
-    """All files of the pod NAME and its containers."""
+def pod(
+    name: str, namespace: str, in_cluster: bool, output: str, kubeconfig: str, context: str, socket: str,
+    timeout_s: float,
+) -> None:  # fmt: skip
+    """Of this node: all files of the pod NAME and its containers. Of a cluster: why it is pending, evicted, or so.
+
+    Where no koord-qosd runs, the cluster is asked.
+    """
     before, slash, after = name.partition("/")
-    subject = {"namespace": before, "name": after} if slash else {"namespace": namespace, "name": name}
-    _explain({"pod": subject}, output, socket, timeout_s)
+    namespace, name = (before, after) if slash else (namespace, name)
+    if in_cluster or kubeconfig or context or (_knows_cluster() and not os.path.exists(socket.removeprefix("unix://"))):
+        _explain_in_cluster(namespace or "default", name, output, kubeconfig, context, timeout_s)
+    else:
+        _explain({"pod": {"namespace": namespace, "name": name}}, output, socket, timeout_s)
 
 
 @explain.command(epilog=EPILOG)
+@click.argument("name", default="")
+@click.option("--overcommit", is_flag=True, help="What the node NAME of the cluster offers to batch pods, and why.")
 @options.output()
+@options.cluster
 @options.daemon
-def node(output: str, socket: str, timeout_s: float) -> None:
-    """The node's own files (those of no pod) and every strategy."""
-    _explain({"node": {}}, output, socket, timeout_s)
+def node(
+    name: str, overcommit: bool, output: str, kubeconfig: str, context: str, socket: str, timeout_s: float
+) -> None:
+    """This node's own files (those of no pod) and every strategy; with --overcommit, what NAME offers."""
+    if overcommit != bool(name):
+        raise click.UsageError("--overcommit needs the name of a node, and a name needs --overcommit.")
+    if overcommit:
+        _explain_overcommit(name, output, kubeconfig, context, timeout_s)
+    else:
+        _explain({"node": {}}, output, socket, timeout_s)
 
 
 @explain.command(epilog=EPILOG)
@@ -61,6 +83,38 @@ def node(output: str, socket: str, timeout_s: float) -> None:
 def file(path: str, output: str, socket: str, timeout_s: float) -> None:
     """One kernel file, by PATH, or by its cgroup and row name (/kubepods/podX/cpu_quota)."""
     _explain({"file": path}, output, socket, timeout_s)
+
+
+def _knows_cluster() -> bool:
+    """Would kubectl know one here?"""
+    return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser("~/.kube/config"))
+
+
+def _explain_in_cluster(
+    namespace: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float
+) -> None:
+    from koordctl.cluster import pods  # noqa: PLC0415
+    from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.exits import Refused  # noqa: PLC0415
+    from koordctl.output import render  # noqa: PLC0415
+
+    found = ask(Choice(kubeconfig, context, timeout_s), lambda client: pods.explain(client, namespace, name))
+    if found is None:
+        raise Refused(f"there is no pod {namespace}/{name}, and no Event says that it was evicted.")
+    click.echo(found.page() if output == "table" else render(found.document(), output))
+
+
+def _explain_overcommit(name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:
+    from koordctl.cluster import overcommit, state  # noqa: PLC0415
+    from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.exits import Refused  # noqa: PLC0415
+    from koordctl.output import render  # noqa: PLC0415
+
+    now = ask(Choice(kubeconfig, context, timeout_s), state.read)
+    if name not in now.nodes:
+        raise Refused(f"there is no node {name!r}; there are {', '.join(sorted(now.nodes)) or 'none'}.")
+    node = now.nodes[name]
+    click.echo(overcommit.page(now, node) if output == "table" else render(overcommit.document(now, node), output))
 
 
 def _explain(subject: dict[str, Any], output: str, socket: str, timeout_s: float) -> None:

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from koord.model.admission import Finding as LintFinding
 from koord.pb.koord import inspect_pb2 as inspect
 from koordctl import views
+from koordctl.cluster.nodes import NodeRow, Protection
 from koordctl.doctor.finding import Finding, Status
 from koordctl.fields import Column, Field, Layout, Listing, UnknownField
 from koordctl.plain import plain
@@ -162,6 +163,7 @@ def test_sorting_is_stable_and_total(rows: list[Row], is_descending: bool) -> No
 # --- every listing of koordctl ---------------------------------------------------------------------------------------
 
 ABSENT: dict[str, object] = {
+    "views.cluster.NODES": NodeRow("", False, None, None, None, None, None, 0, None, 0, None, Protection.NONE, ""),
     "views.doctor.FINDINGS": Finding("", Status.OK, ""),
     "views.explain.LEFT": inspect.ExplainedFile(),
     "views.lint.FINDINGS": LintFinding("", "", ""),

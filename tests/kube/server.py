@@ -328,7 +328,11 @@ def _selects(query: Mapping[str, str], value: JSONObject | None) -> bool:
     if value is None:
         return False
     labels = value["metadata"].get("labels", {})
-    fields = {"spec.nodeName": value.get("spec", {}).get("nodeName", ""), "metadata.name": value["metadata"]["name"]}
+    fields = {
+        "spec.nodeName": value.get("spec", {}).get("nodeName", ""),
+        "metadata.name": value["metadata"]["name"],
+        "involvedObject.kind": value.get("involvedObject", {}).get("kind", ""),
+    }
     for member, values in (("labelSelector", labels), ("fieldSelector", fields)):
         for part in filter(None, query.get(member, "").split(",")):
             name, _, text = part.partition("=")

@@ -1,0 +1,50 @@
+"""A command's connection to the API server, with kubectl's choice of a cluster and a sentence for what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from typing import TypeVar
+
+import koord
+from koord.kube import kubeconfig
+from koord.kube.client import Client, Limits
+from koord.kube.credentials import Credentials, CredentialsError
+from koord.kube.errors import APIError, KubeError
+from koord.kube.transport import Transport
+from koordctl.exits import Refused, Unreachable
+
+T = TypeVar("T")
+_TRIES = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``kubeconfig``: a file; "" is $KUBECONFIG or ~/.kube/config. ``context``: "" is the file's current one."""
+
+    kubeconfig: str
+    context: str
+    timeout_s: float
+
+
+def ask(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
+    """What ``question`` comes to with a client of the chosen cluster. Raises Unreachable or Refused."""
+    try:
+        return asyncio.run(_asked(choice, question))
+    except CredentialsError as error:
+        raise Unreachable(f"no cluster is known: {error}. Another file: --kubeconfig.") from error
+    except APIError as error:
+        raise Refused(f"the API server answered {error}.") from error
+    except KubeError as error:
+        raise Unreachable(f"the API server cannot be reached: {error}.") from error
+
+
+async def _asked(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
+    credentials = Credentials(
+        lambda: kubeconfig.find(os.environ, choice.kubeconfig, choice.context), os.environ, time.monotonic, time.time
+    )
+    async with Transport(credentials, f"koordctl/{koord.__version__}") as transport:
+        return await question(Client(transport, Limits(tries=_TRIES, timeout_s=choice.timeout_s)))

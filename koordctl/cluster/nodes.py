@@ -1,0 +1,159 @@
+"""The nodes of a cluster as rows: what they have, use and offer, and whether latency-sensitive pods are protected."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from koord.model import core
+from koord.model.core import Node
+from koord.model.nodemetric import NodeMetric
+from koord.model.overcommit import amounts, units
+from koord.model.overcommit.amounts import BATCH
+from koord.model.overcommit.batch import required
+from koordctl.cluster.state import ClusterState
+from koordctl.fields import Column, Field, Listing
+from koordctl.values import NONE, age
+
+_LATE_REPORTS = 3
+_REPORT_INTERVAL_S = 60.0  # unless the NodeMetric says otherwise
+
+
+class Protection(StrEnum):
+    """Are latency-sensitive pods of a node protected from best-effort ones?"""
+
+    ON = "on"
+    OFF = "off"
+    STALE = "stale"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    """CPU in thousandths, memory in bytes; None is not known, or not there."""
+
+    name: str
+    is_ready: bool
+    cpu_milli: int | None
+    cpu_used_milli: int | None
+    memory_bytes: int | None
+    memory_used_bytes: int | None
+    batch_cpu_milli: int | None
+    batch_cpu_held_milli: int
+    batch_memory_bytes: int | None
+    batch_memory_held_bytes: int
+    report_age_s: float | None
+    protection: Protection
+    remark: str
+
+
+def rows(state: ClusterState) -> list[NodeRow]:
+    """By name."""
+    return [_row(state, state.nodes[name]) for name in sorted(state.nodes)]
+
+
+def _row(state: ClusterState, node: Node) -> NodeRow:
+    name = node.metadata.name
+    metric = state.metrics.get(name)
+    capacity, batch = amounts.read(node.status.capacity), amounts.read(node.status.allocatable, BATCH)
+    report = None if metric is None else metric.status.node_metric
+    used = amounts.read({} if report is None else report.node_usage.resources)
+    held, age_s = state.held(name), report_age_s(metric, state.now_s)
+    protection = _protection(state, name, metric, age_s)
+    return NodeRow(
+        name=name,
+        is_ready=is_ready(node),
+        cpu_milli=capacity.cpu_milli,
+        cpu_used_milli=used.cpu_milli,
+        memory_bytes=capacity.memory_bytes,
+        memory_used_bytes=used.memory_bytes,
+        batch_cpu_milli=batch.cpu_milli,
+        batch_cpu_held_milli=held.cpu_milli,
+        batch_memory_bytes=batch.memory_bytes,
+        batch_memory_held_bytes=held.memory_bytes,
+        report_age_s=age_s,
+        protection=protection,
+        remark="; ".join(_remarks(state, node, protection)),
+    )
+
+
+def is_ready(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status == "True" for each in node.status.conditions)
+
+
+def report_age_s(metric: NodeMetric | None, now_s: float) -> float | None:
+    """None without a report; never negative, whatever the node's clock says."""
+    written_s = None if metric is None else core.unix_s(metric.status.update_time)
+    return None if written_s is None else max(0.0, now_s - written_s)
+
+
+def _protection(state: ClusterState, name: str, metric: NodeMetric | None, age_s: float | None) -> Protection:
+    """What NodeSLO says counts only where an agent reports."""
+    if metric is None or age_s is None:
+        return Protection.NONE
+    policy = metric.spec.metric_collect_policy
+    interval_s = (policy and policy.report_interval_seconds) or _REPORT_INTERVAL_S
+    if age_s > _LATE_REPORTS * interval_s:
+        return Protection.STALE
+    return Protection.ON if _suppresses(state.slos.get(name, {})) else Protection.OFF
+
+
+def _suppresses(slo: Mapping[str, Any]) -> bool:
+    thresholds = slo.get("resourceUsedThresholdWithBE")
+    return isinstance(thresholds, Mapping) and thresholds.get("enable") is True
+
+
+def _remarks(state: ClusterState, node: Node, protection: Protection) -> Iterator[str]:
+    if protection is Protection.NONE:
+        yield "no agent reports"
+    elif protection is Protection.STALE:
+        yield "its agent reports no more"
+    if why := absence_of_batch(state, node):
+        yield why
+
+
+def absence_of_batch(state: ClusterState, node: Node) -> str:
+    """Why the Node offers no batch resources; "" if it does."""
+    if amounts.read(node.status.allocatable, BATCH).cpu_milli is not None:
+        return ""
+    strategy = state.strategy(node)
+    if not strategy.enable:
+        return "slo-controller-config does not enable colocation for it"
+    offer = state.offer(node)
+    if offer.degraded:
+        return f"no batch resources: {offer.degraded}"
+    limit = required(strategy.degrade_time_minutes)
+    return f"no batch resources, though its report (at most {limit} min old) has all: does koord-manager run?"
+
+
+def _cpu(milli: int | None) -> str:
+    return NONE if milli is None else units.cpu(milli)
+
+
+def _memory(amount_bytes: int | None) -> str:
+    return NONE if amount_bytes is None else units.memory(amount_bytes)
+
+
+NODES: Listing[NodeRow] = Listing(
+    "nodes",
+    (
+        Field("name", "NODE"),
+        Field("ready", "READY", value="is_ready"),
+        Field("cpu_milli", "CPU", lambda row: _cpu(row.cpu_milli)),
+        Field("cpu_used_milli", "CPU-USED", lambda row: _cpu(row.cpu_used_milli)),
+        Field("memory_bytes", "MEMORY", lambda row: _memory(row.memory_bytes)),
+        Field("memory_used_bytes", "MEMORY-USED", lambda row: _memory(row.memory_used_bytes)),
+        Field("batch_cpu_milli", "BATCH-CPU", lambda row: _cpu(row.batch_cpu_milli)),
+        Field("batch_cpu_held_milli", "CPU-HELD", lambda row: _cpu(row.batch_cpu_held_milli)),
+        Field("batch_memory_bytes", "BATCH-MEMORY", lambda row: _memory(row.batch_memory_bytes)),
+        Field("batch_memory_held_bytes", "MEMORY-HELD", lambda row: _memory(row.batch_memory_held_bytes)),
+        Field(
+            "report_age_s", "REPORT", lambda row: NONE if row.report_age_s is None else f"{age(row.report_age_s)} ago"
+        ),
+        Field("protection", "PROTECTION"),
+        Field("remark", "REMARK", column=Column.FILLED),
+    ),
+    "The cluster has no nodes.",
+)

@@ -1,0 +1,31 @@
+"""``koordctl cluster``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from koordctl import options
+from koordctl.exits import EPILOG
+
+if TYPE_CHECKING:
+    from koordctl.fields import Layout
+
+
+@click.command(epilog=EPILOG)
+@options.listing("cluster:NODES", "wide: the same as table.")
+@options.cluster
+@options.timeout
+def cluster(kubeconfig: str, context: str, timeout_s: float, layout: Layout[Any]) -> None:
+    """The nodes of the cluster: what they have, use and offer to batch pods, and whether services are protected.
+
+    PROTECTION is on, off (NodeSLO says so), stale (the node reports no more) or none (no agent has reported).
+    """
+    from koordctl.cluster import nodes, state  # noqa: PLC0415
+    from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.output import show  # noqa: PLC0415
+
+    now = ask(Choice(kubeconfig, context, timeout_s), state.read)
+    rows = nodes.rows(now)
+    show(layout, lambda: layout.table(rows), lambda: {"nodes": layout.objects(rows)})

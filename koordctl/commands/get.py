@@ -1,0 +1,43 @@
+"""``koordctl get``."""
+
+from __future__ import annotations
+
+import click
+
+from koordctl import options
+from koordctl.exits import EPILOG
+
+
+def _kind(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    from koordctl.cluster.kinds import by_name, names  # noqa: PLC0415
+
+    if by_name(value) is None:
+        raise click.BadParameter(f"there is no kind {value!r} of Koord's; there are {', '.join(names())}.")
+    return value
+
+
+def _kinds(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    from koordctl.cluster.kinds import names  # noqa: PLC0415
+
+    return [name for name in names() if name.startswith(incomplete)]
+
+
+@click.command(epilog=EPILOG)
+@click.argument("kind", callback=_kind, shell_complete=_kinds)
+@click.argument("name", default="")
+@options.output()
+@options.cluster
+@options.timeout
+def get(kind: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:
+    """Objects of a KIND of Koord's, by what matters in them; json and yaml: whole, as the API server has them."""
+    from koordctl.cluster import kinds  # noqa: PLC0415
+    from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.output import render  # noqa: PLC0415
+
+    row = kinds.by_name(kind)
+    assert row is not None
+    items = ask(Choice(kubeconfig, context, timeout_s), lambda client: kinds.read(client, row, name))
+    if output == "table":
+        click.echo(row.table(items))
+    else:
+        click.echo(render(items[0] if name else {"items": items}, output))
