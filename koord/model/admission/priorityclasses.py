@@ -9,12 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from koord.model import podrequests, priority, qos, requirements
-from koord.model.core import Pod, ResourceRequirements
-from koord.model.priority import CPU, MEMORY, PriorityClass
-from koord.model.qos import KubeQoS
-from koord.model.quantity import Bytes, MilliCPU
-from koord.model.requirements import ContainerAmounts
+from koord.model import priority, qos
+from koord.model.core import Pod
+from koord.model.podqos import kube_qos
+from koord.model.priority import PriorityClass
 
 PREEMPT_LOWER_PRIORITY = "PreemptLowerPriority"
 
@@ -43,25 +41,3 @@ def effective(pod: Pod) -> PriorityClass:
     labelled = qos.labelled(labels)
     derived = labelled or qos.derive(None, kube_qos(pod)).qos
     return priority.effective(labels, pod.spec.priority, derived)
-
-
-def kube_qos(pod: Pod) -> KubeQoS:
-    """Kubernetes' own QoS class: what the status says, else what the amounts make it. Raises QuantityError.
-
-    Amounts of the pod as a whole count instead of its containers'.
-    """
-    if pod.status.qos_class in list(KubeQoS):
-        return KubeQoS(pod.status.qos_class)
-    whole = _amounts(pod.spec.resources)
-    if not whole.empty():
-        return requirements.kube_qos([whole])
-    return requirements.kube_qos([_amounts(each.resources) for each, _ in podrequests.in_order(pod.spec)])
-
-
-def _amounts(resources: ResourceRequirements) -> ContainerAmounts:
-    return ContainerAmounts(
-        cpu_request=MilliCPU(podrequests.container_request(resources, CPU)),
-        cpu_limit=MilliCPU(podrequests.container_limit(resources, CPU)),
-        memory_request=Bytes(podrequests.container_request(resources, MEMORY)),
-        memory_limit=Bytes(podrequests.container_limit(resources, MEMORY)),
-    )

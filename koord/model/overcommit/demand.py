@@ -24,12 +24,12 @@ from koord.model.nodemetric import PodUsage
 from koord.model.overcommit import amounts, amplification
 from koord.model.overcommit.amounts import BATCH, MID, NATIVE, NOTHING, CPUMemory, Names, Reading
 from koord.model.overcommit.amplification import Amplification
+from koord.model.podqos import kube_qos
 from koord.model.priority import RENAMED, PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.quantity import QuantityError
 
 _ON_NODE = ("Running", "Pending")
-_KUBE_QOS = {each.value: each for each in KubeQoS}
 _DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
 
 
@@ -162,14 +162,8 @@ def _lists(spec: PodSpec) -> Iterator[ResourceRequirements]:
 
 
 def _kube_qos(pod: Pod) -> KubeQoS:
-    """As the API server wrote it, else from the spec: BestEffort, or not, which is all that matters here."""
-    stated = _KUBE_QOS.get(pod.status.qos_class)
-    if stated is not None:
-        return stated
-    return KubeQoS.BURSTABLE if any(map(_is_native, _lists(pod.spec))) else KubeQoS.BEST_EFFORT
-
-
-def _is_native(resources: ResourceRequirements) -> bool:
-    """Does it request native resources, or limit them? What cannot be read does."""
-    requests, limits = amounts.read(resources.requests), amounts.read(resources.limits)
-    return any(requests) or any(limits)
+    """What cannot be read requests something."""
+    try:
+        return kube_qos(pod)
+    except QuantityError:
+        return KubeQoS.BURSTABLE

@@ -1,4 +1,4 @@
-"""The priority class that a pod is treated by: Appendix A1 to A5, and Kubernetes' QoS classes that it follows from."""
+"""The priority class that a pod is treated by: Appendix A1 to A5."""
 
 from __future__ import annotations
 
@@ -40,24 +40,3 @@ def test_amounts_that_decide_and_cannot_be_read() -> None:
 def test_classes(document: dict[str, Any], raw: str | None, effective: str) -> None:
     assert priorityclasses.raw(typed(document)) == raw
     assert priorityclasses.effective(typed(document)) == effective
-
-
-@pytest.mark.parametrize(
-    ("document", "kube_qos"),
-    [
-        pytest.param({**pod(), "status": {"qosClass": "Burstable"}}, "Burstable", id="what-the-status-says"),
-        pytest.param({**pod(), "status": {"qosClass": ""}}, "BestEffort", id="no-status"),
-        pytest.param(pod(container(limits=FULL)), "Guaranteed", id="limits-are-requests"),
-        pytest.param(
-            pod(container(limits=FULL), initContainers=[container()]), "Burstable", id="init-containers-count"
-        ),
-        pytest.param(pod(container(requests=TWO)), "Burstable", id="requests"),
-        pytest.param(pod(resources={"requests": TWO}), "Burstable", id="of-the-pod-as-a-whole"),
-        pytest.param(
-            pod(container(requests=TWO), resources={"limits": FULL}), "Guaranteed", id="which-replace-the-others"
-        ),
-        pytest.param(pod(container(requests=TWO), resources={"limits": {}}), "Burstable", id="unless-there-are-none"),
-    ],
-)
-def test_kube_qos(document: dict[str, Any], kube_qos: str) -> None:
-    assert priorityclasses.kube_qos(typed(document)) == kube_qos
