@@ -123,8 +123,14 @@ def _overlaps(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> lis
 
 def _overlapping(entries: Sequence[Entry[Any]]) -> Iterator[tuple[Entry[Any], Entry[Any], Labels]]:
     """With the labels of a node that both match."""
-    selecting = [(entry, entry.selector) for entry in entries if entry.selector and not entry.selector.is_empty]
-    for (first, selector), (second, other) in itertools.combinations(selecting, 2):
+    selecting = [
+        (entry, entry.selector, selectors.listed(entry.selector))
+        for entry in entries
+        if entry.selector and not entry.selector.is_empty
+    ]
+    for (first, selector, values), (second, other, other_values) in itertools.combinations(selecting, 2):
+        if selectors.are_disjoint(values, other_values):
+            continue
         labels = selectors.example([selector, other])
         if labels is not None:
             yield first, second, labels

@@ -87,3 +87,9 @@ def test_it_is_exact(group: list[LabelSelector]) -> None:
     can_be = any(all(selector.matches(node) for selector in group) for node in nodes)
     assert (labels is not None) == can_be
     assert labels is None or all(selector.matches(labels) for selector in group)
+
+
+@given(SELECTORS, SELECTORS)
+def test_disjoint_values_rule_every_example_out(first: LabelSelector, second: LabelSelector) -> None:
+    if selectors.are_disjoint(selectors.listed(first), selectors.listed(second)):
+        assert selectors.example([first, second]) is None
