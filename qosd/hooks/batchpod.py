@@ -43,7 +43,8 @@ class _Container:
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
-    ours = [amounts for name in pod.extended if (amounts := pod.amounts_of(name)) is not None]
+    names = (*pod.extended_init, *pod.extended)
+    ours = [amounts for name in names if (amounts := pod.amounts_of(name)) is not None]
     if not ours:
         return Edits()
     spec = _spec_containers(pod)
@@ -62,13 +63,18 @@ def ratio_of(kind: str, rules: Rules) -> Fraction | None:
 
 
 def _spec_containers(pod: PodContext) -> Sequence[SpecContainer] | None:
-    """Every container of the pod; None if some may be missing."""
+    """Every container of the pod; None if some may be missing.
+
+    The annotation does not say which init container is a sidecar, so each counts as one, which is the larger sum.
+    """
     if pod.spec_containers is not None:
         return pod.spec_containers
     if pod.kube_qos is not KubeQoS.BEST_EFFORT:
         return None
-    names = dict.fromkeys((*pod.extended, *pod.seen_containers))
-    return [SpecContainer(name, Role.MAIN, _NOTHING) for name in names]
+    roles = dict.fromkeys((*pod.extended, *pod.seen_containers), Role.MAIN) | dict.fromkeys(
+        pod.extended_init, Role.SIDECAR
+    )
+    return [SpecContainer(name, role, _NOTHING) for name, role in roles.items()]
 
 
 def _abstentions(pod: PodContext, amounts: Sequence[Amounts]) -> tuple[Abstention, ...]:

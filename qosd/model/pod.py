@@ -204,8 +204,18 @@ class PodContext(msgspec.Struct, frozen=True):
 
     @property
     def extended(self) -> Mapping[str, ContainerResources]:
-        """Batch and mid resources by container name."""
+        """Batch and mid resources by container name, of regular containers."""
         return self.annotations.extended_resource_spec.containers if self.annotations.extended_resource_spec else {}
+
+    @property
+    def extended_init(self) -> Mapping[str, ContainerResources]:
+        """Those of init containers, sidecars among them."""
+        spec = self.annotations.extended_resource_spec
+        return spec.init_containers if spec else {}
+
+    def extended_of(self, container: str) -> ContainerResources | None:
+        """Those of ``container``, of whatever list: a name is in one only."""
+        return self.extended.get(container) or self.extended_init.get(container)
 
     def derived(self, rules: DerivationRules, running: bool) -> DerivedQoS:
         """The class and where it comes from, for people."""
@@ -220,7 +230,7 @@ class PodContext(msgspec.Struct, frozen=True):
 
     def amounts_of(self, container: str) -> Amounts | None:
         """What ``container`` has of batch resources (pods labelled BE), else of mid resources."""
-        resources = self.extended.get(container)
+        resources = self.extended_of(container)
         if resources is None:
             return None
         batch = _amounts(BATCH, resources)

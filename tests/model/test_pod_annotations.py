@@ -74,6 +74,8 @@ BAD = [
     (its("resctrl"), '{"mb":{"schemata":{"percent":101}}}', "mb.schemata.percent: 101 is not in 0..100"),
     (its("extended_resource_spec"), '{"containers":{"m":{"limits":{"kubernetes.io/batch-cpu":"2x"}}}}',
      "containers.m.limits['kubernetes.io/batch-cpu']: '2x' is not a quantity"),
+    (its("extended_resource_spec"), '{"initContainers":{"m":{"requests":{"kubernetes.io/batch-cpu":"-1"}}}}',
+     "initContainers.m.requests['kubernetes.io/batch-cpu']: '-1' is negative"),
     (its("extended_resource_spec"), '{"containers":{"m":{"requests":{"kubernetes.io/batch-cpu":"-1"}}}}',
      "containers.m.requests['kubernetes.io/batch-cpu']: '-1' is negative"),
     (its("extended_resource_spec"), '{"containers":{"m":{"requests":{"kubernetes.io/batch-memory":"1e30"}}}}',
@@ -367,8 +369,9 @@ ROUND_TRIPS: list[tuple[Callable[[str], object], st.SearchStrategy[msgspec.Struc
         values.ResctrlResource, schemata=st.none() | st.builds(values.Schemata, range=ranges),
         schemata_per_cache=st.lists(st.builds(values.CacheSchemata, cache_id=st.integers(0, 9), percent=percents),
                                     max_size=3).map(tuple)))),
-    (decode.extended_resource_spec, st.builds(values.ExtendedResourceSpec, containers=st.dictionaries(
-        names, st.builds(values.ContainerResources, limits=resource_maps, requests=resource_maps), max_size=3))),
+    (decode.extended_resource_spec, st.builds(values.ExtendedResourceSpec, **dict.fromkeys(
+        ("containers", "init_containers"), st.dictionaries(
+            names, st.builds(values.ContainerResources, limits=resource_maps, requests=resource_maps), max_size=3)))),
     (decode.resource_status, st.builds(values.ResourceStatus, cpuset=cpus, numa_node_resources=st.lists(
         st.builds(values.NUMANodeResource, node=st.integers(0, 7), resources=resource_maps), max_size=3).map(tuple))),
 ]  # fmt: skip

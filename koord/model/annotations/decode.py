@@ -127,14 +127,23 @@ def resctrl(text: str, bad: Bad | None = None) -> PodResctrl:
 def extended_resource_spec(text: str, bad: Bad | None = None) -> ExtendedResourceSpec:
     """Requests and limits per container, none negative."""
     found = read(ExtendedResourceSpec, text, bad)
+    return ExtendedResourceSpec(
+        containers=_good_containers("containers", found.containers, bad),
+        init_containers=_good_containers("initContainers", found.init_containers, bad),
+    )
+
+
+def _good_containers(
+    list_name: str, containers: Mapping[str, ContainerResources], bad: Bad | None
+) -> Mapping[str, ContainerResources]:
     good = {}
-    for name, container in found.containers.items():
-        path = schema.child("containers", name)
+    for name, container in containers.items():
+        path = schema.child(list_name, name)
         good[name] = ContainerResources(
             requests=_good_amounts(f"{path}.requests", container.requests, bad),
             limits=_good_amounts(f"{path}.limits", container.limits, bad),
         )
-    return ExtendedResourceSpec(containers=good)
+    return good
 
 
 def resource_status(text: str, bad: Bad | None = None) -> ResourceStatus:

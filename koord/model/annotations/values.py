@@ -99,9 +99,13 @@ class ContainerResources(msgspec.Struct, frozen=True, kw_only=True, rename=json_
 
 
 class ExtendedResourceSpec(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
-    """Batch and mid resources by container name: what kubelet does not tell the runtime."""
+    """Batch and mid resources by container name: what kubelet does not tell the runtime.
+
+    ``init_containers``: sidecars among them; Koordinator does not write them.
+    """
 
     containers: Mapping[str, ContainerResources] = msgspec.field(default_factory=dict)
+    init_containers: Mapping[str, ContainerResources] = msgspec.field(default_factory=dict)
 
 
 class NUMANodeResource(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):

@@ -97,3 +97,4 @@ def test_the_node_reads_what_is_written() -> None:
     read = PodAnnotations.read({}, {EXTENDED_SPEC: text})
     assert read.problems == () and read.extended_resource_spec is not None
     assert set(read.extended_resource_spec.containers) == {"worker"}
+    assert set(read.extended_resource_spec.init_containers) == {"i"}

@@ -100,6 +100,17 @@ def test_all_containers_count(host: HostFacts, who: PodView, gets: dict[str, int
     assert of_pod(who, rules(host)) == gets
 
 
+def test_init_containers_count_as_the_annotation_or_kubelet_says() -> None:
+    """Of 500m and 512Mi in ``main``, 1500m and 96Mi in ``init``: as a sidecar, unless kubelet tells that it is none."""
+    both = extended(**HALF) | {
+        "initContainers": extended("init", request="1500", limit="1500", memory="96Mi")["containers"]
+    }
+    alone = view("p", "BE", "BestEffort", containers=[("main", RUNNING)], EXTENDED=both)
+    assert of_pod(alone) == want(2048, 200_000, 608)
+    told = (SpecContainer("init", Role.INIT, ContainerAmounts()), MAIN)
+    assert of_pod(view("p", "BE", "BestEffort", spec=told, EXTENDED=both)) == want(1536, 150_000, 512)
+
+
 def test_only_the_batch_part_is_normalized() -> None:
     assert of_pod(batch(MAIN, ISTIO), rules(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 240_000
     assert of_pod(mid(MAIN, ISTIO), rules(V2, cpuNormalizationRatio=1.25))["cpu_quota"] == 250_000
