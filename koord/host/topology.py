@@ -101,7 +101,7 @@ def _cpu(directory: Path, cpu: int, node: int) -> CPU:
 
 
 def _l3(cache: Path) -> int:
-    for index in _children(cache, _INDEX):
+    for index in children(cache, _INDEX):
         if read_text(index / "level") == "3":
             shared = min(_list(index / "shared_cpu_list"), default=NO_L3)
             return read_number(index / "id", shared)
@@ -110,7 +110,7 @@ def _l3(cache: Path) -> int:
 
 def _memory_nodes(root: Path) -> dict[int, CPUSet]:
     """The CPUs (also offline ones, as far as the kernel lists them) of each memory node; {} on a kernel without."""
-    found = {int(path.name[4:]): _list(path / "cpulist") for path in _children(root, _NODE)}
+    found = {int(path.name[4:]): _list(path / "cpulist") for path in children(root, _NODE)}
     return {node: found[node] for node in sorted(found)}
 
 
@@ -122,7 +122,8 @@ def _nodes(root: Path, members: Mapping[int, CPUSet], online: CPUSet) -> tuple[M
     return tuple(MemoryNode(node, cpus & online, node in memory) for node, cpus in members.items())
 
 
-def _children(directory: Path, named: re.Pattern[str]) -> list[Path]:
+def children(directory: Path, named: re.Pattern[str]) -> list[Path]:
+    """The entries of ``directory`` whose names match, by name; none if there is no such directory."""
     try:
         return sorted(path for path in directory.iterdir() if named.fullmatch(path.name))
     except FileNotFoundError:

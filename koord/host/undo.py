@@ -64,15 +64,26 @@ _EVENTS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, KINDS, Dro
 _BY_NAME: Mapping[str, type[Note]] = {kind_of(each): each for each in KINDS}
 
 
+def lock_file(file: Path) -> Path:
+    """What the process that uses the record ``file`` has locked."""
+    return file.with_name(f"{file.name}.lock")
+
+
+def open_lock(file: Path) -> int:
+    """A descriptor of the file whose flock(2) says who may use the record in ``file``. Raises OSError."""
+    return os.open(lock_file(file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+
 class UndoRecord:
     """The record in ``file``, opened for this process alone; made if it is not there. Raises UndoError.
 
     ``problems`` are lines about what could not be understood on opening. What speaks for a path that no longer exists
     is dropped then. ``weights``: the mapping by which the shares in it stand for ``cpu.weight`` (v2); None = not told.
-    ``cfs_period_us``: the period that the CFS quotas in it are of.
+    ``cfs_period_us``: the period that the CFS quotas in it are of. ``lock_fd``: from ``open_lock``, held by the caller;
+    the record's from now on.
     """
 
-    def __init__(self, file: Path, boot_id: str, page_bytes: int = mmap.PAGESIZE) -> None:
+    def __init__(self, file: Path, boot_id: str, page_bytes: int = mmap.PAGESIZE, lock_fd: int | None = None) -> None:
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
         self._notes: dict[type[Any], dict[Key, Any]] = {kind: {} for kind in KINDS}
         self._most_drop_ins = _SPARE_LINES
@@ -87,7 +98,7 @@ class UndoRecord:
         self._is_outdated = True  # the file, as it begins: nothing can be appended to it
         self.problems: list[str] = []
         with _errors(file):
-            self._lock_fd = os.open(f"{file}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._lock_fd = open_lock(file) if lock_fd is None else lock_fd
         try:
             with _errors(file):
                 fcntl.flock(self._lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -106,6 +117,12 @@ class UndoRecord:
     def originals(self) -> tuple[Originals, ...]:
         """Of the containers that were made, or are being made, with something else than kubelet requested."""
         return self.all(Originals)
+
+    @property
+    def is_empty(self) -> bool:
+        """Is nothing left that could be undone?"""
+        with self._lock:
+            return not any(self._of(kind) for kind in KINDS)
 
     def all(self, kind: type[_N]) -> tuple[_N, ...]:
         """What is noted of one kind."""

@@ -1,5 +1,6 @@
-"""HTTP/2 as far as Koord's node processes need it: frames, header blocks, and gRPC on unix sockets.
+"""HTTP/2 as far as Koord's processes need it: frames, header blocks, gRPC on unix sockets and, for NodeLink, over TLS.
 
-The proxy relays frames with it and asks hook servers; qosd answers hook calls and koordctl with it, and asks the
-runtime; koordctl asks qosd. A gRPC library costs a process three times the latency of a call and most of its memory.
+The proxy relays frames with it and asks hook servers; qosd answers hook calls and koordctl with it, asks the runtime,
+and reports to koord-manager; koordctl asks qosd. A gRPC library costs a node's process three times the latency of a
+call and most of its memory, and the manager half as much CPU again for each report.
 """

@@ -73,6 +73,8 @@ made, and with the user id of the listening process after that. Raises OSError f
 class UnaryClient:
     """Calls the gRPC server at ``socket_path``; one that is not trusted is not asked anything.
 
+    What connects otherwise than by a unix socket overrides ``connect``.
+
     ``max_answer_bytes``: of one message; of all answers that have begun and not ended, twice as much.
     """
 
@@ -139,13 +141,13 @@ class UnaryClient:
         async with self._connecting:
             if self._link is None or not self._link.usable:
                 try:
-                    self._link = await self._connect()
+                    self._link = await self.connect()
                 except OSError as error:
                     raise UnaryError(UNAVAILABLE, f"cannot connect to {self._path}: {error}") from None
             return self._link
 
-    async def _connect(self) -> ClientLink:
-        """Raises OSError, and UnaryError for a server that is not trusted."""
+    async def connect(self) -> ClientLink:
+        """A new connection. Raises OSError, and UnaryError for a server that is not trusted."""
         self._trust(None)
         _, link = await self._loop.create_unix_connection(
             lambda: ClientLink(self._loop, self._max_answer_bytes), self._path
@@ -252,8 +254,10 @@ class ClientLink(Link[Pending]):
         self._turns: deque[asyncio.Future[None]] = deque()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        credentials = transport.get_extra_info("socket").getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
-        self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
+        connected = transport.get_extra_info("socket")
+        if connected.family == socket.AF_UNIX:
+            credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            self.peer_pid, self.peer_uid, _ = struct.unpack("iII", credentials)
         super().connection_made(transport)
 
     def resume_writing(self) -> None:

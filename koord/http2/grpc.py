@@ -11,8 +11,8 @@ MAX_MESSAGE_BYTES = 16 << 20  # what kubelet and containerd accept
 MAX_TEXT_BYTES = 8 << 10  # of a status message: a header block is one frame, and grpc-go reads none over 16 KiB
 
 OK, CANCELLED, UNKNOWN, INVALID_ARGUMENT, DEADLINE_EXCEEDED, NOT_FOUND = range(6)
-RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 8, 9
-UNIMPLEMENTED, INTERNAL, UNAVAILABLE = 12, 13, 14
+PERMISSION_DENIED, RESOURCE_EXHAUSTED, FAILED_PRECONDITION = 7, 8, 9
+UNIMPLEMENTED, INTERNAL, UNAVAILABLE, UNAUTHENTICATED = 12, 13, 14, 16
 
 ANSWER_HEAD = b"\x88" + literal(b"content-type", b"application/grpc")  # with :status 200, a static entry
 _ENCODED = [bytes((octet,)) if 0x20 <= octet <= 0x7E and octet != 0x25 else b"%%%02X" % octet for octet in range(256)]

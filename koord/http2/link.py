@@ -42,7 +42,6 @@ from koord.http2.frames import (
     uint32,
     window_update,
 )
-from koord.http2.grpc import MAX_MESSAGE_BYTES
 from koord.http2.hpack import NO_TABLE, HeaderDecoder, HpackError
 
 WINDOW_BYTES = 1 << 20  # what the peer may send before it is credited
@@ -50,7 +49,6 @@ _CREDIT_BYTES = WINDOW_BYTES // 4
 HIGH_WATER_BYTES = 256 * 1024  # of the write buffer: bodies wait above it, and after as much again nothing is heard
 _BATCH_BYTES = 16 << 10  # of the answers to what one read held, which go out in one write
 LINGER_S = 1.0  # how long a closed connection may take to read what was written to it
-MAX_UNFINISHED_BYTES = 2 * MAX_MESSAGE_BYTES  # of the messages that one peer has begun and not ended
 
 
 class Sending:

@@ -1,4 +1,4 @@
-"""A unary gRPC server: qosd's hooks, which answer at once, and NodeInspect, which may take its time.
+"""A unary gRPC server: qosd's hooks, which answer at once, and NodeInspect and NodeLink, which may take their time.
 
 A method is a plain function from bytes to bytes. Between the arrival of a hook call and its answer there is no task,
 no thread and no second read, because a pod waits for it. A method that has to wait returns an awaitable instead, which
@@ -44,7 +44,7 @@ from koord.http2.grpc import (
     status_fields,
 )
 from koord.http2.hpack import literal
-from koord.http2.link import MAX_UNFINISHED_BYTES, WINDOW_BYTES, Link, Sending
+from koord.http2.link import WINDOW_BYTES, Link, Sending
 
 log = logging.getLogger("koord.http2")
 
@@ -75,15 +75,22 @@ Method = Callable[[bytes, Mapping[bytes, bytes]], Reply | Awaitable[Reply]]
 """Request message and header fields (pseudo-header fields too) → reply, at once or later. It must not block."""
 
 
-class UnaryServer:
-    """Serves ``methods`` (path → method) on the connections that `protocol` is the factory of."""
+MethodsOf = Callable[[asyncio.BaseTransport], Mapping[bytes, Method]]
+"""The methods of one connection, by path, made when it is there: they may know who its client is."""
 
-    def __init__(self, methods: Mapping[str, Method]) -> None:
-        self._methods = {path.encode(): method for path, method in methods.items()}
+
+class PeerServer:
+    """Serves each connection that `protocol` is the factory of with methods of its own.
+
+    ``max_message_bytes``: of one request; of all that one client has begun and not ended, twice as much.
+    """
+
+    def __init__(self, methods_of: MethodsOf, max_message_bytes: int = MAX_MESSAGE_BYTES) -> None:
+        self._methods_of, self._max_message_bytes = methods_of, max_message_bytes
         self._links: set[_ServerLink] = set()
 
     def protocol(self) -> asyncio.Protocol:
-        return _ServerLink(self._methods, self._links)
+        return _ServerLink(self._methods_of, self._links, self._max_message_bytes)
 
     @property
     def connections(self) -> int:
@@ -96,6 +103,14 @@ class UnaryServer:
             link.leave(NO_ERROR)
 
 
+class UnaryServer(PeerServer):
+    """Serves ``methods`` (path → method), the same to everyone."""
+
+    def __init__(self, methods: Mapping[str, Method]) -> None:
+        by_path = {path.encode(): method for path, method in methods.items()}
+        super().__init__(lambda _: by_path)
+
+
 class _Call(Sending):
     task: asyncio.Future[Reply] | None = None
 
@@ -105,9 +120,10 @@ class _Call(Sending):
 
 
 class _ServerLink(Link[_Call]):
-    def __init__(self, methods: Mapping[bytes, Method], links: set[_ServerLink]) -> None:
+    def __init__(self, methods_of: MethodsOf, links: set[_ServerLink], max_message_bytes: int) -> None:
         super().__init__()
-        self._methods = methods
+        self._methods_of, self._max_message_bytes = methods_of, max_message_bytes
+        self._methods: Mapping[bytes, Method] = {}
         self._links = links
         self.expects_preface = True
         self._unfinished_bytes = 0  # of the requests that are coming
@@ -116,6 +132,7 @@ class _ServerLink(Link[_Call]):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._links.add(self)
+        self._methods = self._methods_of(transport)
         super().connection_made(transport)
 
     def settings(self) -> tuple[tuple[int, int], ...]:
@@ -166,10 +183,10 @@ class _ServerLink(Link[_Call]):
         payload = data_payload(data, frame)
         call.request += payload
         self._unfinished_bytes += len(payload)
-        if len(call.request) > PREFIX_BYTES + MAX_MESSAGE_BYTES:
-            self._refuse(stream, RESOURCE_EXHAUSTED, f"request over {MAX_MESSAGE_BYTES} bytes")
-        elif self._unfinished_bytes > MAX_UNFINISHED_BYTES:
-            self._refuse(stream, RESOURCE_EXHAUSTED, f"requests over {MAX_UNFINISHED_BYTES} bytes together")
+        if len(call.request) > PREFIX_BYTES + self._max_message_bytes:
+            self._refuse(stream, RESOURCE_EXHAUSTED, f"request over {self._max_message_bytes} bytes")
+        elif self._unfinished_bytes > 2 * self._max_message_bytes:
+            self._refuse(stream, RESOURCE_EXHAUSTED, f"requests over {2 * self._max_message_bytes} bytes together")
         elif flags & END_STREAM:
             self._answer(stream, call)
 

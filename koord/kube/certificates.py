@@ -98,7 +98,7 @@ def issue_ca(now: datetime) -> KeyPair:
     name = x509.Name([x509.NameAttribute(*attribute) for attribute in attributes.items()])  # OpenSSL goes by the name
     identifier = x509.SubjectKeyIdentifier.from_public_key(key.public_key())
     certificate = (
-        _builder(name, name, key, now, now + CA_LIFETIME)
+        _builder(name, name, key.public_key(), now, now + CA_LIFETIME)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
         .add_extension(identifier, critical=False)
@@ -117,7 +117,7 @@ def issue_serving(ca: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, _SERVING_NAME)])
     end = min(now + SERVING_LIFETIME, ca_certificate.not_valid_after_utc)
     builder = (
-        _builder(subject, ca_certificate.subject, key, now, end)
+        _builder(subject, ca_certificate.subject, key.public_key(), now, end)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(signs_certificates=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
@@ -127,6 +127,29 @@ def issue_serving(ca: KeyPair, names: Sequence[str], now: datetime) -> KeyPair:
     if identifier is not None:  # a verifier with two authorities of one name tells them apart by it
         builder = builder.add_extension(identifier, critical=False)
     return _pair(key, builder.sign(ca_key, hashes.SHA256()))
+
+
+def issue_client(ca: KeyPair, request: x509.CertificateSigningRequest, now: datetime, lifetime: timedelta) -> bytes:
+    """The certificate (PEM) of a client: subject and key are those of ``request``, and nothing else of it is.
+
+    It is valid from an hour ago for ``lifetime``, but no longer than ``ca``. Raises CertificateError, and ValueError
+    for a key of a kind that cannot be certified.
+    """
+    ca_key, ca_certificate = _signing_key(ca.key), read_certificate(ca.certificate, CA_CERTIFICATE)
+    key = request.public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        raise ValueError("the key is neither RSA nor ECDSA")
+    end = min(now + lifetime, ca_certificate.not_valid_after_utc)
+    builder = (
+        _builder(request.subject, ca_certificate.subject, key, now, end)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(signs_certificates=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH]), critical=False)
+    )
+    identifier = _key_identifier(ca_certificate)
+    if identifier is not None:
+        builder = builder.add_extension(identifier, critical=False)
+    return _pem(builder.sign(ca_key, hashes.SHA256()))
 
 
 def serving_names(service: str, namespace: str, others: Iterable[str] = ()) -> tuple[str, ...]:
@@ -289,13 +312,17 @@ def _fault_of_age(certificate: x509.Certificate, ca: x509.Certificate, now: date
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, now: datetime, end: datetime
+    subject: x509.Name,
+    issuer: x509.Name,
+    key: ec.EllipticCurvePublicKey | rsa.RSAPublicKey,
+    now: datetime,
+    end: datetime,
 ) -> x509.CertificateBuilder:
     return (
         x509.CertificateBuilder()
         .subject_name(subject)
         .issuer_name(issuer)
-        .public_key(key.public_key())
+        .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - BACKDATE)
         .not_valid_after(end)

@@ -70,6 +70,11 @@ class Credentials:
         self._lock = asyncio.Lock()
         self.loads = 0
 
+    @property
+    def server(self) -> str:
+        """The API server's URL; "" before it is known."""
+        return "" if self._access is None else self._access.server
+
     async def access(self) -> Access:
         """What to connect with now. Raises CredentialsError."""
         if self._access is None or self._is_due():
@@ -139,7 +144,7 @@ class _TLSMaterial:
             context.verify_mode = ssl.CERT_NONE
         if self.certificate is not None:
             key = self.certificate if self.key is None else self.key
-            with _file(self.certificate) as chain, _file(key) as private:
+            with pem_file(self.certificate) as chain, pem_file(key) as private:
                 context.load_cert_chain(chain, private)
         return context
 
@@ -171,7 +176,7 @@ def _expiry_s(status: PluginStatus) -> float:
 
 
 @contextlib.contextmanager
-def _file(pem: bytes) -> Iterator[str]:
+def pem_file(pem: bytes) -> Iterator[str]:
     """A path for a library that takes no bytes; so a private key never reaches a disk."""
     descriptor = os.memfd_create("pem", os.MFD_CLOEXEC)
     try:

@@ -92,8 +92,16 @@ class Counts:
         return self.changes + self.bookmarks
 
 
+def _unobserved(_: str) -> None:
+    pass
+
+
 class Informer(Generic[T]):
-    """``stream`` gets an event for each change of the cache, made before the event can be read."""
+    """``stream`` gets an event for each change of the cache, made before the event can be read.
+
+    ``observe`` is called with "" at each word of the server, when the cache has taken it, and with the reason whenever
+    there is none.
+    """
 
     def __init__(
         self,
@@ -106,9 +114,10 @@ class Informer(Generic[T]):
         pace: Pace = Pace(),
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
+        observe: Callable[[str], None] = _unobserved,
     ) -> None:
         self.kind, self.selection = kind, selection
-        self._client, self._stream, self._pace = client, stream, pace
+        self._client, self._stream, self._pace, self._observe = client, stream, pace, observe
         self._clock, self._sleep, self._random = clock, sleep, random
         self._store: Store[T] = Store(indexes)
         self._version = ""
@@ -163,8 +172,8 @@ class Informer(Generic[T]):
         self.counts.lists += 1
         self._take_page(page)
         self._version = page.resource_version
-        self._heard()
         self.synced.set()
+        self._heard()
 
     async def _watch(self) -> tuple[bool, KubeError | None]:
         """Whether the watch was a success, and the error that ended it, if one did."""
@@ -205,10 +214,12 @@ class Informer(Generic[T]):
             if str(error) != self.error:
                 _log.warning("%s: %s", self.kind.plural, error)
             self.error = str(error)
+            self._observe(self.error)
 
     def _heard(self) -> None:
         self.heard_s = self._clock()
         self.error = ""
+        self._observe("")
 
     def _take_page(self, page: Page[T]) -> None:
         """Deletions first: what they free is free before somebody takes it."""

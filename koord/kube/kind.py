@@ -92,6 +92,7 @@ NAMESPACE = Kind("", "v1", "Namespace", "namespaces", False, Unstructured)
 CONFIG_MAP = Kind("", "v1", "ConfigMap", "configmaps", True, Unstructured)
 SECRET = Kind("", "v1", "Secret", "secrets", True, Unstructured)
 EVENT = Kind("", "v1", "Event", "events", True, Unstructured)
+DEPLOYMENT = Kind("apps", "v1", "Deployment", "deployments", True, Unstructured)
 LEASE = Kind("coordination.k8s.io", "v1", "Lease", "leases", True, Lease)
 PRIORITY_CLASS = Kind("scheduling.k8s.io", "v1", "PriorityClass", "priorityclasses", False, Unstructured)
 CUSTOM_RESOURCE_DEFINITION = Kind(
@@ -138,6 +139,7 @@ KINDS: tuple[Kind[Any], ...] = (
     CONFIG_MAP,
     SECRET,
     EVENT,
+    DEPLOYMENT,
     LEASE,
     PRIORITY_CLASS,
     CUSTOM_RESOURCE_DEFINITION,

@@ -7,8 +7,9 @@ at one moment while clocks run at rates that differ by less than their ratio, wh
 Lease: for as long as nobody deletes it.)
 
 ``Term`` is the fence: it is of one leadership, and a writer calls ``check`` right before it writes. The holder's
-identity carries its address, by which others find the leader. Released on the way out, a Lease is taken at the next
-look. Fails with nothing: what goes wrong with the API is logged, and costs leadership at most.
+identity carries its address, by which others find the leader, and annotations carry what else they need for that.
+Released on the way out, a Lease is taken at the next look. Fails with nothing: what goes wrong with the API is logged,
+and costs leadership at most.
 """
 
 from __future__ import annotations
@@ -89,8 +90,15 @@ def boottime_s() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+def _none() -> Mapping[str, str]:
+    return {}
+
+
 class Election:
-    """``leader``: who holds the Lease as far as we know, "" if nobody. ``wall_s``: for the times in the object."""
+    """``leader``: who holds the Lease as far as we know, "" if nobody. ``wall_s``: for the times in the object.
+
+    ``annotations``: what the leader says in the Lease beside that it leads.
+    """
 
     def __init__(
         self,
@@ -102,7 +110,9 @@ class Election:
         wall_s: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
+        annotations: Callable[[], Mapping[str, str]] = _none,
     ) -> None:
+        self._annotations = annotations
         self._leases, self._key, self._holder, self._timing = leases, key, str(identity), timing
         self._clock, self._wall_s, self._sleep, self._random = clock, wall_s, sleep, random
         self._observed = LeaseSpec()
@@ -222,11 +232,13 @@ class Election:
 
     async def _write(self, lease: Lease | None, spec: dict[str, Any]) -> Lease:
         """Fails with a conflict if somebody else wrote since ``lease`` was read."""
+        annotations = dict(self._annotations())
+        metadata: dict[str, Any] = {"annotations": annotations} if annotations else {}
         if lease is None:
-            metadata = {"namespace": self._key.namespace, "name": self._key.name}
+            metadata |= {"namespace": self._key.namespace, "name": self._key.name}
             body = {"apiVersion": LEASE.api_version, "kind": LEASE.name, "metadata": metadata, "spec": spec}
             return await self._leases.create(LEASE, body, self._key.namespace)
-        metadata = {"resourceVersion": lease.metadata.resource_version}
+        metadata["resourceVersion"] = lease.metadata.resource_version
         return await self._leases.patch(LEASE, self._key, {"metadata": metadata, "spec": spec})
 
     async def _release(self) -> None:

@@ -20,22 +20,35 @@ from koord.kube.certificates import SERVING_CERTIFICATES, CertificateError, KeyP
 class LiveContext:
     """``server_context`` is for a listener; until the first ``load`` it refuses every handshake.
 
-    ``client_ca``: PEM of authorities by which a client's certificate is verified; b"" asks for none. A client without
-    a certificate is let in all the same: what it may see is the server's choice.
+    ``client_ca``: PEM of authorities by which a client's certificate is verified; b"" asks for none, None takes those
+    of the certificate that is served. A client without a certificate is let in all the same: what it may see is the
+    server's choice.
     """
 
-    def __init__(self, client_ca: bytes = b"") -> None:
-        self._client_ca = client_ca
+    def __init__(self, client_ca: bytes | None = b"", protocol: str = "http/1.1") -> None:
+        self._client_ca, self._protocol = client_ca, protocol
         self._current: ssl.SSLContext | None = None
         self.certificate: ServingCertificate | None = None
-        self.server_context = _context(client_ca)
+        self.server_context = self._context(b"")
         self.server_context.sni_callback = self._choose
 
     def load(self, certificate: ServingCertificate) -> None:
         """Handshakes that begin from now on see ``certificate``. Raises CertificateError and changes nothing then."""
-        context = _context(self._client_ca)
+        context = self._context(certificate.ca_bundle)
         _load(context, certificate.pair)
         self._current, self.certificate = context, certificate
+
+    def _context(self, own_ca: bytes) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
+        context.num_tickets = 0  # API servers resume no session, and a resumed one would not see a new certificate
+        context.set_alpn_protocols([self._protocol])
+        if self._client_ca != b"":
+            context.verify_mode = ssl.CERT_OPTIONAL
+        if client_ca := own_ca if self._client_ca is None else self._client_ca:
+            context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
+        return context
 
     def _choose(
         self, connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, context: ssl.SSLContext
@@ -56,18 +69,6 @@ def client_context(certificate: ServingCertificate) -> ssl.SSLContext:
     context.load_verify_locations(cadata=trusted.decode("ascii", "replace"))
     if not certificate.ca_bundle:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
-    return context
-
-
-def _context(client_ca: bytes) -> ssl.SSLContext:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    context.options |= ssl.OP_NO_TICKET | ssl.OP_NO_RENEGOTIATION
-    context.num_tickets = 0  # API servers resume no session, and a resumed one would not see a new certificate
-    context.set_alpn_protocols(["http/1.1"])
-    if client_ca:
-        context.verify_mode = ssl.CERT_OPTIONAL
-        context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
     return context
 
 

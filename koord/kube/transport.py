@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import socket
 import time
 from collections import Counter
@@ -26,6 +27,9 @@ from koord.kube.errors import Unreachable, from_answer
 JSON = "application/json"
 CONNECT_S = 10.0
 _MAX_CONNECTIONS = 128
+_TLS = re.compile(r" ssl:(<[^>]*>|\w+)(?= )")
+"""What aiohttp says of a connection's TLS beside host and reason: an object's address, another in each process."""
+
 _KEEPALIVE = (
     (socket.TCP_KEEPIDLE, 15),
     (socket.TCP_KEEPINTVL, 5),
@@ -157,7 +161,7 @@ def _translated() -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise Unreachable(str(error), may_have_arrived=False) from error
+        raise Unreachable(_TLS.sub("", str(error)), may_have_arrived=False) from error
     except (aiohttp.ConnectionTimeoutError, aiohttp.ClientProxyConnectionError) as error:
         raise Unreachable(f"no connection: {error}", may_have_arrived=False) from error
     except TimeoutError as error:

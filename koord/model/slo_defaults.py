@@ -88,11 +88,16 @@ def defaults() -> NodeSLOSpec:
     )
 
 
+def overlaid(base: NodeSLOSpec, over: NodeSLOSpec) -> NodeSLOSpec:
+    """``base`` with each field that ``over`` sets; lists and maps are replaced, of the extensions those with a struct
+    field by field."""
+    extensions = slo_extensions.merged(base.extensions, over.extensions) or None
+    return msgspec.structs.replace(schema.overlay(base, over), extensions=extensions)
+
+
 def in_force(spec: NodeSLOSpec) -> NodeSLOSpec:
     """``spec`` over the defaults, with the disabled features of the pod classes set to neutral values."""
-    base = defaults()
-    extensions = slo_extensions.merged(base.extensions, spec.extensions)
-    merged = msgspec.structs.replace(schema.overlay(base, spec), extensions=extensions)
+    merged = overlaid(defaults(), spec)
     strategy = merged.resource_qos
     if strategy is None:
         return merged

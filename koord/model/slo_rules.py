@@ -61,11 +61,18 @@ CACHE = Pair("cat_range_start_percent", "cat_range_end_percent", is_whole=True)
 _CLASSES = ("lsr_class", "ls_class", "be_class", "system_class")
 
 
-def checked(spec: NodeSLOSpec, path: str = "spec", bad: Bad | None = None) -> NodeSLOSpec:
-    """``spec`` without what is wrong, of which ``bad`` is told. Without ``bad``, raises SchemaError."""
+def checked(
+    spec: NodeSLOSpec, path: str = "spec", bad: Bad | None = None, below: NodeSLOSpec | None = None
+) -> NodeSLOSpec:
+    """``spec`` without what is wrong, of which ``bad`` is told. Without ``bad``, raises SchemaError.
+
+    ``below``: what ``spec`` is laid over, itself checked; then a pair may have its other half there, and what ``below``
+    says stays, whatever ``spec`` makes of it.
+    """
     told = bad or _raise
     spec = msgspec.structs.replace(spec, system=_system(spec.system, f"{path}.systemStrategy", told))
-    merged = schema.overlay(slo_defaults.defaults(), spec)
+    base = slo_defaults.defaults()
+    merged = schema.overlay(base if below is None else schema.overlay(base, below), spec)
     return msgspec.structs.replace(
         spec,
         thresholds=_thresholds(spec.thresholds, merged.thresholds, f"{path}.resourceUsedThresholdWithBE", told),
@@ -96,7 +103,7 @@ def _thresholds(
 ) -> ResourceThresholds | None:
     if stated is None or merged is None:
         return stated
-    dropped = [name for pair in THRESHOLDS for name in _dropped(pair, merged, path, bad)]
+    dropped = [name for pair in THRESHOLDS for name in _dropped(pair, stated, merged, path, bad)]
     return msgspec.structs.replace(stated, **dict.fromkeys(dropped))
 
 
@@ -117,15 +124,17 @@ def _strategy(
 def _class(stated: ResourceQOS | None, merged: ResourceQOS | None, path: str, bad: Bad) -> ResourceQOS | None:
     if stated is None or stated.resctrl_qos is None or merged is None:
         return stated
-    dropped = _dropped(CACHE, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
+    dropped = _dropped(CACHE, stated.resctrl_qos, merged.resctrl_qos or ResctrlQOS(), f"{path}.resctrlQOS", bad)
     rest = msgspec.structs.replace(stated.resctrl_qos, **dict.fromkeys(dropped))
     return msgspec.structs.replace(stated, resctrl_qos=rest)
 
 
-def _dropped(pair: Pair, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
-    """The fields of the pair that do not count."""
+def _dropped(pair: Pair, stated: msgspec.Struct, merged: msgspec.Struct, path: str, bad: Bad) -> tuple[str, ...]:
+    """The fields of the pair that do not count, if ``stated`` has any of them."""
     lower, upper = getattr(merged, pair.lower), getattr(merged, pair.upper)
     both = (pair.lower, pair.upper)
+    if all(getattr(stated, name) is None for name in (both if pair.is_whole else both[:1])):
+        return ()
     if lower is None and upper is None:
         return ()
     if lower is None or upper is None:

@@ -13,6 +13,7 @@ _BOOLS = {
     **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False),
 }
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_LAST_PORT = 65535
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _BYTES = {
     letter + rest: 1 << shift for letter, shift in (("K", 10), ("M", 20), ("G", 30)) for rest in ("", "B", "i", "iB")
@@ -57,6 +58,20 @@ def socket_path(text: str) -> str:
     if not path.startswith("/"):
         raise ValueError("not an absolute path of a unix socket")
     return path
+
+
+def host_port(text: str) -> tuple[str, int]:
+    """Of ``host:port`` or ``[address]:port``."""
+    host, _, port = text.rpartition(":")
+    if not host.strip("[]") or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
+        raise ValueError("must be host:port")
+    return host.strip("[]"), int(port)
+
+
+def optional_host_port(text: str) -> str:
+    if text:
+        host_port(text)
+    return text
 
 
 def optional_path(text: str) -> str:

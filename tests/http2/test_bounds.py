@@ -37,7 +37,7 @@ from koord.http2.frames import (
 )
 from koord.http2.grpc import ANSWER_HEAD, MAX_MESSAGE_BYTES, RESOURCE_EXHAUSTED, grpc_body
 from koord.http2.hpack import HeaderDecoder, literal
-from koord.http2.link import HIGH_WATER_BYTES, MAX_UNFINISHED_BYTES
+from koord.http2.link import HIGH_WATER_BYTES
 from koord.http2.server import MAX_HEADER_BYTES, Reply, UnaryServer, _ServerLink
 from tests.runtimeproxy.relay.rig import eventually
 
@@ -46,6 +46,7 @@ FRAME_BYTES = 16_384
 BLOCK = b"\x83\x86" + literal(b":path", b"/a.B/Size")
 LARGE_BLOCK = b"\x83\x86" + literal(b":path", b"/a.B/Large")
 PING_FRAME = frame(PING, 0, 0, b"koordlet")
+MAX_UNFINISHED_BYTES = 2 * MAX_MESSAGE_BYTES
 # Two requests that fill all the room there is for unfinished ones.
 HALF_MESSAGE = bytes(MAX_UNFINISHED_BYTES // 2 - len(grpc_body(b"")))
 STATUS_OK = literal(b"grpc-status", b"0")

@@ -13,8 +13,7 @@ import pytest
 
 from koord.http2.frames import DATA, END_HEADERS, END_STREAM, HEADERS, frame, rst_stream, settings
 from koord.http2.grpc import ANSWER_HEAD, UnaryError, grpc_body, status_fields
-from koord.http2.link import MAX_UNFINISHED_BYTES
-from koord.http2.stream import MAX_UNREAD, StreamingClient
+from koord.http2.stream import MAX_UNREAD, MAX_UNREAD_BYTES, StreamingClient
 
 PATH = "/a.B/Watch"
 
@@ -169,6 +168,6 @@ async def test_what_was_read_of_a_stream_counts_no_more(tmp_path: Path) -> None:
     async with served(tmp_path / "s"), client_of(tmp_path / "s") as client:
         async with aclosing(client.stream(PATH, b"%d %d ok" % (count, size), 10.0)) as stream:
             read = [len(message) async for message in stream]
-        assert len(read) == count and sum(read) > MAX_UNFINISHED_BYTES
+        assert len(read) == count and sum(read) > MAX_UNREAD_BYTES
         async with aclosing(client.stream(PATH, b"1 1 ok", 10.0)) as stream:
             assert [message async for message in stream] == [b"0."]

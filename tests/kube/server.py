@@ -331,6 +331,7 @@ def _selects(query: Mapping[str, str], value: JSONObject | None) -> bool:
     fields = {
         "spec.nodeName": value.get("spec", {}).get("nodeName", ""),
         "metadata.name": value["metadata"]["name"],
+        "spec.signerName": value.get("spec", {}).get("signerName", ""),
         "involvedObject.kind": value.get("involvedObject", {}).get("kind", ""),
     }
     for member, values in (("labelSelector", labels), ("fieldSelector", fields)):

@@ -232,7 +232,7 @@ async def test_a_certificate_that_is_replaced_is_used_for_new_connections(tmp_pa
 
 
 def test_a_key_never_reaches_a_disk() -> None:
-    with subject._file(b"secret") as path:
+    with subject.pem_file(b"secret") as path:
         assert path.startswith("/proc/self/fd/")
         assert Path(path).read_bytes() == b"secret"
         descriptor = int(path.rpartition("/")[2])

@@ -170,6 +170,7 @@ async def test_the_cache_stays_while_the_server_is_away() -> None:
         await until(lambda: follower.agrees_with(server) and follower.informer.counts.watches > 0)
         await first.aclose()
         await until(lambda: "Cannot connect" in follower.informer.error)
+        assert "ssl" not in follower.informer.error
         heard_s = follower.informer.heard_s
         assert len(follower.informer.objects) == 1
         server.put(PODS, "default", "b")
@@ -188,6 +189,24 @@ async def test_an_error_is_over_when_the_server_agrees_again(server: Server) -> 
         await until(lambda: "503" in follower.informer.error)
         await until(lambda: not follower.informer.error)
         assert follower.informer.counts.said == 0
+
+
+async def test_an_observer_hears_each_word_when_it_is_taken_and_why_there_is_none(server: Server) -> None:
+    heard: list[tuple[str, int]] = []
+    server.faults = [Fault("list", status=503, reason="ServiceUnavailable")]
+    holder: list[Follower] = []
+
+    def observe(problem: str) -> None:
+        heard.append((problem[:3], len(holder[0].informer.objects) if holder else -1))
+
+    async with following(server, observe=observe) as follower:
+        holder.append(follower)
+        await until(lambda: follower.agrees_with(server) and follower.informer.counts.bookmarks > 0)
+        assert [problem for problem, _ in heard[:2]] == ["503", ""]
+        assert heard[1] == ("", 3)
+        server.delete(PODS, "default", "a")
+        await until(lambda: ("", 2) in heard)
+        assert all(problem == "" for problem, _ in heard[1:])
 
 
 async def test_a_watch_goes_on_from_the_last_word(server: Server) -> None:

@@ -56,7 +56,8 @@ class Store:
         lease = self.get()
         if body["metadata"]["resourceVersion"] != lease["metadata"]["resourceVersion"]:
             raise APIError(409, "Conflict", "")
-        return self._stored({"metadata": lease["metadata"], "spec": lease.get("spec", {}) | body["spec"]})
+        metadata = lease["metadata"] | body["metadata"]
+        return self._stored({"metadata": metadata, "spec": lease.get("spec", {}) | body["spec"]})
 
     def _stored(self, lease: dict[str, Any]) -> dict[str, Any]:
         self.version += 1
@@ -116,6 +117,7 @@ class Replica:
         rate: float = 1.0,
         seed: int = 0,
         timing: Timing = TIMING,
+        annotations: Mapping[str, str] | None = None,
     ) -> None:
         self.name, self.network, self.rate = name, network, rate
         self.terms: list[Term] = []
@@ -129,6 +131,7 @@ class Replica:
             wall_s=lambda: 1e9 + offset_s + now_s(),
             sleep=lambda seconds: asyncio.sleep(seconds / rate),
             random=random.Random(seed).random,
+            annotations=lambda: annotations or {},
         )
 
     async def lead(self, term: Term) -> None:
@@ -188,6 +191,37 @@ def test_one_leads_and_writes_what_others_read() -> None:
         assert replica.election.term is None
         with pytest.raises(NotLeader):
             replica.election.check(term)
+
+    virtual(main())
+
+
+def test_the_leader_says_more_of_itself_once_it_knows() -> None:
+    """In a Lease that is there and in a new one; who follows and says nothing of that kind leaves it."""
+    said: dict[str, str] = {}
+
+    async def main() -> None:
+        store = Store()
+        first, second = Replica("a", Network(store), annotations=said), Replica("b", Network(store))
+
+        def annotations() -> Any:
+            return store.get()["metadata"].get("annotations")
+
+        task = first.start()
+        await until(lambda: bool(first.terms))
+        assert annotations() is None
+        said["koord.sh/nodelink-ca"] = "PEM"
+        await asyncio.sleep(3)
+        assert annotations() == said
+        await stop(task)
+        store.lease = None
+        task = first.start()
+        await until(lambda: len(first.terms) == 2)
+        assert annotations() == said
+        await stop(task)
+        task = second.start()
+        await until(lambda: bool(second.terms))
+        assert annotations() == said
+        await stop(task)
 
     virtual(main())
 

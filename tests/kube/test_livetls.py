@@ -152,6 +152,26 @@ async def test_clients_are_verified_if_their_authority_is_known(
         assert await run.server.unreadiness() == ""
 
 
+@pytest.mark.parametrize(("signer", "is_let_in"), [(CA, True), (CLIENT_CA, False)])
+async def test_clients_of_the_servers_own_authority(
+    signer: KeyPair, is_let_in: bool, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """It comes with the certificate that is served, and changes with it."""
+    context = client_context(FIRST)
+    key, certificate = client_pair(signer)
+    file = tmp_path_factory.mktemp("client") / "client.pem"
+    file.write_bytes(key + certificate)
+    context.load_cert_chain(file)
+    async with running(client_ca=None) as run:
+        if is_let_in:
+            assert (await run.post("/allow", context=context))[0] == 200
+        else:
+            with pytest.raises((aiohttp.ClientError, ssl.SSLError, ConnectionError)):
+                await run.post("/allow", context=context)
+        run.tls.load(ServingCertificate(FIRST.pair, CLIENT_CA.certificate + FIRST.ca_bundle))
+        assert (await run.post("/allow", context=context))[0] == 200
+
+
 def client_pair(signer: KeyPair) -> tuple[bytes, bytes]:
     key = load_pem_private_key(signer.key, None)
     assert isinstance(key, ec.EllipticCurvePrivateKey)

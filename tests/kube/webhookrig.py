@@ -138,7 +138,7 @@ class Running:
 
 @asynccontextmanager
 async def running(
-    handlers: Mapping[str, Handler] = HANDLERS, limits: Limits = SMALL, client_ca: bytes = b""
+    handlers: Mapping[str, Handler] = HANDLERS, limits: Limits = SMALL, client_ca: bytes | None = b""
 ) -> AsyncIterator[Running]:
     tls, metrics = LiveContext(client_ca), Metrics()
     tls.load(FIRST)

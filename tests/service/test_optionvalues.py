@@ -9,7 +9,9 @@ from hypothesis import strategies as st
 from koord.service.optionvalues import (
     boolean,
     duration_s,
+    host_port,
     names,
+    optional_host_port,
     optional_path,
     positive_duration_s,
     size_bytes,
@@ -35,6 +37,13 @@ from koord.service.optionvalues import (
         (socket_path, "relative.sock", "not an absolute path of a unix socket"),
         (socket_path, "", "not an absolute path of a unix socket"),
         (optional_path, "relative", "not an absolute path"),
+        (host_port, "", "must be host:port"),
+        (host_port, ":80", "must be host:port"),
+        (host_port, "host", "must be host:port"),
+        (host_port, "host:", "must be host:port"),
+        (host_port, "host:65536", "must be host:port"),
+        (host_port, "host:-1", "must be host:port"),
+        (optional_host_port, "host:x", "must be host:port"),
         (switches, "BECPUEvict", "'BECPUEvict' is not Name=true or Name=false"),
         (switches, "a=true,b", "'b' is not Name=true or Name=false"),
         (switches, "=true", "'=true' is not Name=true or Name=false"),
@@ -98,3 +107,13 @@ def test_names() -> None:
 )
 def test_switches(text: str, expected: dict[str, bool]) -> None:
     assert switches(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("10.0.0.1:9877", ("10.0.0.1", 9877)), ("[fd00::1]:65535", ("fd00::1", 65535)), ("host:0", ("host", 0))],
+)
+def test_host_and_port(text: str, expected: tuple[str, int]) -> None:
+    assert host_port(text) == expected
+    assert optional_host_port(text) == text
+    assert optional_host_port("") == ""

@@ -1,8 +1,8 @@
 """What admission does to pods and nodes, as functions of a document and of one frozen view of the cluster.
 
-``mutate_pod``, ``validate_pod``, ``mutate_node_status`` and ``validate_config_map`` take an AdmissionReview and return
-its answer; HTTP, TLS and the informers that make the ``AdmissionContext`` are the manager's. ``omission`` finds pods
-that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
+``mutate_pod``, ``validate_pod``, ``mutate_node_status``, ``validate_node`` and ``validate_config_map`` take an
+AdmissionReview and return its answer; HTTP, TLS and the informers that make the ``AdmissionContext`` are the manager's.
+``omission`` finds pods that no webhook has seen, ``lint_profiles`` and ``lint_pod`` what is probably meant otherwise.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from koord.model.admission.extendedspec import annotate
 from koord.model.admission.jsonpatch import diff
 from koord.model.admission.lint import Finding, lint_pod, lint_profiles
 from koord.model.admission.mutation import Mutation, apply, mutate
+from koord.model.admission.nodelabels import validate_node
 from koord.model.admission.nodestatus import amplify, mutate_node_status
 from koord.model.admission.priorityclasses import PriorityClassObject
 from koord.model.admission.profiles import matches
@@ -48,5 +49,6 @@ __all__ = [
     "unknown_namespace",
     "validate",
     "validate_config_map",
+    "validate_node",
     "validate_pod",
 ]

@@ -15,15 +15,15 @@ import msgspec
 
 from koord.model.annotations.codecs import document
 from koord.model.annotations.decode import Bad
-from koord.model.core import Node
+from koord.model.core import Amounts, Node
 from koord.model.cpuset import CPUSet
 from koord.model.overcommit import amounts, amplification
-from koord.model.overcommit.amounts import BATCH, NOTHING, CPUMemory
+from koord.model.overcommit.amounts import BATCH, NOTHING, CPUMemory, Reading
 from koord.model.overcommit.amplification import Amplification
 from koord.model.overcommit.noderead import annotation
 from koord.model.priority import RENAMED, PriorityClass
+from koord.model.topologyannotations import RESERVATION
 
-RESERVATION = "node.koordinator.sh/reservation"
 RAW_ALLOCATABLE = "node.koordinator.sh/raw-allocatable"
 THIRD_PARTY = "node.koordinator.sh/thirdPartyAllocations"
 
@@ -71,9 +71,7 @@ def read(node: Node, bad: Bad) -> NodeAmounts:
     if capacity.cpu_milli is None or capacity.memory_bytes is None:
         return NodeAmounts(None)
     total, annotations = capacity.filled(), node.metadata.annotations
-    allocatable = amounts.read(node.status.allocatable).report("status.allocatable", bad).filled(total)
-    if annotations:
-        allocatable = _raw_allocatable(annotations, allocatable, bad)
+    allocatable = kubelets_allocatable(annotations, node.status.allocatable, bad).filled(total)
     return NodeAmounts(
         total,
         (total - allocatable).join(NOTHING),
@@ -83,12 +81,17 @@ def read(node: Node, bad: Bad) -> NodeAmounts:
     )
 
 
-def _raw_allocatable(annotations: Mapping[str, str], status: CPUMemory, bad: Bad) -> CPUMemory:
-    raw = annotation(annotations, _RAW_ALLOCATABLE, _Allocatable, bad)
+def kubelets_allocatable(annotations: Mapping[str, str], allocatable: Amounts, bad: Bad) -> Reading:
+    """What kubelet said that the node has for pods, of a Node with these annotations and this status."""
+    status = amounts.read(allocatable).report("status.allocatable", bad)
+    raw = annotation(annotations, _RAW_ALLOCATABLE, _Allocatable, bad) if annotations else None
     if raw is None:
         return status
-    reading = amounts.read({"cpu": raw.cpu, "memory": raw.memory})
-    return reading.report(f"annotation {RAW_ALLOCATABLE}", bad).filled(status)
+    reading = amounts.read({"cpu": raw.cpu, "memory": raw.memory}).report(f"annotation {RAW_ALLOCATABLE}", bad)
+    return Reading(
+        status.cpu_milli if reading.cpu_milli is None else reading.cpu_milli,
+        status.memory_bytes if reading.memory_bytes is None else reading.memory_bytes,
+    )
 
 
 def _reserved(annotations: Mapping[str, str], bad: Bad) -> CPUMemory:

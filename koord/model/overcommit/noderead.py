@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from koord.model.annotations.codecs import Key
 from koord.model.annotations.decode import Bad
+from koord.model.schema import clip
 
 T = TypeVar("T")
 
@@ -18,5 +19,5 @@ def annotation(annotations: Mapping[str, str], key: Key, kind: type[T], bad: Bad
         return None
     value, problems = key.decoded(text)
     for problem in problems:
-        bad(f"annotation {key.name}: {problem}")
+        bad(f"annotation {key.name}: {clip(text, 60)}: {problem}")
     return value if isinstance(value, kind) else None

@@ -16,11 +16,10 @@ from msgspec import Meta
 from koord.model import cfs
 from koord.model.annotations import decode
 from koord.model.schema import json_name
+from koord.model.topologyannotations import CPU_BASIC_INFO, CPUBasicInfo
 
 ANNOTATION = "node.koordinator.sh/cpu-normalization-ratio"
 LABEL_ENABLED = "node.koordinator.sh/cpu-normalization-enabled"
-CPU_BASIC_INFO = "node.koordinator.sh/cpu-basic-info"
-"""An annotation of the node's NodeResourceTopology."""
 
 LOWEST, HIGHEST = 1.0, 5.0
 NormalizationRatio = Annotated[float, Meta(ge=LOWEST, le=HIGHEST)]
@@ -51,18 +50,13 @@ class CPUNormalization(msgspec.Struct, frozen=True, kw_only=True, rename=json_na
     """By the model's name, as the node's ``cpu-basic-info`` has it."""
 
 
-class CPUBasicInfo(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
-    cpu_model: str = ""
-    hyper_thread_enabled: bool = False
-    turbo_enabled: bool = False
-
-
 def ratio(labels: Mapping[str, str], strategy: CPUNormalization, cpu_basic_info: str | None) -> float:
     """The ratio of a node with these labels, of two decimals; 1.0 if it is disabled. Raises NormalizationError.
 
     ``cpu_basic_info``: the annotation's text; None if there is none.
     """
-    if not _is_enabled(labels, strategy):
+    of_node = by_label(labels)
+    if not (strategy.enable if of_node is None else of_node):
         return LOWEST
     if cpu_basic_info is None:
         raise NormalizationError(f"the node's topology has no annotation {CPU_BASIC_INFO}")
@@ -86,10 +80,14 @@ def current(annotations: Mapping[str, str]) -> float | None:
         return None
 
 
-def _is_enabled(labels: Mapping[str, str], strategy: CPUNormalization) -> bool:
+def by_label(labels: Mapping[str, str]) -> bool | None:
+    """What a node's own label says, which goes before the cluster's configuration; None if there is none.
+
+    Raises NormalizationError.
+    """
     label = labels.get(LABEL_ENABLED)
     if label is None:
-        return bool(strategy.enable)
+        return None
     if _TRUE.fullmatch(label):
         return True
     if _FALSE.fullmatch(label):

@@ -1,0 +1,50 @@
+"""What kind of CPU the machine has, as far as that decides what one is worth: model, vendor, turbo, cache allocation.
+
+None of it changes while the kernel runs, but turbo, which an administrator may switch. A file that is not there says
+nothing ("" or no); one that the kernel refuses is a ReadError, one of unknown form a ParseError.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from koord.host import proc, resctrl
+from koord.host.cgroup import ReadError, Tree, read_number
+
+_NO_TURBO = "devices/system/cpu/intel_pstate/no_turbo"
+_FIRST_CPU_BYTES = 8192
+"""Of /proc/cpuinfo, which is long on a large machine, and whose CPUs are asked for their frequency as it is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CPUModel:
+    """``has_turbo``: as the driver intel_pstate says it, which alone can. ``l3_mask``: the ways of the L3 cache that
+    resctrl may give, 0 where it gives none."""
+
+    name: str = ""
+    vendor: str = ""
+    has_turbo: bool = False
+    l3_mask: int = 0
+
+
+def read(tree: Tree) -> CPUModel:
+    info = proc.cpuinfo(_head(tree.proc / "cpuinfo"))
+    capabilities = resctrl.info(tree.resctrl)
+    l3 = None if capabilities is None else capabilities.caches.get("L3")
+    return CPUModel(
+        info.model,
+        info.vendor,
+        read_number(tree.sys / _NO_TURBO, 1) == 0,
+        0 if l3 is None else l3.cbm_mask,
+    )
+
+
+def _head(cpuinfo: Path) -> str:
+    try:
+        with cpuinfo.open("rb", buffering=0) as file:
+            return file.read(_FIRST_CPU_BYTES).decode(errors="replace")
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise ReadError(error.errno, str(error.strerror), str(cpuinfo)) from error

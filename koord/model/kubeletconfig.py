@@ -1,0 +1,65 @@
+"""kubelet's configuration (KubeletConfiguration v1beta1) as ``/configz`` answers it, as far as Koord goes by it.
+
+Pure. Fails with ConfigError or ReservationError, which name the field and the value; members that Koord has
+no use for are skipped unread. What is absent has kubelet's own default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import ceil
+from typing import Any
+
+import msgspec
+
+from koord.model import cpuset, reservation
+from koord.model.cpuset import CPUSet
+from koord.model.reservation import Reserved
+
+NONE, STATIC = "none", "static"
+
+
+class ConfigError(ValueError):
+    """kubelet's answer is no configuration."""
+
+
+class KubeletConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """``reserved``: what kubelet keeps of the node; ``reserved_system_cpus``: the CPUs that it names for that."""
+
+    cpu_manager_policy: str = NONE
+    cpu_manager_policy_options: Mapping[str, str] = {}
+    reserved_system_cpus: CPUSet = cpuset.EMPTY
+    topology_manager_policy: str = NONE
+    topology_manager_scope: str = "container"
+    reserved: Reserved = reservation.NOTHING
+
+    @property
+    def reserved_cpu_count(self) -> int:
+        """How many CPUs a static CPU manager gives to nobody exclusively: whole ones."""
+        return len(self.reserved_system_cpus) or ceil(self.reserved.cpu_milli / 1000)
+
+
+class _Document(msgspec.Struct, rename="camel"):
+    cpu_manager_policy: str = NONE
+    cpu_manager_policy_options: dict[str, str] = {}
+    reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
+    topology_manager_policy: str = NONE
+    topology_manager_scope: str = "container"
+
+
+def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
+    """``memory_total_bytes``: of which an eviction threshold in percent is. Raises ConfigError or ReservationError."""
+    stated = {name: value for name, value in config.items() if value is not None}
+    try:
+        document = msgspec.convert(stated, _Document)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"kubelet's configuration: {error}") from error
+    reserved = reservation.of_config(config, memory_total_bytes)  # refuses CPUs that are no list
+    return KubeletConfig(
+        cpu_manager_policy=document.cpu_manager_policy or NONE,
+        cpu_manager_policy_options=document.cpu_manager_policy_options,
+        reserved_system_cpus=cpuset.parse(document.reserved_system_cpus),
+        topology_manager_policy=document.topology_manager_policy or NONE,
+        topology_manager_scope=document.topology_manager_scope or "container",
+        reserved=reserved,
+    )
