@@ -1,10 +1,10 @@
-"""Where the webhooks' certificates live: a Secret, and the webhook configurations whose caBundle follows it."""
+"""Where a server's certificates live: a Secret, and the webhook configurations whose caBundle follows it, if any."""
 
 from __future__ import annotations
 
 import asyncio
 from base64 import b64encode
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -23,7 +23,8 @@ from koord.kube.servingcerts import ClusterWrite, Secret, SecretCreation, Secret
 from koord.kube.stream import EventStream
 
 SECRET_NAME = "koordinator-webhook-certs"
-CONFIGURATIONS = {
+Configurations = Mapping[str, tuple[Kind[Any], str]]
+CONFIGURATIONS: Configurations = {
     MUTATING_WEBHOOK_CONFIGURATION.name: (
         MUTATING_WEBHOOK_CONFIGURATION,
         "koordinator-mutating-webhook-configuration",
@@ -33,22 +34,22 @@ CONFIGURATIONS = {
         "koordinator-validating-webhook-configuration",
     ),
 }
-"""By the kind's name."""
+"""Kind and name of each, by the kind's name."""
 _EVENTS = 16
 
 
 class CertificateStore:
-    """``namespace``: the Secret's. Each call raises KubeError."""
+    """``secret``: where it is. ``configurations``: as ``CONFIGURATIONS``. Each call raises KubeError."""
 
-    def __init__(self, client: Client, namespace: str) -> None:
-        self._client, self._key = client, Key(namespace, SECRET_NAME)
+    def __init__(self, client: Client, secret: Key, configurations: Configurations) -> None:
+        self._client, self._key, self._configurations = client, secret, configurations
 
     async def read_configurations(self) -> Sequence[WebhookConfiguration]:
-        found = await asyncio.gather(*map(self._configuration, CONFIGURATIONS))
+        found = await asyncio.gather(*map(self._configuration, self._configurations))
         return [configuration for configuration in found if configuration is not None]
 
     async def _configuration(self, kind_name: str) -> WebhookConfiguration | None:
-        kind, name = CONFIGURATIONS[kind_name]
+        kind, name = self._configurations[kind_name]
         try:
             stored = await self._client.get(kind, Key("", name))
         except APIError as error:
@@ -73,7 +74,7 @@ class CertificateStore:
         elif isinstance(action, SecretUpdate):
             await self._client.patch(SECRET, self._key, action.merge_patch)
         else:
-            kind, _ = CONFIGURATIONS[action.kind]
+            kind, _ = self._configurations[action.kind]
             patch = action.strategic_merge_patch
             await self._client.patch(kind, Key("", action.name), patch, PatchType.STRATEGIC)
 
@@ -87,7 +88,7 @@ class CertificateStore:
 
         informers = [
             follow(SECRET, self._key),
-            *(follow(kind, Key("", name)) for kind, name in CONFIGURATIONS.values()),
+            *(follow(kind, Key("", name)) for kind, name in self._configurations.values()),
         ]
         async with asyncio.TaskGroup() as group:
             for informer in informers:

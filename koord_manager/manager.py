@@ -24,24 +24,29 @@ from koord.kube import kubeconfig, servingloop
 from koord.kube.client import Client, Limits, connected
 from koord.kube.credentials import Credentials
 from koord.kube.kind import Key
-from koord.kube.lease import Election, Identity, Term
+from koord.kube.lease import Election, Identity, Term, address_of
 from koord.kube.livetls import LiveContext
 from koord.kube.recorder import Recorder
 from koord.kube.servingcerts import Service
 from koord.kube.webhookserver import WebhookServer
+from koord.model.nodelink import LEASE_NAME
 from koord.service import process
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import HEALTH_PAGES, Guard, StatusServer, read_token
-from koord_manager.certificatestore import CertificateStore
+from koord_manager.certificatestore import CONFIGURATIONS, SECRET_NAME, CertificateStore
 from koord_manager.controllers.leading import Controllers
+from koord_manager.controllers.profiles import ProfileController
+from koord_manager.freshusage import FreshFigures
+from koord_manager.installedcrds import InstalledCRDs
 from koord_manager.metrics import Metrics, Pages
-from koord_manager.options import WEBHOOK_FRAMEWORK, Options
+from koord_manager.nodelink.nodelink import NodeLink
+from koord_manager.nodelink.service import Leadership
+from koord_manager.options import COLOCATION_PROFILE_CONTROLLER, WEBHOOK_FRAMEWORK, Options
 from koord_manager.view import ClusterView
 from koord_manager.webhooks import Webhooks
 
 _log = logging.getLogger(__name__)
 COMPONENT = "koord-manager"
-LEASE = "koordinator-manager"
 _DRAIN_S = 10.0
 _ONE_CALL = Limits(tries=1, timeout_s=3.0)
 
@@ -65,12 +70,19 @@ class Manager:
         gates = options.feature_gates
         self._view = ClusterView(client, self._config_map, options.config_namespace, gates, time.monotonic, time.time)
         self._recorder = Recorder(client, COMPONENT, self._host, time.time)
-        self._controllers = Controllers(client, self._view, self._recorder, self._config_map, time.time)
+        self._fresh = FreshFigures(time.monotonic)
+        self._controllers = Controllers(
+            client, self._view, self._fresh, self._recorder, self._config_map, time.time, self._profiles()
+        )
+        leadership = Leadership(self._leads, lambda: address_of(self._election.leader))
+        self._nodelink = NodeLink(client, self._view, self._fresh, options, leadership)
         self._election = Election(
             client.with_limits(_ONE_CALL),
-            Key(options.lease_namespace, LEASE),
+            Key(options.lease_namespace, LEASE_NAME),
             Identity(f"{self._host}_{uuid.uuid4()}", options.advertise_address),
+            annotations=self._nodelink.annotations,
         )
+        self._crds = InstalledCRDs(client)
         self.figures = self._figures()
         self._webhooks: WebhookServer | None = None
 
@@ -79,11 +91,13 @@ class Manager:
         async with self._pages(), asyncio.TaskGroup() as group:
             following = group.create_task(self._view.run())
             recording = group.create_task(self._recorder.run())
+            comparing = group.create_task(self._crds.compare())
             serving = group.create_task(self._serve(stop))
             await serving
             following.cancel()
             self._recorder.close()
             recording.cancel()
+            comparing.cancel()
 
     async def _serve(self, stop: asyncio.Event) -> None:
         stopping = asyncio.ensure_future(stop.wait())
@@ -93,7 +107,7 @@ class Manager:
             if not synced.done():
                 synced.cancel()
                 return
-            async with self._served_webhooks():
+            async with self._served_webhooks(), self._nodelink.serving():
                 leading = asyncio.ensure_future(self._lead())
                 await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
                 leading.cancel()
@@ -105,13 +119,21 @@ class Manager:
     async def _lead(self) -> None:
         """Until it is cancelled."""
         if not self._options.enable_leader_election:
-            await self._controllers.run()
+            await self._work()
             return
 
         async def lead(_: Term) -> None:
-            await self._controllers.run()
+            await self._work()
 
         await self._election.run(lead)
+
+    async def _work(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._nodelink.lead())
+            group.create_task(self._controllers.run())
+
+    def _leads(self) -> bool:
+        return not self._options.enable_leader_election or self._election.term is not None
 
     @contextlib.asynccontextmanager
     async def _served_webhooks(self) -> AsyncIterator[None]:
@@ -124,7 +146,7 @@ class Manager:
         tls = LiveContext()
         handlers = Webhooks(self._client, self._view, options).handlers
         server = WebhookServer(handlers, tls, service.names[0], self.figures.webhook_duration_seconds)
-        store = CertificateStore(self._client, options.config_namespace)
+        store = CertificateStore(self._client, Key(options.config_namespace, SECRET_NAME), CONFIGURATIONS)
         await server.start(options.webhook_host, options.webhook_port)
         self._webhooks = server
         _log.info("webhooks at %s:%d", *server.address)
@@ -147,15 +169,26 @@ class Manager:
             return ""
         return "webhooks are not served" if self._webhooks is None else await self._webhooks.unreadiness()
 
+    def _profiles(self) -> ProfileController | None:
+        options = self._options
+        if not options.is_on(COLOCATION_PROFILE_CONTROLLER):
+            return None
+        rate = options.colocation_profile_update_pod_qps, options.colocation_profile_update_pod_qps_burst
+        return ProfileController(self._client, self._view, options.colocation_profile_reconcile_by_default, *rate)
+
     def _figures(self) -> Metrics:
         figures = Metrics()
         figures.leader = lambda: float(self._election.term is not None)
         figures.api_retries = lambda: self._client.retries
         figures.cached_objects = lambda: {each.kind.name: len(each.objects) for each in self._view.needed}
+        figures.crd_faults = lambda: self._crds.faults
         queues = self._controllers.queues
         figures.work_queue_length = lambda: {queue.name: len(queue) for queue in queues}
         figures.work_handled = lambda: {queue.name: queue.handled for queue in queues}
         figures.work_failed = lambda: {queue.name: queue.failed for queue in queues}
+        figures.nodelink_connections = lambda: self._nodelink.connections
+        figures.nodelink_nodes = lambda: len(self._fresh)
+        figures.nodelink_calls = lambda: self._nodelink.counts.by_result
         return figures
 
     @contextlib.asynccontextmanager

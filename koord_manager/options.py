@@ -15,14 +15,18 @@ from koord.service.options import GO, Program, option
 
 WEBHOOK_FRAMEWORK = "WebhookFramework"
 POD_MUTATING, POD_VALIDATING = "PodMutatingWebhook", "PodValidatingWebhook"
-NODE_MUTATING, CONFIG_MAP_VALIDATING = "NodeMutatingWebhook", "ConfigMapValidatingWebhook"
+NODE_MUTATING, NODE_VALIDATING = "NodeMutatingWebhook", "NodeValidatingWebhook"
+CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"
+COLOCATION_PROFILE_CONTROLLER = "ColocationProfileController"
 
 GATES: Mapping[str, Gate] = {
     WEBHOOK_FRAMEWORK: Gate(True, "serve webhooks and keep their certificates"),
     POD_MUTATING: Gate(True, "/mutate-pod"),
     POD_VALIDATING: Gate(True, "/validate-pod"),
     NODE_MUTATING: Gate(False, "/mutate-node-status"),
+    NODE_VALIDATING: Gate(False, "/validate-node"),
     CONFIG_MAP_VALIDATING: Gate(False, "/validate-configmap"),
+    COLOCATION_PROFILE_CONTROLLER: Gate(False, "changed profiles reach pods that wait for a node"),
     **admission_gates.GATES,
 }
 """By name."""
@@ -50,6 +54,12 @@ class Options:
         bounds=(lambda burst: burst > 0, "must be more than 0"))
     feature_gates: Mapping[str, bool] = option("", "Name=true,Other=false", parse=feature_gates)
     node_strategy_name_need_check: bool = option(False, "node entries of the ConfigMap need a name of their own")
+    colocation_profile_reconcile_by_default: bool = option(False,
+        "ColocationProfileController follows every profile, not only those labelled controller-managed")
+    colocation_profile_update_pod_qps: float = option(10.0, "pods that it changes a second",
+        bounds=(lambda rate: rate > 0, "must be more than 0"))
+    colocation_profile_update_pod_qps_burst: int = option(100, "pods at once above that rate",
+        bounds=(lambda burst: burst > 0, "must be more than 0"))
     metrics_addr: str = option("127.0.0.1:8080", "/metrics, /healthz and /readyz: host:port; '' = none")
     metrics_token_file: str = option("", "bearer token that /metrics wants")
     webhook_host: str = option("0.0.0.0", "the address that webhooks are served on")
@@ -57,7 +67,12 @@ class Options:
     webhook_service: str = option("koordinator-webhook-service", "the Service by which the API server reaches them")
     webhook_names: str = option("", "names and addresses besides, for webhook configurations with a URL: a,b")
     webhook_linger: float = option(5.0, "seconds that webhooks are served on after SIGTERM", metavar="SECONDS")
-    advertise_address: str = option("", "host:port that the Lease names for this replica")
+    nodelink_endpoint: str = option("", "the address that nodes report to: host:port; '' = they do not",
+        parse=optionvalues.optional_host_port)
+    nodelink_service_account: str = option("koordlet",
+        "the account of node agents that run as pods, in --config-namespace")
+    advertise_address: str = option("", "host:port that the Lease names for this replica: where nodes reach NodeLink",
+        parse=optionvalues.optional_host_port)
     log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
     # fmt: on
 
@@ -70,3 +85,25 @@ class Options:
 
 
 PROGRAM = Program("koord-manager", "Overcommit, policy and admission for a cluster.", Options, GO)
+
+
+@dataclass(frozen=True, slots=True)
+class UninstallOptions:
+    """Of ``koord-manager uninstall``."""
+
+    # fmt: off
+    kubeconfig: str = option("", "how to reach the API server; '' = as kubectl, or as the pod that this is")
+    context: str = option("", "the kubeconfig's context; '' = its current one")
+    config_namespace: str = option("koordinator-system", "the namespace of the managers and of the ConfigMap")
+    slo_config_name: str = option(CONFIG_MAP_NAME, "the ConfigMap with the cluster's policy")
+    deployment: str = option("koord-manager", "the Deployment of the managers")
+    timeout: float = option(120.0, "seconds for which nodes are waited for",
+        bounds=(lambda seconds: seconds >= 0, "must not be negative"), metavar="SECONDS")
+    log_level: str = option("info", "debug, info, warning or error", choices=LEVELS)
+    # fmt: on
+
+
+UNINSTALL = Program(
+    "koord-manager uninstall", "Have every node give back what it holds, and take from the cluster what is offered.",
+    UninstallOptions, GO,
+)  # fmt: skip

@@ -1,4 +1,7 @@
-"""koord-manager's program: options, logging, exit codes (0 ended by a signal, 1 could not start or died, 2 usage)."""
+"""koord-manager's program: options, logging, exit codes.
+
+0: ended by a signal, or done; 1: could not start, or died; 2: usage.
+"""
 
 from __future__ import annotations
 
@@ -6,31 +9,53 @@ import asyncio
 import logging
 import os
 import sys
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 import uvloop
 
 from koord.service import log
 from koord.service.options import OptionError
-from koord_manager.options import PROGRAM
+from koord_manager.options import PROGRAM, UNINSTALL
 
 _log = logging.getLogger("koord_manager")
+_UNINSTALL = "uninstall"
 
 
 def main() -> None:
-    """Serve until a signal ends it; leaves by SystemExit otherwise."""
+    """Serve until a signal ends it, or uninstall; leaves by SystemExit otherwise."""
+    arguments = sys.argv[1:]
     try:
-        options = PROGRAM.load(PROGRAM.parse(sys.argv[1:]))
+        work = _uninstallation(arguments[1:]) if arguments[:1] == [_UNINSTALL] else _service(arguments)
     except OptionError as error:
         print(f"koord-manager: {error}", file=sys.stderr)
         sys.exit(2)
-    log.set_up(options.log_level, ("koord_manager", "koord"), os.environ)
     from koord.kube.errors import KubeError  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
-    from koord_manager import manager  # noqa: PLC0415
 
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(manager.run(options, os.environ))
+            runner.run(work)
     except* (OSError, KubeError, ValueError) as group:
         for reason in group.exceptions:
             _log.error("%s", reason)
         sys.exit(1)
+
+
+def _service(arguments: Sequence[str]) -> Coroutine[Any, Any, None]:
+    options = PROGRAM.load(PROGRAM.parse(arguments))
+    _set_up_log(options.log_level)
+    from koord_manager import manager  # noqa: PLC0415
+
+    return manager.run(options, os.environ)
+
+
+def _uninstallation(arguments: Sequence[str]) -> Coroutine[Any, Any, None]:
+    options = UNINSTALL.load(UNINSTALL.parse(arguments))
+    _set_up_log(options.log_level)
+    from koord_manager import uninstall  # noqa: PLC0415
+
+    return uninstall.run(options, os.environ)
+
+
+def _set_up_log(level: str) -> None:
+    log.set_up(level, ("koord_manager", "koord"), os.environ)

@@ -58,6 +58,12 @@ class Listener(Protocol):
 
     def pod_created(self, pod: Pod) -> None: ...
 
+    def pod_changed(self, pod: Pod) -> None:
+        """It has come, or anything of it is another."""
+
+    def profiles_changed(self) -> None:
+        """A ClusterColocationProfile, or a namespace that they go by, is another."""
+
 
 class ClusterView:
     """``wall_s``: seconds since 1970."""
@@ -183,14 +189,18 @@ class ClusterView:
             self._context = None
             if event.kind is CLUSTER_COLOCATION_PROFILE:
                 self._take_profile(event)
+            if event.kind is not PRIORITY_CLASS and self.listener is not None:
+                self.listener.profiles_changed()
 
     def _take_pod(self, event: ObjectEvent[Pod]) -> None:
         if event.after is None:
             self._demands.pop(event.key, None)
         else:
             self._demand(event.after)
-            if event.before is None and self.listener is not None:
-                self.listener.pod_created(event.after)
+            if self.listener is not None:
+                if event.before is None:
+                    self.listener.pod_created(event.after)
+                self.listener.pod_changed(event.after)
         if _counts_anew(event):
             pods = [pod for pod in (event.before, event.after) if pod is not None]
             for node in sorted({node for pod in pods for node in _node_of(pod)}):

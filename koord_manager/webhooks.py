@@ -20,9 +20,17 @@ from koord.model.admission import (
     mutate_pod,
     unknown_namespace,
     validate_config_map,
+    validate_node,
     validate_pod,
 )
-from koord_manager.options import CONFIG_MAP_VALIDATING, NODE_MUTATING, POD_MUTATING, POD_VALIDATING, Options
+from koord_manager.options import (
+    CONFIG_MAP_VALIDATING,
+    NODE_MUTATING,
+    NODE_VALIDATING,
+    POD_MUTATING,
+    POD_VALIDATING,
+    Options,
+)
 from koord_manager.view import ClusterView
 
 
@@ -37,6 +45,7 @@ class Webhooks:
             ("/mutate-pod", POD_MUTATING, self._mutate_pod),
             ("/validate-pod", POD_VALIDATING, self._validate_pod),
             ("/mutate-node-status", NODE_MUTATING, _mutate_node_status),
+            ("/validate-node", NODE_VALIDATING, self._validate_node),
             ("/validate-configmap", CONFIG_MAP_VALIDATING, self._validate_config_map),
         )
         return {path: handler if self._options.is_on(gate) else allow for path, gate, handler in rows}
@@ -50,6 +59,9 @@ class Webhooks:
 
     def _validate_pod(self, review: Review) -> Response:
         return _response(validate_pod(review, self._view.admission()))
+
+    def _validate_node(self, review: Review) -> Response:
+        return _response(validate_node(review, self._view.config))
 
     def _validate_config_map(self, review: Review) -> Response:
         options = self._options

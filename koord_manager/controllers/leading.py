@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.kind import CONFIG_MAP, POD, Key
@@ -15,6 +16,8 @@ from koord.model.sloconfig.loading import Loaded
 from koord_manager.controllers.nodemetric import NodeMetricController
 from koord_manager.controllers.noderesource import NodeResourceController
 from koord_manager.controllers.nodeslo import NodeSLOController
+from koord_manager.controllers.profiles import WORKERS, ProfileController
+from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 
 _WORKERS = 8
@@ -23,13 +26,23 @@ _UNSEEN_S = 900.0
 
 
 class Controllers:
-    """A listener of ``view``. ``config_map``: where the policy comes from."""
+    """A listener of ``view`` and of ``fresh``. ``config_map``: where the policy comes from. ``profiles``: what brings
+    changed profiles to pods that exist, if anything is to."""
 
     def __init__(
-        self, client: Client, view: ClusterView, recorder: Recorder, config_map: Key, wall_s: Callable[[], float]
+        self,
+        client: Client,
+        view: ClusterView,
+        fresh: FreshFigures,
+        recorder: Recorder,
+        config_map: Key,
+        wall_s: Callable[[], float],
+        profiles: ProfileController | None = None,
     ) -> None:
+        self._profiles = profiles
         self._view, self._recorder, self._config_map, self._wall_s = view, recorder, config_map, wall_s
-        self.resources = NodeResourceController(client, view, recorder, wall_s)
+        self._fresh = fresh
+        self.resources = NodeResourceController(client, view, fresh, recorder, wall_s)
         reconcilers: dict[str, Callable[[str], Awaitable[float | None]]] = {
             "noderesource": self.resources.reconcile,
             "nodemetric": NodeMetricController(client, view).reconcile,
@@ -39,12 +52,16 @@ class Controllers:
         self._policy: Loaded | None = None
 
     @property
-    def queues(self) -> tuple[WorkQueue[str], ...]:
-        return tuple(queue for queue, _ in self._work)
+    def queues(self) -> tuple[WorkQueue[Any], ...]:
+        """Of all controllers, those of nodes first."""
+        of_nodes = tuple(queue for queue, _ in self._work)
+        return of_nodes if self._profiles is None else (*of_nodes, self._profiles.queue)
 
     async def run(self) -> None:
         """Looks at every node, and then at what changes, until it is cancelled."""
         self._view.listener = self
+        resources, *_ = self.queues
+        self._fresh.listener = resources.add
         try:
             self.policy_changed(self._view.policy)
             for pod in self._view.pods.objects.values():
@@ -55,11 +72,14 @@ class Controllers:
             async with asyncio.TaskGroup() as group:
                 for queue, reconcile in self._work:
                     group.create_task(queue.work(reconcile, _WORKERS))
+                if self._profiles is not None:
+                    self._profiles.profiles_changed()
+                    group.create_task(self._profiles.queue.work(self._profiles.reconcile, WORKERS))
         finally:
-            self._view.listener = None
+            self._view.listener = self._fresh.listener = None
 
     def node_changed(self, name: str) -> None:
-        for queue in self.queues:
+        for queue, _ in self._work:
             queue.add(name)
 
     def policy_changed(self, loaded: Loaded) -> None:
@@ -73,6 +93,14 @@ class Controllers:
             self._policy = loaded
             for key in self._view.nodes.objects:
                 self.node_changed(key.name)
+
+    def pod_changed(self, pod: Pod) -> None:
+        if self._profiles is not None:
+            self._profiles.pod_changed(pod)
+
+    def profiles_changed(self) -> None:
+        if self._profiles is not None:
+            self._profiles.profiles_changed()
 
     def pod_created(self, pod: Pod) -> None:
         """An Event on one that no webhook has seen."""

@@ -15,14 +15,17 @@ from koord.kube.client import Client
 from koord.kube.kind import NODE, Key
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.model.core import Node
-from koord.model.overcommit import amplification, difference, growth, normalization, publish
+from koord.model.nodemetric import NodeMetric
+from koord.model.overcommit import amplification, difference, fresh, growth, normalization, publish
 from koord.model.overcommit.amplification import AmplificationError
 from koord.model.overcommit.batch import required
 from koord.model.overcommit.growth import Averaged, GrowthState
-from koord.model.overcommit.normalization import CPU_BASIC_INFO, NormalizationError
+from koord.model.overcommit.normalization import NormalizationError
 from koord.model.overcommit.offer import Offer, offer_by_demands
 from koord.model.overcommit.publish import Desired, Writes
 from koord.model.overcommit.strategy import ColocationStrategy
+from koord.model.topologyannotations import CPU_BASIC_INFO
+from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 
 _log = logging.getLogger(__name__)
@@ -47,8 +50,11 @@ class NodeState:
 class NodeResourceController:
     """``wall_s``: seconds since 1970."""
 
-    def __init__(self, client: Client, view: ClusterView, recorder: Recorder, wall_s: Callable[[], float]) -> None:
-        self._client, self._view, self._recorder, self._wall_s = client, view, recorder, wall_s
+    def __init__(
+        self, client: Client, view: ClusterView, figures: FreshFigures, recorder: Recorder, wall_s: Callable[[], float]
+    ) -> None:
+        self._client, self._view, self._figures = client, view, figures
+        self._recorder, self._wall_s = recorder, wall_s
         self._states: dict[str, NodeState] = {}
 
     async def reconcile(self, name: str) -> float | None:
@@ -56,6 +62,7 @@ class NodeResourceController:
         node = self._view.nodes.get(Key("", name))
         if node is None:
             self._states.pop(name, None)
+            self._figures.forget(name)
             return None
         state = self._states.get(name, NodeState())
         if state.uid != node.metadata.uid:
@@ -65,6 +72,7 @@ class NodeResourceController:
         idle_s = None if state.synced_s is None else now_s - state.synced_s
         if not strategy.enable:
             desired, state, offer = publish.RESET, replace(state, growth=_NEVER_HELD), None
+            self._figures.wake_above(name, fresh.UNBOUNDED)
         else:
             desired, state, offer = self._desired(node, strategy, state, idle_s, now_s)
         writes = publish.decide(node, desired, strategy, idle_s)
@@ -78,17 +86,25 @@ class NodeResourceController:
         self, node: Node, strategy: ColocationStrategy, state: NodeState, idle_s: float | None, now_s: float
     ) -> tuple[Desired, NodeState, Offer]:
         state = replace(state, normalization_ratio=self._normalization(node, state))
-        offer = self._offer(node, strategy, state, now_s)
         name, seen_s = node.metadata.name, self._view.seen_s(node.metadata.name)
+        metric, usage = self._view.metrics.get(Key("", name)), self._figures.usage(name)
+        offer = self._offer(node, metric, strategy, state, now_s)
+        by_this_second = None
+        if usage is not None and metric is not None:
+            by_this_second = self._offer(node, fresh.metric(metric, usage), strategy, state, now_s).batch
+        share = required(strategy.resource_diff_threshold)
         batch, grown = growth.step(
             publish.observed_batch(node),
             Averaged(offer.batch, now_s if seen_s is None else seen_s),
-            None,
+            by_this_second,
             state.growth,
             now_s,
-            difference.threshold(required(strategy.resource_diff_threshold)),
+            difference.threshold(share),
             _is_due(idle_s, strategy),
         )
+        if usage is not None and by_this_second is not None:
+            percent = offer.normalization_percent
+            self._figures.wake_above(name, fresh.ceiling(usage.high_priority, batch, by_this_second, share, percent))
         self._say(node, state.degraded, offer)
         for problem in offer.problems:
             _log.debug("node %s: %s", name, problem)
@@ -101,12 +117,14 @@ class NodeResourceController:
         )
         return desired, replace(state, growth=grown, degraded=offer.degraded), offer
 
-    def _offer(self, node: Node, strategy: ColocationStrategy, state: NodeState, now_s: float) -> Offer:
+    def _offer(
+        self, node: Node, metric: NodeMetric | None, strategy: ColocationStrategy, state: NodeState, now_s: float
+    ) -> Offer:
         name = node.metadata.name
         return offer_by_demands(
             node,
             self._view.demands_of(name),
-            self._view.metrics.get(Key("", name)),
+            metric,
             strategy,
             now_s,
             self._view.seen_s(name),

@@ -9,7 +9,7 @@ from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.kind import NODE_SLO, Key, Unstructured
-from koord.model import mergepatch, schema, slo
+from koord.model import mergepatch, nodestate, schema, slo
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.sloconfig import nodeslo
@@ -34,25 +34,27 @@ class NodeSLOController:
         for fault in faults:
             _log.warning("node %s: %s", name, fault.message)
         if stored is None:
-            await nodeobject.create(self._client, NODE_SLO, name, _document(desired))
-        elif not _says(stored, desired):
-            await nodeobject.change(self._client, NODE_SLO, name, _spec(stored), _document(desired))
+            await nodeobject.create(self._client, NODE_SLO, name, document(desired))
+        elif not says(stored, desired):
+            await nodeobject.change(self._client, NODE_SLO, name, spec_of(stored), document(desired))
+        if stored is not None and nodestate.UNINSTALLED in stored.metadata.annotations:
+            await self._client.patch(NODE_SLO, Key("", name), nodestate.mark(None))
         return None
 
 
-def _says(stored: Unstructured, desired: NodeSLOSpec) -> bool:
+def says(stored: Unstructured, desired: NodeSLOSpec) -> bool:
     """Does the object mean what it is to mean, whatever an API server or another encoder made of it?"""
     try:
-        spec = slo.decode_spec(_spec(stored))
+        spec = slo.decode_spec(spec_of(stored))
     except SchemaError:
         return False
     return nodeslo.normal(spec) == nodeslo.normal(desired)
 
 
-def _spec(stored: Unstructured) -> dict[str, Any]:
+def spec_of(stored: Unstructured) -> dict[str, Any]:
     spec = stored.content.get("spec")
     return dict(spec) if isinstance(spec, Mapping) else {}
 
 
-def _document(spec: NodeSLOSpec) -> mergepatch.Patch:
+def document(spec: NodeSLOSpec) -> mergepatch.Patch:
     return dict(json.loads(schema.encode(spec)))

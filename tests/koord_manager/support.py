@@ -10,6 +10,7 @@ from typing import Any
 
 from koord.kube.kind import Key
 from koord_manager.controllers.leading import Controllers
+from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 from tests.kube.server import JSONObject, Server
 from tests.kube.support import until
@@ -31,6 +32,7 @@ class Cluster:
 
     server: Server
     view: ClusterView
+    figures: FreshFigures
     controllers: Controllers
     now_s: float = START_S
     tasks: list[asyncio.Task[None]] = field(default_factory=list)

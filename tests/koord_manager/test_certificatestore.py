@@ -7,13 +7,16 @@ import time
 from datetime import UTC, datetime
 
 from koord.kube import servingloop
+from koord.kube.kind import Key
 from koord.kube.livetls import LiveContext
 from koord.kube.servingcerts import Service
+from koord_manager import certificatestore
 from koord_manager.certificatestore import SECRET_NAME, CertificateStore
 from tests.kube.server import Server
 from tests.kube.support import client, until
 
 NAMESPACE = "koordinator-system"
+SECRET = Key(NAMESPACE, SECRET_NAME)
 SERVICE = Service("koordinator-webhook-service", NAMESPACE)
 GROUP = "/apis/admissionregistration.k8s.io/v1"
 CONFIGURATIONS = {
@@ -41,7 +44,7 @@ async def test_made_once_and_given_to_each_configuration() -> None:
     async with server.serving() as url, client(url) as api:
         for path in CONFIGURATIONS:
             put_configuration(server, path)
-        store = CertificateStore(api, NAMESPACE)
+        store = CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS)
         await servingloop.converge(store, tls, SERVICE, lambda: datetime.now(UTC))
         assert (NAMESPACE, SECRET_NAME) in server.objects["/api/v1", "secrets"]
         bundles = {bundle(server, path) for path in CONFIGURATIONS}
@@ -55,14 +58,16 @@ async def test_made_once_and_given_to_each_configuration() -> None:
 async def test_without_configurations_there_is_a_certificate_all_the_same() -> None:
     server, tls = Server(), LiveContext()
     async with server.serving() as url, client(url) as api:
-        await servingloop.converge(CertificateStore(api, NAMESPACE), tls, SERVICE, lambda: datetime.now(UTC))
+        await servingloop.converge(
+            CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS), tls, SERVICE, lambda: datetime.now(UTC)
+        )
         assert tls.certificate is not None
 
 
 async def test_a_configuration_that_somebody_resets_is_noticed_at_once() -> None:
     server, changed = Server(), asyncio.Event()
     async with server.serving() as url, client(url) as api:
-        store = CertificateStore(api, NAMESPACE)
+        store = CertificateStore(api, SECRET, certificatestore.CONFIGURATIONS)
         watching = asyncio.create_task(store.watch(changed, time.monotonic))
         try:
             await until(lambda: server.count("watch") == 3)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from koord.kube.kind import Key
+from koord.model import nodestate
 from tests.koord_manager.support import METRICS, NODES, SLOS, Cluster
 
 POLICY = {
@@ -66,6 +67,17 @@ async def test_what_somebody_else_changed_is_put_back_once(cluster: Cluster, pat
     }[path]
     cluster.server.put(path, "", "n1", spec=changed)
     await cluster.settled(lambda: spec(cluster, path) == before)
+    await cluster.quiet()
+
+
+async def test_a_manager_takes_back_the_word_that_agents_go_for_good(cluster: Cluster) -> None:
+    cluster.put_config(CHART)
+    cluster.put_node()
+    annotations = {nodestate.UNINSTALLED: "true", "of": "others"}
+    cluster.server.put(SLOS, "", "n1", metadata={"annotations": annotations}, spec={})
+    await cluster.lead()
+    await cluster.settled(lambda: (cluster.object(SLOS, "n1") or {})["metadata"]["annotations"] == {"of": "others"})
+    assert spec(cluster, SLOS)["resourceUsedThresholdWithBE"]["enable"]
     await cluster.quiet()
 
 

@@ -6,7 +6,12 @@ from typing import Any
 
 import pytest
 
+from koord.model.nodelink import STALE_S
+from koord.model.overcommit.amounts import CPUMemory
+from koord.model.overcommit.fresh import FreshUsage
 from koord.model.overcommit.publish import ORIGINAL
+from koord.pb.koord import nodelink_pb2 as pb
+from qosd.cluster.nodelink import encoded
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PODS, Cluster
 
 BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}
@@ -243,3 +248,72 @@ async def test_one_node_stops_no_other(cluster: Cluster) -> None:
     for name in names:
         await cluster.controllers.resources.reconcile(name)
     await cluster.settled(lambda: [name for name in names if not cluster.offered(name)] == ["n3"])
+
+
+def speak(cluster: Cluster, cpu_milli: int, sequence: int, memory_bytes: int = 800 << 20) -> None:
+    """What n1 says on NodeLink: the system alone uses something."""
+    used = CPUMemory(cpu_milli, memory_bytes)
+    message = encoded("n1", "i", sequence, 0, FreshUsage(used, used))
+    cluster.figures.take(message, pb.NodeReport.FromString(message))
+
+
+async def test_a_step_of_use_shrinks_the_offer_at_once_and_the_averaged_report_lets_it_grow(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+    speak(cluster, 2400, 1)
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
+    speak(cluster, 400, 2)
+    await cluster.quiet()
+    assert cluster.offered()["kubernetes.io/batch-cpu"] == "2400", "no averaged report has it in yet"
+    cluster.now_s += 10
+    cluster.report()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+
+
+async def test_fresh_use_within_the_threshold_wakes_nobody(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    speak(cluster, 400, 1)
+    await cluster.quiet()
+    queue = cluster.controllers.queues[0]
+    handled = queue.handled
+    for sequence, cpu_milli in enumerate((500, 700, 840, 300), start=2):
+        speak(cluster, cpu_milli, sequence)
+    assert await cluster.writes() == 0
+    assert queue.handled == handled
+    speak(cluster, 841, 9)
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "3959")
+
+
+async def test_fresh_figures_keep_no_old_offer_alive(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    cluster.now_s += DEGRADE_S + 1
+    speak(cluster, 400, 1)
+    await cluster.settled(lambda: not cluster.offered())
+
+
+async def test_without_a_word_for_three_reports_the_averaged_one_counts_alone(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    await cluster.lead()
+    await cluster.settled(cluster.offered)
+    speak(cluster, 2400, 1)
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
+    cluster.now_s += STALE_S
+    cluster.report()
+    await cluster.quiet()
+    assert cluster.offered()["kubernetes.io/batch-cpu"] == "2400"
+    cluster.now_s += 1
+    cluster.report()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")

@@ -38,6 +38,8 @@ def test_gates(gates: str, gate: str, is_on: bool) -> None:
         ("--feature-gates=NoSuchGate=true", "NoSuchGate"),
         ("--rest-config-qps=0", "must be more than 0"),
         ("--webhook-port=70000", "must be a port"),
+        ("--nodelink-endpoint=9877", "must be host:port"),
+        ("--advertise-address=10.0.0.1", "must be host:port"),
         ("--no-such-flag=1", "no-such-flag"),
     ],
 )

@@ -16,7 +16,7 @@ from tests.koord_manager.support import CONFIG, PROFILES, Cluster
 from tests.kube.support import client, until
 
 NAMESPACES = "/api/v1/namespaces"
-CONFIG_MAP_GATE = "--feature-gates=ConfigMapValidatingWebhook=true"
+GATES = "--feature-gates=ConfigMapValidatingWebhook=true,NodeValidatingWebhook=true"
 CLASSES = "/apis/scheduling.k8s.io/v1/priorityclasses"
 COLOCATED = {"labels": {"koordinator.sh/enable-colocation": "true"}}
 SPEC = {
@@ -80,7 +80,7 @@ async def rig(cluster: Cluster) -> AsyncIterator[Rig]:
         await until(lambda: bool(cluster.view.admission().profiles and "jobs" in cluster.view.admission().namespaces))
         yield Rig(
             cluster,
-            Webhooks(api, cluster.view, PROGRAM.load(PROGRAM.parse([CONFIG_MAP_GATE]))),
+            Webhooks(api, cluster.view, PROGRAM.load(PROGRAM.parse([GATES]))),
         )
 
 
@@ -160,13 +160,38 @@ async def test_a_config_map_that_passes(rig: Rig, document: dict[str, Any]) -> N
     assert (await rig.ask("/validate-configmap", document))["allowed"] is True
 
 
+def node_review(labels: dict[str, str], old: dict[str, str] | None) -> dict[str, Any]:
+    document = review("", operation="CREATE" if old is None else "UPDATE")
+    document["request"] |= {
+        "resource": {"group": "", "version": "v1", "resource": "nodes"},
+        "object": {"metadata": {"name": "n1", "labels": labels}},
+        "oldObject": None if old is None else {"metadata": {"name": "n1", "labels": old}},
+    }
+    return document
+
+
+async def test_a_nodes_labels_are_judged_by_the_policy_in_force(rig: Rig) -> None:
+    both = {"a": "1", "b": "1"}
+    assert (await rig.ask("/validate-node", node_review(both, {})))["allowed"] is True
+    entries = [{"name": key, "nodeSelector": {"matchLabels": {key: "1"}}} for key in ("a", "b")]
+    rig.cluster.put_config({"colocation-config": json.dumps({"nodeConfigs": entries})})
+    await until(lambda: bool(rig.cluster.view.config.colocation.entries))
+    response = await rig.ask("/validate-node", node_review(both, {"a": "1"}))
+    assert (response["allowed"], response["status"]["code"]) == (False, 400)
+    assert '"strategies":["a","b"],"exampleNodes":["n1"]' in response["status"]["message"]
+
+
 @pytest.mark.parametrize(
     ("flag", "allowing"),
     [
-        ("", {"/mutate-node-status", "/validate-configmap"}),
-        ("PodMutatingWebhook=false", {"/mutate-pod", "/mutate-node-status", "/validate-configmap"}),
-        ("PodValidatingWebhook=false,NodeMutatingWebhook=true", {"/validate-pod", "/validate-configmap"}),
-        ("ConfigMapValidatingWebhook=true", {"/mutate-node-status"}),
+        ("", {"/mutate-node-status", "/validate-node", "/validate-configmap"}),
+        ("PodMutatingWebhook=false", {"/mutate-pod", "/mutate-node-status", "/validate-node", "/validate-configmap"}),
+        (
+            "PodValidatingWebhook=false,NodeMutatingWebhook=true",
+            {"/validate-pod", "/validate-node", "/validate-configmap"},
+        ),
+        ("ConfigMapValidatingWebhook=true", {"/mutate-node-status", "/validate-node"}),
+        ("NodeValidatingWebhook=true", {"/mutate-node-status", "/validate-configmap"}),
     ],
 )
 async def test_a_path_whose_gate_is_off_lets_everything_pass(rig: Rig, flag: str, allowing: set[str]) -> None:

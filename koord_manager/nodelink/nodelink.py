@@ -1,0 +1,67 @@
+"""NodeLink as a replica runs it: the port on all of them, signing and listening to nodes on the one that leads."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
+
+from koord.kube.client import Client
+from koord.kube.kind import Key
+from koord.service import optionvalues
+from koord_manager.certificatestore import CertificateStore
+from koord_manager.freshusage import FreshFigures
+from koord_manager.nodelink.server import SECRET_NAME, NodeLinkServer
+from koord_manager.nodelink.service import Counts, Leadership, NodeLinkService
+from koord_manager.nodelink.signer import Signer
+from koord_manager.nodelink.tokens import TokenReviewer
+from koord_manager.options import Options
+from koord_manager.view import ClusterView
+
+
+class NodeLink:
+    """Nothing at all without ``--nodelink-endpoint``."""
+
+    def __init__(
+        self, client: Client, view: ClusterView, fresh: FreshFigures, options: Options, leadership: Leadership
+    ) -> None:
+        namespace = options.config_namespace
+        agent = f"system:serviceaccount:{namespace}:{options.nodelink_service_account}"
+        tokens = TokenReviewer(client, agent, view.pods.get, time.monotonic)
+        self._service = NodeLinkService(client, view, fresh, tokens, leadership, time.time)
+        self._server = NodeLinkServer(
+            self._service, CertificateStore(client, Key(namespace, SECRET_NAME), {}), namespace
+        )
+        self._signer = Signer(client, self._server.read_ca, time.monotonic, lambda: datetime.now(UTC))
+        self._endpoint = options.nodelink_endpoint
+
+    @property
+    def connections(self) -> int:
+        return self._server.connections
+
+    @property
+    def counts(self) -> Counts:
+        return self._service.counts
+
+    def annotations(self) -> Mapping[str, str]:
+        """What the leader says in its Lease."""
+        return self._server.annotations()
+
+    @contextlib.asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        """Raises OSError."""
+        if not self._endpoint:
+            yield
+            return
+        async with self._server.serving(*optionvalues.host_port(self._endpoint)):
+            yield
+
+    async def lead(self) -> None:
+        """What the leader does, until it is cancelled; its nodes are sent away then."""
+        if not self._endpoint:
+            return
+        try:
+            await self._signer.run()
+        finally:
+            self._server.dismiss()

@@ -1,0 +1,101 @@
+"""Approves, denies and signs what ``signing`` judges, for as long as this replica leads.
+
+Level-triggered, one request at a time: an approval that was written and not followed by a certificate is seen again.
+Invariant: nothing is signed that the API server has not recorded as approved. Fails with KubeError, of which the work
+queue makes another try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from base64 import b64encode
+from collections.abc import Awaitable, Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from koord.kube.certificates import CertificateError, KeyPair
+from koord.kube.client import Client, Limits, Selection
+from koord.kube.errors import APIError, KubeError
+from koord.kube.informer import Informer
+from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Key, Unstructured
+from koord.kube.ratelimit import RateLimit
+from koord.kube.stream import EventStream
+from koord.kube.workqueue import WorkQueue
+from koord.model.nodelink import SIGNER
+from koord_manager.nodelink import signing
+from koord_manager.nodelink.signing import Approved, Denied
+
+_log = logging.getLogger(__name__)
+QPS, BURST = 20.0, 40
+"""Of its own: a cluster whose nodes all come at once must not keep the controllers waiting."""
+_BATCH = 64
+_OURS = Selection(fields=f"spec.signerName={SIGNER}")
+ReadCA = Callable[[], Awaitable[KeyPair]]
+"""The authority that signs. Raises KubeError or CertificateError."""
+
+
+class Signer:
+    """``clock``: for the informer. ``now``: of what is signed."""
+
+    def __init__(
+        self, client: Client, read_ca: ReadCA, clock: Callable[[], float], now: Callable[[], datetime]
+    ) -> None:
+        self._client = client.with_limits(Limits(RateLimit(QPS, BURST, clock)))
+        self._read_ca, self._clock, self._now = read_ca, clock, now
+        self.queue = WorkQueue[str]("nodelink-signer")
+        self._requests: Informer[Unstructured] | None = None
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        stream = EventStream()
+        requests = Informer(self._client, CERTIFICATE_SIGNING_REQUEST, self._clock, _OURS, stream=stream)
+        self._requests = requests
+        async with asyncio.TaskGroup() as group:
+            group.create_task(requests.run())
+            group.create_task(self.queue.work(self._reconcile))
+            while events := await stream.take(_BATCH):
+                for event in events:
+                    self.queue.add(event.key.name)
+
+    async def _reconcile(self, name: str) -> None:
+        """Raises KubeError."""
+        request = None if self._requests is None else self._requests.get(Key("", name))
+        if request is None:
+            return
+        try:
+            await self._carry_out(request)
+        except APIError as error:
+            if not (error.is_conflict or error.is_not_found):  # a newer state is another event
+                raise
+
+    async def _carry_out(self, request: Unstructured) -> None:
+        verdict = signing.judge(request)
+        if isinstance(verdict, Denied):
+            await self._record(request, "Denied", "NotThisNode", verdict.why)
+        elif isinstance(verdict, Approved):
+            if not verdict.is_recorded:
+                request = await self._record(request, "Approved", "NodeItself", f"node {verdict.node} requested it")
+            await self._sign(request, verdict)
+
+    async def _record(self, request: Unstructured, type_: str, reason: str, message: str) -> Unstructured:
+        _log.info("CertificateSigningRequest %s: %s: %s", request.metadata.name, type_, message)
+        now = self._now().astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        condition = {
+            **{"type": type_, "status": "True", "reason": reason, "message": message},
+            **{"lastUpdateTime": now, "lastTransitionTime": now},
+        }
+        kept: list[Any] = (request.content.get("status") or {}).get("conditions") or []
+        return await self._patch(request, "approval", {"conditions": [*kept, condition]})
+
+    async def _sign(self, request: Unstructured, approved: Approved) -> None:
+        try:
+            certificate = signing.signed(approved, await self._read_ca(), self._now())
+        except CertificateError as error:
+            raise KubeError(f"nothing can be signed: {error}") from error
+        await self._patch(request, "status", {"certificate": b64encode(certificate).decode()})
+
+    async def _patch(self, request: Unstructured, subresource: str, status: dict[str, Any]) -> Unstructured:
+        body = {"metadata": {"resourceVersion": request.metadata.resource_version}, "status": status}
+        key = Key("", request.metadata.name)
+        return await self._client.patch(CERTIFICATE_SIGNING_REQUEST, key, body, subresource=subresource)

@@ -1,0 +1,130 @@
+"""Which CertificateSigningRequests of nodes are signed, and the certificate.
+
+Pure. Invariant: what is signed makes its bearer the node as which the API server knew who requested it, a client of
+NodeLink and nothing else: only subject and key are taken over, and the subject must say exactly that node.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from koord.kube import certificates
+from koord.kube.certificates import KeyPair
+from koord.kube.kind import Unstructured
+from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
+
+LIFETIME = timedelta(seconds=CERTIFICATE_LIFETIME_S)
+SHORTEST = timedelta(minutes=10)
+USAGES = frozenset({"client auth", "digital signature", "key encipherment"})
+CLIENT_AUTH = "client auth"
+_LEAST_RSA_BITS = 2048
+
+
+class _Spec(msgspec.Struct, frozen=True, rename="camel"):
+    request: bytes
+    signer_name: str = ""
+    username: str = ""
+    groups: tuple[str, ...] = ()
+    usages: tuple[str, ...] = ()
+    expiration_seconds: int | None = None
+
+
+class _Condition(msgspec.Struct, frozen=True):
+    type: str = ""
+
+
+class _Status(msgspec.Struct, frozen=True):
+    certificate: bytes | None = None
+    conditions: tuple[_Condition, ...] = ()
+
+
+class _Request(msgspec.Struct, frozen=True):
+    spec: _Spec
+    status: _Status = _Status()
+
+
+@dataclass(frozen=True, slots=True)
+class Approved:
+    """To be signed with this subject and key."""
+
+    node: str
+    request: x509.CertificateSigningRequest
+    lifetime: timedelta
+    is_recorded: bool
+    """The object says so already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    why: str
+
+
+def judge(stored: Unstructured) -> Approved | Denied | None:
+    """What is to become of a request; None if nothing is left to do. It never fails."""
+    try:
+        read = msgspec.convert(stored.content, _Request)
+    except msgspec.ValidationError as error:
+        return Denied(f"the request cannot be read: {error}")
+    types = {condition.type for condition in read.status.conditions}
+    if read.spec.signer_name != SIGNER or read.status.certificate or types & {"Denied", "Failed"}:
+        return None
+    try:
+        request = x509.load_pem_x509_csr(read.spec.request)
+        why = _fault(read.spec, request)
+    except (ValueError, TypeError) as error:  # of what only looks like a request, too
+        return Denied(f"spec.request is no certificate request: {error}")
+    if why:
+        return Denied(why)
+    node = read.spec.username.removeprefix(NODE_USER)
+    return Approved(node, request, _lifetime(read.spec.expiration_seconds), "Approved" in types)
+
+
+def signed(approved: Approved, ca: KeyPair, now: datetime) -> bytes:
+    """PEM. Raises CertificateError."""
+    return certificates.issue_client(ca, approved.request, now, approved.lifetime)
+
+
+def _fault(spec: _Spec, request: x509.CertificateSigningRequest) -> str:
+    """Why it is not signed; "" if it is. Raises ValueError."""
+    if not spec.username.startswith(NODE_USER) or spec.username == NODE_USER or NODE_GROUP not in spec.groups:
+        return f"{spec.username or 'nobody'} is no node"
+    if not request.is_signature_valid:
+        return "spec.request is not signed by its own key"
+    if (subject := _subject(request.subject)) != {NameOID.COMMON_NAME: [spec.username]} | _ORGANIZATION:
+        names = ", ".join(name for oid, names in subject.items() if oid == NameOID.COMMON_NAME for name in names)
+        return f"{spec.username} may not be certified as {names or 'nobody'}: CN={spec.username},O={NODE_GROUP} alone"
+    if request.extensions:
+        return "spec.request has extensions, such as other names"
+    if CLIENT_AUTH not in spec.usages or not USAGES.issuperset(spec.usages):
+        return f"spec.usages: {', '.join(spec.usages)} is more or less than a client needs: {', '.join(sorted(USAGES))}"
+    return _fault_of_key(request)
+
+
+def _fault_of_key(request: x509.CertificateSigningRequest) -> str:
+    key = request.public_key()
+    if isinstance(key, ec.EllipticCurvePublicKey) and isinstance(key.curve, ec.SECP256R1 | ec.SECP384R1):
+        return ""
+    if isinstance(key, rsa.RSAPublicKey) and key.key_size >= _LEAST_RSA_BITS:
+        return ""
+    return f"spec.request's key is neither ECDSA P-256 or P-384 nor RSA of {_LEAST_RSA_BITS} bits or more"
+
+
+_ORGANIZATION: dict[x509.ObjectIdentifier, list[Any]] = {NameOID.ORGANIZATION_NAME: [NODE_GROUP]}
+
+
+def _subject(name: x509.Name) -> dict[x509.ObjectIdentifier, list[Any]]:
+    subject: dict[x509.ObjectIdentifier, list[Any]] = {}
+    for attribute in name:
+        subject.setdefault(attribute.oid, []).append(attribute.value)
+    return subject
+
+
+def _lifetime(seconds: int | None) -> timedelta:
+    return LIFETIME if seconds is None else min(LIFETIME, max(SHORTEST, timedelta(seconds=seconds)))

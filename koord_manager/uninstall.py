@@ -1,0 +1,296 @@
+"""``koord-manager uninstall``: everything that the cluster side put on nodes is taken back, before its own objects go.
+
+    policy     the ConfigMap's keys go, so that the defaults hold, by which everything is off; kept in an annotation
+    node SLOs  each says the same; the managers, which still run, would write no other
+    release    each node's agent gives back what it holds, and says so: waited for until a bound, the rest is named
+    webhooks   no pod is asked about any more
+    managers   none is left that could offer resources again
+    nodes      batch and mid resources, and what goes with them, are removed, not zeroed
+    agents     each NodeSLO says that its agent goes for good, which then takes along what it keeps on its node
+
+In this order, because each step holds against what still runs: agents release by the policy of their NodeSLO, and a
+cluster that does not enable colocation offers nothing again, whatever an entry or a node says. CRDs and their objects
+stay. Invariant: every step is done again without harm, so after a failure the next run finishes. Fails with KubeError,
+in the step that the log names.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import koord
+from koord.kube import kubeconfig
+from koord.kube.client import Client, connected
+from koord.kube.credentials import Credentials
+from koord.kube.errors import APIError, KubeError
+from koord.kube.informer import Informer
+from koord.kube.kind import CONFIG_MAP, DEPLOYMENT, LEASE, NODE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
+from koord.kube.stream import EventStream
+from koord.model import mergepatch, nodestate
+from koord.model.core import Lease, Node, unix_s
+from koord.model.nodelink import LEASE_NAME
+from koord.model.nodemetric import NodeMetric
+from koord.model.overcommit import amplification, normalization, publish
+from koord.model.sloconfig.config import SLOConfig
+from koord.model.sloconfig.loading import texts
+from koord.model.sloconfig.rows import ROWS
+from koord_manager.certificatestore import CONFIGURATIONS
+from koord_manager.controllers import nodeslo
+from koord_manager.options import UninstallOptions
+
+_log = logging.getLogger(__name__)
+ANNOTATION_BEFORE = "koord.sh/policy-before-uninstall"
+"""Of the ConfigMap: its data as they were, as JSON."""
+_NODE_ANNOTATIONS = (publish.ORIGINAL, normalization.ANNOTATION, amplification.ANNOTATION)
+_QPS, _BURST, _WORKERS = 100.0, 200, 8
+_EVENTS = 256
+_LEASE_LOOK_S = 1.0
+_LEADER_S = 30.0
+"""Twice the time after which a leader that cannot renew has stopped."""
+_NAMED = 20
+T = TypeVar("T")
+
+
+async def run(options: UninstallOptions, environ: Mapping[str, str]) -> None:
+    """Raises KubeError or OSError in the step that failed."""
+    credentials = Credentials(
+        lambda: kubeconfig.find(environ, options.kubeconfig, options.context), environ, time.monotonic, time.time
+    )
+    async with connected(credentials, f"koord-uninstall/{koord.__version__}", _QPS, _BURST) as client:
+        await Uninstallation(client, options).run()
+
+
+@dataclass(slots=True)
+class Uninstallation:
+    """``wall_s``: seconds since 1970. ``generations``: of the NodeSLO that disables everything, by node."""
+
+    client: Client
+    options: UninstallOptions
+    leader_s: float = _LEADER_S
+    wall_s: Callable[[], float] = time.time
+    generations: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def steps(self) -> tuple[tuple[str, Callable[[], Awaitable[str]]], ...]:
+        """Each with its name; what it returns is a sentence."""
+        return (
+            ("policy", self.disable_policy),
+            ("node SLOs", self.disable_nodes),
+            ("release", self.await_release),
+            ("webhooks", self.remove_webhooks),
+            ("managers", self.stop_managers),
+            ("nodes", self.clean_nodes),
+            ("agents", self.dismiss_agents),
+        )
+
+    async def run(self) -> None:
+        for name, step in self.steps:
+            try:
+                _log.info("%s: %s", name, await step())
+            except KubeError as error:
+                _log.error("%s: failed: %s; run it again, it goes on from there", name, error)
+                raise
+
+    async def disable_policy(self) -> str:
+        key = Key(self.options.config_namespace, self.options.slo_config_name)
+        stored = await _found(self.client.get(CONFIG_MAP, key))
+        if stored is None:
+            return f"there is no ConfigMap {key}, so everything is off"
+        data = texts(stored.content.get("data"))
+        stated = [row.key for row in ROWS if row.key in data]
+        if not stated:
+            return f"ConfigMap {key} says nothing, so everything is off"
+        annotations = {ANNOTATION_BEFORE: json.dumps(data, sort_keys=True)}
+        patch = {"metadata": {"annotations": annotations}, "data": dict.fromkeys(stated)}
+        await self.client.patch(CONFIG_MAP, key, patch)
+        return f"took {', '.join(stated)} out of ConfigMap {key}, so everything is off; an annotation keeps it"
+
+    async def disable_nodes(self) -> str:
+        nodes = {node.metadata.name: node for node in await self._listed(NODE)}
+        stored = await self._listed(NODE_SLO)
+
+        async def disable(slo: Unstructured) -> bool:
+            name = slo.metadata.name
+            patch = _disabling(slo, nodes.get(name))
+            if patch:
+                changed = await _found(self.client.patch(NODE_SLO, Key("", name), {"spec": patch}))
+                slo = slo if changed is None else changed
+            self.generations[name] = _generation(slo)
+            return bool(patch)
+
+        changed = await _each(stored, disable)
+        return f"{changed} of {len(stored)} NodeSLOs written, all of them say that everything is off"
+
+    async def await_release(self) -> str:
+        """Follows the reports, so that a node is heard at once."""
+        began_s, stream = time.monotonic(), EventStream()
+        metrics: Informer[NodeMetric] = Informer(self.client, NODE_METRIC, time.monotonic, stream=stream)
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(metrics.run())
+            try:
+                async with asyncio.timeout(self.options.timeout):
+                    await metrics.synced.wait()
+                    while self._holding(metrics.objects.values()):
+                        await stream.take(_EVENTS)
+            except TimeoutError:
+                pass
+            finally:
+                following.cancel()
+        return self._said(metrics, time.monotonic() - began_s)
+
+    def _holding(self, metrics: Iterable[NodeMetric]) -> list[NodeMetric]:
+        """The reports of nodes that have not released yet. One whose agent is not ours never says anything of it."""
+        return [metric for metric in metrics if not self._has_released(metric)]
+
+    def _has_released(self, metric: NodeMetric) -> bool:
+        state = nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))
+        generation = self.generations.get(metric.metadata.name)
+        if state is None or generation is None:
+            return True
+        return state.held_files == 0 and state.slo_generation >= generation
+
+    def _said(self, metrics: Informer[NodeMetric], took_s: float) -> str:
+        if not metrics.synced.is_set():
+            return f"no node was heard within {took_s:.0f} s: {metrics.error}; going on"
+        holding = self._holding(metrics.objects.values())
+        ours = [each for each in metrics.objects.values() if nodestate.ANNOTATION in each.metadata.annotations]
+        if not holding:
+            return f"all {len(ours)} nodes with an agent have given back what they held, after {took_s:.0f} s"
+        for metric in holding[:_NAMED]:
+            _log.warning("release: node %s", self._complaint(metric))
+        return f"{len(holding)} of {len(ours)} nodes have not given back everything within {took_s:.0f} s; going on"
+
+    def _complaint(self, metric: NodeMetric) -> str:
+        name, state = metric.metadata.name, nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))
+        assert state is not None
+        reported_s = unix_s(metric.status.update_time)
+        age = "never reported" if reported_s is None else f"reported {self.wall_s() - reported_s:.0f} s ago"
+        if state.slo_generation < self.generations[name]:
+            follows = f"follows its NodeSLO's generation {state.slo_generation}, not {self.generations[name]} yet"
+        else:
+            follows = f"holds {state.held_files} files"
+        return f"{name} {follows} ({age}): that stays until it restarts, or koordctl restore is run there"
+
+    async def remove_webhooks(self) -> str:
+        names = []
+        for kind, name in CONFIGURATIONS.values():
+            if await _was_there(self.client.delete(kind, Key("", name))):
+                names.append(name)
+        return f"removed {', '.join(names)}" if names else "there are none"
+
+    async def stop_managers(self) -> str:
+        """Until the last leader is gone, so that nothing is offered again behind the next step."""
+        namespace = self.options.config_namespace
+        key = Key(namespace, self.options.deployment)
+        if await _found(self.client.patch(DEPLOYMENT, key, {"spec": {"replicas": 0}})) is None:
+            said = f"there is no Deployment {key}"
+        else:
+            said = f"Deployment {key} has no replicas"
+        lease = Key(namespace, LEASE_NAME)
+        deadline_s = time.monotonic() + self.leader_s
+        while leader := _leader(await _found(self.client.get(LEASE, lease)), self.wall_s()):
+            if time.monotonic() >= deadline_s:
+                return f"{said}; {leader} still leads, and offers nothing by the policy"
+            await asyncio.sleep(_LEASE_LOOK_S)
+        return f"{said}; nobody leads"
+
+    async def clean_nodes(self) -> str:
+        nodes = await self._listed(NODE)
+
+        async def clean(node: Node) -> bool:
+            patch = _cleaning(node)
+            if patch:
+                await _found(self.client.patch(NODE, Key("", node.metadata.name), patch, subresource="status"))
+            return bool(patch)
+
+        cleaned = await _each(nodes, clean)
+        return f"removed batch and mid resources and their annotations from {cleaned} of {len(nodes)} nodes"
+
+    async def dismiss_agents(self) -> str:
+        """Last, since a manager that runs takes the word back: it is there to stay."""
+        stored = await self._listed(NODE_SLO)
+
+        async def dismiss(slo: Unstructured) -> bool:
+            if nodestate.UNINSTALLED in slo.metadata.annotations:
+                return False
+            patch = nodestate.mark("true")
+            return await _found(self.client.patch(NODE_SLO, Key("", slo.metadata.name), patch)) is not None
+
+        return f"told the agents of {await _each(stored, dismiss)} of {len(stored)} nodes that they go for good"
+
+    async def _listed(self, kind: Kind[Any]) -> list[Any]:
+        page = await self.client.list(kind)
+        return [entry.object for entry in page.entries if entry.object is not None]
+
+
+def _disabling(slo: Unstructured, node: Node | None) -> mergepatch.Patch:
+    """What makes ``slo`` what a manager would make of no ConfigMap; empty if it is that."""
+    labels, annotations = ({}, {}) if node is None else (node.metadata.labels, node.metadata.annotations)
+    desired, _ = SLOConfig.defaults().node_slo(labels, annotations)
+    if nodeslo.says(slo, desired):
+        return {}
+    return mergepatch.diff(nodeslo.spec_of(slo), nodeslo.document(desired))
+
+
+def _generation(slo: Unstructured) -> int:
+    generation = slo.content.get("metadata", {}).get("generation", 0)
+    return generation if isinstance(generation, int) else 0
+
+
+def _cleaning(node: Node) -> mergepatch.Patch:
+    """Empty if nothing is to go."""
+    patch: mergepatch.Patch = dict(publish.status_patch(node, publish.RESET) or {})
+    annotations = dict.fromkeys(name for name in _NODE_ANNOTATIONS if name in node.metadata.annotations)
+    patch.pop("metadata", None)
+    return {**patch, "metadata": {"annotations": annotations}} if annotations else patch
+
+
+def _leader(lease: Lease | None, now_s: float) -> str:
+    """Who holds it; "" if nobody does any more."""
+    if lease is None or not lease.spec.holder_identity:
+        return ""
+    renewed_s = unix_s(lease.spec.renew_time)
+    if renewed_s is None or renewed_s + (lease.spec.lease_duration_seconds or 0) < now_s:
+        return ""
+    return lease.spec.holder_identity
+
+
+async def _each(items: Iterable[T], action: Callable[[T], Awaitable[bool]]) -> int:
+    """How many of ``items`` it was done with. Raises the first KubeError, when all that had begun have ended."""
+    turns = asyncio.Semaphore(_WORKERS)
+
+    async def act(item: T) -> bool:
+        async with turns:
+            return await action(item)
+
+    results = await asyncio.gather(*map(act, items), return_exceptions=True)
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return sum(result is True for result in results)
+
+
+async def _found(call: Awaitable[T]) -> T | None:
+    """None if there is no such object."""
+    try:
+        return await call
+    except APIError as error:
+        if error.is_not_found:
+            return None
+        raise
+
+
+async def _was_there(call: Awaitable[None]) -> bool:
+    try:
+        await call
+    except APIError as error:
+        if error.is_not_found:
+            return False
+        raise
+    return True

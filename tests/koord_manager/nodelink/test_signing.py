@@ -1,0 +1,212 @@
+"""Which certificate requests are signed: a node's own name, a client's purpose, and nothing more."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import b64encode, encodebytes
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from koord.kube import certificates
+from koord.kube.certificates import CertificateError, KeyPair
+from koord.kube.kind import Unstructured
+from koord.model.core import ObjectMeta
+from koord.model.nodelink import SIGNER
+from koord_manager.nodelink.signer import Signer
+from koord_manager.nodelink.signing import LIFETIME, Approved, Denied, judge, signed
+from tests.kube.server import JSONObject, Server
+from tests.kube.support import client, until
+
+NOW = datetime(2026, 11, 26, tzinfo=UTC)
+CA = certificates.issue_ca(NOW)
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey
+P256: Key = ec.generate_private_key(ec.SECP256R1())
+GROUPS = ("system:nodes", "system:authenticated")
+
+
+def pem(
+    names: Sequence[str] = ("system:node:n1",),
+    organizations: Sequence[str] = ("system:nodes",),
+    key: Key = P256,
+    host: str = "",
+) -> bytes:
+    attributes = [x509.NameAttribute(NameOID.ORGANIZATION_NAME, each) for each in organizations]
+    attributes += [x509.NameAttribute(NameOID.COMMON_NAME, each) for each in names]
+    builder = x509.CertificateSigningRequestBuilder().subject_name(x509.Name(attributes))
+    if host:
+        builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName(host)]), critical=False)
+    algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
+    return builder.sign(key, algorithm).public_bytes(serialization.Encoding.PEM)
+
+
+def spec(request: bytes | None = None, **members: Any) -> JSONObject:
+    return {
+        "request": b64encode(request or pem()).decode(),
+        "signerName": SIGNER,
+        "username": "system:node:n1",
+        "groups": list(GROUPS),
+        "usages": ["digital signature", "client auth"],
+        **members,
+    }
+
+
+def stored(spec: JSONObject, **status: Any) -> Unstructured:
+    return Unstructured(ObjectMeta(name="r"), {"metadata": {"name": "r"}, "spec": spec, "status": status})
+
+
+def tampered() -> bytes:
+    """A request of which a bit of the signature is another."""
+    der = bytearray(x509.load_pem_x509_csr(pem()).public_bytes(serialization.Encoding.DER))
+    der[-1] ^= 1
+    begin, end = (f"-----{word} CERTIFICATE REQUEST-----\n".encode() for word in ("BEGIN", "END"))
+    return begin + encodebytes(der) + end
+
+
+@pytest.mark.parametrize(
+    ("request_spec", "why"),
+    [
+        (spec(pem(names=("system:node:n2",))), "system:node:n1 may not be certified as system:node:n2"),
+        (spec(pem(names=("system:node:n1", "system:node:n2"))), "as system:node:n1, system:node:n2"),
+        (spec(pem(names=())), "may not be certified as nobody"),
+        (spec(pem(organizations=("system:masters",))), "CN=system:node:n1,O=system:nodes alone"),
+        (spec(pem(organizations=())), "CN=system:node:n1,O=system:nodes alone"),
+        (spec(pem(host="nodelink.koord.sh")), "has extensions"),
+        (spec(username="kubernetes-admin"), "kubernetes-admin is no node"),
+        (spec(username="system:node:"), "system:node: is no node"),
+        (spec(groups=["system:authenticated"]), "system:node:n1 is no node"),
+        (spec(usages=["server auth"]), "server auth is more or less than a client needs"),
+        (spec(usages=["client auth", "cert sign"]), "client auth, cert sign is more"),
+        (spec(usages=[]), "is more or less"),
+        (spec(pem(key=rsa.generate_private_key(65537, 1024))), "neither ECDSA P-256 or P-384 nor RSA of 2048"),
+        (spec(pem(key=ec.generate_private_key(ec.SECP224R1()))), "neither ECDSA P-256"),
+        (spec(pem(key=ed25519.Ed25519PrivateKey.generate())), "neither ECDSA P-256"),
+        (spec(b"no request"), "spec.request is no certificate request"),
+        (spec(tampered()), "is not signed by its own key"),
+        ({"signerName": SIGNER}, "cannot be read"),
+        (spec(expirationSeconds="soon"), "cannot be read"),
+    ],
+)
+def test_denied(request_spec: JSONObject, why: str) -> None:
+    verdict = judge(stored(request_spec))
+    assert isinstance(verdict, Denied)
+    assert why in verdict.why
+
+
+@pytest.mark.parametrize("key", [P256, ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)])
+def test_what_is_signed_is_a_client_of_that_name_and_nothing_else(key: Key) -> None:
+    verdict = judge(stored(spec(pem(key=key))))
+    assert isinstance(verdict, Approved)
+    assert verdict.node == "n1"
+    certificate = x509.load_pem_x509_certificate(signed(verdict, CA, NOW))
+    assert certificate.subject.rfc4514_string() == "CN=system:node:n1,O=system:nodes"
+    assert certificate.public_key() == key.public_key()
+    usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
+    assert list(usage) == [ExtendedKeyUsageOID.CLIENT_AUTH]
+    assert not certificate.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
+    with pytest.raises(x509.ExtensionNotFound):
+        certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName)
+    certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(CA.certificate))
+    assert certificate.not_valid_after_utc == NOW + LIFETIME
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lifetime"),
+    [(None, LIFETIME), (3600, timedelta(hours=1)), (1, timedelta(minutes=10)), (10**9, LIFETIME)],
+)
+def test_how_long_it_is_valid(seconds: int | None, lifetime: timedelta) -> None:
+    members = {} if seconds is None else {"expirationSeconds": seconds}
+    verdict = judge(stored(spec(**members)))
+    assert isinstance(verdict, Approved)
+    assert verdict.lifetime == lifetime
+
+
+def test_it_ends_with_the_authority_at_the_latest() -> None:
+    verdict = judge(stored(spec()))
+    assert isinstance(verdict, Approved)
+    late = NOW + certificates.CA_LIFETIME - timedelta(days=1)
+    assert x509.load_pem_x509_certificate(signed(verdict, CA, late)).not_valid_after_utc == late + timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("request_spec", "status"),
+    [
+        (spec(signerName="kubernetes.io/kube-apiserver-client"), {}),
+        (spec(), {"conditions": [{"type": "Denied"}]}),
+        (spec(), {"conditions": [{"type": "Failed"}]}),
+        (spec(), {"conditions": [{"type": "Approved"}], "certificate": b64encode(b"PEM").decode()}),
+    ],
+    ids=["another signer's", "denied", "failed", "done"],
+)
+def test_nothing_is_left_to_do(request_spec: JSONObject, status: JSONObject) -> None:
+    assert judge(stored(request_spec, **status)) is None
+
+
+@asynccontextmanager
+async def signing(server: Server, ca: KeyPair | None = CA) -> AsyncIterator[None]:
+    async def read_ca() -> KeyPair:
+        if ca is None:
+            raise CertificateError("ca-key.pem", "is missing")
+        return ca
+
+    async with server.serving() as url, client(url) as api:
+        running = asyncio.create_task(Signer(api, read_ca, time.monotonic, lambda: NOW).run())
+        try:
+            yield
+        finally:
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+
+def status_of(server: Server, name: str) -> JSONObject:
+    found: JSONObject = server.objects["/apis/certificates.k8s.io/v1", "certificatesigningrequests"]["", name]
+    status: JSONObject = found.get("status", {})
+    return status
+
+
+async def test_the_signer_approves_first_and_leaves_others_requests_alone() -> None:
+    server = Server()
+    server.put(REQUESTS, "", "early", spec=spec())
+    server.put(REQUESTS, "", "others", spec=spec(signerName="example.com/signer"))
+    async with signing(server):
+        server.put(REQUESTS, "", "late", spec=spec())
+        server.put(REQUESTS, "", "wrong", spec=spec(pem(names=("system:node:n2",))))
+        for name in ("early", "late"):
+            await until(lambda name=name: "certificate" in status_of(server, name))  # type: ignore[misc]
+            assert [each["type"] for each in status_of(server, name)["conditions"]] == ["Approved"]
+        await until(lambda: bool(status_of(server, "wrong")))
+    (denied,) = status_of(server, "wrong")["conditions"]
+    assert (denied["type"], denied["reason"]) == ("Denied", "NotThisNode")
+    assert "may not be certified as system:node:n2" in denied["message"]
+    assert "certificate" not in status_of(server, "wrong")
+    assert status_of(server, "others") == {}
+    subresources = [path.rpartition("/")[2] for verb, path, *_ in server.requests if verb == "patch"]
+    assert sorted(subresources) == ["approval", "approval", "approval", "status", "status"]
+
+
+async def test_an_approval_without_a_certificate_is_followed_up() -> None:
+    server = Server()
+    server.put(REQUESTS, "", "r", spec=spec(), status={"conditions": [{"type": "Approved", "status": "True"}]})
+    async with signing(server):
+        await until(lambda: "certificate" in status_of(server, "r"))
+    assert len(status_of(server, "r")["conditions"]) == 1
+
+
+async def test_without_an_authority_it_is_tried_again() -> None:
+    server = Server()
+    server.put(REQUESTS, "", "r", spec=spec())
+    async with signing(server, None):
+        await until(lambda: bool(status_of(server, "r")))
+        await asyncio.sleep(0.2)
+    assert "certificate" not in status_of(server, "r")
+    assert [each["type"] for each in status_of(server, "r")["conditions"]] == ["Approved"]

@@ -1,0 +1,270 @@
+"""Uninstalling: what is taken back in which order, that nothing is offered again, and that any failure is gone over."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from koord.kube.errors import KubeError
+from koord.model import nodestate
+from koord.model.overcommit import publish
+from koord_manager.options import UNINSTALL, UninstallOptions
+from koord_manager.uninstall import ANNOTATION_BEFORE, Uninstallation
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, ENABLED, METRICS, NODES, SLOS, Cluster
+from tests.kube.server import Fault, JSONObject, Server
+from tests.kube.support import LEASES, client
+
+DEPLOYMENTS = "/apis/apps/v1/deployments"
+WEBHOOKS = {
+    "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations": "koordinator-mutating-webhook-configuration",
+    "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations": (
+        "koordinator-validating-webhook-configuration"
+    ),
+}
+POLICY = {**ENABLED, "resource-threshold-config": '{"clusterStrategy": {"enable": true}}', "someone-elses": "x"}
+ENABLED_SLO = {"resourceUsedThresholdWithBE": {"enable": True, "cpuSuppressThresholdPercent": 65}}
+PATIENT = UninstallOptions(timeout=5.0)
+HASTY = UninstallOptions(timeout=0.2)
+GENERATION = 7
+
+
+def node_state(held_files: int, generation: int) -> dict[str, str]:
+    return {nodestate.ANNOTATION: nodestate.NodeState(held_files, generation).encoded()}
+
+
+def fill(server: Server, *names: str) -> None:
+    """A cluster with everything that the chart and the managers put there."""
+    namespace = CONFIG.namespace
+    server.put(CONFIG_MAPS, namespace, CONFIG.name, data=POLICY)
+    server.put(DEPLOYMENTS, namespace, "koord-manager", spec={"replicas": 2})
+    for path, name in WEBHOOKS.items():
+        server.put(path, "", name, webhooks=[])
+    for name in names:
+        offered = {"cpu": "8", "memory": "16Gi", "kubernetes.io/batch-cpu": "4k", "kubernetes.io/batch-memory": "8Gi"}
+        annotations = {publish.ORIGINAL: "{}", "node.koordinator.sh/cpu-normalization-ratio": "1.00", "mine": "stays"}
+        server.put(
+            NODES, "", name, metadata={"annotations": annotations}, status={"capacity": offered, "allocatable": offered}
+        )
+        server.put(SLOS, "", name, metadata={"generation": GENERATION}, spec=ENABLED_SLO)
+        report(server, name, 12, GENERATION - 1)
+
+
+def report(server: Server, name: str, held_files: int, generation: int) -> None:
+    status = {"updateTime": datetime.now(UTC).isoformat()}
+    server.put(METRICS, "", name, metadata={"annotations": node_state(held_files, generation)}, status=status)
+
+
+def found(server: Server, path: str, name: str, namespace: str = "") -> JSONObject | None:
+    root, _, plural = path.rpartition("/")
+    return server.objects.get((root, plural), {}).get((namespace, name))
+
+
+def told(server: Server, path: str, name: str, namespace: str = "") -> JSONObject:
+    stored = found(server, path, name, namespace)
+    assert stored is not None
+    return stored
+
+
+@contextlib.asynccontextmanager
+async def agents(server: Server, *names: str) -> AsyncIterator[None]:
+    """Each gives back what it holds once its NodeSLO says that everything is off."""
+
+    async def follow(name: str) -> None:
+        while told(server, SLOS, name)["spec"]["resourceUsedThresholdWithBE"]["enable"]:  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        report(server, name, 0, GENERATION)
+
+    tasks = [asyncio.create_task(follow(name)) for name in names]
+    yield
+    for task in tasks:
+        task.cancel()
+
+
+async def uninstall(url: str, options: UninstallOptions = PATIENT, leader_s: float = 0.0) -> None:
+    async with client(url) as api:
+        await Uninstallation(api, options, leader_s).run()
+
+
+def state(server: Server) -> dict[str, Any]:
+    """What is there afterwards, but for versions and times."""
+    return {
+        "policy": told(server, CONFIG_MAPS, CONFIG.name, CONFIG.namespace)["data"],
+        "before": told(server, CONFIG_MAPS, CONFIG.name, CONFIG.namespace)["metadata"]["annotations"],
+        "replicas": told(server, DEPLOYMENTS, "koord-manager", CONFIG.namespace)["spec"]["replicas"],
+        "webhooks": [found(server, path, name) for path, name in WEBHOOKS.items()],
+        "slos": {name: told(server, SLOS, name)["spec"] for name in ("n1", "n2")},
+        "marked": [told(server, SLOS, name)["metadata"].get("annotations") for name in ("n1", "n2")],
+        "resources": {name: told(server, NODES, name)["status"] for name in ("n1", "n2")},
+        "annotations": {name: told(server, NODES, name)["metadata"]["annotations"] for name in ("n1", "n2")},
+    }
+
+
+def check(server: Server) -> None:
+    after = state(server)
+    assert after["policy"] == {"someone-elses": "x"}
+    assert json.loads(after["before"][ANNOTATION_BEFORE]) == POLICY
+    assert after["replicas"] == 0
+    assert after["webhooks"] == [None, None]
+    assert {spec["resourceUsedThresholdWithBE"]["enable"] for spec in after["slos"].values()} == {False}
+    assert after["marked"] == [{"koord.sh/uninstalled": "true"}] * 2
+    native = {"cpu": "8", "memory": "16Gi"}
+    assert list(after["resources"].values()) == [{"capacity": native, "allocatable": native}] * 2
+    assert list(after["annotations"].values()) == [{"mine": "stays"}] * 2
+
+
+async def test_everything_is_taken_back_and_each_step_says_so(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1", "n2")
+        async with agents(server, "n1", "n2"):
+            await uninstall(url)
+    check(server)
+    said = [record.message for record in caplog.records if record.name == "koord_manager.uninstall"]
+    assert [message.partition(":")[0] for message in said] == [
+        "policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents",
+    ]  # fmt: skip
+    assert "all 2 nodes with an agent have given back" in said[2]
+
+
+async def test_a_second_run_changes_nothing() -> None:
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1", "n2")
+        async with agents(server, "n1", "n2"):
+            await uninstall(url)
+        before = state(server)
+        await uninstall(url)
+    assert state(server) == before
+
+
+async def test_an_empty_cluster_is_uninstalled() -> None:
+    async with Server().serving() as url:
+        await uninstall(url)
+
+
+async def test_a_node_that_stays_away_is_named_and_the_rest_is_done(caplog: pytest.LogCaptureFixture) -> None:
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1", "n2")
+        async with agents(server, "n1"):
+            await uninstall(url, HASTY)
+    check(server)
+    assert any("node n2 follows its NodeSLO's generation 6, not 7 yet (reported 0 s ago)" in m for m in caplog.messages)
+    assert not any("node n1" in message for message in caplog.messages)
+
+
+@pytest.mark.parametrize(
+    ("held_files", "generation", "complaint"),
+    [
+        (3, GENERATION, "holds 3 files"),
+        (0, GENERATION - 1, "generation 6, not 7 yet"),
+        (0, GENERATION, ""),
+        (0, GENERATION + 1, ""),
+    ],
+)
+async def test_released_is_the_generation_and_no_file(
+    held_files: int, generation: int, complaint: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1")
+        report(server, "n1", held_files, generation)
+        await uninstall(url, HASTY)
+    assert any(complaint in message for message in caplog.messages) == bool(complaint)
+
+
+@pytest.mark.parametrize("annotations", [{}, {nodestate.ANNOTATION: "of another kind"}])
+async def test_an_agent_that_is_not_ours_is_not_waited_for(annotations: dict[str, str]) -> None:
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1")
+        server.put(METRICS, "", "n1", metadata={"annotations": annotations}, status={})
+        began_s = time.monotonic()
+        await uninstall(url)
+    assert time.monotonic() - began_s < PATIENT.timeout
+
+
+async def test_the_last_leader_is_waited_for() -> None:
+    server = Server()
+    async with server.serving() as url:
+        now = datetime.now(UTC).isoformat()
+        spec = {"holderIdentity": "m1", "renewTime": now, "leaseDurationSeconds": 15}
+        server.put(LEASES, CONFIG.namespace, "koordinator-manager", spec=spec)
+        fill(server, "n1")
+        report(server, "n1", 0, GENERATION)
+        running = asyncio.create_task(uninstall(url, leader_s=10.0))
+        await asyncio.sleep(0.3)
+        assert "kubernetes.io/batch-cpu" in told(server, NODES, "n1")["status"]["allocatable"]
+        server.put(LEASES, CONFIG.namespace, "koordinator-manager", spec={**spec, "holderIdentity": ""})
+        await running
+    assert "kubernetes.io/batch-cpu" not in told(server, NODES, "n1")["status"]["allocatable"]
+
+
+async def requests_of_a_run() -> int:
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1", "n2")
+        async with agents(server, "n1", "n2"):
+            await uninstall(url)
+    return len(server.requests)
+
+
+async def test_a_run_that_fails_anywhere_is_finished_by_the_next(caplog: pytest.LogCaptureFixture) -> None:
+    failed = set()
+    for number in range(await requests_of_a_run()):
+        server = Server()
+        async with server.serving() as url:
+            fill(server, "n1", "n2")
+            server.faults = [Fault("any")] * number + [Fault("any", 403, "Forbidden")]
+            async with agents(server, "n1", "n2"):
+                caplog.clear()
+                with contextlib.suppress(KubeError):
+                    await uninstall(url)
+                failed |= {each.partition(":")[0] for each in caplog.messages if ": failed: 403" in each}
+                server.faults = []
+                await uninstall(url)
+        check(server)
+    assert failed == {"policy", "node SLOs", "webhooks", "managers", "nodes", "agents"}
+
+
+async def test_managers_that_still_run_offer_nothing_again(cluster: Cluster) -> None:
+    cluster.put_config()
+    cluster.put_node(annotations={"node.koordinator.sh/colocation-strategy": '{"enable": true}'})
+    await cluster.lead()
+    cluster.report()
+    await cluster.settled(cluster.offered)
+    await uninstall(cluster.server.url)
+    await cluster.quiet()
+    assert cluster.offered() == {}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "timeout"), [([], 120.0), (["--timeout=5"], 5.0), (["-timeout=0", "-config-namespace=x"], 0.0)]
+)
+def test_options(arguments: list[str], timeout: float) -> None:
+    assert UNINSTALL.load(UNINSTALL.parse(arguments)).timeout == timeout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["--timeout=-1"], 2, "--timeout='-1': must not be negative"),
+        (["--no-such-flag"], 2, "--no-such-flag"),
+        (["--kubeconfig=/nowhere"], 1, "/nowhere"),
+    ],
+)
+def test_what_cannot_be_done_is_said_and_is_an_exit_code(arguments: list[str], code: int, said: str) -> None:
+    argv = [sys.executable, "-m", "koord_manager", "uninstall", *arguments]
+    done = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert (done.returncode, said in done.stderr) == (code, True), done.stderr
