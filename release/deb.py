@@ -20,12 +20,11 @@ from string import Template
 
 from release.run import BuildError, run
 from release.tree import PYTHON, lay_out
-from release.wheels import GLIBC, Wheel, fetch
+from release.wheels import GLIBC, NAME, Wheel, fetch
 
 TEMPLATES = Path(__file__).parent / "debian"
 SCRIPTS = ("preinst", "postinst", "prerm", "postrm")
 HAND_OVER = Path(__file__).parent / "hand_over.sh"
-NAME = "koord"
 _PEP440_PRE_RELEASE = re.compile(r"(?<=\d)\.?(a|b|rc|dev)(?=\d)")
 
 

@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import re
 import zipfile
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 
 from release.run import BuildError, python, run
@@ -57,14 +57,17 @@ _NOT_FOR_A_NODE = re.compile(
 )
 
 
-def lay_out(wheels: Iterable[Wheel], version: str, root: Path) -> None:
-    """Fill the empty directory ``root`` with the tree for ``version``. Raises BuildError."""
+def lay_out(wheels: Iterable[Wheel], version: str, root: Path, programs: Mapping[str, str] = PROGRAMS) -> None:
+    """Fill the empty directory ``root`` with the tree for ``version``. Raises BuildError.
+
+    ``programs``: their modules by name; the directory may hold what the tree does not.
+    """
     home = root / PREFIX.relative_to("/") / version
     site_packages = home / "site-packages"
     for wheel in wheels:
         _unpack(wheel, site_packages, root)
-    _programs(home, version, root)
-    _compile(site_packages, root)
+    _programs(home, version, root, programs)
+    compile_below(site_packages, root)
     _set_modes(root)
 
 
@@ -92,16 +95,16 @@ def _unpack(wheel: Wheel, site_packages: Path, root: Path) -> None:
             target.write_bytes(archive.read(name))
 
 
-def _programs(home: Path, version: str, root: Path) -> None:
+def _programs(home: Path, version: str, root: Path, programs: Mapping[str, str]) -> None:
     links = root / "usr/bin"
     (home / "bin").mkdir()
-    links.mkdir(parents=True)
-    for name, module in PROGRAMS.items():
+    links.mkdir(parents=True, exist_ok=True)
+    for name, module in programs.items():
         (home / "bin" / name).write_text(_PROGRAM.format(python=PYTHON, module=module))
         (links / name).symlink_to(f"../lib/koord/{version}/bin/{name}")
 
 
-def _compile(site_packages: Path, root: Path) -> None:
+def compile_below(directory: Path, root: Path) -> None:
     """Byte code that names the installed paths. A fixed hash seed and one process: the same bytes every time."""
     environ = {"PATH": os.environ["PATH"], "PYTHONHASHSEED": "0"}
     run(
@@ -119,7 +122,7 @@ def _compile(site_packages: Path, root: Path) -> None:
             root,
             "-p",
             "/",
-            site_packages,
+            directory,
         ],
         environ,
     )

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from release.run import BuildError, run
 
+NAME = "koord"
 EXTRA = "node"
 GLIBC = (2, 28)
 _OLDEST_MANYLINUX_MINOR = 5
@@ -51,8 +52,8 @@ class Wheel:
         return str(declared or ", ".join(named) or "see its text")
 
 
-def fetch(ours: Path, pythons: Iterable[str], directory: Path) -> list[Wheel]:
-    """Our wheel and its dependencies for each of ``pythons`` ("3.11", …) in ``directory``; returns all that is there.
+def fetch(ours: Path, pythons: Iterable[str], directory: Path, extras: str = EXTRA) -> list[Wheel]:
+    """Our wheel and what ``extras`` of it need for each of ``pythons`` ("3.11", …) in ``directory``; all that is there.
 
     pip's own cache and configuration (index, proxy, certificates) apply. Raises BuildError.
     """
@@ -62,7 +63,7 @@ def fetch(ours: Path, pythons: Iterable[str], directory: Path) -> list[Wheel]:
     chosen = [word for platform in [*platforms, "manylinux2014_x86_64"] for word in ("--platform", platform)]
     for version in pythons:
         _download(
-            directory, "--implementation", "cp", "--python-version", version, *chosen, f"{ours.resolve()}[{EXTRA}]"
+            directory, "--implementation", "cp", "--python-version", version, *chosen, f"{ours.resolve()}[{extras}]"
         )
     return in_directory(directory)
 

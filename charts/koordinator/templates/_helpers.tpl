@@ -1,0 +1,107 @@
+{{- /* The image of a part: (list $ .Values.manager). */ -}}
+{{- define "koord.image" -}}
+{{- $root := index . 0 -}}{{- $image := (index . 1).image -}}
+{{ $image.host | default $root.Values.imageRepositoryHost }}/{{ $image.repository }}:{{ $image.tag | default (printf "v%s" $root.Chart.AppVersion) }}
+{{- end -}}
+
+{{- /* What every pod has: pull secrets. Koordinator's default is an empty map. */ -}}
+{{- define "koord.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- /* A log level of ours, of Koordinator's number too. */ -}}
+{{- define "koord.logLevel" -}}
+{{- $level := . | toString -}}
+{{- if regexMatch "^[0-9]+$" $level -}}
+{{ ternary "debug" "info" (ge (int $level) 5) }}
+{{- else -}}
+{{ $level }}
+{{- end -}}
+{{- end -}}
+
+{{- /* Of the gates in a text those that a part knows: (list $text "koord.nodeGates" $). */ -}}
+{{- define "koord.gates" -}}
+{{- $known := include (index . 1) (index . 2) | fromYamlArray -}}
+{{- $kept := list -}}
+{{- range $gate := splitList "," (index . 0 | toString) -}}
+{{- if has (splitList "=" $gate | first | trim) $known -}}{{- $kept = append $kept (trim $gate) -}}{{- end -}}
+{{- end -}}
+{{ join "," $kept }}
+{{- end -}}
+
+{{- /* Whether the manager's gate is on, as "true" or "": (list "Name" $). */ -}}
+{{- define "koord.isOn" -}}
+{{- $name := index . 0 -}}
+{{- $said := splitList "," ((index . 1).Values.featureGates | toString | nospace) -}}
+{{- $isOn := or (has (printf "%s=true" $name) $said) (has "AllAlpha=true" $said) -}}
+{{- if and $isOn (not (has (printf "%s=false" $name) $said)) -}}true{{- end -}}
+{{- end -}}
+
+{{- /* The names of those that it does not know. */ -}}
+{{- define "koord.unknownGates" -}}
+{{- $known := include (index . 1) (index . 2) | fromYamlArray -}}
+{{- $rest := list -}}
+{{- range $gate := splitList "," (index . 0 | toString) -}}
+{{- $name := splitList "=" $gate | first | trim -}}
+{{- if and $name (not (has $name $known)) -}}{{- $rest = append $rest $name -}}{{- end -}}
+{{- end -}}
+{{ join ", " $rest }}
+{{- end -}}
+
+{{- /* That an object is of the hook before helm deletes anything; its weight says in which order. */ -}}
+{{- define "koord.uninstallHook" }}
+  annotations:
+    helm.sh/hook: pre-delete
+    helm.sh/hook-weight: {{ . | quote }}
+    helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+{{- end }}
+
+{{- /* The directory in which a host path is bound, without the slash at its end. */ -}}
+{{- define "koord.directory" -}}
+{{ . | trimSuffix "/" }}
+{{- end -}}
+
+{{- /* Values without effect, one line each: (dict "values" .Values "above" "" "root" $). */ -}}
+{{- define "koord.ineffective" -}}
+{{- $known := include "koord.known" .root | fromYaml -}}
+{{- $reasons := include "koord.withoutEffect" .root | fromYaml -}}
+{{- $context := . -}}
+{{- range $key, $value := .values }}
+{{- $path := printf "%s%s" $context.above $key }}
+{{- if hasKey $reasons $path }}
+* {{ $path }}: {{ get $reasons $path }}
+{{- else if eq (get $known $path) "section" }}
+{{- if kindIs "map" $value }}
+{{- include "koord.ineffective" (dict "values" $value "above" (printf "%s." $path) "root" $context.root) }}
+{{- end }}
+{{- else if and (ne (get $known $path) "value") (ne $path "global") }}
+* {{ $path }}: no such value is known
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{- /* What Koordinator's charts have and this one has no use for, and why. */ -}}
+{{- define "koord.withoutEffect" -}}
+{{- range $plural := list "devices" "elasticquotaprofiles" "elasticquotas" "recommendations" "reservations" "podgroups" "podmigrationjobs" "clusternetworktopologies" "scheduleexplanations" }}
+crds.{{ $plural }}: this version has no part that uses the kind; a CRD that is installed stays as it is
+{{- end }}
+crds.noderesourcetopologies: the CRD is not this project's; where it is installed it is used
+installation.roleListGroups: rights are those in docs/install.md
+scheduler: this version has no scheduler; pods that name koord-scheduler wait until one of that name runs
+descheduler: this version has no descheduler
+deviceDaemon: this version reports no devices
+koordYarnCopilotAgent: this version has no YARN copilot
+koordlet.hostDirs.kubeletConfigDir: nothing below it is read
+koordlet.hostDirs.koordletSockDir: sockets are in /run/koord
+koordlet.hostDirs.predictionCheckpointDir: what prediction has learnt is in /var/lib/koord
+koordlet.hostDirs.koordletTSDBDir: figures are kept in memory
+koordlet.hostDirs.podResourcesProxyPath: pod resources are not proxied
+manager.healthProbe: health pages are on manager.metrics.port
+manager.resyncPeriod: caches need none
+manager.controllers: all controllers run
+webhookConfiguration.failurePolicy.elasticquotas: there is no such webhook yet
+webhookConfiguration.failurePolicy.reservations: there is no such webhook yet
+{{- end -}}

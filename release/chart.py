@@ -1,0 +1,215 @@
+"""The chart's templates that other files already say: ``python -m release.chart`` (``make chart``).
+
+CRDs, rights, PriorityClasses and webhook configurations are plain manifests; the chart has the same with the values in
+their places, and the paths of ``values.yaml`` by which NOTES.txt finds values that nobody knows. ``--check`` names each
+template that differs from what would be written, and fails.
+
+Invariant: a manifest is changed by whole lines and by the name of the namespace alone, so what the chart installs with
+its default values is what ``manifests/`` holds. A manifest that would not survive that raises ValueError.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from koord.model.featuregates import ALL_ALPHA, ALL_BETA
+from koord.model.featuregates import GATES as NODE_GATES
+from koord_manager.options import GATES as MANAGER_GATES
+
+ROOT = Path(__file__).parents[1]
+CHART = ROOT / "charts" / "koordinator"
+NAMESPACE = "koordinator-system"
+_OWN_NAMESPACE = "{{ .Values.installation.namespace }}"
+_POLICIES = {
+    "mpod-create.koordinator.sh": "pods",
+    "vpod.koordinator.sh": "pods",
+    "vnode.koordinator.sh": "nodes",
+}
+"""By webhook: which of the values ``webhookConfiguration.failurePolicy`` is its."""
+_SECTIONS = ("koordlet.resources", "koordlet.nodeAffinity", "koordlet.nodeSelector", "manager.resources",
+    "manager.nodeAffinity", "manager.nodeSelector", "serviceAccount.annotations", "sloControllerConfig")  # fmt: skip
+"""Values that are maps of the user's own keys."""
+
+_PROFILE_CONTROLLER = 'include "koord.isOn" (list "ColocationProfileController" $)'
+_MATCH_CONDITIONS = 'semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version'
+"""Before, API servers do not know the field, and ask about more."""
+_NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'
+"""Before, no token says which node its pod runs on."""
+_NODE_WEBHOOK = """\
+  {{- if include "koord.isOn" (list "NodeMutatingWebhook" $) }}
+  - name: mnode-status.koordinator.sh
+    clientConfig:
+      service:
+        name: koordinator-webhook-service
+        namespace: {{ .Values.installation.namespace }}
+        path: /mutate-node-status
+    rules:
+      - apiGroups: [""]
+        apiVersions: [v1]
+        operations: [CREATE, UPDATE]
+        resources: [nodes/status]
+    failurePolicy: {{ .Values.webhookConfiguration.failurePolicy.nodeStatus }}
+    sideEffects: None
+    timeoutSeconds: {{ .Values.webhookConfiguration.timeoutSeconds }}
+    admissionReviewVersions: [v1]
+  {{- end }}
+"""
+"""Its gate is off by default, so the plain manifest has no such entry."""
+_KEPT = "  annotations:\n    helm.sh/resource-policy: keep\n"
+_ACCOUNT_ANNOTATIONS = """\
+  {{- with .Values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+"""
+
+
+def templates(root: Path = ROOT) -> dict[str, str]:
+    """Each text by its path below the chart's ``templates``."""
+    manifests = root / "manifests"
+    made = {f"crds/{file.name}": _crd(_source(file), file.name) for file in sorted((manifests / "crds").glob("*.yaml"))}
+    manager = manifests / "koord-manager"
+    made["koord-manager/rbac.yaml"] = _rights(_source(manager / "rbac.yaml"))
+    optional = _source(manifests / "optional" / "colocation-profile-controller.yaml")
+    made["koord-manager/profiles.yaml"] = _guarded(
+        'include "koord.isOn" (list "ColocationProfileController" $)', optional
+    )
+    made["priorityclasses.yaml"] = _source(manager / "priorityclasses.yaml")
+    made["koord-manager/webhooks.yaml"] = _webhooks(_source(manager / "webhooks.yaml"))
+    for name in ("rbac", "admission"):
+        made[f"koordlet/{name}.yaml"] = _rights(_source(manifests / "koordlet" / f"{name}.yaml"))
+    values = yaml.safe_load((root / "charts/koordinator/values.yaml").read_text(encoding="utf-8"))
+    made["_known.tpl"] = _known(values)
+    return {path: _headed(path, text) for path, text in made.items()}
+
+
+def leaves(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, Any]]:
+    """The path and the default of each value."""
+    for key, value in values.items():
+        path = f"{above}{key}"
+        if isinstance(value, Mapping) and path not in _SECTIONS:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path, value
+
+
+def _source(file: Path) -> str:
+    """The manifest with the namespace as a value. Raises ValueError if Helm would read something into it."""
+    text = file.read_text(encoding="utf-8")
+    if "{{" in text:
+        raise ValueError(f"{file}: {{{{ is Helm's")
+    return text.replace(NAMESPACE, _OWN_NAMESPACE)
+
+
+def _crd(text: str, name: str) -> str:
+    """Kept by ``helm uninstall``, since with it all objects of the kind would go."""
+    plural = name.partition("_")[2].removesuffix(".yaml")
+    head = re.search(r"^metadata:\n  name: \S+\n", text, re.MULTILINE)
+    if head is None:
+        raise ValueError(f"{name}: has no metadata.name of its own line")
+    return _guarded(f"and .Values.crds.managed .Values.crds.{plural}", text[: head.end()] + _KEPT + text[head.end() :])
+
+
+def _rights(text: str) -> str:
+    return "---\n".join(map(_right, re.split(r"^---\n", text, flags=re.MULTILINE)))
+
+
+def _right(document: str) -> str:
+    if re.search("^kind: ServiceAccount$", document, re.MULTILINE):
+        return document + _ACCOUNT_ANNOTATIONS
+    if re.search("^  name: koordlet-nodes$", document, re.MULTILINE):
+        return _guarded("not .Values.koordlet.enabled", document)
+    if re.search("^kind: ValidatingAdmissionPolicy", document, re.MULTILINE):
+        return _guarded(_NODE_CLAIMS, document)
+    return document
+
+
+def _webhooks(text: str) -> str:
+    webhook, lines = "", []
+    for line in text.splitlines(keepends=True):
+        if line.startswith("  - name: "):
+            webhook = line.removeprefix("  - name: ").strip()
+        if line.strip() == "failurePolicy: Ignore" and webhook in _POLICIES:
+            value = f"{{{{ .Values.webhookConfiguration.failurePolicy.{_POLICIES[webhook]} }}}}"
+            line = line.replace("Ignore", value)  # noqa: PLW2901
+        line = line.replace("timeoutSeconds: 10", "timeoutSeconds: {{ .Values.webhookConfiguration.timeoutSeconds }}")  # noqa: PLW2901
+        lines.append(line)
+    conditioned = re.sub(
+        r"^    matchConditions:\n(?:      .*\n)+",
+        lambda found: _guarded(_MATCH_CONDITIONS, found[0]),
+        "".join(lines),
+        flags=re.MULTILINE,
+    )
+    mutating, _, validating = conditioned.partition("---\n")
+    return f"{mutating}{_NODE_WEBHOOK}---\n{validating}"
+
+
+def _known(values: Mapping[str, Any]) -> str:
+    paths = dict(leaves(values))
+    above = {path[:index] for path in paths for index, letter in enumerate(path) if letter == "."}
+    rows = [
+        *(f"{path}: value" for path in sorted(paths)),
+        *(f"{path}: section" for path in sorted(above)),
+    ]
+    return (
+        _defined("koord.known", "\n".join(rows))
+        + _defined("koord.managerGates", _gates(MANAGER_GATES))
+        + _defined("koord.nodeGates", _gates(NODE_GATES))
+    )
+
+
+def _gates(gates: Mapping[str, object]) -> str:
+    return "\n".join(f"- {name}" for name in (*sorted(gates), ALL_ALPHA, ALL_BETA))
+
+
+def _defined(name: str, text: str) -> str:
+    return f'{{{{- define "{name}" }}}}\n{text}\n{{{{- end }}}}\n'
+
+
+def _guarded(condition: str, text: str) -> str:
+    return f"{{{{- if {condition} }}}}\n{text}{{{{- end }}}}\n"
+
+
+def _headed(path: str, text: str) -> str:
+    origin = "values.yaml and the feature gates" if path == "_known.tpl" else "manifests/"
+    return f"{{{{- /* Written by `python -m release.chart` from {origin}; change those. */ -}}}}\n{text}"
+
+
+def write(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = templates) -> None:
+    for path, text in texts().items():
+        file = chart / "templates" / path
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text, encoding="utf-8")
+
+
+def differences(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = templates) -> list[str]:
+    """The templates that are missing or of another text."""
+    directory = chart / "templates"
+    return sorted(path for path, text in texts().items() if _text(directory / path) != text)
+
+
+def _text(file: Path) -> str | None:
+    return file.read_text(encoding="utf-8") if file.exists() else None
+
+
+def main(arguments: list[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m release.chart", description="Write the chart's derived templates.")
+    parser.add_argument("--check", action="store_true", help="write nothing; name each template that differs, and fail")
+    if not parser.parse_args(arguments).check:
+        write()
+        return 0
+    differing = differences()
+    for path in differing:
+        print(f"templates/{path} is not what python -m release.chart writes", file=sys.stderr)
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,138 @@
+"""The chart against what it must agree with: manifests, the schema of its values, Koordinator's values, the pages."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import koord
+from koord.model.featuregates import GATES
+from release import chart
+from release.chart import CHART, ROOT, leaves
+from tests import docpages
+from tests.charts.koordinator_values import VALUES
+
+OURS: Mapping[str, Any] = yaml.safe_load((CHART / "values.yaml").read_text())
+SCHEMA: Mapping[str, Any] = json.loads((CHART / "values.schema.json").read_text())
+HELPERS = (CHART / "templates" / "_helpers.tpl").read_text()
+ROLES = [
+    *ROOT.glob("manifests/koord-manager/*.yaml"),
+    *ROOT.glob("manifests/koordlet/*.yaml"),
+    CHART / "templates" / "uninstall.yaml",
+    CHART / "templates" / "koordlet" / "pods.yaml",
+]
+
+
+def without_effect() -> set[str]:
+    """The paths in the table of values that are said to have none."""
+    table = HELPERS.partition('define "koord.withoutEffect"')[2]
+    plurals = re.findall(r'"(\w+)"', table.partition("}}")[2].partition("}}")[0])
+    return {*re.findall(r"^([\w.]+): ", table, re.MULTILINE), *(f"crds.{plural}" for plural in plurals)}
+
+
+def schema_of(path: str) -> Mapping[str, Any] | None:
+    found: Any = SCHEMA
+    for name in path.split("."):
+        found = (found or {}).get("properties", {}).get(name)
+    return None if found is None else dict(found)
+
+
+def schema_leaves(schema: Mapping[str, Any], above: str = "") -> Iterator[str]:
+    for name, inner in schema["properties"].items():
+        path = f"{above}{name}"
+        if "properties" in inner and path not in dict(leaves(OURS)):
+            yield from schema_leaves(inner, f"{path}.")
+        else:
+            yield path
+
+
+def rules(file: Path, kind: str) -> list[Mapping[str, Any]]:
+    """All rules of the roles of ``kind`` in a manifest, or in a template that has no braces among them."""
+    documents = re.split(r"^---\n", file.read_text(), flags=re.MULTILINE)
+    of_kind = [each for each in documents if re.search(rf"^kind: {kind}$", each, re.MULTILINE)]
+    return [rule for each in of_kind for rule in yaml.safe_load(each[each.index("\nrules:\n") :])["rules"]]
+
+
+def test_derived_templates_are_what_the_manifests_make_of_them() -> None:
+    assert chart.differences() == [], "make chart"
+
+
+def test_a_manifest_with_helms_braces_is_refused(tmp_path: Path) -> None:
+    manifest = tmp_path / "x.yaml"
+    manifest.write_text("data: '{{ x }}'")
+    with pytest.raises(ValueError, match=r"x\.yaml"):
+        chart._source(manifest)
+
+
+def test_the_chart_is_of_this_version() -> None:
+    said = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert (said["name"], said["version"], said["appVersion"]) == ("koordinator", koord.__version__, koord.__version__)
+
+
+def test_the_schema_has_every_value_and_no_other() -> None:
+    assert sorted(schema_leaves(SCHEMA)) == sorted(path for path, _ in leaves(OURS))
+
+
+def test_the_schema_refuses_no_key() -> None:
+    assert '"additionalProperties": false' not in (CHART / "values.schema.json").read_text()
+
+
+@pytest.mark.parametrize("path", [path for path, _ in leaves(VALUES)])
+def test_a_value_of_koordinators_is_ours_or_is_said_to_have_no_effect(path: str) -> None:
+    known = {*dict(leaves(OURS)), *without_effect()}
+    above = [path[: match.start()] for match in re.finditer(r"\.", path)]
+    assert known & {path, *above}
+
+
+def test_what_is_said_to_have_no_effect_is_no_value_of_ours() -> None:
+    assert without_effect() & dict(leaves(OURS)).keys() == set()
+
+
+def test_the_chart_switches_on_gates_that_the_agent_has() -> None:
+    daemonset = (CHART / "templates" / "koordlet" / "daemonset.yaml").read_text()
+    (gates,) = re.findall(r"--feature-gates=(\w+=.*)$", daemonset, re.MULTILINE)
+    assert {gate.partition("=")[0] for gate in gates.split(",")} <= GATES.keys()
+
+
+def test_the_page_has_every_value_with_its_default() -> None:
+    rows = {path: cells[0] for path, cells in docpages.rows(docpages.page("install.md"), r"[\w.-]+").items()}
+    expected = {path: f"`{json.dumps(value)}`" for path, value in leaves(OURS)}
+    assert {path: rows.get(path) for path in expected} == expected
+
+
+# Rights
+
+
+@pytest.mark.parametrize("file", ROLES, ids=lambda file: file.name)
+def test_no_right_to_secrets_or_config_maps_of_the_whole_cluster(file: Path) -> None:
+    named = {resource for rule in rules(file, "ClusterRole") for resource in rule["resources"]}
+    assert named & {"secrets", "configmaps", "*"} == set()
+
+
+@pytest.mark.parametrize("file", ROLES, ids=lambda file: file.name)
+def test_no_right_to_write_pods_but_eviction(file: Path) -> None:
+    for rule in [*rules(file, "ClusterRole"), *rules(file, "Role")]:
+        for resource in rule["resources"]:
+            if resource.startswith("pods"):
+                assert set(rule["verbs"]) <= {"get", "list", "watch"} or resource == "pods/eviction"
+
+
+@pytest.mark.parametrize("file", ROLES, ids=lambda file: file.name)
+def test_every_right_is_spelt_out(file: Path) -> None:
+    for rule in [*rules(file, "ClusterRole"), *rules(file, "Role")]:
+        assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
+        assert "nodes/proxy" not in rule["resources"]
+
+
+def test_the_agent_has_no_privilege_and_exact_mounts() -> None:
+    daemonset = (CHART / "templates" / "koordlet" / "daemonset.yaml").read_text()
+    assert "privileged" not in daemonset
+    assert "SYS_ADMIN" not in daemonset
+    fixed = re.findall(r"hostPath:\n +path: (/\S*)$", daemonset, re.MULTILINE)
+    assert fixed == ["/sys/fs/cgroup", "/run/koord", "/var/lib/koord"]
