@@ -35,7 +35,7 @@ from qosd.locator import CgroupLocator
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts, Rules
-from qosd.node import BEST_EFFORT, JOURNAL, MODELS, POLICY, UNDO, Node
+from qosd.node import BEST_EFFORT, JOURNAL, MODELS, NODE_OBJECT, NODE_SLO, POLICY, UNDO, Node
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
 from qosd.options import Options
@@ -45,9 +45,11 @@ from qosd.pods.cpumanager import CPUManagerFile
 from qosd.pods.cri import Runtime
 from qosd.pods.http import Access
 from qosd.pods.kubelet import KubeletClient
-from qosd.pods.reservation import ReservationSource
+from qosd.pods.kubeletconfig import KubeletConfigSource
+from qosd.pods.podlists import PodLists
 from qosd.pods.source import PodSource
 from qosd.policy import besteffort, hostfacts
+from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.kept import Keeper
 from qosd.policy.kubeletpolicy import PolicyRules
 from qosd.policy.pooledrules import PooledRules
@@ -65,8 +67,10 @@ _SPARE_DESCRIPTORS = 256
 _log = logging.getLogger(__name__)
 
 
-def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None = None) -> Node:
-    """The node, in the running event loop. ``locator``: else made anew.
+def assemble(
+    options: Options, metrics: Metrics, locator: CgroupLocator | None = None, lock_fd: int | None = None
+) -> Node:
+    """The node, in the running event loop. ``locator``: else made anew. ``lock_fd``: of the undo record, held already.
 
     Raises ConfigError, and UndoError if another koord-qosd runs or there is no room for even an empty file.
     """
@@ -74,20 +78,31 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
     disk = ThreadPoolExecutor(1, thread_name_prefix="disk")
     locator = locator or CgroupLocator(options)
     runtime, kubelet = _runtime(options, event_loop), _kubelet(options, metrics)
+    pod_lists = None if kubelet is None else PodLists(kubelet)
 
     def kubelet_policy_changed() -> None:
         pods.hint()
         pace.wake()
 
-    kept_policy = Keeper(options.state_dir / POLICY, disk, event_loop)
-    rules_file = RulesSource(
-        options.rules_file, partial(_host_facts, locator), metrics, kept_policy, gate_flags=options.feature_gates
-    )
-    cpu_manager = CPUManagerFile(event_loop, options.kubelet_state_dir / "cpu_manager_state", kubelet_policy_changed)
-    reservation = ReservationSource(kubelet, lambda: rules_file.current.host.memory_total_bytes, pace.wake)
-    rules = PooledRules(PolicyRules(rules_file, cpu_manager, reservation))
+    def cluster_policy_changed() -> None:
+        if rules_file.recompose():
+            pace.wake()
 
-    undo, read_only = _undo_record(options)
+    kept_policy, kept_slo, kept_node = (
+        Keeper(options.state_dir / name, disk, event_loop) for name in (POLICY, NODE_SLO, NODE_OBJECT)
+    )
+    cluster_policy = ClusterPolicy(
+        cluster_policy_changed, is_expected=bool(options.kubeconfig), kept_slo=kept_slo, kept_node=kept_node
+    )
+    rules_file = RulesSource(
+        options.rules_file, partial(_host_facts, locator), metrics, kept_policy, gate_flags=options.feature_gates,
+        cluster=cluster_policy,
+    )  # fmt: skip
+    cpu_manager = CPUManagerFile(event_loop, options.kubelet_state_dir / "cpu_manager_state", kubelet_policy_changed)
+    kubelet_config = KubeletConfigSource(kubelet, lambda: rules_file.current.host.memory_total_bytes, pace.wake)
+    rules = PooledRules(PolicyRules(rules_file, cpu_manager, kubelet_config))
+
+    undo, read_only = _undo_record(options, lock_fd)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
         rules.leave(besteffort.load(options.run_dir / BEST_EFFORT))
     writer = _writer(locator.tree, undo)
@@ -103,15 +118,17 @@ def assemble(options: Options, metrics: Metrics, locator: CgroupLocator | None =
         wall=time.time_ns, monotonic=time.monotonic_ns, dry=bool(read_only),
     )  # fmt: skip
     pods = PodSource(
-        runtime, kubelet, lambda: rules.current.node.derivation, pace.wake,
+        runtime, pod_lists, lambda: rules.current.node.derivation, pace.wake,
         modified=actuator.files.touched, owns=actuator.files.owns,
     )  # fmt: skip
     urgency = Urgency(event_loop, locator.tree, pace.urge)
     node = Node(
-        options=options, metrics=metrics, pace=pace, locator=locator, kept_policy=kept_policy, rules_file=rules_file,
-        cpu_manager=cpu_manager, reservation=reservation, rules=rules, undo=undo, read_only=read_only, writer=writer,
-        journal=journal, actuator=actuator, files=kept_files, sense=sense, predictor=predictor, loop=loop, pods=pods,
-        host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency), disk=disk,
+        options=options, metrics=metrics, pace=pace, locator=locator, rules_file=rules_file,
+        kept_policies=(kept_policy, kept_slo, kept_node), cluster_policy=cluster_policy,
+        cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, rules=rules, undo=undo,
+        read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
+        predictor=predictor, loop=loop, pods=pods, disk=disk,
+        host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency),
     )  # fmt: skip
     _add_front_ends(node)
     metrics.gauges = figures.of(loop, journal, kept_files, rules_file)
@@ -145,12 +162,12 @@ def _add_front_ends(node: Node) -> None:
         node.plugin = Plugin(socket, served, lambda attached: None, index=options.nri_plugin_index)
 
 
-def _undo_record(options: Options) -> tuple[UndoRecord, str]:
+def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str]:
     """The record, and why no kernel file may be written; "": all may. Raises UndoError."""
     boot_id = _boot_id(options.proc_root)
     read_only = "by --dry-run" if options.dry_run else ""
     try:
-        undo = UndoRecord(_directory(options.run_dir) / UNDO, boot_id)
+        undo = UndoRecord(_directory(options.run_dir) / UNDO, boot_id, lock_fd=lock_fd)
     except UndoError as error:
         if error.errno == errno.EAGAIN:
             raise  # a second koord-qosd: the two would put right each other's values for ever
@@ -232,8 +249,10 @@ def _kubelet(options: Options, metrics: Metrics) -> KubeletClient | None:
         return None
     access = Access(
         options.kubelet_endpoint,
-        token_file=Path(options.kubelet_token_file) if options.kubelet_token_file else None,
-        ca_file=Path(options.kubelet_ca_file) if options.kubelet_ca_file else None,
+        token_file=_file(options.kubelet_token_file),
+        cert_file=_file(options.kubelet_cert_file),
+        key_file=_file(options.kubelet_key_file),
+        ca_file=_file(options.kubelet_ca_file),
         verify=not options.kubelet_insecure_tls,
     )
 
@@ -241,3 +260,7 @@ def _kubelet(options: Options, metrics: Metrics) -> KubeletClient | None:
         metrics.kubelet_seconds[path, str(status)].observe(seconds)
 
     return KubeletClient(access, KUBELET_TIMEOUT_S, observe)
+
+
+def _file(text: str) -> Path | None:
+    return Path(text) if text else None

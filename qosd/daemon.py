@@ -2,8 +2,9 @@
 
 Start-up ends with the hook-server file, when all sockets answer and the first tick is under way, and READY=1.
 Invariant: nothing but a socket that cannot be bound, options that contradict each other, or another koord-qosd keeps
-this one from serving; missing rules are defaults, a missing runtime is an input that grows old. Stopping is not
-disabling: every value stays.
+this one from serving; missing rules are defaults, a missing runtime is an input that grows old, and so is a missing
+cluster. Beside another one it ends, or stands by where a cluster may have started both. Stopping is not disabling:
+every value stays.
 """
 
 from __future__ import annotations
@@ -16,14 +17,17 @@ import sys
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AsyncExitStack
+from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from koord.service import process, timeslice
+from koord.service.config import ConfigError
 from koord.service.lines import LineWriter
 from koord.service.notify import Notifier, watchdog_interval_us
 from koord.service.statuspages import StatusPages
 from koord.service.statusserver import Maker
-from qosd import status
+from qosd import keptfiles, standby, status
 from qosd.assembly import assemble
 from qosd.health import Health, feed_watchdog
 from qosd.hookserver import registration
@@ -32,18 +36,23 @@ from qosd.inspect import service as inspect
 from qosd.inspect.inspector import Inspector
 from qosd.metrics import Metrics
 from qosd.metricspage import MetricsPage
-from qosd.node import Node
-from qosd.options import Options
+from qosd.node import UNDO, Node
+from qosd.options import Options, is_node_name, node_name
 from qosd.pace import TickReason
 from qosd.policy.watching import PolicyWatch
 
+if TYPE_CHECKING:
+    from qosd.cluster.session import Session
+
 _SWITCH_S = 0.001  # how long the node's thread may keep a hook call from Python's interpreter
 _NANOSECONDS = 1e9
+_SESSION_PAUSE_S = 60.0
 _log = logging.getLogger(__name__)
 
 
 async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -> None:
     """Serve until SIGTERM or SIGINT. Raises SocketTaken, OSError or ConfigError when it cannot start."""
+    _check_cluster(options, environ)
     sys.setswitchinterval(_SWITCH_S)
     try:
         timeslice.shorten()
@@ -51,9 +60,20 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
         _log.info("turns on the CPU keep their length: %s", error)
     metrics = Metrics(lambda: lines.dropped)
     notifier = Notifier(environ.get("NOTIFY_SOCKET"))
-    node = assemble(options, metrics)
-    health = _health(node)
-    with process.signals(lambda: _reload(node, notifier)) as stop:
+    node: Node | None = None
+
+    def reload() -> None:
+        if node is not None:
+            _reload(node, notifier)
+
+    with process.signals(reload) as stop:
+        lock_fd = None
+        if options.kubeconfig:
+            lock_fd = await standby.hold_lock(options.run_dir / UNDO, options, environ, notifier, stop)
+        if stop.is_set():
+            return
+        node = assemble(options, metrics, lock_fd=lock_fd)
+        health = _health(node)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(node.close)
             ticked = await _serve(node, health, environ, stack)
@@ -67,6 +87,8 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
                 notifier.stopping()
                 for task in running:
                     task.cancel()
+        if node.is_uninstalled() and node.undo.is_empty:
+            keptfiles.remove(options)
 
 
 async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> Callable[[], None]:
@@ -88,10 +110,44 @@ def _tasks(
     tasks = [group.create_task(node.pace.run(_tick_of(node, ticked)), name="ticks")]
     if node.plugin is not None:
         tasks.append(group.create_task(node.plugin.run(), name="nri"))
+    if node.options.kubeconfig:
+        tasks.append(group.create_task(_follow_cluster(node, environ), name="cluster"))
     interval_us = watchdog_interval_us(environ, os.getpid())
     if interval_us:
-        tasks.append(group.create_task(feed_watchdog(notifier, health, interval_us / 2e6), name="watchdog"))
+        tasks.append(group.create_task(feed_watchdog(notifier, health.stuck, interval_us / 2e6), name="watchdog"))
     return tasks
+
+
+def _check_cluster(options: Options, environ: Mapping[str, str]) -> None:
+    """Raises ConfigError where a cluster is named that this process could never reach."""
+    if not options.kubeconfig:
+        return
+    if find_spec("aiohttp") is None:
+        why = "takes the Python package aiohttp, which is not installed (the extra 'node' of koord has it)"
+        raise ConfigError("options", "kubeconfig", options.kubeconfig, why)
+    name = node_name(options, environ)
+    if not is_node_name(name):
+        raise ConfigError("options", "node-name", name, "cannot be a Node's name: give --node-name")
+
+
+async def _follow_cluster(node: Node, environ: Mapping[str, str]) -> None:
+    """For ever, beginning when the node serves. Whatever goes wrong here costs the cluster's view, not the node."""
+    while True:
+        try:
+            session = await asyncio.to_thread(_session_class)
+            gc.freeze()
+            await session(node, node.options, environ).run()
+        except Exception:  # noqa: BLE001 - the root of all that has to do with the cluster
+            _log.exception("the cluster is not followed for %g s", _SESSION_PAUSE_S)
+            node.metrics.cluster_crashes["session"] += 1
+        await asyncio.sleep(_SESSION_PAUSE_S)
+
+
+def _session_class() -> type[Session]:
+    """Imported in a thread: that takes a few tenths of a second, in which hooks are answered."""
+    from qosd.cluster.session import Session  # noqa: PLC0415 - only who has a cluster pays for it
+
+    return Session
 
 
 def _tick_of(node: Node, ticked: Callable[[], None]) -> Callable[[TickReason], Awaitable[None]]:
@@ -118,11 +174,10 @@ def _health(node: Node) -> Health:
 
 
 async def _open_pages(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> None:
-    name = environ.get("NODE_NAME") or os.uname().nodename
     served: dict[str, Maker] = {
         "/healthz": health.alive,
         "/readyz": health.ready,
-        "/metrics": MetricsPage(node, name, time.time()).answer,
+        "/metrics": MetricsPage(node, node_name(node.options, environ), time.time()).answer,
     }
     pages = StatusPages(status.server(node.options, served), status.address(node.options.metrics_endpoint))
     stack.callback(pages.close)

@@ -32,7 +32,7 @@ def of(loop: NodeLoop, journal: Journal, kept_files: KeptFiles, rules_file: Rule
 
 def _of_policy(source: RulesSource) -> tuple[Gauge, ...]:
     def age_s() -> float:
-        found = source.provenance.age_s(time.time())
+        found = source.overall.age_s(time.time())
         return math.nan if found is None else found
 
     return (
@@ -44,11 +44,11 @@ def _of_policy(source: RulesSource) -> tuple[Gauge, ...]:
         _gauge(
             "policy_is_last_good",
             "1 while the source of the policy is away or bad, and what it said last is in force.",
-            lambda: source.provenance.origin is Origin.LAST_GOOD,
+            lambda: source.overall.origin is Origin.LAST_GOOD,
         ),
         _gauge(
             "policy_is_unknown",
             "1 while nobody can tell the policy, and every strategy is frozen.",
-            lambda: source.provenance.origin is Origin.UNKNOWN,
+            lambda: source.overall.origin is Origin.UNKNOWN,
         ),
     )

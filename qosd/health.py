@@ -55,11 +55,11 @@ class Health:
         return f"the pods are {age_s:.0f} s old" if age_s > PODS_MAX_AGE_S else ""
 
 
-async def feed_watchdog(notifier: Notifier, health: Health, interval_s: float) -> None:
-    """Tell systemd that we live, for ever, as long as ticks end; the silence is said once."""
+async def feed_watchdog(notifier: Notifier, stuck: Callable[[], str], interval_s: float) -> None:
+    """Tell systemd that we live, for ever, unless ``stuck`` says why we do not; the silence is said once."""
     said = False
     while True:
-        why = health.stuck()
+        why = stuck()
         if not why:
             notifier.watchdog()
         elif not said:

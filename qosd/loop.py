@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from koord.host.topology import Topology
+from koord.model.overcommit.amounts import Reading
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
 from qosd.act.plan import Plan, Result
@@ -23,7 +24,7 @@ from qosd.model.rules import Rules
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.pace import TickReason
 from qosd.predict import gauges
-from qosd.predict.predictor import Predictor
+from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.report import NOT_DECIDED, TickReport
 from qosd.sense import window
 from qosd.sense.build import Sense
@@ -34,7 +35,7 @@ from qosd.sense.targets import Tiers
 @dataclass(frozen=True, slots=True)
 class TickInputs:
     """What the event loop knows at the beginning of a tick. ``ages_s``: of ``pods`` and of each source of
-    them; absent = never."""
+    them; absent = never. ``allocatable``: as the cluster's Node states it."""
 
     pods: tuple[PodView, ...]
     rules: Rules
@@ -42,6 +43,7 @@ class TickInputs:
     tiers: Mapping[KubeQoS, str]
     kubelet_cpus: Mapping[str, str]
     ages_s: Mapping[str, float]
+    allocatable: Reading = NOT_STATED
 
 
 class NodeLoop:
@@ -120,9 +122,14 @@ class NodeLoop:
                 absent=self._sense.sampler.absent(),
             )
         )
-        if reason is TickReason.BEAT and (prediction := self._predictor.observe(snapshot)) is not None:
-            self._sense.store.put(PredictionRow.panel, now_ns, gauges.rows(prediction))
+        if reason is TickReason.BEAT:
+            self._predict(snapshot, inputs.allocatable)
         return snapshot
+
+    def _predict(self, snapshot: NodeSnapshot, allocatable: Reading) -> None:
+        prediction = self._predictor.observe(snapshot, allocatable)
+        if prediction is not None:
+            self._sense.store.put(PredictionRow.panel, snapshot.monotonic_ns, gauges.rows(prediction))
 
     def _with_acts(self, snapshot: NodeSnapshot) -> NodeSnapshot:
         """``snapshot`` with what the acts until now have left."""

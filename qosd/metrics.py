@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
+from math import nan
 
 from koord.service import metrics
-from koord.service.metrics import Gauge, Histogram, Labels, Live, counter, histogram
+from koord.service.metrics import Gauge, Histogram, Labels, Live, counter, gauge, histogram
 
 PREFIX = "koord_qosd_"
 _TICK_BOUNDS_S = (0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 1.0)
@@ -50,6 +51,16 @@ class Metrics:
     )  # fmt: skip
     rules_loads: Counter[str] = counter(
         "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).", "result"
+    )
+    cluster_reports: Counter[Labels] = counter(
+        "Reports to the cluster, by what is reported and result (written, unchanged, failed).", "report", "result"
+    )
+    cluster_crashes: Counter[str] = counter(
+        "Parts of the connection to the cluster that an error of our own ended, and that run again.", "part"
+    )
+    cluster_reachable: Live = gauge("1 while the API server says what is the case; 0 without a cluster.")
+    cluster_silence_seconds: Live = gauge(
+        "Since the API server last said anything; NaN: it never did.", factory=lambda: nan
     )
     gauges: tuple[Gauge, ...] = ()
 

@@ -19,10 +19,12 @@ from koord.host.reader import KeptFiles
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
+from koord.model.overcommit.amounts import Reading
 from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
 from qosd.act.plan import Plan, Result
+from qosd.clusterstatus import ClusterStatus
 from qosd.frontends import FrontEnds
 from qosd.hookserver.server import HookServer
 from qosd.hostwatch import HostWatch
@@ -35,19 +37,23 @@ from qosd.nri.plugin import Plugin
 from qosd.options import Options
 from qosd.pace import Pace, TickReason
 from qosd.pods.cpumanager import CPUManagerFile
-from qosd.pods.reservation import ReservationSource
+from qosd.pods.kubeletconfig import KubeletConfigSource
+from qosd.pods.podlists import PodLists
 from qosd.pods.source import PodSource
 from qosd.policy import besteffort
+from qosd.policy.clusterpolicy import ClusterPolicy
 from qosd.policy.kept import Keeper
+from qosd.policy.nodeobject import NodeFacts
 from qosd.policy.pooledrules import PooledRules
 from qosd.policy.rulesfile import RulesSource
 from qosd.predict import checkpoint
-from qosd.predict.predictor import Predictor
+from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.sense.build import Sense
 from qosd.startgate import StartGate
 
 JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"
 BEST_EFFORT = "besteffort.json"
+NODE_SLO, NODE_OBJECT = "nodeslo.yaml", "node.yaml"
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
@@ -64,10 +70,12 @@ class Node:
     metrics: Metrics
     pace: Pace
     locator: CgroupLocator
-    kept_policy: Keeper
+    kept_policies: tuple[Keeper, ...]
+    cluster_policy: ClusterPolicy
     rules_file: RulesSource
     cpu_manager: CPUManagerFile
-    reservation: ReservationSource
+    kubelet_config: KubeletConfigSource
+    pod_lists: PodLists | None
     rules: PooledRules
     undo: UndoRecord
     read_only: str
@@ -87,12 +95,20 @@ class Node:
     front_ends: FrontEnds = field(init=False)
     hooks: HookServer = field(init=False)
     plugin: Plugin | None = None
+    cluster_status: Callable[[], ClusterStatus | None] = field(default=lambda: None)
+    """None without a cluster, and until the connection to it is made."""
+    is_uninstalled: Callable[[], bool] = field(default=lambda: False)
+    """Has the cluster said that Koord is not coming back to this node?"""
+    after_tick: list[Callable[[], None]] = field(default_factory=list)
+    """Called after each tick, in the event loop: for who follows what ticks are fed. They take no time."""
 
     def __post_init__(self) -> None:
         self._weights: Weights | None = None
         self._cfs_period_us: int | None = None
         self._learnt_of: tuple[PodView, ...] = ()
         self._said: tuple[str, ...] = ()
+        self._allocatable_of: NodeFacts | None = None
+        self._allocatable = NOT_STATED
 
     # life
 
@@ -103,18 +119,20 @@ class Node:
         for lost in self.predictor.load(self.options.state_dir / MODELS):
             _log.warning("%s", lost)
         self.pods.start()
-        self.reservation.start()
+        self.kubelet_config.start()
 
     async def close(self) -> None:
         """Stop looking; every value stays as it is."""
-        await self.reservation.close()
+        await self.kubelet_config.close()
         await self.actuator.evictions.close()
         await self.pods.close()
         self.host.close()
         self.thread.shutdown(wait=True)
         self.actuator.orders.close()
+        self.cluster_policy.close()
         self.disk.shutdown(wait=True)
-        self.kept_policy.close()
+        for kept in self.kept_policies:
+            kept.close()
         self.sense.sampler.close()
         self.files.close()
         checkpoint.save(self.predictor.bank, self.options.state_dir / MODELS)
@@ -144,7 +162,15 @@ class Node:
         if result is not None and result.results:
             account_writes(self.metrics, result)
             _log.info("tick: %s", result.sentence)
+        self._tell_followers()
         return result
+
+    def _tell_followers(self) -> None:
+        for look in tuple(self.after_tick):
+            try:
+                look()
+            except Exception:  # noqa: BLE001 - the tick is done, whatever they make of it
+                _log.exception("who follows the ticks failed")
 
     def _leave(self) -> None:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
@@ -182,7 +208,17 @@ class Node:
         if self.pods.age_s is not None:
             ages_s["pods"] = self.pods.age_s
         self._say(self.rules.warnings)
-        return TickInputs(pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s)
+        return TickInputs(
+            pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable()
+        )
+
+    def _stated_allocatable(self) -> Reading:
+        """Read once of each Node: a tick asks for it each second."""
+        facts = self.cluster_policy.node
+        if facts is not self._allocatable_of:
+            self._allocatable_of = facts
+            self._allocatable = NOT_STATED if facts is None else facts.kubelets_allocatable()
+        return self._allocatable
 
     def _learn(self, pods: tuple[PodView, ...]) -> None:
         """How the runtime spells shares as weights (v2), and kubelet's CFS period: from what the containers show."""

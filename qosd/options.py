@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -14,11 +15,21 @@ from koord.service.log import LEVELS
 from koord.service.options import Program, option
 
 FAILURE_POLICIES = ("Ignore", "Fail")
+IN_CLUSTER = "in-cluster"
+"""``kubeconfig`` of a pod: its service account."""
+
+_NODE_NAME = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_LONGEST_NAME = 253
 _SECONDS = (lambda seconds: 0 < seconds <= 60, "must be more than 0 and at most 60 seconds")
 
 
 def feature_gates(text: str) -> Mapping[str, bool]:
     return featuregates.checked(optionvalues.switches(text))
+
+
+def is_node_name(text: str) -> bool:
+    """May a Node have this name?"""
+    return len(text) <= _LONGEST_NAME and _NODE_NAME.fullmatch(text) is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +57,16 @@ class Options:
     kubelet_endpoint: str = option("",
         "kubelet's port for /pods (https://127.0.0.1:10250); '' = pods from the runtime alone")
     kubelet_token_file: str = option("", "bearer token for kubelet's https port")
+    kubelet_cert_file: str = option("",
+        "client certificate for kubelet's https port; kubelet's own will do, where it may read nodes/pods")
+    kubelet_key_file: str = option("", "its private key; '' = in the certificate's file")
     kubelet_ca_file: str = option("", "certificate authority of kubelet's https port; '' = the system's")
     kubelet_insecure_tls: bool = option(False, "do not verify kubelet's certificate")
     kubelet_state_dir: Path = option(Path("/var/lib/kubelet"), "where kubelet keeps cpu_manager_state")
+    kubeconfig: str = option("",
+        "the cluster: a kubeconfig file (kubelet's own will do), or in-cluster for a pod's account; '' = no cluster")
+    node_name: str = option("", "this node's name in the cluster; '' = $NODE_NAME, else the host's name",
+        bounds=(lambda name: not name or is_node_name(name), "must be a Node's name: a-z, 0-9, '-' and '.'"))
     nri_socket: str = option("/var/run/nri/nri.sock",
         "the runtime's NRI socket, used when no proxy is attached; '' = never")
     nri_plugin_index: str = option("10", "two digits: the place among NRI plugins",
@@ -75,3 +93,8 @@ class Options:
 
 
 PROGRAM = Program("koord-qosd", "Koord's node daemon: answers runtime hooks and koordctl.", Options)
+
+
+def node_name(options: Options, environ: Mapping[str, str]) -> str:
+    """The node's name; kubelet, too, writes a host's name in small letters."""
+    return options.node_name or environ.get("NODE_NAME") or os.uname().nodename.lower()

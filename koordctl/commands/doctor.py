@@ -55,6 +55,7 @@ def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
     from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
     from koordctl.client import Daemon  # noqa: PLC0415
     from koordctl.doctor.facts import DaemonFacts  # noqa: PLC0415
+    from koordctl.views import node as node_view  # noqa: PLC0415
 
     try:
         node = Daemon(socket, timeout_s).ask("GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
@@ -69,6 +70,8 @@ def _daemon(socket: str, timeout_s: float) -> tuple[DaemonFacts | None, str]:
         contested=tuple(f"{each.path} ({each.why})" for each in node.contested),
         warnings=tuple(node.warnings),
         journal_dropped=node.daemon.journal_dropped,
+        policy=tuple(node_view.policy_lines(node.policy)),
+        is_policy_doubtful=bool(node_view.doubtful_policy(node.policy)),
         lacking=tuple(f"{each.name} lacks {each.lacks}" for each in node.strategies if each.lacks),
     )
     return facts, ""

@@ -41,7 +41,7 @@ def _sections(context: click.Context, parameter: click.Parameter, incomplete: st
     default="",
     metavar="NAME",
     shell_complete=_sections,
-    help="Only this table: usage, pools, features, front_ends, strategies, loops or contested.",
+    help="Only this table: usage, pools, features, front_ends, strategies, loops, cluster or contested.",
 )
 @options.listing(_listing)
 @options.daemon

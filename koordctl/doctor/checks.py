@@ -45,6 +45,7 @@ CHECKS: tuple[Check, ...] = (
     koord.open_files,
     koord.grants,
     koord.rules,
+    koord.policy,
     koord.warnings,
     koord.hook_file,
     koord.bypass,

@@ -153,6 +153,9 @@ class DaemonFacts:
     contested: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     journal_dropped: int = 0
+    policy: tuple[str, ...] = ()
+    """Where the policy in force comes from, layer by layer."""
+    is_policy_doubtful: bool = False
     lacking: tuple[str, ...] = ()
     """What it may not do of what its strategies need, by strategy."""
 

@@ -1,8 +1,9 @@
 """What koord-qosd's unit has to allow on a node: which features are on there, and the drop-in that says so.
 
 A feature is on by what koord-qosd itself goes by: its command line's gates, and the rules file, or the last good policy
-that it keeps where that says nothing. A file of the kernel that the undo record still tells of stays writable as well,
-for koord-qosd has to put it back. Invariant: only files of the node are read, so a recorded node can be asked, too.
+that it keeps where that says nothing; where it follows a cluster, with the NodeSLO that it keeps over that. A file of
+the kernel that the undo record still tells of stays writable as well, for koord-qosd has to put it back. Invariant:
+only files of the node are read, so a recorded node can be asked, too.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from koordctl.host.node import Node
 
 DROP_IN = f"/etc/systemd/system/{settings.UNIT}.d/50-koord-grants.conf"
 KEPT_POLICY = "/var/lib/koord/policy.yaml"
+KEPT_NODE_SLO = "/var/lib/koord/nodeslo.yaml"
 UNDO_RECORD = "/run/koord/undo.jsonl"
 _HEAD = (
     "# Written by koordctl install: what the features that are on need. After a change of the rules, run it again.\n"
@@ -42,7 +44,8 @@ def wanted(node: Node) -> Paths:
     if not rules.content:
         rules = settings.yaml_file(node, KEPT_POLICY)
     features = rules.at("node", "features")
-    policy, own = _policy(rules.at("spec")), rules.text("node", "cpuSuppress", "policy")
+    kept = settings.yaml_file(node, KEPT_NODE_SLO).at("spec") if _option(node, arguments, "kubeconfig") else None
+    policy, own = _policy(rules.at("spec"), kept), rules.text("node", "cpuSuppress", "policy")
     by = own or (policy.koord.cpu_suppress or CPUSuppress()).policy
     on = grants.wanted(InForce(policy, by == CPUSuppressBy.PRESSURE), _flags(node, arguments), _settings(features))
     held = undo.held_rows(node.at(UNDO_RECORD))
@@ -79,15 +82,19 @@ def _arguments(node: Node) -> list[str]:
 
 
 def _flags(node: Node, arguments: list[str]) -> Settings:
-    """Feature gates of the command line, or of the file that it names; koord-qosd does not start with a bad one."""
-    text = flag(arguments, "feature-gates")
-    if text is None:
-        config = flag(arguments, "config")
-        text = settings.yaml_file(node, config).text("feature-gates") if config else ""
+    """Feature gates; koord-qosd does not start with a bad one."""
     try:
-        return optionvalues.switches(text)
+        return optionvalues.switches(_option(node, arguments, "feature-gates"))
     except ValueError:
         return NO_SETTINGS
+
+
+def _option(node: Node, arguments: list[str], name: str) -> str:
+    """Of the command line, or of the file that it names."""
+    text, config = flag(arguments, name), flag(arguments, "config")
+    if text is not None:
+        return text
+    return settings.yaml_file(node, config).text(name) if config else ""
 
 
 def _settings(features: Any) -> Settings:
@@ -96,10 +103,14 @@ def _settings(features: Any) -> Settings:
     return {name: is_on for name, is_on in features.items() if isinstance(is_on, bool)}
 
 
-def _policy(spec: Any) -> NodeSLOSpec:
-    """The policy in force; a bad value in it counts as not set, as for koord-qosd."""
+def _policy(file: Any, over: Any) -> NodeSLOSpec:
+    """The policy in force, of the file's spec and of the NodeSLO's."""
+    return slo_defaults.in_force(slo_defaults.overlaid(_spec(file), _spec(over)))
+
+
+def _spec(spec: Any) -> NodeSLOSpec:
+    """A bad value in it counts as not set, as for koord-qosd."""
     try:
-        stated = slo.decode_spec(spec or {}, bad=lambda error: None)
+        return slo.decode_spec(spec or {}, bad=lambda error: None)
     except SchemaError:
-        stated = NodeSLOSpec()
-    return slo_defaults.in_force(stated)
+        return NodeSLOSpec()

@@ -85,6 +85,16 @@ def rules(facts: Facts) -> Finding:
     return Finding("rules", _OK, where) if where else Finding("rules", _INFO, "no rules file: built-in defaults")
 
 
+def policy(facts: Facts) -> Finding:
+    """Of the daemon that runs; the rules file as it is on disk is a check of its own."""
+    if facts.daemon is None or not facts.daemon.policy:
+        return Finding("policy", _INFO, "koord-qosd is not there to say by which policy it goes")
+    text = "; ".join(facts.daemon.policy)
+    if facts.daemon.is_policy_doubtful:
+        return Finding("policy", _WARN, text, "correct what it names, or bring the API server back")
+    return Finding("policy", _OK, text)
+
+
 def warnings(facts: Facts) -> Finding:
     if facts.daemon is None:
         return Finding("warnings", _INFO, "koord-qosd is not there to warn of anything")

@@ -9,6 +9,8 @@ from koordctl.fields import Column, Field, Layout, Listing
 from koordctl.values import NONE, age, amount
 
 _GIB = 1 << 30
+_UNKNOWN = "unknown"
+_DOUBTFUL = ("last good", _UNKNOWN)
 
 
 def _cpus(pool: inspect.Pool) -> str:
@@ -79,6 +81,17 @@ LOOPS: Listing[inspect.Loop] = Listing(
         Field("last_error", "LAST ERROR", column=Column.WIDE),
     ),
 )
+CLUSTER: Listing[inspect.ClusterPart] = Listing(
+    "cluster",
+    (
+        Field("name", "PART"),
+        Field("state", "STATE"),
+        Field("age_s", "AGE", lambda part: age(part.age_s) if part.HasField("age_s") else "never"),
+        Field("failures", "FAILURES"),
+        Field("says", "SAYS", column=Column.FILLED),
+    ),
+    rows_of=lambda answer: answer.cluster.parts,
+)
 CONTESTED: Listing[inspect.Contested] = Listing("contested", (Field("path", "FILE"), Field("why", "WHY")))
 
 _TITLES: tuple[tuple[str, Listing[Any]], ...] = (
@@ -88,6 +101,7 @@ _TITLES: tuple[tuple[str, Listing[Any]], ...] = (
     ("FRONT ENDS", FRONT_ENDS),
     ("STRATEGIES", STRATEGIES),
     ("LOOPS", LOOPS),
+    ("CLUSTER", CLUSTER),
     ("CONTESTED FILES", CONTESTED),
 )
 SECTIONS = {listing.key: listing for _, listing in _TITLES}
@@ -105,7 +119,8 @@ def _head(answer: inspect.GetNodeResponse) -> str:
         return f"koord-qosd {daemon.version}, pid {daemon.pid}: no snapshot yet."
     lines = [
         ("koord-qosd", f"{daemon.version}, pid {daemon.pid}, up {age(daemon.uptime_s)}, {_own(daemon)}"),
-        ("policy", policy(answer.policy)),
+        *(("" if index else "policy", line) for index, line in enumerate(policy_lines(answer.policy))),
+        *([("cluster", answer.cluster.sentence)] if answer.HasField("cluster") else []),
         ("CPU", f"{node.cpus} CPUs, {node.cores} cores, {node.sockets} sockets, {node.numa_nodes} NUMA nodes; "
                 f"requested {node.cpu_requests_milli / 1000:g}"),
         ("memory", f"{node.memory_bytes / _GIB:.1f} GiB; requested {node.memory_requests_bytes / _GIB:.1f} GiB"),
@@ -114,22 +129,40 @@ def _head(answer: inspect.GetNodeResponse) -> str:
     return "\n".join(f"{name:<12}{text}" for name, text in lines)
 
 
-def policy(policy: inspect.Policy) -> str:
-    """Where the policy in force comes from, how old it is, and what is wrong with its source now."""
+def policy_lines(policy: inspect.Policy) -> list[str]:
+    """Where the policy in force comes from, how old it is, and what is wrong with its source now.
+
+    With a cluster a line for each layer, the highest first, and before them one if nobody can tell the policy.
+    """
+    return [_origin(each) for each in _shown(policy)]
+
+
+def doubtful_policy(policy: inspect.Policy) -> str:
+    """Those of the lines whose source does not say now what is in force; "" where all do."""
+    return "\n".join(f"policy: {_origin(each)}" for each in _shown(policy) if each.origin in _DOUBTFUL)
+
+
+def _shown(policy: inspect.Policy) -> list[inspect.Policy]:
+    """Why the whole is unknown says it of its layers, too."""
+    if policy.origin != _UNKNOWN:
+        return [*reversed(policy.layers)] or [policy]
+    return [policy, *(layer for layer in reversed(policy.layers) if layer.origin != _UNKNOWN)]
+
+
+def _origin(policy: inspect.Policy) -> str:
+    """Of the policy as a whole, or of one layer of it."""
     old = f", {age(policy.age_s)} old" if policy.HasField("age_s") else ""
     problem = f"; now: {policy.problem}" if policy.problem else ""
     if policy.origin == "source":
         return f"{policy.source}{old}"
     if policy.origin == "built-in defaults":
         return f"built-in defaults: there never was a {policy.source}"
-    if policy.origin == "unknown":
-        return f"UNKNOWN, every strategy is frozen: {policy.problem}"
+    if policy.origin == "none":
+        return f"no {policy.layer}: the API server has none{old}"
+    if policy.origin == _UNKNOWN:
+        what = f"{policy.layer} never known" if policy.layer else "UNKNOWN, every strategy is frozen"
+        return f"{what}: {policy.problem}"
     return f"{policy.origin} of {policy.source}{old}{problem}"
-
-
-def doubtful_policy(doubtful: inspect.Policy) -> str:
-    """The same as a line of its own where the source does not say now what is in force; "" where it does."""
-    return "" if doubtful.origin in ("", "source", "built-in defaults") else f"policy: {policy(doubtful)}"
 
 
 def _own(daemon: inspect.Daemon) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from qosd.act.executor import EvictionFailed
 from qosd.decide.decision import Eviction
 from qosd.pods.cri import CONTAINER_CREATED, Container, Runtime, RuntimeUnreachable
 
@@ -28,10 +29,6 @@ _SHORT_ID = 12
 _EXITED = "CONTAINER_EXITED"
 
 
-class EvictionFailed(Exception):
-    """Something of the pod is left; the message says which containers, and why."""
-
-
 class CRIStop:
     """Evicts by ``runtime``. ``exists``: is there a cgroup at that path (``/kubepods/…``)?"""
 
@@ -41,6 +38,10 @@ class CRIStop:
         self._runtime, self._exists = runtime, exists
         self._exit_s, self._settle_s = exit_s, settle_s
 
+    def pod(self, eviction: Eviction) -> EvictedPod:
+        """What there is of the pod, to look at."""
+        return EvictedPod(eviction, self._runtime, self._exists)
+
     async def evict(self, eviction: Eviction) -> None:
         """Stop every container of the pod; returns when all have exited and their cgroups are gone.
 
@@ -48,7 +49,10 @@ class CRIStop:
         """
         if not eviction.uid:
             raise EvictionFailed(f"pod {eviction.pod} has no UID to find its containers by")
-        pod = _Pod(eviction, self._runtime, self._exists)
+        await self.end(self.pod(eviction))
+
+    async def end(self, pod: EvictedPod) -> None:
+        """The same for a pod that was looked at before, and of which more is known than is left."""
         loop = asyncio.get_running_loop()
         rounds, deadline_s = 0, loop.time() + self._settle_s
         while problems := await pod.look():
@@ -61,8 +65,11 @@ class CRIStop:
                 await asyncio.sleep(_PAUSE_S)
 
 
-class _Pod:
-    """The containers of one pod, as ``look`` saw them last. ``unstopped``: those that nobody has stopped so far."""
+class EvictedPod:
+    """The containers of one pod, as ``look`` saw them last. ``unstopped``: those that nobody has stopped so far.
+
+    Whoever evicts, this is where one sees whether it has come about.
+    """
 
     def __init__(self, eviction: Eviction, runtime: Runtime, exists: Callable[[str], bool]) -> None:
         self._eviction, self._runtime, self._exists = eviction, runtime, exists
@@ -87,10 +94,19 @@ class _Pod:
         left = {**self._left_cgroups(), **self._alive(alive)}
         return [f"{self._names[id_]}: {why}" for id_, why in left.items()]
 
+    @property
+    def _unanswered(self) -> str:
+        """Of a container that has not been stopped here."""
+        return "kubelet has made it since" if self._answers else "nobody has ended it"
+
     async def stop(self, exit_s: float) -> None:
         """Stop the unstopped, all at the same time. Never raises: ``look`` says what came of it."""
         stops = [self._stop(each, exit_s) for each in self.unstopped]
-        await asyncio.gather(*stops, self._learn_cgroups(self.unstopped))
+        await asyncio.gather(*stops, self.learn_cgroups())
+
+    async def learn_cgroups(self) -> None:
+        """Of the unstopped: before somebody else ends them, for the runtime may have forgotten them then."""
+        await self._learn_cgroups(self.unstopped)
 
     async def _containers(self) -> list[Container]:
         """Of all sandboxes that the pod has had."""
@@ -125,7 +141,7 @@ class _Pod:
             answer = self._answers.get((each.id, each.state))
             if answer is None or each.state != CONTAINER_CREATED:
                 state = each.state.removeprefix("CONTAINER_").lower()
-                lives[each.id] = f"is {state}: {answer or 'kubelet has made it since'}"
+                lives[each.id] = f"is {state}: {answer or self._unanswered}"
         return lives
 
     def _left_cgroups(self) -> Mapping[str, str]:

@@ -8,6 +8,8 @@ for ``REMEMBERED_S``; until then its attempts count, and each makes the pause be
 Invariants: the undo record names an eviction before its first container is stopped, and until it ends, so that the
 next run goes on with what this one leaves behind: it executes again what had not come to its end, and never what had.
 A pod has one execution at most. The journal has one entry per step, ``done`` only for an eviction that has come about.
+What a PodDisruptionBudget forbids leaves no note, since nothing was done, and need not wait for its next attempt once
+the node has no time left.
 Nothing that a runtime, an executor or a full undo record does raises here; what cannot be noted is refused.
 """
 
@@ -19,7 +21,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
-from typing import Protocol
 
 import msgspec
 from msgspec.structs import replace
@@ -29,14 +30,15 @@ from koord.host.files import Target
 from koord.host.reconcile.plan import DONE, FAILED, REFUSED, STARTED, VANISHED, Outcome, PlannedWrite
 from koord.host.undo import UndoError, UndoRecord
 from qosd.act.actor import Actor, ActReport, ExplainedAct
-from qosd.act.cristop import EvictionFailed
+from qosd.act.executor import EvictionFailed, EvictionRefused, Executor
 from qosd.act.journal import Entry, Recorder
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
 from qosd.model.snapshot import EvictionPhase, EvictionState, PodView, runs
 
-AT_ONCE = 10
-"""As many as a minute allows: a frozen pod is thawed soon after the order, and must not stand in a queue then."""
+AT_ONCE = 20
+"""As many as two minutes allow: one may wait that long for a budget and for kubelet, and a frozen pod, which is thawed
+soon after the order, must not stand in a queue then."""
 REMEMBERED_S = 600
 RECENT_S = 300
 ENDED = "ended"
@@ -49,12 +51,6 @@ _NO_EXECUTOR = "no runtime endpoint is configured, so nobody can stop containers
 _EARLIER_RUN = "an earlier run had begun it"
 _NO_CONTAINERS: Mapping[str, str] = MappingProxyType({})
 _log = logging.getLogger(__name__)
-
-
-class Executor(Protocol):
-    """Brings an eviction about. ``evict`` raises EvictionFailed, and may be called again for the same pod."""
-
-    async def evict(self, eviction: Eviction) -> None: ...
 
 
 class EvictionPlan(msgspec.Struct, frozen=True):
@@ -145,6 +141,7 @@ class Evictor(Actor[EvictionPlan]):
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
         self._executor, self._undo, self._journal, self._loop = executor, undo, journal, loop
+        self._emergency = ""
         self._monotonic, self._wall = monotonic, wall
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -159,6 +156,27 @@ class Evictor(Actor[EvictionPlan]):
         self._pods: tuple[PodView, ...] | None = None
         self._containers: Mapping[str, Mapping[str, str]] = {}
         self._due_ns = _NEVER_NS
+
+    @property
+    def emergency(self) -> str:
+        """Why no eviction may be waited for, at the last tick; "" = there is time. From any thread."""
+        return self._emergency
+
+    @property
+    def executor(self) -> Executor | None:
+        """Whoever brings evictions about; another one may be put in at any time, for the next execution."""
+        return self._executor
+
+    @executor.setter
+    def executor(self, executor: Executor | None) -> None:
+        self._executor = executor
+
+    def tell_step(self, eviction: Eviction, result: str, why: str) -> None:
+        """A step that the executor has taken, for the journal. In the loop's thread."""
+        with self._lock:
+            case = self._cases.get(eviction.uid)
+            if case is not None:
+                self._tell(case, result, why)
 
     @property
     def under_way(self) -> Mapping[str, EvictionState]:
@@ -176,6 +194,7 @@ class Evictor(Actor[EvictionPlan]):
 
     def apply(self, decisions: Decisions, plan: EvictionPlan) -> tuple[Outcome, ...]:
         """Take the orders. STARTED: it is noted, and will be executed; REFUSED: nothing is stopped."""
+        self._emergency = decisions.emergency
         if not plan.orders:
             return ()
         with self._lock:
@@ -228,7 +247,7 @@ class Evictor(Actor[EvictionPlan]):
             return "is under way"
         if case.state.phase is EvictionPhase.STOPPED:
             return "its containers have been stopped, and none has been started since"
-        if now_ns < case.state.retry_ns:
+        if now_ns < case.state.retry_ns and not (case.state.is_refused and self._emergency):
             return f"not again for {(case.state.retry_ns - now_ns) / _S:.3g} s"
         return ""
 
@@ -316,27 +335,35 @@ class Evictor(Actor[EvictionPlan]):
         task.add_done_callback(self._tasks.discard)
 
     async def _execute(self, eviction: Eviction) -> None:
-        assert self._executor is not None
+        problem, is_refused = "", False
         async with self._gate:
             try:
-                await self._executor.evict(eviction)
-                problem = ""
+                await self._evict(eviction)
             except EvictionFailed as error:
-                problem = str(error) or "the executor does not say why"
+                problem, is_refused = str(error) or "the executor does not say why", isinstance(error, EvictionRefused)
             except Exception as error:  # noqa: BLE001 - the root of a task: whatever is wrong, the eviction failed
                 _log.exception("evicting %s", eviction.pod)
                 problem = f"{type(error).__name__}: {error}"
         with self._lock:
-            self._settle(self._cases[eviction.uid], problem)
+            self._settle(self._cases[eviction.uid], problem, is_refused)
 
-    def _settle(self, case: _Case, problem: str) -> None:
+    async def _evict(self, eviction: Eviction) -> None:
+        executor = self._executor
+        if executor is None:
+            raise EvictionFailed(_NO_EXECUTOR)
+        await executor.evict(eviction)
+
+    def _settle(self, case: _Case, problem: str, is_refused: bool = False) -> None:
         """The attempt has ended. From either thread, with the lock."""
         now_ns = self._monotonic()
         phase = EvictionPhase.FAILED if problem else EvictionPhase.STOPPED
-        case = replace(case, state=replace(case.state, phase=phase, problem=problem), ended_ns=now_ns)
+        state = replace(case.state, phase=phase, problem=problem, is_refused=is_refused)
+        case = replace(case, state=state, ended_ns=now_ns)
         self._put(case)
         self._pods = None  # the same pods mean something else now
         why = case.eviction.why
+        if is_refused:
+            self._renote(case.eviction.uid, None)
         if problem:
             _log.warning("pod %s is not evicted: %s", case.eviction.pod, problem)
             self._tell(case, FAILED, f"{why}: {problem}")

@@ -27,7 +27,7 @@ import msgspec
 from qosd.decide import gates, rehearsal, relief, rungs
 from qosd.decide.decision import NO_OPINIONS, Act, Decision, Eviction, Op, Opinions, Stage, Strategy
 from qosd.decide.reliefstate import NOTHING_DONE, Relief
-from qosd.decide.shortage import Claim
+from qosd.decide.shortage import Claim, Rung
 from qosd.model.rules import BestEffortScheduling, Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
 
@@ -118,6 +118,15 @@ class Decisions(msgspec.Struct, frozen=True):
         """Each with the strategy behind it: the relief of shortages, no other names a victim."""
         reliefs = [(each.name, each.decision) for each in self.results if isinstance(each.decision, Relief)]
         return tuple((name, eviction) for name, decision in reliefs for eviction in decision.evictions)
+
+    @property
+    def emergency(self) -> str:
+        """Why nobody may be waited for: what lacks is soon all gone; "" = there is time."""
+        for result in self.results:
+            for lack in result.decision.shortages:
+                if lack.left_s is not None and Rung.EVICT in lack.rungs:
+                    return f"it is too late in {lack.left_s:.0f} s ({result.name}: {lack.why})"
+        return ""
 
     def acts(self, kind: type[A]) -> Iterator[tuple[str, A]]:
         """The acts of one kind, each with the strategy that wants it, in the strategies' order."""

@@ -115,7 +115,7 @@ def request_of(pod: PodView, resource: Resource, account: str = "") -> int | Non
 
 def _of_account(pod: PodView, resource: Resource, account: str) -> Iterator[tuple[Role, int]]:
     for name, role in _container_names(pod):
-        resources = pod.context.extended.get(name)
+        resources = pod.context.extended_of(name)
         if resources is not None:
             is_cpu = resource is Resource.CPU_MILLI
             yield role, (resources.request_milli(account) if is_cpu else resources.request_bytes(account)) or 0
@@ -158,7 +158,7 @@ def candidates(shortage: Shortage, node: NodeSnapshot, amounts: Amounts) -> tupl
     """Those who may be made to give now, by name."""
     able = []
     for pod in node.pods:
-        if _may_be_chosen(pod, node) and _is_victim(pod, shortage, node):
+        if _may_be_chosen(pod, shortage, node) and _is_victim(pod, shortage, node):
             amount = amounts.of(pod, shortage)
             usage = amounts.usage(pod, shortage.resource)
             if amount is not None and amount > 0 and usage is not None:
@@ -194,12 +194,14 @@ def owner_of(pod: PodView) -> Owner:
     return pod.uid if owner is None else (pod.namespace, owner.kind, owner.name)
 
 
-def _may_be_chosen(pod: PodView, node: NodeSnapshot) -> bool:
-    """Not while it is about to go, nor again before its time."""
+def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
+    """Not while it is about to go, nor again before its time; who was refused only because of a budget, if need be."""
     if not pod.cgroup or not live(pod) or is_pending(pod, node):
         return False
     eviction = node.evictions.get(pod.uid)
     if eviction is None:
+        return True
+    if eviction.is_refused and shortage.left_s is not None:
         return True
     return eviction.phase is not EvictionPhase.STOPPED and node.monotonic_ns >= eviction.retry_ns
 

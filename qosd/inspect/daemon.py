@@ -20,6 +20,7 @@ from qosd.frontends import FrontEnd
 from qosd.model.rules import Rules
 from qosd.node import JOURNAL, UNDO, Node
 from qosd.options import Options
+from qosd.policy.provenance import Provenance
 from qosd.report import TickReport
 from qosd.sense.sampler import Health
 from qosd.strategies import speakers
@@ -71,9 +72,35 @@ def front_ends(node: Node) -> list[inspect.FrontEnd]:
 
 def policy(node: Node, wall_ns: int) -> inspect.Policy:
     """Where the policy in force comes from; without ``age_s``: no source ever said it."""
-    found = node.rules_file.provenance
+    source, now_s = node.rules_file, wall_ns / 1e9
+    message = _provenance(source.overall, now_s)
+    message.layers.extend(_provenance(each, now_s, layer) for layer, each in source.layers.items())
+    return message
+
+
+def cluster(node: Node) -> inspect.Cluster | None:
+    """The connection to the cluster; None without one."""
+    status = node.cluster_status()
+    if status is None:
+        return None
+    return inspect.Cluster(
+        server=status.server,
+        node_name=status.node_name,
+        is_reachable=status.is_reachable,
+        silent_s=status.silent_s,
+        sentence=status.sentence,
+        parts=[
+            inspect.ClusterPart(
+                name=part.name, state=part.state, age_s=part.age_s, failures=part.failures, says=part.says
+            )
+            for part in status.parts
+        ],
+    )
+
+
+def _provenance(found: Provenance, now_s: float, layer: str = "") -> inspect.Policy:
     return inspect.Policy(
-        origin=found.origin, source=found.source, age_s=found.age_s(wall_ns / 1e9), problem=found.problem
+        origin=found.origin, source=found.source, age_s=found.age_s(now_s), problem=found.problem, layer=layer
     )
 
 
@@ -94,7 +121,8 @@ def warnings(node: Node) -> list[str]:
         f"journal: {journal.problem}" if journal.problem else "",
         files.unsynced,
         node.cpu_manager.problem,
-        node.reservation.problem,
+        node.kubelet_config.problem,
+        "" if node.pod_lists is None else node.pod_lists.problem,
         *node.rules_file.warnings,
         *node.rules.warnings,
         *node.host.problems,

@@ -41,6 +41,7 @@ async def answer(inspector: Inspector, request: inspect.GetNodeRequest) -> inspe
         front_ends=daemon.front_ends(node),
         warnings=inspector.warnings(),
         policy=inspector.policy(),
+        cluster=daemon.cluster(node),
     )
     report, tree, dropped, uptime_s = inspector.report, node.locator.tree, node.journal.dropped, inspector.uptime_s
     tiers, rules = node.locator.tiers.values(), node.rules.current

@@ -51,7 +51,7 @@ _CONTAINER = ("pod_namespace", "pod_name", "container_id", "container_name")
 _PSI = ("psi_resource_type", "psi_precision", "psi_degree", "cpu_full_supported")
 _RESOURCE = ("resource", "unit")
 _LSCPU = "nothing asks lscpu or lsblk: the topology is read from sysfs when it changes, devices by a collector"
-_UNREPORTED = "no NodeMetric is reported yet"
+_UNREPORTED = "the mean of minutes that the NodeMetric has: it is read there"
 _NO_CORES = "core scheduling is not there yet"
 
 KOORDLET: tuple[KoordletMetric, ...] = (
@@ -242,7 +242,7 @@ KOORDLET: tuple[KoordletMetric, ...] = (
         ("priority", *_RESOURCE),
         "What prod pods requested and will not need, as reported.",
         sources.prod_reclaimable,
-        "as predicted: no NodeMetric is reported yet",
+        "as predicted, whether it is reported or not",
         ("node_prod_reclaimable_cpu_cores", "node_prod_reclaimable_memory_bytes"),
     ),
     KoordletMetric(

@@ -162,6 +162,8 @@ class Rules:
 
     gate_flags: featuregates.Settings = field(default_factory=dict)
     """Not from the file: what the command line says of feature gates."""
+    slo_generation: int = 0
+    """Of the cluster's NodeSLO that ``slo`` is made of; 0 = there is none."""
 
     def differ_for_best_effort_alone(self, other: Rules) -> bool:
         """Do both say the same of all but best-effort pods and their tier?"""

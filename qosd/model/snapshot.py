@@ -171,6 +171,7 @@ class EvictionState(msgspec.Struct, frozen=True):
 
     ``attempts``: how often its containers have been stopped, or should have been; ``since_ns``: when the last attempt
     began; ``retry_ns``: not before may it be made again. Both by the monotonic clock. ``owner``: for which strategy.
+    ``is_refused``: the last attempt was forbidden, by a PodDisruptionBudget say, and did nothing.
     """
 
     uid: str
@@ -182,6 +183,7 @@ class EvictionState(msgspec.Struct, frozen=True):
     problem: str = ""
     owner: str = ""
     why: str = ""
+    is_refused: bool = False
 
 
 class NodeSnapshot(msgspec.Struct, frozen=True, eq=False):

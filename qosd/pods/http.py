@@ -26,10 +26,15 @@ class FetchError(ConnectionError):
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How a server is reached. ``token_file`` is read for every request, since it rotates."""
+    """How a server is reached. The files are read for every request, since they rotate.
+
+    ``cert_file``: our certificate, and its key unless ``key_file`` has that.
+    """
 
     base_url: str
     token_file: Path | None = None
+    cert_file: Path | None = None
+    key_file: Path | None = None
     ca_file: Path | None = None
     verify: bool = True
     """Off: any certificate is taken. kubelet's own is self-signed unless the cluster rotates serving certificates."""
@@ -103,6 +108,14 @@ async def _body(url: str, reader: asyncio.StreamReader) -> bytes:
 
 
 def _context(access: Access) -> ssl.SSLContext:
+    """Raises OSError, of which ``ssl.SSLError`` is one."""
+    context = _unidentified(access)
+    if access.cert_file is not None:
+        context.load_cert_chain(access.cert_file, access.key_file)
+    return context
+
+
+def _unidentified(access: Access) -> ssl.SSLContext:
     if access.verify:
         return ssl.create_default_context(cafile=None if access.ca_file is None else str(access.ca_file))
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # without the system's certificates: reading them takes 30 ms

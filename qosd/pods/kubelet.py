@@ -123,7 +123,7 @@ class KubeletClient:
 def read_pods(body: bytes) -> Listed[KubeletPod]:
     """The pods of a ``v1.PodList``. ValueError if it is no list of any."""
     listed = core.read_list(Pod, body)
-    pods = tuple([_pod(pod) for pod in listed.items if pod.metadata.uid])
+    pods = tuple([of_pod(pod) for pod in listed.items if pod.metadata.uid])
     anonymous = [pod.metadata for pod in listed.items if not pod.metadata.uid]
     problems = (*listed.problems, *[f"Pod {meta.namespace}/{meta.name} has no UID" for meta in anonymous])
     if problems and not pods:
@@ -131,7 +131,8 @@ def read_pods(body: bytes) -> Listed[KubeletPod]:
     return Listed(pods, problems)
 
 
-def _pod(pod: Pod) -> KubeletPod:
+def of_pod(pod: Pod) -> KubeletPod:
+    """What is unreadable in it is left out."""
     meta, spec, status = pod.metadata, pod.spec, pod.status
     resources = {container.name: container.resources for container, _ in podrequests.in_order(spec)}
     return KubeletPod(

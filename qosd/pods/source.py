@@ -23,9 +23,10 @@ from qosd.model.snapshot import PodView
 from qosd.pods.cri import Runtime, RuntimeUnreachable, RuntimeVersion
 from qosd.pods.events import RuntimeEvents
 from qosd.pods.http import FetchError
-from qosd.pods.kubelet import KubeletClient, KubeletPod
+from qosd.pods.kubelet import KubeletPod
 from qosd.pods.lists import RuntimeLists
 from qosd.pods.merge import Merger, unknown_to
+from qosd.pods.podlists import PodLister
 from qosd.pods.settling import Settling
 from qosd.pods.watch import CgroupWatch
 
@@ -53,7 +54,7 @@ class PodSource:
     def __init__(
         self,
         runtime: Runtime | None,
-        kubelet: KubeletClient | None,
+        kubelet: PodLister | None,
         derivation: Callable[[], DerivationRules],
         changed: Callable[[], None],
         *,

@@ -17,6 +17,7 @@ import stat
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from koord.model.schema import MAX_JSON
 from koord.service import wholefile
@@ -38,6 +39,16 @@ class PolicyDocument:
     text: str
     source: str
     taken_unix_s: float
+
+
+class Kept(Protocol):
+    """``Keeper``, as who has documents sees it."""
+
+    problem: str
+
+    def recall(self) -> PolicyDocument | None: ...
+
+    def keep(self, document: PolicyDocument) -> None: ...
 
 
 class CopyUnusable(Exception):
@@ -65,14 +76,16 @@ def read(file: Path) -> PolicyDocument | None:
         return None
     except OSError as error:
         raise CopyUnusable(f"{file}: cannot be opened: {error.strerror}") from error
-    with os.fdopen(descriptor, "rb") as opened:
+    try:
         why = _foreign(os.fstat(descriptor))
         if why:
             raise CopyUnusable(f"{file}: {why}")
-        try:
+        with os.fdopen(descriptor, "rb", closefd=False) as opened:
             content = opened.read(_MAX_HEADER_BYTES + MAX_BYTES + 1)
-        except OSError as error:
-            raise CopyUnusable(f"{file}: cannot be read: {error.strerror}") from error
+    except OSError as error:
+        raise CopyUnusable(f"{file}: cannot be read: {error.strerror}") from error
+    finally:
+        os.close(descriptor)
     return _decode(content, file)
 
 
@@ -126,6 +139,7 @@ class Keeper:
             self._retry.cancel()
         if self._unsaved is not None:
             self._told(_attempt(self._unsaved, self._file))
+            self._unsaved = None
 
     def _store(self) -> None:
         if self._retry is not None:

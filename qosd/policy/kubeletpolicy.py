@@ -21,28 +21,29 @@ class Kubelet(Protocol):
     current: CPUManagerState
 
 
-class Reservation(Protocol):
-    """``ReservationSource``: what kubelet keeps of the node."""
+class Config(Protocol):
+    """``KubeletConfigSource``: what kubelet keeps of the node."""
 
-    current: Reserved
+    @property
+    def reserved(self) -> Reserved: ...
 
 
-class _NoReservation:
-    current = NOTHING
+class _Untold:
+    reserved = NOTHING
 
 
 class PolicyRules:
-    """``file`` (``RulesSource``), ``kubelet`` and ``reservation`` are looked at for each call, since a pod waits."""
+    """``file`` (``RulesSource``), ``kubelet`` and ``config`` are looked at for each call, since a pod waits."""
 
-    def __init__(self, file: InForce, kubelet: Kubelet, reservation: Reservation | None = None) -> None:
-        self._file, self._kubelet, self._reservation = file, kubelet, reservation or _NoReservation()
+    def __init__(self, file: InForce, kubelet: Kubelet, config: Config | None = None) -> None:
+        self._file, self._kubelet, self._config = file, kubelet, config or _Untold()
         self._from: tuple[Rules, bool, Reserved] | None = None
         self._made = file.current
 
     @property
     def current(self) -> Rules:
         is_static = self._kubelet.current.policy == STATIC
-        rules, reserved = self._file.current, self._reservation.current
+        rules, reserved = self._file.current, self._config.reserved
         before = self._from
         if before is None or before[0] is not rules or before[1:] != (is_static, reserved):
             self._from = rules, is_static, reserved

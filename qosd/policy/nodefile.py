@@ -23,7 +23,7 @@ from koord.model.slo_extensions import CPUSuppress
 from qosd.hooks.table import HOOK_NAMES
 from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 
-_EXTENDED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+EXTENDED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
 _Number = Annotated[int, Meta(ge=0)]
 
 
@@ -161,8 +161,8 @@ def _allocatable(amounts: Mapping[str, Quantity]) -> Mapping[str, Quantity]:
     """By today's names of the extended resources."""
     found = {RENAMED.get(name, name): amount for name, amount in amounts.items()}
     for name, amount in found.items():
-        if name not in _EXTENDED:
-            raise SchemaError("node.allocatable", name, f"is no extended resource; there are {', '.join(_EXTENDED)}")
+        if name not in EXTENDED:
+            raise SchemaError("node.allocatable", name, f"is no extended resource; there are {', '.join(EXTENDED)}")
         if amount.nano < 0:
             raise SchemaError(f"node.allocatable[{name}]", str(amount), "is negative")
     return found

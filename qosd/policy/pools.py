@@ -26,6 +26,7 @@ from qosd.hooks.cpuset import keeps_kubelets
 from qosd.model.pod import PodContext
 from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 from qosd.model.snapshot import PodView, live
+from qosd.policy import packing
 
 _FROM_FILE = "given in the rules file (node.sharedPools)"
 _NO_CPUS = "no CPU is known, so there are no pools"
@@ -92,12 +93,10 @@ def compute_pools(
 
 
 def reserved(topology: Topology, node: NodeRules) -> CPUSet:
-    """The node's reserved CPUs: those listed, else ``ceil(quantity)`` CPUs, whole cores from the first socket on."""
+    """The node's reserved CPUs: those listed, else ``ceil(quantity)`` CPUs, as kubelet packs them."""
     if node.reserved_cpus:
         return cpuset.parse(node.reserved_cpus)
-    count = math.ceil(node.reserved_cpu_milli / 1000)
-    in_order = sorted(topology.cpus, key=lambda cpu: (cpu.socket, cpu.node, cpu.core, cpu.id))
-    return CPUSet.of(cpu.id for cpu in in_order[:count])
+    return packing.take(topology, math.ceil(node.reserved_cpu_milli / 1000))
 
 
 def _claims(

@@ -1,7 +1,12 @@
-"""Where the policy in force comes from, and how old it is: for koordctl, the metrics and the log."""
+"""Where the policy in force comes from, and how old it is: for koordctl, the metrics and the log.
+
+The policy is made of layers (the rules file, and with a cluster the NodeSLO and the Node), and each has a provenance of
+its own; ``overall`` is the one to worry about.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -11,10 +16,12 @@ class Origin(StrEnum):
     """What the source says now."""
     LAST_GOOD = "last good"
     """What the source said last: it is away, or what it says now cannot be used."""
+    NONE = "none"
+    """The source says now that there is nothing."""
     DEFAULTS = "built-in defaults"
     """There never was a source."""
     UNKNOWN = "unknown"
-    """There was or is a policy, and nobody can tell it: everything stays as it is."""
+    """There was or is a policy, and nobody can tell it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,3 +35,13 @@ class Provenance:
 
     def age_s(self, now_unix_s: float) -> float | None:
         return None if self.taken_unix_s is None else max(0.0, now_unix_s - self.taken_unix_s)
+
+
+def overall(layers: Iterable[Provenance]) -> Provenance:
+    """Of the layers of a policy that is known, the lowest first: the highest that is old, else the highest there is."""
+    from_above = sorted(layers, key=_has_said_something)[::-1]
+    return next((each for each in from_above if each.origin is Origin.LAST_GOOD), from_above[0])
+
+
+def _has_said_something(layer: Provenance) -> bool:
+    return layer.origin in (Origin.SOURCE, Origin.LAST_GOOD)

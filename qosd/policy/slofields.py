@@ -81,7 +81,7 @@ SWITCHES: Mapping[str, tuple[str, object]] = MappingProxyType(
 
 # Who acts. What takes no gate goes by the rules and by what the node has.
 _LISTED = ("the runtime's CRI socket", "priorities from kubelet's pod list")
-_AMOUNTS = (*_LISTED, "`node.allocatable` in the rules file")
+_AMOUNTS = (*_LISTED, "`node.allocatable` in the rules file, or the Node's own in a cluster")
 _GRANTED = ("the unit's [grant](operations.md#what-the-unit-allows)",)
 _SUPPRESS = Use("cpuSuppress", gate="BECPUSuppress")
 _SATISFACTION = "cpuEvictBESatisfactionLowerPercent", "cpuEvictBESatisfactionUpperPercent"

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
+from koord.model.overcommit.amounts import Reading
 from qosd.model.snapshot import NodeSnapshot
 from qosd.predict import checkpoint
 from qosd.predict.bank import Bank
@@ -18,6 +19,7 @@ from qosd.predict.reclaimable import Amount, Prediction, Settings, predict
 from qosd.predict.trainer import Trainer
 
 CHECKPOINT_EVERY_S = 600.0
+NOT_STATED = Reading()
 _NANOSECONDS = 1_000_000_000
 _log = logging.getLogger(__name__)
 
@@ -44,8 +46,8 @@ class Predictor:
         except CheckpointUnusable as error:
             return (str(error),)
 
-    def observe(self, snapshot: NodeSnapshot) -> Prediction | None:
-        """Take one tick; the new prediction when a minute is full and the pods are known."""
+    def observe(self, snapshot: NodeSnapshot, stated: Reading = NOT_STATED) -> Prediction | None:
+        """Take one tick; the new prediction when a minute is full and the pods are known. ``stated``: see below."""
         if not self._trainer.observe(snapshot):
             return None
         now_s = snapshot.wall_ns / _NANOSECONDS
@@ -54,10 +56,14 @@ class Predictor:
             self._keep(self.bank)
         if not snapshot.knows_pods:
             return None
-        self._newest = predict(self.bank, snapshot.pods, allocatable(snapshot), now_s, self._settings)
+        self._newest = predict(self.bank, snapshot.pods, allocatable(snapshot, stated), now_s, self._settings)
         return self._newest
 
 
-def allocatable(snapshot: NodeSnapshot) -> Amount:
-    """What the node has for pods."""
-    return Amount(float(snapshot.allocatable_cpu_milli), float(snapshot.rules.allocatable_memory_bytes))
+def allocatable(snapshot: NodeSnapshot, stated: Reading = NOT_STATED) -> Amount:
+    """What the node has for pods: ``stated``, which is what its Node says; else what is not reserved of the host's."""
+    cpu_milli, memory_bytes, _ = stated
+    return Amount(
+        float(snapshot.allocatable_cpu_milli if cpu_milli is None else cpu_milli),
+        float(snapshot.rules.allocatable_memory_bytes if memory_bytes is None else memory_bytes),
+    )

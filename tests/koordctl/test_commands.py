@@ -18,8 +18,11 @@ from koord.host.placement import Membership
 from koord.http2.server import UnaryServer
 from koord.model import formulas
 from koord.model.formulas import FORMULA
+from koord.pb.koord.inspect_pb2 import Policy
 from koordctl.__main__ import COMMANDS
+from koordctl.views import node as node_view
 from koordctl.views.node import SECTIONS
+from qosd.clusterstatus import ClusterPart, ClusterStatus, PartState
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import State, StrategyResult
 from qosd.inspect.inspector import Inspector
@@ -596,6 +599,96 @@ POLICIES = [
         True,
     ),
 ]
+
+
+CLUSTER = ClusterStatus(
+    "https://10.0.0.1:6443",
+    "worker-1",
+    is_reachable=False,
+    silent_s=180.0,
+    parts=(
+        ClusterPart("NodeSLO", PartState.FAILING, 180.0, 4, "Connection refused"),
+        ClusterPart("NodeMetric", PartState.WAITING),
+    ),
+)
+
+
+async def test_the_connection_to_a_cluster(tmp_path: Path) -> None:
+    node = full_scene(tmp_path)
+    async with inspecting(tmp_path / "alone.sock", node) as path:
+        _, out, _ = await koordctl("node", "--socket", path)
+        assert "CLUSTER" not in out
+        _, out, _ = await koordctl("node", "--section", "cluster", "--socket", path)
+        assert out == "cluster: none\n"
+    node.cluster = CLUSTER
+    async with inspecting(tmp_path / "i.sock", node) as path:
+        _, out, _ = await koordctl("node", "--socket", path)
+        assert "cluster     https://10.0.0.1:6443 as node worker-1: silent for 180 s\n" in out
+        _, out, _ = await koordctl("node", "--section", "cluster", "--socket", path)
+        assert [line.split() for line in out.splitlines()] == [
+            ["PART", "STATE", "AGE", "FAILURES", "SAYS"],
+            ["NodeSLO", "failing", "3", "min", "4", "Connection", "refused"],
+            ["NodeMetric", "waiting", "never", "0"],
+        ]
+
+
+def _policy(origin: str, source: str = "", age_s: float | None = None, problem: str = "", layer: str = "") -> Policy:
+    return Policy(origin=origin, source=source, age_s=age_s, problem=problem, layer=layer)
+
+
+NO_FILE = _policy("built-in defaults", "/r.yaml", layer="rules file")
+A_FILE = _policy("source", "/r.yaml", 7200, layer="rules file")
+SLO, NODE = "NodeSLO generation 12 of the API server", "Node worker-1 of the API server"
+ANSWERING = [_policy("source", SLO, 20, layer="NodeSLO"), _policy("source", NODE, 20, layer="Node")]
+AWAY = "https://10.0.0.1:6443: Connection refused"
+SILENT = [_policy("last good", each.source, 180, AWAY, each.layer) for each in ANSWERING]
+NEVER = [_policy("unknown", each.layer, None, AWAY, each.layer) for each in ANSWERING]
+NONE_THERE = [_policy("none", "", 20, layer="NodeSLO"), ANSWERING[1]]
+SILENT_SLO = f"last good of {SLO}, 3 min old; now: {AWAY}"
+BY_DEFAULT = "built-in defaults: there never was a /r.yaml"
+LAYERED: list[tuple[str, list[Policy], list[str], int]] = [
+    ("source", [A_FILE, *ANSWERING], [f"{NODE}, 20 s old", f"{SLO}, 20 s old", "/r.yaml, 2.0 h old"], 0),
+    (
+        "last good",
+        [NO_FILE, *SILENT],
+        [
+            f"last good of {NODE}, 3 min old; now: {AWAY}",
+            SILENT_SLO,
+            BY_DEFAULT,
+        ],
+        2,
+    ),
+    (
+        "source",
+        [A_FILE, *NONE_THERE],
+        [f"{NODE}, 20 s old", "no NodeSLO: the API server has none, 20 s old", "/r.yaml, 2.0 h old"],
+        0,
+    ),
+    (
+        "source",
+        [A_FILE, *NEVER],
+        [f"Node never known: {AWAY}", f"NodeSLO never known: {AWAY}", "/r.yaml, 2.0 h old"],
+        2,
+    ),
+    (
+        "unknown",
+        [NO_FILE, *NEVER],
+        [
+            "UNKNOWN, every strategy is frozen: why",
+            BY_DEFAULT,
+        ],
+        1,
+    ),
+    ("unknown", [NO_FILE, SILENT[0], NEVER[1]], ["UNKNOWN, every strategy is frozen: why", SILENT_SLO, BY_DEFAULT], 2),
+]
+
+
+@pytest.mark.parametrize(("origin", "layers", "lines", "doubtful"), LAYERED)
+def test_the_layers_of_a_clusters_policy(origin: str, layers: list[Policy], lines: list[str], doubtful: int) -> None:
+    """The highest first; ``doubtful``: the first so many are what plan and explain repeat."""
+    policy = Policy(origin=origin, problem="why" if origin == "unknown" else "", layers=layers)
+    assert node_view.policy_lines(policy) == lines
+    assert node_view.doubtful_policy(policy).splitlines() == [f"policy: {line}" for line in lines[:doubtful]]
 
 
 @pytest.mark.parametrize(("policy", "says", "is_doubtful"), POLICIES)

@@ -168,6 +168,7 @@ ABSENT: dict[str, object] = {
     "views.explain.LEFT": inspect.ExplainedFile(),
     "views.lint.FINDINGS": LintFinding("", "", ""),
     "views.metrics.METRICS": metrics.Line(inspect.Metric(), inspect.Sample()),
+    "views.node.CLUSTER": inspect.ClusterPart(),
     "views.node.CONTESTED": inspect.Contested(),
     "views.node.FEATURES": inspect.Feature(),
     "views.node.FRONT_ENDS": inspect.FrontEnd(),

@@ -22,10 +22,15 @@ from typing import TypeVar
 import pytest
 
 from koord.http2 import blocking
+from koord.model import nodestate
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
+from koord.service.config import ConfigError
+from koord.service.lines import LineWriter
+from qosd import daemon as daemon_module
 from tests.forked import Forked, run_module
 from tests.koordctl.runs import koordctl
+from tests.kube.server import Server
 from tests.qosd.contexts import EXTENDED, QOS, extended
 from tests.qosd.machine import Machine
 
@@ -196,6 +201,7 @@ class TestWhatCannotStart:
             ),
             (["--metrics-endpoint", "m.sock"], 1, "metrics-endpoint = 'm.sock': must be unix:///path or host:port"),
             (["--metrics-token-file", "/nonexistent"], 1, "metrics-token-file = '/nonexistent': cannot be read"),
+            (["--node-name", "Node_1"], 2, "must be a Node's name"),
         ],
     )  # fmt: skip
     async def test_it_says_why(self, machine: Machine, flags: list[str], code: int, said: str) -> None:
@@ -229,6 +235,10 @@ class TestWhatCannotStart:
             assert "Traceback" not in log
             await first.create()
             assert (machine.root / "hookserver.d" / "koord-qosd.json").exists()
+
+    async def test_a_node_that_could_not_have_that_name(self, machine: Machine) -> None:
+        ended, log = await ends(machine, "--kubeconfig", "/nonexistent", NODE_NAME="Node_1")
+        assert (ended, "node-name = 'Node_1': cannot be a Node's name" in log) == (1, True), log
 
     async def test_a_socket_left_by_a_killed_one_is_taken_over(self, machine: Machine) -> None:
         async with running(machine) as killed:
@@ -285,6 +295,86 @@ class TestWhatDoesNotKeepItFromServing:
             descriptor = await asyncio.to_thread(os.open, machine.root / "proc/stat", os.O_WRONLY)
             os.close(descriptor)  # it ends, with nothing read
             assert await daemon.end() == 0
+
+
+class TestCluster:
+    async def test_without_the_package_that_it_takes_it_does_not_start(
+        self, machine: Machine, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(daemon_module, "find_spec", lambda name: None)
+        options = machine.options(kubeconfig="/etc/kubernetes/kubelet.conf")
+        with pytest.raises(ConfigError, match=r"kubeconfig = '/etc/kubernetes/kubelet.conf': takes .* aiohttp"):
+            await daemon_module.run(options, {}, LineWriter(2, lambda missing: ""))
+
+    async def test_one_that_is_not_there_keeps_nothing_from_being_served(self, machine: Machine) -> None:
+        """Neither a configuration that kubelet has yet to write, nor a server that is away."""
+        machine.put("kubeconfig", json.dumps(kubeconfig("http://127.0.0.1:1")))
+        for file in ("absent", "kubeconfig"):
+            async with running(machine, "--kubeconfig", f"{machine.root}/{file}", "--node-name", "n1") as daemon:
+                await daemon.create()
+                await until(lambda daemon=daemon: daemon.says("nodeslos: "))  # type: ignore[misc]
+                assert "200 OK" in await daemon.page("/healthz")
+                page = await daemon.page("/metrics")
+                assert "koord_qosd_cluster_reachable 0.0" in page
+                assert "koord_qosd_cluster_silence_seconds NaN" in page
+                assert await daemon.end() == 0
+                assert "Traceback" not in daemon.said()
+
+    @pytest.mark.parametrize("is_uninstalled", [True, False])
+    async def test_what_it_keeps_goes_where_koord_is_uninstalled(self, machine: Machine, is_uninstalled: bool) -> None:
+        server = Server()
+        annotations = {nodestate.UNINSTALLED: "true"} if is_uninstalled else {}
+        server.put("/api/v1/nodes", "", "n1")
+        slo = {"metadata": {"annotations": annotations, "generation": 1}, "spec": {}}
+        server.put("/apis/slo.koordinator.sh/v1alpha1/nodeslos", "", "n1", **slo)
+        async with server.serving() as url:
+            machine.put("kubeconfig", json.dumps(kubeconfig(url)))
+            flags = ("--kubeconfig", f"{machine.root}/kubeconfig", "--node-name", "n1")
+            async with running(machine, *flags) as daemon:
+                await until(lambda: asyncio.to_thread((machine.root / "state/nodeslo.yaml").exists))
+                assert await daemon.end() == 0
+                assert "Traceback" not in daemon.said()
+        left = {path.name for name in ("run", "state") for path in (machine.root / name).glob("*")}
+        sockets = {name for name in ("h.sock", "i.sock") if (machine.root / name).exists()}
+        if is_uninstalled:
+            assert (left, sockets) == (set(), set())
+        else:
+            assert {"undo.jsonl", "nodeslo.yaml", "journal.db"} <= left
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+    async def test_the_second_stands_by_and_takes_over(self, machine: Machine, number: signal.Signals) -> None:
+        flags = ("--kubeconfig", "/nonexistent")
+        async with running(machine, *flags) as first:
+            second = Machine(machine.root / "second", machine.version)
+            shared = ("--run-dir", str(machine.root / "run"))
+            async with running(second, *flags, *shared) as other:
+                await until(lambda other=other: other.says("standing by: another koord-qosd acts"))  # type: ignore[misc]
+                assert "503" in await other.page("/readyz")
+                assert not (second.root / "h.sock").exists()
+                await first.create()
+                await first.end(number)
+                assert (await other.notified()).startswith(READY)
+                await other.create()
+                assert await other.end() == 0
+                assert "Traceback" not in other.said()
+
+    async def test_the_second_ends_while_it_stands_by(self, machine: Machine) -> None:
+        flags = ("--kubeconfig", "/nonexistent")
+        async with running(machine, *flags) as first:
+            second = Machine(machine.root / "second", machine.version)
+            async with running(second, *flags, "--run-dir", str(machine.root / "run")) as other:
+                assert await other.end() == 0
+                assert "Traceback" not in other.said()
+            await first.create()
+
+
+def kubeconfig(server: str) -> dict[str, object]:
+    """Of a server that asks for no credentials."""
+    return {
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": server}}],
+        "contexts": [{"name": "c", "context": {"cluster": "c"}}],
+    }
 
 
 class TestRules:

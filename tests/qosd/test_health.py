@@ -58,7 +58,7 @@ class Manager:
 async def test_the_watchdog_is_fed_only_while_ticks_end(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     manager, ended_s, now_s = Manager(tmp_path / "notify"), 100.0, 100.0
     health = Health(1.0, lambda: ended_s, lambda: 0.0, lambda: now_s)
-    feeding = asyncio.create_task(feed_watchdog(manager.notifier, health, 0.01))
+    feeding = asyncio.create_task(feed_watchdog(manager.notifier, health.stuck, 0.01))
     await asyncio.sleep(0.05)
     assert set(manager.heard()) == {b"WATCHDOG=1"}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +15,7 @@ from koord.host.files import Target, Value
 from koord.host.reconcile.plan import DONE
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
+from koord.model.overcommit.amounts import Reading
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
@@ -464,6 +466,14 @@ class TestPrediction:
         ]  # fmt: skip
         rig.start()
         return rig
+
+    def test_it_is_told_what_the_node_states(self, learning: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+        stated = Reading(12_000, 1 << 30)
+        told: list[Reading] = []
+        monkeypatch.setattr(learning.predictor, "observe", lambda _, allocatable: told.append(allocatable))
+        learning.loop.tick(dataclasses.replace(learning.inputs(pods=0.5), allocatable=stated))
+        learning.tick()
+        assert told == [stated, Reading()]
 
     def test_its_row_lands_in_the_store(self, learning: Rig) -> None:
         for _ in range(60):

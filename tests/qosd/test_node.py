@@ -21,6 +21,8 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.server import Reply
+from koord.model import core
+from koord.model.overcommit.amounts import Reading
 from koord.model.qos import KubeQoS
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
@@ -227,7 +229,7 @@ class TestDirectoriesThatFail:
     async def test_without_room_for_even_an_empty_file_the_start_is_tried_again(
         self, v1: Machine, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def full(*_: object) -> UndoRecord:
+        def full(*_: object, **__: object) -> UndoRecord:
             raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/koord/undo.jsonl")
 
         monkeypatch.setattr("qosd.assembly.UndoRecord", full)
@@ -494,3 +496,17 @@ async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> N
         assert (tmp_path / f"cgroup{pod}/cpu.weight").read_text() in ("59", "59\n")
     with UndoRecord(tmp_path / "run" / UNDO, "6f1d") as record:
         assert record.weights is Weights.QUADRATIC, "for koordctl restore and the next start"
+
+
+async def test_ticks_are_told_the_allocatable_of_the_clusters_node(v1: Machine) -> None:
+    """What kubelet said, where the node shows a multiple of it."""
+    amplified = {
+        "metadata": {"name": "n1", "annotations": {"node.koordinator.sh/raw-allocatable": '{"cpu": "3500m"}'}},
+        "status": {"allocatable": {"cpu": "7", "memory": "15Gi"}},
+    }
+    async with living(v1) as alive:
+        assert alive.node._tick_inputs().allocatable == Reading()
+        alive.node.cluster_policy.take_node(core.read(core.Node, json.dumps(amplified).encode()))
+        told = alive.node._tick_inputs().allocatable
+        assert told == Reading(3500, 15 << 30)
+        assert alive.node._tick_inputs().allocatable is told

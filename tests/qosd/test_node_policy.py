@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 from koord.host.files import Target
 from koord.host.writer import Writer
+from koord.model import core
 from qosd import figures
 from qosd.decide.runner import Relieving, State, StrategyResult
 from qosd.inspect import daemon
@@ -140,6 +142,55 @@ async def test_a_policy_read_at_the_very_end_is_kept(machine: Machine) -> None:
     async with living(machine):
         await asyncio.sleep(0)
     assert (machine.root / "state" / POLICY).read_text().endswith(RULES)
+
+
+NODE = core.Node(core.ObjectMeta("worker-1", annotations={"node.koordinator.sh/reservation": '{"reservedCPUs":"0"}'}))
+SPEC = {"resourceQOSStrategy": {"beClass": {"memoryQOS": {"enable": True, "lowLimitPercent": 50}}}}
+CLUSTER = {"kubeconfig": "/etc/kubernetes/kubelet.conf"}
+AWAY = "https://10.0.0.1:6443: Connection refused"
+
+
+async def test_the_clusters_policy_is_waited_for_and_outlives_the_cluster(machine: Machine) -> None:
+    machine.put("rules.yaml", "node: {features: {CgroupReconcile: true}}")
+    async with machine.runtime.serving(machine.socket):
+        async with living(machine, **CLUSTER) as alive:
+            _, container = await alive.batch_pod()
+            await ticked(alive)
+            assert alive.writes_done == 0, "nobody has said what shall be"
+            assert {result.state for result in _turns(alive)} <= {State.FROZEN, State.ACTIVE}
+            alive.node.cluster_policy.take_slo(SPEC, 7)
+            alive.node.cluster_policy.take_node(NODE)
+            await alive.until(lambda: low(machine, container) == PROTECTED, "a protected container")
+            snapshot = alive.node.loop.snapshot
+            assert snapshot is not None
+            assert (snapshot.rules.slo_generation, snapshot.rules.node.reserved_cpus) == (7, "0")
+        for restart in range(2):
+            async with living(machine, **CLUSTER) as alive:
+                if restart:
+                    alive.node.cluster_policy.lost(AWAY)
+                await ticked(alive)
+                assert (alive.writes_done, low(machine, container)) == (0, PROTECTED)
+                assert alive.node.rules_file.overall.origin is Origin.LAST_GOOD
+        async with living(machine, **CLUSTER) as alive:
+            alive.node.cluster_policy.take_slo(None, 0)
+            alive.node.cluster_policy.take_node(NODE)
+            await alive.until(lambda: low(machine, container) == 0, "a decision for the defaults")
+
+
+async def test_where_the_policy_of_a_cluster_comes_from(machine: Machine) -> None:
+    async with living(machine, **CLUSTER) as alive:
+        now_ns = int(1e9 * time.time())
+        assert daemon.policy(alive.node, now_ns).origin == Origin.UNKNOWN
+        alive.node.cluster_policy.take_slo(SPEC, 7)
+        alive.node.cluster_policy.take_node(NODE)
+        alive.node.cluster_policy.lost(AWAY)
+        policy = daemon.policy(alive.node, now_ns)
+        assert (policy.origin, policy.source) == (Origin.LAST_GOOD, "Node worker-1 of the API server")
+        assert [(each.layer, each.origin, each.problem) for each in policy.layers] == [
+            ("rules file", Origin.SOURCE, ""),
+            ("NodeSLO", Origin.LAST_GOOD, AWAY),
+            ("Node", Origin.LAST_GOOD, AWAY),
+        ]
 
 
 def _turns(alive: Living) -> tuple[StrategyResult, ...]:

@@ -49,6 +49,8 @@ from qosd.strategies.eviction.evicting import (
 
 HORIZON_S = 10.0
 """As long as the mild steps take before somebody is evicted."""
+LAST_PERCENT = 99
+"""Of the wall: beyond it the kernel is reclaiming, or about to kill, whatever the slope is."""
 SLOPE_S = 6.0
 """A little more than the time after which every cgroup's memory is read anew, whatever its charge is."""
 _SLOPE_SAMPLES, _SLOPE_SPAN_S = 3, 1.5
@@ -79,6 +81,11 @@ class _Wall(msgspec.Struct, frozen=True):
             return None
         left_s = max(0, self.capacity_bytes - self.used_bytes) / self.slope_bytes_per_s
         return left_s if left_s <= HORIZON_S else None
+
+    @property
+    def late_s(self) -> float | None:
+        """The same; 0 also where usage has stopped to grow because there is nothing left to grow into."""
+        return 0.0 if percent_of(self.used_bytes, self.capacity_bytes) >= LAST_PERCENT else self.left_s
 
 
 class _Demand(msgspec.Struct, frozen=True):
@@ -127,7 +134,7 @@ class _Memory(Evicting):
             rungs=worst.rungs,
             inputs=inputs,
             sampled_ns=snapshot.sampled_by("node", "usage"),
-            left_s=min((left_s for each in demands if (left_s := each.wall.left_s) is not None), default=None),
+            left_s=min((late_s for each in demands if (late_s := each.wall.late_s) is not None), default=None),
             growth=GROWTH,
         )
         return Decision(f"{worst.why}: {worst.amount} bytes have to go", shortages=(shortage,)), memory

@@ -22,6 +22,8 @@ OFF = "node: {features: {SystemConfig: false}}\n"
 PRESSURE = "node: {cpuSuppress: {policy: pressure}}\n"
 SUPPRESSED = "{resourceUsedThresholdWithBE: {enable: true}}"
 BY_PRESSURE = f"{SUPPRESSED[:-1]}, extensions: {{koord: {{cpuSuppress: {{policy: pressure}}}}}}}}"
+KEPT_SLO = "/var/lib/koord/nodeslo.yaml"
+SUPPRESSING = '# koord policy {"version": 1}\n{"generation":12,"spec":{"resourceUsedThresholdWithBE":{"enable":true}}}'
 SYSTEM_CONFIG = {"SystemConfig": (MIN_FREE, SCALE)}
 
 
@@ -61,6 +63,26 @@ def unit(flags: str) -> str:
         ({RULES: f"spec: {SUPPRESSED}\n"}, {}),
         ({RULES: f"spec: {BY_PRESSURE}\n"}, {"BECPUSuppress": ()}),
         ({RULES: f"node: {{cpuSuppress: {{policy: slo}}}}\nspec: {BY_PRESSURE}\n"}, {}),
+        # With a cluster its NodeSLO is over the file.
+        ({KEPT_SLO: SUPPRESSING, RULES: PRESSURE}, {}),
+        ({KEPT_SLO: SUPPRESSING, RULES: PRESSURE, UNIT: unit("--kubeconfig=/k")}, {"BECPUSuppress": ()}),
+        (
+            {KEPT_SLO: SUPPRESSING, RULES: PRESSURE, UNIT: unit("--config=/q"), "/q": "kubeconfig: /k\n"},
+            {"BECPUSuppress": ()},
+        ),
+        ({KEPT_SLO: SUPPRESSING, RULES: PRESSURE, UNIT: unit("--kubeconfig=")}, {}),
+        (
+            {
+                KEPT_SLO: SUPPRESSING.replace("true", "false"),
+                RULES: f"{PRESSURE}spec: {SUPPRESSED}\n",
+                UNIT: unit("--kubeconfig=/k"),
+            },
+            {},
+        ),
+        (
+            {KEPT_SLO: "[", RULES: f"{PRESSURE}spec: {SUPPRESSED}\n", UNIT: unit("--kubeconfig=/k")},
+            {"BECPUSuppress": ()},
+        ),
     ],
 )
 def test_what_is_wanted(tmp_path: Path, files: dict[str, str], expected: dict[str, tuple[str, ...]]) -> None:

@@ -16,12 +16,14 @@ from msgspec import structs
 from koord.host.evictions import NotedEviction
 from koord.host.undo import UndoError, UndoRecord
 from koord.pb.cri import api_pb2 as cri
-from qosd.act.cristop import CRIStop, EvictionFailed
-from qosd.act.evictor import AT_ONCE, RECENT_S, REMEMBERED_S, EvictionCount, Evictor, Executor
+from qosd.act.cristop import CRIStop
+from qosd.act.evictor import AT_ONCE, RECENT_S, REMEMBERED_S, EvictionCount, Evictor
+from qosd.act.executor import EvictionFailed, EvictionRefused, Executor
 from qosd.act.journal import Entry
-from qosd.decide.decision import Eviction, Stage
+from qosd.decide.decision import Decision, Eviction, Stage
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult
+from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.model.pod import Resources
 from qosd.model.snapshot import ContainerView, EvictionPhase, PodView
 from qosd.pods.cri import Container, Detail, Runtime, Sandbox
@@ -101,12 +103,16 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-def start(evictor: Evictor, orders: Iterable[tuple[str, Eviction]], tick: int) -> tuple[tuple[str, str], ...]:
+def start(
+    evictor: Evictor, orders: Iterable[tuple[str, Eviction]], tick: int, lacks: Shortage | None = None
+) -> tuple[tuple[str, str], ...]:
     """Result and detail of each strategy's order; a plan before shows just these, and orders nothing."""
-    results = tuple(
+    results = [
         StrategyResult(who, Stage.RELIEF, State.ACTIVE, Relief("", evictions=(eviction,))) for who, eviction in orders
-    )
-    decisions = Decisions(tick, 7 * S, 1000 * S, results)
+    ]
+    if lacks is not None:
+        results.append(StrategyResult("memoryEvict", Stage.RELIEF, State.ACTIVE, Decision("", shortages=(lacks,))))
+    decisions = Decisions(tick, 7 * S, 1000 * S, tuple(results))
     plan = evictor.plan(decisions)
     outcomes = evictor.apply(decisions, plan)
     assert tuple(outcome.write for outcome in outcomes) == plan.writes
@@ -225,6 +231,78 @@ async def test_an_executor_that_breaks_fails_its_eviction(caplog: pytest.LogCapt
     await rig.script.end(error=ZeroDivisionError("division by zero"))
     assert rig.evictor.under_way["web"].problem == "ZeroDivisionError: division by zero"
     assert "evicting default/web" in caplog.text
+
+
+async def test_what_a_budget_refuses_has_not_been_begun_and_is_not_left_to_the_next_run() -> None:
+    rig = Rig()
+    await rig.follow(web("a"))
+    await rig.order()
+    await rig.script.end(error=EvictionRefused("api eviction refused by PodDisruptionBudget web"))
+    state = rig.evictor.under_way["web"]
+    assert (state.phase, state.is_refused, state.problem) == (
+        FAILED, True, "api eviction refused by PodDisruptionBudget web",
+    )  # fmt: skip
+    assert rig.notes.evictions == ()
+    rig.clock.advance(10)
+    assert await rig.order() == "started"
+    state = rig.evictor.under_way["web"]
+    assert (state.is_refused, state.attempts, len(rig.notes.evictions)) == (False, 2, 1)
+    await rig.script.end(error=EvictionFailed("no answer"))
+    assert not rig.evictor.under_way["web"].is_refused
+    assert len(rig.notes.evictions) == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "left_s", "result"),
+    [
+        (EvictionRefused("by a budget"), 3.0, "started"),
+        (EvictionRefused("by a budget"), None, "refused"),
+        (EvictionFailed("permission denied"), 3.0, "refused"),
+    ],
+)
+async def test_who_was_refused_need_not_wait_in_an_emergency(
+    error: EvictionFailed, left_s: float | None, result: str
+) -> None:
+    rig = Rig()
+    await rig.order()
+    await rig.script.end(error=error)
+    rig.clock.advance(1)
+    orders = [("memory", WEB)]
+    assert start(rig.evictor, orders, 2, lacks=lately(left_s))[0][0] == result
+    late = "it is too late in 3 s (memoryEvict: 97 % are in use)"
+    assert rig.evictor.emergency == ("" if left_s is None else late)
+    start(rig.evictor, [], 3)
+    assert rig.evictor.emergency == "", "it is the last tick's"
+
+
+def lately(left_s: float | None) -> Shortage:
+    return Shortage(Resource.MEMORY_BYTES, 1, Victims(None, "MemoryEvict"), (), "97 % are in use", left_s=left_s)
+
+
+async def test_an_executor_is_replaced_for_what_begins_afterwards() -> None:
+    rig, other = Rig(), Script()
+    await rig.order()
+    rig.evictor.executor = other
+    await rig.order(structs.replace(WEB, uid="db"))
+    await rig.script.end()
+    await other.end("db")
+    rig.evictor.executor = None
+    await rig.follow(web("b"))
+    rig.clock.advance(20)
+    assert await rig.order() == "refused"
+    assert ([each.uid for each in rig.script.orders], [each.uid for each in other.orders]) == (["web"], ["db"])
+
+
+async def test_an_executors_steps_are_told_of_evictions_that_are_under_way() -> None:
+    rig = Rig()
+    rig.evictor.tell_step(WEB, "stopping", "too early")
+    await rig.order(tick=12)
+    rig.evictor.tell_step(WEB, STOPPING, "fell back to CRI because nobody answers")
+    last = rig.journal.entries[-1]
+    assert (last.pod, last.result, last.why, last.tick) == (
+        "default/web", "stopping", "fell back to CRI because nobody answers", 12,
+    )  # fmt: skip
+    assert rig.journal.results == ["stopping", "stopping"]
 
 
 async def test_each_restart_by_kubelet_doubles_the_pause() -> None:

@@ -25,7 +25,7 @@ from qosd.decide.runner import (
     triggers_of,
     windows_of,
 )
-from qosd.decide.shortage import Resource, Shortage, Victims
+from qosd.decide.shortage import Resource, Rung, Shortage, Victims
 from qosd.model.rules import BestEffortScheduling, NodeRules, Rules
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PressureTrigger, Window
 from qosd.sense.node import NodeRow
@@ -286,6 +286,23 @@ def test_keeps_are_resolved_by_what_was_said_before(said: list[dict[Target, Opin
 def test_the_decisions_carry_the_clocks_of_the_snapshot(snapshot: NodeSnapshot) -> None:
     decisions, _ = decide_all(replace(snapshot, tick=7, wall_ns=1, monotonic_ns=2), [])
     assert decisions == Decisions(7, 1, 2, ())
+
+
+@pytest.mark.parametrize(
+    ("lacks", "emergency"),
+    [
+        ((LACK,), ""),
+        ((replace(LACK, left_s=9.6),), "it is too late in 10 s (scripted: too much)"),
+        ((LACK, replace(LACK, left_s=0.0, why="all")), "it is too late in 0 s (scripted: all)"),
+        ((replace(LACK, left_s=3.0, rungs=frozenset({Rung.RECLAIM})),), ""),
+    ],
+)
+def test_an_emergency_is_a_shortage_for_which_there_is_no_time(
+    snapshot: NodeSnapshot, lacks: tuple[Shortage, ...], emergency: str
+) -> None:
+    decisions, states = decide_all(snapshot, [Scripted(says=Decision("lacks", shortages=lacks))])
+    assert decisions.emergency == emergency
+    assert relieved(snapshot, decisions, states, states)[0].emergency == emergency
 
 
 def test_a_policy_that_nobody_can_tell_freezes_all_and_disables_none(snapshot: NodeSnapshot) -> None:

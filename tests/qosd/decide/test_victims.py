@@ -326,6 +326,25 @@ def test_priorities_that_kubelet_has_not_confirmed_choose_nobody(age_s: float | 
 
 
 @pytest.mark.parametrize(
+    ("eviction", "left_s", "is_chosen"),
+    [
+        (FAILED, 3.0, False),
+        (structs.replace(FAILED, is_refused=True), None, False),
+        (structs.replace(FAILED, is_refused=True), 3.0, True),
+        (structs.replace(FAILED, is_refused=True), 0.0, True),
+        (STOPPING, 3.0, False),
+        (STOPPED, 3.0, False),
+        (RESTARTED, 3.0, False),
+    ],
+)
+def test_who_was_refused_may_be_chosen_before_its_time_when_it_is_late(
+    eviction: EvictionState, left_s: float | None, is_chosen: bool
+) -> None:
+    at = node(1, [be("p")], {"p": 100}, evictions=[eviction])
+    assert bool(candidates(shortage(left_s=left_s), at, Amounts(at, {}))) is is_chosen
+
+
+@pytest.mark.parametrize(
     ("eviction", "has_given"),
     [
         (STOPPING, True),

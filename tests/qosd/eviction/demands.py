@@ -216,7 +216,9 @@ def _memory(at: NodeSnapshot, said: ResourceThresholds, gate: str) -> Iterator[D
             cached.append(cache_amount)
         else:
             continue
-        if is_soon and left_s is not None:
+        if percent >= 99:
+            lefts.append(0.0)
+        elif is_soon and left_s is not None:
             lefts.append(left_s)
     if whole or cached:
         rungs = RUNGS if whole else (RECLAIM,)

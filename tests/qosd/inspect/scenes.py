@@ -25,6 +25,7 @@ from qosd.act.journal import Entry
 from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership
 from qosd.assembly import assemble
+from qosd.clusterstatus import ClusterStatus
 from qosd.decide.decision import Decision, Opinion, Stage
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.hookserver import server as hookserver
@@ -87,6 +88,7 @@ class Scene:
     rules: str = ""
     """The rules file; "": none, and ``policy`` is said to be in force."""
     policy: Provenance = POLICY
+    cluster: ClusterStatus | None = None
 
     def report(self, node: Node) -> TickReport:
         """What the tick leaves."""
@@ -118,6 +120,7 @@ async def living(scene: Scene) -> AsyncIterator[Node]:
             node.rules_file.load()
         else:
             node.rules_file.provenance = scene.policy
+        node.cluster_status = lambda: scene.cluster
         node.loop.report, node.loop.snapshot = scene.report(node), scene.snapshot
         for path, text in scene.written.items():
             path.write_text(f"{text}\n")

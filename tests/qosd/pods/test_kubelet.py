@@ -146,6 +146,26 @@ async def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -
             await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
 
 
+async def test_a_client_certificate_is_shown_and_read_for_every_request(tmp_path: Path) -> None:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    certificate = _self_signed(tmp_path)
+    context.load_cert_chain(certificate, tmp_path / "key.pem")
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(certificate)
+    server = Server(answer(b'{"items": []}'))
+    in_one = tmp_path / "current.pem"
+    async with server.serving(context) as url:
+        with pytest.raises(FetchError):
+            await KubeletClient(Access(url, verify=False), 2).pods()
+        separate = Access(url, cert_file=certificate, key_file=tmp_path / "key.pem", verify=False)
+        assert await KubeletClient(separate, 2).pods() == Listed(())
+        client = KubeletClient(Access(url, cert_file=in_one, verify=False), 2)
+        with pytest.raises(FetchError, match="No such file"):
+            await client.pods()
+        in_one.write_text(certificate.read_text() + (tmp_path / "key.pem").read_text())
+        assert await client.pods() == Listed(())
+
+
 def _self_signed(directory: Path) -> Path:
     import subprocess  # noqa: PLC0415 - only here
 

@@ -217,6 +217,11 @@ class TestTheCopy:
         with pytest.raises(CopyUnusable, match="belongs to user 12345"):
             kept.read(node.copy)
 
+    def test_that_is_a_directory_is_none(self, node: Node) -> None:
+        node.copy.mkdir(parents=True)
+        with pytest.raises(CopyUnusable, match="is no regular file"):
+            kept.read(node.copy)
+
     def test_behind_a_symlink_is_not_followed(self, node: Node, tmp_path: Path) -> None:
         node.after(GOOD)
         node.copy.rename(tmp_path / "elsewhere")
@@ -310,6 +315,11 @@ class TestKeeping:
         disk.shutdown(wait=True)
         keeper.close()
         assert _text(tmp_path / "copy") == BETTER
+        errors: list[object] = []
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        for _ in range(3):
+            await asyncio.sleep(0)  # what the executor has done is told only now
+        assert errors == []
 
 
 def _text(file: Path) -> str:

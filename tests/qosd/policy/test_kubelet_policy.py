@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from koord.model.kubeletconfig import KubeletConfig
 from koord.model.reservation import Reserved
 from qosd.model.rules import CPUManagerPolicy, HostFacts, NodeRules, Rules
 from qosd.pods.cpumanager import CPUManagerState
@@ -31,7 +32,7 @@ def test_what_kubelet_reserves_is_left_out_unless_the_file_says_otherwise(
 ) -> None:
     host = HostFacts(memory_total_bytes=1000)
     file = Now(Rules(node=NodeRules(allocatable_memory_bytes=file_bytes), host=host))
-    rules = PolicyRules(file, Now(CPUManagerState()), Now(Reserved(500, reserved_bytes)))
+    rules = PolicyRules(file, Now(CPUManagerState()), KubeletConfig(reserved=Reserved(500, reserved_bytes)))
     current = rules.current
     assert (current.allocatable_memory_bytes, current.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)
     assert rules.current is current

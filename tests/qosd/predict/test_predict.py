@@ -7,8 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from koord.model.overcommit.amounts import Reading
 from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS, QoSClass
 from koord.model.reservation import NOTHING, Reserved
@@ -26,6 +28,7 @@ from qosd.predict.workload import workload_name
 from qosd.sense.node import NodeRow
 from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
+from tests.qosd.podviews import machine
 from tests.qosd.podviews import snapshot as picture
 
 GIB = float(2**30)
@@ -455,3 +458,36 @@ def test_what_rules_and_kubelet_reserve_is_offered_to_nobody(
     node = NodeRules(reserved_cpu_milli=by_rules_milli, kubelet_reserved=by_kubelet)
     rules = Rules(node=node, host=HostFacts(memory_total_bytes=1000))
     assert allocatable(picture(rules)) == Amount(float(cpus_milli), float(memory_bytes))
+
+
+@pytest.mark.parametrize(
+    ("stated", "expected"),
+    [
+        (Reading(), Amount(15_500.0, 1000.0)),
+        (Reading(12_000, 600), Amount(12_000.0, 600.0)),
+        (Reading(cpu_milli=0), Amount(0.0, 1000.0)),
+        (Reading(memory_bytes=600), Amount(15_500.0, 600.0)),
+    ],
+    ids=["nothing", "both", "CPU alone", "memory alone"],
+)
+def test_what_the_node_states_goes_before_what_the_host_has(stated: Reading, expected: Amount) -> None:
+    rules = Rules(node=NodeRules(reserved_cpu_milli=500), host=HostFacts(memory_total_bytes=1000))
+    assert allocatable(picture(rules), stated) == expected
+
+
+@pytest.mark.parametrize("stated", [Reading(), Reading(300, 1 << 30)], ids=["by the host", "by the Node"])
+def test_nothing_above_allocatable_is_reclaimable(stated: Reading) -> None:
+    """A day of 0.1 cores leaves a pod of 4 cores most of them, on a node that has them."""
+    predictor, web = Predictor(lambda bank: None, Settings(cold_start_s=0.0)), pod("web")
+    for second in range(0, 3600, 6):
+        taken = on_16_cpus(snapshot(START_S + second, [web], {web.cgroup: 0.1, "": 0.3}, system=0.1))
+        predictor.observe(taken, stated)
+    prediction = predictor.newest
+    assert prediction is not None
+    room_milli = allocatable(taken, stated).cpu_milli - prediction.peak.cpu_milli
+    assert 0 < prediction.reclaimable.cpu_milli <= room_milli
+    assert (prediction.reclaimable.cpu_milli == room_milli) is (stated.cpu_milli is not None)
+
+
+def on_16_cpus(taken: NodeSnapshot) -> NodeSnapshot:
+    return msgspec.structs.replace(taken, topology=machine(16))

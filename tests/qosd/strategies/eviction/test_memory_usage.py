@@ -210,6 +210,23 @@ def test_the_pods_limit_is_hit_by_the_pods_own_growth() -> None:
     assert not amount(BEST_EFFORT, at(values, node_slope=79 * MIB / HORIZON_S))
 
 
+@pytest.mark.parametrize(
+    ("used", "gib_per_s", "left_s"),
+    [
+        (99 * GIB, 0.0, 0.0),
+        (99 * GIB, -9.0, 0.0),
+        (99 * GIB, 0.5, 0.0),
+        (99 * GIB - 1, 0.0, None),
+        (99 * GIB - 1, -9.0, None),
+        (99 * GIB - 1, 1.0, 1.0),
+    ],
+)
+def test_what_has_nothing_left_to_grow_into_is_late(used: int, gib_per_s: float, left_s: float | None) -> None:
+    shortage = stated(BEST_EFFORT, at(memory(used), node_slope=gib_per_s * GIB))
+    assert shortage is not None
+    assert shortage.left_s == (None if left_s is None else pytest.approx(left_s, rel=1e-6))
+
+
 def test_a_wall_that_has_been_passed_is_hit_now() -> None:
     shortage = stated(BEST_EFFORT, at(memory(10 * GIB, limit=MIB, anonymous=2 * MIB), root_slope=5.0))
     assert shortage is not None and shortage.left_s == 0

@@ -1,8 +1,8 @@
-"""What kubelet keeps of the node, asked of kubelet itself: at the start, and every ten minutes from there on.
+"""kubelet's configuration, asked of kubelet itself: at the start, and every ten minutes from there on.
 
 kubelet is restarted for another configuration, so that is often enough. Its read-only port tells none, and a token may
-not be allowed to read it: then nothing is known, ``problem`` says why, and the rules file can say it instead. What was
-known stays while kubelet does not answer.
+not be allowed to read it: then nothing is known and ``problem`` says why; what kubelet reserves the rules file can say
+instead. What was known stays while kubelet does not answer, or says what cannot be read.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from koord.model import reservation
+from koord.model import kubeletconfig
+from koord.model.kubeletconfig import ConfigError, KubeletConfig
 from koord.model.reservation import NOTHING, ReservationError, Reserved
 from qosd.pods.http import FetchError
 
@@ -25,18 +26,25 @@ class Kubelet(Protocol):
     async def config(self) -> Mapping[str, Any]: ...
 
 
-class ReservationSource:
+class KubeletConfigSource:
     """``kubelet`` None: nobody is asked. ``changed`` is called when ``current`` is another."""
 
     def __init__(self, kubelet: Kubelet | None, memory_total_bytes: Callable[[], int], changed: Callable[[], object]):
         self._kubelet, self._memory_total_bytes, self._changed = kubelet, memory_total_bytes, changed
         self._task: asyncio.Task[None] | None = None
-        self.current = NOTHING
+        self.current: KubeletConfig | None = None
+        """None: kubelet has not told it yet, or never will. The same object while it is equal."""
         self.problem = ""
+
+    @property
+    def reserved(self) -> Reserved:
+        """What kubelet keeps of the node; nothing, as far as is known, before it has told."""
+        return NOTHING if self.current is None else self.current.reserved
 
     def start(self) -> None:
         if self._kubelet is not None:
-            self._task = asyncio.get_running_loop().create_task(self._run(self._kubelet), name="kubelet's reservation")
+            task = self._run(self._kubelet)
+            self._task = asyncio.get_running_loop().create_task(task, name="kubelet's configuration")
 
     async def close(self) -> None:
         if self._task is not None:
@@ -52,15 +60,12 @@ class ReservationSource:
     async def look(self, kubelet: Kubelet) -> bool:
         """Ask once; whether kubelet has told."""
         try:
-            found = reservation.of_config(await kubelet.config(), self._memory_total_bytes())
-        except (FetchError, ReservationError) as error:
-            self.problem = f"what kubelet reserves of the node is not known: {error}"
+            config = kubeletconfig.read(await kubelet.config(), self._memory_total_bytes())
+        except (FetchError, ConfigError, ReservationError) as error:
+            self.problem = f"kubelet's configuration, and so what it reserves of the node, is not known: {error}"
             return False
         self.problem = ""
-        self._take(found)
-        return True
-
-    def _take(self, reserved: Reserved) -> None:
-        if reserved != self.current:
-            self.current = reserved
+        if config != self.current:
+            self.current = config
             self._changed()
+        return True

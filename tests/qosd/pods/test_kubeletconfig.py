@@ -1,16 +1,18 @@
-"""kubelet's reservation, asked of a kubelet that may refuse, hang or talk nonsense."""
+"""kubelet's configuration, asked of a kubelet that may refuse, hang or talk nonsense."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from typing import Any
 
 import pytest
 
+from koord.model.kubeletconfig import KubeletConfig
 from koord.model.reservation import NOTHING, Reserved
-from qosd.pods import reservation
+from qosd.pods import kubeletconfig
 from qosd.pods.http import FetchError
-from qosd.pods.reservation import ReservationSource
+from qosd.pods.kubeletconfig import KubeletConfigSource
 
 
 class Kubelet:
@@ -26,11 +28,15 @@ class Kubelet:
         return self.says
 
 
-KEPT = {"kubeReserved": {"cpu": "500m"}, "evictionHard": {"memory.available": "10%"}}
+KEPT = {
+    "cpuManagerPolicy": "static",
+    "kubeReserved": {"cpu": "500m"},
+    "evictionHard": {"memory.available": "10%"},
+}
 FORBIDDEN = FetchError("https://127.0.0.1:10250/configz", "403 Forbidden", 403)
 
 
-class Source(ReservationSource):
+class Source(KubeletConfigSource):
     def __init__(self, kubelet: Kubelet | None) -> None:
         self.changes = 0
         super().__init__(kubelet, lambda: 1000, self.count)
@@ -42,36 +48,43 @@ class Source(ReservationSource):
 async def test_it_is_told_once_and_again_only_if_it_changed() -> None:
     kubelet = Kubelet(KEPT)
     source = Source(kubelet)
-    assert [await source.look(kubelet), await source.look(kubelet)] == [True, True]
-    assert (source.current, source.changes, source.problem) == (Reserved(500, 100), 1, "")
+    first = [await source.look(kubelet), source.current]
+    assert [await source.look(kubelet), source.current] == first
+    assert source.current is first[1]
+    assert source.current == KubeletConfig(cpu_manager_policy="static", reserved=Reserved(500, 100))
+    assert (source.reserved, source.changes, source.problem) == (Reserved(500, 100), 1, "")
 
 
-@pytest.mark.parametrize("trouble", [FORBIDDEN, {"kubeReserved": {"cpu": "many"}}], ids=["forbidden", "nonsense"])
+@pytest.mark.parametrize(
+    "trouble",
+    [FORBIDDEN, {"kubeReserved": {"cpu": "many"}}, {"cpuManagerPolicy": 3}],
+    ids=["forbidden", "nonsense", "no text"],
+)
 async def test_what_was_known_stays_and_the_reason_is_told(trouble: Any) -> None:
     kubelet = Kubelet(KEPT)
     source = Source(kubelet)
     await source.look(kubelet)
     kubelet.says = trouble
     assert not await source.look(kubelet)
-    assert (source.current, source.changes) == (Reserved(500, 100), 1)
-    assert source.problem.startswith("what kubelet reserves of the node is not known: ")
+    assert (source.reserved, source.changes) == (Reserved(500, 100), 1)
+    assert source.problem.startswith("kubelet's configuration, and so what it reserves of the node, is not known: ")
 
 
 async def test_it_runs_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reservation, "AGAIN_S", 0.0)
+    monkeypatch.setattr(kubeletconfig, "AGAIN_S", 0.0)
     kubelet = Kubelet(KEPT)
     source = Source(kubelet)
     source.start()
-    while kubelet.calls < 3:
-        await reservation.asyncio.sleep(0)
+    while kubelet.calls < 3:  # noqa: ASYNC110 - the source has no event
+        await asyncio.sleep(0)
     await source.close()
     calls = kubelet.calls
-    await reservation.asyncio.sleep(0)
+    await asyncio.sleep(0)
     assert (kubelet.calls, source.changes) == (calls, 1)
 
 
-async def test_without_a_kubelet_nothing_is_reserved() -> None:
+async def test_without_a_kubelet_nothing_is_known() -> None:
     source = Source(None)
     source.start()
     await source.close()
-    assert (source.current, source.problem) == (NOTHING, "")
+    assert (source.current, source.reserved, source.problem) == (None, NOTHING, "")

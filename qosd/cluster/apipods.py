@@ -1,0 +1,53 @@
+"""This node's pods as the API server has them, in place of kubelet's list where kubelet does not give that.
+
+One watch with the field selector ``spec.nodeName``, which is what kubelet itself has, begun when it is first needed.
+A static pod is here under the UID of its mirror; its cgroup has the one that kubelet gave it, which an annotation says.
+Invariant: a list is whole, or a FetchError that says why there is none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import structs
+
+from koord.kube.client import Selection
+from koord.kube.informer import Informer, Lister
+from koord.kube.kind import POD
+from koord.model.core import Listed, Pod
+from qosd.pods.http import FetchError
+from qosd.pods.kubelet import KubeletPod, of_pod
+
+MIRROR = "kubernetes.io/config.mirror"
+"""An annotation: the UID of the static pod that this one stands for."""
+
+
+class APIPods:
+    """``run`` follows the server once somebody has asked."""
+
+    address = "the API server"
+
+    def __init__(self, client: Lister, node_name: str) -> None:
+        self._node_name = node_name
+        self._wanted = asyncio.Event()
+        self._informer: Informer[Pod] = Informer(
+            client, POD, asyncio.get_running_loop().time, Selection(fields=f"spec.nodeName={node_name}")
+        )
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        await self._wanted.wait()
+        await self._informer.run()
+
+    async def pods(self) -> Listed[KubeletPod]:
+        self._wanted.set()
+        informer = self._informer
+        if not informer.synced.is_set():
+            raise FetchError(f"the API server's pods of node {self._node_name}", informer.error or "are not known yet")
+        found = tuple([of_pod(_as_kubelet_has_it(pod)) for pod in informer.objects.values() if pod.metadata.uid])
+        return Listed(found, tuple(informer.unreadable.values()))
+
+
+def _as_kubelet_has_it(pod: Pod) -> Pod:
+    uid = pod.metadata.annotations.get(MIRROR)
+    return pod if uid is None else structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))

@@ -1,0 +1,155 @@
+"""The request of an eviction, made as often as it may be: what each answer of an API server means to it.
+
+Invariants: every wait is bounded by ``Bounds``; the last try is at the bound, never after it; a refusal counts as one
+only if somebody who may forbid it does: a PodDisruptionBudget, or an admission webhook or policy. A credential that may
+not evict is none. Fails with NotByAPI or EvictionRefused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from random import random as uniform
+from typing import Protocol
+
+from koord.host.reconcile.plan import REFUSED
+from koord.kube.backoff import Backoff
+from koord.kube.errors import DISRUPTION_BUDGET, APIError, KubeError, Unreachable
+from koord.kube.kind import POD, Key, Kind, T
+from qosd.act.executor import EvictionRefused
+from qosd.decide.decision import Eviction
+
+_BUDGET = re.compile(r"disruption budget (\S+)")
+_DENIAL = re.compile(
+    r'^admission webhook ".*" denied|ValidatingAdmissionPolicy .* denied request'
+    r"|^poddisruptionbudgets\.policy|more than one PodDisruptionBudget"
+)
+"""Denials without a cause, of whatever status: a budget in disorder is a 403, a pod with two of them a 500."""
+_REFUSED_PAUSE_S = 5.0
+_PAUSE = Backoff(base_s=0.2, max_s=2.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """``pause_s``: between two looks at what is left of the pod, and at whether there is an emergency."""
+
+    refused_s: float = 30.0
+    unanswered_s: float = 10.0
+    gone_s: float = 60.0
+    pause_s: float = 0.25
+
+
+BOUNDS = Bounds()
+
+
+class Evictions(Protocol):
+    """The part of ``koord.kube.client.Client`` that evicts. Both raise KubeError."""
+
+    async def evict(self, key: Key, uid: str) -> None: ...
+    async def get(self, kind: Kind[T], key: Key) -> T: ...
+
+
+class NotByAPI(Exception):
+    """The API server does not bring it about; the message says why."""
+
+
+class EvictionRequest:
+    """One request of an eviction, as often as it is to be made."""
+
+    def __init__(
+        self,
+        api: Evictions,
+        eviction: Eviction,
+        key: Key,
+        bounds: Bounds,
+        tell_step: Callable[[Eviction, str, str], None],
+    ) -> None:
+        self._api, self._eviction, self._key, self._bounds = api, eviction, key, bounds
+        self._tell_step = tell_step
+        now_s = asyncio.get_running_loop().time()
+        self._refused_end_s, self._unanswered_end_s = now_s + bounds.refused_s, now_s + bounds.unanswered_s
+        self._failures = 0
+        self._refusal = ""
+
+    async def made(self) -> str:
+        """What the API server said that means yes. Raises NotByAPI or EvictionRefused."""
+        while True:
+            try:
+                await self._api.evict(self._key, self._eviction.uid)
+            except KubeError as error:
+                if absence := await self._absence(error):
+                    return absence
+                pause_s = self._pause_s(error)
+            else:
+                return "the API server has agreed"
+            await asyncio.sleep(pause_s)
+
+    async def _absence(self, error: KubeError) -> str:
+        """That the API server does not have this pod, if that is what ``error`` says."""
+        if not isinstance(error, APIError):
+            return ""
+        if error.is_not_found:
+            return "the API server no longer has the pod"
+        if not error.is_conflict:
+            return ""
+        try:
+            other = await self._api.get(POD, self._key)
+        except APIError as at_get:
+            return "the API server no longer has the pod" if at_get.is_not_found else ""
+        except KubeError:
+            return ""
+        return "" if other.metadata.uid == self._eviction.uid else "the API server has another pod of that name"
+
+    def _pause_s(self, error: KubeError) -> float:
+        """How long to wait before the next try. Raises NotByAPI or EvictionRefused."""
+        now_s = asyncio.get_running_loop().time()
+        if refusal := _refusal(error):
+            return self._after_refusal(refusal, _retry_after_s(error) or _REFUSED_PAUSE_S, now_s)
+        if not _is_passing(error):
+            raise NotByAPI(f"the API server does not do it: {error}")
+        if now_s >= self._unanswered_end_s:
+            raise NotByAPI(f"the API server has not done it in {self._bounds.unanswered_s:g} s: {error}")
+        self._failures += 1
+        pause_s = max(_PAUSE.delay_s(self._failures, uniform), _retry_after_s(error))
+        return min(pause_s, self._unanswered_end_s - now_s)
+
+    def _after_refusal(self, refusal: str, pause_s: float, now_s: float) -> float:
+        """Each refusal is told once; it is an answer, so the server is there."""
+        if now_s >= self._refused_end_s:
+            raise EvictionRefused(f"{refusal}, for {self._bounds.refused_s:g} s")
+        if refusal != self._refusal:
+            self._refusal = refusal
+            self._tell_step(self._eviction, REFUSED, refusal)
+        self._failures, self._unanswered_end_s = 0, now_s + self._bounds.unanswered_s
+        return min(pause_s, self._refused_end_s - now_s)
+
+
+def _refusal(error: KubeError) -> str:
+    """Who forbids it, and why; "" if ``error`` says no such thing."""
+    if not isinstance(error, APIError):
+        return ""
+    if error.is_budget:
+        return _by_budget([cause.message for cause in error.causes if cause.reason == DISRUPTION_BUDGET], error.message)
+    return f"api eviction refused: {error.message}" if _DENIAL.search(error.message) else ""
+
+
+def _by_budget(causes: list[str], message: str) -> str:
+    text = "; ".join(cause for cause in causes if cause) or message
+    name = _BUDGET.search(text)
+    return f"api eviction refused by {f'PodDisruptionBudget {name[1]}' if name else 'a PodDisruptionBudget'}: {text}"
+
+
+def _retry_after_s(error: KubeError) -> float:
+    """What the server says of the next try; 0 if nothing."""
+    return error.retry_after_s or 0.0 if isinstance(error, APIError) else 0.0
+
+
+def _is_passing(error: KubeError) -> bool:
+    """May the same request do better in a moment?"""
+    if not isinstance(error, APIError):
+        return isinstance(error, Unreachable)
+    is_busy = error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT)
+    return is_busy or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

@@ -1,0 +1,138 @@
+"""What qosd follows of the API server: this node's Node, NodeSLO and NodeMetric, and nobody else's.
+
+Node and NodeSLO are handed to the cluster's policy as they come; the NodeMetric says how to report. Each is one watch
+with a field selector, so a node costs the server three idle connections and itself a word a minute. Invariants: that
+there is no such object is said only after the server has said so; that the server is away is said once, and what was
+handed over before stays the policy's to keep.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Protocol
+
+from koord.kube.client import Selection
+from koord.kube.informer import Informer, Lister
+from koord.kube.kind import NODE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
+from koord.kube.stream import EventStream
+from koord.model import nodestate
+from koord.model.core import Node
+from koord.model.nodemetric import NodeMetric
+from qosd.clusterstatus import ClusterPart, PartState
+
+_BATCH = 16
+
+
+class Policy(Protocol):
+    """``qosd.policy.clusterpolicy.ClusterPolicy``."""
+
+    def take_slo(self, spec: Mapping[str, Any] | None, generation: int) -> None: ...
+    def take_node(self, node: Node | None) -> None: ...
+    def lost(self, why: str) -> None: ...
+    def reached(self) -> None: ...
+
+
+class ClusterFeed:
+    """``clock``: monotonic seconds."""
+
+    def __init__(self, client: Lister, node_name: str, policy: Policy, clock: Callable[[], float]) -> None:
+        self._key, self._policy, self._clock = Key("", node_name), policy, clock
+        self._stream = EventStream()
+        selection = Selection(fields=f"metadata.name={node_name}")
+
+        def follow(kind: Any, stream: EventStream | None) -> Any:
+            return Informer(client, kind, clock, selection, stream=stream, observe=partial(self._observe, kind))
+
+        self.nodes: Informer[Node] = follow(NODE, self._stream)
+        self.slos: Informer[Unstructured] = follow(NODE_SLO, self._stream)
+        self.node_metrics: Informer[NodeMetric] = follow(NODE_METRIC, None)
+        self._problems: dict[Kind[Any], str] = dict.fromkeys((NODE, NODE_SLO), "has not answered yet")
+        self._lost = ""
+        self._taken: dict[Kind[Any], object] = {}
+
+    @property
+    def informers(self) -> tuple[Informer[Any], ...]:
+        return self.nodes, self.slos, self.node_metrics
+
+    @property
+    def is_reachable(self) -> bool:
+        """Does the server say what the policy is, as far as anyone knows?"""
+        return not any(self._problems.values())
+
+    @property
+    def silent_s(self) -> float | None:
+        """Since the server last said anything; None: it never did."""
+        heard = [informer.heard_s for informer in self.informers if informer.heard_s is not None]
+        return self._clock() - max(heard) if heard else None
+
+    @property
+    def is_uninstalled(self) -> bool:
+        """Has whoever uninstalls Koord left word for this node, after it had given everything back?"""
+        slo = self.slos.get(self._key)
+        return slo is not None and nodestate.UNINSTALLED in slo.metadata.annotations
+
+    def node_metric(self) -> NodeMetric | None:
+        """This node's, as the server has it."""
+        return self.node_metrics.get(self._key)
+
+    def status(self) -> tuple[ClusterPart, ...]:
+        return tuple(self._status_of(informer) for informer in self.informers)
+
+    async def run(self) -> None:
+        """Hands over until it is cancelled, beginning with all that is known: an error may have swallowed an event."""
+        self._taken.clear()
+        async with asyncio.TaskGroup() as group:
+            for informer in (self.nodes, self.slos):
+                group.create_task(self._take_first(informer))
+            while True:
+                for event in await self._stream.take(_BATCH):
+                    self._take(event.kind)
+
+    async def _take_first(self, informer: Informer[Any]) -> None:
+        """No event tells that there is none."""
+        await informer.synced.wait()
+        self._take(informer.kind)
+
+    def _take(self, kind: Kind[Any]) -> None:
+        """Hands over what is there now of ``kind``, unless it was handed over already."""
+        node, slo = self.nodes.get(self._key), self.slos.get(self._key)
+        now = node if kind is NODE else slo
+        if kind in self._taken and self._taken[kind] is now:
+            return
+        if kind is NODE:
+            self._policy.take_node(node)
+        elif slo is None:
+            self._policy.take_slo(None, 0)
+        else:
+            self._policy.take_slo(slo.content.get("spec") or {}, _generation(slo))
+        self._taken[kind] = now
+
+    def _observe(self, kind: Kind[Any], problem: str) -> None:
+        if kind not in self._problems:
+            return
+        self._problems[kind] = problem
+        lost = next((f"{each.plural}: {why}" for each, why in self._problems.items() if why), "")
+        if not lost:
+            self._policy.reached()
+        elif problem and lost != self._lost:
+            self._policy.lost(lost)
+        self._lost = lost
+
+    def _status_of(self, informer: Informer[Any]) -> ClusterPart:
+        age_s = None if informer.heard_s is None else self._clock() - informer.heard_s
+        says = informer.error or informer.unreadable.get(self._key, "")
+        if says:
+            state = PartState.FAILING
+        elif not informer.synced.is_set():
+            state, says = PartState.WAITING, "the API server has not answered yet"
+        else:
+            state = PartState.OK
+            says = "followed" if informer.get(self._key) is not None else "there is none of this node"
+        return ClusterPart(informer.kind.name, state, age_s, informer.counts.failures, says)
+
+
+def _generation(slo: Unstructured) -> int:
+    generation = slo.content.get("metadata", {}).get("generation")
+    return generation if isinstance(generation, int) else 0

@@ -1,0 +1,82 @@
+"""What the node uses at this moment: the figures of a NodeMetric over the last two samples, without batch pods.
+
+Pure. They are made of the same samples as the report's (``nodemetric``), so that the manager may put one in the place
+of the other. Invariant: nothing is told that was not measured: without the node's or the system's use there is nothing.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from koord.model.nodemetric import MemoryCollectPolicy
+from koord.model.overcommit.amounts import CPUMemory
+from koord.model.overcommit.fresh import FreshPod, FreshUsage
+from koord.model.priority import PriorityClass
+from qosd.cluster import systemusage, usage
+from qosd.model.metric import Scope
+from qosd.model.snapshot import NodeSnapshot
+from qosd.sense.node import NodeRow
+from qosd.sense.store import Store
+from qosd.sense.system import SystemRow
+from qosd.sense.usage import USAGE
+
+WINDOW_S = 2.0
+_POD = USAGE[Scope.POD]
+
+
+class Level(NamedTuple):
+    """What batch pods must make room for, roughly and at next to no cost: to see that it moves."""
+
+    cpu_cores: float
+    memory_bytes: float
+
+    def mean(self, other: Level) -> Level:
+        return Level((self.cpu_cores + other.cpu_cores) / 2, (self.memory_bytes + other.memory_bytes) / 2)
+
+
+def level(snapshot: NodeSnapshot) -> Level | None:
+    """By the newest samples; None without them."""
+    system, others = (
+        snapshot.value(metric) for metric in (SystemRow.system_cpu_usage_cores, SystemRow.non_be_pods_cpu_usage_cores)
+    )
+    memory = snapshot.value(NodeRow.memory_usage_bytes)
+    if system is None or others is None or memory is None:
+        return None
+    return Level(system + others + (snapshot.value(SystemRow.unattributed_cpu_cores) or 0.0), memory)
+
+
+def fresh_usage(snapshot: NodeSnapshot, store: Store, memory: MemoryCollectPolicy) -> FreshUsage | None:
+    since_ns = usage.begin_ns(snapshot.sampled_ns, WINDOW_S)
+    node = _both(
+        usage.mean(store.series(NodeRow.cpu_usage_cores, "", since_ns)),
+        usage.mean(store.series(NodeRow.memory_usage_bytes, "", since_ns)),
+    )
+    system = _both(
+        usage.mean(systemusage.read(snapshot, store, systemusage.CPU, since_ns).total),
+        usage.mean(systemusage.read(snapshot, store, systemusage.MEMORY, since_ns).total),
+    )
+    if node is None or system is None:
+        return None
+    return FreshUsage(node, system, _pods(snapshot, store, memory, since_ns))
+
+
+def _pods(snapshot: NodeSnapshot, store: Store, memory: MemoryCollectPolicy, since_ns: int) -> tuple[FreshPod, ...]:
+    """Two pods of one name, such as one that ends and its successor, are one."""
+    with_page_cache = memory is MemoryCollectPolicy.PAGE_CACHE
+    cores = usage.means(store, _POD.cpu_usage_cores, since_ns)
+    metric = _POD.memory_with_page_cache_bytes if with_page_cache else _POD.memory_usage_bytes
+    bytes_ = usage.means(store, metric, since_ns)
+    pods: dict[tuple[str, str], FreshPod] = {}
+    for pod in snapshot.pods:
+        amount = _both(cores.get(pod.cgroup), bytes_.get(pod.cgroup))
+        if amount is None or pod.priority_class is PriorityClass.BATCH:
+            continue
+        key = pod.namespace, pod.name
+        if (other := pods.get(key)) is not None:
+            amount += other.usage
+        pods[key] = FreshPod(*key, pod.priority_class.value, amount)
+    return tuple(pods.values())
+
+
+def _both(cores: float | None, bytes_: float | None) -> CPUMemory | None:
+    return None if cores is None or bytes_ is None else CPUMemory(int(cores * 1000), int(bytes_))

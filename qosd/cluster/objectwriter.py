@@ -1,0 +1,53 @@
+"""Writes to one object of the API server: its status as a whole, or one of its annotations; never often.
+
+Invariant: whoever has a turn makes at most one request, and there are no more turns than the rate allows. One try per
+request: the caller makes the next one, with newer content. Fails with KubeError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol, Self
+
+import msgspec
+
+from koord.kube.client import Body, Limits, PatchType
+from koord.kube.kind import Key, Kind, T
+from koord.kube.ratelimit import RateLimit
+
+WRITE_EVERY_S, WRITES_AT_ONCE = 10.0, 2
+_TRY_S = 10.0
+
+
+class Patching(Protocol):
+    """The part of ``Client`` that is needed."""
+
+    def with_limits(self, limits: Limits) -> Self: ...
+
+    async def patch(
+        self,
+        kind: Kind[T],
+        key: Key,
+        body: Body | Sequence[Mapping[str, Any]],
+        type: PatchType = PatchType.MERGE,
+        subresource: str = "",
+    ) -> T: ...
+
+
+class ObjectWriter:
+    def __init__(self, client: Patching, kind: Kind[Any], key: Key, clock: Callable[[], float]) -> None:
+        self._client = client.with_limits(Limits(tries=1, timeout_s=_TRY_S))
+        self._kind, self._key = kind, key
+        self._rate = RateLimit(1 / WRITE_EVERY_S, WRITES_AT_ONCE, clock)
+
+    async def turn(self) -> None:
+        """Returns when one request may be sent."""
+        await self._rate.take()
+
+    async def replace_status(self, status: msgspec.Struct) -> None:
+        """Nothing of the status before stays."""
+        replaced = [{"op": "add", "path": "/status", "value": msgspec.to_builtins(status)}]
+        await self._client.patch(self._kind, self._key, replaced, PatchType.JSON, "status")
+
+    async def annotate(self, name: str, text: str) -> None:
+        await self._client.patch(self._kind, self._key, {"metadata": {"annotations": {name: text}}})

@@ -1,0 +1,271 @@
+"""Writes what the node uses to its NodeMetric: each report interval, and sooner when that has changed much.
+
+The object is the manager's: it makes it, and says by its spec how to measure and how often. While there is none,
+nothing is reported. Beside the report stands what the node says of itself (``nodestate``), written when it changes.
+
+Invariants: the writes keep to the rate of ``ObjectWriter``, whatever happens; a report that cannot be written is tried
+again within the interval, with the newest figures, and never costs the one after it. What a report takes is computed
+in another thread. It fails with nothing: what goes wrong is said once, until something else does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+from random import random as uniform
+from typing import Protocol, TypeVar
+
+from koord.kube.backoff import Random
+from koord.kube.errors import APIError, KubeError
+from koord.kube.kind import NODE_METRIC, Key
+from koord.model import nodestate
+from koord.model.nodemetric import NodeMetric
+from koord.model.nodestate import NodeState
+from koord.model.overcommit.amounts import CPUMemory
+from qosd.cluster import collectpolicy, nodemetric
+from qosd.cluster.collectpolicy import EffectivePolicy
+from qosd.cluster.nodemetric import NodeReport, NotMeasured
+from qosd.cluster.nodestate import of as node_state
+from qosd.cluster.objectwriter import ObjectWriter, Patching
+from qosd.cluster.schedule import Schedule
+from qosd.clusterstatus import ClusterPart, PartState
+from qosd.metrics import Metrics
+from qosd.model.snapshot import NodeSnapshot
+from qosd.report import TickReport
+from qosd.sense.store import Store
+
+LOOK_EVERY_S = 10.0
+"""How often the use is compared with what was written last, and no sooner after that."""
+
+MOVED_PERCENT = 10
+"""Of allocatable: so much more or less use is worth a report of its own."""
+
+TICK_MAX_AGE_S = 30.0
+"""What an older tick has seen is not reported as what is now."""
+
+_NANOSECONDS = 1_000_000_000
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class Loop(Protocol):
+    @property
+    def report(self) -> TickReport: ...
+
+
+class Sensing(Protocol):
+    @property
+    def store(self) -> Store: ...
+
+
+class MeasuredNode(Protocol):
+    """The part of ``Node`` that reports are made of."""
+
+    @property
+    def loop(self) -> Loop: ...
+    @property
+    def sense(self) -> Sensing: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def disk(self) -> Executor: ...
+    @property
+    def after_tick(self) -> list[Callable[[], None]]: ...
+
+
+def has_moved(written: CPUMemory, now: CPUMemory, allocatable: CPUMemory) -> bool:
+    """Is ``now`` worth a report before its time? Of a resource of which nobody knows how much there is, never."""
+    figures = (
+        (written.cpu_milli, now.cpu_milli, allocatable.cpu_milli),
+        (written.memory_bytes, now.memory_bytes, allocatable.memory_bytes),
+    )
+    return any(total > 0 and 100 * abs(after - before) > MOVED_PERCENT * total for before, after, total in figures)
+
+
+class Reporter:
+    """``metric``: the node's NodeMetric as it is now; None: there is none. ``clock`` is monotonic, as the node's."""
+
+    def __init__(
+        self,
+        client: Patching,
+        node_name: str,
+        node: MeasuredNode,
+        metric: Callable[[], NodeMetric | None],
+        clock: Callable[[], float] = time.monotonic,
+        random: Random = uniform,
+    ) -> None:
+        self._name, self._node, self._metric = node_name, node, metric
+        self._writer = ObjectWriter(client, NODE_METRIC, Key("", node_name), clock)
+        self._clock, self._random = clock, random
+        self._schedule = Schedule(clock())
+        self._written_s: float | None = None
+        self._usage: CPUMemory | None = None
+        self._state = _WrittenState()
+        self._seen: tuple[object, int] | None = None
+        self._wake = asyncio.Event()
+        self._said: dict[str, str] = {}
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        self._node.after_tick.append(self._look)
+        try:
+            while True:
+                await self._wait()
+                await self._turn()
+        finally:
+            self._node.after_tick.remove(self._look)
+
+    def status(self) -> ClusterPart:
+        """For people."""
+        age_s = None if self._written_s is None else self._clock() - self._written_s
+        says = self._said.get("object") or self._said.get("figures") or self._said.get("write") or ""
+        state = PartState.OK if age_s is not None and not says else PartState.WAITING
+        return ClusterPart(
+            NODE_METRIC.name, PartState.FAILING if self._schedule.failures else state, age_s,
+            self._schedule.failures, says,
+        )  # fmt: skip
+
+    # when
+
+    async def _wait(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(LOOK_EVERY_S, max(0.0, self._due_s() - self._clock()))):
+                await self._wake.wait()
+        self._wake.clear()
+
+    def _look(self) -> None:
+        """After a tick: does somebody wait for what it has come to?"""
+        report = self._node.loop.report
+        if report.snapshot is None:
+            return
+        states, generation = report.files.states, report.snapshot.rules.slo_generation
+        if self._seen is None or self._seen[0] is not states or self._seen[1] != generation:
+            self._seen = states, generation
+            if self._state.is_waited_for(node_state(report)):
+                self._wake.set()
+
+    def _due_s(self) -> float:
+        return self._schedule.due_s(self._policy().report_interval_s)
+
+    def _policy(self) -> EffectivePolicy:
+        metric = self._metric()
+        return collectpolicy.effective(None if metric is None else metric.spec.metric_collect_policy)
+
+    # what
+
+    async def _turn(self) -> None:
+        metric, is_due = self._metric(), self._clock() >= self._due_s()
+        if metric is None:
+            if is_due:  # before that it may not have been listed, and the manager takes a moment to make it
+                self._say("object", f"no NodeMetric {self._name} is known here (koord-manager makes it): no report")
+                self._schedule.put_off(self._clock(), LOOK_EVERY_S)
+            return
+        self._say("object", "")
+        await self._write_state(metric, is_due)
+        if is_due or await self._has_moved():
+            await self._write_report()
+
+    async def _has_moved(self) -> bool:
+        written, tried_s, snapshot = self._usage, self._schedule.tried_s, self._node.loop.report.snapshot
+        if written is None or snapshot is None or tried_s is None or self._schedule.failures:
+            return False
+        if self._clock() - tried_s < LOOK_EVERY_S:
+            return False
+        policy, store = self._policy(), self._node.sense.store
+        now = await self._in_thread(lambda: nodemetric.node_usage(snapshot, store, policy))
+        return now is not None and has_moved(written, now, _allocatable(snapshot))
+
+    async def _write_report(self) -> None:
+        await self._writer.turn()
+        policy = self._policy()
+        try:
+            report = await self._in_thread(lambda: self._measured(policy))
+        except NotMeasured as error:
+            self._say("figures", f"no NodeMetric is written: {error}")
+            self._schedule.put_off(self._clock(), LOOK_EVERY_S)
+            return
+        self._say("figures", "")
+        self._say("policy", "; ".join((*policy.problems, *report.problems)))
+        try:
+            await self._writer.replace_status(report.status)
+        except KubeError as error:
+            self._fail(error)
+            return
+        self._node.metrics.cluster_reports[NODE_METRIC.name, "written"] += 1
+        self._say("write", "")
+        self._written_s, self._usage = self._clock(), report.node_usage
+        self._schedule.written(self._written_s)
+
+    def _fail(self, error: KubeError) -> None:
+        self._node.metrics.cluster_reports[NODE_METRIC.name, "failed"] += 1
+        self._say("write", f"the NodeMetric cannot be written: {error}")
+        retry_after_s = error.retry_after_s if isinstance(error, APIError) else None
+        self._schedule.failed(self._clock(), self._random, retry_after_s)
+
+    def _measured(self, policy: EffectivePolicy) -> NodeReport:
+        snapshot = self._node.loop.report.snapshot
+        if snapshot is None:
+            raise NotMeasured("there was no tick yet")
+        age_s = self._clock() - snapshot.monotonic_ns / _NANOSECONDS
+        if age_s > TICK_MAX_AGE_S:
+            raise NotMeasured(f"the newest tick is {age_s:.0f} s old")
+        return nodemetric.report(snapshot, self._node.sense.store, policy)
+
+    async def _in_thread(self, work: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._node.disk, work)
+
+    async def _write_state(self, metric: NodeMetric, is_due: bool) -> None:
+        """What could not be written is tried again with the next report."""
+        state = node_state(self._node.loop.report)
+        self._state.follow(metric)
+        if state is None or not self._state.is_worth_writing(state, is_due):
+            return
+        await self._writer.turn()
+        try:
+            await self._writer.annotate(nodestate.ANNOTATION, state.encoded())
+        except KubeError as error:
+            self._state.failed = state
+            self._say("state", f"annotation {nodestate.ANNOTATION} of the NodeMetric cannot be written: {error}")
+            return
+        self._say("state", "")
+        self._state.write(state)
+
+    def _say(self, subject: str, text: str) -> None:
+        """Once, until something else is to be said."""
+        if text and text != self._said.get(subject):
+            _log.warning("%s", text)
+        elif not text and self._said.get(subject):
+            _log.info("no longer so: %s", self._said[subject])
+        self._said[subject] = text
+
+
+class _WrittenState:
+    """The state that the object says, as far as is known: written here, or read of it."""
+
+    def __init__(self) -> None:
+        self._uid: str | None = None
+        self._written: NodeState | None = None
+        self.failed: NodeState | None = None
+
+    def follow(self, metric: NodeMetric) -> None:
+        """What the object says counts once: afterwards the cache may be behind what was written here."""
+        if metric.metadata.uid != self._uid:
+            self._uid, self.failed = metric.metadata.uid, None
+            self._written = nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))
+
+    def write(self, state: NodeState) -> None:
+        self._written, self.failed = state, None
+
+    def is_waited_for(self, state: NodeState | None) -> bool:
+        return state is not None and state != self.failed and state.is_urgent_after(self._written)
+
+    def is_worth_writing(self, state: NodeState, is_due: bool) -> bool:
+        return self.is_waited_for(state) or (is_due and state != self._written)
+
+
+def _allocatable(snapshot: NodeSnapshot) -> CPUMemory:
+    return CPUMemory(snapshot.allocatable_cpu_milli, snapshot.rules.allocatable_memory_bytes)

@@ -1,0 +1,292 @@
+"""Keeps this node's NodeResourceTopology as ``nodetopology`` wants it: one watch, and a write when something differs.
+
+It looks after each tick, by comparing what it was made of last; every ten minutes the hardware is read again. The
+stored object is followed, so what others change of our part is put right, and what they add stays: a patch names the
+version that it was made for, and one that comes too late is made anew. Invariants: nothing is written while pods,
+policy, the Node or the stored object are not known; at most one write in ``GAP_S``; a server that is away is tried
+again each minute, one that does not know the kind, or refuses, ever more seldom, at last every ten minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from http import HTTPStatus
+from random import random as uniform
+from typing import Any, Protocol
+
+from koord.host import cpumodel, numamemory
+from koord.host.cgroup import Tree
+from koord.host.kernelfile import ParseError
+from koord.kube.backoff import Backoff, Random
+from koord.kube.client import Selection
+from koord.kube.errors import APIError, KubeError
+from koord.kube.informer import Informer, Lister
+from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
+from koord.kube.reading import Change, Page
+from koord.model.noderesourcetopology import NodeResourceTopology
+from qosd.cluster import nodetopology, topologyobject
+from qosd.cluster.nodetopology import Desired, Hardware, Inputs
+from qosd.clusterstatus import ClusterPart, PartState
+from qosd.node import Node
+
+GATE = "NodeTopologyReport"
+GAP_S = 3.0
+HARDWARE_S, HARDWARE_RETRY_S = 600.0, 60.0
+AWAY = Backoff(base_s=1.0, max_s=60.0)
+REFUSED = Backoff(base_s=15.0, max_s=600.0)
+_REFUSALS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.METHOD_NOT_ALLOWED,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
+"""Of what the same request will meet with again until somebody changes the cluster."""
+
+_NAME = NODE_RESOURCE_TOPOLOGY.name
+_log = logging.getLogger(__name__)
+
+
+class Topologies(Lister, Protocol):
+    """The part of ``koord.kube.client.Client`` that is needed here."""
+
+    async def create(self, kind: Kind[T], body: Mapping[str, Any]) -> T: ...
+    async def patch(self, kind: Kind[T], key: Key, body: Mapping[str, Any]) -> T: ...
+
+
+class TopologyReporter:
+    """Lives in the running event loop; ``run`` may be called again when it has ended."""
+
+    def __init__(
+        self,
+        client: Topologies,
+        node_name: str,
+        node: Node,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        random: Random = uniform,
+    ) -> None:
+        self._client, self._key, self._node = client, Key("", node_name), node
+        self._sleep, self._random = sleep, random
+        self._time = asyncio.get_running_loop().time
+        self._lister = _RareLister(client, sleep, random)
+        selection = Selection(fields=f"metadata.name={node_name}")
+        self._informer: Informer[NodeResourceTopology] = Informer(
+            self._lister, NODE_RESOURCE_TOPOLOGY, self._time, selection,
+            sleep=sleep, random=random, observe=self._heard,
+        )  # fmt: skip
+        self._woken = asyncio.Event()
+        self._seen: tuple[object, ...] = ()
+        self._hardware: Hardware | None = None
+        self._hardware_due_s = self._time()
+        self._hardware_problem = ""
+        self._written: tuple[NodeResourceTopology | None, NodeResourceTopology] | None = None
+        self._reported_s: float | None = None
+        self._failures = 0
+        self._says = "nothing is reported yet"
+
+    async def run(self) -> None:
+        """Reports until it is cancelled."""
+        self._node.after_tick.append(self._look)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._informer.run(), name=f"{_NAME}: informer")
+                while True:
+                    await self._sleep(await self._report())
+                    await self._changed()
+        finally:
+            self._node.after_tick.remove(self._look)
+
+    def status(self) -> ClusterPart:
+        age_s = None if self._reported_s is None else self._time() - self._reported_s
+        state, says = self._state()
+        return ClusterPart(_NAME, state, age_s, self._failures, says)
+
+    def _state(self) -> tuple[PartState, str]:
+        if self._is_off:
+            return PartState.OFF, self._says
+        if self._failures:
+            return PartState.FAILING, self._says
+        if error := self._informer.error:
+            return PartState.OFF if self._lister.has_no_kind else PartState.FAILING, error
+        if self._reported_s is None:
+            return PartState.WAITING, self._says
+        return PartState.OK, self._says or "in step"
+
+    # when
+
+    def _look(self) -> None:
+        if self._sources() != self._seen:
+            self._woken.set()
+
+    def _heard(self, _: str) -> None:
+        """The stored object may be another: what the last write was answered is no news any more."""
+        if self._written is not None and self._written[0] is not self._informer.get(self._key):
+            self._written = None
+        self._look()
+
+    async def _changed(self) -> None:
+        """Returns when there is something to look at."""
+        try:
+            async with asyncio.timeout(max(0.0, self._hardware_due_s - self._time())):
+                await self._woken.wait()
+        except TimeoutError:
+            pass
+
+    def _sources(self) -> tuple[object, ...]:
+        """What the report is made of: the same objects as long as nothing changes."""
+        node = self._node
+        return (
+            node.pods.age_s is not None,
+            node.rules.current,
+            node.pods.current,
+            node.locator.topology,
+            node.cpu_manager.current,
+            node.kubelet_config.current,
+            node.cluster_policy.node,
+            self._informer.synced.is_set(),
+            self._informer.get(self._key),
+        )
+
+    # what
+
+    async def _report(self) -> float:
+        """Write what differs, if all is known; after how many seconds to look again, at the earliest."""
+        self._woken.clear()
+        await self._read_hardware()
+        self._seen = self._sources()
+        inputs = self._inputs()
+        if isinstance(inputs, str):
+            self._says = inputs
+            return 0.0
+        try:
+            await self._write(nodetopology.desired(inputs))
+        except KubeError as error:
+            self._woken.set()
+            return self._failed(error)
+        self._reported_s, self._failures, self._says = self._time(), 0, ""
+        return GAP_S
+
+    @property
+    def _is_off(self) -> bool:
+        return not self._node.rules.current.gate(GATE).is_on
+
+    def _inputs(self) -> Inputs | str:
+        """All that the report is made of, or what is missing."""
+        node, rules = self._node, self._node.rules.current
+        facts = node.cluster_policy.node
+        if self._is_off:
+            return f"feature gate {GATE} is off ({rules.gate(GATE).source})"
+        if self._hardware is None:
+            return self._hardware_problem
+        if rules.policy_unknown:
+            return f"nobody can tell the policy, so there are no CPU pools: {rules.policy_unknown}"
+        if node.pods.age_s is None:
+            return "the node's pods are not known yet"
+        if facts is None or not facts.uid:
+            return "the Node is not known yet"
+        if not self._informer.synced.is_set():
+            return "the API server has not said yet what it has"
+        return Inputs(
+            node.locator.topology, self._hardware, rules, node.kubelet_config.current, node.cpu_manager.current,
+            node.pods.current, facts,
+        )  # fmt: skip
+
+    async def _read_hardware(self) -> None:
+        """If it is due, and on the thread for what may take time. What cannot be read leaves what was known."""
+        if self._time() < self._hardware_due_s:
+            return
+        event_loop = asyncio.get_running_loop()
+        try:
+            self._hardware = await event_loop.run_in_executor(self._node.disk, read_hardware, self._node.locator.tree)
+        except (OSError, ParseError) as error:
+            if str(error) != self._hardware_problem:
+                _log.warning("%s: the node's hardware cannot be read: %s", _NAME, error)
+            self._hardware_problem = str(error)
+            self._hardware_due_s = self._time() + HARDWARE_RETRY_S
+        else:
+            self._hardware_problem, self._hardware_due_s = "", self._time() + HARDWARE_S
+
+    async def _write(self, wanted: Desired) -> None:
+        """Raises KubeError."""
+        followed = self._informer.get(self._key)
+        stored = followed if self._written is None else self._written[1]
+        if stored is None:
+            body = topologyobject.document(self._key.name, wanted)
+            kind = {"apiVersion": NODE_RESOURCE_TOPOLOGY.api_version, "kind": _NAME}
+            written = await self._client.create(NODE_RESOURCE_TOPOLOGY, {**kind, **body})
+        else:
+            body = topologyobject.patch(stored, wanted)
+            if not body:
+                self._count("unchanged")
+                return
+            written = await self._client.patch(NODE_RESOURCE_TOPOLOGY, self._key, body)
+        if self._informer.get(self._key) is followed:
+            self._written = followed, written
+        self._count("written")
+        _log.info("%s %s: %s", _NAME, self._key, "made" if stored is None else f"changed {_members(body)}")
+
+    def _failed(self, error: KubeError) -> float:
+        """Seconds until the next try."""
+        status = error.status if isinstance(error, APIError) else 0
+        if status == HTTPStatus.CONFLICT:
+            return AWAY.delay_s(1, self._random)  # there is another version, of which is about to be heard
+        self._count("failed")
+        self._failures += 1
+        if str(error) != self._says:
+            _log.warning("%s %s cannot be written: %s", _NAME, self._key, error)
+        self._says = str(error)
+        is_deleted = status == HTTPStatus.NOT_FOUND and self._informer.get(self._key) is not None  # not yet heard of
+        backoff = REFUSED if status in _REFUSALS and not is_deleted else AWAY
+        return backoff.delay_s(self._failures, self._random)
+
+    def _count(self, result: str) -> None:
+        self._node.metrics.cluster_reports[_NAME, result] += 1
+
+
+class _RareLister:
+    """An informer's client that is slow to say that there is no such kind, or that nobody may list it: on a large
+    cluster, that would be asked every half minute by each node."""
+
+    def __init__(self, client: Lister, sleep: Callable[[float], Awaitable[None]], random: Random) -> None:
+        self._client, self._sleep, self._random = client, sleep, random
+        self._refusals = 0
+        self.has_no_kind = False
+        """The server has said that it does not know the kind."""
+
+    async def list(self, kind: Kind[T], selection: Selection, page_size: int) -> Page[T]:
+        if self._refusals:
+            await self._sleep(REFUSED.delay_s(self._refusals, self._random))
+        try:
+            page = await self._client.list(kind, selection, page_size)
+        except KubeError as error:
+            status = error.status if isinstance(error, APIError) else 0
+            self._refusals = self._refusals + 1 if status in _REFUSALS else 0
+            self.has_no_kind = status == HTTPStatus.NOT_FOUND
+            raise
+        self._refusals, self.has_no_kind = 0, False
+        return page
+
+    def watch(
+        self,
+        kind: Kind[T],
+        resource_version: str,
+        selection: Selection,
+        timeout_s: float,
+        stall_s: float,
+        opened: Callable[[], None],
+    ) -> AsyncGenerator[Change[T], None]:
+        return self._client.watch(kind, resource_version, selection, timeout_s, stall_s, opened)
+
+
+def read_hardware(tree: Tree) -> Hardware:
+    """Raises OSError or ParseError."""
+    return Hardware(cpumodel.read(tree), numamemory.read(tree.sys, tree.proc))
+
+
+def _members(patch: Mapping[str, Any]) -> str:
+    metadata = patch.get("metadata", {})
+    changed = [*metadata.get("annotations", {}), *metadata.get("labels", {}), *patch]
+    return ", ".join(sorted({*changed, *metadata} - {"metadata", "annotations", "labels", "resourceVersion"}))

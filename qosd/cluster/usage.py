@@ -1,0 +1,61 @@
+"""What the samples of a window come to: mean, percentiles, and over how long a time there are any.
+
+Pure, over a ``Store``. Its lock is taken once per metric, however many objects there are: the sampler waits for it.
+Invariant: a sample counts in every window that is long enough for it, and in none after it has left.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from math import fsum
+
+from qosd.model.metric import Metric
+from qosd.sense.ring import NANOSECONDS, nearest_rank
+from qosd.sense.store import Store
+
+Samples = Sequence[tuple[int, float]]
+"""(monotonic ns, value), oldest first."""
+
+QUANTILES: Mapping[str, float] = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+"""By upstream's names of the aggregations."""
+
+
+def begin_ns(now_ns: int, window_s: float) -> int:
+    """The instant of the oldest sample that a window of ``window_s`` may hold: one just as old has left it."""
+    return now_ns - int(window_s * NANOSECONDS) + 1
+
+
+def since(samples: Samples, since_ns: int) -> Samples:
+    """Those that are not older than ``since_ns``."""
+    return samples[bisect_left(samples, since_ns, key=_instant_ns) :]
+
+
+def mean(samples: Samples) -> float | None:
+    """None of no samples."""
+    return fsum([value for _, value in samples]) / len(samples) if samples else None
+
+
+def span_s(samples: Samples) -> float:
+    """From the oldest to the newest."""
+    return (samples[-1][0] - samples[0][0]) / NANOSECONDS if samples else 0.0
+
+
+def aggregations(samples: Samples) -> Mapping[str, float]:
+    """By name: "avg" and ``QUANTILES``, these by nearest rank; empty of no samples."""
+    values = sorted(value for _, value in samples)
+    if not values:
+        return {}
+    percentiles = {name: nearest_rank(values, quantile) for name, quantile in QUANTILES.items()}
+    known = {name: value for name, value in percentiles.items() if value is not None}
+    return {"avg": fsum(values) / len(values), **known}
+
+
+def means(store: Store, metric: Metric, since_ns: int) -> Mapping[str, float]:
+    """By object, of those that have a newest sample and one since then."""
+    histories = store.histories(metric, since_ns)
+    return {subject: value for subject, samples in histories.items() if (value := mean(samples)) is not None}
+
+
+def _instant_ns(sample: tuple[int, float]) -> int:
+    return sample[0]

@@ -1,0 +1,60 @@
+"""Who lists the node's pods with their specs: kubelet; where kubelet refuses that to us, a substitute.
+
+Before Kubernetes 1.33 kubelet knows no right to its pod list alone: it wants ``nodes/proxy``, which is a shell in every
+pod, and which nobody should give. Then the API server is asked for the pods of this node, by whoever is connected to a
+cluster. kubelet decides, by its answer to each question. Fails with FetchError.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Protocol
+
+from koord.model.core import Listed
+from qosd.pods.http import FetchError
+from qosd.pods.kubelet import KubeletPod
+
+_REFUSALS = (HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN)
+
+
+class PodLister(Protocol):
+    """``address``: whom it asks, for people."""
+
+    @property
+    def address(self) -> str: ...
+    async def pods(self) -> Listed[KubeletPod]: ...
+
+
+class PodLists:
+    """``kubelet`` first. ``substitute``: None = there is none."""
+
+    def __init__(self, kubelet: PodLister) -> None:
+        self._kubelet = kubelet
+        self.substitute: PodLister | None = None
+        self.problem = ""
+        """Why the substitute lists the pods; "" if kubelet does."""
+
+    @property
+    def address(self) -> str:
+        return self._kubelet.address
+
+    async def pods(self) -> Listed[KubeletPod]:
+        try:
+            listed = await self._kubelet.pods()
+        except FetchError as refusal:
+            if self.substitute is None or refusal.status not in _REFUSALS:
+                raise
+            return await self._substituted(self.substitute, refusal)
+        self.problem = ""
+        return listed
+
+    async def _substituted(self, substitute: PodLister, refusal: FetchError) -> Listed[KubeletPod]:
+        try:
+            listed = await substitute.pods()
+        except FetchError as error:
+            raise FetchError(refusal.url, f"HTTP {refusal.status}, and {error}", refusal.status) from refusal
+        self.problem = (
+            f"kubelet refuses its pod list (HTTP {refusal.status}), so {substitute.address} lists the pods: "
+            f"allow get on nodes/pods, for which kubelet asks from Kubernetes 1.33 on"
+        )
+        return listed

@@ -1,0 +1,308 @@
+"""The cluster's word on this node: its NodeSLO and its Node, as layers over the rules file; the last good ones stay.
+
+``qosd.cluster.session`` hands over what the API server says, and nobody here talks to one. Of each object there is one
+state: never known; in force; last good, with its age and why; or none, when the API server says that there is no such
+object, and then the file and the built-in defaults are the policy.
+
+What was said once stays in force while the API server is away and while what it says cannot be used, across restarts
+too: it is kept on disk, with the time of the API server's last word. So a node works on when the cluster is gone. A
+Node that is deleted stays as it was known, since the machine is still what it was, and its NodeSLO stays with it: the
+manager removes that because there is no Node, which is no word on policy. Without a Node, an absent NodeSLO says
+nothing.
+
+Before the first word the policy is unknown, as with a file that was never read: nothing is decided and nothing
+released. Built-in defaults instead would switch off whatever an earlier run protected, when all that is known is that
+nobody has answered yet. Once the API server has been tried in vain, what somebody did say is better than nothing: a
+rules file stands in for the cluster, as its operator wrote it for this very node, and so does the one object that is
+known for the other. It does not stand in before that, or each start would decide by the file first and by the cluster a
+moment later; nor where a copy is damaged, for then there was a policy of which nobody knows what it protected. Without
+a cluster (``is_expected`` is off) there is nothing to wait for, and no copy is read.
+
+Invariants: nothing raises for what an object says; the same word again changes nothing and calls nobody; ``changed`` is
+called when what ``stated``, ``unknown``, ``warnings`` or ``outage`` give has changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Generic, TypeVar
+
+import msgspec
+
+from koord.model import schema, slo
+from koord.model.core import Node
+from koord.model.schema import SchemaError
+from koord.model.slo import NodeSLOSpec
+from qosd.policy.composition import NOT_SET, ClusterStated
+from qosd.policy.kept import CopyUnusable, Kept, PolicyDocument
+from qosd.policy.nodeobject import NodeFacts
+from qosd.policy.provenance import Origin, Provenance
+
+T = TypeVar("T")
+NODE_SLO, NODE = "NodeSLO", "Node"
+_FRESHENED_S = 3600.0  # how old the time in a copy gets while the API server answers: what a crash adds to the age
+_LEAST_S = 60.0  # for less it is not written when the API server goes away, which it may do again and again
+_NOT_YET = "the API server has not answered yet"
+_NOT_AGAIN = "the API server has not said it again yet"
+_STAYS = "what it said last stays"
+
+
+@dataclass(frozen=True, slots=True)
+class _Word(Generic[T]):
+    """What the API server says of an object: None = there is none. ``text``: the same for the copy."""
+
+    name: str
+    value: T | None
+    text: str
+    warnings: tuple[str, ...] = ()
+    generation: int = 0
+
+
+class _Object(Generic[T]):
+    """One object of the API server's: its last good word, when that held last, and why it may not hold now."""
+
+    def __init__(self, kind: str, kept: Kept | None) -> None:
+        self.kind = kind
+        self.word: _Word[T] | None = None
+        self.refused = ""
+        """Why what the API server says now is not taken."""
+        self.away = ""
+        """Why the API server says nothing now."""
+        self.is_awaited = True
+        """Neither has it ever been said, nor was the API server ever asked in vain."""
+        self._kept, self._kept_unix_s = kept, 0.0
+        self.unusable = ""
+        """Why the copy cannot be used, which tells that there was one."""
+        self.is_heard = False
+        """Has the API server said anything good in this run?"""
+        self._said_unix_s: float | None = None
+
+    @property
+    def provenance(self) -> Provenance:
+        not_heard = "" if self.is_heard else _NOT_YET if self.word is None else _NOT_AGAIN
+        problem = "; ".join(filter(None, (self.refused, self.away))) or not_heard
+        if self.word is None:
+            return Provenance(Origin.UNKNOWN, self.kind, problem=problem)
+        origin = Origin.LAST_GOOD if problem else Origin.NONE if self.word.value is None else Origin.SOURCE
+        return Provenance(origin, f"{self.word.name} of the API server", self._said_unix_s, problem)
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        unkept = self._kept.problem if self._kept is not None else ""
+        said, stays = (self.word.warnings, f"; {_STAYS}") if self.word is not None else ((), "")
+        return (*said, *filter(None, (self.refused and f"{self.refused}{stays}", self.unusable, unkept)))
+
+    def recall(self, read: Callable[[str], _Word[T]]) -> None:
+        """Start from the copy, if there is one."""
+        try:
+            document = self._kept.recall() if self._kept is not None else None
+            if document is not None:
+                self.word, self.is_awaited = read(document.text), False
+                self._said_unix_s = self._kept_unix_s = document.taken_unix_s
+        except (CopyUnusable, SchemaError, msgspec.MsgspecError) as error:
+            self.unusable = f"the kept {self.kind} counts as none: {error}"
+
+    def take(self, word: _Word[T], now_unix_s: float) -> None:
+        self.is_heard, self.is_awaited, self.refused = True, False, ""
+        self._said_unix_s = now_unix_s
+        if self.word is None or self.word.text != word.text:
+            self.word = word
+            self._keep()
+        self.confirm(now_unix_s)
+
+    def refuse(self, why: str) -> None:
+        """What it says now cannot be used."""
+        self.refused, self.is_awaited = why, False
+
+    def lose(self, why: str) -> None:
+        self.away, self.is_awaited = why, False
+        self.freshen(_LEAST_S)
+
+    def confirm(self, now_unix_s: float) -> None:
+        """The API server answers, and has said nothing else since."""
+        self.away = ""
+        if self.is_heard and not self.refused:
+            self._said_unix_s = now_unix_s
+            self.freshen(_FRESHENED_S)
+
+    def freshen(self, least_s: float = _LEAST_S) -> None:
+        """Let the copy tell when the API server stood by it last, if what it tells is older by so much."""
+        if self._said_unix_s is not None and self._said_unix_s - self._kept_unix_s >= least_s:
+            self._keep()
+
+    def _keep(self) -> None:
+        if self._kept is not None and self.word is not None and self._said_unix_s is not None:
+            self._kept.keep(PolicyDocument(self.word.text, self.provenance.source, self._said_unix_s))
+            self._kept_unix_s, self.unusable = self._said_unix_s, ""
+
+
+class ClusterPolicy:
+    """Lives in the event loop. ``changed`` is called after a change; ``kept_slo`` and ``kept_node`` keep copies.
+
+    ``is_expected``: there is a cluster, and its word is waited for.
+    """
+
+    def __init__(
+        self,
+        changed: Callable[[], object],
+        *,
+        is_expected: bool = False,
+        kept_slo: Kept | None = None,
+        kept_node: Kept | None = None,
+        now_unix_s: Callable[[], float] = time.time,
+    ) -> None:
+        self._changed, self._is_expected, self._now_unix_s = changed, is_expected, now_unix_s
+        self._slo = _Object[NodeSLOSpec](NODE_SLO, kept_slo if is_expected else None)
+        self._node = _Object[NodeFacts](NODE, kept_node if is_expected else None)
+        self._slo_is_absent = False
+        self._slo.recall(_kept_slo)
+        self._node.recall(_kept_node)
+        self._shown = self._content()
+
+    # what the session tells
+
+    def take_slo(self, spec: Mapping[str, Any] | None, generation: int) -> None:
+        """The NodeSLO's ``spec``; None: the API server says that there is no NodeSLO."""
+        self._slo_is_absent = spec is None
+        if spec is not None:
+            try:
+                self._slo.take(_slo_word(spec, generation), self._now_unix_s())
+            except SchemaError as error:
+                self._slo.refuse(f"{_slo_name(generation)}: {error}")
+        self._take_absence()
+        self._settle()
+
+    def take_node(self, node: Node | None) -> None:
+        """The Node; None: the API server says that there is none of this name."""
+        if node is None:
+            self._node.refuse("there is no Node of this name")
+        else:
+            self._node.take(_node_word(NodeFacts.of(node)), self._now_unix_s())
+        self._take_absence()
+        self._settle()
+
+    def lost(self, why: str) -> None:
+        """The API server is away: what it said stays in force."""
+        for each in (self._slo, self._node):
+            each.lose(why)
+        self._settle()
+
+    def reached(self) -> None:
+        """The API server answers: what was taken of it holds now."""
+        for each in (self._slo, self._node):
+            each.confirm(self._now_unix_s())
+        self._settle()
+
+    def close(self) -> None:
+        """Let the copies tell the time of the API server's last word."""
+        for each in (self._slo, self._node):
+            each.freshen()
+
+    # what follows
+
+    @property
+    def node(self) -> NodeFacts | None:
+        """The Node as it was known last; None before that."""
+        return self._node.word.value if self._node.word is not None else None
+
+    @property
+    def stated(self) -> ClusterStated:
+        word = self._slo.word
+        slo_word = ClusterStated() if word is None else ClusterStated(word.value, word.generation, word.name)
+        return replace(slo_word, node=self.node, node_source=self._node_name)
+
+    @property
+    def layers(self) -> Mapping[str, Provenance]:
+        """By kind, the lowest first; none without a cluster."""
+        if not self._is_expected and self._slo.word is None and self._node.word is None:
+            return {}
+        return {each.kind: each.provenance for each in (self._slo, self._node)}
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is wrong with the objects, and with their copies."""
+        return (*self._slo.warnings, *self._node.warnings)
+
+    @property
+    def outage(self) -> str:
+        """That the API server is away, and what is in force meanwhile; "" while it answers."""
+        away = self._slo.away or self._node.away
+        return f"the cluster is away: {away}; {_ignorance(self._never_known()) or _STAYS}" if away else ""
+
+    def unknown(self, has_file: bool) -> str:
+        """Why nobody can tell the policy; "" if somebody can. ``has_file``: there is a rules file to go by."""
+        never = self._never_known() if self._is_expected else []
+        may_stand_in = not any(each.is_awaited or each.unusable for each in never)
+        if not never or (may_stand_in and (has_file or self._slo.word is not None)):
+            return ""
+        by_problem: dict[str, list[_Object[Any]]] = {}
+        for each in never:
+            by_problem.setdefault("; ".join(filter(None, (each.provenance.problem, each.unusable))), []).append(each)
+        return "; ".join(f"{_ignorance(objects)}: {problem}" for problem, objects in by_problem.items())
+
+    def _never_known(self) -> list[_Object[Any]]:
+        objects: Iterable[_Object[Any]] = (self._slo, self._node)
+        return [each for each in objects if each.word is None]
+
+    @property
+    def _node_name(self) -> str:
+        return f"{NODE} {self.node.name}" if self.node is not None else NODE
+
+    def _settle(self) -> None:
+        content = self._content()
+        if content != self._shown:
+            self._shown = content
+            self._changed()
+
+    def _take_absence(self) -> None:
+        """There is no NodeSLO: a word on policy only where there is a Node."""
+        if not self._slo_is_absent:
+            return
+        if self._node.refused:
+            self._slo.refuse(f"there is no {NODE_SLO}, and {self._node.refused}")
+        elif self._node.is_heard:
+            self._slo.take(_slo_word(None, 0), self._now_unix_s())
+
+    def _content(self) -> tuple[object, ...]:
+        return self.stated, self.unknown(has_file=True), self.unknown(has_file=False), self.warnings, self.outage
+
+
+def _ignorance(objects: list[_Object[Any]]) -> str:
+    """That they were never known; "" for none."""
+    kinds = " and ".join(each.kind for each in objects)
+    return f"the cluster's {kinds} {'were' if len(objects) > 1 else 'was'} never known here" if objects else ""
+
+
+def _slo_name(generation: int) -> str:
+    return f"{NODE_SLO} generation {generation}"
+
+
+def _slo_word(spec: Mapping[str, Any] | None, generation: int) -> _Word[NodeSLOSpec]:
+    """Raises SchemaError where nothing of it can be used."""
+    text = msgspec.json.encode({"generation": generation, "spec": spec}).decode()
+    if spec is None:
+        return _Word(f"the word that there is no {NODE_SLO}", None, text)
+    name, warnings = _slo_name(generation), list[str]()
+    value = slo.decode_spec(
+        spec,
+        unknown=lambda path: warnings.append(f"{name}: {path}: no such key in NodeSLO, ignored"),
+        bad=lambda error: warnings.append(f"{name}: {error}; {NOT_SET}"),
+    )
+    return _Word(name, value, text, tuple(warnings), generation)
+
+
+def _kept_slo(text: str) -> _Word[NodeSLOSpec]:
+    document = schema.parse_json(text)
+    if not isinstance(document, dict) or not isinstance(document.get("generation"), int):
+        raise SchemaError("", document, f"is no kept {NODE_SLO}")
+    return _slo_word(document.get("spec"), document["generation"])
+
+
+def _node_word(facts: NodeFacts) -> _Word[NodeFacts]:
+    return _Word(f"{NODE} {facts.name}", facts, msgspec.json.encode(facts).decode())
+
+
+def _kept_node(text: str) -> _Word[NodeFacts]:
+    return _node_word(msgspec.json.decode(text, type=NodeFacts))

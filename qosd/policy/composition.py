@@ -1,0 +1,73 @@
+"""One policy of several documents: what each layer says over the one below it.
+
+    NodeSLO      over the rules file's ``spec``, field by field: an object merges with the object below, a list and a
+                 map take the place of the one below; what it does not set is the file's
+    Node         over the rules file's ``node`` (``nodeobject``)
+
+Below the file's ``spec`` are the built-in defaults, and a QoS class that the result switches off is neutral: that is
+``slo_defaults.in_force``, as for a file alone. Fields that have to fit each other are judged with what is below them,
+so half of a pair may come from each layer; what does not fit counts as not set, in the NodeSLO if that helps, else in
+the file.
+
+Invariants: layers that are good alone and together make what one document of both would make. What is wrong of a layer
+counts as not set in that layer, so what is below shows, and nothing else changes. Pure.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from koord.model import schema, slo_defaults, slo_rules
+from koord.model.annotations.decode import Bad
+from koord.model.slo import NodeSLOSpec
+from qosd.model.rules import NodeRules
+from qosd.policy import nodeobject
+from qosd.policy.nodeobject import NodeFacts
+
+NOT_SET = "it counts as not set"
+
+
+@dataclass(frozen=True, slots=True)
+class Stated:
+    """What somebody says, checked: what is not set in ``spec`` has its default. ``source``: who, for messages.
+
+    ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none.
+    """
+
+    spec: NodeSLOSpec = field(default_factory=NodeSLOSpec)
+    node: NodeRules = field(default_factory=NodeRules)
+    source: str = ""
+    slo_generation: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStated:
+    """What the cluster's objects say; None: nothing. The sources are their names, for messages."""
+
+    slo: NodeSLOSpec | None = None
+    slo_generation: int = 0
+    slo_source: str = ""
+    node: NodeFacts | None = None
+    node_source: str = ""
+
+
+def together(file: Stated, cluster: ClusterStated, bad: Bad) -> Stated:
+    """The cluster's word over the file's; ``bad`` is told of what does not count. The file's itself if that is all."""
+    node = file.node
+    if cluster.node is not None:
+        node = nodeobject.over(node, cluster.node, lambda problem: bad(f"{cluster.node_source}: {problem}; {NOT_SET}"))
+    if cluster.slo is None:
+        return file if node is file.node else Stated(file.spec, node, file.source)
+    spec = _laid_over(file, cluster.slo, cluster.slo_source, bad)
+    return Stated(spec, node, f"{cluster.slo_source} over {file.source}", cluster.slo_generation)
+
+
+def _laid_over(file: Stated, over: NodeSLOSpec, source: str, bad: Bad) -> NodeSLOSpec:
+    """The second look finds what of the file contradicts ``over``."""
+
+    def teller(place: str) -> schema.Bad:
+        return lambda error: bad(f"{place}: {error}; {NOT_SET}")
+
+    over = slo_rules.checked(over, bad=teller(source), below=file.spec)
+    spec = slo_defaults.overlaid(file.spec, over)
+    return slo_rules.checked(spec, bad=teller(f"{file.source} under {source}"))

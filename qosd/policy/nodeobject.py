@@ -1,0 +1,146 @@
+"""The cluster's Node as a layer of policy: what its labels, annotations and status say over the file's ``node``.
+
+    reservation             the CPUs outside both pools, as a list or as a quantity: the file's whole reservation
+    system-qos-resource     the CPUs of SYSTEM pods: the file's ``systemQOS``
+    cpu-normalization-ratio the ratio; label ``cpu-normalization-enabled: "false"`` switches it off, whatever it is
+    status.allocatable      memory (``raw-allocatable``, where the node is amplified), batch and mid resources, each by
+                            its name
+
+What the Node does not say stays as the file has it. The bandwidth of annotation ``network-bandwidth`` is in the NodeSLO
+that the manager makes, and amplification concerns whoever places pods: neither is read here.
+
+Invariant: an annotation that cannot be read counts as not set, a bad member of one that member alone, and a sentence
+names it; nothing here raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from koord.model import cfs, quantity
+from koord.model.annotations.codecs import document
+from koord.model.annotations.decode import Bad
+from koord.model.core import Amount, Amounts, Node
+from koord.model.cpuset import CPUSet
+from koord.model.overcommit import amounts, nodeamounts, normalization
+from koord.model.overcommit.amounts import Reading
+from koord.model.overcommit.nodeamounts import NodeReservation
+from koord.model.overcommit.noderead import annotation
+from koord.model.priority import RENAMED
+from koord.model.quantity import Quantity, QuantityError
+from koord.model.topologyannotations import RESERVATION, SYSTEM_QOS_RESOURCE
+from qosd.model.rules import NodeRules
+from qosd.policy.nodefile import EXTENDED
+
+Changes = dict[str, Any]
+"""Fields of ``NodeRules`` by name."""
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """What Koord goes by of a Node; without what each heartbeat changes."""
+
+    name: str = ""
+    uid: str = ""
+    labels: Mapping[str, str] = {}
+    annotations: Mapping[str, str] = {}
+    capacity: Amounts = {}
+    allocatable: Amounts = {}
+
+    @classmethod
+    def of(cls, node: Node) -> NodeFacts:
+        metadata, status = node.metadata, node.status
+        return cls(
+            metadata.name, metadata.uid, metadata.labels, metadata.annotations, status.capacity, status.allocatable
+        )
+
+    def kubelets_allocatable(self, bad: Bad = lambda _: None) -> Reading:
+        """What the node really has for pods, be it amplified or not; None of what it does not state."""
+        return nodeamounts.kubelets_allocatable(self.annotations, self.allocatable, bad)
+
+
+class SystemQOSResource(msgspec.Struct, frozen=True, rename="camel"):
+    """Annotation ``system-qos-resource``."""
+
+    cpuset: CPUSet | None = None
+    cpuset_exclusive: bool | None = None
+
+
+_RESERVATION = document(RESERVATION, NodeReservation)
+_SYSTEM_QOS = document(SYSTEM_QOS_RESOURCE, SystemQOSResource)
+
+
+def over(rules: NodeRules, facts: NodeFacts, bad: Bad) -> NodeRules:
+    """``rules`` with what the Node says instead; ``bad`` is told of each thing that does not count."""
+    changes = {
+        **_reservation(facts, bad),
+        **_system_qos(facts, bad),
+        **_normalization(facts, bad),
+        **_memory(facts, bad),
+        **_extended(rules, facts, bad),
+    }
+    return replace(rules, **changes) if changes else rules
+
+
+def _reservation(facts: NodeFacts, bad: Bad) -> Changes:
+    """A list of CPUs goes before their number. A reservation of memory alone leaves the file's CPUs."""
+    stated = annotation(facts.annotations, _RESERVATION, NodeReservation, bad)
+    if stated is None:
+        return {}
+    cpu_milli = amounts.read(stated.resources).report(f"annotation {RESERVATION}: resources", bad).cpu_milli
+    if cpu_milli is None and not stated.reserved_cpus:
+        return {}
+    return {"reserved_cpus": str(stated.reserved_cpus or ""), "reserved_cpu_milli": cpu_milli or 0}
+
+
+def _system_qos(facts: NodeFacts, bad: Bad) -> Changes:
+    """Where nothing is said of it, the CPUs are exclusive."""
+    stated = annotation(facts.annotations, _SYSTEM_QOS, SystemQOSResource, bad)
+    if stated is None or not stated.cpuset:
+        return {}
+    return {"system_cpuset": str(stated.cpuset), "system_exclusive": stated.cpuset_exclusive is not False}
+
+
+def _normalization(facts: NodeFacts, bad: Bad) -> Changes:
+    try:
+        if normalization.by_label(facts.labels) is False:
+            return {"cpu_normalization_ratio": None}
+    except normalization.NormalizationError as error:
+        bad(str(error))
+    text = facts.annotations.get(normalization.ANNOTATION)
+    if text is None:
+        return {}
+    try:
+        return {"cpu_normalization_ratio": cfs.parse_ratio(text)}
+    except cfs.RatioError as error:
+        bad(f"annotation {normalization.ANNOTATION}: {error}")
+        return {}
+
+
+def _memory(facts: NodeFacts, bad: Bad) -> Changes:
+    memory_bytes = facts.kubelets_allocatable(bad).memory_bytes
+    return {} if memory_bytes is None else {"allocatable_memory_bytes": memory_bytes}
+
+
+def _extended(rules: NodeRules, facts: NodeFacts, bad: Bad) -> Changes:
+    stated: dict[str, Quantity] = {}
+    for name, amount in facts.allocatable.items():
+        resource = RENAMED.get(name, name)
+        if resource in EXTENDED and (read := _amount(name, amount, bad)) is not None:
+            stated[resource] = read
+    return {"allocatable": {**rules.allocatable, **stated}} if stated else {}
+
+
+def _amount(name: str, amount: Amount, bad: Bad) -> Quantity | None:
+    try:
+        read = quantity.from_json(amount)
+    except QuantityError as error:
+        bad(f"status.allocatable: {name} {error}")
+        return None
+    if read.nano >= 0:
+        return read
+    bad(f"status.allocatable: {name} {str(amount)!r} is negative")
+    return None

@@ -1,0 +1,91 @@
+"""The API server's pods of one node, as kubelet would list them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from qosd.cluster.apipods import APIPods
+from qosd.pods.http import FetchError
+from tests.kube.server import Fault, Server
+from tests.kube.support import PODS, client, until
+
+RUNNING = {"phase": "Running", "qosClass": "Burstable"}
+
+
+@asynccontextmanager
+async def following(server: Server) -> AsyncGenerator[APIPods, None]:
+    async with server.serving(), client(server.url, tries=1) as api:
+        pods = APIPods(api, "n1")
+        task = asyncio.create_task(pods.run())
+        try:
+            yield pods
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def known(pods: APIPods) -> dict[str, str]:
+    """UID by name, once the server has told."""
+
+    async def told() -> bool:
+        try:
+            await pods.pods()
+        except FetchError:
+            return False
+        return True
+
+    async with asyncio.timeout(5):
+        while not await told():  # noqa: ASYNC110 - a list has no event
+            await asyncio.sleep(0.002)
+    return {pod.name: pod.uid for pod in (await pods.pods()).items}
+
+
+async def test_nobody_is_asked_before_it_is_needed() -> None:
+    server = Server()
+    async with following(server) as pods:
+        await asyncio.sleep(0.05)
+        assert server.requests == []
+        with pytest.raises(FetchError, match="pods of node n1: are not known yet"):
+            await pods.pods()
+        await until(lambda: server.count("list") == 1)
+
+
+async def test_a_refusal_is_told() -> None:
+    server = Server()
+    server.faults = [Fault("list", status=403, reason="Forbidden")] * 9
+    async with following(server) as pods:
+        with pytest.raises(FetchError):
+            await pods.pods()
+        await until(lambda: bool(server.count("list")))
+        await asyncio.sleep(0.05)
+        with pytest.raises(FetchError, match="403 Forbidden"):
+            await pods.pods()
+
+
+async def test_the_pods_of_this_node_and_what_becomes_of_them() -> None:
+    server = Server()
+    server.put(PODS, "default", "a", metadata={"uid": "a"}, spec={"nodeName": "n1", "priority": 9000}, status=RUNNING)
+    server.put(PODS, "default", "b", metadata={"uid": "b"}, spec={"nodeName": "n2"})
+    mirror = {"uid": "m", "annotations": {"kubernetes.io/config.mirror": "of-the-file"}}
+    server.put(PODS, "kube-system", "static", metadata=mirror, spec={"nodeName": "n1"})
+    async with following(server) as pods:
+        assert await known(pods) == {"a": "a", "static": "of-the-file"}
+        pod = next(pod for pod in (await pods.pods()).items if pod.name == "a")
+        assert (pod.priority, pod.phase, pod.kube_qos) == (9000, "Running", "Burstable")
+        server.delete(PODS, "default", "a")
+        async with asyncio.timeout(5):
+            while await known(pods) != {"static": "of-the-file"}:  # noqa: ASYNC110 - a list has no event
+                await asyncio.sleep(0.002)
+
+
+async def test_a_pod_that_cannot_be_read_is_named() -> None:
+    server = Server()
+    server.put(PODS, "default", "a", metadata={"uid": "a"}, spec={"nodeName": "n1", "priority": "high"})
+    async with following(server) as pods:
+        assert await known(pods) == {}
+        (problem,) = (await pods.pods()).problems
+        assert problem.startswith("Pod default/a: cannot be read")

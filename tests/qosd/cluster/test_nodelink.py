@@ -1,0 +1,435 @@
+"""A node's link to the manager: real TLS to the manager's own server, and all that is wrong with one or the other."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from koord.http2.server import PeerServer
+from koord.kube import certificates
+from koord.kube.backoff import Backoff
+from koord.kube.errors import APIError, Unreachable
+from koord.kube.kind import POD, Key
+from koord.kube.livetls import LiveContext
+from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NAMESPACE, SERVER_NAME, SIGNER
+from koord.model.nodemetric import MemoryCollectPolicy
+from koord.model.overcommit.amounts import CPUMemory
+from koord.model.overcommit.fresh import FreshPod
+from koord.model.priority import PriorityClass
+from koord.model.qos import QoSClass
+from koord_manager.nodelink.signer import Signer
+from qosd.cluster import freshfigures, nodelink
+from qosd.cluster.freshfigures import Level
+from qosd.cluster.nodeidentity import Certificate, NoIdentity, Token
+from qosd.cluster.nodelink import Evictions, NodeLink, has_moved
+from qosd.clusterstatus import PartState
+from qosd.metrics import Metrics
+from tests.koord_manager.nodelink.rig import AGENT, APIServer, Rig, authenticated, rig
+from tests.kube.server import Fault
+from tests.kube.support import LEASES, until
+from tests.qosd.cluster.history import GIB, History, Use, pod
+
+WEB, JOB = pod("web"), pod("job", "batch", QoSClass.BE, PriorityClass.BATCH, tier="BestEffort")
+QUICK = Backoff(base_s=0.01, max_s=0.05)
+
+
+class MeasuredNode:
+    """A node of two pods; ``tick`` is a second of it."""
+
+    def __init__(self) -> None:
+        self.history = History(WEB, JOB)
+        self.sense: Any = SimpleNamespace(store=self.history.store)
+        self.loop: Any = SimpleNamespace(report=SimpleNamespace(snapshot=None))
+        self.metrics = Metrics()
+        self.after_tick: list[Callable[[], None]] = []
+        for _ in range(3):
+            self.tick()
+
+    def tick(self, web_cores: float = 1.0, web_gib: float = 2.0) -> None:
+        self.history.tick(Use(0.5, 1.0), web=Use(web_cores, web_gib), job=Use(0.75, 0.5))
+        self.loop.report = SimpleNamespace(snapshot=self.history.snapshot())
+        for look in self.after_tick:
+            look()
+
+
+class Cluster:
+    """A manager that leads, a node, and the node's link."""
+
+    def __init__(self, made: Rig, token_file: Path | None) -> None:
+        self.rig, self.node = made, MeasuredNode()
+        self.lead(f"m_1@127.0.0.1:{made.link.port}")
+        self.link = NodeLink(made.api, "n1", self.node, lambda: None, token_file)
+
+    def lead(self, holder: str, ca: str | None = None) -> None:
+        """What the Lease says."""
+        metadata = {"annotations": {CA_ANNOTATION: self.rig.ca if ca is None else ca}}
+        self.rig.server.put(LEASES, NAMESPACE, LEASE_NAME, metadata=metadata, spec={"holderIdentity": holder})
+
+    @property
+    def reported(self) -> int:
+        return self.rig.service.counts.reports
+
+    async def more(self, reports: int = 2) -> None:
+        """Returns after so many more of them."""
+        enough = self.reported + reports
+        await until(lambda: self.reported >= enough)
+
+    @property
+    def requests(self) -> int:
+        """For certificates."""
+        collection = self.rig.server.objects.get(("/apis/certificates.k8s.io/v1", "certificatesigningrequests"), {})
+        return len(collection)
+
+    async def says(self, part: str) -> None:
+        await until(lambda: part in self.link.status().says)
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodelink, "_BACKOFF", QUICK)
+    monkeypatch.setattr(nodelink, "REPORT_INTERVAL_S", 0.05)
+
+
+@asynccontextmanager
+async def linked(token_file: Path | None = None, server: APIServer | None = None) -> AsyncIterator[Cluster]:
+    """The node's link runs; certificates are signed."""
+    server = server or APIServer()
+    server.requester = server.requester or {"username": "system:node:n1", "groups": ["system:nodes"]}
+    async with rig(server=server) as made:
+        cluster = Cluster(made, token_file)
+        signer = Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC))
+        tasks = [asyncio.create_task(signer.run()), asyncio.create_task(cluster.link.run())]
+        try:
+            yield cluster
+            assert not any(task.done() for task in tasks)
+        finally:
+            for task in tasks:
+                task.cancel()
+            for task in tasks:
+                with suppress(asyncio.CancelledError):
+                    await task
+    assert cluster.node.after_tick == []
+
+
+async def test_a_node_requests_a_certificate_and_reports_with_it() -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        usage = cluster.rig.fresh.usage("n1")
+        assert usage is not None
+        assert usage.system == CPUMemory(500, GIB)
+        assert usage.pods == (FreshPod("shop", "web", "koord-prod", CPUMemory(1000, 2 * GIB)),), "no batch pods"
+        assert usage.node == CPUMemory(2250, 3 * GIB + GIB // 2)
+        assert cluster.requests == 1
+        await cluster.says("")
+        status = cluster.link.status()
+        assert (status.name, status.state, status.failures) == ("NodeLink", PartState.OK, 0)
+        assert cluster.node.metrics.cluster_reports["NodeLink", "written"] == cluster.reported
+
+
+async def test_a_step_of_use_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodelink, "REPORT_INTERVAL_S", 3600)
+    async with linked() as cluster:
+        await until(lambda: cluster.reported == 1)
+        cluster.node.tick()
+        cluster.node.tick()
+        await asyncio.sleep(0.1)
+        assert cluster.reported == 1, "nothing has moved"
+        cluster.node.tick(web_cores=2.0)
+        await until(lambda: cluster.reported == 2)
+        cluster.node.tick(web_cores=2.0)
+        await until(lambda: cluster.reported == 3)
+        usage = cluster.rig.fresh.usage("n1")
+        assert usage is not None
+        assert usage.pods[0].usage.cpu_milli == 2000
+        cluster.node.tick(web_cores=2.0)
+        cluster.node.tick(web_cores=2.0)
+        await asyncio.sleep(0.1)
+        assert cluster.reported == 3
+
+
+@pytest.mark.parametrize(
+    ("now", "moved"),
+    [
+        (Level(1.2, 0), False),
+        (Level(1.21, 0), True),
+        (Level(0.79, 0), True),
+        (Level(1.0, 0.05), False),
+        (Level(1.0, 0.06), True),
+    ],
+)
+def test_what_is_worth_a_report(now: Level, moved: bool) -> None:
+    """Of 4 CPUs and 1 byte: 5 %."""
+    assert has_moved(Level(1.0, 0.0), now, Level(4.0, 1.0)) is moved
+    assert not has_moved(Level(1.0, 0.0), now, Level(0.0, 0.0))
+
+
+async def test_a_pods_token(tmp_path: Path) -> None:
+    file, server = tmp_path / "token", APIServer()
+    file.write_text("first\n")
+    server.reviews["first"] = authenticated(AGENT, node_name="n1")
+    async with linked(file, server) as cluster:
+        await cluster.more()
+        assert cluster.requests == 0
+        file.write_text("second\n")
+        server.reviews = {"second": authenticated(AGENT, node_name="n1")}
+        cluster.rig.state.now_s += 301
+        await cluster.more()
+        assert cluster.node.metrics.cluster_reports["NodeLink", "failed"] == 1, "it was read again when it was refused"
+
+
+async def test_a_token_that_is_not_there(tmp_path: Path) -> None:
+    server = APIServer()
+    server.reviews["t"] = authenticated(AGENT, node_name="n1")
+    async with linked(tmp_path / "token", server) as cluster:
+        await cluster.says("the token cannot be read")
+        (tmp_path / "token").write_text("t")
+        await cluster.more()
+
+
+async def test_another_nodes_token_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("t")
+    server = APIServer()
+    server.reviews["t"] = authenticated(AGENT, node_name="n2")
+    async with linked(tmp_path / "token", server) as cluster:
+        await cluster.says("node n2 may not report for 'n1'")
+        assert cluster.reported == 0
+
+
+async def test_another_nodes_certificate_is_not_signed() -> None:
+    server = APIServer()
+    server.requester = {"username": "system:node:n2", "groups": ["system:nodes"]}
+    async with linked(server=server) as cluster:
+        await cluster.says("system:node:n2 may not be certified as system:node:n1")
+        assert cluster.reported == 0
+        server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
+        await cluster.more()
+
+
+async def test_an_expired_certificate_is_replaced() -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.rig.state.ahead_s = 8 * 86_400
+        await until(lambda: cluster.requests > 1)
+        cluster.rig.state.ahead_s = 0
+        await cluster.more()
+        assert cluster.link.status().state is PartState.OK
+
+
+async def test_a_certificate_is_renewed_before_its_time_and_without_a_failure() -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.link._identity.reject()
+        await until(lambda: cluster.requests == 2)
+        await cluster.more()
+        assert cluster.node.metrics.cluster_reports["NodeLink", "failed"] == 0
+
+
+async def test_a_new_authority_brings_a_new_certificate() -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        before = cluster.rig.ca
+        cluster.rig.server.delete("/api/v1/secrets", NAMESPACE, "koordinator-nodelink-certs")
+        await until(lambda: cluster.rig.ca != before)
+        cluster.rig.link.dismiss()
+        await cluster.says("cannot connect")
+        cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
+        await cluster.more()
+        assert cluster.requests == 2
+
+
+async def test_a_standby_sends_it_to_the_leader() -> None:
+    """The replica that it speaks with does not lead any more; then the Lease names it again."""
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.rig.state.leads, cluster.rig.state.leader = False, "127.0.0.1:1"
+        await cluster.says("this replica does not lead, 127.0.0.1:1 does")
+        cluster.lead("m_2@127.0.0.1:1")
+        await cluster.says("cannot connect to 127.0.0.1:1")
+        with pytest.raises(Unreachable, match=r"no link to koord-manager: cannot connect to 127\.0\.0\.1:1"):
+            await cluster.link.evict(Key("shop", "web"), "u1")
+        cluster.rig.state.leads = True
+        cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
+        await cluster.more()
+        assert cluster.requests == 1, "one certificate is good for every replica"
+
+
+@pytest.mark.parametrize(
+    ("holder", "ca", "why"),
+    [
+        ("", None, "lacks an address"),
+        ("upstreams-manager", None, "lacks an address"),
+        ("m_1@127.0.0.1:1", "", f"lacks annotation {CA_ANNOTATION}"),
+        ("m_1@nowhere", None, "the address 'nowhere': must be host:port"),
+        ("m_1@127.0.0.1:1", "no PEM", "no authorities that can be used"),
+    ],
+)
+async def test_a_lease_that_leads_nowhere(holder: str, ca: str | None, why: str) -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.lead(holder, ca)
+        cluster.rig.link.dismiss()
+        cluster.rig.state.leads = False
+        await cluster.says(why)
+        cluster.rig.state.leads = True
+        cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
+        await cluster.more()
+
+
+async def test_there_is_no_lease_yet() -> None:
+    async with linked() as cluster:
+        cluster.rig.server.delete(LEASES, NAMESPACE, LEASE_NAME)
+        cluster.rig.link.dismiss()
+        cluster.rig.state.leads = False
+        await cluster.says("404 NotFound")
+
+
+async def test_the_api_server_is_away_and_the_link_goes_on() -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.rig.server.faults += [Fault("any", hang=True)] * 20
+        await cluster.more(5)
+
+
+async def test_a_restart_in_the_midst() -> None:
+    """The connection breaks; a call that was on its way is lost, and the next one counts."""
+    async with linked() as cluster:
+        for _ in range(3):
+            await cluster.more()
+            cluster.rig.link.dismiss()
+        await cluster.more()
+
+
+async def test_a_manager_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes connections, and never reads a call to its end."""
+    monkeypatch.setattr(nodelink, "CALL_S", 0.1)
+    async with linked() as cluster:
+        await cluster.more()
+        authority = await cluster.rig.link.read_ca()
+        serving = certificates.ServingCertificate(
+            certificates.issue_serving(authority, [SERVER_NAME], datetime.now(UTC)), authority.certificate
+        )
+        tls = LiveContext(None, "h2")
+        tls.load(serving)
+        never = PeerServer(lambda _: {b"/koord.nodelink.v1.NodeLink/Report": lambda *_: asyncio.Event().wait()})  # type: ignore[dict-item,return-value]
+        listener = await asyncio.get_running_loop().create_server(
+            never.protocol, "127.0.0.1", 0, ssl=tls.server_context
+        )
+        cluster.lead(f"m_2@127.0.0.1:{listener.sockets[0].getsockname()[1]}")
+        cluster.rig.link.dismiss()
+        cluster.rig.state.leads = False
+        await cluster.says("no answer in time")
+        await until(lambda: never.connections <= 1)
+        cluster.rig.state.leads = True
+        cluster.lead(f"m_1@127.0.0.1:{cluster.rig.link.port}")
+        await cluster.more()
+        listener.close()
+        never.close()
+
+
+async def test_nothing_is_told_before_there_are_samples() -> None:
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.node.loop.report = SimpleNamespace(snapshot=None)
+        before = cluster.reported
+        await asyncio.sleep(0.2)
+        assert cluster.reported <= before + 1
+
+
+async def test_evictions_through_the_manager() -> None:
+    async with linked() as cluster:
+        made = cluster.rig
+        for name, node in (("web", "n1"), ("kept", "n1"), ("other", "n2")):
+            made.put_pod(name, node, f"uid-of-{name}")
+        await until(lambda: len(made.view.pods.objects) == 3)
+        await cluster.more()
+        made.server.protected.add("kept")
+        evictions = Evictions(cluster.link, made.api)
+        for name, status, is_budget in (("kept", 429, True), ("other", 403, False), ("unknown", 404, False)):
+            with pytest.raises(APIError) as error:
+                await evictions.evict(Key("shop", name), f"uid-of-{name}")
+            assert (error.value.status, error.value.is_budget) == (status, is_budget)
+        assert (await evictions.get(POD, Key("shop", "kept"))).metadata.uid == "uid-of-kept"
+        await evictions.evict(Key("shop", "web"), "uid-of-web")
+        assert {name for _, name in made.server.objects["/api/v1", "pods"]} == {"kept", "other"}
+        await cluster.more()
+
+
+async def test_the_key_stays_in_the_process() -> None:
+    """The request is what the signer's rules want, and no file is left."""
+    async with rig() as made:
+        made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
+        signer = asyncio.create_task(
+            Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC)).run()
+        )
+        now_s = [0.0]
+        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        assert identity.is_due()
+        context = await identity.context(made.ca)
+        assert context.cert_store_stats()["x509_ca"] == 1
+        assert not identity.is_due()
+        assert identity.metadata() == ()
+        now_s[0] = 7 * 86_400 * 2 / 3
+        assert identity.is_due()
+        (request,) = made.server.objects["/apis/certificates.k8s.io/v1", "certificatesigningrequests"].values()
+        assert request["spec"]["signerName"] == SIGNER
+        assert request["spec"]["usages"] == ["digital signature", "client auth"]
+        assert not [file for file in open_files() if "pem" in file]
+        signer.cancel()
+        with suppress(asyncio.CancelledError):
+            await signer
+
+
+def open_files() -> list[str]:
+    """Where the descriptors of this process lead."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(os.readlink(descriptor))
+    return found
+
+
+async def test_nobody_signs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qosd.cluster.nodeidentity.SIGNED_WITHIN_S", 0.2)
+    async with rig() as made:
+        with pytest.raises(NoIdentity, match=r"nodelink-n1-.* is not signed in 0\.2 s"):
+            await Certificate(made.api, "n1", time.monotonic).context(made.ca)
+
+
+def test_a_token_is_read_again_each_minute(tmp_path: Path) -> None:
+    now_s = [0.0]
+    token = Token(tmp_path / "token", lambda: now_s[0])
+    for at_s, written, sent in ((0.0, "a", "a"), (59.9, "b", "a"), (60.0, "b", "b"), (61.0, "c", "b")):
+        now_s[0] = at_s
+        (tmp_path / "token").write_text(written)
+        assert token.metadata() == (("authorization", f"Bearer {sent}"),)
+
+
+def test_figures_are_those_of_the_last_two_seconds() -> None:
+    history = History(WEB, JOB)
+    for cores in (4.0, 1.0, 2.0):
+        history.tick(Use(0.5, 1.0), Use(0.25, 0.5), cache_gib=0.25, web=Use(cores, 1.0), job=Use(1.0, 1.0))
+    plain, with_cache = (
+        freshfigures.fresh_usage(history.snapshot(), history.store, policy)
+        for policy in (MemoryCollectPolicy.NO_PAGE_CACHE, MemoryCollectPolicy.PAGE_CACHE)
+    )
+    assert plain is not None
+    assert with_cache is not None
+    assert plain.system == CPUMemory(750, GIB + GIB // 2), "with what no pod accounts for"
+    assert plain.pods == (FreshPod("shop", "web", "koord-prod", CPUMemory(1500, GIB)),)
+    assert with_cache.pods[0].usage == CPUMemory(1500, GIB + GIB // 4)
+    assert freshfigures.level(history.snapshot()) == Level(0.75 + 2.0, 3.5 * GIB)
+
+
+def test_without_the_systems_use_there_is_nothing_to_tell() -> None:
+    history = History(WEB)
+    assert freshfigures.fresh_usage(history.snapshot(), history.store, MemoryCollectPolicy.NO_PAGE_CACHE) is None
+    assert freshfigures.level(history.snapshot()) is None

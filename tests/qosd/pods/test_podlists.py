@@ -1,0 +1,68 @@
+"""Who lists the pods: kubelet as long as it does not refuse, then a substitute, and each time it is asked first."""
+
+from __future__ import annotations
+
+import pytest
+
+from koord.model.core import Listed
+from qosd.pods.http import FetchError
+from qosd.pods.kubelet import KubeletPod
+from qosd.pods.podlists import PodLists
+
+OF_KUBELET, OF_API = Listed((KubeletPod(uid="k"),)), Listed((KubeletPod(uid="a"),))
+URL = "https://127.0.0.1:10250/pods"
+
+
+class Lister:
+    """Answers ``says``, or raises it."""
+
+    def __init__(self, address: str, says: Listed[KubeletPod] | FetchError) -> None:
+        self.address, self.says, self.asked = address, says, 0
+
+    async def pods(self) -> Listed[KubeletPod]:
+        self.asked += 1
+        if isinstance(self.says, FetchError):
+            raise self.says
+        return self.says
+
+
+def failing(status: int, why: str = "no") -> FetchError:
+    return FetchError(URL, why, status)
+
+
+@pytest.mark.parametrize("status", [0, 404, 500, 503])
+async def test_a_kubelet_that_is_away_is_nobody_s_to_replace(status: int) -> None:
+    lists = PodLists(Lister(URL, failing(status)))
+    lists.substitute = substitute = Lister("the API server", OF_API)
+    with pytest.raises(FetchError) as caught:
+        await lists.pods()
+    assert (caught.value.status, substitute.asked, lists.problem) == (status, 0, "")
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refusal_brings_the_substitute_and_is_told(status: int) -> None:
+    kubelet = Lister(URL, failing(status))
+    lists = PodLists(kubelet)
+    with pytest.raises(FetchError):
+        await lists.pods()
+    lists.substitute = Lister("the API server", OF_API)
+    assert await lists.pods() is OF_API
+    assert f"kubelet refuses its pod list (HTTP {status}), so the API server lists the pods" in lists.problem
+    kubelet.says = OF_KUBELET
+    assert await lists.pods() is OF_KUBELET
+    assert lists.problem == ""
+
+
+async def test_where_both_fail_both_are_told() -> None:
+    lists = PodLists(Lister(URL, failing(403)))
+    lists.substitute = Lister("the API server", FetchError("the API server's pods of node n1", "pods: 403 Forbidden"))
+    with pytest.raises(FetchError) as caught:
+        await lists.pods()
+    assert str(caught.value) == f"{URL}: HTTP 403, and the API server's pods of node n1: pods: 403 Forbidden"
+
+
+async def test_without_a_refusal_the_substitute_is_left_alone() -> None:
+    lists = PodLists(Lister(URL, OF_KUBELET))
+    lists.substitute = substitute = Lister("the API server", OF_API)
+    assert await lists.pods() is OF_KUBELET
+    assert (substitute.asked, lists.address) == (0, URL)
