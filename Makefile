@@ -14,7 +14,10 @@
 #   make soak-overcommit N=100000 generated nodes against an oracle that was written separately
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
-#   make bench-agent     what the node daemon costs with 75 pods, idle and busy (soak-agent: and its memory over 16 minutes)
+#   make bench-agent     what the node daemon costs with 75 pods, idle and busy (soak-agent: and its memory over 16 minutes;
+#                        CLUSTER=1: what a cluster adds, with a real API server and koord-manager)
+#   make bench-manager   what koord-manager costs with 2,000 nodes that report each 5 s, and how fresh its figures are
+#   make bench-nodelink  what 2,000 mTLS connections cost a server, ours beside grpcio's
 #   make bench-webhooks  what a created pod pays for koord-manager's webhooks, on a real API server
 #   make bench-protection   what a latency-sensitive service notices of best-effort storms, by policy
 #   make bench-idle      what cpu.idle brings latency-sensitive processes, against weights alone
@@ -28,6 +31,8 @@
 #   make soak-proxy      the full counts of simulation (1e7), fuzz, storm and hand-overs
 #   make crds            manifests/crds, from the structs
 #   make docs            the pages of docs/ that are made of the code's tables
+#   make chart           the templates of charts/koordinator that manifests/ already says
+#   make images          the images that the chart names, as archives for ctr images import, without a container builder
 #   make deb             the Debian package, in dist/ (bundle: everything for a node without a network)
 
 SHELL := /bin/bash
@@ -55,8 +60,8 @@ GUEST_PODS := $(addprefix integration/guest/test_,\
 	kubelet.py static_cpus.py v2_pods.py v2_shortage.py v2_exhaustion.py v2_strategies.py quickstart_pools.py)
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
-	wheel deb bundle clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
-	simulate-proxy storm bench-webhooks cluster test-cluster soak-overcommit crds \
+	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
+	simulate-proxy storm bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -116,9 +121,10 @@ cluster: $(READY)
 	$(PYTHON) -m integration.cluster
 
 test-cluster: $(READY)
-	./integration/setup-host
+	./integration/setup-host --cluster
 	$(PYTHON) -m integration.build control-plane kubelet helm
-	$(PYTHON) -m pytest integration/cluster -s --durations=8
+	$(PYTHON) -m integration.cluster.quickstart.images
+	$(PYTHON) -m pytest integration/cluster -n 2 --dist loadfile --durations=8
 
 soak-overcommit: N = 100000
 soak-overcommit: $(READY)
@@ -142,9 +148,18 @@ bench-webhooks: $(READY)
 	$(PYTHON) -m integration.build control-plane
 	$(PYTHON) -m bench.webhooks
 
+bench-manager: $(READY)
+	./integration/setup-host
+	$(PYTHON) -m integration.build control-plane
+	$(PYTHON) -m bench.manager
+
+bench-nodelink: $(READY)
+	$(PYTHON) -m bench.nodelink
+
 bench-agent: $(READY)
 	./integration/setup-host
-	$(PYTHON) -m bench.agent
+	$(if $(CLUSTER),$(PYTHON) -m integration.build control-plane)
+	$(PYTHON) -m bench.agent $(if $(CLUSTER),--cluster)
 
 soak-node: $(READY)
 	./integration/setup-host
@@ -199,6 +214,12 @@ crds: $(READY)
 wheel: $(READY)
 	rm -rf dist
 	$(PYTHON) -m build --wheel --outdir dist .
+
+chart: $(READY)
+	$(PYTHON) -m release.chart
+
+images: wheel
+	$(PYTHON) -m release.images dist/koord-*.whl --output dist/images
 
 deb: wheel
 	$(PYTHON) -m release.deb dist/koord-*.whl --output dist

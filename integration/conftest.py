@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,10 +29,24 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FIGURES] = []
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """One of several workers hands its figures over."""
+    output: dict[str, list[str]] | None = getattr(session.config, "workeroutput", None)
+    if output is not None:
+        output["figures"] = session.config.stash[_FIGURES]
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Takes them; a worker that crashed has none."""
+    node.config.stash[_FIGURES].extend(getattr(node, "workeroutput", {}).get("figures", ()))
+
+
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Figures are the last lines of all."""
-    for line in config.stash[_FIGURES]:
-        print(line)
+    if not hasattr(config, "workeroutput"):
+        for line in config.stash[_FIGURES]:
+            print(line)
 
 
 @pytest.fixture

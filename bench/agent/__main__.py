@@ -2,8 +2,9 @@
 
 It is measured by default, with every strategy on, and with every strategy on while 20 of the pods are busy, once by the
 policy ``cfsQuota`` and once by ``pressure``. With ``--soak`` the first run lasts 16 minutes more, and memory's slope
-from minute 6 to 16 is fitted. Exits with 0 only if it ran to the end; a missed target is printed, not an error. Needs
-root.
+from minute 6 to 16 is fitted. With ``--cluster`` it is measured only in a cluster, with a real API server and
+koord-manager, whose policy has every strategy on, and with the reports that are due there. Exits with 0 only if it ran
+to the end; a missed target is printed, not an error. Needs root.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.agent import cost, rules
+from bench.agent import cluster, cost, rules
 from bench.agent.node import Node, node
 from bench.table import Line, summary
 from integration.harness.processes import HarnessError
@@ -45,6 +46,7 @@ class Setting:
 
 
 BY_DEFAULT = Setting("by default", "", 0.012, 55)
+IN_CLUSTER = Setting("in a cluster", rules.EVERYTHING, 0.02, 85)
 SETTINGS = (
     BY_DEFAULT,
     Setting("all strategies", rules.EVERYTHING, 0.016, 65),
@@ -54,10 +56,15 @@ SETTINGS = (
 
 
 @contextlib.contextmanager
-def running(beside: Node, setting: Setting, directory: Path, kubelet: str) -> Iterator[Daemon]:
-    """The daemon, settled. Raises HarnessError if it does not measure every container."""
+def running(
+    beside: Node, setting: Setting, directory: Path, kubelet: str, of_cluster: Sequence[str] = ()
+) -> Iterator[Daemon]:
+    """The daemon, settled. Raises HarnessError if it does not measure every container.
+
+    ``of_cluster``: its flags for that.
+    """
     flags = ("--kubelet-endpoint", kubelet) if setting.rules else ()
-    daemon = Daemon(beside.runtime, directory, setting.rules, flags)
+    daemon = Daemon(beside.runtime, directory, setting.rules, (*flags, *of_cluster))
     with beside.busy(setting.busy):
         daemon.start()
         try:
@@ -94,6 +101,22 @@ def measure(daemon: Daemon, beside: Node, setting: Setting, seconds: float) -> l
     return lines
 
 
+def _in_cluster(beside: Node, directory: Path, kubelet: str, seconds: float) -> list[Line]:
+    """Its cost with everything that a cluster adds. Raises HarnessError where no report was written meanwhile."""
+    with (
+        cluster.around(directory / "cluster") as flags,
+        running(beside, IN_CLUSTER, directory / "agent", kubelet, flags) as daemon,
+    ):
+        cluster.wait_first_report(daemon)
+        before = cluster.reports(daemon)
+        lines = measure(daemon, beside, IN_CLUSTER, seconds)
+        written = {kind: count - before.get(kind, 0) for kind, count in cluster.reports(daemon).items()}
+    if not written.get("NodeMetric"):
+        raise HarnessError(f"no NodeMetric was written in {seconds:g} s")
+    said = ", ".join(f"{count} {kind}" for kind, count in written.items())
+    return [*lines, Line(f"reports written in {seconds:.0f} s", said)]
+
+
 def _explained(daemon: Daemon, beside: Node) -> Line:
     took_ms = cost.explain_ms(daemon, beside.names)
     median_ms = statistics.median(took_ms)
@@ -113,6 +136,7 @@ def main() -> int:
     parser.add_argument("--pods", type=int, default=75)
     parser.add_argument("--seconds", type=float, default=60, help="length of each measurement (default 60)")
     parser.add_argument("--soak", action="store_true", help="by default for 16 minutes more, for the slope of memory")
+    parser.add_argument("--cluster", action="store_true", help="only with an API server, a manager and reports")
     chosen = parser.parse_args()
     lines: list[Line] = []
     kubelet = PodList()
@@ -122,7 +146,9 @@ def main() -> int:
         kubelet.served() as endpoint,
     ):
         kubelet.pods = tuple((each.pod, each.priority, "") for each in beside.pods)
-        for number, setting in enumerate(SETTINGS):
+        if chosen.cluster:
+            lines += _in_cluster(beside, Path(name), endpoint, chosen.seconds)
+        for number, setting in enumerate(() if chosen.cluster else SETTINGS):
             with running(beside, setting, Path(name) / str(number), endpoint) as daemon:
                 lines += measure(daemon, beside, setting, chosen.seconds)
                 if setting is BY_DEFAULT:

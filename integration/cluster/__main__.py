@@ -1,7 +1,8 @@
 """``make cluster``: a whole cluster with one real node on this machine, until Ctrl-C, SIGTERM or the terminal's end.
 
-Prints how to use it. Invariant: nothing is left afterwards, however often the signal comes: the first one ends the
-start or the stay at the next step, further ones find the clean-up under way and are only answered.
+It is the one that the quick-start guides run on: ``helm install`` works there. Prints how to use it. Invariant: nothing
+is left afterwards, however often the signal comes: the first one ends the start or the stay at the next step, further
+ones find the clean-up under way and are only answered.
 """
 
 from __future__ import annotations
@@ -18,12 +19,12 @@ from pathlib import Path
 from types import FrameType
 
 from integration import build, toolchain
-from integration.cluster.controlplane import WHOLE, ControlPlane
-from integration.cluster.node import Node, real_node
+from integration.cluster.controlplane import ControlPlane
+from integration.cluster.quickstart import cluster, images
+from integration.cluster.quickstart.cluster import Cluster
 from integration.harness import machine
 from integration.harness.processes import HarnessError
 
-NODE_NAME = "node-1"
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kubelet", "helm")
 
@@ -58,13 +59,14 @@ def main() -> int:
         return 1
     try:
         programs = {name: build.program(name) for name in PROGRAMS}
+        kept = [images.python(), *images.ours()]
     except (build.BuildError, toolchain.ToolchainError) as error:
         print(error, file=sys.stderr)
         return 1
     ending = Ending()
     ending.listen()
     try:
-        _run(ending, sorted({path.parent for path in programs.values()}))
+        _run(ending, sorted({path.parent for path in programs.values()}), kept)
     except HarnessError as error:
         print(error, file=sys.stderr)
         return 1
@@ -72,40 +74,44 @@ def main() -> int:
     return 0
 
 
-def _run(ending: Ending, path: Sequence[Path]) -> None:
+def _run(ending: Ending, path: Sequence[Path], archives: Sequence[Path]) -> None:
     began = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="koord-cluster-") as name, contextlib.ExitStack() as stack:
-        plane = ControlPlane(Path(name) / "plane", WHOLE)
+        plane = ControlPlane(Path(name) / "plane", cluster.PLANE)
         stack.callback(plane.close)
         plane.start()
         if ending.arrived():
             return
-        node = stack.enter_context(real_node(plane, NODE_NAME, Path(name)))
+        own = images.stand_ins(Path(name))
+        running = stack.enter_context(cluster.node(plane, Path(name), [*archives, *own]))
         if ending.arrived():
             return
-        print(_description(plane, node, path, time.monotonic() - began), flush=True)
+        print(_description(running, path, time.monotonic() - began), flush=True)
         ending.wait()
 
 
-def _description(plane: ControlPlane, node: Node, path: Sequence[Path], took_s: float) -> str:
+def _description(running: Cluster, path: Sequence[Path], took_s: float) -> str:
+    plane, kubelet = running.plane, running.kubelet
     rows = [(part.name, str(part.pid), f"{part.start_s:.1f} s", str(part.log)) for part in plane.parts]
     rows += [
-        ("containerd", str(node.containerd.pid), "", str(node.containerd.log)),
-        ("koord-runtime-proxy", "", "", str(node.logs / "proxy.log")),
-        ("koord-qosd (hooks only)", "", "", str(node.logs / "qosd.log")),
-        (f"kubelet {node.kubelet.endpoint}", str(node.kubelet.pid), "", str(node.kubelet.log)),
+        ("containerd", str(running.containerd.pid), "", str(running.containerd.log)),
+        ("koord-runtime-proxy", str(running.proxy.pid), "", str(running.proxy.log)),
+        (f"kubelet {kubelet.endpoint}", str(kubelet.pid), "", str(kubelet.log)),
     ]
     widths = [max(len(row[i]) for row in rows) for i in range(len(rows[0]))]
     table = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
     return "\n".join(
         [
-            f"node {node.name} is Ready after {took_s:.0f} s; API server at {plane.server_url}",
+            f"node {kubelet.name} is Ready after {took_s:.0f} s; API server at {plane.server_url}",
             *table,
             "",
             f"export KUBECONFIG={plane.admin}",
             f"export PATH={':'.join(map(str, path))}:$PATH",
             "",
-            "Pods that run here: image localhost/busybox:1, imagePullPolicy Never. Ctrl-C removes everything.",
+            "helm install koordinator charts/koordinator",
+            "",
+            f"Images that there are: {', '.join(running.images)}, localhost/busybox:1 (imagePullPolicy Never).",
+            f"The node's own files: nsenter --target {os.getpid()} --mount. Ctrl-C removes everything.",
         ]
     )
 

@@ -33,12 +33,13 @@ class Replica:
 
     def __init__(self, plane: ControlPlane, name: str, *flags: str) -> None:
         self.name = name
-        self.webhook_port, self.metrics_port = free_ports(2)
+        self.webhook_port, self.metrics_port, self.nodelink_port = free_ports(3)
+        nodelink = f"127.0.0.1:{self.nodelink_port}"
         argv = [
             *(sys.executable, "-m", "koord_manager", f"--kubeconfig={plane.kubeconfig(USER)}"),
             *(f"--metrics-addr=127.0.0.1:{self.metrics_port}", "--webhook-host=127.0.0.1"),
             *(f"--webhook-port={self.webhook_port}", "--webhook-names=127.0.0.1", "--webhook-linger=0.5"),
-            *flags,
+            *(f"--nodelink-endpoint={nodelink}", f"--advertise-address={nodelink}", *flags),
         ]
         self.process = Process(argv, plane.directory / f"{name}.log", {"HOSTNAME": name})
 

@@ -23,11 +23,12 @@ from integration import build
 from integration.cluster import objects
 from integration.cluster.api import Api, ApiError
 from integration.cluster.controlplane import ControlPlane
-from integration.harness import cgroups, containerd
+from integration.harness import cgroups, containerd, machine
+from integration.harness import proxy as proxy_module
 from integration.harness.containerd import Containerd, Release
 from integration.harness.kubelet import BOOT_S, Kubelet
 from integration.harness.processes import HarnessError, Process
-from integration.harness.proxy import proxy
+from integration.node.daemon import Daemon
 
 NO_RULES = ""
 
@@ -61,7 +62,7 @@ class JoinedKubelet(Kubelet):
             str(self._program),
             f"--config={config}",
             f"--kubeconfig={self._plane.node_kubeconfig(self.name)}",
-            f"--root-dir={self._directory / 'root'}",
+            f"--root-dir={self.root}",
             f"--cert-dir={self._directory / 'pki'}",
             f"--hostname-override={self.name}",
             f"--node-ip={self._address}",
@@ -102,29 +103,83 @@ class JoinedKubelet(Kubelet):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a cluster; ``runtime`` is the proxy's CRI socket, ``logs`` the directory of the proxy's logs."""
+    """A node of a cluster; ``runtime`` is the proxy's CRI socket, ``logs`` the directory of the proxy's logs.
+
+    ``agent``: a whole koord-qosd, where one was wanted; else one answers hooks and does nothing else.
+    """
 
     name: str
     containerd: Containerd
     runtime: Path
     kubelet: JoinedKubelet
     logs: Path
+    agent: Daemon | None = None
 
 
 @contextlib.contextmanager
-def real_node(plane: ControlPlane, name: str, directory: Path, release: Release | None = None) -> Iterator[Node]:
-    """A node in ``plane``'s cluster, Ready; by default on the machine's own release of containerd."""
+def real_node(
+    plane: ControlPlane, name: str, directory: Path, release: Release | None = None, agent: bool = False
+) -> Iterator[Node]:
+    """A node in ``plane``'s cluster, Ready; by default on the machine's own release of containerd.
+
+    ``agent``: with a whole koord-qosd, as a systemd unit would run it: it is to the cluster what kubelet is.
+    """
     cgroup_root = f"/koordtest-{os.getpid()}-{name}"
     with contextlib.ExitStack() as stack:
+        stack.enter_context(machine.node_turn())
         backend = stack.enter_context(containerd.private(release or containerd.installed(), directory / "containerd"))
         stack.enter_context(cgroups.root(cgroup_root))
         stack.callback(backend.remove_pods)
-        socket_path = stack.enter_context(proxy(backend.socket, directory / "proxy", rules=NO_RULES))
-        program = build.program("kubelet")
+        logs = directory / "proxy"
+        program, socket_path = build.program("kubelet"), proxy_module.socket_of(logs)
         kubelet = JoinedKubelet(plane, name, program, socket_path, directory / "kubelet", cgroup_root)
+        qosd = None
+        if agent:
+            qosd = stack.enter_context(whole_agent(plane, kubelet, backend.socket, directory / "agent"))
+            stack.enter_context(proxy_of(qosd, logs))
+        else:
+            stack.enter_context(proxy_module.proxy(backend.socket, logs, rules=NO_RULES))
         stack.callback(kubelet.close)
         kubelet.join()
-        yield Node(name, backend, socket_path, kubelet, directory / "proxy")
+        yield Node(name, backend, socket_path, kubelet, logs, qosd)
+
+
+@contextlib.contextmanager
+def whole_agent(plane: ControlPlane, kubelet: JoinedKubelet, runtime: Path, directory: Path) -> Iterator[Daemon]:
+    """koord-qosd with kubelet's credential; at the end what it set in the kernel is put back."""
+    flags = (
+        *("--kubeconfig", str(plane.node_kubeconfig(kubelet.name)), "--node-name", kubelet.name),
+        *kubelet_flags(plane, kubelet),
+    )
+    agent = Daemon(runtime, directory, NO_RULES, flags)
+    agent.start()
+    try:
+        yield agent
+    finally:
+        agent.stop()
+        place = ("--undo-file", str(agent.undo_file), "--runtime", str(runtime))
+        agent.run_koordctl("restore", "--yes", *place)
+
+
+def kubelet_flags(plane: ControlPlane, kubelet: JoinedKubelet) -> tuple[str, ...]:
+    """How koord-qosd reaches kubelet, with kubelet's own credential."""
+    own = plane.identity(f"system:node:{kubelet.name}", ("system:nodes",))
+    return (
+        *("--kubelet-endpoint", kubelet.endpoint, "--kubelet-ca-file", str(plane.authority.certificate)),
+        *("--kubelet-cert-file", str(own.certificate), "--kubelet-key-file", str(own.key)),
+        *("--kubelet-state-dir", str(kubelet.root)),
+    )
+
+
+@contextlib.contextmanager
+def proxy_of(agent: Daemon, directory: Path) -> Iterator[None]:
+    """The proxy before ``agent``'s runtime, with its hooks."""
+    directory.mkdir(parents=True, exist_ok=True)
+    running = proxy_module.start_proxy(agent.runtime, directory, agent.directory / "hookserver.d")
+    try:
+        yield
+    finally:
+        running.stop()
 
 
 def machine_address() -> str:

@@ -19,7 +19,7 @@ from integration.packaging import made
 from release import deb
 from release.run import run
 from release.tree import PYTHON
-from release.wheels import Wheel, fetch
+from release.wheels import NAME, Wheel, fetch
 
 pytest.register_assert_rewrite("integration.guest.koordnode", "integration.guest.kubelet")
 NEXT_VERSION = "99.0"
@@ -80,7 +80,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Packages:
     run([sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", directory, payload.REPOSITORY])
     ours = Wheel.of(next(directory.glob("*.whl")))
     wheels = fetch(ours.path, [PYTHON], directory / "wheelhouse")
-    others = [wheel for wheel in wheels if wheel.name != deb.NAME]
+    others = [wheel for wheel in wheels if wheel.name != NAME]
     later = made.renamed(ours, NEXT_VERSION, directory / "later")
     return Packages(deb.build(wheels, directory, xz_level=0), deb.build([later, *others], directory, xz_level=0))
 

@@ -18,6 +18,7 @@ from pathlib import Path
 import grpc
 
 from integration.harness import containerd_config, images, leftovers
+from integration.harness.containerd_config import Layout
 from integration.harness.cri import Cri
 from integration.harness.processes import HarnessError, Process, tail
 
@@ -46,14 +47,20 @@ def built(binaries: Path) -> Release:
     return Release("containerd-2.x", binaries, 3)
 
 
-class Containerd:
-    """A containerd of ``release`` that keeps everything below ``directory``; its log stays there after ``close()``."""
+def own_layout(directory: Path) -> Layout:
+    """Everything below ``directory``, with a bridge and a subnet that no other directory has."""
+    tag = hashlib.sha256(os.fsencode(directory)).hexdigest()
+    subnet = f"10.{200 + int(tag[:2], 16) % 50}.{int(tag[2:4], 16)}.0/24"
+    return Layout(directory, f"koord{tag[:8]}", subnet)
 
-    def __init__(self, release: Release, directory: Path) -> None:
+
+class Containerd:
+    """A containerd of ``release`` that keeps everything where ``layout`` says, by default below ``directory``; its log
+    stays there after ``close()``."""
+
+    def __init__(self, release: Release, directory: Path, layout: Layout | None = None) -> None:
         self.release = release
-        tag = hashlib.sha256(os.fsencode(directory)).hexdigest()
-        subnet = f"10.{200 + int(tag[:2], 16) % 50}.{int(tag[2:4], 16)}.0/24"
-        self.layout = containerd_config.Layout(directory, f"koord{tag[:8]}", subnet)
+        self.layout = layout or own_layout(directory)
         self.log = directory / "containerd.log"
         self._process: Process | None = None
         self._made = leftovers.absent(leftovers.SHARED)
@@ -140,7 +147,7 @@ class Containerd:
             return False
 
     def _remove_rest(self) -> None:
-        leftovers.kill_shims(self.socket)
+        leftovers.kill_shims(self.layout.address)
         leftovers.unlink_shim_sockets(self.layout.state)
         leftovers.unmount_below(self.layout.directory)
         leftovers.delete_interface(self.layout.bridge)
@@ -153,10 +160,10 @@ class Containerd:
 
 
 @contextlib.contextmanager
-def private(release: Release, directory: Path) -> Iterator[Containerd]:
+def private(release: Release, directory: Path, layout: Layout | None = None) -> Iterator[Containerd]:
     """A started containerd with images, closed at the end."""
     directory.mkdir(parents=True, exist_ok=True)
-    containerd = Containerd(release, directory)
+    containerd = Containerd(release, directory, layout)
     try:
         containerd.start()
         containerd.import_images()

@@ -17,11 +17,19 @@ CNI_PLUGINS = Path("/usr/lib/cni")
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """Where one private containerd keeps its files; all below ``directory``."""
+    """Where one private containerd keeps its files; all below ``directory``.
+
+    ``bound_at``: where ``directory`` is mounted as well, for those who look for the socket there. ``has_gateway``: pods
+    have a way out through the bridge, for which CNI switches IP forwarding on. ``registries``: a directory with a
+    hosts.toml for each registry that images are pulled from.
+    """
 
     directory: Path
     bridge: str
     subnet: str
+    bound_at: Path | None = None
+    has_gateway: bool = False
+    registries: Path | None = None
 
     @property
     def root(self) -> Path:
@@ -34,6 +42,11 @@ class Layout:
     @property
     def socket(self) -> Path:
         return self.directory / "containerd.sock"
+
+    @property
+    def address(self) -> Path:
+        """The socket, as containerd itself and its shims know it."""
+        return (self.bound_at or self.directory) / self.socket.name
 
     @property
     def config(self) -> Path:
@@ -52,17 +65,19 @@ def write(layout: Layout, version: int) -> None:
     """Write ``config.toml`` in dialect ``version`` (2 or 3) and the CNI conflist."""
     layout.cni.mkdir(parents=True, exist_ok=True)
     (layout.cni / "10-koord.conflist").write_text(json.dumps(_conflist(layout)))
-    layout.config.write_text(_common(layout, version) + (_version_2(layout) if version == 2 else _version_3(layout)))
+    dialect = _version_2(layout) if version == 2 else _version_3(layout)
+    layout.config.write_text(_common(layout, version) + dialect + _registries(layout, version))
 
 
 def _conflist(layout: Layout) -> dict[str, object]:
-    """A bridge with no address of its own: it needs no IP forwarding and no iptables rule."""
+    """A bridge, by default with no address of its own: then it needs no IP forwarding. No iptables rule either way."""
     ipam = {
         "type": "host-local",
         "dataDir": str(layout.directory / "ipam"),
         "ranges": [[{"subnet": layout.subnet}]],
+        **({"routes": [{"dst": "0.0.0.0/0"}]} if layout.has_gateway else {}),
     }
-    plugin = {"type": "bridge", "bridge": layout.bridge, "isGateway": False, "ipMasq": False, "ipam": ipam}
+    plugin = {"type": "bridge", "bridge": layout.bridge, "isGateway": layout.has_gateway, "ipMasq": False, "ipam": ipam}
     return {"cniVersion": "1.0.0", "name": layout.bridge, "plugins": [plugin]}
 
 
@@ -78,7 +93,7 @@ disabled_plugins = [
 ]
 
 [grpc]
-  address = "{layout.socket}"
+  address = "{layout.address}"
 
 [ttrpc]
   address = "{layout.socket}.ttrpc"
@@ -86,6 +101,13 @@ disabled_plugins = [
 [plugins."io.containerd.internal.v1.opt"]
   path = "{layout.directory / "opt"}"
 """
+
+
+def _registries(layout: Layout, version: int) -> str:
+    if layout.registries is None:
+        return ""
+    plugin = "io.containerd.grpc.v1.cri" if version == 2 else "io.containerd.cri.v1.images"
+    return f'\n[plugins."{plugin}".registry]\n  config_path = "{layout.registries}"\n'
 
 
 def _version_2(layout: Layout) -> str:

@@ -45,6 +45,7 @@ class Kubelet:
     def __init__(self, program: Path, runtime: Path, directory: Path, cgroup_root: str) -> None:
         self.log = directory / "kubelet.log"
         self.api = KubeletApi(free_port())
+        self.root = directory / "root"
         self._program = program
         self._runtime = runtime
         self._directory = directory
@@ -60,11 +61,10 @@ class Kubelet:
         self.add_pods(manifests)
         config = self._directory / "config.json"
         config.write_text(json.dumps(self._configuration()))
-        root = self._directory / "root"
         argv = [
             str(self._program),
             f"--config={config}",
-            f"--root-dir={root}",
+            f"--root-dir={self.root}",
             f"--cert-dir={self._directory / 'pki'}",
             "--hostname-override=node",
             "--v=2",
@@ -94,14 +94,15 @@ class Kubelet:
     def close(self) -> None:
         if self._process is not None:
             self._process.stop()
-        leftovers.unmount_below(self._directory)
+        for directory in (self._directory, self.root):
+            leftovers.unmount_below(directory)
         for path, value in self._sysctls.items():
             if path.read_text() != value:
                 cgroups.write(path, value)
         for path in self._made:
             leftovers.unmount_below(path)
             shutil.rmtree(path, ignore_errors=True)
-        shutil.rmtree(self._directory / "root", ignore_errors=True)
+        shutil.rmtree(self.root, ignore_errors=True)
 
     def _running(self) -> Process:
         if self._process is None:

@@ -1,11 +1,15 @@
-"""Whether this machine can run the real parts."""
+"""Whether this machine can run the real parts, and whose turn it is where there is room for one."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
+NODE_LOCK = Path("/run/lock/koord-test-node")
 PROGRAMS = ("containerd", "ctr", "runc", "ip", "iptables")
 
 
@@ -21,3 +25,11 @@ def missing() -> list[str]:
     if not Path("/usr/lib/cni/bridge").exists():
         reasons.append("the CNI plugins are not in /usr/lib/cni")
     return reasons
+
+
+@contextlib.contextmanager
+def node_turn() -> Iterator[None]:
+    """Waits until no other run has a kubelet here: kernel settings and some of its directories are the machine's."""
+    with NODE_LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield

@@ -1,0 +1,1 @@
+"""The quick-start guides, run command by command on a whole cluster."""

@@ -1,0 +1,336 @@
+"""The chart by a real helm on a real API server: what it makes, what it takes, and what it leaves.
+
+No pod runs here. The managers and the Job of the hook are processes with the rights that the chart gives them, and the
+test says of the Job what its controller would.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from integration import build
+from integration.cluster import controlplane, objects
+from integration.cluster.api import Api, Object
+from integration.cluster.controlplane import ControlPlane, Options
+from integration.cluster.helm import Helm
+from integration.cluster.manager import NAMESPACE, Replica
+from integration.harness.processes import HarnessError, wait_for
+from koord.model.nodestate import ANNOTATION, NodeState
+from tests.charts.koordinator_values import VALUES
+
+ROOT = Path(__file__).parents[2]
+CHART = ROOT / "charts" / "koordinator"
+RELEASE, KUBERNETES = "koordinator", "1.34.4"
+CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
+SLO = "/apis/slo.koordinator.sh/v1alpha1"
+JOB = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/koordinator-uninstall"
+DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/koord-manager"
+UNINSTALLER = f"system:serviceaccount:{NAMESPACE}:koordinator-uninstall"
+OURS = (
+    "nodemetrics.slo.koordinator.sh",
+    "nodeslos.slo.koordinator.sh",
+    "clustercolocationprofiles.config.koordinator.sh",
+)
+FOREIGN = "reservations.scheduling.koordinator.sh"
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    """One of its own: what helm installs must not be there before."""
+    options = Options(api_server_flags=("--enable-aggregator-routing=true",))  # a Service without pods is told at once
+    with controlplane.private(tmp_path_factory.mktemp("chart") / "plane", options) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def helm(plane: ControlPlane) -> Helm:
+    return Helm(build.program("helm"), plane.admin, plane.directory / "helm")
+
+
+@pytest.fixture
+def api(plane: ControlPlane) -> Iterator[Api]:
+    with plane.api() as client:
+        yield client
+
+
+@pytest.fixture
+def namespace(api: Api) -> Iterator[None]:
+    """Without which the API server takes nothing that has one."""
+    api.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    yield
+    api.delete(f"/api/v1/namespaces/{NAMESPACE}")
+    finalize(api)
+
+
+@pytest.fixture
+def koordinators(tmp_path: Path) -> Path:
+    """The values that an installed Koordinator may have, all of them."""
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(VALUES))
+    return file
+
+
+def template(helm: Helm, *arguments: str) -> str:
+    """What helm would apply to a cluster of the release that ``plane`` runs."""
+    return helm("template", RELEASE, str(CHART), "--kube-version", KUBERNETES, *arguments)
+
+
+def documents(text: str) -> dict[tuple[str, str], Object]:
+    return {(each["kind"], each["metadata"]["name"]): each for each in yaml.safe_load_all(text) if each}
+
+
+def test_helm_finds_nothing_to_complain_of(helm: Helm) -> None:
+    assert "0 chart(s) failed" in helm("lint", "--strict", str(CHART))
+
+
+def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
+    made = documents(template(helm))
+    files = [
+        file for part in ("crds", "koord-manager", "koordlet") for file in (ROOT / "manifests" / part).glob("*.yaml")
+    ]
+    for file in files:
+        for key, manifest in documents(file.read_text()).items():
+            if key == ("ClusterRoleBinding", "koordlet-nodes"):
+                assert key not in made  # for the systemd form
+                continue
+            found = made[key]
+            if key[0] == "CustomResourceDefinition":
+                assert found["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
+            assert found == manifest, key
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("--set", "koordlet.enabled=false"),
+        ("--set", "koordlet.attachment=NRI"),
+        ("--set", "koordlet.attachment=reconciler,koordlet.hostDirs.dbusDir="),
+        ("--set", "koordlet.hostDirs.resctrlDir=/sys/fs/resctrl,koordlet.extraCapabilities={SYS_NICE}"),
+        ("--set", "koordlet.failurePolicy=Fail,koordlet.kubelet.insecureTLS=true,koordlet.log.level=debug"),
+        ("--set", "koordlet.metrics.addr=0.0.0.0,koordlet.metrics.tokenSecret=t,koordlet.enableServiceMonitor=true",
+         "--api-versions", "monitoring.coreos.com/v1"),
+        ("--set", "featureGates=AllAlpha=true\\,NodeMutatingWebhook=true\\,MultiQuotaTree=true"),
+        ("--set", "manager.nodeLink.port=0,uninstall.enabled=false,crds.managed=false"),
+        ("--set", "manager.tolerations[0].operator=Exists,manager.nodeSelector.a=b"),
+        ("--set-string", "serviceAccount.annotations.a=b,imagePullSecrets[0].name=pull"),
+    ],
+    ids=str,
+)  # fmt: skip
+@pytest.mark.usefixtures("namespace")
+def test_the_api_server_takes_it(helm: Helm, plane: ControlPlane, arguments: tuple[str, ...]) -> None:
+    made = documents(template(helm, *arguments))
+    text = yaml.safe_dump_all(each for each in made.values() if "monitoring" not in each["apiVersion"])
+    plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+
+
+@pytest.mark.usefixtures("namespace")
+def test_the_api_server_takes_it_with_koordinators_values(helm: Helm, koordinators: Path, plane: ControlPlane) -> None:
+    text = template(helm, "-f", str(koordinators))
+    plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", "-", stdin=text)
+
+
+def test_values_without_effect_are_said(helm: Helm, koordinators: Path) -> None:
+    notes = helm(
+        *("install", "--dry-run=server", RELEASE, str(CHART), "-f", str(koordinators)),
+        *("--set", "koordlet.features=Accelerators=true\\,NoSuchGate=true,manager.replica=3,unheard.of=1"),
+    ).partition("NOTES:")[2]
+    for said in (
+        "* scheduler: this version has no scheduler",
+        "* crds.devices: ",
+        "* manager.resyncPeriod: ",
+        "* manager.replica: no such value is known",
+        "* unheard: no such value is known",
+        "koordlet.features: the node agent has no NoSuchGate",
+        "manager.image.tag is v1.8.0",
+    ):
+        assert said in notes
+    assert "koordlet.nodeAffinity" not in notes
+    plain = helm("install", "--dry-run=server", RELEASE, str(CHART)).partition("NOTES:")[2]
+    assert "Without effect" not in plain
+
+
+@pytest.mark.parametrize(
+    ("value", "complaint"),
+    [
+        ("koordlet.attachment=proxy", "attachment"),
+        ("webhookConfiguration.failurePolicy.pods=ignore", "failurePolicy"),
+        ("koordlet.metrics.addr=0.0.0.0", "koordlet.metrics.tokenSecret"),
+    ],
+)
+def test_a_value_that_cannot_work_is_refused_by_its_name(helm: Helm, value: str, complaint: str) -> None:
+    with pytest.raises(HarnessError, match=complaint):
+        template(helm, "--set", value)
+
+
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_an_upgrade_from_another_chart_keeps_the_crds_that_say_so(
+    helm: Helm, plane: ControlPlane, api: Api, tmp_path: Path, is_kept: bool
+) -> None:
+    another_chart(tmp_path)
+    helm("install", RELEASE, str(tmp_path))
+    if is_kept:
+        plane.kubectl("annotate", "crd", FOREIGN, "helm.sh/resource-policy=keep")
+    helm("upgrade", RELEASE, str(CHART), "--reset-values")
+    wait_for(lambda: api.exists(f"{CRDS}/{FOREIGN}") == is_kept, 10, "the CRD to stay or to go")
+    assert all(api.exists(f"{CRDS}/{name}") for name in OURS)
+    helm("uninstall", RELEASE, "--no-hooks")
+    if is_kept:
+        api.delete(f"{CRDS}/{FOREIGN}")
+        wait_for(lambda: not api.exists(f"{CRDS}/{FOREIGN}"), 10, "the CRD to go")
+    assert all(api.exists(f"{CRDS}/{name}") for name in OURS)
+    finalize(api)
+
+
+def test_installed_and_uninstalled(helm: Helm, plane: ControlPlane, api: Api, figure: Callable[[str], None]) -> None:
+    helm("install", RELEASE, str(CHART))
+    plane.kubectl("wait", "--for=condition=Established", "--timeout=30s", *(f"crd/{name}" for name in OURS))
+    objects.create_nodes(plane.api, [objects.node(name) for name in ("n1", "n2")])
+    replica = Replica(plane, "m1")
+    try:
+        replica.wait_ready()
+        with others(plane, {"n1": True, "n2": False}, replica):
+            wait_for(lambda: all(offered(api, name) for name in ("n1", "n2")), 60, "batch resources on both nodes")
+            said = uninstall(helm, plane, api)
+            figure("\n" + said)
+        lines = {line.partition(": ")[0]: line for line in said.splitlines()}
+        assert "1 of 2 nodes have not given back" in said
+        assert "n2" in said and "node n1" not in said
+        assert lines["managers"].endswith("has no replicas; nobody leads")
+        assert set(lines) >= {"policy", "node SLOs", "release", "webhooks", "managers", "nodes"}
+        assert [offered(api, name) for name in ("n1", "n2")] == [{}, {}]
+    finally:
+        replica.process.stop()
+    assert not api.items(f"{WEBHOOKS}/mutatingwebhookconfigurations")
+    assert not api.items(f"{WEBHOOKS}/validatingwebhookconfigurations")
+    assert not [
+        each for each in api.items("/apis/scheduling.k8s.io/v1/priorityclasses") if "koord" in each["metadata"]["name"]
+    ]
+    assert all(api.exists(f"{CRDS}/{name}") for name in OURS)
+    assert len(api.items(f"{SLO}/nodeslos")) == 2
+    assert json.loads(helm("list", "--all", "-o", "json")) == []
+    finalize(api)
+
+
+# What is not there: nodes' agents, and the controllers of the Deployment and of the Job
+
+
+@contextmanager
+def others(plane: ControlPlane, released: Mapping[str, bool], replica: Replica) -> Iterator[None]:
+    """Nodes that report, hold files, and give them back once their NodeSLO says so, if they do at all; and the
+    Deployment's controller, which ends ``replica`` when there is to be none."""
+    stop = threading.Event()
+
+    def work() -> None:
+        with plane.api() as api:
+            while not stop.wait(0.2):
+                for name, gives_back in released.items():
+                    report(api, name, gives_back)
+                if api.exists(DEPLOYMENT) and api.get(DEPLOYMENT)["spec"]["replicas"] == 0:
+                    replica.process.stop()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+def report(api: Api, name: str, gives_back: bool) -> None:
+    path = f"{SLO}/nodemetrics/{name}"
+    if not (api.exists(path) and api.exists(f"{SLO}/nodeslos/{name}")):
+        return
+    slo = api.get(f"{SLO}/nodeslos/{name}")
+    is_off = not slo["spec"]["resourceUsedThresholdWithBE"]["enable"]
+    state = NodeState(0 if is_off and gives_back else 5, slo["metadata"]["generation"])
+    resources = {"resources": {"cpu": "400m", "memory": "800Mi"}}
+    api.merge(path, {"metadata": {"annotations": {ANNOTATION: state.encoded()}}})
+    status = {
+        "updateTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "nodeMetric": {"nodeUsage": resources, "systemUsage": resources},
+    }
+    api.merge(f"{path}/status", {"status": status})
+
+
+def offered(api: Api, name: str) -> dict[str, str]:
+    found = api.get(f"/api/v1/nodes/{name}")["status"]
+    return {key: text for place in ("capacity", "allocatable") for key, text in found[place].items() if "batch" in key}
+
+
+def uninstall(helm: Helm, plane: ControlPlane, api: Api) -> str:
+    """``helm uninstall``, its hook's Job run as a process; returns what the Job said."""
+    running = helm.start("uninstall", RELEASE)
+    wait_for(lambda: api.exists(JOB), 30, "the hook's Job")
+    container = api.get(JOB)["spec"]["template"]["spec"]["containers"][0]
+    assert container["command"] == ["koord-manager", "uninstall"]
+    argv = [sys.executable, "-m", "koord_manager", "uninstall", *container["args"], "--timeout=3"]
+    done = subprocess.run(
+        [*argv, f"--kubeconfig={plane.kubeconfig(UNINSTALLER)}"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    complete(api)
+    output, complaint = running.communicate(timeout=60)
+    assert running.returncode == 0, output + complaint
+    return messages(done.stderr)
+
+
+def complete(api: Api) -> None:
+    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    conditions = [
+        {"type": name, "status": "True", "lastTransitionTime": now, "lastProbeTime": now}
+        for name in ("SuccessCriteriaMet", "Complete")
+    ]
+    status: dict[str, Any] = {"startTime": now, "completionTime": now, "succeeded": 1, "conditions": conditions}
+    api.merge(f"{JOB}/status", {"status": status})
+
+
+def messages(log: str) -> str:
+    """Without what is before each message."""
+    return "\n".join(line.rpartition("koord_manager.uninstall: ")[2] for line in log.splitlines())
+
+
+def finalize(api: Api) -> None:
+    """What the namespace controller does with one that is to go."""
+    path = f"/api/v1/namespaces/{NAMESPACE}"
+    if api.exists(path):
+        found = api.get(path)
+        api.replace(f"{path}/finalize", {**found, "spec": {"finalizers": []}})
+        wait_for(lambda: not api.exists(path), 10, "the namespace to go")
+
+
+def another_chart(directory: Path) -> None:
+    """With a CRD as an ordinary template."""
+    group = FOREIGN.partition(".")[2]
+    schema = {"openAPIV3Schema": {"type": "object"}}
+    crd = {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": FOREIGN},
+        "spec": {
+            "group": group,
+            "names": {"kind": "Reservation", "plural": "reservations"},
+            "scope": "Cluster",
+            "versions": [{"name": "v1alpha1", "served": True, "storage": True, "schema": schema}],
+        },
+    }
+    (directory / "templates").mkdir()
+    (directory / "Chart.yaml").write_text(yaml.safe_dump({"apiVersion": "v2", "name": RELEASE, "version": "1.6.0"}))
+    (directory / "templates" / "crd.yaml").write_text(yaml.safe_dump(crd))
