@@ -11,6 +11,17 @@ from integration.cluster.api import Api
 from integration.cluster.controlplane import WHOLE, ControlPlane
 from integration.cluster.node import Node, real_node
 
+NODE_FILES = ("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_node.py")
+"""Those with a real node, of which a machine has room for one."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """One worker has the nodes, beginning with the guides, which wait for minutes of reports; others have the rest."""
+    for item in items:
+        name = item.path.name
+        item.add_marker(pytest.mark.xdist_group("node" if name in NODE_FILES else name))
+    items.sort(key=lambda item: NODE_FILES.index(item.path.name) if item.path.name in NODE_FILES else len(NODE_FILES))
+
 
 @pytest.fixture(scope="session")
 def control_plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:

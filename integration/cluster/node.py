@@ -126,7 +126,7 @@ def real_node(
     """
     cgroup_root = f"/koordtest-{os.getpid()}-{name}"
     with contextlib.ExitStack() as stack:
-        stack.enter_context(machine.node_turn())
+        stack.enter_context(machine.only_node())
         backend = stack.enter_context(containerd.private(release or containerd.installed(), directory / "containerd"))
         stack.enter_context(cgroups.root(cgroup_root))
         stack.callback(backend.remove_pods)

@@ -1,4 +1,4 @@
-"""Whether this machine can run the real parts, and whose turn it is where there is room for one."""
+"""Whether this machine can run the real parts, and has room for a node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+
+from integration.harness.processes import HarnessError
 
 NODE_LOCK = Path("/run/lock/koord-test-node")
 PROGRAMS = ("containerd", "ctr", "runc", "ip", "iptables")
@@ -28,8 +30,14 @@ def missing() -> list[str]:
 
 
 @contextlib.contextmanager
-def node_turn() -> Iterator[None]:
-    """Waits until no other run has a kubelet here: kernel settings and some of its directories are the machine's."""
+def only_node() -> Iterator[None]:
+    """While a kubelet of ours runs: its kernel settings and some of its directories are the machine's.
+
+    Raises HarnessError if another run has one.
+    """
     with NODE_LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HarnessError(f"another run has a node on this machine: it holds {NODE_LOCK}") from error
         yield

@@ -98,7 +98,7 @@ def node(plane: ControlPlane, directory: Path, archives: Sequence[Path]) -> Iter
     for path in bound.values():
         path.mkdir()
     with contextlib.ExitStack() as stack:
-        stack.enter_context(machine.node_turn())
+        stack.enter_context(machine.only_node())
         layers = stack.enter_context(layered(directory / "layers", OVERLAID, EMPTIED, bound))
         if cgroups.existing(PODS_CGROUP):
             raise HarnessError(f"this machine has a {PODS_CGROUP} already: another kubelet runs, or one left it behind")
