@@ -15,6 +15,7 @@ NODE_FILES = ("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_evi
 """Those with a real node, of which a machine has room for one."""
 
 
+@pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """One worker has the nodes, beginning with the guides, which wait for minutes of reports; others have the rest."""
     for item in items:
