@@ -124,7 +124,7 @@ test-cluster: $(READY)
 	./integration/setup-host --cluster
 	$(PYTHON) -m integration.build control-plane kubelet helm
 	$(PYTHON) -m integration.cluster.quickstart.images
-	$(PYTHON) -m pytest integration/cluster -n 2 --dist loadgroup --no-loadscope-reorder --durations=8
+	$(PYTHON) -m pytest integration/cluster -n 2 --dist loadscope --no-loadscope-reorder --durations=8
 
 soak-overcommit: N = 100000
 soak-overcommit: $(READY)

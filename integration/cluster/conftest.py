@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+from xdist.scheduler import LoadScopeScheduling
 
 from integration.cluster import controlplane
 from integration.cluster.api import Api
@@ -15,12 +18,21 @@ NODE_FILES = ("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_evi
 """Those with a real node, of which a machine has room for one."""
 
 
-@pytest.hookimpl(tryfirst=True)  # xdist's own reads the groups
+class _NodeScheduling(LoadScopeScheduling):  # type: ignore[misc] # of any base, since xdist has no types
+    """One worker has the nodes, another each file of the rest in turn."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = nodeid.partition("::")[0]
+        return "node" if Path(file).name in NODE_FILES else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    return _NodeScheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """One worker has the nodes, beginning with the guides, which wait for minutes of reports; others have the rest."""
-    for item in items:
-        name = item.path.name
-        item.add_marker(pytest.mark.xdist_group("node" if name in NODE_FILES else name))
+    """The guides first, which wait for minutes of reports."""
     items.sort(key=lambda item: NODE_FILES.index(item.path.name) if item.path.name in NODE_FILES else len(NODE_FILES))
 
 
