@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import itertools
 import json
 import signal
 import subprocess
@@ -281,18 +282,24 @@ def test_the_control_plane_is_killed_and_comes_back(managed: Managed, part: str)
 
 
 def test_without_a_webhook_pods_pass_unchanged_and_are_reported(managed: Managed) -> None:
-    """The API server is sent to a port on which nobody answers."""
+    """The API server is sent to a port on which nobody answers, once it has heard of that configuration."""
     silent = managed.other(managed.leader())
     managed.webhooks_at = silent.name
     manager.send_webhooks_to(managed.api, silent)
     silent.process.kill()
-    created = create(managed.api, JOBS, "unseen", {"cpu": "1"}, {"app-type": "batch"})
-    assert "koordinator.sh/qosClass" not in created["metadata"]["labels"]
+    numbers = itertools.count()
+
+    def unseen() -> str:
+        """A pod's name; "" of one that the other replica has changed."""
+        name = f"unseen-{next(numbers)}"
+        created = create(managed.api, JOBS, name, {"cpu": "1"}, {"app-type": "batch"})
+        return name if "koordinator.sh/qosClass" not in created["metadata"]["labels"] else ""
+
+    name = wait_for(unseen, SOON_S, "the API server to ask the silent replica")
 
     def reported() -> list[str]:
-        events = managed.api.items(
-            f"/api/v1/namespaces/{JOBS}/events", fieldSelector="involvedObject.name=unseen,reason=NotMutated"
-        )
+        selector = f"involvedObject.name={name},reason=NotMutated"
+        events = managed.api.items(f"/api/v1/namespaces/{JOBS}/events", fieldSelector=selector)
         return [event["message"] for event in events]
 
     wait_for(reported, SOON_S, "the Event")
