@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +24,7 @@ from integration.harness.cri import Cri
 from integration.harness.processes import HarnessError, Process, tail
 
 BOOT_S = 20.0
+REMOVAL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +122,22 @@ class Containerd:
         self.start()
 
     def remove_pods(self) -> None:
-        """Stop and remove every pod; starts containerd for that if it is not running."""
+        """Stop and remove every pod; starts containerd for that if it is not running.
+
+        A container that is being started cannot be removed, so it is tried for ``REMOVAL_S``.
+        """
         if self._process is None or not self._process.running:
             self.start()
+        deadline_s = time.monotonic() + REMOVAL_S
         with Cri(self.socket) as cri:
-            cri.remove_all()
+            while True:
+                try:
+                    cri.remove_all()
+                    return
+                except grpc.RpcError:
+                    if time.monotonic() >= deadline_s:
+                        raise
+                time.sleep(0.5)
 
     def close(self) -> None:
         """Remove all pods and everything else that this containerd made."""
