@@ -151,6 +151,8 @@ def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, 
     if style == "time":
         node.wait(lambda: not node.text(f"{tier}/cpu.max").startswith("max "), "the tier's quota", STEP_S)
     for turn in range(TURNS):
+        if turn:
+            pods.wait_ended(node)  # an emulated runtime that still removes the last ones has no time for these
         suffixes = [f"-{front_end}-{style}-{turn}-{number}" for number in range(AT_ONCE)]
         best_effort = [dataclasses.replace(BE, name=f"be{suffix}") for suffix in suffixes]
         newcomers_start(node, best_effort, [mid(f"mid{suffix}") for suffix in suffixes], style)
@@ -182,4 +184,3 @@ def newcomers_start(node: Guest, best_effort: Sequence[StaticPod], mid_pods: Seq
         assert others == {"50000"}, "the mid band keeps its own"
     pods.remove(node, names)
     pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
-    pods.wait_ended(node)  # an emulated runtime that still removes these has no time for the next ones
