@@ -19,7 +19,8 @@ from koord.model import podtotal, quantity
 from koord.model.core import Amounts, Container, PodSpec, ResourceRequirements
 from koord.model.podtotal import Role
 from koord.model.priority import CPU, MEMORY
-from koord.model.quantity import QuantityError
+from koord.model.quantity import Bytes, MilliCPU, QuantityError
+from koord.model.requirements import ContainerAmounts
 
 _ALWAYS = "Always"
 _HUGE_PAGES = "hugepages-"
@@ -69,6 +70,16 @@ def container_request(resources: ResourceRequirements, resource: str) -> int:
 def container_limit(resources: ResourceRequirements, resource: str) -> int:
     """What one container may use; 0 = no limit."""
     return _units(resource, _nano(resources.limits, resource))
+
+
+def container_amounts(resources: ResourceRequirements) -> ContainerAmounts:
+    """Native CPU and memory of one container; 0 = nothing."""
+    return ContainerAmounts(
+        cpu_request=MilliCPU(container_request(resources, CPU)),
+        cpu_limit=MilliCPU(container_limit(resources, CPU)),
+        memory_request=Bytes(container_request(resources, MEMORY)),
+        memory_limit=Bytes(container_limit(resources, MEMORY)),
+    )
 
 
 def in_order(spec: PodSpec) -> Iterator[tuple[Container, Role]]:

@@ -8,28 +8,16 @@ from typing import Any
 
 from koord.kube.client import Client
 from koord.kube.kind import CLUSTER_COLOCATION_PROFILE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
-from koordctl.table import align
+from koordctl.fields import Field, Layout, Listing
 from koordctl.values import NONE
 
 Object = Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """``path``: where the value is (``status.updateTime``); or ``text``, made of the object."""
-
-    header: str
-    path: str = ""
-    text: Callable[[Object], str] | None = None
-
-    def cell(self, item: Object) -> str:
-        return _text(member(item, self.path)) if self.text is None else self.text(item)
-
-
-@dataclass(frozen=True, slots=True)
 class KindRow:
     kind: Kind[Any]
-    columns: tuple[Column, ...]
+    fields: tuple[Field[Object], ...]
 
     @property
     def names(self) -> tuple[str, str]:
@@ -38,10 +26,8 @@ class KindRow:
 
     def table(self, items: Sequence[Object]) -> str:
         """Without a final line break."""
-        if not items:
-            return f"There are no {self.kind.plural}."
-        columns = (Column("NAME", "metadata.name"), *self.columns)
-        return align([each.header for each in columns], [[each.cell(item) for each in columns] for item in items])
+        fields = (_field("NAME", "metadata.name"), *self.fields)
+        return Layout(Listing("items", fields, f"There are no {self.kind.plural}.")).table(items)
 
 
 def member(item: Any, path: str) -> Any:
@@ -63,8 +49,13 @@ def _text(value: Any) -> str:
             return str(value)
 
 
-def _count(path: str) -> Callable[[Object], str]:
-    return lambda item: str(len(member(item, path) or ()))
+def _field(header: str, path: str, text: Callable[[Any], str] = _text) -> Field[Object]:
+    """``path``: where the value is (``status.updateTime``); ``text``: of it, for people."""
+    return Field(path, header, lambda item: text(member(item, path)))
+
+
+def _count(items: Any) -> str:
+    return str(len(items or ()))
 
 
 _USAGE = "status.nodeMetric.nodeUsage.resources"
@@ -74,33 +65,33 @@ KINDS = (
     KindRow(
         NODE_METRIC,
         (
-            Column("UPDATED", "status.updateTime"),
-            Column("CPU", f"{_USAGE}.cpu"),
-            Column("MEMORY", f"{_USAGE}.memory"),
-            Column("SYSTEM-CPU", f"{_SYSTEM}.cpu"),
-            Column("SYSTEM-MEMORY", f"{_SYSTEM}.memory"),
-            Column("PODS", text=_count("status.podsMetric")),
+            _field("UPDATED", "status.updateTime"),
+            _field("CPU", f"{_USAGE}.cpu"),
+            _field("MEMORY", f"{_USAGE}.memory"),
+            _field("SYSTEM-CPU", f"{_SYSTEM}.cpu"),
+            _field("SYSTEM-MEMORY", f"{_SYSTEM}.memory"),
+            _field("PODS", "status.podsMetric", _count),
         ),
     ),
     KindRow(
         NODE_SLO,
         (
-            Column("SUPPRESS", f"{_THRESHOLDS}.enable"),
-            Column("POLICY", f"{_THRESHOLDS}.cpuSuppressPolicy"),
-            Column("CPU-THRESHOLD", f"{_THRESHOLDS}.cpuSuppressThresholdPercent"),
-            Column("MEMORY-EVICT", f"{_THRESHOLDS}.memoryEvictThresholdPercent"),
-            Column("CPU-BURST", "spec.cpuBurstStrategy.policy"),
+            _field("SUPPRESS", f"{_THRESHOLDS}.enable"),
+            _field("POLICY", f"{_THRESHOLDS}.cpuSuppressPolicy"),
+            _field("CPU-THRESHOLD", f"{_THRESHOLDS}.cpuSuppressThresholdPercent"),
+            _field("MEMORY-EVICT", f"{_THRESHOLDS}.memoryEvictThresholdPercent"),
+            _field("CPU-BURST", "spec.cpuBurstStrategy.policy"),
         ),
     ),
     KindRow(
         CLUSTER_COLOCATION_PROFILE,
         (
-            Column("QOS", "spec.qosClass"),
-            Column("PRIORITY-CLASS", "spec.priorityClassName"),
-            Column("SCHEDULER", "spec.schedulerName"),
-            Column("PROBABILITY", "spec.probability"),
-            Column("NAMESPACES", "spec.namespaceSelector.matchLabels"),
-            Column("PODS", "spec.selector.matchLabels"),
+            _field("QOS", "spec.qosClass"),
+            _field("PRIORITY-CLASS", "spec.priorityClassName"),
+            _field("SCHEDULER", "spec.schedulerName"),
+            _field("PROBABILITY", "spec.probability"),
+            _field("NAMESPACES", "spec.namespaceSelector.matchLabels"),
+            _field("PODS", "spec.selector.matchLabels"),
         ),
     ),
 )

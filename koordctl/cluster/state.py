@@ -21,12 +21,11 @@ from koord.kube.kind import (
     NODE,
     NODE_METRIC,
     NODE_SLO,
-    PRIORITY_CLASS,
     Kind,
     T,
     Unstructured,
 )
-from koord.model.admission import AdmissionContext, PriorityClassObject
+from koord.model.admission import AdmissionContext
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import normalization
@@ -87,7 +86,6 @@ async def read(client: Client, namespace: str = NAMESPACE_OF_KOORD) -> ClusterSt
     config = await _list(client, CONFIG_MAP, Selection(namespace, fields=f"metadata.name={CONFIG_MAP_NAME}"))
     profiles = _profiles(await _list(client, CLUSTER_COLOCATION_PROFILE))
     namespaces = await _list(client, NAMESPACE)
-    classes = await _list(client, PRIORITY_CLASS)
     return ClusterState(
         nodes={each.metadata.name: each for each in await _list(client, NODE)},
         pods=by_node(await _list(client, DETAILED_POD)),
@@ -97,7 +95,6 @@ async def read(client: Client, namespace: str = NAMESPACE_OF_KOORD) -> ClusterSt
         admission=AdmissionContext(
             profiles=profiles,
             namespaces={each.metadata.name: each.metadata.labels for each in namespaces},
-            priority_classes={each.metadata.name: _priority(each) for each in classes},
             own_namespace=namespace,
         ),
         now_s=time.time(),
@@ -123,8 +120,3 @@ def _profiles(items: Iterable[Unstructured]) -> tuple[ClusterColocationProfile, 
         except SchemaError:
             continue  # koordctl lint says what is wrong with it; it matches no pod
     return tuple(found)
-
-
-def _priority(item: Unstructured) -> PriorityClassObject:
-    value = item.content.get("value")
-    return PriorityClassObject(value if isinstance(value, int) else 0)

@@ -140,7 +140,9 @@ class Evictor(Actor[EvictionPlan]):
         monotonic: Callable[[], int] = time.monotonic_ns,
         wall: Callable[[], int] = time.time_ns,
     ) -> None:
-        self._executor, self._undo, self._journal, self._loop = executor, undo, journal, loop
+        self.executor = executor
+        """Whoever brings evictions about; another one may be put in at any time, for the next execution."""
+        self._undo, self._journal, self._loop = undo, journal, loop
         self._emergency = ""
         self._monotonic, self._wall = monotonic, wall
         self._gate = asyncio.Semaphore(AT_ONCE)
@@ -161,15 +163,6 @@ class Evictor(Actor[EvictionPlan]):
     def emergency(self) -> str:
         """Why no eviction may be waited for, at the last tick; "" = there is time. From any thread."""
         return self._emergency
-
-    @property
-    def executor(self) -> Executor | None:
-        """Whoever brings evictions about; another one may be put in at any time, for the next execution."""
-        return self._executor
-
-    @executor.setter
-    def executor(self, executor: Executor | None) -> None:
-        self._executor = executor
 
     def tell_step(self, eviction: Eviction, result: str, why: str) -> None:
         """A step that the executor has taken, for the journal. In the loop's thread."""
@@ -254,7 +247,7 @@ class Evictor(Actor[EvictionPlan]):
     def _begin(self, case: _Case, before: _Case | None) -> str:
         """Note the order, tell the journal, and hand it over; why that cannot be done, else ""."""
         uid = case.eviction.uid
-        if self._executor is None:
+        if self.executor is None:
             return _NO_EXECUTOR
         try:
             self._undo.note(case.noted)
@@ -308,7 +301,7 @@ class Evictor(Actor[EvictionPlan]):
         """Execute what an earlier run had under way."""
         state = _stopping(case.owner, case.eviction, case.state.attempts, now_ns)
         case = replace(case, state=state, earlier_ids=frozenset(ids), is_executed=True)
-        if self._executor is None:
+        if self.executor is None:
             self._put(case)
             self._settle(case, _NO_EXECUTOR)
         elif self._hand_over(case.eviction.uid):
@@ -348,7 +341,7 @@ class Evictor(Actor[EvictionPlan]):
             self._settle(self._cases[eviction.uid], problem, is_refused)
 
     async def _evict(self, eviction: Eviction) -> None:
-        executor = self._executor
+        executor = self.executor
         if executor is None:
             raise EvictionFailed(_NO_EXECUTOR)
         await executor.evict(eviction)

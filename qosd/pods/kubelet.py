@@ -18,8 +18,7 @@ from koord.model.core import ContainerStatus, Listed, Pod, PodSpec, ResourceRequ
 from koord.model.podtotal import Role
 from koord.model.priority import CPU, MEMORY
 from koord.model.qos import KubeQoS
-from koord.model.quantity import Bytes, MilliCPU, QuantityError
-from koord.model.requirements import ContainerAmounts
+from koord.model.quantity import MilliCPU, QuantityError
 from qosd.model.pod import OVERHEAD, Resources, SpecContainer
 from qosd.model.snapshot import NO_FACTS, Owner, PodFacts
 from qosd.pods.http import Access, FetchError, get
@@ -178,23 +177,16 @@ def _spec_containers(spec: PodSpec) -> tuple[SpecContainer, ...] | None:
         return None
     overhead = ResourceRequirements(spec.overhead, spec.overhead)
     try:
-        always = [SpecContainer(OVERHEAD, Role.SIDECAR, _native(overhead))] if spec.overhead else []
+        always = (
+            [SpecContainer(OVERHEAD, Role.SIDECAR, podrequests.container_amounts(overhead))] if spec.overhead else []
+        )
         containers = [
-            SpecContainer(container.name, role, _native(container.resources))
+            SpecContainer(container.name, role, podrequests.container_amounts(container.resources))
             for container, role in podrequests.in_order(spec)
         ]
     except QuantityError:
         return None
     return (*always, *containers)
-
-
-def _native(resources: ResourceRequirements) -> ContainerAmounts:
-    return ContainerAmounts(
-        cpu_request=MilliCPU(podrequests.container_request(resources, CPU)),
-        cpu_limit=MilliCPU(podrequests.container_limit(resources, CPU)),
-        memory_request=Bytes(podrequests.container_request(resources, MEMORY)),
-        memory_limit=Bytes(podrequests.container_limit(resources, MEMORY)),
-    )
 
 
 def _container(status: ContainerStatus, resources: ResourceRequirements) -> KubeletContainer:
