@@ -2,7 +2,8 @@
 
 qosd's own objects run here, driven at 20 Hz. A tick reads kernel files, which others write at any moment: so the plan
 is asked for before and after the decision. If both are the same the world stood still, and the decision must be just
-that; else every file's writes must be those of the one or of the other.
+that; else every file's writes must be those of the one or of the other. A file that somebody else wrote and that went
+with its pod, both between the two plans, is in neither.
 """
 
 from __future__ import annotations
@@ -123,7 +124,7 @@ async def tick(qosd: Qosd, world: Node, cri: Cri, seen: Seen) -> None:
     before = shown(await plan.answer(inspector, inspect.PlanRequest()))
     decided: Plan = await qosd.in_thread(qosd.loop.decide)
     after = shown(await plan.answer(inspector, inspect.PlanRequest()))
-    compare(before, [planned(write) for write in decided.writes], after, seen)
+    compare(before, lasting([planned(write) for write in decided.writes], before, after), after, seen)
     if decided.writes and chance.random() < KILLED:
         victim = chance.choice(decided.writes).pod
         await asyncio.to_thread(world.remove, cri, victim)
@@ -169,17 +170,31 @@ def _sampled(qosd: Qosd, gone: Collection[str]) -> list[str]:
     ]
 
 
+def lasting(decided: Sequence[Write], before: Sequence[Write], after: Sequence[Write]) -> list[Write]:
+    """``decided`` without the writes that neither plan has, and whose directory is gone by now."""
+    return [write for write in decided if write in before or write in after or Path(write[0]).parent.exists()]
+
+
 def compare(before: Sequence[Write], decided: Sequence[Write], after: Sequence[Write], seen: Seen) -> None:
     if before == after:
         seen.still += 1
         if decided != before:
-            seen.wrong.append(f"decided {decided}, planned {before}")
+            seen.wrong.append(difference(decided, before))
         return
     seen.moving += 1
     for path in {write[0] for write in (*before, *decided, *after)}:
         of_file = [[write for write in plan if write[0] == path] for plan in (decided, before, after)]
         if of_file[0] not in of_file[1:]:
             seen.wrong.append(f"decided {of_file[0]}, planned {of_file[1]} or {of_file[2]}")
+
+
+def difference(decided: Sequence[Write], planned: Sequence[Write]) -> str:
+    """What one has and the other has not; their order if they have the same."""
+    surplus = [write for write in decided if write not in planned]
+    missing = [write for write in planned if write not in decided]
+    if surplus or missing:
+        return f"decided and not planned: {surplus}; planned and not decided: {missing}"
+    return f"decided {[write[0] for write in decided]}, planned in the order {[write[0] for write in planned]}"
 
 
 def note(decided: Plan, result: Result, number: int, seen: Seen) -> None:
