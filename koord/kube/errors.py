@@ -31,11 +31,24 @@ _REASONS = {
     503: "ServiceUnavailable",
     504: "Timeout",
 }
+_REFUSALS = (
+    HTTPStatus.BAD_REQUEST,
+    HTTPStatus.FORBIDDEN,
+    HTTPStatus.NOT_FOUND,
+    HTTPStatus.METHOD_NOT_ALLOWED,
+    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
+    HTTPStatus.UNPROCESSABLE_ENTITY,
+)
 _OVERLOADED = (HTTPStatus.BAD_GATEWAY, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT)
 
 
 class KubeError(Exception):
     """A call to the API server failed."""
+
+    @property
+    def is_refusal(self) -> bool:
+        """The same request will meet with it again until somebody changes the cluster."""
+        return False
 
 
 class APIError(KubeError):
@@ -52,6 +65,10 @@ class APIError(KubeError):
         self.status, self.reason, self.message = status, reason, message
         self.retry_after_s, self.causes = retry_after_s, causes
         super().__init__(f"{status} {reason}: {message}")
+
+    @property
+    def is_refusal(self) -> bool:
+        return self.status in _REFUSALS
 
     @property
     def is_not_found(self) -> bool:

@@ -3,7 +3,7 @@
 Invariants: after each list the cache is what was listed, whatever was missed before, and each difference is an event;
 between lists it is what the watch said, in order. An object that cannot be read leaves the last one that could be in
 its place, and ``unreadable`` has the reason. While the server cannot be reached, or refuses, the cache stays as it is
-and ``error`` says why; ``heard_s`` is the instant of the last word.
+and ``failure`` says why; ``heard_s`` is the instant of the last word.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Pace:
     """``resync_s``: after how long each object is an event again without a change; 0: never.
 
     A watch that said something, or that the server ended after ``settled_s`` or more, counts as a success, after which
-    delays begin anew.
+    delays begin anew. ``refused``: the delays while the server does not know the kind, or lets nobody list it.
     """
 
     page_size: int = PAGE_SIZE
@@ -72,6 +72,12 @@ class Pace:
     resync_s: float = 0.0
     settled_s: float = 5.0
     backoff: Backoff = _BACKOFF
+    refused: Backoff = _BACKOFF
+
+    def delay_s(self, error: KubeError | None, failures: int, random: Random) -> float:
+        """Seconds until the next try, after so many failures of which ``error`` is the last."""
+        backoff = self.refused if error is not None and error.is_refusal else self.backoff
+        return backoff.delay_s(failures, random)
 
 
 @dataclass(slots=True)
@@ -126,8 +132,13 @@ class Informer(Generic[T]):
         """Set for good once the cache was complete."""
         self.counts = Counts()
         self.unreadable: dict[Key, str] = {}
-        self.error = ""
+        self.failure: KubeError | None = None
         self.heard_s: float | None = None
+
+    @property
+    def error(self) -> str:
+        """The failure, for people; "" = the server was heard since."""
+        return "" if self.failure is None else str(self.failure)
 
     @property
     def objects(self) -> Mapping[Key, T]:
@@ -161,7 +172,7 @@ class Informer(Generic[T]):
             failures = 0 if is_settled else failures
             if error is not None or not is_settled:
                 failures += 1
-                await self._sleep(self._pace.backoff.delay_s(failures, self._random))
+                await self._sleep(self._pace.delay_s(error, failures, self._random))
 
     async def _list_if_needed(self) -> None:
         if self._version:
@@ -213,12 +224,12 @@ class Informer(Generic[T]):
         if not is_expired:
             if str(error) != self.error:
                 _log.warning("%s: %s", self.kind.plural, error)
-            self.error = str(error)
+            self.failure = error
             self._observe(self.error)
 
     def _heard(self) -> None:
         self.heard_s = self._clock()
-        self.error = ""
+        self.failure = None
         self._observe("")
 
     def _take_page(self, page: Page[T]) -> None:

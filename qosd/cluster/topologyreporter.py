@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
 from random import random as uniform
 from typing import Any, Protocol
@@ -22,9 +22,8 @@ from koord.host.kernelfile import ParseError
 from koord.kube.backoff import Backoff, Random
 from koord.kube.client import Selection
 from koord.kube.errors import APIError, KubeError
-from koord.kube.informer import Informer, Lister
+from koord.kube.informer import Informer, Lister, Pace
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
-from koord.kube.reading import Change, Page
 from koord.model.noderesourcetopology import NodeResourceTopology
 from qosd.cluster import nodetopology, topologyobject
 from qosd.cluster.nodetopology import Desired, Hardware, Inputs
@@ -36,15 +35,6 @@ GAP_S = 3.0
 HARDWARE_S, HARDWARE_RETRY_S = 600.0, 60.0
 AWAY = Backoff(base_s=1.0, max_s=60.0)
 REFUSED = Backoff(base_s=15.0, max_s=600.0)
-_REFUSALS = (
-    HTTPStatus.BAD_REQUEST,
-    HTTPStatus.FORBIDDEN,
-    HTTPStatus.NOT_FOUND,
-    HTTPStatus.METHOD_NOT_ALLOWED,
-    HTTPStatus.UNSUPPORTED_MEDIA_TYPE,
-    HTTPStatus.UNPROCESSABLE_ENTITY,
-)
-"""Of what the same request will meet with again until somebody changes the cluster."""
 
 _NAME = NODE_RESOURCE_TOPOLOGY.name
 _log = logging.getLogger(__name__)
@@ -71,10 +61,9 @@ class TopologyReporter:
         self._client, self._key, self._node = client, Key("", node_name), node
         self._sleep, self._random = sleep, random
         self._time = asyncio.get_running_loop().time
-        self._lister = _RareLister(client, sleep, random)
         selection = Selection(fields=f"metadata.name={node_name}")
         self._informer: Informer[NodeResourceTopology] = Informer(
-            self._lister, NODE_RESOURCE_TOPOLOGY, self._time, selection,
+            client, NODE_RESOURCE_TOPOLOGY, self._time, selection, pace=Pace(refused=REFUSED),
             sleep=sleep, random=random, observe=self._heard,
         )  # fmt: skip
         self._woken = asyncio.Event()
@@ -109,8 +98,9 @@ class TopologyReporter:
             return PartState.OFF, self._says
         if self._failures:
             return PartState.FAILING, self._says
-        if error := self._informer.error:
-            return PartState.OFF if self._lister.has_no_kind else PartState.FAILING, error
+        if failure := self._informer.failure:
+            has_no_kind = isinstance(failure, APIError) and failure.is_not_found
+            return PartState.OFF if has_no_kind else PartState.FAILING, str(failure)
         if self._reported_s is None:
             return PartState.WAITING, self._says
         return PartState.OK, self._says or "in step"
@@ -230,55 +220,20 @@ class TopologyReporter:
 
     def _failed(self, error: KubeError) -> float:
         """Seconds until the next try."""
-        status = error.status if isinstance(error, APIError) else 0
-        if status == HTTPStatus.CONFLICT:
+        if isinstance(error, APIError) and error.status == HTTPStatus.CONFLICT:
             return AWAY.delay_s(1, self._random)  # there is another version, of which is about to be heard
         self._count("failed")
         self._failures += 1
         if str(error) != self._says:
             _log.warning("%s %s cannot be written: %s", _NAME, self._key, error)
         self._says = str(error)
-        is_deleted = status == HTTPStatus.NOT_FOUND and self._informer.get(self._key) is not None  # not yet heard of
-        backoff = REFUSED if status in _REFUSALS and not is_deleted else AWAY
+        is_not_found = isinstance(error, APIError) and error.is_not_found
+        is_deleted = is_not_found and self._informer.get(self._key) is not None  # of which is about to be heard
+        backoff = REFUSED if error.is_refusal and not is_deleted else AWAY
         return backoff.delay_s(self._failures, self._random)
 
     def _count(self, result: str) -> None:
         self._node.metrics.cluster_reports[_NAME, result] += 1
-
-
-class _RareLister:
-    """An informer's client that is slow to say that there is no such kind, or that nobody may list it: on a large
-    cluster, that would be asked every half minute by each node."""
-
-    def __init__(self, client: Lister, sleep: Callable[[float], Awaitable[None]], random: Random) -> None:
-        self._client, self._sleep, self._random = client, sleep, random
-        self._refusals = 0
-        self.has_no_kind = False
-        """The server has said that it does not know the kind."""
-
-    async def list(self, kind: Kind[T], selection: Selection, page_size: int) -> Page[T]:
-        if self._refusals:
-            await self._sleep(REFUSED.delay_s(self._refusals, self._random))
-        try:
-            page = await self._client.list(kind, selection, page_size)
-        except KubeError as error:
-            status = error.status if isinstance(error, APIError) else 0
-            self._refusals = self._refusals + 1 if status in _REFUSALS else 0
-            self.has_no_kind = status == HTTPStatus.NOT_FOUND
-            raise
-        self._refusals, self.has_no_kind = 0, False
-        return page
-
-    def watch(
-        self,
-        kind: Kind[T],
-        resource_version: str,
-        selection: Selection,
-        timeout_s: float,
-        stall_s: float,
-        opened: Callable[[], None],
-    ) -> AsyncGenerator[Change[T], None]:
-        return self._client.watch(kind, resource_version, selection, timeout_s, stall_s, opened)
 
 
 def read_hardware(tree: Tree) -> Hardware:

@@ -265,6 +265,21 @@ async def test_a_server_that_ends_each_watch_at_once_is_not_stormed(server: Serv
         assert follower.informer.error == ""
 
 
+async def test_a_kind_that_is_refused_is_listed_at_a_pace_of_its_own(server: Server) -> None:
+    answers = [(404, "NotFound"), (403, "Forbidden"), (503, "ServiceUnavailable"), (404, "NotFound")]
+    server.faults = [Fault("list", status=status, reason=reason) for status, reason in answers]
+    pauses: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    pace = Pace(backoff=Backoff(1.0, 4.0), refused=Backoff(100.0, 600.0))
+    async with following(server, pace, sleep=sleep, random=lambda: 1.0) as follower:
+        await until(lambda: follower.informer.counts.bookmarks > 0)
+        assert pauses == [100.0, 200.0, 4.0, 600.0]
+        assert follower.informer.failure is None
+
+
 async def test_an_object_that_cannot_be_read(server: Server, caplog: pytest.LogCaptureFixture) -> None:
     a = Key("default", "a")
     with caplog.at_level(logging.WARNING, "koord.kube"):
