@@ -12,7 +12,7 @@ from koord.host.taskattributes import TaskAttribute
 from koord.model import cpuset
 from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koord.service.metrics import Histogram
-from qosd.act.evictor import RECENT_S, EvictionReport
+from qosd.act.evictionreport import RECENT_S, EvictionReport
 from qosd.decide.decision import Decision
 from qosd.koordlet.scrape import Sample, Scrape
 from qosd.model.metric import Metric

@@ -20,7 +20,7 @@ from koord.model.priority import PriorityClass
 from koord.model.qos import KubeQoS
 from koord.model.slo import NodeSLOSpec, ResourceThresholds
 from qosd.act.actuator import Actuator
-from qosd.act.evictor import EvictionReport
+from qosd.act.evictionreport import EvictionReport
 from qosd.act.journal import Entry
 from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership

@@ -17,7 +17,9 @@ from koord.host.evictions import NotedEviction
 from koord.host.undo import UndoError, UndoRecord
 from koord.pb.cri import api_pb2 as cri
 from qosd.act.cristop import CRIStop
-from qosd.act.evictor import AT_ONCE, RECENT_S, REMEMBERED_S, EvictionCount, Evictor
+from qosd.act.evictioncase import REMEMBERED_S
+from qosd.act.evictionreport import RECENT_S, EvictionCount
+from qosd.act.evictor import AT_ONCE, Evictor
 from qosd.act.executor import EvictionFailed, EvictionRefused, Executor
 from qosd.act.journal import Entry
 from qosd.decide.decision import Decision, Eviction, Stage

@@ -20,7 +20,7 @@ from koord.host.reconcile.plan import FOREIGN
 from koord.host.reconcile.state import FileState
 from koord.model.formulas import FORMULA, Inputs
 from qosd.act.actuator import Actuator
-from qosd.act.evictor import EvictionReport
+from qosd.act.evictionreport import EvictionReport
 from qosd.act.journal import Entry
 from qosd.act.moves import MoveReport
 from qosd.act.ownership import Ownership

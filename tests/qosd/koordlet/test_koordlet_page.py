@@ -17,7 +17,7 @@ from koord.host.files import Target
 from koord.host.taskattributes import OOM_SCORE, TaskAttribute
 from koord.model.qos import QoSClass
 from koord.model.slo import HostApplication
-from qosd.act.evictor import EvictionCount, EvictionReport
+from qosd.act.evictionreport import EvictionCount, EvictionReport
 from qosd.act.filereport import FileReport
 from qosd.act.ownership import Ownership
 from qosd.decide.decision import Decision, Opinion, Stage

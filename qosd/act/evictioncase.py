@@ -1,0 +1,107 @@
+"""One eviction and how far it is: what a new order, an attempt's end or an earlier run makes of it.
+
+Pure: instants come in as nanoseconds of the monotonic clock. Each attempt makes the pause before the next twice as
+long, up to ``_MOST_S``, and attempts count for ``REMEMBERED_S`` after the last one's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set
+
+import msgspec
+from msgspec.structs import replace
+
+from koord.host.evictions import NotedEviction
+from qosd.decide.decision import Eviction
+from qosd.model.snapshot import EvictionPhase, EvictionState
+
+REMEMBERED_S = 600
+NEVER_NS = 1 << 63
+_FIRST_S, _MOST_S = 10, 300
+_S = 1_000_000_000
+_EARLIER_RUN = "an earlier run had begun it"
+
+
+class EvictionCase(msgspec.Struct, frozen=True):
+    """``tick``: of the last order, 0 = an earlier run's.
+
+    ``earlier_ids``: of containers that ran before the last attempt's end. ``is_executed``: the executor has it, or had.
+    ``ended_ns``: when the last attempt ended.
+    """
+
+    owner: str
+    tick: int
+    eviction: Eviction
+    state: EvictionState
+    earlier_ids: Set[str] = frozenset()
+    is_executed: bool = True
+    ended_ns: int = 0
+
+    @property
+    def uid(self) -> str:
+        return self.eviction.uid
+
+    @property
+    def noted(self) -> NotedEviction:
+        """For the undo record."""
+        order, state = self.eviction, self.state
+        is_stopped = state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED)
+        return NotedEviction(
+            order.uid, order.pod, self.owner, order.cgroup, state.attempts, order.grace_s, is_stopped, order.gate
+        )
+
+    def due_ns(self) -> int:
+        """When it ends if nobody orders it again."""
+        return NEVER_NS if self.state.phase is EvictionPhase.STOPPING else self.ended_ns + REMEMBERED_S * _S
+
+    def postponement(self, now_ns: int, is_emergency: bool) -> str:
+        """Why the pod need not be stopped now, or must not yet; "" = it may be."""
+        state = self.state
+        if state.phase is EvictionPhase.STOPPING:
+            return "is under way"
+        if state.phase is EvictionPhase.STOPPED:
+            return "its containers have been stopped, and none has been started since"
+        if now_ns < state.retry_ns and not (state.is_refused and is_emergency):
+            return f"not again for {(state.retry_ns - now_ns) / _S:.3g} s"
+        return ""
+
+    def begun_again(self, ids: Set[str], now_ns: int) -> EvictionCase:
+        """As the same attempt that another run had under way; ``ids``: of the containers that run now."""
+        state = _stopping(self.owner, self.eviction, self.state.attempts, now_ns)
+        return replace(self, state=state, earlier_ids=frozenset(ids), is_executed=True)
+
+    def ended(self, problem: str, is_refused: bool, now_ns: int) -> EvictionCase:
+        """At the attempt's end; ``problem`` "" = all containers are stopped."""
+        phase = EvictionPhase.FAILED if problem else EvictionPhase.STOPPED
+        state = replace(self.state, phase=phase, problem=problem, is_refused=is_refused)
+        return replace(self, state=state, ended_ns=now_ns)
+
+
+def ordered(
+    owner: str, tick: int, eviction: Eviction, before: EvictionCase | None, ids: Set[str], now_ns: int
+) -> EvictionCase:
+    """A new attempt after those of ``before``; ``ids``: of the containers that run."""
+    attempts = 1 if before is None else before.state.attempts + 1
+    return EvictionCase(owner, tick, eviction, _stopping(owner, eviction, attempts, now_ns), frozenset(ids))
+
+
+def adopted(note: NotedEviction, now_ns: int) -> EvictionCase:
+    """What an earlier run left: to be executed again, unless its containers had been stopped."""
+    order = Eviction(note.uid, note.pod, _EARLIER_RUN, note.cgroup, note.grace_s, gate=note.gate)
+    state = _stopping(note.owner, order, note.attempts, now_ns)
+    if note.is_stopped:
+        state = replace(state, phase=EvictionPhase.STOPPED)
+    return EvictionCase(note.owner, 0, order, state, is_executed=note.is_stopped, ended_ns=now_ns)
+
+
+def _stopping(owner: str, order: Eviction, attempts: int, now_ns: int) -> EvictionState:
+    """At the begin of an attempt."""
+    retry_ns = now_ns + _backoff_ns(attempts)
+    return EvictionState(
+        order.uid, order.pod, EvictionPhase.STOPPING, attempts, now_ns, retry_ns, owner=owner, why=order.why
+    )
+
+
+def _backoff_ns(attempts: int) -> int:
+    """10, 20, 40, … 300 seconds after that many attempts."""
+    return int(min(_MOST_S, _FIRST_S * 2 ** min(attempts - 1, 10))) * _S

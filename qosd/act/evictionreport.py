@@ -1,0 +1,66 @@
+"""What the evictor tells of its evictions after each tick: those under way, and how many have come about."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+import msgspec
+
+from koord.host.evictions import EVICTION
+from koord.host.files import Target
+from qosd.act.actor import ActReport, ExplainedAct
+from qosd.decide.decision import Eviction
+from qosd.decide.runner import Decisions
+from qosd.model.snapshot import EvictionState, PodView
+
+RECENT_S = 300
+RUNNING, STOPPED = "running", "stopped"
+"""What an eviction changes, as the values of a write."""
+_S = 1_000_000_000
+
+
+class EvictionCount(msgspec.Struct, frozen=True):
+    """How many evictions came about, the last of them at ``last_ns`` by the monotonic clock."""
+
+    count: int
+    last_ns: int
+
+
+_NO_COUNT = EvictionCount(0, 0)
+RecentCounts = Mapping[tuple[str, str], EvictionCount]
+"""By feature gate and pod (``namespace/name``)."""
+
+
+class EvictionReport(ActReport, frozen=True, eq=False):
+    """``under_way``: by the pod's UID. Of those that have come about since the start: ``counts`` by feature
+    gate, and ``recent_counts`` by gate and pod, as long as the last one of a pod is not older than ``RECENT_S``."""
+
+    under_way: Mapping[str, EvictionState]
+    counts: Mapping[str, int] = MappingProxyType({})
+    recent_counts: RecentCounts = MappingProxyType({})
+
+    def of_pod(self, decisions: Decisions, pod: PodView) -> Iterable[ExplainedAct]:
+        state = self.under_way.get(pod.uid)
+        if state is not None:
+            why = f"{state.why} (attempt {state.attempts}){f': {state.problem}' if state.problem else ''}"
+            age_s = max(0.0, (decisions.monotonic_ns - state.since_ns) / 1e9)
+            target = Target(pod.cgroup, EVICTION)
+            yield ExplainedAct(target, pod.cgroup, state.owner, STOPPED, why, state.phase, pod.key, age_s)
+
+
+class EvictionCounts(msgspec.Struct, frozen=True):
+    """Of the evictions that have come about: ``total`` by feature gate, and the recent ones."""
+
+    total: Mapping[str, int] = MappingProxyType({})
+    recent: RecentCounts = MappingProxyType({})
+
+    def with_one(self, order: Eviction, now_ns: int) -> EvictionCounts:
+        """With one more, and without those that are no longer recent."""
+        key, since_ns = (order.gate, order.pod), now_ns - RECENT_S * _S
+        recent = {each: count for each, count in self.recent.items() if count.last_ns >= since_ns}
+        before = recent.get(key, _NO_COUNT)
+        return EvictionCounts(
+            MappingProxyType({**self.total, order.gate: self.total.get(order.gate, 0) + 1}),
+            MappingProxyType({**recent, key: EvictionCount(before.count + 1, now_ns)}),
+        )
