@@ -29,6 +29,7 @@ NAMESPACE = "koordinator-system"
 _OWN_NAMESPACE = "{{ .Values.installation.namespace }}"
 _POLICIES = {
     "mpod-create.koordinator.sh": "pods",
+    "mnode-status.koordinator.sh": "nodeStatus",
     "vpod.koordinator.sh": "pods",
     "vnode.koordinator.sh": "nodes",
 }
@@ -42,26 +43,6 @@ _MATCH_CONDITIONS = 'semverCompare ">=1.28-0" .Capabilities.KubeVersion.Version'
 """Before, API servers do not know the field, and ask about more."""
 _NODE_CLAIMS = 'semverCompare ">=1.30-0" .Capabilities.KubeVersion.Version'
 """Before, no token says which node its pod runs on."""
-_NODE_WEBHOOK = """\
-  {{- if include "koord.isOn" (list "NodeMutatingWebhook" $) }}
-  - name: mnode-status.koordinator.sh
-    clientConfig:
-      service:
-        name: koordinator-webhook-service
-        namespace: {{ .Values.installation.namespace }}
-        path: /mutate-node-status
-    rules:
-      - apiGroups: [""]
-        apiVersions: [v1]
-        operations: [CREATE, UPDATE]
-        resources: [nodes/status]
-    failurePolicy: {{ .Values.webhookConfiguration.failurePolicy.nodeStatus }}
-    sideEffects: None
-    timeoutSeconds: {{ .Values.webhookConfiguration.timeoutSeconds }}
-    admissionReviewVersions: [v1]
-  {{- end }}
-"""
-"""Its gate is off by default, so the plain manifest has no such entry."""
 _KEPT = "  annotations:\n    helm.sh/resource-policy: keep\n"
 _ACCOUNT_ANNOTATIONS = """\
   {{- with .Values.serviceAccount.annotations }}
@@ -141,14 +122,12 @@ def _webhooks(text: str) -> str:
             line = line.replace("Ignore", value)  # noqa: PLW2901
         line = line.replace("timeoutSeconds: 10", "timeoutSeconds: {{ .Values.webhookConfiguration.timeoutSeconds }}")  # noqa: PLW2901
         lines.append(line)
-    conditioned = re.sub(
+    return re.sub(
         r"^    matchConditions:\n(?:      .*\n)+",
         lambda found: _guarded(_MATCH_CONDITIONS, found[0]),
         "".join(lines),
         flags=re.MULTILINE,
     )
-    mutating, _, validating = conditioned.partition("---\n")
-    return f"{mutating}{_NODE_WEBHOOK}---\n{validating}"
 
 
 def _known(values: Mapping[str, Any]) -> str:

@@ -20,7 +20,8 @@ PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NODE_SLO = "nodeslos.slo.koordinator.sh"
 PODS = objects.pods_of("default")
-GATES = "--feature-gates=NodeValidatingWebhook=true,ColocationProfileController=true"
+GATES = "--feature-gates=NodeValidatingWebhook=true,NodeMutatingWebhook=true,ColocationProfileController=true"
+RATIO = "node.koordinator.sh/resource-amplification-ratio"
 BY_LABEL = [{"name": f"with-{key}", "nodeSelector": {"matchLabels": {key: "1"}}} for key in ("a", "b")]
 CONFIG = {"colocation-config": json.dumps({"enable": True, "nodeConfigs": BY_LABEL})}
 SOON_S = 30.0
@@ -95,10 +96,30 @@ def test_what_is_no_change_of_labels_never_waits_for_the_manager(gated: Gated) -
     assert _reviews(gated) == before + 1
 
 
-def _reviews(gated: Gated) -> int:
+def test_only_amplified_nodes_have_their_status_looked_at(gated: Gated) -> None:
+    node = objects.node("n3", {"cpu": "16", "memory": "64Gi", "pods": "110"}, annotations={RATIO: '{"cpu":1.5}'})
+    objects.create_nodes(gated.plane.api, [node])
+    before = _reviews(gated, "/mutate-node-status")
+    assert _allocatable(gated, "n3", cpu="15") == "22500m"
+    assert _allocatable(gated, "n3", cpu="14") == "21"
+    assert _allocatable(gated, "n2", cpu="14") == "14"
+    assert _reviews(gated, "/mutate-node-status") == before + 2
+    gated.api.merge(f"{objects.NODES}/n3", {"metadata": {"annotations": {RATIO: None}}})
+    assert _allocatable(gated, "n3", cpu="15") == "15"
+    assert _allocatable(gated, "n3", cpu="14") == "14"
+    assert _reviews(gated, "/mutate-node-status") == before + 3, "what it remembers of kubelet's went with the first"
+
+
+def _allocatable(gated: Gated, name: str, cpu: str) -> str:
+    """Of CPU, after kubelet has told the API server of ``cpu``."""
+    node = gated.api.merge(f"{objects.NODES}/{name}/status", {"status": {"allocatable": {"cpu": cpu}}})
+    return str(node["status"]["allocatable"]["cpu"])
+
+
+def _reviews(gated: Gated, path: str = "/validate-node") -> int:
     name = "koord_manager_webhook_duration_seconds_count{"
     lines = [line for line in gated.replica.page("metrics").splitlines() if line.startswith(name)]
-    return sum(int(float(line.split()[-1])) for line in lines if '"/validate-node"' in line)
+    return sum(int(float(line.split()[-1])) for line in lines if f'"{path}"' in line)
 
 
 def test_a_changed_profile_reaches_pods_that_wait(gated: Gated) -> None:
