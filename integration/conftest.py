@@ -13,6 +13,7 @@ from integration import build
 from integration.harness import cgroups, containerd, machine
 from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
+from integration.harness.pods import POD_ROOT
 
 _FIGURES = pytest.StashKey[list[str]]()
 
@@ -60,6 +61,18 @@ def real_machine() -> None:
     """Integration tests fail, rather than skip, where the real parts are missing: a skip would look like a pass."""
     if reasons := machine.missing():
         pytest.fail(f"integration tests cannot run here: {'; '.join(reasons)}", pytrace=False)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def pods_root(request: pytest.FixtureRequest, real_machine: None) -> Iterator[None]:
+    """Where pods are that have no root of their own; it is gone at the end unless it was there before.
+
+    Not by one of several workers: it may be that of another's kubelet.
+    """
+    is_ours = not cgroups.existing(POD_ROOT) and not hasattr(request.config, "workerinput")
+    yield
+    if is_ours:
+        cgroups.remove(POD_ROOT)
 
 
 @pytest.fixture(scope="session")

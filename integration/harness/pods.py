@@ -17,6 +17,8 @@ from koord.pb.cri import api_pb2 as pb
 CPU_PERIOD_US = 100_000
 MIN_SHARES = 2
 MIN_QUOTA_US = 1000
+POD_ROOT = "/kubepods"
+"""kubelet's own with the cgroupfs driver."""
 MEMORY_CAPACITY_BYTES = 16 << 30  # of the node; only the OOM score of Burstable pods depends on it
 SLEEP = ("/bin/sh", "-c", "trap 'exit 0' TERM; echo started; while :; do sleep 1; done")
 
@@ -50,7 +52,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     host_network: bool = True
-    cgroup_root: str = "/kubepods"
+    cgroup_root: str = POD_ROOT
     logs: Path | None = None
 
     @property
