@@ -98,6 +98,11 @@ class Limits:
     timeout_s: float = TIMEOUT_S
 
 
+@dataclass(slots=True)
+class _Counts:
+    retries: int = 0
+
+
 def _nothing() -> None:
     pass
 
@@ -112,11 +117,18 @@ class Client:
     ) -> None:
         self._transport, self._limits = transport, limits
         self._sleep, self._random = sleep, random
-        self.retries = 0
+        self._counts = _Counts()
+
+    @property
+    def retries(self) -> int:
+        """Requests that were sent again, by all clients of other limits, too."""
+        return self._counts.retries
 
     def with_limits(self, limits: Limits) -> Client:
         """A client with other limits on the same connections: for leases, which wait for nobody."""
-        return Client(self._transport, limits, self._sleep, self._random)
+        other = Client(self._transport, limits, self._sleep, self._random)
+        other._counts = self._counts
+        return other
 
     async def get(self, kind: Kind[T], key: Key) -> T:
         return self._object(kind, await self._call(Request("GET", kind.object_path(key))))
@@ -251,7 +263,7 @@ class Client:
                 if not may_retry(error, request.idempotent):
                     raise
                 _log.debug("%s %s, try %d: %s", request.method, request.path, failures, error)
-                self.retries += 1
+                self._counts.retries += 1
                 await self._sleep(self._pause_s(error, failures))
         await self._take_turn()
         return await self._transport.exchange(request, self._limits.timeout_s)

@@ -102,9 +102,14 @@ def _unobserved(_: str) -> None:
     pass
 
 
+def _unchanged(value: T) -> T:
+    return value
+
+
 class Informer(Generic[T]):
     """``stream`` gets an event for each change of the cache, made before the event can be read.
 
+    ``transform`` makes of an object that was read the one that the cache keeps; it must not fail.
     ``observe`` is called with "" at each word of the server, when the cache has taken it, and with the reason whenever
     there is none.
     """
@@ -121,8 +126,9 @@ class Informer(Generic[T]):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
         observe: Callable[[str], None] = _unobserved,
+        transform: Callable[[T], T] = _unchanged,
     ) -> None:
-        self.kind, self.selection = kind, selection
+        self.kind, self.selection, self._transform = kind, selection, transform
         self._client, self._stream, self._pace, self._observe = client, stream, pace, observe
         self._clock, self._sleep, self._random = clock, sleep, random
         self._store: Store[T] = Store(indexes)
@@ -264,8 +270,9 @@ class Informer(Generic[T]):
         before = self.get(entry.key)
         if before is not None and before.metadata.resource_version == entry.resource_version:
             return
-        self._store.put(entry.key, entry.object)
-        self._deliver(entry.key, before, entry.object)
+        kept = self._transform(entry.object)
+        self._store.put(entry.key, kept)
+        self._deliver(entry.key, before, kept)
 
     def _remove(self, key: Key) -> None:
         self.unreadable.pop(key, None)

@@ -23,6 +23,9 @@ DEFAULT_FILE = Path(".kube/config")
 """Of a user, below HOME."""
 
 _MAX_BYTES = 4 << 20
+_SHARED = ("server", "tls-server-name", "insecure-skip-tls-verify", "proxy-url", "disable-compression")
+"""What a plugin is told of a cluster as the kubeconfig has it."""
+_EXEC_EXTENSION = "client.authentication.k8s.io/exec"
 _SERVER_HOST, _SERVER_PORT = "KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"
 
 
@@ -47,7 +50,7 @@ class Plugin:
     args: tuple[str, ...] = ()
     env: tuple[tuple[str, str], ...] = ()
     cluster: Mapping[str, Any] | None = None
-    """What the program is told of the cluster, if it wants that."""
+    """What the program is told of the cluster, if it wants that: the API's ``Cluster`` of an ExecCredential."""
     install_hint: str = ""
 
 
@@ -191,15 +194,30 @@ def _plugin(user: _Entry, cluster: _Entry) -> Plugin | None:
         raise ConfigError(entry.place, "lacks its command")
     if entry.text("interactiveMode") == "Always":
         raise ConfigError(entry.place, f"{command} wants a terminal")
-    about = {key: value for key, value in cluster.members.items() if key != "extensions"}
     return Plugin(
         api_version=entry.text("apiVersion"),
         command=str(user.directory / command) if "/" in command else command,
         args=tuple(map(str, exec_.get("args") or ())),
         env=tuple((str(item.get("name")), str(item.get("value"))) for item in exec_.get("env") or ()),
-        cluster=about if entry.flag("provideClusterInfo") else None,
+        cluster=_about(cluster) if entry.flag("provideClusterInfo") else None,
         install_hint=entry.text("installHint"),
     )
+
+
+def _about(cluster: _Entry) -> Mapping[str, Any]:
+    """The cluster as a plugin sees it: authorities are always data, and ``config`` is what its extension holds.
+
+    Raises ConfigError or OSError.
+    """
+    about = {name: cluster.members[name] for name in _SHARED if cluster.members.get(name)}
+    authority = cluster.material("certificate-authority")
+    if authority:
+        pem = authority.read_bytes() if isinstance(authority, Path) else authority
+        about["certificate-authority-data"] = base64.b64encode(pem).decode()
+    for extension in cluster.members.get("extensions") or ():
+        if isinstance(extension, dict) and extension.get("name") == _EXEC_EXTENSION:
+            about["config"] = extension.get("extension")
+    return about
 
 
 def _document(path: Path) -> Mapping[str, Any]:

@@ -6,8 +6,9 @@ hangs. A change is made after its call began and seen after it was made, and ``r
 at one moment while clocks run at rates that differ by less than their ratio, wherever their hands stand. (As with every
 Lease: for as long as nobody deletes it.)
 
-``Term`` is the fence: it is of one leadership, and a writer calls ``check`` right before it writes. The holder's
-identity carries its address, by which others find the leader, and annotations carry what else they need for that.
+``Term`` is of one leadership. The leader's work runs in it and is cancelled at its end, so what writes within that work
+begins no request later; one that is under way may still arrive. Who writes elsewhere can ``check`` the term first. The
+holder's identity carries its address, by which others find the leader, and annotations what else they need for that.
 Released on the way out, a Lease is taken at the next look. Fails with nothing: what goes wrong with the API is logged,
 and costs leadership at most.
 """

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import ssl
 
-from koord.kube.certificates import SERVING_CERTIFICATES, CertificateError, KeyPair, ServingCertificate
+from koord.kube.certificates import PROVIDED_CA, SERVING_CERTIFICATES, CertificateError, KeyPair, ServingCertificate
 
 
 class LiveContext:
@@ -47,7 +47,10 @@ class LiveContext:
         if self._client_ca != b"":
             context.verify_mode = ssl.CERT_OPTIONAL
         if client_ca := own_ca if self._client_ca is None else self._client_ca:
-            context.load_verify_locations(cadata=client_ca.decode("ascii", "replace"))
+            try:
+                _trust(context, client_ca)
+            except ssl.SSLError as error:
+                raise CertificateError(PROVIDED_CA, f"cannot be trusted: {error}") from error
         return context
 
     def _choose(
@@ -62,14 +65,18 @@ class LiveContext:
 def client_context(certificate: ServingCertificate) -> ssl.SSLContext:
     """That of a client who trusts what a client of ``certificate`` is to trust, as the API server would.
 
-    Without a bundle, which then is somebody else's affair, it trusts the certificate itself.
+    Without a bundle, which then is somebody else's affair, it trusts the certificate itself. Raises ssl.SSLError.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    trusted = certificate.ca_bundle or certificate.pair.certificate
-    context.load_verify_locations(cadata=trusted.decode("ascii", "replace"))
+    _trust(context, certificate.ca_bundle or certificate.pair.certificate)
     if not certificate.ca_bundle:
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context
+
+
+def _trust(context: ssl.SSLContext, authorities: bytes) -> None:
+    """``authorities``: PEM, with whatever text between. Raises ssl.SSLError."""
+    context.load_verify_locations(cadata=authorities.decode("ascii", "ignore") or "none")
 
 
 def _load(context: ssl.SSLContext, pair: KeyPair) -> None:

@@ -88,7 +88,10 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def stream(self, request: Request, timeout_s: float) -> AsyncIterator[aiohttp.StreamReader]:
-        """The body of an answer that goes on; ``timeout_s`` is for its head. Raises as ``exchange`` does."""
+        """The body of an answer that goes on; ``timeout_s`` is for its head, and for an error's body.
+
+        Raises as ``exchange`` does.
+        """
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S)
         async with self._answer(request, timeout, timeout_s) as response:
             yield response.content
@@ -97,13 +100,17 @@ class Transport:
     async def _answer(
         self, request: Request, timeout: aiohttp.ClientTimeout, head_s: float | None = None
     ) -> AsyncIterator[aiohttp.ClientResponse]:
-        """An answer that is no error; errors of the transport within the block become ours."""
+        """An answer that is no error; errors of the transport within the block become ours.
+
+        ``head_s`` bounds the head and, apart from it, the body of an error. (A load balancer may send a 502 and stall.)
+        """
         with _translated():
             async with asyncio.timeout(head_s):
                 response = await self._send_again_if_refused(request, timeout)
             async with response:
                 if response.status >= HTTPStatus.MULTIPLE_CHOICES:
-                    body = await response.read()
+                    async with asyncio.timeout(head_s):
+                        body = await response.read()
                     raise from_answer(response.status, body, response.headers.get("Retry-After", ""))
                 yield response
 

@@ -37,6 +37,7 @@ from aiohttp import web
 
 from koord.kube.certificates import ServingCertificate
 from koord.kube.livetls import LiveContext, client_context
+from koord.kube.tlslistener import TLSListener
 
 log = logging.getLogger("koord.kube.webhookserver")
 
@@ -101,8 +102,9 @@ class Limits:
     buffered_bytes: int = 64 * MIB
     requests: int = 256
     connections: int = 512
+    """Handshakes under way count too."""
     head_s: float = 10.0
-    """For a connection's handshake and first request line and headers."""
+    """For a connection's handshake, and then for its first request line and headers."""
     body_s: float = 5.0
     keepalive_s: float = 120.0
     """An API server closes what was idle for 90 s; who closes first wins the race with a new request."""
@@ -150,8 +152,9 @@ class WebhookServer:
     ) -> None:
         self._handlers, self._tls, self._name, self._durations = handlers, tls, name, durations
         self._limits, self._clock = limits, clock
-        self._http = web.Server(
+        self._http = _HTTPServer(
             self._respond,
+            self._expect,
             access_log=None,
             logger=log,
             keepalive_timeout=limits.keepalive_s,
@@ -159,7 +162,7 @@ class WebhookServer:
             auto_decompress=False,
         )
         self._silent: dict[object, asyncio.TimerHandle] = {}
-        self._listener: asyncio.Server | None = None
+        self._listener: TLSListener | None = None
         self.address = ("", 0)
         """Host and port that are served."""
         self._is_draining = False
@@ -172,16 +175,10 @@ class WebhookServer:
 
     async def start(self, host: str, port: int) -> None:
         """Raises OSError."""
-        listener = await asyncio.get_running_loop().create_server(
-            self._connection,
-            host,
-            port,
-            ssl=self._tls.server_context,
-            ssl_handshake_timeout=self._limits.head_s,
-            ssl_shutdown_timeout=_CLOSE_S,
-        )
+        limits, tls = self._limits, self._tls.server_context
+        listener = TLSListener(tls, self._http, lambda: self.connections, limits.connections, limits.head_s, _CLOSE_S)
+        self.address = await listener.start(host, port)
         self._listener = listener
-        self.address = listener.sockets[0].getsockname()[:2]
 
     @property
     def connections(self) -> int:
@@ -197,11 +194,13 @@ class WebhookServer:
         self._is_draining = True
         await asyncio.sleep(linger_s)
         if self._listener is not None:
-            self._listener.close()
+            await self._listener.stop()
         try:
             await asyncio.wait_for(self._is_idle.wait(), drain_s)
         except TimeoutError:
             log.warning("%d requests are cut off", self.requests_in_flight)
+        if self._listener is not None:
+            await self._listener.cut()
         self._http.pre_shutdown()
         await self._http.shutdown(_CLOSE_S)
         for timer in self._silent.values():
@@ -236,14 +235,10 @@ class WebhookServer:
 
     # connections
 
-    def _connection(self) -> asyncio.Protocol:
-        """The protocol of a connection that has been accepted; it has to send a request soon."""
-        if self.connections >= self._limits.connections:
-            return _Closed()
-        connection = self._http()
+    def _expect(self, connection: web.RequestHandler) -> None:
+        """A connection whose handshake is done has to send a request soon."""
         timer = asyncio.get_running_loop().call_later(self._limits.head_s, self._close_silent, connection)
         self._silent[connection] = timer
-        return connection
 
     def _close_silent(self, connection: web.RequestHandler) -> None:
         del self._silent[connection]
@@ -339,11 +334,21 @@ class WebhookServer:
         return b"".join(chunks)
 
 
-class _Closed(asyncio.Protocol):
-    """A connection too many."""
+class _HTTPServer(web.Server):
+    """Calls ``opened`` with each connection whose handshake is done."""
 
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        transport.close()
+    def __init__(
+        self,
+        respond: Callable[[web.BaseRequest], Awaitable[web.StreamResponse]],
+        opened: Callable[[web.RequestHandler], None],
+        **options: Any,
+    ) -> None:
+        super().__init__(respond, **options)
+        self._opened = opened
+
+    def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
+        super().connection_made(handler, transport)
+        self._opened(handler)
 
 
 def _review(body: bytes) -> Review:

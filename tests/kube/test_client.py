@@ -126,6 +126,21 @@ async def test_a_server_that_hangs(server: Server, verb: str) -> None:
                 await anext(api.watch(POD, "100"))
 
 
+@pytest.mark.parametrize("verb", ["get", "watch"])
+async def test_an_error_whose_body_stalls(verb: str) -> None:
+    async def stall(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\nContent-Length: 100\r\n\r\n<html>")
+        await reader.read()  # until the client gives up
+        writer.close()
+
+    balancer = await asyncio.start_server(stall, "127.0.0.1", 0)
+    host, port = balancer.sockets[0].getsockname()
+    async with balancer, client(f"http://{host}:{port}", tries=1, timeout_s=0.05) as api, asyncio.timeout(5):
+        with pytest.raises(Unreachable, match="no answer in time"):
+            await (api.get(POD, WEB) if verb == "get" else anext(api.watch(POD, "100")))
+
+
 async def test_the_server_says_how_long_to_wait(server: Server) -> None:
     server.faults = [LIMITED, Fault("any", status=429, headers={"Retry-After": "99999"}), OVERLOAD]
     pauses: list[float] = []

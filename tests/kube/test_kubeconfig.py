@@ -136,6 +136,55 @@ def test_plugins(tmp_path: Path) -> None:
     assert (plugin.command, plugin.args, plugin.cluster) == ("login", (), None)
 
 
+EXTENSIONS = [
+    {"name": "other", "extension": {"a": 1}},
+    {"name": "client.authentication.k8s.io/exec", "extension": {"audience": "prod"}},
+]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "told"),
+    [
+        ({}, {}),
+        ({"certificate-authority": "ca.crt"}, {"certificate-authority-data": base64.b64encode(PEM).decode()}),
+        (
+            {"certificate-authority": "none", "certificate-authority-data": base64.b64encode(b"inline").decode()},
+            {"certificate-authority-data": base64.b64encode(b"inline").decode()},
+        ),
+        ({"extensions": EXTENSIONS}, {"config": {"audience": "prod"}}),
+        ({"extensions": EXTENSIONS[:1]}, {}),
+        *(
+            ({member: value}, {member: value})
+            for member, value in (
+                ("tls-server-name", "api"),
+                ("insecure-skip-tls-verify", True),
+                ("proxy-url", "http://proxy"),
+                ("disable-compression", True),
+            )
+        ),
+        ({"insecure-skip-tls-verify": False, "unknown": 1}, {}),
+    ],
+    ids=range(10),
+)
+def test_what_a_plugin_is_told_of_the_cluster(
+    tmp_path: Path, cluster: Mapping[str, Any], told: Mapping[str, Any]
+) -> None:
+    """That of client-go: no file names, no extensions but its own."""
+    (tmp_path / "ca.crt").write_bytes(PEM)
+    config = written(tmp_path / "config", document(cluster, {"exec": {"command": "login", "provideClusterInfo": True}}))
+    plugin = read_kubeconfig([config]).plugin
+    assert plugin is not None
+    assert plugin.cluster == {"server": "https://api:6443/", **told}
+
+
+def test_an_authority_that_a_plugin_cannot_be_told_of(tmp_path: Path) -> None:
+    cluster, exec_ = {"certificate-authority": "none"}, {"command": "login", "provideClusterInfo": True}
+    with pytest.raises(FileNotFoundError):
+        read_kubeconfig([written(tmp_path / "config", document(cluster, {"exec": exec_}))])
+    exec_["provideClusterInfo"] = False
+    assert read_kubeconfig([written(tmp_path / "config", document(cluster, {"exec": exec_}))]).ca == tmp_path / "none"
+
+
 def test_several_files_are_one_and_the_first_wins(tmp_path: Path) -> None:
     first = written(tmp_path / "a/config", {"users": [{"name": "u", "user": {"tokenFile": "mine"}}]})
     second = written(tmp_path / "b/config", document({"certificate-authority": "ca"}, {"token": "theirs"}))

@@ -126,6 +126,31 @@ def test_a_certificate_that_cannot_be_loaded_changes_nothing(pair: KeyPair) -> N
     assert handshake(tls.server_context, client_context(FIRST), NAMES[0]) == _der(FIRST)
 
 
+GARBLED = CA.certificate.replace(b"MII", b"M!!", 1)
+
+
+@pytest.mark.parametrize(
+    "bundle",
+    [b"nonsense", b"\xff\xfe", GARBLED, CA.certificate + GARBLED],
+    ids=["nonsense", "no text", "garbled", "second garbled"],
+)
+def test_authorities_that_cannot_be_read_change_nothing(bundle: bytes) -> None:
+    tls = LiveContext(client_ca=None)
+    tls.load(FIRST)
+    with pytest.raises(CertificateError, match=r"ca\.crt cannot be trusted"):
+        tls.load(ServingCertificate(SECOND.pair, bundle))
+    assert tls.certificate == FIRST
+    with pytest.raises(CertificateError):
+        LiveContext(client_ca=bundle)
+
+
+def test_authorities_may_have_comments_in_any_encoding() -> None:
+    commented = ServingCertificate(FIRST.pair, "# Autorité\n".encode() + CA.certificate + b"# \xff\n")
+    tls = LiveContext(client_ca=None)
+    tls.load(commented)
+    assert handshake(tls.server_context, client_context(commented), NAMES[0]) == _der(FIRST)
+
+
 CLIENT_CA = certificates.issue_ca(NOW)
 
 

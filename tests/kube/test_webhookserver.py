@@ -264,15 +264,39 @@ async def test_more_than_can_be_held_is_to_come_again(limits: Limits) -> None:
 async def test_connections_too_many_are_closed_and_the_rest_served() -> None:
     async with running(limits=Limits(connections=3)) as run:
         held = [await run.connect() for _ in range(3)]
-        reader, writer = await run.connect()
-        assert await asyncio.wait_for(reader.read(), 5) == b""
-        writer.close()
+        with pytest.raises(OSError):
+            await run.connect()
         for reader, writer in held:
             writer.write(request("/allow"))
             assert (await response(reader))[0] == 200
             writer.close()
         await until(lambda: run.server.connections == 0)
         assert (await run.post("/allow"))[0] == 200
+
+
+async def test_clients_that_begin_no_handshake_are_limited_and_keep_nobody_out() -> None:
+    async with running(limits=Limits(connections=3)) as run:
+        silent = [await asyncio.open_connection("127.0.0.1", run.port) for _ in range(10)]
+        for reader, _ in silent[:7]:
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+        assert (await run.post("/allow"))[0] == 200
+        assert await asyncio.wait_for(silent[7][0].read(), 5) == b""
+        assert not any(reader.at_eof() for reader, _ in silent[8:])
+        for _, writer in silent:
+            writer.close()
+
+
+async def test_a_client_that_begins_no_handshake_takes_no_connections_place() -> None:
+    async with running(limits=Limits(connections=3)) as run:
+        held = [await run.connect() for _ in range(3)]
+        for _ in range(5):
+            reader, writer = await asyncio.open_connection("127.0.0.1", run.port)
+            assert await asyncio.wait_for(reader.read(), 5) == b""
+            writer.close()
+        for reader, writer in held:
+            writer.write(request("/allow"))
+            assert (await response(reader))[0] == 200
+            writer.close()
 
 
 async def test_what_is_not_http_ends_its_connection_only() -> None:

@@ -173,7 +173,7 @@ def _merge(target: Document, patch: Document) -> None:
 def translated(pod: Document) -> Document:
     """Native resources of a pod of batch or mid become those of its class; any other pod stays as it is.
 
-    Raises Refused.
+    So does the overhead, which has to be that of the RuntimeClass. Raises Refused.
     """
     names = {"koord-batch": BATCH, "koord-mid": MID}.get(effective_class(pod))
     if names is None:
@@ -182,8 +182,6 @@ def translated(pod: Document) -> Document:
     for container in [*(at(made, "spec", "initContainers") or []), *(at(made, "spec", "containers") or [])]:
         if container.get("resources"):
             container["resources"] = _translated(container["resources"], names)
-    if at(made, "spec", "overhead"):
-        made["spec"]["overhead"] = _renamed(made["spec"]["overhead"], names)
     return made
 
 

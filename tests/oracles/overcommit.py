@@ -3,6 +3,7 @@
 Plain, slow and obvious: dicts as the API serves them, fractions, one resource at a time. Where the sheet is silent:
 
 * every pod that is not of batch counts, free ones too; so does every dangling entry whose priority is not koord-batch;
+  of a pod of batch its native overhead does, as it is requested;
 * a pod of which a resource is not measured counts with its request, under any policy;
 * a request is the native resource and the mid one together; on an amplified node the native one is divided by the
   ratio, which mid resources never were multiplied by;
@@ -169,7 +170,8 @@ class _Node:
 
     def allocatable(self, resource: str) -> int:
         raw = read(self.annotation("raw-allocatable"), resource)
-        if self.when("raw allocatable", raw is not None):
+        has_ratio = at(self.node, "metadata", "annotations", NODE + "resource-amplification-ratio") is not None
+        if self.when("raw allocatable", raw is not None) and self.when("raw of an amplified node", has_ratio):
             return raw or 0
         amount = read(at(self.node, "status", "allocatable"), resource)
         return self.capacity(resource) if self.when("no allocatable", amount is None) else amount or 0
@@ -186,8 +188,14 @@ class _Node:
     def demand(self, resource: str) -> int:
         """HPRequest, HPUsed or HPMaxUsedReq, by the policy."""
         policy = self.policy(resource)
-        pods = [pod for pod in self.pods if not self.when("pod of batch", effective_class(pod) == "koord-batch")]
-        demand = sum(self.of_pod(pod, resource, policy) for pod in pods)
+        pods, demand = [], 0
+        for pod in self.pods:
+            if self.when("pod of batch", effective_class(pod) == "koord-batch"):
+                overhead = {resource: at(pod, "spec", "overhead", resource)}
+                demand += self.request({**pod, "spec": {"overhead": overhead}}, resource)
+            else:
+                pods.append(pod)
+        demand += sum(self.of_pod(pod, resource, policy) for pod in pods)
         return demand if policy == "request" else demand + self.dangling(resource)
 
     def of_pod(self, pod: Document, resource: str, policy: str) -> int:

@@ -153,10 +153,10 @@ def test_translation_by_class(qos: str | None, priority: int | None, names: dict
     assert set(requests_of(translated(new(qos, priority)))) == set(names.values())
 
 
-def test_translation_of_limits_alone_and_of_overhead() -> None:
+def test_translation_of_limits_alone_and_not_of_overhead() -> None:
     made = translated(new("BE", 5000, spec(resources(None, {CPU: 1}), overhead={CPU: "250m", MEMORY: "1Mi"})))
     assert made["spec"]["containers"][0]["resources"] == {"requests": {BATCH_CPU: 1000}, "limits": {BATCH_CPU: 1000}}
-    assert made["spec"]["overhead"] == {BATCH_CPU: 250, BATCH_MEMORY: "1Mi"}
+    assert made["spec"]["overhead"] == {CPU: "250m", MEMORY: "1Mi"}
 
 
 def test_translation_of_amounts_of_the_pod() -> None:

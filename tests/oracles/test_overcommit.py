@@ -310,6 +310,7 @@ RAW = node(
     ("135", "120G"),
     **{"resource_amplification_ratio": {"cpu": 1.5}, "raw_allocatable": {"cpu": "90", "memory": "120G"}},
 )
+STALE = node(("100", "120G"), ("95", "120G"), raw_allocatable={"cpu": "90", "memory": "120G"})
 
 
 @pytest.mark.parametrize(
@@ -318,6 +319,7 @@ RAW = node(
         pytest.param(AMPLIFIED, "LS", 100_000 - 6667, id="divided, rounded up"),
         pytest.param(AMPLIFIED, "LSR", 100_000 - 10_000, id="its own CPUs are whole"),
         pytest.param(RAW, "LS", 100_000 - 10_000 - 6667, id="kubelet keeps 10"),
+        pytest.param(STALE, "LS", 100_000 - 5000 - 10_000, id="kubelet keeps 5, no longer amplified"),
     ],
 )
 def test_amplified_nodes(node: Document, qos: str, cpu_milli: int) -> None:

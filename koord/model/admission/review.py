@@ -3,7 +3,8 @@
 The answer repeats the request's UID and its ``apiVersion``. What changes a pod goes as a JSON Patch in base64. A pod
 that is refused gets 400 and a message that says what to write; a pod that a fault of the cluster's configuration keeps
 out (a profile with a PriorityClass that does not exist) gets 500; what is no AdmissionReview of a pod gets 400.
-What is in doubt (a profile that cannot be used) is a warning, which kubectl shows.
+What is in doubt (a profile that cannot be used, a pod whose CPU or memory counts twice) is a warning, which kubectl
+shows.
 
 Pods of kube-system and of Koord's own namespace, subresources, other resources and other operations pass untouched.
 A dry run needs no exception: nothing here has an effect beside the answer.
@@ -19,10 +20,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from koord.model.admission import documents, gates, jsonpatch, mutation, validation
+from koord.model.admission import documents, gates, jsonpatch, mutation, translation, validation
 from koord.model.admission.context import AdmissionContext
 from koord.model.admission.documents import Document
 from koord.model.admission.errors import AdmissionError, UnreadableError
+from koord.model.quantity import QuantityError
 from koord.model.schema import clip
 
 API_VERSION = "admission.k8s.io/v1"
@@ -58,7 +60,7 @@ def mutate_pod(review: object, context: AdmissionContext) -> Document:
 
 
 def validate_pod(review: object, context: AdmissionContext) -> Document:
-    """The answer to a pod that is created or updated: is it accepted?"""
+    """The answer to a pod that is created or updated: is it accepted? It is asked after all that changes the pod."""
 
     def decide(request: Request) -> Document:
         if request.operation not in (CREATE, UPDATE) or context.is_exempt(_namespace(request)):
@@ -66,7 +68,9 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
         old = documents.typed(request.old_object) if request.operation == UPDATE else None
         may_change = context.is_on(gates.SKIP_VALIDATING_PRIORITY)
         errors = validation.validate(documents.typed(request.object), old, may_change)
-        return refused(request, 400, validation.text(errors)) if errors else allowed(request)
+        if errors:
+            return refused(request, 400, validation.text(errors))
+        return allowed(request, warnings=_doubled(request))
 
     return answer(review, "pods", "", decide)
 
@@ -166,6 +170,22 @@ def _namespace(request: Request) -> str:
     if not request.object:
         raise UnreadableError("pod", "the request has none")
     return documents.typed(request.object).metadata.namespace or request.namespace
+
+
+def _doubled(request: Request) -> tuple[str, ...]:
+    """What a pod is warned of that is created with native amounts beside translated ones."""
+    if request.operation != CREATE:
+        return ()
+    try:
+        native = translation.doubled(documents.typed(request.object))
+    except QuantityError as error:
+        raise UnreadableError("pod", str(error)) from error
+    if not native:
+        return ()
+    return (
+        f"the pod has {' and '.join(native)} beside the resources that they were translated to, and is no BestEffort "
+        f"pod: take {' and '.join(native)} out of the defaults of the namespace's LimitRange",
+    )
 
 
 def _text(document: Mapping[str, Any], key: str) -> str:

@@ -1,8 +1,11 @@
 """Native CPU and memory of a pod become those of its priority class: ``batch-cpu`` and ``batch-memory``, or mid's.
 
 ``cpu`` becomes whole thousandths ("1500m" is 1500), rounded up; ``memory`` stays the amount that it is. That is done
-to containers, init containers (sidecars among them) and the overhead. A container with a limit and no request gets
-that limit as its request, as the API server did for ``cpu`` itself. Pods of prod and free keep what they have.
+to containers and init containers (sidecars among them). A container with a limit and no request gets that limit as its
+request, as the API server did for ``cpu`` itself. Pods of prod and free keep what they have.
+
+The overhead stays native: the API server refuses a pod whose overhead is not that of its RuntimeClass. (Koordinator
+translates it, so there no batch or mid pod can have such a RuntimeClass.) The pod's Kubernetes QoS class ignores it.
 
 Amounts of the pod as a whole (``spec.resources``) have no counterpart: the API server takes only native resources
 there. If they say no more than the containers add up to, they are removed; if they say anything else, the pod is
@@ -45,7 +48,6 @@ def translate(pod: Document, cls: PriorityClass) -> Document:
     _drop_pod_level(translated)
     for container in documents.containers(translated):
         _translate_container(container.document, cls, f"{container.path}.resources")
-    _translate_amounts(documents.member(translated, "spec").get("overhead"), cls, "spec.overhead")
     return translated
 
 
@@ -53,10 +55,24 @@ def untranslated(pod: Pod) -> tuple[str, ...]:
     """The native resources that a pod has although its priority class has its own. Raises QuantityError."""
     if not has_own_resources(priorityclasses.effective(pod)):
         return ()
-    spec = pod.spec
-    lists = [each.resources for each, _ in podrequests.in_order(spec)]
-    names = {name for each in (*lists, spec.resources) for name in (*each.requests, *each.limits)}
+    names = _names(pod.spec)
     return tuple(name for name in _NATIVE if name in names)
+
+
+def doubled(pod: Pod) -> tuple[str, ...]:
+    """The native resources that a pod has although it has those of its priority class, too. Raises QuantityError.
+
+    A LimitRange does that: its defaults come again after the translation, where the API server misses native amounts.
+    """
+    native, names = untranslated(pod), _names(pod.spec)
+    cls = priorityclasses.effective(pod)
+    return native if any(priority.resource_name(name, cls) in names for name in _NATIVE) else ()
+
+
+def _names(spec: PodSpec) -> set[str]:
+    """Of the resources of the pod and its containers."""
+    lists = [each.resources for each, _ in podrequests.in_order(spec)]
+    return {name for each in (*lists, spec.resources) for name in (*each.requests, *each.limits)}
 
 
 def _translate_container(container: Document, cls: PriorityClass, path: str) -> None:

@@ -1,7 +1,8 @@
 """What the pods that batch pods must make room for request and use: every pod on the node that is not koord-batch.
 
 Free pods count too, though upstream leaves them out: they run on native resources, so what they use would be sold
-twice. So do the mid resources that a mid pod requests instead of native ones.
+twice. So do the mid resources that a mid pod requests instead of native ones, and the overhead of a batch pod, which
+stays native: as it is requested, since what is used is measured of the pod as a whole.
 
 A pod that the report does not have yet counts with its request. What the report has of pods that are not, or no longer,
 Running or Pending on the node counts as *dangling*: it is still being used. An LSE pod's CPUs are its own, so their
@@ -30,6 +31,7 @@ from koord.model.qos import KubeQoS, QoSClass
 from koord.model.quantity import QuantityError
 
 _ON_NODE = ("Running", "Pending")
+_NO_REQUEST = Reading(0, 0)
 _DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
 
 
@@ -42,9 +44,9 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
     """Running or Pending: it has resources, or will have them."""
     priority_class: PriorityClass
     qos: QoSClass
-    request: Reading = Reading(0, 0)
-    """Native resources, in the units of the node's allocatable."""
-    mid_request: Reading = Reading(0, 0)
+    request: Reading = _NO_REQUEST
+    """Native resources, in the units of the node's allocatable; of a batch pod its overhead alone."""
+    mid_request: Reading = _NO_REQUEST
     """Mid resources, which are real ones on any node."""
 
 
@@ -66,8 +68,11 @@ def of_pod(pod: Pod) -> PodDemand:
     derived = labelled or qos.derive(None, _kube_qos(pod)).qos
     cls = priority.effective(metadata.labels, spec.priority, derived)
     is_on_node = pod.status.phase in _ON_NODE
-    counts = is_on_node and cls is not PriorityClass.BATCH
-    native, mid = (_request(spec, (kind,)) if counts else Reading(0, 0) for kind in (NATIVE, MID))
+    native = mid = _NO_REQUEST
+    if is_on_node and cls is not PriorityClass.BATCH:
+        native, mid = _request(spec, (NATIVE,)), _request(spec, (MID,))
+    elif is_on_node and spec.overhead:
+        native = _request(PodSpec(overhead=spec.overhead), (NATIVE,))
     return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid)
 
 
@@ -101,11 +106,12 @@ def total(
     on_node = [pod for pod in pods if pod.is_on_node]
     request = used = maximum = prod_request = NOTHING
     for pod in on_node:
-        if pod.priority_class is PriorityClass.BATCH:
+        is_batch = pod.priority_class is PriorityClass.BATCH
+        if is_batch and pod.request is _NO_REQUEST:
             continue
         native, mid = (_counted(pod, request, bad) for request in (pod.request, pod.mid_request))
         real = ratios.real(native, pod.qos) + mid
-        measured = _measured(reported.get((pod.namespace, pod.name)), bad)
+        measured = Reading() if is_batch else _measured(reported.get((pod.namespace, pod.name)), bad)
         request += real
         used += _used(pod, real, measured)
         maximum += measured.filled().join(real)

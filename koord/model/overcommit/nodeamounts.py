@@ -1,7 +1,9 @@
 """What a node has, what of it is kept from pods, and what others than Kubernetes have taken of its batch resources.
 
 Allocatable is what kubelet said: ``raw-allocatable`` where the node is amplified, as the status holds a multiple there.
-Where neither states a resource, nothing of it is kept back, which is how the API reads a node without allocatable.
+A node without a ratio is not amplified, and a ``raw-allocatable`` that it still has is of the past: the webhook of the
+status removes that, and may be switched off. Where neither states a resource, nothing of it is kept back, which is how
+the API reads a node without allocatable.
 
 Invariant: an annotation that cannot be read costs itself only, a bad member that member only, and a sentence names it.
 """
@@ -84,7 +86,9 @@ def read(node: Node, bad: Bad) -> NodeAmounts:
 def kubelets_allocatable(annotations: Mapping[str, str], allocatable: Amounts, bad: Bad) -> Reading:
     """What kubelet said that the node has for pods, of a Node with these annotations and this status."""
     status = amounts.read(allocatable).report("status.allocatable", bad)
-    raw = annotation(annotations, _RAW_ALLOCATABLE, _Allocatable, bad) if annotations else None
+    if amplification.ANNOTATION not in annotations:
+        return status
+    raw = annotation(annotations, _RAW_ALLOCATABLE, _Allocatable, bad)
     if raw is None:
         return status
     reading = amounts.read({"cpu": raw.cpu, "memory": raw.memory}).report(f"annotation {RAW_ALLOCATABLE}", bad)

@@ -15,7 +15,9 @@ from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
 from tests.model.admission.objects import (
     BATCH_CPU,
+    CLASS,
     EXTENDED_SPEC,
+    MID_CPU,
     QOS,
     SUB_PRIORITY,
     container,
@@ -238,6 +240,55 @@ def test_all_errors_are_in_one_message() -> None:
 )
 def test_validation_lets_pass(document: dict[str, Any]) -> None:
     assert validate_pod(document, context())["response"] == {"uid": UID, "allowed": True}
+
+
+BATCH: dict[str, Any] = {"labels": {QOS: "BE"}, "priority": 5000}
+
+
+@pytest.mark.parametrize(
+    ("document", "names"),
+    [
+        pytest.param(review(pod(container(requests={BATCH_CPU: "1", "cpu": "1"}), **BATCH)), "cpu", id="cpu"),
+        pytest.param(
+            review(pod(container(limits={BATCH_CPU: "1"}), container(limits={"memory": "1", "cpu": "1"}), **BATCH)),
+            "cpu and memory",
+            id="another container's",
+        ),
+        pytest.param(review(pod(container(requests={MID_CPU: "1", "memory": "1"}), priority=7000)), "memory", id="mid"),
+        pytest.param(review(pod(container(requests={"cpu": "1"}), **BATCH)), None, id="not translated at all"),
+        pytest.param(review(pod(container(requests={BATCH_CPU: "1"}), **BATCH)), None, id="translated"),
+        pytest.param(
+            review(pod(container(requests={BATCH_CPU: "1"}), overhead={"cpu": "1"}, **BATCH)), None, id="overhead"
+        ),
+        pytest.param(review(pod(container(requests={MID_CPU: "1", "cpu": "1"}), priority=9000)), None, id="prod"),
+        pytest.param(
+            review(
+                pod(container(requests={BATCH_CPU: "1", "cpu": "1"}), **BATCH),
+                "UPDATE",
+                pod(container(requests={BATCH_CPU: "1", "cpu": "1"}), **BATCH),
+            ),
+            None,
+            id="update",
+        ),
+    ],
+)
+def test_native_amounts_beside_translated_ones_are_warned_of(document: dict[str, Any], names: str | None) -> None:
+    response = validate_pod(document, context())["response"]
+    assert response["allowed"]
+    if names is None:
+        assert "warnings" not in response
+    else:
+        (warning,) = response["warnings"]
+        assert f"the pod has {names} beside" in warning and f"take {names} out" in warning and len(warning) <= 256
+
+
+def test_the_defaults_of_a_limit_range_after_the_mutation_are_warned_of() -> None:
+    batch = profile(labels={QOS: "BE", CLASS: "koord-batch"})
+    sent = pod(container(requests={"cpu": "2"}))
+    made = patched(sent, patch_of(mutate_pod(review(sent), context(batch))))
+    made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m"
+    response = validate_pod(review(made), context(batch))["response"]
+    assert response["allowed"] and "cpu" in response["warnings"][0]
 
 
 @pytest.mark.parametrize("is_on", [True, False])

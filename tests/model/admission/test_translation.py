@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from koord.model import podrequests
 from koord.model.admission import translate
@@ -46,7 +47,6 @@ def whole(**resources: Any) -> dict[str, Any]:
             r"spec.initContainers\[1\].resources.limits.memory: '1Q' is not a quantity",
             id="no-quantity-of-an-init-container",
         ),
-        pytest.param(pod(overhead={"cpu": "x"}), "spec.overhead.cpu: 'x' is not a quantity", id="overhead"),
         pytest.param(
             pod(container(requests={"cpu": "1"}), **whole(requests={"cpu": "2"})),
             "spec.resources.requests.cpu: '2' for the pod as a whole has no counterpart .* write the amounts on its "
@@ -122,14 +122,19 @@ def test_every_place() -> None:
         container("b", requests=dict(amounts)),
         initContainers=[container("i", requests=dict(amounts)), container("s", dict(amounts), restartPolicy="Always")],
         ephemeralContainers=[container("e")],
-        overhead={"cpu": "250m", "memory": "120Mi"},
     )
     spec = translate(document, BATCH)["spec"]
     found = [each["resources"]["requests"] for each in (*spec["containers"], *spec["initContainers"])]
     assert found == [{BATCH_CPU: "1k"}] * 4
-    assert spec["overhead"] == {BATCH_CPU: "250", BATCH_MEMORY: "120Mi"}
     assert spec["ephemeralContainers"] == document["spec"]["ephemeralContainers"]
-    assert document["spec"]["overhead"] == {"cpu": "250m", "memory": "120Mi"}, "the pod that was sent stays"
+    assert document["spec"]["containers"][0]["resources"]["requests"] == amounts, "the pod that was sent stays"
+
+
+@pytest.mark.parametrize("cls", [BATCH, MID, PROD, FREE])
+@pytest.mark.parametrize("overhead", [{"cpu": "250m", "memory": "120Mi"}, {"cpu": "x"}, None])
+def test_the_overhead_stays_that_of_the_runtime_class(cls: PriorityClass, overhead: dict[str, str] | None) -> None:
+    spec = translate(pod(container(requests={"cpu": "1"}), overhead=overhead), cls)["spec"]
+    assert spec["overhead"] == overhead
 
 
 @pytest.mark.parametrize(
@@ -170,6 +175,7 @@ def test_amounts_of_a_pod_that_keeps_native_resources_stay(cls: PriorityClass) -
         (pod(container(requests={"cpu": "1"}), labels={QOS: "BE"}, priority=3000), ()),
         (pod(container(requests={"cpu": "1"})), ()),
         (pod(container(requests={BATCH_CPU: "1"}), priority=5000), ()),
+        (pod(priority=5000, overhead={"cpu": "250m"}), ()),
         (pod(), ()),
     ],
 )
@@ -194,6 +200,8 @@ def test_what_a_pod_requests_and_may_use_stays(
 ) -> None:
     document = pod(*containers, initContainers=inits, overhead=overhead)
     before, after = typed(document).spec, typed(translate(document, cls)).spec
+    assert after.overhead == before.overhead
+    before, after = replace(before, overhead={}), replace(after, overhead={})
     names = {BATCH: (BATCH_CPU, BATCH_MEMORY), MID: (MID_CPU, MID_MEMORY)}[cls]
     for native, name in zip(("cpu", "memory"), names, strict=True):
         assert podrequests.request(after, name) == podrequests.request(before, native)

@@ -38,7 +38,17 @@ def left(pods: list[Pod], report: NodeMetric = IDLE, of: Node = EMPTY, **setting
         pytest.param(pod("p", kube_qos="BestEffort"), (0, 0), id="A2 best effort"),
         pytest.param(pod("p", (1, 2), kube_qos=""), (1000, 2 * G), id="Kubernetes QoS from the spec"),
         pytest.param(pod("p", (1, 2), kube_qos="what"), (1000, 2 * G), id="Kubernetes QoS that is none"),
-        pytest.param(pod("p", {}, kube_qos="", overhead={"cpu": "1"}), (0, 0), id="best effort from the spec"),
+        pytest.param(pod("p", {}, kube_qos="", overhead={"cpu": "1"}), (1000, 0), id="best effort from the spec"),
+        pytest.param(
+            pod("p", (3, 3), priority="koord-batch", overhead={"cpu": "1", "memory": "2G"}),
+            (1000, 2 * G),
+            id="the overhead of a batch pod is native",
+        ),
+        pytest.param(
+            pod("p", mid(1000, "1G"), priority="koord-mid", overhead={"memory": "1G"}),
+            (1000, 2 * G),
+            id="so is that of a mid pod",
+        ),
         pytest.param(pod("p", mid(1000, "2G"), priority="koord-mid"), (1000, 2 * G), id="mid resources are demand"),
         pytest.param(
             pod("p", (1, 1), mid("1k", "1G"), priority="koord-mid"), (2000, 2 * G), id="native and mid add up"
@@ -78,6 +88,7 @@ def test_of_two_reports_for_one_pod_the_last_one_counts() -> None:
     assert left([pod("p", (2, 2))], NodeMetric(status=both)) == (1000, G)
 
 
+RATIO_1 = {"resource_amplification_ratio": '{"cpu":1.00}'}
 AMPLIFIED = node(
     (10, 10),
     (15, 12),
@@ -106,7 +117,8 @@ def test_an_amplified_node(qos: str, taken: tuple[int, int]) -> None:
         pytest.param({"resource_amplification_ratio": '{"cpu":3}'}, (334, 1), id="rounded up"),
         pytest.param({"resource_amplification_ratio": '{"cpu":0.5,"memory":1}'}, (1000, 1), id="not above 1"),
         pytest.param({"resource_amplification_ratio": "{}"}, (1000, 1), id="empty"),
-        pytest.param({"raw_allocatable": '{"cpu":"8"}'}, (3000, 1), id="raw CPU alone: memory by the status"),
+        pytest.param({"raw_allocatable": '{"cpu":"8"}', **RATIO_1}, (3000, 1), id="raw CPU: memory by the status"),
+        pytest.param({"raw_allocatable": '{"cpu":"8"}'}, (1000, 1), id="raw CPU, no longer amplified"),
     ],
 )
 def test_annotations_of_amplified_nodes(annotations: dict[str, str], taken: tuple[int, int]) -> None:
@@ -165,8 +177,8 @@ def test_an_lse_pod_that_cannot_be_read_counts_by_its_use() -> None:
             {"reservation": '{"resources":{"cpu":"1"},"reservedCPUs":"x"}'}, (1000, 0), "reservedCPUs", id="CPUs"
         ),
         pytest.param({"reservation": '{"resources":{"cpu":"-1"}}'}, (0, 0), "'-1' is negative", id="negative"),
-        pytest.param({"raw_allocatable": "[]"}, (0, 0), "raw-allocatable", id="raw-allocatable"),
-        pytest.param({"raw_allocatable": '{"cpu":"x","memory":"9G"}'}, (0, G), "cpu 'x'", id="member of it"),
+        pytest.param({"raw_allocatable": "[]", **RATIO_1}, (0, 0), "raw-allocatable", id="raw-allocatable"),
+        pytest.param({"raw_allocatable": '{"cpu":"x","memory":"9G"}', **RATIO_1}, (0, G), "cpu 'x'", id="member of it"),
         pytest.param({"resource_amplification_ratio": '{"cpu":"2"}'}, (0, 0), "'2' is no ratio", id="ratio"),
         pytest.param({"resource_amplification_ratio": '{"cpu":true}'}, (0, 0), "True is no ratio", id="no number"),
         pytest.param({"thirdPartyAllocations": "7"}, (0, 0), "thirdPartyAllocations", id="third party"),

@@ -1,0 +1,77 @@
+"""The listener by itself: what it counts, and an accept that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator
+
+import pytest
+
+from koord.kube import tlslistener
+from koord.kube.livetls import LiveContext, client_context
+from koord.kube.tlslistener import TLSListener
+from tests.kube.pki import NAMES
+from tests.kube.waiting import until
+from tests.kube.webhookrig import FIRST
+
+
+@pytest.fixture
+async def listener() -> AsyncIterator[TLSListener]:
+    tls = LiveContext()
+    tls.load(FIRST)
+    listener = TLSListener(tls.server_context, asyncio.Protocol, lambda: 0, most=3, handshake_s=5, shutdown_s=1)
+    yield listener
+    await listener.stop()
+    await listener.cut()
+
+
+@pytest.mark.parametrize("sent", [b"no handshake", b""], ids=["nonsense", "nothing"])
+async def test_a_handshake_that_fails_counts_no_more(listener: TLSListener, sent: bytes) -> None:
+    host, port = await listener.start("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(host, port)
+    await until(lambda: listener.handshakes == 1)
+    writer.write(sent)
+    writer.close()
+    await until(lambda: not listener.handshakes)
+
+
+async def test_a_handshake_that_is_done_counts_no_more(listener: TLSListener) -> None:
+    host, port = await listener.start("127.0.0.1", 0)
+    tls: ssl.SSLContext = client_context(FIRST)
+    _, writer = await asyncio.open_connection(host, port, ssl=tls, server_hostname=NAMES[0])
+    await until(lambda: not listener.handshakes)
+    writer.close()
+
+
+async def test_handshakes_go_on_after_the_stop_until_they_are_cut(listener: TLSListener) -> None:
+    host, port = await listener.start("127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(host, port)
+    await until(lambda: listener.handshakes == 1)
+    await listener.stop()
+    with pytest.raises(OSError):
+        await asyncio.open_connection(host, port)
+    assert (listener.handshakes, reader.at_eof()) == (1, False)
+    await listener.cut()
+    assert await asyncio.wait_for(reader.read(), 5) == b""
+    writer.close()
+
+
+async def test_an_accept_that_fails_is_tried_again(
+    listener: TLSListener, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    loop = asyncio.get_running_loop()
+    accept, failures = loop.sock_accept, [OSError(24, "Too many open files")]
+
+    async def fail_first(listening: object) -> object:
+        if failures:
+            raise failures.pop()
+        return await accept(listening)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(loop, "sock_accept", fail_first)
+    monkeypatch.setattr(tlslistener, "_PAUSE_S", 0.01)
+    host, port = await listener.start("127.0.0.1", 0)
+    _, writer = await asyncio.open_connection(host, port)
+    await until(lambda: listener.handshakes == 1)
+    assert "Too many open files" in caplog.text
+    writer.close()
