@@ -48,6 +48,7 @@ from koord_manager.webhooks import Webhooks
 _log = logging.getLogger(__name__)
 COMPONENT = "koord-manager"
 _DRAIN_S = 10.0
+_LAST_EVENTS_S = 2.0
 _ONE_CALL = Limits(tries=1, timeout_s=3.0)
 
 
@@ -96,25 +97,28 @@ class Manager:
             await serving
             following.cancel()
             self._recorder.close()
+            await asyncio.wait([recording], timeout=_LAST_EVENTS_S)
             recording.cancel()
             comparing.cancel()
 
     async def _serve(self, stop: asyncio.Event) -> None:
-        stopping = asyncio.ensure_future(stop.wait())
+        """Until ``stop`` is set, or it is cancelled; it does not lead any more when it ends."""
+        stopping, synced = asyncio.ensure_future(stop.wait()), asyncio.ensure_future(self._view.synced())
         try:
-            synced = asyncio.ensure_future(self._view.synced())
             await asyncio.wait((synced, stopping), return_when=asyncio.FIRST_COMPLETED)
             if not synced.done():
-                synced.cancel()
                 return
             async with self._served_webhooks(), self._nodelink.serving():
                 leading = asyncio.ensure_future(self._lead())
-                await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
-                leading.cancel()
-                with contextlib.suppress(asyncio.CancelledError):
-                    await leading
+                try:
+                    await asyncio.wait((leading, stopping), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    leading.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await leading
         finally:
             stopping.cancel()
+            synced.cancel()
 
     async def _lead(self) -> None:
         """Until it is cancelled."""
@@ -178,7 +182,7 @@ class Manager:
 
     def _figures(self) -> Metrics:
         figures = Metrics()
-        figures.leader = lambda: float(self._election.term is not None)
+        figures.leader = lambda: float(self._leads())
         figures.api_retries = lambda: self._client.retries
         figures.cached_objects = lambda: {each.kind.name: len(each.objects) for each in self._view.needed}
         figures.crd_faults = lambda: self._crds.faults

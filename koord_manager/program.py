@@ -14,7 +14,7 @@ from typing import Any
 
 import uvloop
 
-from koord.service import log
+from koord.service import failures, log
 from koord.service.options import OptionError
 from koord_manager.options import PROGRAM, UNINSTALL
 
@@ -36,7 +36,7 @@ def main() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(work)
     except* (OSError, KubeError, ValueError) as group:
-        for reason in group.exceptions:
+        for reason in failures.each(group):
             _log.error("%s", reason)
         sys.exit(1)
 

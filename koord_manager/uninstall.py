@@ -36,7 +36,7 @@ from koord.model import mergepatch, nodestate
 from koord.model.core import Lease, Node, unix_s
 from koord.model.nodelink import LEASE_NAME
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import amplification, normalization, publish
+from koord.model.overcommit import amplification, nodeamounts, normalization, publish
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import texts
 from koord.model.sloconfig.rows import ROWS
@@ -47,7 +47,12 @@ from koord_manager.options import UninstallOptions
 _log = logging.getLogger(__name__)
 ANNOTATION_BEFORE = "koord.sh/policy-before-uninstall"
 """Of the ConfigMap: its data as they were, as JSON."""
-_NODE_ANNOTATIONS = (publish.ORIGINAL, normalization.ANNOTATION, amplification.ANNOTATION)
+_NODE_ANNOTATIONS = (
+    publish.ORIGINAL,
+    normalization.ANNOTATION,
+    amplification.ANNOTATION,
+    nodeamounts.RAW_ALLOCATABLE,
+)
 _QPS, _BURST, _WORKERS = 100.0, 200, 8
 _EVENTS = 256
 _LEASE_LOOK_S = 1.0

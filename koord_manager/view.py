@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, Protocol
 
 from koord.kube.client import EVERYTHING, Client, Selection
@@ -41,6 +41,8 @@ from koord.model.profile import read as read_profile
 from koord.model.schema import SchemaError
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import Loaded, load, texts
+from koord.model.sloconfig.rows import ROWS
+from koord_manager.sharedpods import SharedPods
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -80,11 +82,11 @@ class ClusterView:
         self._stream, self._wall_s, self._config_map = EventStream(), wall_s, config_map
         self._own_namespace, self._gates = own_namespace, gates
 
-        def follow(kind: Any, selection: Selection = EVERYTHING, indexes: Mapping[str, Any] | None = None) -> Any:
-            return Informer(client, kind, clock, selection, indexes or {}, self._stream)
+        def follow(kind: Any, selection: Selection = EVERYTHING, **options: Any) -> Any:
+            return Informer(client, kind, clock, selection, stream=self._stream, **options)
 
         self.nodes: Informer[Node] = follow(NODE)
-        self.pods: Informer[Pod] = follow(POD, indexes={_BY_NODE: _node_of})
+        self.pods: Informer[Pod] = follow(POD, indexes={_BY_NODE: _node_of}, transform=SharedPods())
         self.metrics: Informer[NodeMetric] = follow(NODE_METRIC)
         self.slos: Informer[Unstructured] = follow(NODE_SLO)
         self.topologies: Informer[NodeResourceTopology] = follow(NODE_RESOURCE_TOPOLOGY)
@@ -99,6 +101,7 @@ class ClusterView:
         self._read_profiles: dict[Key, ClusterColocationProfile] = {}
         self._context: AdmissionContext | None = None
         self.policy = Loaded(SLOConfig.defaults())
+        self._unread_sections = {row.section for row in ROWS}
         self.listener: Listener | None = None
         self._idle = asyncio.Event()
 
@@ -114,6 +117,13 @@ class ClusterView:
     def config(self) -> SLOConfig:
         return self.policy.config
 
+    def is_unread(self, section: str) -> bool:
+        """Was the ConfigMap's key of ``SLOConfig.section`` bad ever since this process started?
+
+        What is in force for it is what the objects say then: ``config`` has the defaults, which nobody asked for.
+        """
+        return section in self._unread_sections
+
     async def run(self) -> None:
         """Follows the API server until it is cancelled."""
         async with asyncio.TaskGroup() as group:
@@ -128,6 +138,8 @@ class ClusterView:
         while len(self._stream):
             self._idle.clear()
             await self._idle.wait()
+        if not self._config.objects:
+            self._unread_sections.clear()  # no ConfigMap: the defaults are in force
 
     def unsynced(self) -> list[str]:
         """A sentence for each cache that is not complete yet."""
@@ -233,6 +245,8 @@ class ClusterView:
     def _take_config(self, config_map: Unstructured | None) -> None:
         data = None if config_map is None else texts(config_map.content.get("data"))
         self.policy = load(data, self.policy.config)
+        kept_keys = self.policy.kept_keys
+        self._unread_sections &= {row.section for row in ROWS if row.key in kept_keys}
         for problem in self.policy.problems:
             _log.warning("ConfigMap %s: %s; %s", self._config_map, problem.message, problem.consequence)
         if self.listener is not None:

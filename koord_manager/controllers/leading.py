@@ -50,6 +50,7 @@ class Controllers:
         }
         self._work = [(WorkQueue[str](name), reconcile) for name, reconcile in reconcilers.items()]
         self._policy: Loaded | None = None
+        """By which every node has been queued in this term; None: not yet."""
 
     @property
     def queues(self) -> tuple[WorkQueue[Any], ...]:
@@ -59,7 +60,7 @@ class Controllers:
 
     async def run(self) -> None:
         """Looks at every node, and then at what changes, until it is cancelled."""
-        self._view.listener = self
+        self._policy, self._view.listener = None, self
         resources, *_ = self.queues
         self._fresh.listener = resources.add
         try:

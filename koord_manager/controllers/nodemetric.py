@@ -8,11 +8,8 @@ from koord.kube.client import Client
 from koord.kube.kind import NODE_METRIC, Key
 from koord.model import mergepatch
 from koord.model.nodemetric import NodeMetricSpec
-from koord.model.sloconfig.rows import ROWS
 from koord_manager.controllers import nodeobject
 from koord_manager.view import ClusterView
-
-_COLOCATION_KEY = next(row.key for row in ROWS if row.section == "colocation")
 
 
 class NodeMetricController:
@@ -22,7 +19,7 @@ class NodeMetricController:
     async def reconcile(self, name: str) -> float | None:
         """Makes, mends or deletes the node's NodeMetric. Raises KubeError.
 
-        A policy that was bad when this manager started is no reason to change one that is in force.
+        A policy that was bad ever since this manager started is no reason to change one that is in force.
         """
         node, metric = self._view.nodes.get(Key("", name)), self._view.metrics.get(Key("", name))
         if node is None:
@@ -33,7 +30,7 @@ class NodeMetricController:
         desired = NodeMetricSpec(policy)
         if metric is None:
             await nodeobject.create(self._client, NODE_METRIC, name, _document(desired))
-        elif _COLOCATION_KEY not in self._view.policy.kept_keys:
+        elif not self._view.is_unread("colocation"):
             await nodeobject.change(self._client, NODE_METRIC, name, _document(metric.spec), _document(desired))
         return None
 

@@ -2,12 +2,12 @@
 
 Invariant: a node whose report is too old loses its batch and mid resources without anything else having to happen: the
 controller looks again at the instant at which the report expires. What cannot be computed for one node is an Event on
-it and stops nothing.
+it and stops nothing. While nobody knows what the policy is, because its key was bad ever since the process started,
+nothing that it decides is written.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -17,18 +17,21 @@ from koord.kube.recorder import EventType, Recorder, Subject
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import amplification, difference, fresh, growth, normalization, publish
+from koord.model.overcommit.amounts import NOTHING, CPUMemory
 from koord.model.overcommit.amplification import AmplificationError
 from koord.model.overcommit.batch import required
+from koord.model.overcommit.fresh import FreshUsage
 from koord.model.overcommit.growth import Averaged, GrowthState
 from koord.model.overcommit.normalization import NormalizationError
 from koord.model.overcommit.offer import Offer, offer_by_demands
 from koord.model.overcommit.publish import Desired, Writes
 from koord.model.overcommit.strategy import ColocationStrategy
 from koord.model.topologyannotations import CPU_BASIC_INFO
+from koord_manager.controllers import complaints
+from koord_manager.controllers.complaints import Complain, Complaint
 from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 
-_log = logging.getLogger(__name__)
 _AFTER_EXPIRY_S = 1.0
 _NEVER_HELD = GrowthState()
 
@@ -45,6 +48,29 @@ class NodeState:
     """The last that could be told."""
     degraded: str | None = None
     """None: not looked at yet."""
+    complaints: frozenset[Complaint] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class _Look:
+    """One look at a node. ``state``: what is remembered of the look before."""
+
+    node: Node
+    strategy: ColocationStrategy
+    state: NodeState
+    now_s: float
+    complain: Complain
+
+    @property
+    def idle_s(self) -> float | None:
+        """Since the last write of the status; None if there was none since the manager started."""
+        return None if self.state.synced_s is None else self.now_s - self.state.synced_s
+
+    @property
+    def is_due(self) -> bool:
+        """Do small differences count, too?"""
+        idle_s = self.idle_s
+        return idle_s is None or idle_s >= required(self.strategy.update_time_threshold_seconds)
 
 
 class NodeResourceController:
@@ -67,88 +93,103 @@ class NodeResourceController:
         state = self._states.get(name, NodeState())
         if state.uid != node.metadata.uid:
             state = NodeState(uid=node.metadata.uid)
-        metadata, now_s = node.metadata, self._wall_s()
-        strategy, _ = self._view.config.strategy(metadata.labels, metadata.annotations)
-        idle_s = None if state.synced_s is None else now_s - state.synced_s
+        if self._view.is_unread("colocation"):
+            self._figures.wake_above(name, fresh.UNBOUNDED)
+            return None
+        return await self._follow(node, state, self._wall_s())
+
+    async def _follow(self, node: Node, state: NodeState, now_s: float) -> float | None:
+        """Raises KubeError."""
+        name, metadata = node.metadata.name, node.metadata
+        strategy, faults = self._view.config.strategy(metadata.labels, metadata.annotations)
+        found = [Complaint("OvercommitProblem", fault.message) for fault in faults]
+        look = _Look(node, strategy, state, now_s, found.append)
         if not strategy.enable:
             desired, state, offer = publish.RESET, replace(state, growth=_NEVER_HELD), None
             self._figures.wake_above(name, fresh.UNBOUNDED)
         else:
-            desired, state, offer = self._desired(node, strategy, state, idle_s, now_s)
-        writes = publish.decide(node, desired, strategy, idle_s)
+            desired, state, offer = self._desired(look)
+        for complaint in complaints.news(found, state.complaints):
+            self._warn(node, *complaint)
+        self._states[name] = state = replace(state, complaints=complaints.kept(found))
+        writes = publish.decide(node, desired, strategy, look.idle_s)
         await self._write(name, writes)
-        if writes.status is not None or _is_due(idle_s, strategy):
-            state = replace(state, synced_s=now_s)
-        self._states[name] = state
-        return self._next_s(offer, strategy, self._states[name], now_s)
+        if writes.status is not None or look.is_due:
+            self._states[name] = state = replace(state, synced_s=now_s)
+        return self._next_s(offer, strategy, state, now_s)
 
-    def _desired(
-        self, node: Node, strategy: ColocationStrategy, state: NodeState, idle_s: float | None, now_s: float
-    ) -> tuple[Desired, NodeState, Offer]:
-        state = replace(state, normalization_ratio=self._normalization(node, state))
-        name, seen_s = node.metadata.name, self._view.seen_s(node.metadata.name)
-        metric, usage = self._view.metrics.get(Key("", name)), self._figures.usage(name)
-        offer = self._offer(node, metric, strategy, state, now_s)
-        by_this_second = None
-        if usage is not None and metric is not None:
-            by_this_second = self._offer(node, fresh.metric(metric, usage), strategy, state, now_s).batch
-        share = required(strategy.resource_diff_threshold)
-        batch, grown = growth.step(
-            publish.observed_batch(node),
-            Averaged(offer.batch, now_s if seen_s is None else seen_s),
-            by_this_second,
-            state.growth,
-            now_s,
-            difference.threshold(share),
-            _is_due(idle_s, strategy),
-        )
-        if usage is not None and by_this_second is not None:
-            percent = offer.normalization_percent
-            self._figures.wake_above(name, fresh.ceiling(usage.high_priority, batch, by_this_second, share, percent))
-        self._say(node, state.degraded, offer)
+    def _desired(self, look: _Look) -> tuple[Desired, NodeState, Offer]:
+        look = replace(look, state=replace(look.state, normalization_ratio=self._normalization(look)))
+        state, offer = look.state, self._offer(look, self._view.metrics.get(Key("", look.node.metadata.name)))
+        batch, grown = self._batch(look, offer)
+        self._say(look.node, state.degraded, offer)
         for problem in offer.problems:
-            _log.debug("node %s: %s", name, problem)
+            look.complain(Complaint("OvercommitProblem", problem))
         desired = Desired(
             batch=batch,
             mid=offer.mid,
             third_party=offer.third_party,
             normalization_ratio=state.normalization_ratio,
-            amplification=self._amplification(node, state),
+            amplification=self._amplification(look),
         )
         return desired, replace(state, growth=grown, degraded=offer.degraded), offer
 
-    def _offer(
-        self, node: Node, metric: NodeMetric | None, strategy: ColocationStrategy, state: NodeState, now_s: float
-    ) -> Offer:
-        name = node.metadata.name
+    def _batch(self, look: _Look, offer: Offer) -> tuple[CPUMemory | None, GrowthState]:
+        """What the node is to show, by the averaged figures of ``offer`` and those of this second."""
+        name, share = look.node.metadata.name, required(look.strategy.resource_diff_threshold)
+        metric, usage = self._view.metrics.get(Key("", name)), self._figures.usage(name)
+        seen_s, by_this_second = self._view.seen_s(name), None
+        if usage is not None and metric is not None:
+            by_this_second = self._offer(look, fresh.metric(metric, usage)).batch
+        batch, grown = growth.step(
+            publish.observed_batch(look.node),
+            Averaged(offer.batch, look.now_s if seen_s is None else seen_s),
+            by_this_second,
+            look.state.growth,
+            look.now_s,
+            difference.threshold(share),
+            look.is_due,
+        )
+        percent = offer.normalization_percent
+        self._figures.wake_above(name, _ceiling(usage, batch, by_this_second, share, percent))
+        return batch, grown
+
+    def _offer(self, look: _Look, metric: NodeMetric | None) -> Offer:
+        name = look.node.metadata.name
         return offer_by_demands(
-            node,
+            look.node,
             self._view.demands_of(name),
             metric,
-            strategy,
-            now_s,
+            look.strategy,
+            look.now_s,
             self._view.seen_s(name),
-            state.normalization_ratio or 1.0,
+            look.state.normalization_ratio or 1.0,
         )
 
-    def _normalization(self, node: Node, state: NodeState) -> float | None:
+    def _normalization(self, look: _Look) -> float | None:
         """This pass's ratio, else the last that could be told, else what the node shows."""
-        topology = self._view.topologies.get(Key("", node.metadata.name))
+        metadata = look.node.metadata
+        known = look.state.normalization_ratio or normalization.current(metadata.annotations)
+        if self._view.is_unread("cpu_normalization"):
+            return known
+        topology = self._view.topologies.get(Key("", metadata.name))
         basic_info = None if topology is None else topology.metadata.annotations.get(CPU_BASIC_INFO)
-        labels = node.metadata.labels
+        labels = metadata.labels
         try:
             return normalization.ratio(labels, self._view.config.normalization(labels), basic_info)
         except NormalizationError as error:
-            self._warn(node, "CPUNormalizationUnknown", str(error))
-            return state.normalization_ratio or normalization.current(node.metadata.annotations)
+            look.complain(Complaint("CPUNormalizationUnknown", str(error)))
+            return known
 
-    def _amplification(self, node: Node, state: NodeState) -> dict[str, float] | None:
+    def _amplification(self, look: _Look) -> dict[str, float] | None:
         """None: the annotation stays as it is."""
-        configured = self._view.config.amplification(node.metadata.labels)
+        if self._view.is_unread("resource_amplification"):
+            return None
+        configured = self._view.config.amplification(look.node.metadata.labels)
         try:
-            return amplification.ratios(configured, state.normalization_ratio or 1.0)
+            return amplification.ratios(configured, look.state.normalization_ratio or 1.0)
         except AmplificationError as error:
-            self._warn(node, "ResourceAmplificationUnknown", str(error))
+            look.complain(Complaint("ResourceAmplificationUnknown", str(error)))
             return None
 
     async def _write(self, name: str, writes: Writes) -> None:
@@ -181,9 +222,15 @@ class NodeResourceController:
         self._recorder.record(_subject(node), EventType.WARNING, reason, message)
 
 
-def _is_due(idle_s: float | None, strategy: ColocationStrategy) -> bool:
-    """Do small differences count, too?"""
-    return idle_s is None or idle_s >= required(strategy.update_time_threshold_seconds)
+def _ceiling(
+    usage: FreshUsage | None, shown: CPUMemory | None, offered: CPUMemory | None, share: float, percent: int
+) -> CPUMemory:
+    """The use above which this second's figures are worth another look, for a node that is to show ``shown``."""
+    if shown is None:
+        return fresh.UNBOUNDED
+    if usage is None or offered is None:
+        return NOTHING  # the offer came of averages alone: the first figures are news, whatever they say
+    return fresh.ceiling(usage.high_priority, shown, offered, share, percent)
 
 
 def _subject(node: Node) -> Subject:

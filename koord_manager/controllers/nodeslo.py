@@ -7,12 +7,15 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from koord.kube.client import Client
 from koord.kube.kind import NODE_SLO, Key, Unstructured
 from koord.model import mergepatch, nodestate, schema, slo
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.sloconfig import nodeslo
+from koord.model.sloconfig.rows import ROWS
 from koord_manager.controllers import nodeobject
 from koord_manager.view import ClusterView
 
@@ -24,7 +27,10 @@ class NodeSLOController:
         self._client, self._view = client, view
 
     async def reconcile(self, name: str) -> float | None:
-        """Makes, mends or deletes the node's NodeSLO. Raises KubeError."""
+        """Makes, mends or deletes the node's NodeSLO. Raises KubeError.
+
+        A key that was bad ever since this manager started is no reason to change the sections that are made of it.
+        """
         node, stored = self._view.nodes.get(Key("", name)), self._view.slos.get(Key("", name))
         if node is None:
             if stored is not None:
@@ -35,20 +41,32 @@ class NodeSLOController:
             _log.warning("node %s: %s", name, fault.message)
         if stored is None:
             await nodeobject.create(self._client, NODE_SLO, name, document(desired))
-        elif not says(stored, desired):
-            await nodeobject.change(self._client, NODE_SLO, name, spec_of(stored), document(desired))
+        else:
+            await self._mend(name, stored, desired)
         if stored is not None and nodestate.UNINSTALLED in stored.metadata.annotations:
             await self._client.patch(NODE_SLO, Key("", name), nodestate.mark(None))
         return None
 
+    async def _mend(self, name: str, stored: Unstructured, desired: NodeSLOSpec) -> None:
+        unread = [row for row in ROWS if row.node_slo_field and self._view.is_unread(row.section)]
+        fields = {row.node_slo_field for row in unread}
+        before = {field: section for field, section in spec_of(stored).items() if field not in fields}
+        after = msgspec.structs.replace(desired, **{row.section: None for row in unread})
+        if not _means(before, after):
+            await nodeobject.change(self._client, NODE_SLO, name, before, document(after))
+
 
 def says(stored: Unstructured, desired: NodeSLOSpec) -> bool:
     """Does the object mean what it is to mean, whatever an API server or another encoder made of it?"""
+    return _means(spec_of(stored), desired)
+
+
+def _means(spec: Mapping[str, Any], desired: NodeSLOSpec) -> bool:
     try:
-        spec = slo.decode_spec(spec_of(stored))
+        stated = slo.decode_spec(spec)
     except SchemaError:
         return False
-    return nodeslo.normal(spec) == nodeslo.normal(desired)
+    return nodeslo.normal(stated) == nodeslo.normal(desired)
 
 
 def spec_of(stored: Unstructured) -> dict[str, Any]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from http import HTTPStatus
 
 from koord.kube.client import Client
 from koord.kube.errors import APIError
@@ -58,5 +59,11 @@ class ProfileController:
         try:
             await self._client.patch(POD, key, patch)
         except APIError as error:
-            if not (error.is_not_found or error.is_conflict):
+            if not (error.is_not_found or error.is_conflict or _is_another(error)):
                 raise
+
+
+def _is_another(error: APIError) -> bool:
+    """Has the pod of that name another UID than the patch? API servers call that a field that nobody may change."""
+    is_invalid = error.status == HTTPStatus.UNPROCESSABLE_ENTITY
+    return is_invalid and any(cause.field == "metadata.uid" for cause in error.causes)

@@ -2,8 +2,9 @@
 
 The server's certificate and the authority that signs nodes' certificates come of one Secret, which is kept as the
 webhooks' is (`koord.kube.servingcerts`), without a configuration to follow it: nodes read the authorities in the Lease.
-Invariants: a connection on which nobody has called for ``IDLE_S`` is closed, so one that is half open, or of somebody
-who never says who it is, holds nothing for long; when a leadership ends, its nodes are sent away and look for the next.
+Invariants: a connection on which no node has called for ``IDLE_S`` is closed, so one that is half open, or of somebody
+who is refused again and again, holds nothing for long; clients that say nothing are bounded by the listener; when a
+leadership ends, its nodes are sent away and look for the next.
 Fails with OSError if the port cannot be had.
 """
 
@@ -23,6 +24,7 @@ from koord.kube import servingloop
 from koord.kube.certificates import CA_CERTIFICATE, CA_KEY, CertificateError, KeyPair
 from koord.kube.livetls import LiveContext
 from koord.kube.servingcerts import Service
+from koord.kube.tlslistener import TLSListener
 from koord.model.nodelink import CA_ANNOTATION, SERVER_NAME
 from koord_manager.certificatestore import CertificateStore
 from koord_manager.nodelink.service import Caller, NodeLinkService
@@ -31,9 +33,9 @@ _log = logging.getLogger(__name__)
 SECRET_NAME = "koordinator-nodelink-certs"  # a name, not a password
 MAX_MESSAGE_BYTES = 1 << 20
 IDLE_S = 60.0
-_HANDSHAKE_S = 20.0
-_BACKLOG = 1024
-"""Nodes come back all at once when a leader has gone."""
+MAX_CONNECTIONS = 10_000
+"""Twice as many as a cluster of Kubernetes may have nodes; handshakes under way count."""
+_HANDSHAKE_S, _SHUTDOWN_S = 20.0, 5.0
 
 
 class NodeLinkServer:
@@ -59,15 +61,15 @@ class NodeLinkServer:
     @contextlib.asynccontextmanager
     async def serving(self, host: str, port: int) -> AsyncIterator[None]:
         """Raises OSError."""
-        listener = await asyncio.get_running_loop().create_server(
+        listener = TLSListener(
+            self._tls.server_context,
             self._server.protocol,
-            host,
-            port,
-            ssl=self._tls.server_context,
-            ssl_handshake_timeout=_HANDSHAKE_S,
-            backlog=_BACKLOG,
+            lambda: self._server.connections,
+            MAX_CONNECTIONS,
+            _HANDSHAKE_S,
+            _SHUTDOWN_S,
         )
-        self.port = listener.sockets[0].getsockname()[1]
+        _, self.port = await listener.start(host, port)
         _log.info("NodeLink at %s:%d", host, self.port)
         changed = asyncio.Event()
         async with asyncio.TaskGroup() as group:
@@ -79,7 +81,8 @@ class NodeLinkServer:
             try:
                 yield
             finally:
-                listener.close()
+                await listener.stop()
+                await listener.cut()
                 self._server.close()
                 for task in tasks:
                     task.cancel()

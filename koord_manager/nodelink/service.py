@@ -143,7 +143,7 @@ class Caller:
         self._has_called = True  # it has just come
 
     def was_idle(self) -> bool:
-        """Was there no call since the last time that this was asked?"""
+        """Was there no call of a node that is known since the last time that this was asked?"""
         was_idle, self._has_called = not self._has_called, False
         return was_idle
 
@@ -157,9 +157,9 @@ class Caller:
     def _call(
         self, method: Callable[[str, bytes], Reply | Awaitable[Reply]], message: bytes, fields: _Fields
     ) -> Reply | Awaitable[Reply]:
-        self._has_called = True
         try:
             node = self._service.node(self._certified, fields)
+            self._has_called |= node is not None
             reply = self._after_review(method, message, fields) if node is None else method(node, message)
         except Refusal:
             self._service.counts.refused += 1
@@ -176,7 +176,9 @@ class Caller:
     async def _after_review(
         self, method: Callable[[str, bytes], Reply | Awaitable[Reply]], message: bytes, fields: _Fields
     ) -> Reply:
-        reply = method(await self._service.reviewed_node(fields), message)
+        node = await self._service.reviewed_node(fields)
+        self._has_called = True
+        reply = method(node, message)
         return reply if isinstance(reply, Reply) else await reply
 
 

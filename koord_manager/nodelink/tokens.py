@@ -4,7 +4,8 @@ The token must be for ``AUDIENCE`` and of the node agent's service account. Its 
 1.30 put into it; before that the token names its pod, and the manager's own cache knows that pod's node.
 
 Invariants: a token is sent to the API server at most once in ``GOOD_S``, so one that is revoked counts no longer than
-that; what is remembered is bounded; many unknown tokens cost the API server ``QPS`` reviews a second and no more.
+that; what is remembered is bounded, refers to no token, and goes with the first call after its time; many unknown
+tokens cost the API server ``QPS`` reviews a second and no more.
 Fails with Refusal: UNAUTHENTICATED for a token that is none, PERMISSION_DENIED for somebody else's, UNAVAILABLE.
 """
 
@@ -51,10 +52,44 @@ class _Status(msgspec.Struct, frozen=True):
     error: str = ""
 
 
-class _Kept(NamedTuple):
-    until_s: float
+class _Verdict(NamedTuple):
+    """``node`` "": it is refused with ``code`` and ``message``.
+
+    An exception that is raised again and again would grow by its tracebacks, whose frames hold the token.
+    """
+
     node: str
-    refusal: Refusal | None
+    code: int = 0
+    message: str = ""
+
+
+class _Verdicts:
+    """Those of one kind, by the digests of their tokens, each for ``lifetime_s`` and no more than ``MAX_KEPT``."""
+
+    def __init__(self, lifetime_s: float, clock: Callable[[], float]) -> None:
+        self._lifetime_s, self._clock = lifetime_s, clock
+        self._kept: OrderedDict[bytes, tuple[float, _Verdict]] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def get(self, digest: bytes) -> _Verdict | None:
+        self._drop_expired()
+        _, verdict = self._kept.get(digest, (0.0, None))
+        return verdict
+
+    def keep(self, digest: bytes, verdict: _Verdict) -> None:
+        self._drop_expired()
+        self._kept[digest] = self._clock() + self._lifetime_s, verdict
+        self._kept.move_to_end(digest)
+        while len(self._kept) > MAX_KEPT:
+            self._kept.popitem(last=False)
+
+    def _drop_expired(self) -> None:
+        """They expire in the order in which they came."""
+        now_s = self._clock()
+        while self._kept and now_s >= next(iter(self._kept.values()))[0]:
+            self._kept.popitem(last=False)
 
 
 class TokenReviewer:
@@ -62,18 +97,22 @@ class TokenReviewer:
 
     def __init__(self, client: Client, user: str, pod: Callable[[Key], Pod | None], clock: Callable[[], float]) -> None:
         self._client = client.with_limits(Limits(RateLimit(QPS, BURST, clock), tries=2, timeout_s=5.0))
-        self._user, self._pod, self._clock = user, pod, clock
-        self._kept: OrderedDict[bytes, _Kept] = OrderedDict()
+        self._user, self._pod = user, pod
+        self._good, self._bad = _Verdicts(GOOD_S, clock), _Verdicts(BAD_S, clock)
         self._reviews: dict[bytes, asyncio.Task[str]] = {}
+
+    @property
+    def kept(self) -> int:
+        """How many verdicts are remembered."""
+        return len(self._good) + len(self._bad)
 
     def known(self, token: str) -> str | None:
         """The token's node, if that is known without asking. Raises Refusal."""
-        kept = self._kept.get(_digest(token))
-        if kept is None or self._clock() >= kept.until_s:
-            return None
-        if kept.refusal is not None:
-            raise kept.refusal
-        return kept.node
+        digest = _digest(token)
+        bad, good = self._bad.get(digest), self._good.get(digest)
+        if bad is not None:
+            raise Refusal(bad.code, bad.message)
+        return None if good is None else good.node
 
     async def node(self, token: str) -> str:
         """The token's node. Raises Refusal."""
@@ -91,9 +130,9 @@ class TokenReviewer:
             node = self._node_of(await self._ask(token))
         except Refusal as refusal:
             if refusal.code != UNAVAILABLE:
-                self._keep(digest, _Kept(self._clock() + BAD_S, "", refusal))
+                self._bad.keep(digest, _Verdict("", refusal.code, refusal.message))
             raise
-        self._keep(digest, _Kept(self._clock() + GOOD_S, node, None))
+        self._good.keep(digest, _Verdict(node))
         return node
 
     async def _ask(self, token: str) -> _Status:
@@ -126,12 +165,6 @@ class TokenReviewer:
         name, uid = user.claim("pod-name"), user.claim("pod-uid")
         pod = self._pod(Key(namespace, name)) if name and uid else None
         return pod.spec.node_name or "" if pod is not None and pod.metadata.uid == uid else ""
-
-    def _keep(self, digest: bytes, kept: _Kept) -> None:
-        self._kept[digest] = kept
-        self._kept.move_to_end(digest)
-        while len(self._kept) > MAX_KEPT:
-            self._kept.popitem(last=False)
 
 
 def _digest(token: str) -> bytes:

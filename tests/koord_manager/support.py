@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import contextlib
+import time
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
+from koord.kube.client import Client
 from koord.kube.kind import Key
+from koord.kube.recorder import EventType, Recorder, Subject
+from koord.model.overcommit.amounts import CPUMemory
+from koord.model.overcommit.fresh import FreshUsage
+from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.controllers.leading import Controllers
 from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
+from qosd.cluster.nodelink import encoded
 from tests.kube.server import JSONObject, Server
-from tests.kube.support import until
+from tests.kube.support import client, until
 
 NODES, PODS, CONFIG_MAPS = "/api/v1/nodes", "/api/v1/pods", "/api/v1/configmaps"
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -21,9 +29,32 @@ SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 PROFILES = "/apis/config.koordinator.sh/v1alpha1/clustercolocationprofiles"
 CONFIG = Key("koordinator-system", "slo-controller-config")
 ENABLED = {"colocation-config": '{"enable": true}'}
+POLICY = {
+    "aggregateDurationSeconds": 300,
+    "reportIntervalSeconds": 60,
+    "nodeAggregatePolicy": {"durations": ["5m0s", "10m0s", "30m0s"]},
+    "nodeMemoryCollectPolicy": "usageWithoutPageCache",
+}
+"""What ``CHART`` is in a NodeMetric."""
+CHART = {
+    "colocation-config": '{"enable": true}',
+    "resource-threshold-config": '{"clusterStrategy": {"enable": true}}',
+}
 START_S = 1_790_000_000.0
 QUIET_S = 0.3
 QUIET_TRIES = 20
+
+
+class ToldRecorder(Recorder):
+    """``told``: the reason of each Event, those that only raise a count as well."""
+
+    def __init__(self, client: Client) -> None:
+        super().__init__(client, "koord-manager", "test", time.time)
+        self.told: list[str] = []
+
+    def record(self, subject: Subject, type: EventType, reason: str, message: str) -> None:
+        self.told.append(reason)
+        super().record(subject, type, reason, message)
 
 
 @dataclass
@@ -34,11 +65,18 @@ class Cluster:
     view: ClusterView
     figures: FreshFigures
     controllers: Controllers
+    recorder: ToldRecorder
     now_s: float = START_S
     tasks: list[asyncio.Task[None]] = field(default_factory=list)
 
     async def lead(self) -> None:
         self.tasks.append(asyncio.create_task(self.controllers.run()))
+
+    async def resign(self) -> None:
+        """Ends what `lead` began."""
+        leading = self.tasks.pop()
+        leading.cancel()
+        await asyncio.wait([leading])
 
     def put_config(self, data: Mapping[str, str] = ENABLED) -> None:
         self.server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data=dict(data))
@@ -62,6 +100,17 @@ class Cluster:
                 **status,
             },
         )
+
+    def speak(self, cpu_milli: int, sequence: int, memory_bytes: int = 800 << 20) -> None:
+        """What n1 says on NodeLink: the system alone uses something."""
+        used = CPUMemory(cpu_milli, memory_bytes)
+        message = encoded("n1", "i", sequence, 0, FreshUsage(used, used))
+        self.figures.take(message, pb.NodeReport.FromString(message))
+
+    def spec(self, path: str) -> dict[str, Any]:
+        """Of n1's object; empty if there is none."""
+        stored = self.object(path, "n1")
+        return {} if stored is None else dict(stored["spec"])
 
     def object(self, path: str, name: str, namespace: str = "") -> JSONObject | None:
         root, _, plural = path.rpartition("/")
@@ -94,3 +143,22 @@ class Cluster:
 
     def _written(self) -> int:
         return sum(self.server.count(verb) for verb in ("create", "patch", "replace", "delete"))
+
+
+@contextlib.asynccontextmanager
+async def running(server: Server) -> AsyncIterator[Cluster]:
+    """A manager that has just started and knows all that ``server`` has; it does not lead yet."""
+    async with server.serving() as url, client(url) as api:
+        view = ClusterView(api, CONFIG, CONFIG.namespace, {}, time.monotonic, lambda: made.now_s)
+        figures = FreshFigures(lambda: made.now_s)
+        recorder = ToldRecorder(api)
+        controllers = Controllers(api, view, figures, recorder, CONFIG, lambda: made.now_s)
+        made = Cluster(server, view, figures, controllers, recorder)
+        made.tasks += [asyncio.create_task(view.run()), asyncio.create_task(recorder.run())]
+        await view.synced()
+        yield made
+        for task in made.tasks:
+            task.cancel()
+        for task in made.tasks:
+            with contextlib.suppress(asyncio.CancelledError):
+                await task

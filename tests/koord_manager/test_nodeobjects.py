@@ -2,24 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
 from koord.kube.kind import Key
 from koord.model import nodestate
-from tests.koord_manager.support import METRICS, NODES, SLOS, Cluster
+from tests.koord_manager.support import CHART, METRICS, NODES, POLICY, SLOS, Cluster
 
-POLICY = {
-    "aggregateDurationSeconds": 300,
-    "reportIntervalSeconds": 60,
-    "nodeAggregatePolicy": {"durations": ["5m0s", "10m0s", "30m0s"]},
-    "nodeMemoryCollectPolicy": "usageWithoutPageCache",
-}
-CHART = {
-    "colocation-config": '{"enable": true}',
-    "resource-threshold-config": '{"clusterStrategy": {"enable": true}}',
-}
 NODE_SLO = {
     "resourceUsedThresholdWithBE": {
         "enable": True,
@@ -39,18 +27,13 @@ NODE_SLO = {
 }
 
 
-def spec(cluster: Cluster, path: str) -> dict[str, Any]:
-    stored = cluster.object(path, "n1")
-    return {} if stored is None else dict(stored["spec"])
-
-
 async def test_a_node_gets_both_with_the_charts_policy(cluster: Cluster) -> None:
     cluster.put_config(CHART)
     cluster.put_node()
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, METRICS) and spec(cluster, SLOS))
-    assert spec(cluster, METRICS) == {"metricCollectPolicy": POLICY}
-    assert {key: value for key, value in spec(cluster, SLOS).items() if value} == NODE_SLO
+    await cluster.settled(lambda: cluster.spec(METRICS) and cluster.spec(SLOS))
+    assert cluster.spec(METRICS) == {"metricCollectPolicy": POLICY}
+    assert {key: value for key, value in cluster.spec(SLOS).items() if value} == NODE_SLO
     await cluster.quiet()
 
 
@@ -59,14 +42,14 @@ async def test_what_somebody_else_changed_is_put_back_once(cluster: Cluster, pat
     cluster.put_config(CHART)
     cluster.put_node()
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, METRICS) and spec(cluster, SLOS))
-    before = spec(cluster, path)
+    await cluster.settled(lambda: cluster.spec(METRICS) and cluster.spec(SLOS))
+    before = cluster.spec(path)
     changed = {
         METRICS: {"metricCollectPolicy": POLICY | {"reportIntervalSeconds": 5}},
         SLOS: {**before, "cpuBurstStrategy": {"policy": "auto"}},
     }[path]
     cluster.server.put(path, "", "n1", spec=changed)
-    await cluster.settled(lambda: spec(cluster, path) == before)
+    await cluster.settled(lambda: cluster.spec(path) == before)
     await cluster.quiet()
 
 
@@ -77,7 +60,7 @@ async def test_a_manager_takes_back_the_word_that_agents_go_for_good(cluster: Cl
     cluster.server.put(SLOS, "", "n1", metadata={"annotations": annotations}, spec={})
     await cluster.lead()
     await cluster.settled(lambda: (cluster.object(SLOS, "n1") or {})["metadata"]["annotations"] == {"of": "others"})
-    assert spec(cluster, SLOS)["resourceUsedThresholdWithBE"]["enable"]
+    assert cluster.spec(SLOS)["resourceUsedThresholdWithBE"]["enable"]
     await cluster.quiet()
 
 
@@ -86,8 +69,8 @@ async def test_what_an_api_server_fills_in_is_no_difference(cluster: Cluster) ->
     cluster.put_config({"resource-qos-config": config})
     cluster.put_node()
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, SLOS))
-    stored = spec(cluster, SLOS)
+    await cluster.settled(lambda: cluster.spec(SLOS))
+    stored = cluster.spec(SLOS)
     limits = {"ingressLimit": 100, "egressRequest": 0, "egressLimit": 100}
     stored["resourceQOSStrategy"]["lsClass"]["networkQOS"] |= limits
     cluster.server.put(SLOS, "", "n1", spec=stored)
@@ -99,16 +82,16 @@ async def test_one_that_is_deleted_comes_again(cluster: Cluster, path: str) -> N
     cluster.put_config()
     cluster.put_node()
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, path))
+    await cluster.settled(lambda: cluster.spec(path))
     cluster.server.delete(path, "", "n1")
-    await cluster.settled(lambda: spec(cluster, path))
+    await cluster.settled(lambda: cluster.spec(path))
 
 
 async def test_both_go_with_their_node(cluster: Cluster) -> None:
     cluster.put_config()
     cluster.put_node()
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, METRICS) and spec(cluster, SLOS))
+    await cluster.settled(lambda: cluster.spec(METRICS) and cluster.spec(SLOS))
     cluster.server.delete(NODES, "", "n1")
     await cluster.settled(lambda: not cluster.object(METRICS, "n1") and not cluster.object(SLOS, "n1"))
 
@@ -121,16 +104,29 @@ async def test_those_whose_node_went_while_nobody_led_go_too(cluster: Cluster) -
     await cluster.settled(lambda: not cluster.object(METRICS, "gone") and not cluster.object(SLOS, "gone"))
 
 
+async def test_a_node_that_came_between_two_terms_gets_both(cluster: Cluster) -> None:
+    """The same process leads, loses its Lease and leads again; the policy is as before."""
+    cluster.put_config(CHART)
+    cluster.put_node()
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.spec(METRICS) and cluster.spec(SLOS))
+    await cluster.resign()
+    cluster.put_node("n2")
+    await cluster.settled(lambda: cluster.view.nodes.get(Key("", "n2")))
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.object(METRICS, "n2") and cluster.object(SLOS, "n2"))
+
+
 async def test_a_bad_policy_leaves_the_metric_as_it_was_configured(cluster: Cluster) -> None:
     cluster.put_config({"colocation-config": '{"enable": true, "metricReportIntervalSeconds": 20}'})
     cluster.put_node()
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, METRICS))
-    before = spec(cluster, METRICS)
+    await cluster.settled(lambda: cluster.spec(METRICS))
+    before = cluster.spec(METRICS)
     assert before["metricCollectPolicy"]["reportIntervalSeconds"] == 20
     cluster.put_config({"colocation-config": "{bad"})
     await cluster.settled(lambda: cluster.events("ColocationCfgUnmarshalFailed"))
-    assert spec(cluster, METRICS) == before
+    assert cluster.spec(METRICS) == before
     assert cluster.view.config.colocation.cluster.metric_report_interval_seconds == 20
 
 
@@ -140,7 +136,7 @@ async def test_the_status_is_the_agents(cluster: Cluster) -> None:
     cluster.report()
     await cluster.settled(lambda: cluster.view.metrics.get(Key("", "n1")))
     await cluster.lead()
-    await cluster.settled(lambda: spec(cluster, METRICS))
+    await cluster.settled(lambda: cluster.spec(METRICS))
     stored = cluster.object(METRICS, "n1")
     assert stored is not None
     assert stored["status"]["nodeMetric"]["systemUsage"]["resources"]["cpu"] == "400m"

@@ -7,11 +7,7 @@ from typing import Any
 import pytest
 
 from koord.model.nodelink import STALE_S
-from koord.model.overcommit.amounts import CPUMemory
-from koord.model.overcommit.fresh import FreshUsage
 from koord.model.overcommit.publish import ORIGINAL
-from koord.pb.koord import nodelink_pb2 as pb
-from qosd.cluster.nodelink import encoded
 from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES, PODS, Cluster
 
 BATCH = {"kubernetes.io/batch-cpu", "kubernetes.io/batch-memory"}
@@ -250,22 +246,15 @@ async def test_one_node_stops_no_other(cluster: Cluster) -> None:
     await cluster.settled(lambda: [name for name in names if not cluster.offered(name)] == ["n3"])
 
 
-def speak(cluster: Cluster, cpu_milli: int, sequence: int, memory_bytes: int = 800 << 20) -> None:
-    """What n1 says on NodeLink: the system alone uses something."""
-    used = CPUMemory(cpu_milli, memory_bytes)
-    message = encoded("n1", "i", sequence, 0, FreshUsage(used, used))
-    cluster.figures.take(message, pb.NodeReport.FromString(message))
-
-
 async def test_a_step_of_use_shrinks_the_offer_at_once_and_the_averaged_report_lets_it_grow(cluster: Cluster) -> None:
     cluster.put_config()
     cluster.put_node()
     cluster.report()
     await cluster.lead()
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
-    speak(cluster, 2400, 1)
+    cluster.speak(2400, 1)
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
-    speak(cluster, 400, 2)
+    cluster.speak(400, 2)
     await cluster.quiet()
     assert cluster.offered()["kubernetes.io/batch-cpu"] == "2400", "no averaged report has it in yet"
     cluster.now_s += 10
@@ -279,15 +268,15 @@ async def test_fresh_use_within_the_threshold_wakes_nobody(cluster: Cluster) -> 
     cluster.report()
     await cluster.lead()
     await cluster.settled(cluster.offered)
-    speak(cluster, 400, 1)
+    cluster.speak(400, 1)
     await cluster.quiet()
     queue = cluster.controllers.queues[0]
     handled = queue.handled
     for sequence, cpu_milli in enumerate((500, 700, 840, 300), start=2):
-        speak(cluster, cpu_milli, sequence)
+        cluster.speak(cpu_milli, sequence)
     assert await cluster.writes() == 0
     assert queue.handled == handled
-    speak(cluster, 841, 9)
+    cluster.speak(841, 9)
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "3959")
 
 
@@ -298,8 +287,47 @@ async def test_fresh_figures_keep_no_old_offer_alive(cluster: Cluster) -> None:
     await cluster.lead()
     await cluster.settled(cluster.offered)
     cluster.now_s += DEGRADE_S + 1
-    speak(cluster, 400, 1)
+    cluster.speak(400, 1)
     await cluster.settled(lambda: not cluster.offered())
+
+
+async def test_a_link_that_comes_back_with_more_use_wakes_the_node(cluster: Cluster) -> None:
+    """While it was silent the node grew by its averaged report."""
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    cluster.speak(2400, 1)
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
+    cluster.now_s += STALE_S + 1
+    cluster.report()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+    await cluster.quiet()
+    cluster.speak(2400, 2)
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
+
+
+@pytest.mark.parametrize("report_age_s", [None, DEGRADE_S + 1], ids=["no NodeMetric", "degraded"])
+async def test_a_node_that_offers_nothing_is_not_looked_at_with_each_figure(
+    cluster: Cluster, report_age_s: float | None
+) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    if report_age_s is not None:
+        cluster.report()
+        cluster.now_s += report_age_s
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("OvercommitDegraded"))
+    cluster.speak(400, 1)
+    await cluster.quiet()
+    queue = cluster.controllers.queues[0]
+    handled = queue.handled
+    for sequence in range(2, 6):
+        cluster.speak(1000 * sequence, sequence)
+        await cluster.quiet()
+    assert queue.handled == handled
+    cluster.report(cpu="5")
+    await cluster.settled(cluster.offered)
 
 
 async def test_without_a_word_for_three_reports_the_averaged_one_counts_alone(cluster: Cluster) -> None:
@@ -308,7 +336,7 @@ async def test_without_a_word_for_three_reports_the_averaged_one_counts_alone(cl
     cluster.report()
     await cluster.lead()
     await cluster.settled(cluster.offered)
-    speak(cluster, 2400, 1)
+    cluster.speak(2400, 1)
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2400")
     cluster.now_s += STALE_S
     cluster.report()

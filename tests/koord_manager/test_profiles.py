@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
+
+import pytest
 
 from koord.kube.recorder import Recorder
 from koord_manager.controllers.leading import Controllers
@@ -76,9 +79,22 @@ async def test_a_namespace_that_changes_counts(cluster: Cluster) -> None:
         await cluster.settled(lambda: tier_of(cluster) == "one")
 
 
-async def test_a_pod_that_is_another_by_now_is_not_changed_and_a_refusal_is_repeated(cluster: Cluster) -> None:
+def invalid(field: str) -> Fault:
+    """What a real API server says to a patch that changes ``field``, and must not."""
+    causes = [{"reason": "FieldValueInvalid", "message": "Invalid value: field is immutable", "field": field}]
+    status = {"kind": "Status", "code": 422, "reason": "Invalid", "message": "invalid", "details": {"causes": causes}}
+    return Fault("patch", status=422, body=json.dumps(status).encode())
+
+
+@pytest.mark.parametrize(
+    "is_another", [Fault("patch", status=409, reason="Conflict"), invalid("metadata.uid")], ids=["conflict", "UID"]
+)
+@pytest.mark.parametrize("refusal", [Fault("patch", status=403), invalid("metadata.labels")], ids=["right", "label"])
+async def test_a_pod_that_is_another_by_now_is_not_changed_and_a_refusal_is_repeated(
+    cluster: Cluster, is_another: Fault, refusal: Fault
+) -> None:
     put_profile(cluster, "one")
-    cluster.server.faults = [Fault("patch", status=409, reason="Conflict"), Fault("patch", status=403)]
+    cluster.server.faults = [is_another, refusal]
     put_pod(cluster, "a")
     await until(lambda: bool(cluster.view.pods.objects and cluster.view.admission().profiles))
     async with leading(cluster):

@@ -51,7 +51,11 @@ def fill(server: Server, *names: str) -> None:
         server.put(path, "", name, webhooks=[])
     for name in names:
         offered = {"cpu": "8", "memory": "16Gi", "kubernetes.io/batch-cpu": "4k", "kubernetes.io/batch-memory": "8Gi"}
-        annotations = {publish.ORIGINAL: "{}", "node.koordinator.sh/cpu-normalization-ratio": "1.00", "mine": "stays"}
+        annotations = {
+            **{publish.ORIGINAL: "{}", "node.koordinator.sh/cpu-normalization-ratio": "1.00", "mine": "stays"},
+            "node.koordinator.sh/resource-amplification-ratio": '{"cpu":1.50}',
+            "node.koordinator.sh/raw-allocatable": '{"cpu":"8"}',
+        }
         server.put(
             NODES, "", name, metadata={"annotations": annotations}, status={"capacity": offered, "allocatable": offered}
         )

@@ -25,6 +25,7 @@ from koord.kube.credentials import pem_file
 from koord.model.nodelink import SERVER_NAME
 from koord.pb.koord import nodelink_pb2 as pb
 from koord_manager.nodelink import server as nodelink_server
+from koord_manager.nodelink.service import Caller
 from qosd.cluster.nodelink import encoded
 from tests.koord_manager.nodelink.rig import (
     CALL_S,
@@ -244,6 +245,33 @@ async def test_who_does_not_call_loses_its_connection(monkeypatch: pytest.Monkey
         writer.close()
         with contextlib.suppress(ConnectionError, ssl.SSLError):
             await writer.wait_closed()
+
+
+@pytest.mark.parametrize("token", ["", "bad"], ids=["no token", "refused token"])
+async def test_who_is_refused_each_time_loses_its_connection(monkeypatch: pytest.MonkeyPatch, token: str) -> None:
+    """A node that calls as often keeps its own."""
+    monkeypatch.setattr(nodelink_server, "IDLE_S", 0.5)
+    server = APIServer()
+    server.reviews["t"] = authenticated(node_name="n1")
+    async with rig(server=server) as made:
+        caller, ends = made.service.caller, list[asyncio.BaseTransport]()
+
+        def came(transport: asyncio.BaseTransport) -> Caller:
+            ends.append(transport)
+            return caller(transport)
+
+        monkeypatch.setattr(made.service, "caller", came)
+        with made.client(plain_context(made.ca), "t") as node, made.client(plain_context(made.ca), token) as other:
+            await node.report()
+            await other.refusal()
+            of_node, of_other = ends
+            for _ in range(60):
+                await node.report()
+                await other.refusal()
+                if of_other.is_closing():
+                    break
+                await asyncio.sleep(0.05)
+            assert (of_node.is_closing(), of_other.is_closing()) == (False, True)
 
 
 async def test_a_client_that_does_not_read_costs_others_nothing() -> None:

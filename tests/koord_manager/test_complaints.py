@@ -1,0 +1,75 @@
+"""What is wrong with what a node states: one Event for each, for as long as it is so."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from koord.model.overcommit import normalization
+from koord.model.sloconfig.colocation import ANNOTATION_STRATEGY
+from koord_manager.controllers import complaints
+from koord_manager.controllers.complaints import Complaint
+from tests.koord_manager.support import Cluster
+
+AHEAD = "the node's clock is 3600 s ahead"
+BAD_STRATEGY: dict[str, Any] = {"annotations": {ANNOTATION_STRATEGY: "{bad"}}
+BAD_RATIO: dict[str, Any] = {"labels": {"node.koordinator.sh/cpu-reclaim-ratio": "high"}}
+
+
+@pytest.mark.parametrize(
+    ("metadata", "ahead_s", "reason", "said"),
+    [
+        (BAD_STRATEGY, 0, "OvercommitProblem", ANNOTATION_STRATEGY),
+        (BAD_RATIO, 0, "OvercommitProblem", "cpu-reclaim-ratio: 'high' is not a ratio"),
+        ({}, 3600, "OvercommitProblem", AHEAD),
+        ({"labels": {normalization.LABEL_ENABLED: "true"}}, 0, "CPUNormalizationUnknown", "has no annotation"),
+    ],
+    ids=["annotation", "label", "clock", "normalization"],
+)
+async def test_what_is_wrong_with_a_node_is_said_once(
+    cluster: Cluster, metadata: dict[str, Any], ahead_s: float, reason: str, said: str
+) -> None:
+    cluster.put_config()
+    cluster.put_node(**metadata)
+    cluster.now_s += ahead_s
+    cluster.report()
+    cluster.now_s -= ahead_s
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events(reason))
+    for _ in range(3):
+        cluster.now_s += 7
+        await cluster.controllers.resources.reconcile("n1")
+        cluster.now_s += ahead_s + 1
+        cluster.report()
+        cluster.now_s -= ahead_s
+        await cluster.view.synced()
+        await cluster.quiet()
+    (message,) = cluster.events(reason)
+    assert said in message
+    assert cluster.recorder.told.count(reason) == 1
+    cluster.put_node(labels={"node.koordinator.sh/memory-reclaim-ratio": "low"})
+    await cluster.settled(lambda: any("'low' is not a ratio" in each for each in cluster.events("OvercommitProblem")))
+
+
+async def test_a_bad_annotation_is_said_where_colocation_is_off_too(cluster: Cluster) -> None:
+    cluster.put_config({})
+    cluster.put_node(**BAD_STRATEGY)
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("OvercommitProblem"))
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "said"),
+    [
+        ("", "the clock is 61 s ahead", True),
+        ("the clock is 61 s ahead", "the clock is 3600 s ahead", False),
+        ("pod web-1 has no CPU", "pod web-2 has no CPU", True),
+        ("100 snails", "101 snails", True),
+    ],
+)
+def test_what_is_news(before: str, now: str, said: bool) -> None:
+    kept = complaints.kept([Complaint("R", before)])
+    found = [Complaint("R", now)]
+    assert complaints.news(found, kept) == tuple(found * said)
+    assert complaints.news([Complaint("Other", before)], kept)

@@ -1,0 +1,126 @@
+"""How the process ends: what it leaves behind, and what it says."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import sys
+from collections.abc import Callable
+
+import pytest
+from aiohttp import web
+
+from koord.kube.client import Client
+from koord.kube.recorder import Recorder
+from koord.service import failures
+from koord_manager import manager, program
+from koord_manager.manager import Manager
+from koord_manager.options import PROGRAM
+from koord_manager.view import ClusterView
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, METRICS, NODES
+from tests.kube.server import Fault, Server
+from tests.kube.support import client, until
+
+QUIET = ("--feature-gates=WebhookFramework=false", "--metrics-addr=")
+ALONE = "--enable-leader-election=false"
+
+
+def made(api: Client, *argv: str) -> Manager:
+    return Manager(api, PROGRAM.load(PROGRAM.parse([*QUIET, *argv])), {"HOSTNAME": "manager-a"})
+
+
+def holder(server: Server) -> str | None:
+    leases = server.objects.get(("/apis/coordination.k8s.io/v1", "leases"), {})
+    return next((str(lease["spec"]["holderIdentity"]) for lease in leases.values()), None)
+
+
+def metrics(server: Server) -> int:
+    root, _, plural = METRICS.rpartition("/")
+    return len(server.objects.get((root, plural), {}))
+
+
+class SlowServer(Server):
+    """It takes a while for what it is to make."""
+
+    async def _serve(self, request: web.Request) -> web.StreamResponse:
+        if request.method == "POST":
+            await asyncio.sleep(0.2)
+        return await super()._serve(request)
+
+
+async def test_a_view_that_dies_takes_the_leader_along(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From caches that nobody fills any more nothing is written, and the other replica leads at once."""
+    dead, follow = asyncio.Event(), ClusterView.run
+
+    async def run(view: ClusterView) -> None:
+        following = asyncio.ensure_future(follow(view))
+        try:
+            await dead.wait()
+        finally:
+            following.cancel()
+        raise RuntimeError("the view died")
+
+    monkeypatch.setattr(ClusterView, "run", run)
+    server = Server()
+    server.put(NODES, "", "n1")
+    async with server.serving() as url, client(url) as api:
+        running = asyncio.create_task(made(api).run(asyncio.Event()))
+        await until(lambda: bool(holder(server)) and metrics(server) == 1)
+        dead.set()
+        with pytest.raises(ExceptionGroup) as died:
+            await running
+        assert [str(error) for error in failures.each(died.value)] == ["the view died"]
+        assert holder(server) == ""
+
+
+@pytest.mark.parametrize(("argv", "leads"), [((), 0.0), ((ALONE,), 1.0)], ids=["a candidate", "alone"])
+async def test_who_is_alone_leads(argv: tuple[str, ...], leads: float) -> None:
+    server = Server()
+    async with server.serving() as url, client(url) as api:
+        leader: Callable[[], float] = made(api, *argv).figures.leader
+        assert leader() == leads
+
+
+@pytest.mark.parametrize("hangs", [False, True], ids=["written", "not answered"])
+async def test_the_last_events_are_written_in_bounded_time(monkeypatch: pytest.MonkeyPatch, hangs: bool) -> None:
+    """``stop`` comes with the first Event."""
+    stop, record = asyncio.Event(), Recorder.record
+
+    def recorded(*arguments: object) -> None:
+        record(*arguments)  # type: ignore[arg-type]
+        stop.set()
+
+    monkeypatch.setattr(Recorder, "record", recorded)
+    monkeypatch.setattr(manager, "_LAST_EVENTS_S", 0.3 if hangs else 10.0)
+    server = SlowServer()
+    server.put(CONFIG_MAPS, CONFIG.namespace, CONFIG.name, data={"colocation-config": "{bad"})
+    server.faults += [Fault("create", hang=True)] * hangs
+    async with server.serving() as url, client(url) as api:
+        async with asyncio.timeout(5):
+            await made(api, ALONE).run(stop)
+    assert len(server.objects.get(("/api/v1", "events"), {})) == (not hangs)
+
+
+async def test_a_port_that_is_in_use_is_said() -> None:
+    server = Server()
+    taken = await asyncio.start_server(lambda *_: None, "127.0.0.1", 0)
+    port = taken.sockets[0].getsockname()[1]
+    async with taken, server.serving() as url, client(url) as api:
+        with pytest.raises(ExceptionGroup) as ended:
+            await made(api, f"--nodelink-endpoint=127.0.0.1:{port}").run(asyncio.Event())
+    (error,) = failures.each(ended.value)
+    assert isinstance(error, OSError)
+    assert error.errno == errno.EADDRINUSE
+
+
+def test_the_log_names_what_ended_it(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    async def run(*_: object) -> None:
+        raise ExceptionGroup("outer", [ExceptionGroup("inner", [OSError("address already in use")])])
+
+    monkeypatch.setattr(manager, "run", run)
+    monkeypatch.setattr(program, "_set_up_log", lambda _: None)
+    monkeypatch.setattr(sys, "argv", ["koord-manager"])
+    with caplog.at_level(logging.ERROR), pytest.raises(SystemExit) as ended:
+        program.main()
+    assert (ended.value.code, caplog.messages) == (1, ["address already in use"])
