@@ -15,7 +15,8 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
 
     ``attempts``: how often its containers have been stopped, or should have been. ``grace_s``: what its processes have
     to end by themselves. ``is_stopped``: the last attempt has stopped them all, so that whatever runs has begun since.
-    ``gate``: the feature gate behind which it is done.
+    ``gate``: the feature gate behind which it is done. ``at_ns``: when the last attempt began, or ended, by this boot's
+    monotonic clock; 0 = a version that did not note it.
     """
 
     uid: str
@@ -26,6 +27,7 @@ class NotedEviction(msgspec.Struct, frozen=True, tag="evicting"):
     grace_s: int = 0
     is_stopped: bool = False
     gate: str = ""
+    at_ns: int = 0
 
     @property
     def key(self) -> tuple[str]:

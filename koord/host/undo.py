@@ -43,6 +43,9 @@ from koord.host.writer import Reading
 from koord.model.cfs import PERIOD_US
 
 FORMAT = 2
+ASIDE, NEW = ".unreadable", ".new"
+"""End the names of a record that was set aside, and of one that is to take its place."""
+
 _SPARE_LINES = 1024
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
@@ -285,7 +288,7 @@ class UndoRecord:
             self._replay(lines)
 
     def _set_aside(self, why: str) -> None:
-        aside = f"{self._file}.unreadable"
+        aside = f"{self._file}{ASIDE}"
         os.replace(self._file, aside)
         self.problems.append(f"{self._file}: {why}; what it held is not known, see {aside}")
 
@@ -373,7 +376,7 @@ def held_rows(file: Path) -> frozenset[str]:
 
 def _replaced(file: Path, content: bytes) -> int:
     """Put a new file in the place of ``file``, and open it for appending; what fails leaves nothing of it behind."""
-    new = Path(f"{file}.new")
+    new = Path(f"{file}{NEW}")
     descriptor = -1
     try:
         new.write_bytes(content)

@@ -109,10 +109,11 @@ class EvictedPod:
         await self._learn_cgroups(self.unstopped)
 
     async def _containers(self) -> list[Container]:
-        """Of all sandboxes that the pod has had."""
-        sandboxes, containers = await asyncio.gather(self._runtime.sandboxes(), self._runtime.containers())
-        ids = {each.id for each in sandboxes if each.uid == self._eviction.uid}
-        return [each for each in containers if each.sandbox_id in ids]
+        """Of all sandboxes that the pod has had. A runtime that heeds no filter lists those of others too."""
+        uid = self._eviction.uid
+        ids = [each.id for each in await self._runtime.sandboxes(uid) if each.uid == uid]
+        lists = await asyncio.gather(*(self._runtime.containers(id_) for id_ in ids))
+        return [each for id_, listed in zip(ids, lists, strict=True) for each in listed if each.sandbox_id == id_]
 
     async def _stop(self, container: Container, exit_s: float) -> None:
         try:

@@ -1,7 +1,8 @@
 """One eviction and how far it is: what a new order, an attempt's end or an earlier run makes of it.
 
 Pure: instants come in as nanoseconds of the monotonic clock. Each attempt makes the pause before the next twice as
-long, up to ``_MOST_S``, and attempts count for ``REMEMBERED_S`` after the last one's end.
+long, up to ``_MOST_S``; it runs from the attempt's begin, and from its end if it failed. Attempts count for
+``REMEMBERED_S`` after the last one's end.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class EvictionCase(msgspec.Struct, frozen=True):
     """``tick``: of the last order, 0 = an earlier run's.
 
     ``earlier_ids``: of containers that ran before the last attempt's end. ``is_executed``: the executor has it, or had.
-    ``ended_ns``: when the last attempt ended.
+    ``ended_ns``: when the last attempt ended or, of an earlier run, what its note says.
     """
 
     owner: str
@@ -45,14 +46,22 @@ class EvictionCase(msgspec.Struct, frozen=True):
     def noted(self) -> NotedEviction:
         """For the undo record."""
         order, state = self.eviction, self.state
-        is_stopped = state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED)
         return NotedEviction(
-            order.uid, order.pod, self.owner, order.cgroup, state.attempts, order.grace_s, is_stopped, order.gate
+            order.uid,
+            order.pod,
+            self.owner,
+            order.cgroup,
+            state.attempts,
+            order.grace_s,
+            is_stopped=state.phase in (EvictionPhase.STOPPED, EvictionPhase.RESTARTED),
+            gate=order.gate,
+            at_ns=max(state.since_ns, self.ended_ns),
         )
 
     def due_ns(self) -> int:
-        """When it ends if nobody orders it again."""
-        return NEVER_NS if self.state.phase is EvictionPhase.STOPPING else self.ended_ns + REMEMBERED_S * _S
+        """When it ends if nobody orders it again. What an earlier run had begun is not gone on with from then on."""
+        is_running = self.state.phase is EvictionPhase.STOPPING and self.is_executed
+        return NEVER_NS if is_running else self.ended_ns + REMEMBERED_S * _S
 
     def postponement(self, now_ns: int, is_emergency: bool) -> str:
         """Why the pod need not be stopped now, or must not yet; "" = it may be."""
@@ -73,7 +82,8 @@ class EvictionCase(msgspec.Struct, frozen=True):
     def ended(self, problem: str, is_refused: bool, now_ns: int) -> EvictionCase:
         """At the attempt's end; ``problem`` "" = all containers are stopped."""
         phase = EvictionPhase.FAILED if problem else EvictionPhase.STOPPED
-        state = replace(self.state, phase=phase, problem=problem, is_refused=is_refused)
+        retry_ns = now_ns + _backoff_ns(self.state.attempts) if problem else self.state.retry_ns
+        state = replace(self.state, phase=phase, problem=problem, is_refused=is_refused, retry_ns=retry_ns)
         return replace(self, state=state, ended_ns=now_ns)
 
 
@@ -91,7 +101,7 @@ def adopted(note: NotedEviction, now_ns: int) -> EvictionCase:
     state = _stopping(note.owner, order, note.attempts, now_ns)
     if note.is_stopped:
         state = replace(state, phase=EvictionPhase.STOPPED)
-    return EvictionCase(note.owner, 0, order, state, is_executed=note.is_stopped, ended_ns=now_ns)
+    return EvictionCase(note.owner, 0, order, state, is_executed=note.is_stopped, ended_ns=note.at_ns)
 
 
 def _stopping(owner: str, order: Eviction, attempts: int, now_ns: int) -> EvictionState:

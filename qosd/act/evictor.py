@@ -7,6 +7,7 @@ for ``REMEMBERED_S``; until then its attempts count.
 
 Invariants: the undo record names an eviction before its first container is stopped, and until it ends, so that the
 next run goes on with what this one leaves behind: it executes again what had not come to its end, and never what had.
+What is older than ``REMEMBERED_S`` by then has ended.
 A pod has one execution at most. The journal has one entry per step, ``done`` only for an eviction that has come about.
 What a PodDisruptionBudget forbids leaves no note, since nothing was done, and need not wait for its next attempt once
 the node has no time left.
@@ -37,11 +38,13 @@ from qosd.act.executor import EvictionFailed, EvictionRefused, Executor
 from qosd.act.journal import Recorder
 from qosd.decide.decision import Eviction
 from qosd.decide.runner import Decisions
+from qosd.decide.victims import LATE_S
 from qosd.model.snapshot import EvictionPhase, EvictionState, PodView, runs
 
 AT_ONCE = 20
 """As many as two minutes allow: one may wait that long for a budget and for kubelet, and a frozen pod, which is thawed
-soon after the order, must not stand in a queue then."""
+soon after the order, must not stand in a queue then. Behind longer grace periods it may, until there is an emergency:
+that ends all waits."""
 ENDED = "ended"
 """The journal's result for an eviction that nobody has ordered again for long; the other steps' are their phases."""
 _S = 1_000_000_000
@@ -82,7 +85,7 @@ class Evictor(Actor[EvictionPlan]):
         self.executor = executor
         """Whoever brings evictions about; another one may be put in at any time, for the next execution."""
         self._notes = EvictionNotes(undo, journal, monotonic, wall)
-        self._monotonic, self._loop = monotonic, loop
+        self._monotonic, self._wall, self._loop = monotonic, wall, loop
         self._emergency = ""
         self._gate = asyncio.Semaphore(AT_ONCE)
         self._tasks: set[asyncio.Task[None]] = set()
@@ -95,12 +98,21 @@ class Evictor(Actor[EvictionPlan]):
         self._counts = EvictionCounts()
         self._pods: tuple[PodView, ...] | None = None
         self._containers: Mapping[str, Mapping[str, str]] = {}
+        self._seen: tuple[PodView, ...] = ()
         self._due_ns = NEVER_NS
 
     @property
     def emergency(self) -> str:
         """Why no eviction may be waited for, at the last tick; "" = there is time. From any thread."""
         return self._emergency
+
+    def left_s(self, uid: str) -> float:
+        """What kubelet has left to end the pod that is being deleted, by the pod's own grace period; from any thread.
+
+        0 or less: it should have ended, or nobody has told that it is being deleted.
+        """
+        by_unix_s = next((pod.facts.deletion_unix_s for pod in self._seen if pod.uid == uid), None)
+        return 0.0 if by_unix_s is None else by_unix_s + LATE_S - self._wall() / _S
 
     def tell_step(self, eviction: Eviction, result: str, why: str) -> None:
         """A step that the executor has taken, for the journal. In the loop's thread."""
@@ -138,7 +150,7 @@ class Evictor(Actor[EvictionPlan]):
             now_ns = self._monotonic()
             if pods is self._pods and now_ns < self._due_ns:
                 return
-            self._pods, self._containers = pods, _running(pods)
+            self._pods, self._seen, self._containers = pods, pods, _running(pods)
             for uid, case in tuple(self._cases.items()):
                 self._follow(case, self._containers.get(uid), now_ns)
             self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._containers}
@@ -211,6 +223,8 @@ class Evictor(Actor[EvictionPlan]):
             self._put(replace(case, earlier_ids=case.earlier_ids | (containers or _NO_CONTAINERS).keys()))
         elif containers is None:
             self._end(case, VANISHED, "the pod is gone")
+        elif now_ns >= case.due_ns():
+            self._end(case, ENDED, f"the eviction ends: nobody has ordered it again for {REMEMBERED_S} s")
         elif phase is EvictionPhase.STOPPING:
             self._resume(case, containers.keys(), now_ns)
         elif phase is EvictionPhase.STOPPED and containers.keys() - case.earlier_ids:
@@ -218,8 +232,6 @@ class Evictor(Actor[EvictionPlan]):
             self._put(replace(case, state=replace(case.state, phase=EvictionPhase.RESTARTED)))
             why = f"kubelet has started containers again: {names}"
             self._notes.tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
-        elif now_ns >= case.due_ns():
-            self._end(case, ENDED, f"the eviction ends: nobody has ordered it again for {REMEMBERED_S} s")
 
     def _resume(self, case: EvictionCase, ids: Set[str], now_ns: int) -> None:
         """Execute what an earlier run had under way."""

@@ -24,6 +24,9 @@ from koord.host.files import Value
 from koord.model.formulas import NO_INPUTS, Inputs
 
 SCHEMA = 1
+ASIDE, OF_SQLITE = ".broken", ("-journal", "-wal", "-shm")
+"""End the names of a journal that was set aside, and of what SQLite has beside one."""
+
 MAX_ROWS = 100_000
 _QUEUE = 8192
 _BATCH = 512
@@ -211,7 +214,7 @@ class Journal:
         self.problem = problem
 
     def _set_aside(self) -> str:
-        aside = f"{self._file}.broken"
+        aside = f"{self._file}{ASIDE}"
         try:
             os.replace(self._file, aside)
             for suffix in ("-wal", "-shm"):

@@ -1,6 +1,7 @@
 """Evictions through the API server: PodDisruptionBudgets are asked, kubelet ends the pod and does not start it again.
 
-    agreed       kubelet has ``gone_s`` to end the pod, by the pod's own grace period
+    agreed       kubelet has ``gone_s`` to end the pod, or the pod's own grace period and LATE_S if that is longer; then
+                 the container runtime ends what is left
     not there    the API server no longer has the pod, or has another of that name: kubelet is ending it, likewise
     refused      by a PodDisruptionBudget or in admission: tried again for ``refused_s``, as the server says, then
                  EvictionRefused with its message: it is no failure of the node, and nothing was done to the pod
@@ -46,7 +47,8 @@ class Events(Protocol):
 
 class APIEviction:
     """An executor. ``stop``: what it falls back to, and looks by. ``emergency``: why nothing may be waited for, "" =
-    there is time. ``tell_step``: takes a step's eviction, result and reason for the journal."""
+    there is time. ``left_s``: by UID, what the pod's own grace period leaves kubelet to end it; 0 = nothing, or nobody
+    knows. ``tell_step``: takes a step's eviction, result and reason for the journal."""
 
     def __init__(
         self,
@@ -54,11 +56,12 @@ class APIEviction:
         stop: CRIStop,
         events: Events,
         emergency: Callable[[], str],
+        left_s: Callable[[str], float],
         tell_step: Callable[[Eviction, str, str], None],
         bounds: Bounds = BOUNDS,
     ) -> None:
         self._api, self._stop, self._events = api, stop, events
-        self._emergency, self._tell_step, self._bounds = emergency, tell_step, bounds
+        self._emergency, self._left_s, self._tell_step, self._bounds = emergency, left_s, tell_step, bounds
 
     async def evict(self, eviction: Eviction) -> None:
         """Returns when all containers have exited and their cgroups are gone. Raises EvictionFailed."""
@@ -102,14 +105,16 @@ class APIEviction:
         await pod.learn_cgroups()
         agreement = await EvictionRequest(self._api, eviction, key, self._bounds, self._tell_step).made()
         self._tell_step(eviction, EvictionPhase.STOPPING, f"{agreement}, and kubelet ends the pod")
-        await self._gone(pod)
+        await self._gone(eviction.uid, pod)
 
-    async def _gone(self, pod: EvictedPod) -> None:
+    async def _gone(self, uid: str, pod: EvictedPod) -> None:
+        """Raises NotByAPI, not before the pod's own grace period is over."""
         loop = asyncio.get_running_loop()
-        end_s = loop.time() + self._bounds.gone_s
+        begin_s = loop.time()
         while problems := await pod.look():
-            if loop.time() >= end_s:
-                raise NotByAPI(f"kubelet has not ended it in {self._bounds.gone_s:g} s: {'; '.join(problems)}")
+            waited_s = loop.time() - begin_s
+            if waited_s >= self._bounds.gone_s and self._left_s(uid) <= 0:
+                raise NotByAPI(f"kubelet has not ended it in {waited_s:.1f} s: {'; '.join(problems)}")
             await asyncio.sleep(self._bounds.pause_s)
 
     def _say(self, eviction: Eviction, key: Key, reason: str, remark: str) -> None:
@@ -133,7 +138,9 @@ def evicting_by_api(
     if isinstance(api, Client):
         rate = RateLimit(_QPS, _BURST, asyncio.get_running_loop().time)
         api = api.with_limits(Limits(rate, tries=1, timeout_s=CALL_S))
-    evictor.executor = APIEviction(api, stop, recorder, lambda: evictor.emergency, evictor.tell_step, bounds)
+    evictor.executor = APIEviction(
+        api, stop, recorder, lambda: evictor.emergency, evictor.left_s, evictor.tell_step, bounds
+    )
     try:
         yield
     finally:

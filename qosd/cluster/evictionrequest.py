@@ -2,7 +2,9 @@
 
 Invariants: every wait is bounded by ``Bounds``; the last try is at the bound, never after it; a refusal counts as one
 only if somebody who may forbid it does: a PodDisruptionBudget, or an admission webhook or policy. A credential that may
-not evict is none. Fails with NotByAPI or EvictionRefused.
+not evict is none. A pod that is not found counts as absent only if reading it says so too: a manager that evicts may
+know less than the API server. A node's credential is forbidden to read a pod that is not there (node authorizer since
+Kubernetes 1.32), which says so as well. Fails with NotByAPI or EvictionRefused.
 """
 
 from __future__ import annotations
@@ -28,6 +30,8 @@ _DENIAL = re.compile(
     r"|^poddisruptionbudgets\.policy|more than one PodDisruptionBudget"
 )
 """Denials without a cause, of whatever status: a budget in disorder is a 403, a pod with two of them a 500."""
+_PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
+"""Not found is a pod that is there, and that the manager which was asked does not know yet."""
 _REFUSED_PAUSE_S = 5.0
 _PAUSE = Backoff(base_s=0.2, max_s=2.0)
 
@@ -88,17 +92,14 @@ class EvictionRequest:
             await asyncio.sleep(pause_s)
 
     async def _absence(self, error: KubeError) -> str:
-        """That the API server does not have this pod, if that is what ``error`` says."""
-        if not isinstance(error, APIError):
-            return ""
-        if error.is_not_found:
-            return "the API server no longer has the pod"
-        if not error.is_conflict:
+        """That the API server does not have this pod: ``error`` says so, and so does reading it; else ""."""
+        if not isinstance(error, APIError) or not (error.is_not_found or error.is_conflict):
             return ""
         try:
             other = await self._api.get(POD, self._key)
         except APIError as at_get:
-            return "the API server no longer has the pod" if at_get.is_not_found else ""
+            is_absent = at_get.is_not_found or (error.is_not_found and at_get.status == HTTPStatus.FORBIDDEN)
+            return "the API server no longer has the pod" if is_absent else ""
         except KubeError:
             return ""
         return "" if other.metadata.uid == self._eviction.uid else "the API server has another pod of that name"
@@ -117,14 +118,15 @@ class EvictionRequest:
         return min(pause_s, self._unanswered_end_s - now_s)
 
     def _after_refusal(self, refusal: str, pause_s: float, now_s: float) -> float:
-        """Each refusal is told once; it is an answer, so the server is there."""
+        """Each refusal is told once; it is an answer, so the server is there, and may be asked after the pause."""
         if now_s >= self._refused_end_s:
             raise EvictionRefused(f"{refusal}, for {self._bounds.refused_s:g} s")
         if refusal != self._refusal:
             self._refusal = refusal
             self._tell_step(self._eviction, REFUSED, refusal)
-        self._failures, self._unanswered_end_s = 0, now_s + self._bounds.unanswered_s
-        return min(pause_s, self._refused_end_s - now_s)
+        pause_s = min(pause_s, self._refused_end_s - now_s)
+        self._failures, self._unanswered_end_s = 0, now_s + pause_s + self._bounds.unanswered_s
+        return pause_s
 
 
 def _refusal(error: KubeError) -> str:
@@ -151,5 +153,4 @@ def _is_passing(error: KubeError) -> bool:
     """May the same request do better in a moment?"""
     if not isinstance(error, APIError):
         return isinstance(error, Unreachable)
-    is_busy = error.status in (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT)
-    return is_busy or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR
+    return error.status in _PASSING or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR

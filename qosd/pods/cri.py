@@ -32,6 +32,7 @@ from qosd.pods import verbose
 AT_ONCE = 16
 SANDBOX_READY = "SANDBOX_READY"
 CONTAINER_CREATED, CONTAINER_RUNNING = "CONTAINER_CREATED", "CONTAINER_RUNNING"
+_UID_LABEL = "io.kubernetes.pod.uid"
 _SERVICE = "/runtime.v1.RuntimeService/"
 _BROADCASTING = {"containerd": (2, 0), "cri-o": (1, 30)}
 _SPLITTING = {"containerd": (1, 7), "cri-o": (1, 26)}  # from here to there, readers share one channel
@@ -143,12 +144,16 @@ class Runtime:
             raise
         return _name(cri.CgroupDriver, answer.linux.cgroup_driver).lower() if answer.HasField("linux") else None
 
-    async def sandboxes(self) -> list[Sandbox]:
-        listed = await self._call("ListPodSandbox", cri.ListPodSandboxRequest(), cri.ListPodSandboxResponse)
+    async def sandboxes(self, uid: str = "") -> list[Sandbox]:
+        """All; or those of the pod with this UID, by the label that kubelet gives each."""
+        request = cri.ListPodSandboxRequest(filter={"label_selector": {_UID_LABEL: uid}} if uid else None)
+        listed = await self._call("ListPodSandbox", request, cri.ListPodSandboxResponse)
         return [_sandbox(one) for one in listed.items]
 
-    async def containers(self) -> list[Container]:
-        listed = await self._call("ListContainers", cri.ListContainersRequest(), cri.ListContainersResponse)
+    async def containers(self, sandbox_id: str = "") -> list[Container]:
+        """All; or those of one sandbox."""
+        request = cri.ListContainersRequest(filter={"pod_sandbox_id": sandbox_id} if sandbox_id else None)
+        listed = await self._call("ListContainers", request, cri.ListContainersResponse)
         return [_container(one) for one in listed.containers]
 
     async def sandbox_detail(self, sandbox_id: str) -> Detail | None:

@@ -15,6 +15,7 @@ from koord.http2.grpc import NOT_FOUND, UNAVAILABLE, UNIMPLEMENTED, UNKNOWN
 from koord.http2.server import Method, Refusal, Reply, UnaryServer
 from koord.pb.cri import api_pb2 as cri
 
+UID_LABEL = "io.kubernetes.pod.uid"
 TIERS = ("/kubepods", "/kubepods/burstable", "/kubepods/besteffort")
 
 
@@ -90,6 +91,8 @@ class FakeRuntime(CriRuntime):
     updates: list[cri.UpdateContainerResourcesRequest] = field(default_factory=list)
     updated: Callable[[cri.UpdateContainerResourcesRequest], object] = lambda request: None
     """What a runtime does to the kernel then."""
+    listed: set[str] = field(default_factory=set)
+    """The ids that lists have given."""
     stops: list[cri.StopContainerRequest] = field(default_factory=list)
     stop_refusals: dict[str, Refusal] = field(default_factory=dict)
     """By container id, how StopContainer fails."""
@@ -182,12 +185,18 @@ class FakeRuntime(CriRuntime):
             raise Refusal(NOT_FOUND, f"an error occurred when try to find {id_!r}: not found")
 
     def ListPodSandbox(self, request: cri.ListPodSandboxRequest) -> cri.ListPodSandboxResponse:
+        """Each has the label with its UID, as kubelet makes them."""
         labels = request.filter.label_selector.items()
-        items = [each for each in self.sandboxes.values() if labels <= each.labels.items()]
+        each_labels = {id_: {UID_LABEL: one.metadata.uid, **one.labels} for id_, one in self.sandboxes.items()}
+        items = [one for id_, one in self.sandboxes.items() if labels <= each_labels[id_].items()]
+        self.listed.update(one.id for one in items)
         return cri.ListPodSandboxResponse(items=items)
 
     def ListContainers(self, request: cri.ListContainersRequest) -> cri.ListContainersResponse:
-        return cri.ListContainersResponse(containers=self.containers.values())
+        sandbox_id = request.filter.pod_sandbox_id
+        containers = [one for one in self.containers.values() if sandbox_id in ("", one.pod_sandbox_id)]
+        self.listed.update(one.id for one in containers)
+        return cri.ListContainersResponse(containers=containers)
 
     def RunPodSandbox(self, request: cri.RunPodSandboxRequest) -> cri.RunPodSandboxResponse:
         return cri.RunPodSandboxResponse(pod_sandbox_id=self.run(request.config))

@@ -607,9 +607,10 @@ LINES = (
     b'{"type":"resctrl group","name":"toys","path":"/","inode":7}',
     b'{"type":"attributes","name":"oom_score_adj","cgroup":"/a","path":"/","inode":3,"values":[-500],"original":985,'
     b'"tasks":[[7,4711,985]]}',
-    b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true,"gate":"MemoryEvict"}',
+    b'{"type":"evicting","uid":"uid","pod":"default/web","who":"eviction","group":"/a","attempts":2,"grace_s":3,"is_stopped":true,"gate":"MemoryEvict","at_ns":7}',
 )
-WITHOUT_GATE = LINES[-1].replace(b',"gate":"MemoryEvict"', b"")
+WITHOUT_INSTANT = LINES[-1].replace(b',"at_ns":7', b"")
+WITHOUT_GATE = WITHOUT_INSTANT.replace(b',"gate":"MemoryEvict"', b"")
 
 
 def test_a_line_of_every_kind_is_read_and_written_as_it_always_was(tmp_path: Path) -> None:
@@ -643,11 +644,12 @@ def test_which_rows_are_held_is_read_beside_whoever_has_the_record_open(tmp_path
     assert held_rows(tmp_path / "none") == held_rows(tmp_path) == frozenset()
 
 
-def test_an_eviction_of_an_earlier_version_has_no_gate(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("line", "gate"), [(WITHOUT_INSTANT, "MemoryEvict"), (WITHOUT_GATE, "")])
+def test_an_eviction_of_an_earlier_version_has_no_instant_and_no_gate(tmp_path: Path, line: bytes, gate: str) -> None:
     file = tmp_path / "undo"
     with UndoRecord(file, BOOT):
         header = file.read_bytes()
-    file.write_bytes(header + WITHOUT_GATE + b"\n")
+    file.write_bytes(header + line + b"\n")
     with UndoRecord(file, BOOT) as record:
         (noted,) = record.all(NotedEviction)
-        assert (noted.uid, noted.is_stopped, noted.gate, record.problems) == ("uid", True, "", [])
+        assert (noted.uid, noted.is_stopped, noted.gate, noted.at_ns, record.problems) == ("uid", True, gate, 0, [])

@@ -26,8 +26,8 @@ ORDER = Eviction("uid-web", "default/web", "memory is short", "/kubepods/burstab
 class Node:
     """Pod ``web`` with three running containers and ``other`` with one."""
 
-    def __init__(self, directory: Path) -> None:
-        self.fake = FakeRuntime(directory / "cgroups")
+    def __init__(self, directory: Path, runtime: type[FakeRuntime] = FakeRuntime) -> None:
+        self.fake = runtime(directory / "cgroups")
         self.sandbox = self.fake.pod("web")
         self.a, self.b, self.c = (self.run(self.sandbox, name) for name in "abc")
         self.other = self.run(self.fake.pod("other"), "main")
@@ -67,6 +67,36 @@ async def test_all_containers_of_the_pod_are_stopped_and_no_other(tmp_path: Path
         assert node.exists(node.fake.cgroup(node.other)) and node.exists(node.fake.cgroup(node.sandbox))
         await executor.evict(order)
         assert len(node.fake.stops) == 2, "what has exited is not stopped again"
+
+
+async def test_nothing_of_other_pods_is_listed(tmp_path: Path) -> None:
+    node = Node(tmp_path)
+    _new_sandbox(node)
+    async with node.served(tmp_path / "s") as executor:
+        await executor.evict(ORDER)
+    of_pod = {id_ for id_, one in node.fake.sandboxes.items() if one.metadata.uid == "uid-web"}
+    containers = {id_ for id_, one in node.fake.containers.items() if one.pod_sandbox_id in of_pod}
+    assert (len(of_pod), len(containers)) == (2, 4)
+    assert node.fake.listed == of_pod | containers
+
+
+class Unfiltered(FakeRuntime):
+    """A runtime that heeds no filter."""
+
+    def ListPodSandbox(self, request: cri.ListPodSandboxRequest) -> cri.ListPodSandboxResponse:
+        return super().ListPodSandbox(cri.ListPodSandboxRequest())
+
+    def ListContainers(self, request: cri.ListContainersRequest) -> cri.ListContainersResponse:
+        return super().ListContainers(cri.ListContainersRequest())
+
+
+async def test_a_runtime_that_lists_other_pods_too_stops_none_of_them(tmp_path: Path) -> None:
+    node = Node(tmp_path, Unfiltered)
+    _new_sandbox(node)
+    async with node.served(tmp_path / "s") as executor:
+        await executor.evict(ORDER)
+    assert node.states(node.a, node.b, node.c, node.other) == [EXITED, EXITED, EXITED, RUNNING]
+    assert len(node.fake.stops) == 4
 
 
 async def test_containers_are_stopped_at_the_same_time(tmp_path: Path) -> None:

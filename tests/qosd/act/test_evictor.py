@@ -26,8 +26,9 @@ from qosd.decide.decision import Decision, Eviction, Stage
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult
 from qosd.decide.shortage import Resource, Shortage, Victims
+from qosd.decide.victims import LATE_S
 from qosd.model.pod import Resources
-from qosd.model.snapshot import ContainerView, EvictionPhase, PodView
+from qosd.model.snapshot import ContainerView, EvictionPhase, PodFacts, PodView
 from qosd.pods.cri import Container, Detail, Runtime, Sandbox
 from tests.fakes.clock import Clock, S
 from tests.fakes.runtime import FakeRuntime
@@ -168,7 +169,7 @@ async def test_an_eviction_from_the_order_to_the_pods_end() -> None:
     rig = Rig()
     await rig.follow(web("a", "b"))
     assert start(rig.evictor, [("memory", WEB)], 12) == (("started", "attempt 1 is noted and handed over"),)
-    assert rig.notes.evictions == (NotedEviction("web", "default/web", "memory", GROUP, 1, 3),)
+    assert rig.notes.evictions == (NotedEviction("web", "default/web", "memory", GROUP, 1, 3, at_ns=1000 * S),)
     assert not rig.script.orders, "the tick's thread stops nothing itself"
     await settled()
     assert rig.script.orders == [WEB]
@@ -178,7 +179,7 @@ async def test_an_eviction_from_the_order_to_the_pods_end() -> None:
     await rig.script.end()
     state = rig.evictor.under_way["web"]
     assert (state.phase, state.problem, state.since_ns) == (STOPPED, "", 1000 * S)
-    assert rig.notes.evictions[0].is_stopped
+    assert (rig.notes.evictions[0].is_stopped, rig.notes.evictions[0].at_ns) == (True, 1002 * S)
     await rig.follow(web("a", "b"))
     await rig.follow(web(exited="ab"))
     assert rig.phase is STOPPED, "those that ran before the stop are no new ones"
@@ -220,7 +221,7 @@ async def test_what_fails_is_told_and_can_be_ordered_again() -> None:
 
 
 async def test_the_next_run_counts_what_this_one_began_by_the_same_gate() -> None:
-    rig = Rig(structs.replace(NotedEviction("web", "default/web", "memory", GROUP), gate="BECPUEvict"))
+    rig = Rig(structs.replace(LEFT, gate="BECPUEvict"))
     await rig.follow(web("a"))
     assert rig.script.orders[0].gate == "BECPUEvict"
     await rig.script.end()
@@ -328,6 +329,20 @@ async def test_each_restart_by_kubelet_doubles_the_pause() -> None:
     assert rig.journal.results == ["stopping", "done", *["restarted", "stopping", "done"] * 7]
 
 
+@pytest.mark.parametrize("error", [EvictionRefused("by a budget, for 30 s"), EvictionFailed("permission denied")])
+async def test_the_pause_runs_from_the_end_of_an_attempt_that_failed(error: EvictionFailed) -> None:
+    rig = Rig()
+    for attempt, pause_s in enumerate([10, 20, 40], start=1):
+        assert await rig.order() == "started"
+        rig.clock.advance(30)
+        await rig.script.end(error=error)
+        state = rig.evictor.under_way["web"]
+        assert (state.attempts, state.retry_ns) == (attempt, rig.clock.ns + pause_s * S)
+        rig.clock.advance(pause_s - 1)
+        assert start(rig.evictor, [("memory", WEB)], 1) == (("refused", "not again for 1 s"),)
+        rig.clock.advance(1)
+
+
 async def test_what_has_come_about_is_counted_and_nothing_else() -> None:
     rig, at_first = Rig(), 1000 * S
     by_memory = structs.replace(WEB, gate="BEMemoryEvict")
@@ -426,6 +441,19 @@ async def test_one_that_is_being_stopped_is_never_forgotten() -> None:
     rig.clock.advance(2 * REMEMBERED_S)
     await rig.follow(web("a"))
     assert rig.phase is STOPPING
+
+
+@pytest.mark.parametrize(
+    ("deletion_unix_s", "left_s"), [(None, 0), (307.0, 300 + LATE_S), (7.0, LATE_S), (7.0 - LATE_S, 0)]
+)
+async def test_what_kubelet_has_left_to_end_a_pod(deletion_unix_s: float | None, left_s: float) -> None:
+    rig = Rig()
+    assert rig.evictor.left_s("web") == 0
+    facts = PodFacts(deletion_unix_s=deletion_unix_s)
+    await rig.follow(view("other"), structs.replace(web("a"), facts=facts))
+    assert (rig.evictor.left_s("web"), rig.evictor.left_s("other")) == (left_s, 0)
+    await rig.follow()
+    assert rig.evictor.left_s("web") == 0
 
 
 # orders that are refused
@@ -580,7 +608,7 @@ async def test_orders_of_a_thread_while_the_loop_ends_executions() -> None:
 
 # what an earlier run left
 
-LEFT = NotedEviction("web", "default/web", "memory", GROUP, attempts=3, grace_s=3)
+LEFT = NotedEviction("web", "default/web", "memory", GROUP, attempts=3, grace_s=3, at_ns=990 * S)
 
 
 async def test_what_an_earlier_run_left_is_executed_again_with_its_attempts() -> None:
@@ -609,6 +637,45 @@ async def test_what_an_earlier_run_left_is_executed_again_with_its_attempts() ->
     assert rig.journal.entries[0].why == "the containers are being stopped (attempt 3): an earlier run had begun it"
 
 
+OLD_NS, LATELY_NS, UNKNOWN_NS = (1000 - REMEMBERED_S) * S, (1001 - REMEMBERED_S) * S, 0
+
+
+@pytest.mark.parametrize(
+    ("at_ns", "is_stopped", "phase", "result"),
+    [
+        (OLD_NS, False, None, "ended"),
+        (OLD_NS, True, None, "ended"),
+        (UNKNOWN_NS, False, None, "ended"),
+        (LATELY_NS, False, STOPPING, "stopping"),
+        (LATELY_NS, True, RESTARTED, "restarted"),
+    ],
+)
+async def test_what_an_earlier_run_left_long_ago_is_forgotten(
+    at_ns: int, is_stopped: bool, phase: EvictionPhase | None, result: str
+) -> None:
+    """Whatever was short then, nobody has said since that it is."""
+    left = structs.replace(LEFT, at_ns=at_ns, is_stopped=is_stopped)
+    rig = Rig(left)
+    await rig.follow(web("a"))
+    assert (rig.phase, rig.journal.results) == (phase, [result])
+    assert (len(rig.script.orders), rig.notes.evictions) == (phase is STOPPING, () if phase is None else (left,))
+
+
+async def test_what_nobody_could_see_for_long_after_a_start_is_forgotten() -> None:
+    rig = Rig(LEFT)
+    rig.clock.advance(REMEMBERED_S)
+    await rig.follow(web("a"))
+    assert (rig.phase, rig.script.orders, rig.notes.evictions) == (None, [], ())
+
+
+async def test_attempts_of_an_earlier_run_count_since_their_end() -> None:
+    rig = Rig(structs.replace(LEFT, at_ns=LATELY_NS, is_stopped=True))
+    await rig.follow(web())
+    rig.clock.advance(1)
+    await rig.follow(web())
+    assert (rig.phase, rig.journal.results, rig.notes.evictions) == (None, ["ended"], ())
+
+
 async def test_a_pod_that_went_in_between_is_forgotten() -> None:
     rig = Rig(LEFT)
     await rig.follow(view("other"))
@@ -625,7 +692,7 @@ async def test_what_an_earlier_run_had_stopped_is_not_stopped_again() -> None:
     assert await rig.order() == "refused"
     rig.clock.advance(40)
     assert await rig.order() == "started"
-    assert rig.notes.evictions == (structs.replace(LEFT, attempts=4),)
+    assert rig.notes.evictions == (structs.replace(LEFT, attempts=4, at_ns=1040 * S),)
 
 
 async def test_what_an_earlier_run_left_fails_without_a_runtime() -> None:
@@ -661,11 +728,11 @@ class Mortal(Runtime):
         self._left = last
         self.died = asyncio.Event()
 
-    async def sandboxes(self) -> list[Sandbox]:
-        return await self._mortal(super().sandboxes)
+    async def sandboxes(self, uid: str = "") -> list[Sandbox]:
+        return await self._mortal(lambda: super(Mortal, self).sandboxes(uid))
 
-    async def containers(self) -> list[Container]:
-        return await self._mortal(super().containers)
+    async def containers(self, sandbox_id: str = "") -> list[Container]:
+        return await self._mortal(lambda: super(Mortal, self).containers(sandbox_id))
 
     async def container_detail(self, container_id: str) -> Detail | None:
         return await self._mortal(lambda: super(Mortal, self).container_detail(container_id))

@@ -41,7 +41,8 @@ TWO_BUDGETS = _error(
 WEBHOOK = _error(403, 'admission webhook "guard.example.com" denied the request: not today')
 POLICY = _error(422, "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no")
 BUSY, OVERLOADED, BROKEN_WEBHOOK = _error(429, "slow down", 4.0), _error(503), _error(500, "failed calling webhook")
-CONFLICT, NOT_FOUND = _error(409, reason="Conflict"), _error(404)
+CONFLICT, NOT_FOUND = _error(409, reason="Conflict"), _error(404, "the manager knows no pod")
+NO_POD_OF_THE_NODE = _error(403, "no relationship found between node 'n1' and this object", reason="Forbidden")
 AWAY = Unreachable("no connection", may_have_arrived=False)
 
 
@@ -99,7 +100,15 @@ NOT_TO_DO = "NotByAPI: the API server does not do it: "
         (Answers(TWO_BUDGETS), "EvictionRefused: api eviction refused: This pod has more than one", None),
         (Answers(WEBHOOK, None), AGREED, [0, 5]),
         (Answers(POLICY), "EvictionRefused: api eviction refused: pods", None),
-        (Answers(NOT_FOUND), ABSENT, [0]),
+        (Answers(NOT_FOUND, there=NOT_FOUND), ABSENT, [0]),
+        (Answers(NOT_FOUND, there="uid-new"), OTHER, [0]),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE), ABSENT, [0]),
+        (Answers(CONFLICT, None, there=NO_POD_OF_THE_NODE), AGREED, None),
+        (Answers(NOT_FOUND), f"{NOT_DONE}404 : the manager knows no pod", None),
+        (Answers(NOT_FOUND, None), AGREED, None),
+        (Answers(NOT_FOUND, None, there=AWAY), AGREED, None),
+        (Answers(NOT_FOUND, there=AWAY), NOT_DONE, None),
+        (Answers(NOT_FOUND, BUDGET), f"EvictionRefused: {BY_BUDGET}, for 30 s", None),
         (Answers(CONFLICT, there="uid-new"), OTHER, [0]),
         (Answers(CONFLICT, there=NOT_FOUND), ABSENT, [0]),
         (Answers(CONFLICT, None), AGREED, None),
@@ -116,15 +125,18 @@ NOT_TO_DO = "NotByAPI: the API server does not do it: "
         (Answers(BUSY), NOT_DONE, [0, 4, 8, 10]),
         (Answers(BUSY, BUSY, None), AGREED, [0, 4, 8]),
         (Answers(AWAY, AWAY, AWAY, None), AGREED, None),
-        (Answers(BUSY, BUSY, BUDGET, BUSY, BUSY, None), AGREED, [0, 4, 8, 13, 17, 18]),
-        (Answers(BUSY, BUDGET, BUSY), NOT_DONE, [0, 4, 9, 13, 14]),
+        (Answers(BUSY, BUSY, BUDGET, BUSY, BUSY, None), AGREED, [0, 4, 8, 13, 17, 21]),
+        (Answers(BUSY, BUDGET, BUSY), NOT_DONE, [0, 4, 9, 13, 17, 19]),
+        (Answers(BUDGET_IN_WORK, AWAY, None), AGREED, None),
+        (Answers(BUDGET_IN_WORK, BUDGET_IN_WORK, BUDGET_IN_WORK, AWAY, None), AGREED, None),
+        (Answers(*[BUDGET] * 6, BUSY), NOT_DONE, [0, 5, 10, 15, 20, 25, 30, 34, 38, 40]),
     ],
 )  # fmt: skip
 def test_what_an_answer_comes_to(api: Answers, end: str, calls_s: list[float] | None) -> None:
     said, _ = requested(api)
     assert said.startswith(end)
     assert calls_s is None or api.calls_s == pytest.approx(calls_s)
-    assert api.calls_s[-1] <= 30
+    assert api.calls_s[-1] <= 30 + 10, "the last refusal's pause ends at 30 s, and then nobody may answer"
 
 
 def test_each_refusal_is_told_once() -> None:

@@ -68,6 +68,18 @@ async def test_lists_and_details(tmp_path: Path) -> None:
         assert await runtime.container_detail(main) == Detail()
 
 
+async def test_lists_of_one_pod_and_of_one_sandbox(tmp_path: Path) -> None:
+    fake = FakeRuntime(tmp_path)
+    web, again, other = fake.pod("web"), fake.pod("web", attempt=1), fake.pod("other")
+    main, _, _ = (fake.container(each, "main") for each in (web, again, other))
+    async with client_of(fake, tmp_path / "s") as runtime:
+        assert [one.id for one in await runtime.sandboxes("uid-web")] == [web, again]
+        assert [one.id for one in await runtime.containers(web)] == [main]
+        assert fake.listed == {web, again, main}
+        assert (await runtime.sandboxes("uid-gone"), await runtime.containers("gone")) == ([], [])
+        assert (len(await runtime.sandboxes()), len(await runtime.containers())) == (3, 3)
+
+
 @pytest.mark.parametrize(("told", "driver"), [(None, None), (cri.CGROUPFS, "cgroupfs"), (cri.SYSTEMD, "systemd")])
 async def test_the_cgroup_driver(tmp_path: Path, told: int | None, driver: str | None) -> None:
     async with client_of(FakeRuntime(tmp_path, driver=told), tmp_path / "s") as runtime:
