@@ -3,7 +3,7 @@
 Start-up ends with the hook-server file, when all sockets answer and the first tick is under way, and READY=1.
 Invariant: nothing but a socket that cannot be bound, options that contradict each other, or another koord-qosd keeps
 this one from serving; missing rules are defaults, a missing runtime is an input that grows old, and so is a missing
-cluster. Beside another one it ends, or stands by where a cluster may have started both. Stopping is not disabling:
+cluster. Beside another one it stands by, unless all that it would ever do there is look on. Stopping is not disabling:
 every value stays.
 """
 
@@ -68,14 +68,14 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
 
     with process.signals(reload) as stop:
         lock_fd = None
-        if options.kubeconfig:
+        if standby.is_due(options):
             lock_fd = await standby.hold_lock(options.run_dir / UNDO, options, environ, notifier, stop)
         if stop.is_set():
             return
         node = assemble(options, metrics, lock_fd=lock_fd)
         health = _health(node)
         async with AsyncExitStack() as stack:
-            stack.push_async_callback(node.close)
+            stack.push_async_callback(node.close, lambda: _clear_away(node))
             ticked = await _serve(node, health, environ, stack)
             gc.collect()
             gc.freeze()  # what start-up made never becomes garbage: no pod waits for a collection of it
@@ -87,8 +87,12 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
                 notifier.stopping()
                 for task in running:
                     task.cancel()
-        if node.is_uninstalled() and node.undo.is_empty:
-            keptfiles.remove(options)
+
+
+def _clear_away(node: Node) -> None:
+    """What is kept, where Koord is uninstalled and no kernel file holds a value of ours."""
+    if node.is_uninstalled() and node.undo.is_empty:
+        keptfiles.remove(node.options)
 
 
 async def _serve(node: Node, health: Health, environ: Mapping[str, str], stack: AsyncExitStack) -> Callable[[], None]:

@@ -53,7 +53,9 @@ class Metrics:
         "Attempts to load the rules file, by result (loaded, defaults, kept_last_good, unknown).", "result"
     )
     cluster_reports: Counter[Labels] = counter(
-        "Reports to the cluster, by what is reported and result (written, unchanged, failed).", "report", "result"
+        "Reports to the cluster, by what is reported and result (written, unchanged, conflict, failed).",
+        "report",
+        "result",
     )
     cluster_crashes: Counter[str] = counter(
         "Parts of the connection to the cluster that an error of our own ended, and that run again.", "part"

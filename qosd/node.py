@@ -121,8 +121,11 @@ class Node:
         self.pods.start()
         self.kubelet_config.start()
 
-    async def close(self) -> None:
-        """Stop looking; every value stays as it is."""
+    async def close(self, clear_away: Callable[[], None] = lambda: None) -> None:
+        """Stop looking; every value stays as it is.
+
+        ``clear_away`` is called last of all but the lock: no other koord-qosd acts on the node before it returns.
+        """
         await self.kubelet_config.close()
         await self.actuator.evictions.close()
         await self.pods.close()
@@ -136,8 +139,9 @@ class Node:
         self.sense.sampler.close()
         self.files.close()
         checkpoint.save(self.predictor.bank, self.options.state_dir / MODELS)
-        self.undo.close()
         self.journal.close()
+        clear_away()
+        self.undo.close()
 
     def reload(self) -> None:
         """Read the rules file and kubelet's CPU manager's again."""

@@ -9,7 +9,7 @@ import sys
 
 import uvloop
 
-from koord.service import log
+from koord.service import failures, log
 from koord.service.config import ConfigError
 from koord.service.notify import NotifyEnvironmentError
 from koord.service.options import OptionError
@@ -32,6 +32,6 @@ def main() -> None:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(daemon.run(options, os.environ, lines))
     except* (OSError, ConfigError, NotifyEnvironmentError) as group:
-        for reason in group.exceptions:
+        for reason in failures.each(group):
             _log.error("%s", reason)
         sys.exit(1)

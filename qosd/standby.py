@@ -1,9 +1,10 @@
-"""One koord-qosd acts on a node; in a cluster a second one may be started, and stands by until the first has ended.
+"""One koord-qosd acts on a node; a second one may be started, and stands by until the first has ended.
 
-That is a node with the systemd unit and the DaemonSet's pod, or one on which the two change places. Who acts holds the
-lock of the undo record; who stands by waits in flock(2), so that the kernel wakes it the moment the holder is gone,
-however it ended. Invariant: nothing of the node is read, written or bound meanwhile but the status pages, and the lock
-is handed to the record without being given up in between. A lock that cannot be opened is the record's to complain of.
+That is a node with the systemd unit and the DaemonSet's pod, or one on which the two change places. The unit may know
+of no cluster, so whether one is named is not asked. Who acts holds the lock of the undo record; who stands by waits in
+flock(2), so that the kernel wakes it the moment the holder is gone, however it ended. Invariant: nothing of the node is
+read, written or bound meanwhile but the status pages, and the lock is handed to the record without being given up in
+between. A lock that cannot be opened is the record's to complain of.
 """
 
 from __future__ import annotations
@@ -26,6 +27,11 @@ from qosd.health import feed_watchdog
 from qosd.options import Options
 
 _log = logging.getLogger(__name__)
+
+
+def is_due(options: Options) -> bool:
+    """Is this one to stand by? By hand with --dry-run it ends instead: once it had the lock, nobody would act."""
+    return bool(options.kubeconfig) or not options.dry_run
 
 
 async def hold_lock(
@@ -100,7 +106,11 @@ def _wait(record: Path) -> int:
     Raises OSError.
     """
     while True:
-        descriptor = undo.open_lock(record)
+        try:
+            record.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+            descriptor = undo.open_lock(record)
+        except FileNotFoundError:
+            continue
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             named, held = os.stat(undo.lock_file(record)), os.fstat(descriptor)

@@ -9,13 +9,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+BESIDE = ".tmp"
+"""Ends the name of what is written beside a file."""
+
 _MODE = 0o600
 
 
 def write(content: bytes, file: Path) -> None:
     """Replace ``file``. Raises OSError, and then the old one is still there, and nothing else."""
     file.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
-    beside = file.with_name(file.name + ".tmp")
+    beside = file.with_name(file.name + BESIDE)
     beside.unlink(missing_ok=True)
     descriptor = os.open(beside, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, _MODE)
     try:

@@ -2,7 +2,8 @@
 
 One watch with the field selector ``spec.nodeName``, which is what kubelet itself has, begun when it is first needed.
 A static pod is here under the UID of its mirror; its cgroup has the one that kubelet gave it, which an annotation says.
-Invariant: a list is whole, or a FetchError that says why there is none.
+Invariant: a list is whole and followed, or a FetchError says why there is none: a server that is away, or says nothing
+for ``SILENT_S``, lets the list that it gave before grow old where it is used.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 
 from msgspec import structs
 
-from koord.kube.client import Selection
+from koord.kube.client import STALL_S, Selection
 from koord.kube.informer import Informer, Lister
 from koord.kube.kind import POD
 from koord.model.core import Listed, Pod
@@ -20,6 +21,9 @@ from qosd.pods.kubelet import KubeletPod, of_pod
 
 MIRROR = "kubernetes.io/config.mirror"
 """An annotation: the UID of the static pod that this one stands for."""
+
+SILENT_S = STALL_S + 10.0
+"""A silent watch ends after STALL_S, and that the next one opens is a word; a half-open connection says none."""
 
 
 class APIPods:
@@ -30,8 +34,9 @@ class APIPods:
     def __init__(self, client: Lister, node_name: str) -> None:
         self._node_name = node_name
         self._wanted = asyncio.Event()
+        self._time = asyncio.get_running_loop().time
         self._informer: Informer[Pod] = Informer(
-            client, POD, asyncio.get_running_loop().time, Selection(fields=f"spec.nodeName={node_name}")
+            client, POD, self._time, Selection(fields=f"spec.nodeName={node_name}")
         )
 
     async def run(self) -> None:
@@ -42,10 +47,20 @@ class APIPods:
     async def pods(self) -> Listed[KubeletPod]:
         self._wanted.set()
         informer = self._informer
-        if not informer.synced.is_set():
-            raise FetchError(f"the API server's pods of node {self._node_name}", informer.error or "are not known yet")
+        if problem := self._problem():
+            raise FetchError(f"the API server's pods of node {self._node_name}", problem)
         found = tuple([of_pod(_as_kubelet_has_it(pod)) for pod in informer.objects.values() if pod.metadata.uid])
         return Listed(found, tuple(informer.unreadable.values()))
+
+    def _problem(self) -> str:
+        """Why what is known of the pods is not what is so now; "" if it is."""
+        informer = self._informer
+        if informer.failure is not None:
+            return informer.error
+        if not informer.synced.is_set() or informer.heard_s is None:
+            return "are not known yet"
+        silent_s = self._time() - informer.heard_s
+        return f"have not been told of for {silent_s:.0f} s" if silent_s > SILENT_S else ""
 
 
 def _as_kubelet_has_it(pod: Pod) -> Pod:

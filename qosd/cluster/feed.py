@@ -29,7 +29,9 @@ class Policy(Protocol):
     """``qosd.policy.clusterpolicy.ClusterPolicy``."""
 
     def take_slo(self, spec: Mapping[str, Any] | None, generation: int) -> None: ...
+    def refuse_slo(self, why: str) -> None: ...
     def take_node(self, node: Node | None) -> None: ...
+    def refuse_node(self, why: str) -> None: ...
     def lost(self, why: str) -> None: ...
     def reached(self) -> None: ...
 
@@ -97,17 +99,29 @@ class ClusterFeed:
 
     def _take(self, kind: Kind[Any]) -> None:
         """Hands over what is there now of ``kind``, unless it was handed over already."""
-        node, slo = self.nodes.get(self._key), self.slos.get(self._key)
-        now = node if kind is NODE else slo
+        informer: Informer[Any] = self.nodes if kind is NODE else self.slos
+        now = informer.get(self._key) or informer.unreadable.get(self._key)
         if kind in self._taken and self._taken[kind] is now:
             return
         if kind is NODE:
-            self._policy.take_node(node)
-        elif slo is None:
+            self._take_node(now)
+        else:
+            self._take_slo(now)
+        self._taken[kind] = now
+
+    def _take_node(self, now: Node | str | None) -> None:
+        if isinstance(now, str):
+            self._policy.refuse_node(now)
+        else:
+            self._policy.take_node(now)
+
+    def _take_slo(self, now: Unstructured | str | None) -> None:
+        if isinstance(now, str):
+            self._policy.refuse_slo(now)
+        elif now is None:
             self._policy.take_slo(None, 0)
         else:
-            self._policy.take_slo(slo.content.get("spec") or {}, _generation(slo))
-        self._taken[kind] = now
+            self._policy.take_slo(now.content.get("spec") or {}, _generation(now))
 
     def _observe(self, kind: Kind[Any], problem: str) -> None:
         if kind not in self._problems:
@@ -119,6 +133,8 @@ class ClusterFeed:
         elif problem and lost != self._lost:
             self._policy.lost(lost)
         self._lost = lost
+        if isinstance(self._taken.get(kind), str):
+            self._take(kind)  # no event tells that an object goes that was never readable
 
     def _status_of(self, informer: Informer[Any]) -> ClusterPart:
         age_s = None if informer.heard_s is None else self._clock() - informer.heard_s

@@ -1,19 +1,24 @@
 """Who this node is on NodeLink: by a certificate that it requests with kubelet's credential, or by a pod's token.
 
 The certificate's key lives in this process alone: a restart requests another one, and nothing is left on a disk. It is
-renewed after two thirds of its life, when the manager's authorities change, and when it was refused. A token's file is
-read again each minute, since kubelet replaces it. Fails with KubeError or NoIdentity, which says what lacks.
+renewed after two thirds of its life, when the manager's authorities change, and when it was refused. Invariants: one
+that is good is used until there is a newer one, and until it expires; there is one request at a time, which is waited
+for again until it is answered. A token's file is read again each minute, since kubelet replaces it. Fails with
+KubeError or NoIdentity, which says what lacks.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
+import os
 import secrets
 import ssl
 import sys
 from base64 import b64encode
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -22,10 +27,14 @@ import msgspec
 from koord.http2.tlsclient import ALPN
 from koord.kube.client import Client, Selection
 from koord.kube.credentials import pem_file
-from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Unstructured
+from koord.kube.errors import APIError, KubeError
+from koord.kube.kind import CERTIFICATE_SIGNING_REQUEST, Key, Unstructured
 from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, SIGNER
 
 SIGNED_WITHIN_S = 60.0
+RENEWED_WITHIN_S = 10.0
+"""For so long a link stands still while its certificate, which is still good, is renewed."""
+RENEW_AGAIN_S = 300.0
 TOKEN_S = 60.0
 _CHILD_S = 30.0
 _PROGRAM = "qosd.cluster.certificaterequest"
@@ -33,10 +42,15 @@ _PROGRAM = "qosd.cluster.certificaterequest"
 _KEY_END = b"-----END PRIVATE KEY-----\n"
 _NAME_CHARACTERS = 200
 Metadata = Sequence[tuple[str, str]]
+_log = logging.getLogger(__name__)
 
 
 class NoIdentity(Exception):
     """There is nothing to say who this node is."""
+
+
+class _Unusable(NoIdentity):
+    """The answer to a request, which is not going to be another one."""
 
 
 class Identity(Protocol):
@@ -51,56 +65,117 @@ class Identity(Protocol):
         """The manager did not accept it."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Issued:
+    key: bytes
+    certificate: bytes
+    ca: str
+    issued_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    """A certificate that is wanted for ``key``; ``request`` is PEM, ``name`` the object's."""
+
+    key: bytes
+    request: bytes
+    name: str
+
+
 class Certificate:
     """``user``: the node's, as the API server knows who requests."""
 
     def __init__(self, client: Client, node_name: str, clock: Callable[[], float]) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
-        self._key = self._certificate = b""
-        self._ca = ""
-        self._issued_s = float("-inf")
+        self._issued: _Issued | None = None
+        self._due_s = float("-inf")
+        self._unanswered: _Request | None = None
+        self._said = ""
 
     async def context(self, ca: str) -> ssl.SSLContext:
-        if self.is_due() or ca != self._ca:
-            self._key, self._certificate = await self._request()
-            self._ca, self._issued_s = ca, self._clock()
-        context = _context(ca)
-        with pem_file(self._certificate) as chain, pem_file(self._key) as key:
-            context.load_cert_chain(chain, key)
-        return context
+        issued = self._issued
+        if issued is None or ca != issued.ca or self._clock() >= issued.issued_s + CERTIFICATE_LIFETIME_S:
+            return await self._renewed(ca)
+        if self.is_due():
+            try:
+                async with asyncio.timeout(RENEWED_WITHIN_S):
+                    return await self._renewed(ca)
+            except (KubeError, NoIdentity, TimeoutError) as error:
+                self._put_off(str(error) or f"it is not signed in {RENEWED_WITHIN_S:g} s")
+        return _context(ca, issued)
 
     def metadata(self) -> Metadata:
         return ()
 
     def is_due(self) -> bool:
-        return self._clock() >= self._issued_s + CERTIFICATE_LIFETIME_S * 2 / 3
+        return self._clock() >= self._due_s
 
     def reject(self) -> None:
-        self._issued_s = float("-inf")
+        self._issued, self._due_s = None, float("-inf")
 
-    async def _request(self) -> tuple[bytes, bytes]:
+    async def _renewed(self, ca: str) -> ssl.SSLContext:
+        """Raises KubeError or NoIdentity, and then what was issued before is what is there."""
+        _context(ca)
+        key, certificate = await self._certified()
+        issued = _Issued(key, certificate, ca, self._clock())
+        context = _context(ca, issued)
+        self._issued, self._due_s, self._said = issued, issued.issued_s + CERTIFICATE_LIFETIME_S * 2 / 3, ""
+        return context
+
+    def _put_off(self, why: str) -> None:
+        self._due_s = self._clock() + RENEW_AGAIN_S
+        if why != self._said:
+            _log.warning("NodeLink: the certificate cannot be renewed yet, and the old one is used: %s", why)
+        self._said = why
+
+    async def _certified(self) -> tuple[bytes, bytes]:
+        """A key and its certificate. Raises KubeError or NoIdentity."""
+        if self._unanswered is None:
+            self._unanswered = await self._new_request()
+        wanted = self._unanswered
+        created = await self._created(wanted)
+        try:
+            async with asyncio.timeout(SIGNED_WITHIN_S):
+                certificate = await self._signed(created)
+        except TimeoutError:
+            why = f"CertificateSigningRequest {wanted.name} is not signed in {SIGNED_WITHIN_S:g} s"
+            raise NoIdentity(why) from None
+        except _Unusable:
+            self._unanswered = None
+            raise
+        self._unanswered = None
+        return wanted.key, certificate
+
+    async def _new_request(self) -> _Request:
+        """Raises NoIdentity."""
         key, request = await _key_and_request(f"{NODE_USER}{self._node_name}", NODE_GROUP)
         name = f"nodelink-{self._node_name[:_NAME_CHARACTERS]}-{secrets.token_hex(5)}"
+        return _Request(key, request, name)
+
+    async def _created(self, wanted: _Request) -> Unstructured:
+        """The object as it is, made unless it is there: a server forgets what nobody answers. Raises KubeError."""
         body: dict[str, Any] = {
             "apiVersion": CERTIFICATE_SIGNING_REQUEST.api_version,
             "kind": CERTIFICATE_SIGNING_REQUEST.name,
-            "metadata": {"name": name},
+            "metadata": {"name": wanted.name},
             "spec": {
-                "request": b64encode(request).decode(),
+                "request": b64encode(wanted.request).decode(),
                 "signerName": SIGNER,
                 "usages": ["digital signature", "client auth"],
                 "expirationSeconds": CERTIFICATE_LIFETIME_S,
             },
         }
-        created = await self._client.create(CERTIFICATE_SIGNING_REQUEST, body)
         try:
-            async with asyncio.timeout(SIGNED_WITHIN_S):
-                return key, await self._signed(created)
-        except TimeoutError:
-            raise NoIdentity(f"CertificateSigningRequest {name} is not signed in {SIGNED_WITHIN_S:g} s") from None
+            return await self._client.create(CERTIFICATE_SIGNING_REQUEST, body)
+        except APIError as error:
+            if not error.is_already_exists:
+                raise
+            return await self._client.get(CERTIFICATE_SIGNING_REQUEST, Key("", wanted.name))
 
     async def _signed(self, request: Unstructured) -> bytes:
-        """Raises NoIdentity, KubeError or TimeoutError."""
+        """Raises NoIdentity or KubeError."""
+        if certificate := _certificate(request):
+            return certificate
         name, version = request.metadata.name, request.metadata.resource_version
         selection = Selection(fields=f"metadata.name={name}")
         watch = self._client.watch(CERTIFICATE_SIGNING_REQUEST, version, selection, SIGNED_WITHIN_S)
@@ -152,20 +227,28 @@ class _Status(msgspec.Struct, frozen=True):
 
 
 def _certificate(request: Unstructured) -> bytes:
-    """PEM; b"" if it is not there yet. Raises NoIdentity for a request that was denied."""
+    """PEM; b"" if it is not there yet. Raises _Unusable for a request that was denied."""
     content: Mapping[str, Any] = request.content
-    status = msgspec.convert(content.get("status") or {}, _Status)
+    try:
+        status = msgspec.convert(content.get("status") or {}, _Status)
+    except msgspec.ValidationError as error:
+        raise _Unusable(f"CertificateSigningRequest {request.metadata.name} cannot be read: {error}") from error
     for condition in status.conditions:
         if condition.type in ("Denied", "Failed"):
-            raise NoIdentity(f"CertificateSigningRequest {request.metadata.name}: {condition.message}")
+            raise _Unusable(f"CertificateSigningRequest {request.metadata.name}: {condition.message}")
     return status.certificate
 
 
 async def _key_and_request(user: str, group: str) -> tuple[bytes, bytes]:
     """Raises NoIdentity."""
-    command = (sys.executable, "-m", _PROGRAM, user, group)
     pipe = asyncio.subprocess.PIPE
-    child = await asyncio.create_subprocess_exec(*command, stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+    try:
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", _PROGRAM, user, group),
+            stdin=asyncio.subprocess.DEVNULL, stdout=pipe, stderr=pipe, env=_environment(),
+        )  # fmt: skip
+    except OSError as error:
+        raise NoIdentity(f"no key could be made: {error}") from error
     try:
         async with asyncio.timeout(_CHILD_S):
             output, errors = await child.communicate()
@@ -181,12 +264,25 @@ async def _key_and_request(user: str, group: str) -> tuple[bytes, bytes]:
     return key + end, request
 
 
-def _context(ca: str) -> ssl.SSLContext:
+def _environment() -> dict[str, str]:
+    """Ours, so that the child imports from where we do and from nowhere else, whatever we were started by."""
+    ours = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return ours | {"PYTHONPATH": os.pathsep.join(path for path in sys.path if os.path.isabs(path))}
+
+
+def _context(ca: str, issued: _Issued | None = None) -> ssl.SSLContext:
+    """Raises NoIdentity."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.set_alpn_protocols([ALPN])
     try:
         context.load_verify_locations(cadata=ca)
-    except ssl.SSLError as error:
+    except (ssl.SSLError, ValueError, TypeError) as error:
         raise NoIdentity(f"the Lease has no authorities that can be used: {error}") from error
+    if issued is not None:
+        try:
+            with pem_file(issued.certificate) as chain, pem_file(issued.key) as key:
+                context.load_cert_chain(chain, key)
+        except OSError as error:  # ssl.SSLError among them
+            raise NoIdentity(f"the certificate cannot be used: {error}") from error
     return context

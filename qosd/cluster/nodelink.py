@@ -151,18 +151,23 @@ class NodeLink:
     # reports
 
     async def _speak(self) -> None:
-        """Reports until something goes wrong; returns to come again with a renewed identity."""
+        """Reports until something goes wrong. A renewed identity needs another connection, and not the API server."""
         host, port, ca = await self._leader()
-        context = await self._identity.context(ca)
-        link = TLSClient(host, port, context, SERVER_NAME, asyncio.get_running_loop(), MAX_ANSWER_BYTES)
-        try:
-            while not self._identity.is_due():
-                await self._report(link)
-                self._link = link
-                await self._pause()
-        finally:
-            self._link = None
-            link.close()
+        while True:
+            context = await self._identity.context(ca)
+            link = TLSClient(host, port, context, SERVER_NAME, asyncio.get_running_loop(), MAX_ANSWER_BYTES)
+            try:
+                await self._report_by(link)
+            finally:
+                self._link = None
+                link.close()
+
+    async def _report_by(self, link: TLSClient) -> None:
+        """Until the identity is due."""
+        while not self._identity.is_due():
+            await self._report(link)
+            self._link = link
+            await self._pause()
 
     async def _leader(self) -> tuple[str, int, str]:
         """Host, port and the authorities of its certificate. Raises NoLink or KubeError."""

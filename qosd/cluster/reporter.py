@@ -5,7 +5,8 @@ nothing is reported. Beside the report stands what the node says of itself (``no
 
 Invariants: the writes keep to the rate of ``ObjectWriter``, whatever happens; a report that cannot be written is tried
 again within the interval, with the newest figures, and never costs the one after it. What a report takes is computed
-in another thread. It fails with nothing: what goes wrong is said once, until something else does.
+in a thread that does nothing else, so a disk that stalls delays none. It fails with nothing: what goes wrong is said
+once, until something else does.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from random import random as uniform
 from typing import Protocol, TypeVar
 
@@ -72,8 +73,6 @@ class MeasuredNode(Protocol):
     @property
     def metrics(self) -> Metrics: ...
     @property
-    def disk(self) -> Executor: ...
-    @property
     def after_tick(self) -> list[Callable[[], None]]: ...
 
 
@@ -87,7 +86,8 @@ def has_moved(written: CPUMemory, now: CPUMemory, allocatable: CPUMemory) -> boo
 
 
 class Reporter:
-    """``metric``: the node's NodeMetric as it is now; None: there is none. ``clock`` is monotonic, as the node's."""
+    """``metric``: the node's NodeMetric as it is now; None: there is none. ``clock`` is monotonic, as the node's.
+    ``thread``: computes; None: one of its own."""
 
     def __init__(
         self,
@@ -97,10 +97,12 @@ class Reporter:
         metric: Callable[[], NodeMetric | None],
         clock: Callable[[], float] = time.monotonic,
         random: Random = uniform,
+        thread: Executor | None = None,
     ) -> None:
         self._name, self._node, self._metric = node_name, node, metric
         self._writer = ObjectWriter(client, NODE_METRIC, Key("", node_name), clock)
         self._clock, self._random = clock, random
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="report")
         self._schedule = Schedule(clock())
         self._written_s: float | None = None
         self._usage: CPUMemory | None = None
@@ -216,7 +218,7 @@ class Reporter:
         return nodemetric.report(snapshot, self._node.sense.store, policy)
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._node.disk, work)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, work)
 
     async def _write_state(self, metric: NodeMetric, is_due: bool) -> None:
         """What could not be written is tried again with the next report."""

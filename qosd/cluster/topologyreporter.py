@@ -3,8 +3,9 @@
 It looks after each tick, by comparing what it was made of last; every ten minutes the hardware is read again. The
 stored object is followed, so what others change of our part is put right, and what they add stays: a patch names the
 version that it was made for, and one that comes too late is made anew. Invariants: nothing is written while pods,
-policy, the Node or the stored object are not known; at most one write in ``GAP_S``; a server that is away is tried
-again each minute, one that does not know the kind, or refuses, ever more seldom, at last every ten minutes.
+policy, the Node or the stored object are not known; at most one write in ``GAP_S``, conflicts among them; a server that
+is away, or a watch that does not tell of what a write conflicts with, is tried again each minute at last, a server that
+does not know the kind, or refuses, ever more seldom, at last every ten minutes.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor, ThreadPoolExecutor
 from http import HTTPStatus
 from random import random as uniform
 from typing import Any, Protocol
@@ -35,6 +37,8 @@ GAP_S = 3.0
 HARDWARE_S, HARDWARE_RETRY_S = 600.0, 60.0
 AWAY = Backoff(base_s=1.0, max_s=60.0)
 REFUSED = Backoff(base_s=15.0, max_s=600.0)
+MANY_CONFLICTS = 4
+"""So many in a row are a failure; of one, the watch is about to tell the reason."""
 
 _NAME = NODE_RESOURCE_TOPOLOGY.name
 _log = logging.getLogger(__name__)
@@ -48,7 +52,9 @@ class Topologies(Lister, Protocol):
 
 
 class TopologyReporter:
-    """Lives in the running event loop; ``run`` may be called again when it has ended."""
+    """Lives in the running event loop; ``run`` may be called again when it has ended.
+
+    ``thread``: reads the hardware; None: one of its own, which no stalled disk holds up."""
 
     def __init__(
         self,
@@ -57,9 +63,11 @@ class TopologyReporter:
         node: Node,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Random = uniform,
+        thread: Executor | None = None,
     ) -> None:
         self._client, self._key, self._node = client, Key("", node_name), node
         self._sleep, self._random = sleep, random
+        self._thread = thread or ThreadPoolExecutor(1, thread_name_prefix="hardware")
         self._time = asyncio.get_running_loop().time
         selection = Selection(fields=f"metadata.name={node_name}")
         self._informer: Informer[NodeResourceTopology] = Informer(
@@ -73,7 +81,7 @@ class TopologyReporter:
         self._hardware_problem = ""
         self._written: tuple[NodeResourceTopology | None, NodeResourceTopology] | None = None
         self._reported_s: float | None = None
-        self._failures = 0
+        self._failures = self._conflicts = 0
         self._says = "nothing is reported yet"
 
     async def run(self) -> None:
@@ -156,7 +164,7 @@ class TopologyReporter:
         except KubeError as error:
             self._woken.set()
             return self._failed(error)
-        self._reported_s, self._failures, self._says = self._time(), 0, ""
+        self._reported_s, self._failures, self._conflicts, self._says = self._time(), 0, 0, ""
         return GAP_S
 
     @property
@@ -185,12 +193,12 @@ class TopologyReporter:
         )  # fmt: skip
 
     async def _read_hardware(self) -> None:
-        """If it is due, and on the thread for what may take time. What cannot be read leaves what was known."""
+        """If it is due. What cannot be read leaves what was known."""
         if self._time() < self._hardware_due_s:
             return
         event_loop = asyncio.get_running_loop()
         try:
-            self._hardware = await event_loop.run_in_executor(self._node.disk, read_hardware, self._node.locator.tree)
+            self._hardware = await event_loop.run_in_executor(self._thread, read_hardware, self._node.locator.tree)
         except (OSError, ParseError) as error:
             if str(error) != self._hardware_problem:
                 _log.warning("%s: the node's hardware cannot be read: %s", _NAME, error)
@@ -221,16 +229,28 @@ class TopologyReporter:
     def _failed(self, error: KubeError) -> float:
         """Seconds until the next try."""
         if isinstance(error, APIError) and error.status == HTTPStatus.CONFLICT:
-            return AWAY.delay_s(1, self._random)  # there is another version, of which is about to be heard
+            return self._conflicted(error)
+        self._conflicts = 0
         self._count("failed")
-        self._failures += 1
-        if str(error) != self._says:
-            _log.warning("%s %s cannot be written: %s", _NAME, self._key, error)
-        self._says = str(error)
+        self._fail(error)
         is_not_found = isinstance(error, APIError) and error.is_not_found
         is_deleted = is_not_found and self._informer.get(self._key) is not None  # of which is about to be heard
         backoff = REFUSED if error.is_refusal and not is_deleted else AWAY
         return backoff.delay_s(self._failures, self._random)
+
+    def _conflicted(self, error: APIError) -> float:
+        """There is another version, of which is about to be heard. Seconds until the next try."""
+        self._conflicts += 1
+        self._count("conflict")
+        if self._conflicts >= MANY_CONFLICTS:
+            self._fail(error)
+        return max(GAP_S, AWAY.delay_s(self._conflicts, self._random))
+
+    def _fail(self, error: KubeError) -> None:
+        self._failures += 1
+        if str(error) != self._says:
+            _log.warning("%s %s cannot be written: %s", _NAME, self._key, error)
+        self._says = str(error)
 
     def _count(self, result: str) -> None:
         self._node.metrics.cluster_reports[_NAME, result] += 1

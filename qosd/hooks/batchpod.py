@@ -3,7 +3,8 @@
 A container that the annotation does not name (an injected sidecar) counts with its native amounts, as kubelet sums
 them. A pod's limit below a container's is worse than none: on cgroup v1 that container cannot start, on v2 all of them
 share what was meant for one. So a value is given only where every container is known: from kubelet's pod list, or in
-kubelet's BestEffort tier, where no container has native amounts. A container without limit leaves the pod without.
+kubelet's BestEffort tier, where no container has native amounts. A container without limit leaves the pod without;
+what the overhead of the pod's runtime does not mention, it does not need.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.hooks.edits import Abstention, Edit, Edits
-from qosd.model.pod import BATCH, Amounts, PodContext, SpecContainer
+from qosd.model.pod import BATCH, OVERHEAD, Amounts, PodContext, SpecContainer
 from qosd.model.rules import Rules
 
 NATIVE = "native"
@@ -112,7 +113,7 @@ def _cpu(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> tup
 
 
 def _quota(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> Edit:
-    free = next((one for one in containers if not one.cpu_limit_milli), None)
+    free = next((one for one in containers if not one.cpu_limit_milli and one.name != OVERHEAD), None)
     if free is not None:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {free.cpu_kind}-cpu limit of container {free.name}")
     kinds = _kinds(one.cpu_kind for one in containers)
@@ -139,7 +140,7 @@ def _milli(container: _Container, ratio: Fraction | None) -> int:
 
 
 def _memory(containers: Sequence[_Container]) -> tuple[Edit, ...]:
-    free = next((one for one in containers if not one.memory_limit_bytes), None)
+    free = next((one for one in containers if not one.memory_limit_bytes and one.name != OVERHEAD), None)
     if free is not None:
         why = f"no {free.memory_kind}-memory limit of container {free.name}"
         return (Edit(Field.MEMORY_LIMIT, UNLIMITED, why),)

@@ -17,11 +17,14 @@ _HEAD_BYTES = 64 << 10
 
 
 class FetchError(ConnectionError):
-    """No answer, or not the one that was asked for. ``status`` is HTTP's, 0 if none came."""
+    """No answer, or not the one that was asked for. ``status`` is HTTP's, 0 if none came.
 
-    def __init__(self, url: str, why: str, status: int = 0) -> None:
+    ``is_untrusted``: whether the server's certificate was refused, by us.
+    """
+
+    def __init__(self, url: str, why: str, status: int = 0, is_untrusted: bool = False) -> None:
         super().__init__(f"{url}: {why}")
-        self.url, self.status = url, status
+        self.url, self.why, self.status, self.is_untrusted = url, why, status, is_untrusted
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +54,22 @@ async def get(access: Access, path: str, timeout_s: float) -> bytes:
     except (OSError, ssl.SSLError, ValueError, asyncio.IncompleteReadError, asyncio.LimitOverrunError) as error:
         if isinstance(error, FetchError):
             raise
-        raise FetchError(url, str(error) or type(error).__name__) from error
+        is_untrusted = isinstance(error, ssl.SSLCertVerificationError)
+        raise FetchError(url, str(error) or type(error).__name__, is_untrusted=is_untrusted) from error
+
+
+def bracketed(url: str) -> str:
+    """``url`` with its IPv6 host in brackets. What ``https://$(NODE_IP):10250`` makes has none, and ends in a port."""
+    scheme, slashes, rest = url.partition("://")
+    authority, slash, path = rest.partition("/")
+    host, _, port = authority.rpartition(":")
+    if ":" not in host or "[" in authority:
+        return url
+    return f"{scheme}{slashes}[{host}]:{port}{slash}{path}"
 
 
 async def _get(access: Access, url: str) -> bytes:
-    parts = urlsplit(url)
+    parts = urlsplit(bracketed(url))
     secure = parts.scheme == "https"
     if parts.hostname is None or parts.scheme not in ("http", "https"):
         raise FetchError(url, "is no http or https URL")

@@ -1,8 +1,10 @@
-"""Who lists the node's pods with their specs: kubelet; where kubelet refuses that to us, a substitute.
+"""Who lists the node's pods with their specs: kubelet; where kubelet refuses that to us, or we its certificate, a
+substitute.
 
 Before Kubernetes 1.33 kubelet knows no right to its pod list alone: it wants ``nodes/proxy``, which is a shell in every
-pod, and which nobody should give. Then the API server is asked for the pods of this node, by whoever is connected to a
-cluster. kubelet decides, by its answer to each question. Fails with FetchError.
+pod, and which nobody should give. And kubelet signs its serving certificate itself where the cluster does not. Then the
+API server is asked for the pods of this node, by whoever is connected to a cluster. kubelet decides, by its answer to
+each question. Fails with FetchError.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ class PodLists:
         try:
             listed = await self._kubelet.pods()
         except FetchError as refusal:
-            if self.substitute is None or refusal.status not in _REFUSALS:
+            if self.substitute is None or not (refusal.is_untrusted or refusal.status in _REFUSALS):
                 raise
             return await self._substituted(self.substitute, refusal)
         self.problem = ""
@@ -52,9 +54,19 @@ class PodLists:
         try:
             listed = await substitute.pods()
         except FetchError as error:
-            raise FetchError(refusal.url, f"HTTP {refusal.status}, and {error}", refusal.status) from refusal
-        self.problem = (
-            f"kubelet refuses its pod list (HTTP {refusal.status}), so {substitute.address} lists the pods: "
-            f"allow get on nodes/pods, for which kubelet asks from Kubernetes 1.33 on"
-        )
+            why = refusal.why if refusal.is_untrusted else f"HTTP {refusal.status}"
+            raise FetchError(refusal.url, f"{why}, and {error}", refusal.status, refusal.is_untrusted) from refusal
+        self.problem = _problem(refusal, substitute.address)
         return listed
+
+
+def _problem(refusal: FetchError, instead: str) -> str:
+    if refusal.is_untrusted:
+        return (
+            f"kubelet's serving certificate is not trusted ({refusal.why}), so {instead} lists the pods: give the "
+            f"authority that signed it (--kubelet-ca-file), or take it as it is (--kubelet-insecure-tls)"
+        )
+    return (
+        f"kubelet refuses its pod list (HTTP {refusal.status}), so {instead} lists the pods: "
+        f"allow get on nodes/pods, for which kubelet asks from Kubernetes 1.33 on"
+    )

@@ -8,15 +8,17 @@ What was said once stays in force while the API server is away and while what it
 too: it is kept on disk, with the time of the API server's last word. So a node works on when the cluster is gone. A
 Node that is deleted stays as it was known, since the machine is still what it was, and its NodeSLO stays with it: the
 manager removes that because there is no Node, which is no word on policy. Without a Node, an absent NodeSLO says
-nothing.
+nothing; nor does it while a Node that was gone, or another one of its name, has been there for less than ``NEW_S``,
+for the manager makes its NodeSLO after it. It says nothing either while the API server is away.
 
 Before the first word the policy is unknown, as with a file that was never read: nothing is decided and nothing
 released. Built-in defaults instead would switch off whatever an earlier run protected, when all that is known is that
 nobody has answered yet. Once the API server has been tried in vain, what somebody did say is better than nothing: a
-rules file stands in for the cluster, as its operator wrote it for this very node, and so does the one object that is
-known for the other. It does not stand in before that, or each start would decide by the file first and by the cluster a
-moment later; nor where a copy is damaged, for then there was a policy of which nobody knows what it protected. Without
-a cluster (``is_expected`` is off) there is nothing to wait for, and no copy is read.
+rules file stands in for what is not known of the cluster, as its operator wrote it for this very node, and without a
+file a NodeSLO that is known does without its Node, though no Node without its NodeSLO. Nothing stands in before that,
+or each start would decide by the file first and by the cluster a moment later; nor where a copy is damaged, for then
+there was a policy of which nobody knows what it protected. Without a cluster (``is_expected`` is off) there is nothing
+to wait for, and no copy is read.
 
 Invariants: nothing raises for what an object says; the same word again changes nothing and calls nobody; ``changed`` is
 called when what ``stated``, ``unknown``, ``warnings`` or ``outage`` give has changed.
@@ -44,6 +46,8 @@ T = TypeVar("T")
 NODE_SLO, NODE = "NodeSLO", "Node"
 _FRESHENED_S = 3600.0  # how old the time in a copy gets while the API server answers: what a crash adds to the age
 _LEAST_S = 60.0  # for less it is not written when the API server goes away, which it may do again and again
+NEW_S = 60.0
+"""For so long after a Node has come a NodeSLO that is not there may still be made."""
 _NOT_YET = "the API server has not answered yet"
 _NOT_AGAIN = "the API server has not said it again yet"
 _STAYS = "what it said last stays"
@@ -141,7 +145,7 @@ class _Object(Generic[T]):
 class ClusterPolicy:
     """Lives in the event loop. ``changed`` is called after a change; ``kept_slo`` and ``kept_node`` keep copies.
 
-    ``is_expected``: there is a cluster, and its word is waited for.
+    ``is_expected``: there is a cluster, and its word is waited for. ``clock``: monotonic seconds.
     """
 
     def __init__(
@@ -152,11 +156,14 @@ class ClusterPolicy:
         kept_slo: Kept | None = None,
         kept_node: Kept | None = None,
         now_unix_s: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._changed, self._is_expected, self._now_unix_s = changed, is_expected, now_unix_s
+        self._changed, self._is_expected = changed, is_expected
+        self._now_unix_s, self._clock = now_unix_s, clock
         self._slo = _Object[NodeSLOSpec](NODE_SLO, kept_slo if is_expected else None)
         self._node = _Object[NodeFacts](NODE, kept_node if is_expected else None)
         self._slo_is_absent = False
+        self._node_came_s = float("-inf")
         self._slo.recall(_kept_slo)
         self._node.recall(_kept_node)
         self._shown = self._content()
@@ -174,12 +181,27 @@ class ClusterPolicy:
         self._take_absence()
         self._settle()
 
+    def refuse_slo(self, why: str) -> None:
+        """There is a NodeSLO, and nothing of it can be read."""
+        self._slo_is_absent = False
+        self._slo.refuse(why)
+        self._settle()
+
     def take_node(self, node: Node | None) -> None:
         """The Node; None: the API server says that there is none of this name."""
         if node is None:
-            self._node.refuse("there is no Node of this name")
-        else:
-            self._node.take(_node_word(NodeFacts.of(node)), self._now_unix_s())
+            self.refuse_node("there is no Node of this name")
+            return
+        facts, known = NodeFacts.of(node), self.node
+        if self._node.refused or (known is not None and known.uid != facts.uid):
+            self._node_came_s = self._clock()
+        self._node.take(_node_word(facts), self._now_unix_s())
+        self._take_absence()
+        self._settle()
+
+    def refuse_node(self, why: str) -> None:
+        """What the API server says of the Node is of no use."""
+        self._node.refuse(why)
         self._take_absence()
         self._settle()
 
@@ -193,6 +215,7 @@ class ClusterPolicy:
         """The API server answers: what was taken of it holds now."""
         for each in (self._slo, self._node):
             each.confirm(self._now_unix_s())
+        self._take_absence()
         self._settle()
 
     def close(self) -> None:
@@ -257,12 +280,16 @@ class ClusterPolicy:
             self._changed()
 
     def _take_absence(self) -> None:
-        """There is no NodeSLO: a word on policy only where there is a Node."""
+        """There is no NodeSLO: a word on policy only where there is a Node, and has been for a while."""
         if not self._slo_is_absent:
             return
         if self._node.refused:
             self._slo.refuse(f"there is no {NODE_SLO}, and {self._node.refused}")
-        elif self._node.is_heard:
+        elif not self._node.is_heard or self._node.away:
+            return
+        elif self.stated.slo is not None and self._clock() < self._node_came_s + NEW_S:
+            self._slo.refuse(f"there is no {NODE_SLO}, and {self._node_name} is new: it may still be made")
+        else:
             self._slo.take(_slo_word(None, 0), self._now_unix_s())
 
     def _content(self) -> tuple[object, ...]:

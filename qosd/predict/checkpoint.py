@@ -21,6 +21,9 @@ from koord.service import wholefile
 from qosd.predict.bank import Bank, Model
 
 VERSION = 1
+ASIDE = ".unreadable"
+"""Ends the name of a file that was moved aside."""
+
 _log = logging.getLogger(__name__)
 
 
@@ -71,7 +74,7 @@ def save(bank: Bank, file: Path) -> None:
 
 
 def _unusable(file: Path, why: str) -> CheckpointUnusable:
-    aside = file.with_name(file.name + ".unreadable")
+    aside = file.with_name(file.name + ASIDE)
     try:
         os.replace(file, aside)
     except OSError as error:

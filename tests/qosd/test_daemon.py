@@ -21,6 +21,7 @@ from typing import TypeVar
 
 import pytest
 
+from koord.host.undo import UndoError, UndoRecord
 from koord.http2 import blocking
 from koord.model import nodestate
 from koord.pb.hooks import api_pb2 as hooks
@@ -28,6 +29,7 @@ from koord.pb.koord import inspect_pb2 as inspect
 from koord.service.config import ConfigError
 from koord.service.lines import LineWriter
 from qosd import daemon as daemon_module
+from qosd.node import UNDO
 from tests.forked import Forked, run_module
 from tests.koordctl.runs import koordctl
 from tests.kube.server import Server
@@ -38,6 +40,7 @@ Found = TypeVar("Found")
 Start = Callable[[Sequence[str], Mapping[str, str], Path], Awaitable[Process | Forked]]
 PATIENCE_S = 10.0  # of the test, not a promise
 READY, RELOADING, STOPPING, WATCHDOG = b"READY=1", b"RELOADING=1", b"STOPPING=1", b"WATCHDOG=1"
+CLUSTER = ("--kubeconfig", "/nonexistent")
 
 
 @dataclass
@@ -221,7 +224,7 @@ class TestWhatCannotStart:
     @pytest.mark.parametrize(
         ("flags", "said"),
         [
-            ((), "the undo record is in use by a running koord-qosd"),
+            (("--dry-run",), "the undo record is in use by a running koord-qosd"),
             (("--run-dir", "{root}/other"), "another process listens on it: '{root}/h.sock'"),
             (("--run-dir", "{root}/other", "--hook-socket", "{root}/other.sock"), "listens on it: '{root}/i.sock'"),
         ],
@@ -322,18 +325,9 @@ class TestCluster:
 
     @pytest.mark.parametrize("is_uninstalled", [True, False])
     async def test_what_it_keeps_goes_where_koord_is_uninstalled(self, machine: Machine, is_uninstalled: bool) -> None:
-        server = Server()
-        annotations = {nodestate.UNINSTALLED: "true"} if is_uninstalled else {}
-        server.put("/api/v1/nodes", "", "n1")
-        slo = {"metadata": {"annotations": annotations, "generation": 1}, "spec": {}}
-        server.put("/apis/slo.koordinator.sh/v1alpha1/nodeslos", "", "n1", **slo)
-        async with server.serving() as url:
-            machine.put("kubeconfig", json.dumps(kubeconfig(url)))
-            flags = ("--kubeconfig", f"{machine.root}/kubeconfig", "--node-name", "n1")
-            async with running(machine, *flags) as daemon:
-                await until(lambda: asyncio.to_thread((machine.root / "state/nodeslo.yaml").exists))
-                assert await daemon.end() == 0
-                assert "Traceback" not in daemon.said()
+        async with in_cluster(machine, is_uninstalled) as daemon:
+            assert await daemon.end() == 0
+            assert "Traceback" not in daemon.said()
         left = {path.name for name in ("run", "state") for path in (machine.root / name).glob("*")}
         sockets = {name for name in ("h.sock", "i.sock") if (machine.root / name).exists()}
         if is_uninstalled:
@@ -341,13 +335,34 @@ class TestCluster:
         else:
             assert {"undo.jsonl", "nodeslo.yaml", "journal.db"} <= left
 
+    async def test_who_stands_by_at_an_uninstall_has_its_own_files(self, machine: Machine) -> None:
+        record = machine.root / "run" / UNDO
+        async with in_cluster(machine, is_uninstalled=True) as first:
+            second = Machine(machine.root / "second", machine.version)
+            async with running(second, "--run-dir", str(record.parent)) as other:
+                await until(lambda: other.says("standing by"))
+                assert await first.end() == 0
+                assert (await other.notified()).startswith(READY)
+                await other.create()
+                assert record.exists()
+                with pytest.raises(UndoError, match="in use by a running koord-qosd"):
+                    UndoRecord(record, "boot")
+                assert await other.end() == 0
+                assert "Traceback" not in other.said()
+
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
-    async def test_the_second_stands_by_and_takes_over(self, machine: Machine, number: signal.Signals) -> None:
-        flags = ("--kubeconfig", "/nonexistent")
+    @pytest.mark.parametrize(
+        ("flags", "others"),
+        [(CLUSTER, CLUSTER), (CLUSTER, ()), ((), CLUSTER), ((), ()), (CLUSTER, (*CLUSTER, "--dry-run"))],
+        ids=["two of a cluster", "a unit beside a pod", "a pod beside a unit", "two units", "looks on in a cluster"],
+    )
+    async def test_the_second_stands_by_and_takes_over(
+        self, machine: Machine, number: signal.Signals, flags: tuple[str, ...], others: tuple[str, ...]
+    ) -> None:
         async with running(machine, *flags) as first:
             second = Machine(machine.root / "second", machine.version)
             shared = ("--run-dir", str(machine.root / "run"))
-            async with running(second, *flags, *shared) as other:
+            async with running(second, *others, *shared) as other:
                 await until(lambda other=other: other.says("standing by: another koord-qosd acts"))  # type: ignore[misc]
                 assert "503" in await other.page("/readyz")
                 assert not (second.root / "h.sock").exists()
@@ -358,14 +373,30 @@ class TestCluster:
                 assert await other.end() == 0
                 assert "Traceback" not in other.said()
 
-    async def test_the_second_ends_while_it_stands_by(self, machine: Machine) -> None:
-        flags = ("--kubeconfig", "/nonexistent")
+    @pytest.mark.parametrize("flags", [CLUSTER, ()], ids=["in a cluster", "without one"])
+    async def test_the_second_ends_while_it_stands_by(self, machine: Machine, flags: tuple[str, ...]) -> None:
         async with running(machine, *flags) as first:
             second = Machine(machine.root / "second", machine.version)
             async with running(second, *flags, "--run-dir", str(machine.root / "run")) as other:
                 assert await other.end() == 0
                 assert "Traceback" not in other.said()
             await first.create()
+
+
+@asynccontextmanager
+async def in_cluster(machine: Machine, is_uninstalled: bool) -> AsyncIterator[Daemon]:
+    """qosd that has heard of its NodeSLO, which may say that Koord is uninstalled."""
+    server = Server()
+    annotations = {nodestate.UNINSTALLED: "true"} if is_uninstalled else {}
+    server.put("/api/v1/nodes", "", "n1")
+    slo = {"metadata": {"annotations": annotations, "generation": 1}, "spec": {}}
+    server.put("/apis/slo.koordinator.sh/v1alpha1/nodeslos", "", "n1", **slo)
+    async with server.serving() as url:
+        machine.put("kubeconfig", json.dumps(kubeconfig(url)))
+        flags = ("--kubeconfig", f"{machine.root}/kubeconfig", "--node-name", "n1")
+        async with running(machine, *flags) as daemon:
+            await until(lambda: asyncio.to_thread((machine.root / "state/nodeslo.yaml").exists))
+            yield daemon
 
 
 def kubeconfig(server: str) -> dict[str, object]:

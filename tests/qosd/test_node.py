@@ -500,8 +500,12 @@ async def test_the_runtimes_mapping_of_shares_is_used_on_v2(tmp_path: Path) -> N
 
 async def test_ticks_are_told_the_allocatable_of_the_clusters_node(v1: Machine) -> None:
     """What kubelet said, where the node shows a multiple of it."""
+    annotations = {"raw-allocatable": '{"cpu": "3500m"}', "resource-amplification-ratio": '{"cpu":2.00}'}
     amplified = {
-        "metadata": {"name": "n1", "annotations": {"node.koordinator.sh/raw-allocatable": '{"cpu": "3500m"}'}},
+        "metadata": {
+            "name": "n1",
+            "annotations": {f"node.koordinator.sh/{name}": text for name, text in annotations.items()},
+        },
         "status": {"allocatable": {"cpu": "7", "memory": "15Gi"}},
     }
     async with living(v1) as alive:

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from qosd.cluster import apipods
 from qosd.cluster.apipods import APIPods
 from qosd.pods.http import FetchError
 from tests.kube.server import Fault, Server
@@ -64,6 +65,42 @@ async def test_a_refusal_is_told() -> None:
         await asyncio.sleep(0.05)
         with pytest.raises(FetchError, match="403 Forbidden"):
             await pods.pods()
+
+
+async def problem(pods: APIPods, text: str) -> str:
+    """Why there is no list, as soon as ``text`` is in it: a watch that breaks may be told first."""
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                await pods.pods()
+            except FetchError as error:
+                if text in str(error):
+                    return str(error)
+            await asyncio.sleep(0.002)
+
+
+async def test_a_server_that_goes_is_told_and_its_return_brings_the_pods_again() -> None:
+    server = Server()
+    server.put(PODS, "default", "a", metadata={"uid": "a"}, spec={"nodeName": "n1"})
+    async with following(server) as pods:
+        assert await known(pods) == {"a": "a"}
+        server.faults = [Fault("any", status=503, reason="ServiceUnavailable")] * 99
+        server.cut_watches()
+        assert await problem(pods, "503 ServiceUnavailable")
+        server.faults.clear()
+        assert await known(pods) == {"a": "a"}
+
+
+async def test_a_server_that_says_nothing_any_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As over a connection that is half open."""
+    monkeypatch.setattr(apipods, "SILENT_S", 0.2)
+    server = Server()
+    server.faults = [Fault("watch", silent=True)]
+    async with following(server) as pods:
+        assert await known(pods) == {}
+        assert await problem(pods, "have not been told of for 0 s")
+        server.cut_watches()
+        assert await known(pods) == {}
 
 
 async def test_the_pods_of_this_node_and_what_becomes_of_them() -> None:

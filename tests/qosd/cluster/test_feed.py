@@ -34,6 +34,12 @@ class Policy:
             raise RuntimeError("an error of our own")
         self.told.append(("slo", None if spec is None else (dict(spec), generation)))
 
+    def refuse_slo(self, why: str) -> None:
+        self.told.append(("slo", why))
+
+    def refuse_node(self, why: str) -> None:
+        self.told.append(("node", why))
+
     def take_node(self, node: Node | None) -> None:
         self.told.append(("node", None if node is None else dict(node.metadata.annotations)))
 
@@ -124,6 +130,19 @@ async def test_a_node_that_goes_and_comes_again(server: Server) -> None:
         await until(lambda: policy.last("node") == {"of": OWN})
         server.delete(NODES, "", OWN)
         await until(lambda: policy.last("node") is None)
+
+
+async def test_what_cannot_be_read_is_not_absent(server: Server) -> None:
+    server.put(NODES, "", OWN, metadata={"annotations": {"of": 5}})
+    server.put(SLOS, "", OWN, metadata={"annotations": {"of": 5}}, spec={})
+    async with followed(server.url) as (_, policy):
+        await until(lambda: {word for word, _ in policy.told} == {"slo", "node"})
+        assert policy.last("node").startswith(f"Node {OWN}: cannot be read")
+        assert policy.last("slo").startswith(f"NodeSLO {OWN}: cannot be read")
+        server.put(NODES, "", OWN, metadata={"annotations": {"of": OWN}})
+        server.delete(SLOS, "", OWN)
+        await until(lambda: policy.last("node") == {"of": OWN} and policy.last("slo") is None)
+        assert [word for word, value in policy.told if value is None] == ["slo"], "once it is absent"
 
 
 async def test_a_server_that_goes_is_said_once_and_its_return_too() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -20,16 +19,16 @@ from koord.kube.backoff import Backoff
 from koord.kube.errors import APIError, Unreachable
 from koord.kube.kind import POD, Key
 from koord.kube.livetls import LiveContext
-from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NAMESPACE, SERVER_NAME, SIGNER
+from koord.model.nodelink import CA_ANNOTATION, LEASE_NAME, NAMESPACE, SERVER_NAME
 from koord.model.nodemetric import MemoryCollectPolicy
 from koord.model.overcommit.amounts import CPUMemory
 from koord.model.overcommit.fresh import FreshPod
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
 from koord_manager.nodelink.signer import Signer
-from qosd.cluster import freshfigures, nodelink
+from qosd.cluster import freshfigures, nodeidentity, nodelink
 from qosd.cluster.freshfigures import Level
-from qosd.cluster.nodeidentity import Certificate, NoIdentity, Token
+from qosd.cluster.nodeidentity import Certificate
 from qosd.cluster.nodelink import Evictions, NodeLink, has_moved
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
@@ -292,6 +291,22 @@ async def test_there_is_no_lease_yet() -> None:
         await cluster.says("404 NotFound")
 
 
+async def test_the_api_server_is_away_when_a_certificate_is_to_be_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The link goes on with the one that is still good."""
+    monkeypatch.setattr(nodeidentity, "RENEWED_WITHIN_S", 1.5)
+    monkeypatch.setattr(nodeidentity, "RENEW_AGAIN_S", 0.3)
+    async with linked() as cluster:
+        await cluster.more()
+        cluster.rig.server.faults += [Fault("any", hang=True)] * 20
+        assert isinstance(cluster.link._identity, Certificate)
+        cluster.link._identity._due_s = 0.0
+        await cluster.more(20)
+        assert cluster.node.metrics.cluster_reports["NodeLink", "failed"] == 0
+        cluster.rig.server.faults.clear()
+        await until(lambda: cluster.requests == 2)
+        await cluster.more()
+
+
 async def test_the_api_server_is_away_and_the_link_goes_on() -> None:
     async with linked() as cluster:
         await cluster.more()
@@ -361,56 +376,6 @@ async def test_evictions_through_the_manager() -> None:
         await evictions.evict(Key("shop", "web"), "uid-of-web")
         assert {name for _, name in made.server.objects["/api/v1", "pods"]} == {"kept", "other"}
         await cluster.more()
-
-
-async def test_the_key_stays_in_the_process() -> None:
-    """The request is what the signer's rules want, and no file is left."""
-    async with rig() as made:
-        made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
-        signer = asyncio.create_task(
-            Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC)).run()
-        )
-        now_s = [0.0]
-        identity = Certificate(made.api, "n1", lambda: now_s[0])
-        assert identity.is_due()
-        context = await identity.context(made.ca)
-        assert context.cert_store_stats()["x509_ca"] == 1
-        assert not identity.is_due()
-        assert identity.metadata() == ()
-        now_s[0] = 7 * 86_400 * 2 / 3
-        assert identity.is_due()
-        (request,) = made.server.objects["/apis/certificates.k8s.io/v1", "certificatesigningrequests"].values()
-        assert request["spec"]["signerName"] == SIGNER
-        assert request["spec"]["usages"] == ["digital signature", "client auth"]
-        assert not [file for file in open_files() if "pem" in file]
-        signer.cancel()
-        with suppress(asyncio.CancelledError):
-            await signer
-
-
-def open_files() -> list[str]:
-    """Where the descriptors of this process lead."""
-    found = []
-    for descriptor in Path("/proc/self/fd").iterdir():
-        with suppress(OSError):
-            found.append(os.readlink(descriptor))
-    return found
-
-
-async def test_nobody_signs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("qosd.cluster.nodeidentity.SIGNED_WITHIN_S", 0.2)
-    async with rig() as made:
-        with pytest.raises(NoIdentity, match=r"nodelink-n1-.* is not signed in 0\.2 s"):
-            await Certificate(made.api, "n1", time.monotonic).context(made.ca)
-
-
-def test_a_token_is_read_again_each_minute(tmp_path: Path) -> None:
-    now_s = [0.0]
-    token = Token(tmp_path / "token", lambda: now_s[0])
-    for at_s, written, sent in ((0.0, "a", "a"), (59.9, "b", "a"), (60.0, "b", "b"), (61.0, "c", "b")):
-        now_s[0] = at_s
-        (tmp_path / "token").write_text(written)
-        assert token.metadata() == (("authorization", f"Bearer {sent}"),)
 
 
 def test_figures_are_those_of_the_last_two_seconds() -> None:

@@ -314,7 +314,10 @@ class TestZones:
         node = structs.replace(
             NODE,
             labels={NUMA_RESERVATION: "true"},
-            annotations={"node.koordinator.sh/raw-allocatable": '{"cpu":"3","memory":"15Gi"}'},
+            annotations={
+                "node.koordinator.sh/raw-allocatable": '{"cpu":"3","memory":"15Gi"}',
+                "node.koordinator.sh/resource-amplification-ratio": '{"cpu":1.50,"memory":2.00}',
+            },
             capacity={"cpu": "4", "memory": "16Gi"},
             allocatable={"cpu": "6", "memory": "30Gi"},
         )

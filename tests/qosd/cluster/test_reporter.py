@@ -5,8 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
 from types import SimpleNamespace
@@ -30,6 +31,7 @@ from qosd.cluster.schedule import Schedule
 from qosd.clusterstatus import PartState
 from qosd.metrics import Metrics
 from tests.kube import virtualtime
+from tests.kube.support import until
 from tests.qosd.cluster.history import History, Use
 from tests.qosd.cluster.test_nodestate import tick_report
 
@@ -110,11 +112,12 @@ class Cluster:
         self.is_ticking = True
         self.files: tuple[FileState, ...] = ()
         self.loop = SimpleNamespace(report=tick_report(None))
-        self.metrics, self.disk = Metrics(lambda: 0), Inline()
+        self.metrics = Metrics(lambda: 0)
+        self.disk: Executor | None = None
         self.after_tick: list[Callable[[], None]] = []
         self.metric: NodeMetric | None = metric()
         self.api = API(self.clock)
-        self.reporter = Reporter(self.api, "n1", self, lambda: self.metric, self.clock, lambda: 1.0)
+        self.reporter = Reporter(self.api, "n1", self, lambda: self.metric, self.clock, lambda: 1.0, Inline())
 
     @property
     def sense(self) -> History:
@@ -278,6 +281,23 @@ def test_what_cannot_be_written_once_is_written_within_the_interval(error: KubeE
         assert usage is not None and later is not None and round(later - usage) == 60
 
     virtualtime.run(story())
+
+
+async def test_a_disk_that_stalls_delays_no_report() -> None:
+    """What waits for it is on another thread."""
+    cluster, stalled, began_s = Cluster(), threading.Event(), -60.0
+    with ThreadPoolExecutor(1) as cluster.disk:
+        cluster.disk.submit(stalled.wait)
+        try:
+            reporter = Reporter(cluster.api, "n1", cluster, lambda: cluster.metric, lambda: cluster.clock() + began_s)
+            began_s = 0.0
+            cluster.tick()
+            running = asyncio.create_task(reporter.run())
+            await until(lambda: bool(cluster.api.statuses))
+            running.cancel()
+            await asyncio.wait([running])
+        finally:
+            stalled.set()
 
 
 def test_two_hours_without_an_api_server(caplog: pytest.LogCaptureFixture) -> None:

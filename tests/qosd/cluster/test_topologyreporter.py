@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
@@ -18,8 +20,9 @@ from koord.kube.errors import APIError, KubeError, Unreachable
 from koord.kube.kind import NODE_RESOURCE_TOPOLOGY, Key, Kind, T
 from koord.kube.reading import Change, ChangeType, Page, read_entry
 from koord.model.kubeletconfig import KubeletConfig
-from qosd.cluster.topologyreporter import GAP_S, HARDWARE_RETRY_S, HARDWARE_S
+from qosd.cluster.topologyreporter import GAP_S, HARDWARE_RETRY_S, HARDWARE_S, TopologyReporter
 from qosd.clusterstatus import PartState
+from qosd.node import Node
 from tests.kube import virtualtime
 from tests.kube.server import merged
 from tests.qosd.cluster.topologies import NODE, TWO_SOCKETS, inputs
@@ -273,6 +276,19 @@ async def test_the_hardware_is_read_again_every_ten_minutes(rig: Reported) -> No
         assert rig.stored["zones"][0]["resources"][3]["capacity"] == "8Gi"
 
 
+async def test_a_disk_that_stalls_delays_no_report(tmp_path: Path) -> None:
+    rig, stalled = Reported(tmp_path, Cluster()), threading.Event()
+    with ThreadPoolExecutor(1) as disk:
+        disk.submit(stalled.wait)
+        rig.node.disk = disk
+        rig.reporter = TopologyReporter(rig.cluster, NAME, cast(Node, rig.node))
+        try:
+            async with reporting(rig):
+                assert rig.stored
+        finally:
+            stalled.set()
+
+
 @on_virtual_time
 async def test_a_write_that_was_not_heard_of_yet_is_not_repeated(rig: Reported) -> None:
     async with reporting(rig):
@@ -304,6 +320,28 @@ async def test_an_object_that_changed_meanwhile_is_patched_when_it_is_heard_of(r
         assert len(rig.cluster.patches) == 1
         assert BATCH in rig.stored["zones"][0]["resources"]
         assert rig.count("failed") == 0
+
+
+@on_virtual_time
+async def test_conflicts_of_which_a_dead_watch_never_tells_are_met_ever_more_seldom_and_said(rig: Reported) -> None:
+    async with reporting(rig):
+        rig.cluster.is_deaf = True
+        changed = json.loads(json.dumps(rig.stored))
+        changed["zones"][0]["resources"].append(BATCH)
+        rig.cluster.put(changed)
+        await asyncio.sleep(10)
+        began_s = asyncio.get_running_loop().time()
+        rig.feed(LSR)
+        await asyncio.sleep(1800)
+        tries = [at_s - began_s for at_s in rig.cluster.at("patch")]
+        assert tries[:6] == pytest.approx([0, 3, 6, 10, 18, 34], abs=0.1)
+        assert gaps(tries)[-5:] == pytest.approx([60] * 5, abs=0.1)
+        assert rig.count("conflict") == len(tries)
+        status = rig.reporter.status()
+        assert (status.state, status.says) == (PartState.FAILING, "409 Conflict: the object has been modified")
+        rig.cluster.hear()
+        await asyncio.sleep(61)
+        assert (len(rig.cluster.patches), rig.reporter.status().state) == (1, PartState.OK)
 
 
 @on_virtual_time

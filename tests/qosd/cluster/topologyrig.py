@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable
-from concurrent.futures import Future
+from concurrent.futures import Executor, Future
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -35,9 +35,11 @@ class Rig:
         self.node = SimpleNamespace(
             pods=self.pods, rules=self.rules, locator=self.locator, kubelet_config=self.kubelet_config,
             cluster_policy=self.cluster_policy, cpu_manager=SimpleNamespace(current=made.cpu_manager),
-            metrics=SimpleNamespace(cluster_reports=self.reports), disk=_InPlace(), after_tick=[],
+            metrics=SimpleNamespace(cluster_reports=self.reports), after_tick=[],
         )  # fmt: skip
-        self.reporter = TopologyReporter(client, NODE.name, cast(Node, self.node), random=lambda: 1.0)
+        self.reporter = TopologyReporter(
+            client, NODE.name, cast(Node, self.node), random=lambda: 1.0, thread=_InPlace()
+        )
 
     def memory_kb(self, kilobytes: int) -> None:
         file = self.root / "proc/meminfo"
@@ -57,13 +59,13 @@ class Rig:
         return self.reports["NodeResourceTopology", result]
 
 
-class _InPlace:
-    """An executor for whom time stands still."""
+class _InPlace(Executor):
+    """For whom time stands still."""
 
-    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         done: Future[Any] = Future()
         try:
-            done.set_result(work(*arguments))
+            done.set_result(fn(*args, **kwargs))
         except Exception as error:  # noqa: BLE001 - as an executor does
             done.set_exception(error)
         return done

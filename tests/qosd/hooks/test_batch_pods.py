@@ -15,7 +15,7 @@ from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Decision, Op
 from qosd.hooks import engine
-from qosd.model.pod import HookStage, SpecContainer
+from qosd.model.pod import OVERHEAD, HookStage, SpecContainer
 from qosd.model.rules import HostFacts, Rules
 from qosd.model.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
@@ -81,6 +81,10 @@ def want(shares: int, quota: int, memory_mi: int) -> dict[str, int]:
         (batch(MAIN, spec("side", 0, 64, request=100)), want(614, -1, 576)),
         (batch(MAIN, spec("side", 100)), want(614, 60_000, -1)),
         (batch(MAIN, ISTIO, request="500"), want(2560, -1, -1)),
+        # the overhead of the pod's runtime is native, and no container without a limit
+        (batch(spec(OVERHEAD, 100, 64, Role.SIDECAR), MAIN), want(614, 60_000, 576)),
+        (batch(spec(OVERHEAD, 0, 64, Role.SIDECAR), MAIN), want(512, 50_000, 576)),
+        (batch(spec(OVERHEAD, 100, 0, Role.SIDECAR), MAIN), want(614, 60_000, 512)),
         # restartable init containers count, plain ones by the largest moment
         (batch(spec("side", 2000, 1024, Role.SIDECAR), MAIN), want(2560, 250_000, 1536)),
         (batch(spec("load", 2000, 1024, Role.INIT), MAIN), want(2048, 200_000, 1024)),

@@ -8,6 +8,7 @@ import datetime
 import errno
 import json
 import os
+import socket
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -25,7 +26,7 @@ from qosd.model.pod import Resources
 from qosd.model.snapshot import Owner
 from qosd.pods import cpumanager
 from qosd.pods.cpumanager import CPUManagerFile, CPUManagerState, read_state
-from qosd.pods.http import Access, FetchError
+from qosd.pods.http import Access, FetchError, bracketed
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
 
 
@@ -42,11 +43,11 @@ class Server:
         self.asked: list[str] = []
 
     @asynccontextmanager
-    async def serving(self, tls: ssl.SSLContext | None = None) -> AsyncIterator[str]:
-        server = await asyncio.start_server(self._converse, "127.0.0.1", 0, ssl=tls)
+    async def serving(self, tls: ssl.SSLContext | None = None, host: str = "127.0.0.1") -> AsyncIterator[str]:
+        server = await asyncio.start_server(self._converse, host, 0, ssl=tls)
         port = server.sockets[0].getsockname()[1]
         try:
-            yield f"{'https' if tls else 'http'}://127.0.0.1:{port}"
+            yield f"{'https' if tls else 'http'}://{host}:{port}"
         finally:
             server.close()
 
@@ -86,6 +87,34 @@ async def test_answers_that_are_none(reply: bytes, says: str) -> None:
 async def test_addresses_where_nobody_is(url: str) -> None:
     with pytest.raises(FetchError):
         await KubeletClient(Access(url), 1).pods()
+
+
+@pytest.mark.parametrize(
+    ("url", "read_as"),
+    [
+        ("https://fd00::1:10250/pods", "https://[fd00::1]:10250/pods"),
+        ("http://::1:10255/configz?a=b:c", "http://[::1]:10255/configz?a=b:c"),
+        ("https://2001:db8:0:0:0:0:0:1:10250", "https://[2001:db8:0:0:0:0:0:1]:10250"),
+        *((url, url) for url in (
+            "https://[fd00::1]:10250/pods", "https://[fd00::1]/pods", "https://10.0.0.7:10250/pods",
+            "https://node-1:10250/pods", "https://node-1/a:b:c", "10.0.0.7:10255",
+        )),
+    ],
+)  # fmt: skip
+def test_an_ipv6_host_is_put_in_brackets(url: str, read_as: str) -> None:
+    assert bracketed(url) == read_as
+
+
+async def test_an_ipv6_address_is_connected_to() -> None:
+    with socket.socket(socket.AF_INET6) as probe:
+        try:
+            probe.bind(("::1", 0))
+        except OSError:
+            pytest.skip("needs IPv6 on the loopback")
+    server = Server(answer(b'{"items": []}'))
+    async with server.serving(host="::1") as url:
+        assert await KubeletClient(Access(url), 1).pods() == Listed(())
+    assert "\r\nHost: [::1]:" in server.asked[0]
 
 
 async def test_the_read_only_port_and_the_token(tmp_path: Path) -> None:
@@ -138,12 +167,14 @@ async def test_certificates_are_verified_unless_told_otherwise(tmp_path: Path) -
     context.load_cert_chain(certificate, tmp_path / "key.pem")
     server = Server(answer(b'{"items": []}'))
     async with server.serving(context) as url:
-        with pytest.raises(FetchError, match="certificate verify failed"):
+        with pytest.raises(FetchError, match="certificate verify failed") as failed:
             await KubeletClient(Access(url), 2).pods()
+        assert (failed.value.is_untrusted, failed.value.status) == (True, 0)
         assert await KubeletClient(Access(url, ca_file=certificate), 2).pods() == Listed(())
         assert await KubeletClient(Access(url, verify=False), 2).pods() == Listed(())
-        with pytest.raises(FetchError, match="No such file"):
+        with pytest.raises(FetchError, match="No such file") as failed:
             await KubeletClient(Access(url, ca_file=tmp_path / "absent"), 2).pods()
+        assert not failed.value.is_untrusted
 
 
 async def test_a_client_certificate_is_shown_and_read_for_every_request(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Who lists the pods: kubelet as long as it does not refuse, then a substitute, and each time it is asked first."""
+"""Who lists the pods: kubelet unless it refuses or is not trusted, then a substitute; each time kubelet comes first."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from qosd.pods.podlists import PodLists
 
 OF_KUBELET, OF_API = Listed((KubeletPod(uid="k"),)), Listed((KubeletPod(uid="a"),))
 URL = "https://127.0.0.1:10250/pods"
+UNTRUSTED = FetchError(URL, "certificate verify failed", is_untrusted=True)
 
 
 class Lister:
@@ -51,6 +52,27 @@ async def test_a_refusal_brings_the_substitute_and_is_told(status: int) -> None:
     kubelet.says = OF_KUBELET
     assert await lists.pods() is OF_KUBELET
     assert lists.problem == ""
+
+
+async def test_a_certificate_that_is_not_trusted_brings_the_substitute_and_is_told() -> None:
+    kubelet = Lister(URL, UNTRUSTED)
+    lists = PodLists(kubelet)
+    lists.substitute = Lister("the API server", OF_API)
+    assert await lists.pods() is OF_API
+    assert "is not trusted (certificate verify failed), so the API server lists the pods" in lists.problem
+    assert "--kubelet-insecure-tls" in lists.problem
+    kubelet.says = OF_KUBELET
+    assert await lists.pods() is OF_KUBELET
+    assert lists.problem == ""
+
+
+async def test_without_trust_both_that_fail_are_told() -> None:
+    lists = PodLists(Lister(URL, UNTRUSTED))
+    lists.substitute = Lister("the API server", FetchError("the API server's pods of node n1", "are not known yet"))
+    with pytest.raises(FetchError) as caught:
+        await lists.pods()
+    expected = "certificate verify failed, and the API server's pods of node n1: are not known yet"
+    assert (str(caught.value), caught.value.is_untrusted) == (f"{URL}: {expected}", True)
 
 
 async def test_where_both_fail_both_are_told() -> None:

@@ -14,7 +14,7 @@ from koord.model.core import Node, NodeStatus, ObjectMeta
 from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts, NodeRules, Rules
 from qosd.policy import kept
-from qosd.policy.clusterpolicy import NODE, NODE_SLO, ClusterPolicy
+from qosd.policy.clusterpolicy import NEW_S, NODE, NODE_SLO, ClusterPolicy
 from qosd.policy.provenance import Origin
 from qosd.policy.rulesfile import FILE, RulesSource
 from tests.qosd.policy.test_kept_policy import Disk
@@ -31,8 +31,8 @@ FILE_SAYS = (
 )
 
 
-def node(annotations: Mapping[str, str] | None = None, **allocatable: str) -> Node:
-    return Node(ObjectMeta("worker-1", uid="u", annotations=annotations or {}), status=NodeStatus({}, allocatable))
+def node(annotations: Mapping[str, str] | None = None, uid: str = "u", **allocatable: str) -> Node:
+    return Node(ObjectMeta("worker-1", uid=uid, annotations=annotations or {}), status=NodeStatus({}, allocatable))
 
 
 HAS = {"cpu": "4", "memory": "6Gi"}
@@ -65,6 +65,7 @@ class Machine:
             kept_slo=Disk(self.state / "nodeslo.yaml"),
             kept_node=Disk(self.state / "node.yaml"),
             now_unix_s=now_s,
+            clock=now_s,
         )
         self.source = RulesSource(
             self.file, HostFacts, Metrics(), Disk(self.state / "policy.yaml"), now_s, cluster=self.cluster
@@ -190,10 +191,15 @@ class TestBeforeTheFirstWord:
         machine.cluster.take_node(RESERVED)
         assert machine.burst == ALL_CLUSTER
 
-    def test_one_that_is_known_stands_in_for_the_other(self, machine: Machine) -> None:
+    def test_a_nodeslo_that_is_known_stands_in_for_the_node(self, machine: Machine) -> None:
         machine.cluster.take_slo(BURST, 12)
         machine.cluster.lost(AWAY)
         assert machine.burst == ("auto", 500, 50)
+
+    def test_but_no_node_for_its_nodeslo(self, machine: Machine) -> None:
+        machine.cluster.take_node(RESERVED)
+        machine.cluster.lost(AWAY)
+        assert machine.rules.policy_unknown == f"the cluster's NodeSLO was never known here: {AWAY}"
 
     def test_a_nodeslo_that_was_never_good_is_unknown(self, machine: Machine) -> None:
         machine.take(BROKEN)
@@ -275,7 +281,62 @@ class TestTheLastGood:
         machine.take(None, 0, taken=None)
         assert machine.rules == before
         machine.cluster.take_node(RESERVED)
-        assert machine.burst == BY_DEFAULT, "now there is a Node, and no NodeSLO for it"
+        assert machine.burst == ("auto", 500, 50), "there is a Node again, and its NodeSLO is made after it"
+
+    @pytest.mark.parametrize("is_seen_to_go", [True, False])
+    def test_a_node_that_registers_again_keeps_its_policy_till_its_nodeslo_is_made(
+        self, machine: Machine, is_seen_to_go: bool
+    ) -> None:
+        machine.take()
+        before = machine.rules
+        if is_seen_to_go:
+            machine.cluster.take_node(None)
+            machine.cluster.take_slo(None, 0)
+        machine.cluster.take_node(node(RESERVES, uid="another", **HAS))
+        machine.cluster.take_slo(None, 0)
+        for _ in range(2):
+            machine.now_s += NEW_S / 2 - 1
+            machine.cluster.reached()
+            assert machine.rules is before
+            assert machine.origins()[NODE_SLO] is Origin.LAST_GOOD
+            assert machine.source.layers[NODE_SLO].problem == (
+                "there is no NodeSLO, and Node worker-1 is new: it may still be made"
+            )
+        machine.cluster.take_slo(QUOTA, 1)
+        assert (machine.burst[0], machine.origins()[NODE_SLO]) == ("cfsQuotaBurstOnly", Origin.SOURCE)
+        machine.cluster.take_slo(None, 0)
+        assert machine.burst == ("cfsQuotaBurstOnly", 1000, 50), "it is still new"
+
+    def test_a_nodeslo_that_is_not_made_for_a_new_node_in_time_counts_as_none(self, machine: Machine) -> None:
+        machine.take()
+        machine.cluster.take_node(None)
+        machine.cluster.take_slo(None, 0)
+        machine.cluster.take_node(RESERVED)
+        machine.now_s += NEW_S
+        machine.cluster.lost(AWAY)
+        assert machine.burst == ("auto", 500, 50), "nobody is there who says so"
+        machine.cluster.reached()
+        assert (machine.burst, machine.origins()[NODE_SLO]) == (BY_DEFAULT, Origin.NONE)
+        assert machine.source.warnings == ()
+
+    def test_a_nodeslo_that_goes_while_nobody_tells_of_the_node_stays(self, machine: Machine) -> None:
+        machine.take()
+        machine.cluster.lost(AWAY)
+        machine.cluster.take_slo(None, 0)
+        assert machine.burst == ("auto", 500, 50)
+        machine.cluster.reached()
+        assert machine.burst == BY_DEFAULT
+
+    def test_what_cannot_be_read_at_all_is_said_and_leaves_the_last_good_ones(self, machine: Machine) -> None:
+        machine.take()
+        before = machine.rules
+        machine.cluster.refuse_node("Node worker-1: cannot be read")
+        machine.cluster.refuse_slo("NodeSLO worker-1: cannot be read")
+        assert machine.rules is before
+        assert machine.source.warnings == (
+            "NodeSLO worker-1: cannot be read; what it said last stays",
+            "Node worker-1: cannot be read; what it said last stays",
+        )
 
     @pytest.mark.parametrize("spoil", ["cut", "changed", "another's", "no NodeSLO", "a directory"])
     @pytest.mark.parametrize("has_file", [True, False])

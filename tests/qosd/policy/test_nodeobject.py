@@ -23,6 +23,7 @@ FILE = {
 }
 RULES = nodefile.read(FILE)
 PREFIX = "node.koordinator.sh/"
+RATIO = {"resource-amplification-ratio": '{"cpu":1.50,"memory":2.00}'}
 
 
 def facts(
@@ -123,13 +124,19 @@ GIB = 1 << 30
 def test_allocatable_memory_is_what_kubelet_said(
     allocatable: Mapping[str, str], raw: str | None, memory_bytes: int
 ) -> None:
-    rules, problems = read(facts({} if raw is None else {"raw-allocatable": raw}, allocatable=allocatable))
+    rules, problems = read(facts({} if raw is None else {"raw-allocatable": raw, **RATIO}, allocatable=allocatable))
     assert (rules.allocatable_memory_bytes, problems) == (memory_bytes, [])
 
 
+def test_raw_allocatable_without_a_ratio_is_of_the_past() -> None:
+    node = facts({"raw-allocatable": '{"cpu":"4","memory":"6Gi"}'}, allocatable={"cpu": "6", "memory": "9Gi"})
+    assert read(node)[0].allocatable_memory_bytes == 9 * GIB
+    assert node.kubelets_allocatable()[:2] == (6000, 9 * GIB)
+
+
 def test_what_prediction_works_on() -> None:
-    node = facts({"raw-allocatable": '{"cpu":"4","memory":"6Gi"}'}, allocatable={"cpu": "6", "memory": "12Gi"})
-    assert node.kubelets_allocatable()[:2] == (4000, 6 * GIB)
+    raw = {"raw-allocatable": '{"cpu":"4","memory":"6Gi"}', **RATIO}
+    assert facts(raw, allocatable={"cpu": "6", "memory": "12Gi"}).kubelets_allocatable()[:2] == (4000, 6 * GIB)
     assert facts(allocatable={"cpu": "1900m"}).kubelets_allocatable()[:2] == (1900, None)
 
 
@@ -161,7 +168,7 @@ BAD: list[tuple[NodeFacts, str]] = [
     (facts({"cpu-normalization-ratio": "-1"}), f"annotation {PREFIX}cpu-normalization-ratio: '-1' is not a positive"),
     (facts({"cpu-normalization-ratio": "x"}), f"annotation {PREFIX}cpu-normalization-ratio: 'x' is not a positive"),
     (facts(labels={"cpu-normalization-enabled": "si"}), f"label {PREFIX}cpu-normalization-enabled: 'si' is neither"),
-    (facts({"raw-allocatable": '{"memory":"x"}'}), f"annotation {PREFIX}raw-allocatable: memory 'x' is not a"),
+    (facts({"raw-allocatable": '{"memory":"x"}', **RATIO}), f"annotation {PREFIX}raw-allocatable: memory 'x' is not a"),
     (facts(allocatable={"memory": "lots"}), "status.allocatable: memory 'lots' is not a quantity"),
     (facts(allocatable={"kubernetes.io/mid-cpu": "x"}), "status.allocatable: kubernetes.io/mid-cpu 'x' is not a"),
     (facts(allocatable={"kubernetes.io/mid-cpu": -2}), "status.allocatable: kubernetes.io/mid-cpu '-2' is negative"),
@@ -186,8 +193,8 @@ GOOD = {
 
 @pytest.mark.parametrize("spoilt", GOOD)
 def test_a_bad_annotation_stops_none_of_the_others(spoilt: str) -> None:
-    rules, problems = read(facts({**GOOD, spoilt: "{"}))
-    without, _ = read(facts({key: text for key, text in GOOD.items() if key != spoilt}))
+    rules, problems = read(facts({**RATIO, **GOOD, spoilt: "{"}))
+    without, _ = read(facts(RATIO | {key: text for key, text in GOOD.items() if key != spoilt}))
     assert rules == without
     assert [problem for problem in problems if spoilt in problem] == problems != []
 
@@ -195,7 +202,7 @@ def test_a_bad_annotation_stops_none_of_the_others(spoilt: str) -> None:
 @pytest.mark.parametrize("text", ["[" * 100_000, '"' + "x" * 300_000 + '"', "\x00", '{"cpuset":' * 5000])
 @pytest.mark.parametrize("key", GOOD)
 def test_nothing_raises(key: str, text: str) -> None:
-    rules, problems = read(facts({key: text}))
+    rules, problems = read(facts({**RATIO, key: text}))
     assert rules == RULES
     assert len(problems) == 1
     assert len(problems[0]) < 1000

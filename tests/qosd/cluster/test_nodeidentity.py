@@ -1,0 +1,201 @@
+"""Who a node is on NodeLink: requests of certificates, and all that may become of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koord.model.nodelink import SIGNER
+from koord_manager.nodelink.signer import Signer
+from qosd.cluster import nodeidentity
+from qosd.cluster.nodeidentity import Certificate, NoIdentity, Token
+from tests.koord_manager.nodelink.rig import Rig, rig
+from tests.kube.support import until
+
+CERTIFICATE_REQUESTS = ("/apis/certificates.k8s.io/v1", "certificatesigningrequests")
+
+
+def requests(made: Rig) -> dict[tuple[str, str], dict[str, Any]]:
+    return made.server.objects.get(CERTIFICATE_REQUESTS, {})
+
+
+def answer(made: Rig, status: dict[str, Any]) -> None:
+    """To each request that has none."""
+    for key, request in list(requests(made).items()):
+        if "status" not in request:
+            made.server.write(CERTIFICATE_REQUESTS, key, {**request, "status": status})
+
+
+@asynccontextmanager
+async def signing(made: Rig) -> AsyncIterator[None]:
+    made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
+    signer = Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC))
+    task = asyncio.create_task(signer.run())
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodeidentity, "SIGNED_WITHIN_S", 0.2)
+    monkeypatch.setattr(nodeidentity, "RENEWED_WITHIN_S", 2.0)
+
+
+async def test_the_key_stays_in_the_process() -> None:
+    """The request is what the signer's rules want, and no file is left."""
+    async with rig() as made:
+        made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
+        signer = asyncio.create_task(
+            Signer(made.api, made.link.read_ca, time.monotonic, lambda: datetime.now(UTC)).run()
+        )
+        now_s = [0.0]
+        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        assert identity.is_due()
+        context = await identity.context(made.ca)
+        assert context.cert_store_stats()["x509_ca"] == 1
+        assert not identity.is_due()
+        assert identity.metadata() == ()
+        now_s[0] = 7 * 86_400 * 2 / 3
+        assert identity.is_due()
+        (request,) = made.server.objects["/apis/certificates.k8s.io/v1", "certificatesigningrequests"].values()
+        assert request["spec"]["signerName"] == SIGNER
+        assert request["spec"]["usages"] == ["digital signature", "client auth"]
+        assert not [file for file in open_files() if "pem" in file]
+        signer.cancel()
+        with suppress(asyncio.CancelledError):
+            await signer
+
+
+def open_files() -> list[str]:
+    """Where the descriptors of this process lead."""
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):
+            found.append(os.readlink(descriptor))
+    return found
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_nobody_signs_and_there_is_one_request() -> None:
+    """Which is made again where the server has forgotten it, and answered at last."""
+    async with rig() as made:
+        made.server.requester = {"username": "system:node:n1", "groups": ["system:nodes"]}
+        identity = Certificate(made.api, "n1", time.monotonic)
+        for _ in range(3):
+            with pytest.raises(NoIdentity, match=r"nodelink-n1-.* is not signed in 0\.2 s"):
+                await identity.context(made.ca)
+        (key,) = requests(made)
+        made.server.write(CERTIFICATE_REQUESTS, key, None)
+        with pytest.raises(NoIdentity, match="is not signed"):
+            await identity.context(made.ca)
+        async with signing(made):
+            await until(lambda: "certificate" in requests(made)[key].get("status", {}))
+        await identity.context(made.ca)
+        assert not identity.is_due()
+        assert list(requests(made)) == [key]
+
+
+DENIED = {"conditions": [{"type": "Denied", "message": "not this node"}]}
+
+
+@pytest.mark.usefixtures("impatient")
+@pytest.mark.parametrize(
+    ("status", "why"),
+    [
+        (DENIED, "not this node"),
+        ({"certificate": b64encode(b"no PEM").decode()}, "the certificate cannot be used"),
+        ({"certificate": 5}, "cannot be read"),
+    ],
+    ids=["denied", "no certificate", "no status"],
+)
+async def test_an_answer_of_no_use_is_told_and_another_request_is_made(status: dict[str, Any], why: str) -> None:
+    async with rig() as made:
+        identity = Certificate(made.api, "n1", time.monotonic)
+        for tries in (1, 2):
+            with pytest.raises(NoIdentity, match="is not signed"):
+                await identity.context(made.ca)
+            assert len(requests(made)) == tries
+            answer(made, status)
+            with pytest.raises(NoIdentity, match=why):
+                await identity.context(made.ca)
+            assert identity.is_due()
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_good_certificate_is_used_until_there_is_another_or_it_expires() -> None:
+    day_s = 86_400
+    async with rig() as made:
+        now_s = [0.0]
+        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        async with signing(made):
+            await identity.context(made.ca)
+        for at_s in (5 * day_s, 5 * day_s + 300, 7 * day_s - 1):
+            now_s[0] = at_s
+            assert identity.is_due()
+            await identity.context(made.ca)
+            assert not identity.is_due(), "it is tried again after some minutes"
+        assert len(requests(made)) == 2
+        now_s[0] = 7 * day_s
+        with pytest.raises(NoIdentity, match="is not signed"):
+            await identity.context(made.ca)
+        async with signing(made):
+            await identity.context(made.ca)
+        assert len(requests(made)) == 2
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_certificate_that_was_refused_is_not_used_again() -> None:
+    async with rig() as made:
+        identity = Certificate(made.api, "n1", time.monotonic)
+        async with signing(made):
+            await identity.context(made.ca)
+        identity.reject()
+        with pytest.raises(NoIdentity, match="is not signed"):
+            await identity.context(made.ca)
+
+
+async def test_a_key_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    async with rig() as made:
+        with pytest.raises(NoIdentity, match=r"no key could be made: .*No such file"):
+            await Certificate(made.api, "n1", time.monotonic).context(made.ca)
+
+
+async def test_who_makes_the_key_imports_nothing_of_the_working_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "qosd").mkdir()
+    (tmp_path / "qosd/__init__.py").write_text("raise SystemExit('a stranger')")
+    monkeypatch.chdir(tmp_path)
+    key, request = await nodeidentity._key_and_request("system:node:n1", "system:nodes")
+    assert key.startswith(b"-----BEGIN PRIVATE KEY") and b"CERTIFICATE REQUEST" in request
+
+
+async def test_who_makes_the_key_imports_from_where_we_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a package's program does, which adds its own directory to the path."""
+    (tmp_path / "maker.py").write_text("import sys; sys.stdout.write(sys.argv[1])")
+    monkeypatch.setattr(nodeidentity, "_PROGRAM", "maker")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    assert (await nodeidentity._key_and_request("key", "group"))[0] == b"key"
+
+
+def test_a_token_is_read_again_each_minute(tmp_path: Path) -> None:
+    now_s = [0.0]
+    token = Token(tmp_path / "token", lambda: now_s[0])
+    for at_s, written, sent in ((0.0, "a", "a"), (59.9, "b", "a"), (60.0, "b", "b"), (61.0, "c", "b")):
+        now_s[0] = at_s
+        (tmp_path / "token").write_text(written)
+        assert token.metadata() == (("authorization", f"Bearer {sent}"),)
