@@ -337,9 +337,12 @@ def test_a_kubelet_that_answers_garbage(make_daemon: MakeDaemon, groups: list[st
 
 
 def test_two_at_once(make_daemon: MakeDaemon, groups: list[str]) -> None:
-    """A second one with sockets of its own, so that nothing but the undo record tells it of the first."""
+    """A second one with sockets of its own, so that nothing but the undo record tells it of the first.
+
+    It looks on only, or it would stand by.
+    """
     first, second = started(make_daemon(pool("0"))), make_daemon(pool("1"))
-    second.flags = ("--run-dir", str(first.undo_file.parent))
+    second.flags = ("--run-dir", str(first.undo_file.parent), "--dry-run")
     with pytest.raises(HarnessError, match="ended with 1"):
         second.start()
     assert " error " in says(second, f"the undo record is in use by a running koord-qosd: '{first.undo_file}'")

@@ -117,6 +117,7 @@ class Machine:
         shutil.copy2(shutil.which("busybox") or "busybox", root / "bin/busybox")
         for applet in APPLETS:
             (root / "bin" / applet).symlink_to("busybox")
+        _copy_program(Path(shutil.which("flock") or "flock"), root)
         self.command("systemctl", _SYSTEMCTL)
         self.command("koordctl", _KOORDCTL)
         self.command("sleep", _SLEEP)

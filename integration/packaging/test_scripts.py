@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -15,12 +16,15 @@ from koordctl.install.files import Before
 from koordctl.install.steps import Leavings
 
 WIRE = "koordctl install --yes --package (with files)"
+WIRE_PROXY = "koordctl install --yes --package --no-daemon (with files)"
 GRANT = "koordctl install --yes --package --only-grants (with files)"
 UNWIRE = "koordctl uninstall --yes --package (with files)"
 RELOAD = "systemctl daemon-reload"
 HAND_OVER = "systemctl kill --signal=USR2 --kill-whom=main koord-runtime-proxy.service"
 RESTART_QOSD = "systemctl try-restart koord-qosd.service"
+DEFAULTS = "etc/default/koord"
 ENVIRONMENTS_UNIT = "etc/systemd/system/koord-qosd.service"
+HOOK_FILE = "etc/runtime/hookserver.d/koord-qosd.json"
 STEP = Leavings((), ())
 RESCUE = [
     RELOAD,
@@ -51,6 +55,29 @@ def test_a_refused_node_leaves_a_configured_package_that_says_so(machine: Machin
     done = machine.dpkg("--install", tiny_package("2.0"))
     assert (done.returncode, machine.log()) == (0, [])
     assert "this node was not wired, and stays so" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "called", "said"),
+    [
+        ("KOORDCTL_INSTALL='--no", [], "koord: unpacked but not active: /etc/default/koord is not understood"),
+        ("KOORDCTL_INSTALL=--no-daemon", [WIRE_PROXY], "run: koordctl install --package --no-daemon"),
+        ("# nothing\n", [WIRE], "run: koordctl install --package\n"),
+    ],
+    ids=["broken", "without the daemon", "none"],
+)
+def test_what_the_operator_wants_from_the_first_time_on(
+    machine: Machine, tiny_package: Package, text: str, called: list[str], said: str
+) -> None:
+    """Whatever becomes of it, the package is configured."""
+    (machine.root / "etc/default").mkdir(parents=True)
+    (machine.root / DEFAULTS).write_text(text)
+    machine.on("refuse")
+    done = machine.dpkg("--install", tiny_package("1.0"))
+    assert (done.returncode, machine.status(), machine.log()) == (0, "installed", called)
+    assert said in done.stderr
+    assert machine.dpkg("--purge", "koord").returncode == 0
+    assert not machine.has(DEFAULTS)
 
 
 @pytest.mark.parametrize("version", ["0.9", "1.0", "2.0"], ids=["downgrade", "again", "upgrade"])
@@ -176,6 +203,21 @@ def test_purge_leaves_what_others_put_beside_ours(wired: Machine) -> None:
     other.touch()
     assert wired.dpkg("--purge", "koord").returncode == 0
     assert other.exists()
+
+
+@pytest.mark.parametrize("acts", [True, False])
+def test_purge_leaves_what_a_koord_qosd_that_acts_has_to_put_back(wired: Machine, acts: bool) -> None:
+    theirs = {"run/koord/undo.jsonl", "run/koord/undo.jsonl.lock", "var/lib/koord/journal.db", HOOK_FILE}
+    for path in theirs:
+        (wired.root / path).parent.mkdir(parents=True, exist_ok=True)
+        (wired.root / path).touch()
+    with (wired.root / "run/koord/undo.jsonl.lock").open() as lock:
+        if acts:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        done = wired.dpkg("--purge", "koord")
+    assert (done.returncode, wired.status()) == (0, "")
+    assert ("they are of the koord-qosd that acts here, and is not the package's" in done.stderr) == acts
+    assert theirs & wired.files() == (theirs if acts else set())
 
 
 def test_a_virtual_environments_node_refuses_the_package(machine: Machine, tiny_package: Package) -> None:

@@ -29,6 +29,11 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
 @click.option("--kubelet-unit", default="", metavar="NAME", help="kubelet's systemd unit; found by itself if absent.")
 @click.option("--only-grants", is_flag=True, help="Where Koord is installed: bring up to date what koord-qosd may do.")
 @click.option("--no-kubelet", is_flag=True, help="Leave kubelet as it is, and say what to set there.")
+@click.option(
+    "--daemon/--no-daemon",
+    default=None,
+    help="Start koord-qosd, or only the proxy, where the chart's DaemonSet is the node daemon. Kept until uninstall.",
+)
 @options.wait()
 @click.option(
     "--root",
@@ -46,6 +51,7 @@ def install(
     kubelet_unit: str,
     only_grants: bool,
     no_kubelet: bool,
+    daemon: bool | None,
     wait_s: float,
     root: Path,
     offline: bool,
@@ -60,7 +66,7 @@ def install(
 
     if not dry_run and (offline or root != Path("/")):
         raise click.UsageError("--root and --offline are for --dry-run")
-    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, offline, only_grants)
+    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, daemon, offline, only_grants)
     host = local.host(wait_s, root)
     if dry_run:
         return _dry_run(host, root, wishes)
@@ -71,13 +77,14 @@ def install(
 def _dry_run(host: Host, root: Path, wishes: Wishes) -> int:
     from koordctl.install import record as records  # noqa: PLC0415
     from koordctl.install.errors import InstallError  # noqa: PLC0415
-    from koordctl.install.prepare import prepare  # noqa: PLC0415
+    from koordctl.install.prepare import prepare, remembered  # noqa: PLC0415
 
     try:
         record = records.load(host.disk)
     except (InstallError, OSError) as error:
         raise Refused(str(error)) from error
     _needs_record(wishes, record)
+    wishes = remembered(wishes, record)
     if record is not None and not record.complete:
         click.echo("An earlier run was cut off; what it began would be undone first.\n")
     _show(prepare(root, wishes, host.systemd, record), host, wishes, full=True)
@@ -89,14 +96,16 @@ def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
     from koordctl.install import execute  # noqa: PLC0415
     from koordctl.install import record as records  # noqa: PLC0415
     from koordctl.install.errors import InstallError  # noqa: PLC0415
-    from koordctl.install.prepare import prepare  # noqa: PLC0415
+    from koordctl.install.prepare import prepare, remembered  # noqa: PLC0415
 
     if os.geteuid() != 0:
         raise Refused("only root can install.")
     try:
         with records.alone(host.disk):
             records.sweep(host.disk)
-            record = _settled(host, records.load(host.disk), yes)
+            found = records.load(host.disk)
+            wishes = remembered(wishes, found)
+            record = _settled(host, found, yes)
             _needs_record(wishes, record)
             prepared = prepare(root, wishes, host.systemd, record)
             _show(prepared, host, wishes, full=False)
@@ -104,7 +113,7 @@ def _install(host: Host, root: Path, wishes: Wishes, yes: bool) -> int:
                 return OK
             if not yes:
                 click.confirm("Install?", abort=True, err=True)
-            execute.install(host, record, prepared.steps, __version__)
+            execute.install(host, record, prepared.steps, __version__, wishes.with_daemon is not False)
     except execute.NotUndone as error:
         raise Failed(f"not everything could be undone: {error}. {_LEFT}") from error
     except execute.RolledBack as error:
@@ -150,3 +159,5 @@ def _show(prepared: Prepared, host: Host, wishes: Wishes, full: bool) -> None:
     click.echo(f"\n{view.plan(prepared.steps, host.disk.look, full)}\n")
     if not wishes.with_kubelet:
         click.echo(f"{view.NO_KUBELET}\n")
+    if wishes.with_daemon is False:
+        click.echo(f"{view.NO_DAEMON}\n")

@@ -32,10 +32,13 @@ class NotUndone(InstallError):
     """Undoing ended before its end; the record tells the rest."""
 
 
-def install(host: Host, record: Record | None, steps: Sequence[Step], version: str) -> None:
-    """Do ``steps``. Raises RolledBack or NotUndone; KeyboardInterrupt is raised again after all is undone."""
+def install(host: Host, record: Record | None, steps: Sequence[Step], version: str, with_daemon: bool = True) -> None:
+    """Do ``steps``. Raises RolledBack or NotUndone; KeyboardInterrupt is raised again after all is undone.
+
+    ``with_daemon``: what a new record is to say.
+    """
     try:
-        record = record or records.create(host.disk, version)
+        record = record or records.create(host.disk, version, with_daemon)
     except OSError as error:
         records.sweep(host.disk)
         raise RolledBack(f"the record cannot be made: {error}", ()) from error

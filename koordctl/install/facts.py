@@ -5,6 +5,7 @@ Read once below one root; a recorded tree can be read as well. Nothing here chan
 
 from __future__ import annotations
 
+import fcntl
 import os
 import stat
 import sys
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 
+from koord.host import undo
 from koord.host.claims import flag
 from koord.host.kubelet import Kubelet
 from koord.host.layout import tiers_of
@@ -61,9 +63,9 @@ class NodeFacts:
     """``endpoint``: kubelet's runtime endpoint as if our drop-in were not there; ``root_dir``: its flag, "" = default.
 
     ``tier``: the cgroup of BestEffort pods, "" if there is none yet. ``socket_group``: "" = root's. ``grants``: the
-    text of the drop-in that lets koord-qosd do what is on, "" = none. ``running``: Koord's active units. ``ours``:
-    paths that the record says we made. ``uid``: of the pod that the installation verifies with. ``user``: who runs
-    this.
+    text of the drop-in that lets koord-qosd do what is on, "" = none. ``running``: Koord's active units.
+    ``acts_besides``: a koord-qosd that is not the unit's acts here. ``ours``: paths that the record says we made.
+    ``uid``: of the pod that the installation verifies with. ``user``: who runs this.
     """
 
     doctor: Facts
@@ -76,6 +78,7 @@ class NodeFacts:
     socket_group: str = ""
     grants: str = ""
     running: frozenset[str] = frozenset()
+    acts_besides: bool = False
     ours: frozenset[str] = frozenset()
     uid: str = ""
     user: int = 0
@@ -103,6 +106,7 @@ def gather(node: Node, doctor: Facts, programs: Programs, systemd: Systemd | Non
         socket_group=_group_of(node, doctor.runtime.socket),
         grants=grants.drop_in(grants.wanted(node)),
         running=frozenset(running),
+        acts_besides=systemd is not None and QOSD not in running and _somebody_acts(node),
         uid=str(uuid.uuid4()),
         user=os.geteuid(),
     )
@@ -135,6 +139,21 @@ def _problem(prefix: Path, python: Path, hidden: Sequence[str], units: Mapping[s
     missing = [f"{prefix}/bin/{name}" for name in PROGRAMS if not (prefix / "bin" / name).exists()]
     missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNIT_FILES if name not in units]
     return f"not there: {', '.join(missing)}" if missing else ""
+
+
+def _somebody_acts(node: Node) -> bool:
+    """Does a koord-qosd hold the undo record? Only root can tell."""
+    try:
+        descriptor = os.open(undo.lock_file(node.at(grants.UNDO_RECORD)), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _without_ours(args: tuple[str, ...]) -> list[str]:

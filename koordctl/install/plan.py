@@ -1,7 +1,8 @@
 """The plan: from facts to steps, or to the reasons why not. Pure.
 
 Order: files, koord-qosd, the proxy, a sandbox through it, and only then kubelet. Undoing runs the other way round, so
-kubelet is back on the runtime before anything that serves it stops.
+kubelet is back on the runtime before anything that serves it stops. Without koord-qosd (``with_daemon``), which is then
+a pod's, its unit is in place but not started, and what a koord-qosd keeps on the node and in the kernel is not ours.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ _DROP_IN = "50-koord-node.conf"
 _SERVED_BY_DEFAULT = ("/run/containerd/containerd.sock", "/var/run/containerd/containerd.sock")
 _RUNTIME_UNITS = {"crio.sock": "crio.service", "cri-dockerd.sock": "cri-docker.service"}
 _KUBELET_FINDINGS = ("kubelet-found", "kubelet-tree")
-_TREES = ("/run/koord", "/run/koord-runtimeproxy", settings.HOOK_FILE)
+_PROXYS_TREES = ("/run/koord-runtimeproxy", "/run/koord/runtime-proxy-metrics.sock", "/run/koord/bypass")
+_SHARED = "/run/koord"
+_TREES = (_SHARED, "/run/koord-runtimeproxy", settings.HOOK_FILE)
 _DIRECTORIES = ("/etc/runtime", "/etc/runtime/hookserver.d", "/etc/koord")
 
 
@@ -43,22 +46,37 @@ def refusals(facts: NodeFacts, with_kubelet: bool, in_the_way: Sequence[str]) ->
     return (*reasons, *(_of_kubelet(facts) if with_kubelet else ()))
 
 
-def places(facts: NodeFacts, with_kubelet: bool) -> tuple[Place, ...]:
+def of_the_daemon(facts: NodeFacts, wished: bool | None, recorded: bool | None) -> Iterator[Finding]:
+    """Why koord-qosd.service can be neither started nor left out; ``wished`` None: nobody said.
+
+    ``recorded``: is it part of the installation that is there; None: there is none.
+    """
+    if recorded is None:
+        if wished is None and facts.acts_besides:
+            text = f"a koord-qosd acts on this node that is not {QOSD}: the chart's DaemonSet, or one started by hand"
+            yield _reason("daemon", text, "install with --no-daemon, or with --daemon to have the unit stand by")
+    elif wished is not None and wished != recorded:
+        text = f"Koord is installed {'with' if recorded else 'without'} {QOSD}"
+        alone = " while no other koord-qosd is on this node" if recorded else ""
+        remedy = f"run koordctl uninstall{alone}, then koordctl install --{'no-' if recorded else ''}daemon"
+        yield _reason("daemon", text, remedy)
+
+
+def places(facts: NodeFacts, with_kubelet: bool, with_daemon: bool = True) -> tuple[Place, ...]:
     """Every file and link of the plan."""
-    files = [*_programs(facts), *_units(facts), *_configuration(facts)]
+    files = [*_programs(facts), *_units(facts, with_daemon), *_configuration(facts)]
     return (*files, _kubelet(facts).place) if with_kubelet and facts.kubelet_unit else tuple(files)
 
 
-def steps(facts: NodeFacts, with_kubelet: bool) -> tuple[Step, ...]:
+def steps(facts: NodeFacts, with_kubelet: bool, with_daemon: bool = True) -> tuple[Step, ...]:
     """All steps on a node without Koord."""
-    units = (*_units(facts), *_configuration(facts))
+    units = (*_units(facts, with_daemon), *_configuration(facts))
     programs = _programs(facts)
     node_steps: list[Step] = [
-        Leavings(_TREES, _DIRECTORIES, own=("/etc/koord",)),
+        _leavings(with_daemon),
         *([Files("Link the programs to where the units look for them", programs)] if programs else []),
         Files("Put the units and their settings in place, to be started at boot", units, units=UNITS),
-        Kernel(facts.doctor.runtime.socket),
-        Start("Start the node daemon, so that the first pod already meets its hooks", (QOSD,)),
+        *(_daemon(facts) if with_daemon else ()),
         Start("Start the runtime proxy, its socket first", PROXY_UNITS, serves_kubelet=True),
         _sandbox(facts),
     ]
@@ -114,19 +132,31 @@ def _has_changed(unit: str, differing: Set[str]) -> bool:
     return any(path.endswith(f"/{unit}") or f"/{unit}.d/" in path for path in differing)
 
 
+def _leavings(with_daemon: bool) -> Leavings:
+    """The proxy alone shares a directory with whoever's koord-qosd runs, and leaves it empty."""
+    if with_daemon:
+        return Leavings(_TREES, _DIRECTORIES, own=("/etc/koord",))
+    return Leavings(_PROXYS_TREES, (*_DIRECTORIES, _SHARED), own=("/etc/koord",))
+
+
+def _daemon(facts: NodeFacts) -> tuple[Step, ...]:
+    start = Start("Start the node daemon, so that the first pod already meets its hooks", (QOSD,))
+    return (Kernel(facts.doctor.runtime.socket), start)
+
+
 def _programs(facts: NodeFacts) -> tuple[Place, ...]:
     if facts.programs.flavour is Flavour.PACKAGE:
         return ()
     return tuple(Link(f"/usr/bin/{name}", f"{facts.programs.directory}/{name}") for name in PROGRAMS)
 
 
-def _units(facts: NodeFacts) -> tuple[Place, ...]:
+def _units(facts: NodeFacts, with_daemon: bool) -> tuple[Place, ...]:
     """The units, if they are not the package's, and the links that enabling makes."""
     where, texts = facts.programs.units_directory, facts.programs.units
     written = [File(f"{where}/{name}", texts[name]) for name in UNIT_FILES if facts.programs.flavour is Flavour.VENV]
     enabled = [
         Link(f"{VENV_UNITS}/{target}.wants/{name}", f"{where}/{name}")
-        for name in UNITS
+        for name in (UNITS if with_daemon else PROXY_UNITS)
         for target in " ".join(_unit(facts, name).values("Install", "WantedBy")).split()
     ]
     return (*written, *_drop_ins(facts), *_former_drop_ins(facts), *grant_places(facts), *enabled)

@@ -20,12 +20,13 @@ from koordctl.install.systemd import Systemd
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the operator said: "" = find out."""
+    """What the operator said: "" = find out. ``with_daemon`` None: as the record has it, and with it where none is."""
 
     runtime: str = ""
     kubelet_unit: str = ""
     package: bool = False
     with_kubelet: bool = True
+    with_daemon: bool | None = None
     offline: bool = False
     only_grants: bool = False
 
@@ -39,6 +40,13 @@ class Prepared:
     steps: tuple[Step, ...]
 
 
+def remembered(wishes: Wishes, record: Record | None) -> Wishes:
+    """``wishes`` and what ``record`` tells of those before; to be asked before what was cut off is undone."""
+    if wishes.with_daemon is None and record is not None and not record.with_daemon:
+        return replace(wishes, with_daemon=False)
+    return wishes
+
+
 def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None) -> Prepared:
     """The plan for the node at ``root``; ``record``: of the installation that is there, or that was begun."""
     node = Node(root)
@@ -50,11 +58,14 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
     if wishes.offline:  # the node is another; of this machine only the units' texts are needed
         complete = len(facts.programs.units) == len(node_facts.UNIT_FILES)
         facts = replace(facts, user=0, programs=replace(facts.programs, problem="" if complete else "no unit files"))
-    installed = record is not None and record.installed
+    recorded = record.with_daemon if record is not None and record.installed else None
     facts = replace(facts, ours=record.own_paths if record is not None else frozenset())
     if wishes.only_grants:
         return decide_grants(Disk(root), facts)
-    return decide(Disk(root), facts, wishes.with_kubelet, installed)
+    with_daemon = wishes.with_daemon if wishes.with_daemon is not None else recorded is not False
+    decided = decide(Disk(root), facts, wishes.with_kubelet, recorded is not None, with_daemon)
+    reasons = (*decided.reasons, *plan.of_the_daemon(facts, wishes.with_daemon, recorded))
+    return replace(decided, reasons=reasons, steps=() if reasons else decided.steps)
 
 
 def decide_grants(disk: Disk, facts: NodeFacts) -> Prepared:
@@ -64,11 +75,11 @@ def decide_grants(disk: Disk, facts: NodeFacts) -> Prepared:
     return Prepared(facts, (), plan.grant_steps(facts))
 
 
-def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) -> Prepared:
+def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool, with_daemon: bool = True) -> Prepared:
     """Reasons or steps for a node with these ``facts``."""
     if facts.programs.problem:
         return Prepared(facts, plan.refusals(facts, with_kubelet, ()), ())
-    current = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet)}
+    current = {place: disk.look(place.path) for place in plan.places(facts, with_kubelet, with_daemon)}
     in_the_way = [
         place.path
         for place, was in current.items()
@@ -80,7 +91,7 @@ def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool) ->
     reasons = plan.refusals(facts, with_kubelet, in_the_way)
     if reasons:
         return Prepared(facts, reasons, ())
-    steps = plan.steps(facts, with_kubelet)
+    steps = plan.steps(facts, with_kubelet, with_daemon)
     if installed:
         differing = {place.path for place, was in current.items() if not place.holds(was)}
         steps = plan.changes(steps, differing, facts)

@@ -1,6 +1,7 @@
 """The record of an installation: each step with what was there before, on the disk before the step is begun.
 
-One JSON value per line; the first names the format and says whether Koord's state directory was there already. Birth
+One JSON value per line; the first names the format and says whether Koord's state directory was there already, and
+whether koord-qosd.service is to run; what is in that directory of another koord-qosd's outlives the record. Birth
 and death of the record are one rename each, of the outermost directory that we made: so a kill leaves the whole record
 or none (``sweep`` removes what was being made or taken away). A torn last line belongs to a step that was not begun.
 """
@@ -31,6 +32,7 @@ class _Header(msgspec.Struct, frozen=True, tag="koord-install"):
     format: int
     version: str
     state_was_there: bool
+    with_daemon: bool = True
 
 
 class Begun(msgspec.Struct, frozen=True, tag="begun"):
@@ -68,6 +70,11 @@ class Record:
         return tuple(steps)
 
     @property
+    def with_daemon(self) -> bool:
+        """Is koord-qosd.service to be started? Older records do not say, and are of installations that do it."""
+        return self._header.with_daemon
+
+    @property
     def complete(self) -> bool:
         return bool(self._lines) and isinstance(self._lines[-1], _Complete)
 
@@ -103,11 +110,19 @@ class Record:
 
     def erase(self) -> tuple[str, ...]:
         """Remove the record, and the state directory with all in it if there was none before; what of it stays."""
-        was_there = self._header.state_was_there
-        top = _DIRECTORY if was_there else STATE
+        why = self._why_state_stays()
+        top = _DIRECTORY if why else STATE
         self._disk.rename(top, _STAGED[top])
         self._disk.remove_tree(_STAGED[top])
-        return (f"{STATE} stays: it was there before",) if was_there else ()
+        return (f"{STATE} stays: {why}",) if why else ()
+
+    def _why_state_stays(self) -> str:
+        if self._header.state_was_there:
+            return "it was there before"
+        if self.with_daemon:
+            return ""
+        others = [name for name in self._disk.names(STATE) if f"{STATE}/{name}" != _DIRECTORY]
+        return f"it holds {', '.join(others)}" if others else ""
 
     def _add(self, line: Begun | _Complete) -> None:
         if self._torn:
@@ -120,9 +135,9 @@ class Record:
         self._torn = False
 
 
-def create(disk: Disk, version: str) -> Record:
+def create(disk: Disk, version: str, with_daemon: bool = True) -> Record:
     """A new record; ``version``: of the Koord that is installed."""
-    header = _Header(FORMAT, version, disk.exists(STATE))
+    header = _Header(FORMAT, version, disk.exists(STATE), with_daemon)
     top = _DIRECTORY if header.state_was_there else STATE
     staged = _STAGED[top]
     file = staged + _FILE.removeprefix(top)

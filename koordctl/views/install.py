@@ -24,6 +24,11 @@ NO_KUBELET = (
     "Before uninstalling, set them back."
 )
 
+NO_DAEMON = (
+    "koord-qosd.service is not started, now or at boot (--no-daemon): the chart's DaemonSet is to be the node daemon.\n"
+    "Until its pod runs, the proxy passes everything on as it comes."
+)
+
 
 def head(facts: NodeFacts) -> str:
     """What was detected, one line each."""

@@ -9,6 +9,7 @@ PYTHONS='@PYTHONS@'
 GLIBC=@GLIBC@
 SYSTEMD=252
 RECORD=/var/lib/koord/install/record.jsonl
+DEFAULTS=/etc/default/koord
 HOME_OF_ALL=/opt/koord
 ENVIRONMENTS_UNIT=/etc/systemd/system/koord-qosd.service
 PROXY=koord-runtime-proxy.service
@@ -55,6 +56,13 @@ about_kubelet() {
     if grep -qx '{"type":"complete"}' "$RECORD" 2>/dev/null && ! grep -qF '"step":{"type":"kubelet"' "$RECORD"; then
         echo --no-kubelet
     fi
+}
+
+# Options of koordctl install that the operator wants, such as KOORDCTL_INSTALL=--no-daemon; the package asks by itself.
+wishes() {
+    # shellcheck disable=SC1090
+    if [ -e "$DEFAULTS" ]; then . "$DEFAULTS"; fi
+    echo "${KOORDCTL_INSTALL-}"
 }
 
 # --- Debian 12: packages ---------------------------------------------------------------------------------------------
@@ -172,6 +180,7 @@ undo_environment() {
 is_current() { [ "$(readlink "$HOME_OF_ALL/current")" = "$VERSION" ]; }
 
 install_environment() {
+    options=$(wishes) || refuse "$DEFAULTS is not understood"
     python=$(find_python) || refuse "it needs one of Python $PYTHONS with venv, ssl and sqlite3, and none is here"
     if [ -n "$dry_run" ]; then
         say "would make $environment with $python, without a network, and run: koordctl install"
@@ -182,7 +191,8 @@ install_environment() {
         upgrade_environment
     else
         switch_to "$VERSION"
-        koordctl_of current install --yes || not_wired
+        # shellcheck disable=SC2086 # options, one word each
+        koordctl_of current install --yes $options || not_wired
     fi
 }
 

@@ -86,6 +86,26 @@ def test_what_the_record_calls_ours_and_nobody_wants_is_removed(tmp_path: Path, 
     assert (f"   remove {DROP_IN}" in result.stdout) == complete
 
 
+@pytest.mark.parametrize("recorded", [None, False, True])
+def test_without_the_daemon_until_it_is_uninstalled(tmp_path: Path, recorded: bool | None) -> None:
+    root = lay_out(tmp_path, INSTALLS["v2 systemd"].node)
+    (root / "var/lib").mkdir(parents=True, exist_ok=True)
+    if recorded is not None:
+        records.create(Disk(root), "1", recorded).finish()
+    result = dry_run(root, "--no-daemon")
+    if recorded:
+        assert isinstance(result.exception, Refused)
+        assert "daemon: Koord is installed with koord-qosd.service. To do: run koordctl uninstall" in result.stderr
+        return
+    again = dry_run(root) if recorded is False else result
+    for shown in (result, again):
+        assert shown.exception is None
+        assert "   $ systemctl start koord-runtime-proxy.service" in shown.stdout
+        assert "start koord-qosd.service" not in shown.stdout
+        assert "multi-user.target.wants/koord-qosd.service" not in shown.stdout
+        assert "koord-qosd.service is not started, now or at boot (--no-daemon)" in shown.stdout
+
+
 def test_grants_alone_are_of_a_node_where_koord_is_installed(tmp_path: Path) -> None:
     result = dry_run(lay_out(tmp_path, INSTALLS["v2 systemd"].node), "--only-grants")
     assert isinstance(result.exception, Refused)

@@ -15,13 +15,13 @@ from koordctl.install.steps import Step
 from tests.koordctl.install.world import PROXY_SOCKET, World, doctor, facts
 
 
-def install(host: Host, steps: Sequence[Step]) -> None:
+def install(host: Host, steps: Sequence[Step], with_daemon: bool = True) -> None:
     records.sweep(host.disk)
     record = records.load(host.disk)
     if record is not None and not record.complete:
         execute.roll_back(host, record)
         record = record if record.complete else None
-    execute.install(host, record, steps, "1")
+    execute.install(host, record, steps, "1", with_daemon)
 
 
 def uninstall(host: Host, purge: bool = False) -> tuple[str, ...]:
@@ -41,4 +41,5 @@ def changes(world: World, node: Facts | None = None, **changed: object) -> Prepa
         "ours": record.own_paths if record is not None else frozenset(),
     }
     found = facts(world.root, **{**known, **changed})  # type: ignore[arg-type]
-    return decide(world.host().disk, found, with_kubelet=True, installed=record is not None)
+    with_daemon = record is None or record.with_daemon
+    return decide(world.host().disk, found, with_kubelet=True, installed=record is not None, with_daemon=with_daemon)
