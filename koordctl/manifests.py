@@ -11,9 +11,11 @@ from typing import Any
 
 import msgspec
 import yaml
+from msgspec.structs import replace
 
 from koord.model import core, profile
 from koord.model.admission import Finding, PriorityClassObject, lint_pod, lint_profiles
+from koord.model.admission.priorityclasses import PriorityClassObjects
 from koord.model.core import Pod
 from koord.model.priority import BANDS
 from koord.model.profile import ClusterColocationProfile
@@ -30,6 +32,15 @@ _TEMPLATES = {
     "PodTemplate": ("template",),
 }
 """Where a kind keeps the pods that it makes."""
+
+_CLASSES = {
+    **{cls.value: PriorityClassObject(band.object_value) for cls, band in BANDS.items()},
+    "system-cluster-critical": PriorityClassObject(2_000_000_000),
+    "system-node-critical": PriorityClassObject(2_000_001_000),
+}
+"""The PriorityClasses that the chart and Kubernetes itself bring."""
+
+_UNKNOWN_FIELD = "there is no such field: it is ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,22 +61,24 @@ class Manifest:
         return f"{self.kind} {'/'.join(str(name) for name in names if name) or self.place}"
 
 
-def findings(files: Iterable[tuple[str, str]]) -> list[Finding]:
-    """Of all files together: name and text of each."""
+def findings(files: Iterable[tuple[str, bytes]]) -> list[Finding]:
+    """Of all files together: name and content of each."""
     manifests, found = list[Manifest](), list[Finding]()
-    for name, text in files:
-        for each in _documents(name, text):
+    for name, content in files:
+        for each in _documents(name, content):
             if isinstance(each, Finding):
                 found.append(each)
             else:
                 manifests.append(each)
-    return [*found, *_of_profiles(manifests), *(finding for each in manifests for finding in _of_one(each))]
+    classes = _priority_classes(manifests)
+    pods_and_configs = (finding for each in manifests for finding in _of_one(each, classes))
+    return [*found, *_of_profiles(manifests, classes), *pods_and_configs]
 
 
-def _documents(name: str, text: str) -> Iterator[Manifest | Finding]:
+def _documents(name: str, content: bytes) -> Iterator[Manifest | Finding]:
     try:
-        documents = list(yaml.safe_load_all(text))
-    except (yaml.YAMLError, RecursionError) as error:
+        documents = list(yaml.safe_load_all(content))
+    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:  # of a tag such as !!int
         yield Finding(name, "", f"is not YAML: {' '.join(str(error).split())[:200]}")
         return
     for number, document in enumerate(documents, 1):
@@ -85,25 +98,33 @@ def _items(place: str, document: object) -> Iterator[Manifest | Finding]:
         yield Manifest(place, document)
 
 
-def _of_profiles(manifests: Iterable[Manifest]) -> list[Finding]:
-    classes = {cls.value: PriorityClassObject(band.object_value) for cls, band in BANDS.items()}
-    read, found = list[ClusterColocationProfile](), list[Finding]()
+def _priority_classes(manifests: Iterable[Manifest]) -> PriorityClassObjects:
+    """The known ones, and those among the manifests."""
+    classes = dict(_CLASSES)
     for manifest in manifests:
         if manifest.kind == "PriorityClass" and isinstance(value := manifest.document.get("value"), int):
             classes[manifest.label.partition(" ")[2]] = PriorityClassObject(value)
+    return classes
+
+
+def _of_profiles(manifests: Iterable[Manifest], classes: PriorityClassObjects) -> list[Finding]:
+    read, found = list[ClusterColocationProfile](), list[Finding]()
+    for manifest in manifests:
         if manifest.kind == "ClusterColocationProfile":
+            unknown = list[str]()
             try:
-                read.append(profile.read(manifest.document))
+                read.append(profile.read(manifest.document, unknown.append))
             except SchemaError as error:
                 found.append(Finding(manifest.label, error.path, f"the profile matches no pod: {error}"))
+            found += [Finding(manifest.label, path, _UNKNOWN_FIELD) for path in unknown]
     return [*found, *lint_profiles(read, classes)]
 
 
-def _of_one(manifest: Manifest) -> Iterator[Finding]:
+def _of_one(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
     if manifest.kind == "ConfigMap" and _is_config(manifest.document):
         yield from _of_config(manifest)
     elif manifest.kind == "Pod" or manifest.kind in _TEMPLATES:
-        yield from _of_pod(manifest)
+        yield from _of_pod(manifest, classes)
 
 
 def _is_config(document: Document) -> bool:
@@ -116,10 +137,10 @@ def _of_config(manifest: Manifest) -> Iterator[Finding]:
     for violation in checks.check(data):
         yield Finding(manifest.label, violation.path, violation.message)
     for path in load(data).unknown:
-        yield Finding(manifest.label, path, "there is no such field: it is ignored")
+        yield Finding(manifest.label, path, _UNKNOWN_FIELD)
 
 
-def _of_pod(manifest: Manifest) -> Iterator[Finding]:
+def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
     """What is to be said of a pod template is said of the object that has it."""
     try:
         pod = core.read(Pod, msgspec.json.encode(_member(manifest.document, _TEMPLATES.get(manifest.kind, ()))))
@@ -127,8 +148,21 @@ def _of_pod(manifest: Manifest) -> Iterator[Finding]:
         yield Finding(manifest.label, "", f"cannot be read: {error}")
         return
     prefix = "".join(f"{name}." for name in _TEMPLATES.get(manifest.kind, ()))
-    for each in lint_pod(pod):
-        yield Finding(manifest.label, f"{prefix}{each.path}", each.sentence)
+    for each in lint_pod(_with_priority(pod, classes)):
+        yield Finding(manifest.label, f"{prefix}{_place(each.path)}", each.sentence)
+
+
+def _with_priority(pod: Pod, classes: PriorityClassObjects) -> Pod:
+    """The pod as the API server's Priority plugin makes it: with the number of its PriorityClass."""
+    known = classes.get(pod.spec.priority_class_name)
+    if known is None or pod.spec.priority is not None:
+        return pod
+    return replace(pod, spec=replace(pod.spec, priority=known.value))
+
+
+def _place(path: str) -> str:
+    """Where a manifest has what webhooks, as upstream's, call ``labels.KEY``."""
+    return f"metadata.{path}" if path.startswith("labels.") else path
 
 
 def _member(document: Document, path: tuple[str, ...]) -> object:

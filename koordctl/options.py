@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from koordctl.fields import Field, Listing
 
 SOCKET = "/run/koord/qosd-inspect.sock"
+KOORD_NAMESPACE = "koordinator-system"
 _Command = Callable[..., Any]
 Lookup = Callable[[Mapping[str, Any]], "Listing[Any]"]
 """A command's parameters → its listing."""
@@ -58,6 +59,28 @@ def cluster(command: _Command) -> _Command:
     context = click.option("--context", default="", metavar="NAME", help="The kubeconfig's context.")
     decorated: _Command = file(context(command))
     return decorated
+
+
+def koord_namespace(command: _Command) -> _Command:
+    """``--koord-namespace``: where slo-controller-config is."""
+    option = click.option(
+        "--koord-namespace",
+        default=KOORD_NAMESPACE,
+        show_default=True,
+        metavar="NAME",
+        callback=_namespace,
+        help="The namespace of koord-manager and its slo-controller-config.",
+    )
+    decorated: _Command = option(command)
+    return decorated
+
+
+def _namespace(context: click.Context, parameter: click.Parameter, value: str) -> str:
+    if value != KOORD_NAMESPACE:  # which takes no import to know
+        from koordctl.cluster.names import check_namespace  # noqa: PLC0415
+
+        check_namespace(value, "--koord-namespace")
+    return value
 
 
 def output() -> Callable[[_Command], _Command]:

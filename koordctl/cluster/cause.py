@@ -7,25 +7,23 @@ nothing better is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from koord.model import core, eventreasons
-from koord.model.admission import omission
+from koord.model import eventreasons
+from koord.model.admission import AdmissionContext, omission
 from koord.model.core import Node
 from koord.model.overcommit import amounts, demand, units
 from koord.model.overcommit.amounts import BATCH, NOTHING, CPUMemory
+from koordctl.cluster import evictions
 from koordctl.cluster.nodes import absence_of_batch, is_ready
-from koordctl.cluster.objects import DetailedPod, Event
+from koordctl.cluster.objects import DetailedContainerStatus, DetailedPod, Event
+from koordctl.cluster.shortage import shortage
 from koordctl.cluster.state import ClusterState
-from koordctl.values import age
 
 _WAITING_QUIETLY = ("ContainerCreating", "PodInitializing", "")
 _MOST_NODES = 3
-_AFTER_EVICTION = (
-    "let its controller start it again, and keep what it has done (checkpoints)",
-    "request what it uses: a pod that uses more memory than it requests is evicted first",
-)
+_MESSAGE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,36 +34,28 @@ class Cause:
     remedies: tuple[str, ...] = ()
 
 
-def of_pod(pod: DetailedPod, state: ClusterState, events: Sequence[Event]) -> Cause:
+def of_pod(pod: DetailedPod, state: ClusterState, context: AdmissionContext, events: Sequence[Event]) -> Cause:
     """``events``: of the pod, in any order."""
-    steps = (_of_admission(pod, state), _of_end(pod, events, state.now_s), _of_scheduling(pod, state), _of_node(pod))
+    steps = (
+        _of_admission(pod, context),
+        _of_end(pod, events, state.now_s),
+        _of_scheduling(pod, state),
+        _of_node(pod, events, state.now_s),
+    )
     return next((cause for cause in steps if cause is not None), _of_running(pod))
 
 
 def of_absent(namespace: str, name: str, events: Sequence[Event], now_s: float) -> Cause | None:
     """Of a pod that is gone; None if nothing tells of it."""
-    eviction = _newest(_evictions(events))
-    if eviction is None:
-        return None
-    return _evicted(f"pod {namespace}/{name} is gone: it", eviction, now_s)
-
-
-def of_siblings(controller: str, events: Iterable[Event]) -> str:
-    """How often pods of a controller have been evicted, as far as Events tell; "" if never, or for no controller."""
-    mine = f"{controller}-"
-    evictions = [event for event in _evictions(events) if event.involved_object.name.startswith(mine)]
-    newest = _newest(evictions)
-    if newest is None or not controller:
-        return ""
-    count = sum(event.count or 1 for event in evictions)
-    return f"of {controller}'s pods, {count} were evicted as far as Events tell, last because: {newest.message}"
+    eviction = evictions.newest(evictions.among(events))
+    return None if eviction is None else _evicted(f"pod {namespace}/{name} is gone: it", eviction, now_s)
 
 
 # admission
 
 
-def _of_admission(pod: DetailedPod, state: ClusterState) -> Cause | None:
-    sentence = omission(pod, state.admission)
+def _of_admission(pod: DetailedPod, context: AdmissionContext) -> Cause | None:
+    sentence = omission(pod, context)
     return None if sentence is None else Cause(sentence, ("see that koord-manager's webhooks answer",))
 
 
@@ -73,17 +63,32 @@ def _of_admission(pod: DetailedPod, state: ClusterState) -> Cause | None:
 
 
 def _of_end(pod: DetailedPod, events: Sequence[Event], now_s: float) -> Cause | None:
-    name, status = _name(pod), pod.status
-    eviction = _newest(_evictions(events))
-    if eviction is not None and (status.phase == "Failed" or pod.metadata.deletion_timestamp):
-        return _evicted(name, eviction, now_s)
-    if status.phase == "Failed":
-        why = ": ".join(part for part in (status.reason, status.message) if part) or "a container of it failed"
-        by_kubelet = status.reason == eventreasons.EVICTED_BY_KUBELET
-        return Cause(f"{name} has failed: {why}", _AFTER_EVICTION if by_kubelet else ())
-    if status.phase == "Succeeded":
-        return Cause(f"{name} has done its work and ended")
+    has_failed = pod.status.phase == "Failed"
+    eviction = evictions.of_pod(pod, events)
+    if eviction is not None and (has_failed or pod.metadata.deletion_timestamp):
+        return _evicted(_name(pod), eviction, now_s)
+    if has_failed:
+        return _of_failure(pod)
+    if pod.status.phase == "Succeeded":
+        return Cause(f"{_name(pod)} has done its work and ended")
     return None
+
+
+def _of_failure(pod: DetailedPod) -> Cause:
+    status = pod.status
+    why = ": ".join(part for part in (status.reason, status.message) if part) or "; ".join(_failures(pod))
+    by_kubelet = status.reason == eventreasons.EVICTED_BY_KUBELET
+    sentence = f"{_name(pod)} has failed: {why or 'a container of it failed'}"
+    return Cause(sentence, evictions.remedies(status.reason) if by_kubelet else ())
+
+
+def _failures(pod: DetailedPod) -> Iterator[str]:
+    """How containers ended that did not succeed."""
+    for container in _statuses(pod):
+        end = container.state.get("terminated")
+        if end is not None and end.exit_code:
+            message = f": {' '.join(end.message.split())[:_MESSAGE_CHARACTERS]}" if end.message else ""
+            yield f"container {container.name} ended with {end.reason or 'Error'}, exit code {end.exit_code}{message}"
 
 
 # the scheduler
@@ -113,17 +118,13 @@ def _of_batch(pod: DetailedPod, state: ClusterState) -> Cause | None:
     offering = {name: offered for name, node in state.nodes.items() if (offered := _offered(node)) is not None}
     if not offering:
         return Cause(f"{_name(pod)} is pending because no node offers batch resources: {_absences(state)}")
+    pending = f"{_name(pod)} is pending because it requests {_text(wanted)}"
+    if why := shortage(wanted, offering, "offers"):
+        return Cause(f"{pending}: {why}", ("request less",))
     free = {name: (offered - state.held(name)).join(NOTHING) for name, offered in offering.items()}
-    if any(wanted.meet(each) == wanted for each in free.values()):
-        return None
-    if not any(wanted.meet(each) == wanted for each in offering.values()):
-        why = f"no node offers as much, the most is {_most(offering)}"
-        return Cause(f"{_name(pod)} is pending because it requests {_text(wanted)}: {why}", ("request less",))
-    why = f"the most that a node has free of its batch resources is {_most(free)}"
-    return Cause(
-        f"{_name(pod)} is pending because it requests {_text(wanted)}: {why}",
-        ("wait until other batch pods have ended", "request less"),
-    )
+    if why := shortage(wanted, free, "has", "free"):
+        return Cause(f"{pending}: {why}", ("wait until other batch pods have ended", "request less"))
+    return None
 
 
 def _of_selector(pod: DetailedPod, state: ClusterState) -> Cause | None:
@@ -140,11 +141,6 @@ def _offered(node: Node) -> CPUMemory | None:
     if reading.cpu_milli is None or node.spec.unschedulable or not is_ready(node):
         return None
     return reading.filled()
-
-
-def _most(by_node: dict[str, CPUMemory]) -> str:
-    name = max(by_node, key=lambda each: (by_node[each].cpu_milli, by_node[each].memory_bytes))
-    return f"{_text(by_node[name])} on {name}"
 
 
 def _absences(state: ClusterState) -> str:
@@ -164,16 +160,23 @@ def _absence(state: ClusterState, node: Node) -> str:
 # the node
 
 
-def _of_node(pod: DetailedPod) -> Cause | None:
-    statuses = (*pod.status.init_container_statuses, *pod.status.container_statuses)
-    for container in statuses:
+def _of_node(pod: DetailedPod, events: Sequence[Event], now_s: float) -> Cause | None:
+    for container in _statuses(pod):
         waiting = container.state.get("waiting")
         if waiting is not None and waiting.reason not in _WAITING_QUIETLY:
             why = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
             return Cause(f"container {container.name} of {_name(pod)} does not run on {pod.spec.node_name}: {why}")
     if pod.status.phase == "Pending":
-        return Cause(f"{_name(pod)} is on {pod.spec.node_name}, which prepares its containers")
+        preparing = f"{_name(pod)} is on {pod.spec.node_name}, which prepares its containers"
+        return Cause(f"{preparing}{_warning(events, now_s)}")
     return None
+
+
+def _warning(events: Sequence[Event], now_s: float) -> str:
+    """The newest Warning about a pod that has its node; "" if there is none."""
+    warnings = [each for each in events if each.type == "Warning" and each.reason != eventreasons.FAILED_SCHEDULING]
+    newest = evictions.newest(warnings)
+    return "" if newest is None else f"; {evictions.since(newest, now_s)} {newest.reason}: {newest.message}"
 
 
 def _of_running(pod: DetailedPod) -> Cause:
@@ -194,18 +197,10 @@ def _text(amount: CPUMemory) -> str:
     return f"{units.cpu(amount.cpu_milli)} {BATCH.cpu} and {units.memory(amount.memory_bytes)} {BATCH.memory}"
 
 
+def _statuses(pod: DetailedPod) -> tuple[DetailedContainerStatus, ...]:
+    """Of all containers, in the order in which they start."""
+    return (*pod.status.init_container_statuses, *pod.status.container_statuses)
+
+
 def _evicted(subject: str, eviction: Event, now_s: float) -> Cause:
-    return Cause(f"{subject} was evicted {_ago(eviction, now_s)}: {eviction.message}", _AFTER_EVICTION)
-
-
-def _evictions(events: Iterable[Event]) -> Iterator[Event]:
-    return (event for event in events if event.reason in eventreasons.EVICTIONS)
-
-
-def _newest(events: Iterable[Event]) -> Event | None:
-    return max(events, key=lambda event: core.unix_s(event.last_time) or 0.0, default=None)
-
-
-def _ago(event: Event, now_s: float) -> str:
-    happened_s = core.unix_s(event.last_time)
-    return "at an unknown time" if happened_s is None else f"{age(max(0.0, now_s - happened_s))} ago"
+    return Cause(evictions.sentence(subject, eviction, now_s), evictions.remedies(eviction.reason))

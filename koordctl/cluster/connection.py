@@ -14,11 +14,13 @@ from koord.kube import kubeconfig
 from koord.kube.client import Client, Limits
 from koord.kube.credentials import Credentials, CredentialsError
 from koord.kube.errors import APIError, KubeError
+from koord.kube.kubeconfig import Settings
 from koord.kube.transport import Transport
 from koordctl.exits import Refused, Unreachable
 
 T = TypeVar("T")
 _TRIES = 2
+_DEFAULT_NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,16 +37,31 @@ def ask(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
     try:
         return asyncio.run(_asked(choice, question))
     except CredentialsError as error:
-        raise Unreachable(f"no cluster is known: {error}. Another file: --kubeconfig.") from error
+        raise _no_cluster(error) from error
     except APIError as error:
         raise Refused(f"the API server answered {error}.") from error
     except KubeError as error:
         raise Unreachable(f"the API server cannot be reached: {error}.") from error
 
 
+def namespace(choice: Choice) -> str:
+    """The namespace of the kubeconfig's context, as kubectl takes it. Raises Unreachable."""
+    try:
+        return _settings(choice).namespace or _DEFAULT_NAMESPACE
+    except (OSError, ValueError) as error:
+        raise _no_cluster(error) from error
+
+
 async def _asked(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
-    credentials = Credentials(
-        lambda: kubeconfig.find(os.environ, choice.kubeconfig, choice.context), os.environ, time.monotonic, time.time
-    )
+    credentials = Credentials(lambda: _settings(choice), os.environ, time.monotonic, time.time)
     async with Transport(credentials, f"koordctl/{koord.__version__}") as transport:
         return await question(Client(transport, Limits(tries=_TRIES, timeout_s=choice.timeout_s)))
+
+
+def _settings(choice: Choice) -> Settings:
+    """Raises ConfigError or OSError."""
+    return kubeconfig.find(os.environ, choice.kubeconfig, choice.context)
+
+
+def _no_cluster(error: Exception) -> Unreachable:
+    return Unreachable(f"no cluster is known: {error}. Another file: --kubeconfig.")

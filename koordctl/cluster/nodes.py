@@ -13,6 +13,7 @@ from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import amounts, units
 from koord.model.overcommit.amounts import BATCH
 from koord.model.overcommit.batch import required
+from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koordctl.cluster.state import ClusterState
 from koordctl.fields import Column, Field, Listing
 from koordctl.values import NONE, age
@@ -118,9 +119,11 @@ def absence_of_batch(state: ClusterState, node: Node) -> str:
     """Why the Node offers no batch resources; "" if it does."""
     if amounts.read(node.status.allocatable, BATCH).cpu_milli is not None:
         return ""
+    if state.absence_of_policy:
+        return state.absence_of_policy
     strategy = state.strategy(node)
     if not strategy.enable:
-        return "slo-controller-config does not enable colocation for it"
+        return f"{CONFIG_MAP_NAME} does not enable colocation for it"
     offer = state.offer(node)
     if offer.degraded:
         return f"no batch resources: {offer.degraded}"

@@ -13,6 +13,8 @@ from koord.model.core import Condition, ContainerStatus, ObjectMeta, Pod, PodSpe
 class ContainerState(Source, frozen=True):
     reason: str = ""
     message: str = ""
+    exit_code: int = 0
+    """Of one that has terminated."""
 
 
 class DetailedContainerStatus(ContainerStatus, frozen=True):

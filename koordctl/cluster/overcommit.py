@@ -7,9 +7,11 @@ from typing import Any
 
 from koord.model.core import Node
 from koord.model.overcommit import amounts, difference, explain, units
-from koord.model.overcommit.amounts import BATCH, MID, Names, Reading
+from koord.model.overcommit.amounts import BATCH, MID, CPUMemory, Names, Reading
 from koord.model.overcommit.batch import required
 from koord.model.overcommit.overallocation import overallocation
+from koord.model.overcommit.strategy import ColocationStrategy
+from koordctl.cluster.nodes import absence_of_batch
 from koordctl.cluster.state import ClusterState
 
 
@@ -35,19 +37,34 @@ def _lines(state: ClusterState, node: Node) -> Iterator[str]:
     source = "the cluster's strategy" if entry is None else f"the entry {entry.name or 'without a name'} of nodeConfigs"
     for problem in state.policy.problems:
         yield f"problem of slo-controller-config: {problem.message}; {problem.consequence}"
+    if state.absence_of_policy:
+        yield f"{state.absence_of_policy}: it offers nothing"
+        return
     if not strategy.enable:
         yield f"colocation is not enabled for it, by {source} in slo-controller-config: it offers nothing"
         return
     yield f"by the formula, now, with {source}:"
     offer = state.offer(node)
     yield from (f"  {line}" for line in explain.lines(offer))
-    published = offer.published_batch
-    if published is not None and shown.cpu_milli is not None:
-        share = difference.threshold(required(strategy.resource_diff_threshold))
-        if not difference.is_significant(shown.cpu_milli, published.cpu_milli, share):
-            yield f"{BATCH.cpu} differs by less than {float(share):.0%}, so what the Node shows may stay for a while"
+    if not offer.degraded and (why := absence_of_batch(state, node)):
+        yield why
+    if offer.published_batch is not None:
+        yield from _small_differences(shown, offer.published_batch, strategy)
     if excess := overallocation(state.held(name), None if shown.cpu_milli is None else shown.filled()):
         yield excess.sentence
+
+
+def _small_differences(shown: Reading, published: CPUMemory, strategy: ColocationStrategy) -> Iterator[str]:
+    """What koord-manager leaves as it is, since no resource differs enough for both to be written again."""
+    share = difference.threshold(required(strategy.resource_diff_threshold))
+    figures = (
+        (BATCH.cpu, shown.cpu_milli, published.cpu_milli),
+        (BATCH.memory, shown.memory_bytes, published.memory_bytes),
+    )
+    names = [name for name, observed, desired in figures if observed != desired]
+    if names and not any(difference.is_significant(observed, desired, share) for _, observed, desired in figures):
+        differ = f"{' and '.join(names)} {'differs' if len(names) == 1 else 'differ'}"
+        yield f"{differ} by less than {float(share):.0%}, so what the Node shows may stay for a while"
 
 
 def _shown(reading: Reading, names: Names) -> str:

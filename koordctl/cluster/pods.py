@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -9,8 +10,9 @@ from typing import Any
 from koord.kube.client import Client, Selection
 from koord.kube.errors import APIError
 from koord.kube.kind import Key
-from koordctl.cluster import cause, state
+from koordctl.cluster import admission, cause, evictions, state
 from koordctl.cluster.cause import Cause
+from koordctl.cluster.lists import read_list
 from koordctl.cluster.objects import DETAILED_POD, EVENT, DetailedPod, Event
 
 _WORKLOAD_OWNERS = ("ReplicaSet", "Job", "StatefulSet", "DaemonSet", "ReplicationController")
@@ -34,15 +36,16 @@ class Explanation:
         return document | ({"siblings": self.siblings} if self.siblings else {})
 
 
-async def explain(client: Client, namespace: str, name: str) -> Explanation | None:
+async def explain(client: Client, key: Key, koord_namespace: str) -> Explanation | None:
     """None for a pod that is not there, and of which no Event tells that it was evicted. Raises KubeError."""
-    key = Key(namespace, name)
     pod = await _pod(client, key)
-    events = await _events(client, key.namespace)
+    events = await read_list(client, EVENT, Selection(key.namespace, fields="involvedObject.kind=Pod"))
     own = _of(events, key, pod)
-    now = await state.read(client)
-    found = cause.of_absent(key.namespace, key.name, own, now.now_s) if pod is None else cause.of_pod(pod, now, own)
-    return None if found is None else Explanation(found, cause.of_siblings(_controller(pod), events))
+    if pod is None:
+        found = cause.of_absent(key.namespace, key.name, own, time.time())
+        return None if found is None else Explanation(found)
+    now, context = await state.read(client, koord_namespace), await admission.read(client, koord_namespace)
+    return Explanation(cause.of_pod(pod, now, context, own), evictions.of_siblings(_controller(pod), events))
 
 
 async def _pod(client: Client, key: Key) -> DetailedPod | None:
@@ -54,11 +57,6 @@ async def _pod(client: Client, key: Key) -> DetailedPod | None:
         raise
 
 
-async def _events(client: Client, namespace: str) -> list[Event]:
-    page = await client.list(EVENT, Selection(namespace, fields="involvedObject.kind=Pod"))
-    return [entry.object for entry in page.entries if entry.object is not None]
-
-
 def _of(events: Iterable[Event], key: Key, pod: DetailedPod | None) -> Sequence[Event]:
     """Of this very pod, or of the last one of that name."""
     uid = "" if pod is None else pod.metadata.uid
@@ -66,7 +64,7 @@ def _of(events: Iterable[Event], key: Key, pod: DetailedPod | None) -> Sequence[
     return [event for event in named if not uid or event.involved_object.uid in ("", uid)]
 
 
-def _controller(pod: DetailedPod | None) -> str:
+def _controller(pod: DetailedPod) -> str:
     """The name of the workload that makes its pods anew, "" for a pod that nobody does."""
-    owner = None if pod is None else pod.metadata.controller
+    owner = pod.metadata.controller
     return owner.name if owner is not None and owner.kind in _WORKLOAD_OWNERS else ""

@@ -16,8 +16,9 @@ if TYPE_CHECKING:
 @click.command(epilog=EPILOG)
 @options.listing("cluster:NODES", "wide: the same as table.")
 @options.cluster
+@options.koord_namespace
 @options.timeout
-def cluster(kubeconfig: str, context: str, timeout_s: float, layout: Layout[Any]) -> None:
+def cluster(kubeconfig: str, context: str, koord_namespace: str, timeout_s: float, layout: Layout[Any]) -> None:
     """The nodes of the cluster: what they have, use and offer to batch pods, and whether services are protected.
 
     PROTECTION is on, off (NodeSLO says so), stale (the node reports no more) or none (no agent has reported).
@@ -26,6 +27,6 @@ def cluster(kubeconfig: str, context: str, timeout_s: float, layout: Layout[Any]
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415
 
-    now = ask(Choice(kubeconfig, context, timeout_s), state.read)
+    now = ask(Choice(kubeconfig, context, timeout_s), lambda client: state.read(client, koord_namespace))
     rows = nodes.rows(now)
     show(layout, lambda: layout.table(rows), lambda: {"nodes": layout.objects(rows)})

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from koordctl import options
 from koordctl.exits import EPILOG
@@ -37,23 +38,29 @@ def explain() -> None:
 
 @explain.command(epilog=EPILOG)
 @click.argument("name", shell_complete=_pod_names)
-@click.option("-n", "--namespace", default="", help="The pod's namespace; NAME may be namespace/name instead.")
+@click.option(
+    "-n",
+    "--namespace",
+    default="",
+    help="The pod's namespace; NAME may be namespace/name instead.  [default in a cluster: the context's]",
+)
 @click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as --kubeconfig and --context do.")
 @options.output()
 @options.cluster
+@options.koord_namespace
 @options.daemon
 def pod(
-    name: str, namespace: str, in_cluster: bool, output: str, kubeconfig: str, context: str, socket: str,
-    timeout_s: float,
+    name: str, namespace: str, in_cluster: bool, output: str, kubeconfig: str, context: str, koord_namespace: str,
+    socket: str, timeout_s: float,
 ) -> None:  # fmt: skip
     """Of this node: all files of the pod NAME and its containers. Of a cluster: why it is pending, evicted, or so.
 
-    Where no koord-qosd runs, the cluster is asked.
+    Where no koord-qosd runs, the cluster is asked, unless a socket is named.
     """
     before, slash, after = name.partition("/")
     namespace, name = (before, after) if slash else (namespace, name)
-    if in_cluster or kubeconfig or context or (_knows_cluster() and not os.path.exists(socket.removeprefix("unix://"))):
-        _explain_in_cluster(namespace or "default", name, output, kubeconfig, context, timeout_s)
+    if in_cluster or kubeconfig or context or (_is_daemon_absent(socket) and _knows_cluster()):
+        _explain_in_cluster(namespace, name, output, kubeconfig, context, koord_namespace, timeout_s)
     else:
         _explain({"pod": {"namespace": namespace, "name": name}}, output, socket, timeout_s)
 
@@ -63,15 +70,17 @@ def pod(
 @click.option("--overcommit", is_flag=True, help="What the node NAME of the cluster offers to batch pods, and why.")
 @options.output()
 @options.cluster
+@options.koord_namespace
 @options.daemon
 def node(
-    name: str, overcommit: bool, output: str, kubeconfig: str, context: str, socket: str, timeout_s: float
-) -> None:
+    name: str, overcommit: bool, output: str, kubeconfig: str, context: str, koord_namespace: str, socket: str,
+    timeout_s: float,
+) -> None:  # fmt: skip
     """This node's own files (those of no pod) and every strategy; with --overcommit, what NAME offers."""
     if overcommit != bool(name):
         raise click.UsageError("--overcommit needs the name of a node, and a name needs --overcommit.")
     if overcommit:
-        _explain_overcommit(name, output, kubeconfig, context, timeout_s)
+        _explain_overcommit(name, output, kubeconfig, context, koord_namespace, timeout_s)
     else:
         _explain({"node": {}}, output, socket, timeout_s)
 
@@ -85,32 +94,41 @@ def file(path: str, output: str, socket: str, timeout_s: float) -> None:
     _explain({"file": path}, output, socket, timeout_s)
 
 
+def _is_daemon_absent(socket: str) -> bool:
+    """Is there no socket where it is by default? One that somebody names is there, or is an error."""
+    source = click.get_current_context().get_parameter_source("socket")
+    return source is ParameterSource.DEFAULT and not os.path.exists(socket)
+
+
 def _knows_cluster() -> bool:
     """Would kubectl know one here?"""
     return bool(os.environ.get("KUBECONFIG")) or os.path.exists(os.path.expanduser("~/.kube/config"))
 
 
 def _explain_in_cluster(
-    namespace: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float
+    namespace: str, name: str, output: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float
 ) -> None:
-    from koordctl.cluster import pods  # noqa: PLC0415
-    from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
+    from koordctl.cluster import connection, names, pods  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
-    found = ask(Choice(kubeconfig, context, timeout_s), lambda client: pods.explain(client, namespace, name))
+    choice = connection.Choice(kubeconfig, context, timeout_s)
+    key = names.pod(namespace or connection.namespace(choice), name)
+    found = connection.ask(choice, lambda client: pods.explain(client, key, koord_namespace))
     if found is None:
-        raise Refused(f"there is no pod {namespace}/{name}, and no Event says that it was evicted.")
+        raise Refused(f"there is no pod {key}, and no Event says that it was evicted.")
     click.echo(found.page() if output == "table" else render(found.document(), output))
 
 
-def _explain_overcommit(name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:
+def _explain_overcommit(
+    name: str, output: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float
+) -> None:
     from koordctl.cluster import overcommit, state  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
-    now = ask(Choice(kubeconfig, context, timeout_s), state.read)
+    now = ask(Choice(kubeconfig, context, timeout_s), lambda client: state.read(client, koord_namespace))
     if name not in now.nodes:
         raise Refused(f"there is no node {name!r}; there are {', '.join(sorted(now.nodes)) or 'none'}.")
     node = now.nodes[name]

@@ -30,12 +30,14 @@ def _kinds(context: click.Context, parameter: click.Parameter, incomplete: str) 
 @options.timeout
 def get(kind: str, name: str, output: str, kubeconfig: str, context: str, timeout_s: float) -> None:
     """Objects of a KIND of Koord's, by what matters in them; json and yaml: whole, as the API server has them."""
-    from koordctl.cluster import kinds  # noqa: PLC0415
+    from koordctl.cluster import kinds, names  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
     row = kinds.by_name(kind)
     assert row is not None
+    if name:
+        names.check(row.kind, name, "NAME")
     items = ask(Choice(kubeconfig, context, timeout_s), lambda client: kinds.read(client, row, name))
     if output == "table":
         click.echo(row.table(items))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import IO, TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 
 
 @click.command(epilog=EPILOG)
-@click.argument("files", nargs=-1, required=True, type=click.File(encoding="utf-8"))
+@click.argument("files", nargs=-1, required=True, type=click.File())
 @options.listing("lint:FINDINGS", "wide: the same as table.")
-def lint(files: tuple[IO[str], ...], layout: Layout[Any]) -> int:
+def lint(files: tuple[TextIO, ...], layout: Layout[Any]) -> int:
     """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
 
     Read are profiles, slo-controller-config, pods, and the pods of Deployments, Jobs and their like; PriorityClasses
-    other than Koord's own have to be among the files. Ends with 4 if there is a finding.
+    other than Koord's and Kubernetes' own have to be among the files. Ends with 4 if there is a finding.
     """
     from koordctl.manifests import findings  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415
 
-    found = findings((file.name, file.read()) for file in files)
+    found = findings((file.name, file.buffer.read()) for file in files)
     show(layout, lambda: layout.table(found), lambda: {"findings": layout.objects(found)})
     return FAILED if found else OK

@@ -17,7 +17,9 @@ _RECONCILER = "reconciler"  # always there, beside whoever acts
 
 def daemon(facts: Facts) -> Finding:
     if facts.daemon is None:
-        return Finding("daemon", _WARN, facts.daemon_says or "not asked", "systemctl start koord-qosd")
+        return Finding(
+            "daemon", _WARN, facts.daemon_says or "not asked", "systemctl start koord-qosd, or the koordlet pod"
+        )
     return Finding("daemon", _OK, f"koord-qosd {facts.daemon.version} answers")
 
 

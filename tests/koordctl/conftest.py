@@ -1,4 +1,4 @@
-"""The recorded nodes that several tests look at, and whether anything of them changed."""
+"""The recorded nodes and the cluster that several tests look at, and whether anything of the nodes changed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.koordctl.clusters import Cluster
 from tests.nodes.build import lay_out
 from tests.nodes.cells import CELLS
 
@@ -30,6 +31,11 @@ def trees(tmp_path_factory: pytest.TempPathFactory) -> Trees:
         return lay_out(base / name.replace("/", "-"), replace(node, extra={**UNITS, **node.extra}))
 
     return tree
+
+
+@pytest.fixture
+async def cluster() -> Cluster:
+    return Cluster()
 
 
 def everything(root: Path) -> dict[str, tuple[int, ...]]:

@@ -1,0 +1,38 @@
+"""Names as people type them: one that no object can have is refused before anything is asked.
+
+Each function raises BadParameter, which names the argument.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from koord.kube.kind import NAMESPACE, Key, Kind
+from koordctl.cluster.objects import DETAILED_POD
+
+
+def pod(namespace: str, name: str) -> Key:
+    """The key of a pod, whose argument is NAME."""
+    check_namespace(namespace, "the namespace")
+    key = Key(namespace, name)
+    _check(DETAILED_POD, key, "NAME")
+    return key
+
+
+def check_namespace(name: str, argument: str) -> None:
+    """``argument``: the one that says the namespace."""
+    check(NAMESPACE, name, argument)
+
+
+def check(kind: Kind[Any], name: str, argument: str) -> None:
+    """``kind``: one that has no namespaces."""
+    _check(kind, Key("", name), argument)
+
+
+def _check(kind: Kind[Any], key: Key, argument: str) -> None:
+    try:
+        kind.object_path(key)
+    except ValueError as error:
+        raise click.BadParameter(f"{error}.", param_hint=argument) from error
