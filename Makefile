@@ -117,7 +117,7 @@ test-guest-pods: $(READY)
 	$(PYTHON) -m integration.guest $(GUEST_PODS) -s --durations=8
 
 cluster: $(READY)
-	./integration/setup-host
+	./integration/setup-host --cluster
 	$(PYTHON) -m integration.cluster
 
 test-cluster: $(READY)

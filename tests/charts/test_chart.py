@@ -100,6 +100,19 @@ def test_the_chart_switches_on_gates_that_the_agent_has() -> None:
     assert {gate.partition("=")[0] for gate in gates.split(",")} <= GATES.keys()
 
 
+@pytest.mark.parametrize("pods", ["koord-manager/workload.yaml", "koordlet/daemonset.yaml"])
+def test_pods_declare_the_port_by_which_their_monitor_finds_them(pods: str) -> None:
+    monitors = (CHART / "templates" / "monitors.yaml").read_text()
+    assert re.findall(r"(\w*[pP]ort): (\S+)$", monitors, re.MULTILINE) == [("port", "metrics")] * 2
+    declared = re.findall(r"- name: (\w+)\n +containerPort:", (CHART / "templates" / pods).read_text())
+    assert "metrics" in declared
+
+
+def test_the_agents_figures_have_an_address() -> None:
+    """koord-qosd takes no endpoint without one."""
+    assert (schema_of("koordlet.metrics.addr") or {})["minLength"] == 1
+
+
 def test_the_page_has_every_value_with_its_default() -> None:
     rows = {path: cells[0] for path, cells in docpages.rows(docpages.page("install.md"), r"[\w.-]+").items()}
     expected = {path: f"`{json.dumps(value)}`" for path, value in leaves(OURS)}

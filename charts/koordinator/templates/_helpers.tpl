@@ -59,6 +59,11 @@ imagePullSecrets:
     helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
 {{- end }}
 
+{{- /* Whether the node agent's figures are on the loopback alone, as "true" or "": $. */ -}}
+{{- define "koord.metricsAreLocal" -}}
+{{- if has .Values.koordlet.metrics.addr (list "127.0.0.1" "::1" "localhost") -}}true{{- end -}}
+{{- end -}}
+
 {{- /* The directory in which a host path is bound, without the slash at its end. */ -}}
 {{- define "koord.directory" -}}
 {{ . | trimSuffix "/" }}

@@ -127,9 +127,12 @@ def _write_archive(layer: Path, target: Path) -> None:
 
 
 def _run(argv: Sequence[str]) -> None:
-    done = subprocess.run(
-        argv, cwd=REPOSITORY, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
+    try:
+        done = subprocess.run(
+            argv, cwd=REPOSITORY, check=False, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+    except OSError as error:
+        raise BuildError(f"{argv[0]} cannot be run: {error}") from error
     if done.returncode != 0:
         last = "\n".join(done.stdout.splitlines()[-20:])
         raise BuildError(f"{' '.join(argv)} ended with {done.returncode}\n{last}")
