@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from integration import build
+from integration.cluster import podnetwork
 from integration.cluster.kubectl import Kubectl
 from integration.cluster.quickstart import images
 from integration.harness import cgroups, leftovers
@@ -20,6 +23,7 @@ from integration.harness.kubelet import DIRECTORIES, SYSCTLS
 from integration.harness.processes import Process, wait_for
 
 NODE_CGROUP = "/kubepods"
+CLEAN_UP_S = 60.0
 
 
 @pytest.fixture
@@ -28,12 +32,18 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("c")
 
 
-def start(directory: Path, log: Path) -> Process:
+@contextlib.contextmanager
+def started(directory: Path, log: Path) -> Iterator[Process]:
+    """The program; one that is still there at the end has time to remove what it made."""
     for program in ("etcd", "kube-apiserver", "kube-scheduler", "kubelet", "helm"):
         build.program(program)
     images.python()
     images.ours()
-    return Process([sys.executable, "-m", "integration.cluster"], log, {"TMPDIR": str(directory)})
+    cluster = Process([sys.executable, "-m", "integration.cluster"], log, {"TMPDIR": str(directory)})
+    try:
+        yield cluster
+    finally:
+        cluster.stop(CLEAN_UP_S)
 
 
 def end(cluster: Process) -> int:
@@ -41,7 +51,7 @@ def end(cluster: Process) -> int:
     for number in (signal.SIGINT, signal.SIGINT, signal.SIGHUP, signal.SIGTERM):
         cluster.signal(number)
         time.sleep(0.1)
-    wait_for(lambda: not cluster.running, 60, "the cluster to end")
+    wait_for(lambda: not cluster.running, CLEAN_UP_S, "the cluster to end")
     return cluster.stop()
 
 
@@ -63,32 +73,37 @@ def _command_line(pid: str) -> str:
         return ""
 
 
-def machine_state() -> dict[str, str | bool]:
-    """What kubelet changes outside of the program's own directory."""
-    settings = {str(path): path.read_text() for path in SYSCTLS if path.exists()}
-    return {**settings, **{str(path): path.exists() for path in DIRECTORIES}}
+def machine_state() -> dict[str, object]:
+    """What kubelet and the pods' network change outside of the program's own directory."""
+    settings = {str(path): path.read_text() for path in (*SYSCTLS, podnetwork.FORWARDING) if path.exists()}
+    rules = subprocess.run(["iptables", "-w", "-t", "nat", "-S"], check=True, capture_output=True, text=True).stdout
+    return {
+        **settings,
+        **{str(path): path.exists() for path in DIRECTORIES},
+        "interfaces": sorted(os.listdir("/sys/class/net")),
+        "nat": sorted(rules.splitlines()),
+    }
 
 
 def test_it_stays_until_it_is_told_to_end(directory: Path, tmp_path: Path, figure: Callable[[str], None]) -> None:
     log, before = tmp_path / "log", machine_state()
-    cluster = start(directory, log)
-    try:
+    with started(directory, log) as cluster:
         printed = cluster.wait_for(lambda: re.search(r"export KUBECONFIG=(\S+)", log.read_text()), 120, "a kubeconfig")
         nodes = Kubectl(build.program("kubectl"), Path(printed.group(1)))("get", "nodes", "--no-headers")
         assert re.match(r"node-1\s+Ready\b", nodes), nodes
         figure(f"make cluster: {log.read_text().splitlines()[0]}")
         assert traces(directory, cluster) != []
-    finally:
+        assert machine_state() != before
         status = end(cluster)
     assert (status, log.read_text().splitlines()[-1]) == (0, "everything was removed")
     assert traces(directory, cluster) == [] and machine_state() == before
 
 
-@pytest.mark.parametrize("started", ["etcd", "containerd"])
-def test_a_signal_while_it_starts(directory: Path, tmp_path: Path, started: str) -> None:
+@pytest.mark.parametrize("program", ["etcd", "containerd"])
+def test_a_signal_while_it_starts(directory: Path, tmp_path: Path, program: str) -> None:
     log, before = tmp_path / "log", machine_state()
-    cluster = start(directory, log)
-    cluster.wait_for(lambda: list(directory.glob(f"*/**/{started}.log")), 60, f"{started} to be started")
-    assert end(cluster) == 0, log.read_text()
+    with started(directory, log) as cluster:
+        cluster.wait_for(lambda: list(directory.glob(f"*/**/{program}.log")), 60, f"{program} to be started")
+        assert end(cluster) == 0, log.read_text()
     assert "export KUBECONFIG" not in log.read_text()
     assert traces(directory, cluster) == [] and machine_state() == before

@@ -230,7 +230,13 @@ def test_the_clusters_own_namespaces_are_left_alone(managed: Managed, namespace:
 
 def test_a_manager_may_not_do_more_than_it_needs(managed: Managed) -> None:
     with managed.plane.api(manager.USER, ()) as own:
-        for path in ("/api/v1/secrets", "/api/v1/configmaps", f"/api/v1/namespaces/{SHOP}/secrets"):
+        for path in (
+            "/api/v1/secrets",
+            "/api/v1/configmaps",
+            f"/api/v1/namespaces/{SHOP}/secrets",
+            manager.CONFIG_MAPS,
+            f"{manager.CONFIG_MAPS}/kube-root-ca.crt",
+        ):
             with pytest.raises(ApiError, match="403"):
                 own.get(path)
         with pytest.raises(ApiError, match="403"):
@@ -277,6 +283,7 @@ def test_the_control_plane_is_killed_and_comes_back(managed: Managed, part: str)
     managed.new_node(later)
     managed.report(later)
     wait_for(lambda: managed.offered(later), 2 * SOON_S, "the work to go on")
+    assert managed.offered(name) == offered, "by the manager that is back"
     created = create(managed.api, JOBS, later, {"cpu": "1"}, {"app-type": "batch"})
     assert created["spec"]["priority"] == 5000
 

@@ -93,21 +93,24 @@ def test_what_is_no_change_of_labels_never_waits_for_the_manager(gated: Gated) -
         gated.api.merge(f"{objects.NODES}/n1/status", {"status": {"capacity": {"example.com/n": str(number)}}})
     assert _reviews(gated) == before
     gated.api.merge(f"{objects.NODES}/n1", {"metadata": {"labels": {"c": "1"}}})
-    assert _reviews(gated) == before + 1
+    assert _reviews(gated) > before, "once, or again where the manager wrote at the same time"
 
 
 def test_only_amplified_nodes_have_their_status_looked_at(gated: Gated) -> None:
-    node = objects.node("n3", {"cpu": "16", "memory": "64Gi", "pods": "110"}, annotations={RATIO: '{"cpu":1.5}'})
-    objects.create_nodes(gated.plane.api, [node])
-    before = _reviews(gated, "/mutate-node-status")
+    """A review of its own is made of each write of whoever writes, the manager too."""
+    path = "/mutate-node-status"
+    before = _reviews(gated, path)
+    assert _allocatable(gated, "n2", cpu="14") == "14"
+    assert _reviews(gated, path) == before
+    objects.create_nodes(gated.plane.api, [objects.node("n3", annotations={RATIO: '{"cpu":1.5}'})])
     assert _allocatable(gated, "n3", cpu="15") == "22500m"
     assert _allocatable(gated, "n3", cpu="14") == "21"
-    assert _allocatable(gated, "n2", cpu="14") == "14"
-    assert _reviews(gated, "/mutate-node-status") == before + 2
+    assert _reviews(gated, path) >= before + 2
     gated.api.merge(f"{objects.NODES}/n3", {"metadata": {"annotations": {RATIO: None}}})
     assert _allocatable(gated, "n3", cpu="15") == "15"
+    before = _reviews(gated, path)
     assert _allocatable(gated, "n3", cpu="14") == "14"
-    assert _reviews(gated, "/mutate-node-status") == before + 3, "what it remembers of kubelet's went with the first"
+    assert _reviews(gated, path) == before, "what it remembered of kubelet's went with the review before"
 
 
 def _allocatable(gated: Gated, name: str, cpu: str) -> str:

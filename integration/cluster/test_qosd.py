@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -59,9 +60,9 @@ class Cluster:
         _, page = self.agent.page("/metrics")
         return next(float(line.split()[1]) for line in page.splitlines() if line.startswith(f"koord_qosd_{name} "))
 
-    def parts(self) -> dict[str, str]:
-        """The state of each part of the connection."""
-        return {part["name"]: part["state"] for part in self.agent.koordctl("node")["cluster"]["parts"]}
+    def parts(self, member: str = "state") -> dict[str, str]:
+        """The state of each part of the connection, or what it ``says``."""
+        return {part["name"]: part[member] for part in self.agent.koordctl("node")["cluster"]["parts"]}
 
     def is_reachable(self) -> bool:
         return self.figure("cluster_reachable") == 1
@@ -185,6 +186,23 @@ def test_without_the_api_server_the_last_good_policy_stays(cluster: Cluster, fig
     wait_for(lambda: cluster.reported(before), 2 * REPORT_S, "a report")
     assert cluster.figure("policy_is_last_good") == 0
     assert cluster.agent.complaints() == []
+
+
+def test_an_expired_credential_is_said_and_a_rotated_one_is_used(
+    cluster: Cluster, figure: Callable[[str], None]
+) -> None:
+    """kubelet writes its next certificate into the files of the last."""
+    user, groups = f"system:node:{NAME}", ("system:nodes",)
+    cluster.plane.authority.issue_client(user, groups, lifetime=timedelta(seconds=-1))
+    cluster.plane.api_server.restart()
+    wait_for(lambda: "401" in cluster.parts("says")["NodeSLO"], 2 * SOON_S, "the agent to be refused")
+    assert (cluster.says("cpuSuppress"), cluster.is_reachable()) == ("active", False)
+    cluster.plane.authority.issue_client(user, groups)
+    began = time.monotonic()
+    wait_for(cluster.is_reachable, 2 * SOON_S, "the agent to come with the new certificate")
+    figure(f"followed again {time.monotonic() - began:.1f} s after the certificate was rotated")
+    cluster.configure()
+    wait_for(lambda: cluster.says("cpuSuppress") == "disabled", SOON_S, "the strategy to be off")
 
 
 def ticked(agent: Daemon) -> bool:

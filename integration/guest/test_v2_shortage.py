@@ -19,9 +19,9 @@ from integration.kubelet.staticpods import MIB, PODS, StaticPod
 STATE = "/var/lib/koord"
 HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
-AT_ONCE = 5
-TURNS = 10 if os.environ.get("SOAK") else 1
-"""An emulated node has no CPU for fifty pods that start at once."""
+AT_ONCE, TURNS = (2, 25) if os.environ.get("SOAK") else (5, 1)
+"""Of each kind. An emulated node has no CPU for fifty pods that start at once, nor for ten that are removed again and
+again: its containerd gives a shim two seconds to end."""
 LS, BE = PODS[1], PODS[2]
 GREEDY = """\
 x=$(head -c 25000000 /dev/zero | tr '\\0' x); echo ${#x}
@@ -145,7 +145,7 @@ def front_end(request: pytest.FixtureRequest, node: Guest) -> str:
 
 @pytest.mark.parametrize(("left", "style"), [("1", "cpus"), ("200m", "time")], ids=["CPU set", "quota"])
 def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, left: str, style: str) -> None:
-    """Best-effort pods and pods of the mid band, five of each at a time; N=5 of each here, 50 in the soak."""
+    """Best-effort pods and pods of the mid band, a few of each at a time; five of each in all, fifty in the soak."""
     tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
     node.put(HOLDS, left)
     if style == "time":
