@@ -5,8 +5,10 @@ Invariant: a document that cannot be read, or is none of Kubernetes', is a findi
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -40,6 +42,10 @@ _CLASSES = {
 }
 """The PriorityClasses that the chart and Kubernetes itself bring."""
 
+_MARKER = re.compile(r"^---(?=\s|$)", re.MULTILINE)
+"""At the begin of a line it is a document's, wherever it stands."""
+_NOT_YAML = (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError)
+"""What PyYAML raises; the last three for a value that does not fit its tag, such as ``!!int``."""
 _UNKNOWN_FIELD = "there is no such field: it is ignored"
 
 
@@ -77,14 +83,33 @@ def findings(files: Iterable[tuple[str, bytes]]) -> list[Finding]:
 
 def _documents(name: str, content: bytes) -> Iterator[Manifest | Finding]:
     try:
-        documents = list(yaml.safe_load_all(content))
-    except (yaml.YAMLError, RecursionError, ValueError, LookupError, AttributeError) as error:  # of a tag such as !!int
-        yield Finding(name, "", f"is not YAML: {' '.join(str(error).split())[:200]}")
+        parts = _parts(content.decode("utf-8-sig"))
+    except UnicodeDecodeError as error:
+        yield _not_yaml(name, error)
         return
-    for number, document in enumerate(documents, 1):
-        place = f"{name}#{number}" if len(documents) > 1 else name
-        if document is not None:
-            yield from _items(place, document)
+    for number, part in enumerate(parts, 1):
+        place = f"{name}#{number}" if len(parts) > 1 else name
+        try:
+            documents = list(yaml.safe_load_all(part))
+        except _NOT_YAML as error:
+            yield _not_yaml(place, error)
+            continue
+        for document in documents:
+            if document is not None:
+                yield from _items(place, document)
+
+
+def _parts(text: str) -> list[str]:
+    """Its documents, each behind as many empty lines as come before it, so that errors name the file's lines."""
+    parts = _MARKER.split(text)
+    lines_before = [0, *accumulate(part.count("\n") for part in parts)]
+    padded = ["\n" * lines + part for lines, part in zip(lines_before, parts, strict=False)]
+    is_preamble = all(line.startswith(("#", "%")) or not line.strip() for line in parts[0].splitlines())
+    return padded[1:] if is_preamble and len(padded) > 1 else padded
+
+
+def _not_yaml(place: str, error: Exception) -> Finding:
+    return Finding(place, "", f"is not YAML: {' '.join(str(error).split())[:200]}")
 
 
 def _items(place: str, document: object) -> Iterator[Manifest | Finding]:

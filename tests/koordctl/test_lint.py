@@ -143,13 +143,24 @@ OWN_CLASS = "kind: PriorityClass\nmetadata: {name: own-batch}\nvalue: 5100\n"
             f"just text\n---\n{PROFILE % 'koord-prod'}",
             [("f#1", ""), ("ClusterColocationProfile batch", "spec.priorityClassName")],
         ),
+        # a document that cannot be read stops none of its file
+        (f"{{\n---\n{PROFILE % 'koord-prod'}",
+         [("f#1", ""), ("ClusterColocationProfile batch", "spec.priorityClassName")]),
+        (f"{PROFILE % 'koord-prod'}--- # next\n!!int foo\n---\n{{\n",
+         [("f#2", ""), ("f#3", ""), ("ClusterColocationProfile batch", "spec.priorityClassName")]),
+        (f"%YAML 1.1\n# a comment\n---\n{PROFILE % 'koord-batch'}...\n", []),
         ("kind: List\nitems: [{kind: Service}, 5]\n", [("f.items[1]", "")]),
         ("kind: Pod\nmetadata: {name: p}\nspec: {containers: 5}\n", [("Pod p", "")]),
         ("kind: Deployment\nmetadata: {name: d}\n", []),
     ],
-)
+)  # fmt: skip
 def test_findings(text: str, places: list[tuple[str, str]]) -> None:
     assert [(each.object, each.path) for each in findings([("f", text.encode())])] == places
+
+
+def test_an_error_names_the_line_of_the_file() -> None:
+    (found,) = findings([("f", b"# one\n---\nkind: Service\n---\na: [\n")])
+    assert "line 6" in found.sentence
 
 
 def test_a_priority_that_the_manifest_states_counts() -> None:
