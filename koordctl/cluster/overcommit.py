@@ -37,6 +37,8 @@ def _lines(state: ClusterState, node: Node) -> Iterator[str]:
     source = "the cluster's strategy" if entry is None else f"the entry {entry.name or 'without a name'} of nodeConfigs"
     for problem in state.policy.problems:
         yield f"problem of slo-controller-config: {problem.message}; {problem.consequence}"
+    for message in state.faults(node):
+        yield f"problem of the Node: {message}"
     if state.absence_of_policy:
         yield f"{state.absence_of_policy}: it offers nothing"
         return

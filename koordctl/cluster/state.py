@@ -52,6 +52,11 @@ class ClusterState:
     def strategy(self, node: Node) -> ColocationStrategy:
         return self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[0]
 
+    def faults(self, node: Node) -> Iterable[str]:
+        """What its own annotation and labels say of its strategy that nobody can read."""
+        faults = self.policy.config.strategy(node.metadata.labels, node.metadata.annotations)[1]
+        return [fault.message for fault in faults]
+
     def offer(self, node: Node) -> Offer:
         """By the formula, now; as koord-manager works it out when it looks at the node."""
         name = node.metadata.name

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import yaml
@@ -34,11 +35,18 @@ class Cluster:
         self.report("node-1")
         self.config(enable=True)
 
-    def node(self, name: str, batch: Mapping[str, str] = BATCH, ready: str = "True", **spec: Any) -> None:
+    def node(
+        self,
+        name: str,
+        batch: Mapping[str, str] = BATCH,
+        ready: str = "True",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        **spec: Any,
+    ) -> None:
         capacity = {"cpu": "8", "memory": "16Gi"}
         conditions = [{"type": "Ready", "status": ready}]
         status = {"capacity": capacity, "allocatable": {**capacity, **batch}, "conditions": conditions}
-        self.server.put(NODES, "", name, metadata={"labels": {"zone": "a"}}, spec=spec, status=status)
+        self.server.put(NODES, "", name, metadata={"labels": {"zone": "a", **labels}}, spec=spec, status=status)
 
     def report(self, name: str, ago_s: float = 10.0) -> None:
         usage = {"resources": {"cpu": "1500m", "memory": "3Gi"}}

@@ -171,6 +171,7 @@ async def test_a_difference_that_may_stay(cluster: Cluster, tmp_path: Path, batc
         ("disabled", "colocation is not enabled for it, by the cluster's strategy in slo-controller-config"),
         ("stale", "no batch and no mid resources"),
         ("broken", "problem of slo-controller-config: "),
+        ("mislabelled", "problem of the Node: node.koordinator.sh/cpu-reclaim-ratio: "),
     ],
 )
 async def test_why_a_node_offers_what_it_does(cluster: Cluster, tmp_path: Path, setup: str, says: str) -> None:
@@ -185,6 +186,8 @@ async def test_why_a_node_offers_what_it_does(cluster: Cluster, tmp_path: Path, 
             cluster.report("node-1", 3600)
         case "broken":
             cluster.config(enable=True, cpuReclaimThresholdPercent="much")
+        case "mislabelled":
+            cluster.node("node-1", labels={"node.koordinator.sh/cpu-reclaim-ratio": "0,7"})
     _, out, _ = await cluster.run(tmp_path, "explain", "node", "node-1", "--overcommit")
     assert says in out
 
