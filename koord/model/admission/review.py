@@ -70,7 +70,7 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
         errors = validation.validate(documents.typed(request.object), old, may_change)
         if errors:
             return refused(request, 400, validation.text(errors))
-        return allowed(request, warnings=_doubled(request))
+        return allowed(request, warnings=_doubling(request))
 
     return answer(review, "pods", "", decide)
 
@@ -172,20 +172,15 @@ def _namespace(request: Request) -> str:
     return documents.typed(request.object).metadata.namespace or request.namespace
 
 
-def _doubled(request: Request) -> tuple[str, ...]:
+def _doubling(request: Request) -> tuple[str, ...]:
     """What a pod is warned of that is created with native amounts beside translated ones."""
     if request.operation != CREATE:
         return ()
     try:
-        native = translation.doubled(documents.typed(request.object))
+        doubling = translation.doubling(documents.typed(request.object))
     except QuantityError as error:
         raise UnreadableError("pod", str(error)) from error
-    if not native:
-        return ()
-    return (
-        f"the pod has {' and '.join(native)} beside the resources that they were translated to, and is no BestEffort "
-        f"pod: take {' and '.join(native)} out of the defaults of the namespace's LimitRange",
-    )
+    return (f"the pod {doubling}",) if doubling else ()
 
 
 def _text(document: Mapping[str, Any], key: str) -> str:

@@ -59,14 +59,19 @@ def untranslated(pod: Pod) -> tuple[str, ...]:
     return tuple(name for name in _NATIVE if name in names)
 
 
-def doubled(pod: Pod) -> tuple[str, ...]:
-    """The native resources that a pod has although it has those of its priority class, too. Raises QuantityError.
+def doubling(pod: Pod) -> str:
+    """What a pod has natively although it has the resources of its priority class, too; "" = nothing.
 
     A LimitRange does that: its defaults come again after the translation, where the API server misses native amounts.
+    Raises QuantityError.
     """
-    native, names = untranslated(pod), _names(pod.spec)
-    cls = priorityclasses.effective(pod)
-    return native if any(priority.resource_name(name, cls) in names for name in _NATIVE) else ()
+    native, cls, names = " and ".join(untranslated(pod)), priorityclasses.effective(pod), _names(pod.spec)
+    if not native or not any(priority.resource_name(name, cls) in names for name in _NATIVE):
+        return ""
+    return (
+        f"has {native} beside the resources that they were translated to, and is no BestEffort pod: take {native} out "
+        "of the defaults of the namespace's LimitRange"
+    )
 
 
 def _names(spec: PodSpec) -> set[str]:

@@ -6,6 +6,7 @@ and memory of production's. Nobody can mend that, for these fields cannot change
 Only what is certain counts: profiles that apply to all pods that they match and are no younger than the pod; labels,
 annotations and fields that no mapping, suffix, patch or other lot may have changed; selectors by labels that no profile
 sets. What remains open is whether somebody changed the pod's labels or the profile since, so the sentence says so.
+A pod that lacks nothing but has native amounts besides had its webhook, and then a LimitRange.
 
 Invariant: a pod that came out of ``mutation`` lacks nothing.
 """
@@ -35,7 +36,10 @@ def omission(pod: Pod, context: AdmissionContext) -> str | None:
     lacking = [f"{setting}={text}" for setting, text in _expected(found).items() if setting.value(pod) != text]
     keeps = context.is_on(gates.SKIP_MUTATING_RESOURCES) or profiles.keeps_resources(found)
     if found and not keeps:
-        lacking += [f"{name} translated to the resource of its priority class" for name in _untranslated(pod)]
+        untranslated, doubling = _native(pod)
+        if doubling and not lacking:
+            return f"pod {metadata.namespace}/{metadata.name} {doubling}"
+        lacking += [f"{name} translated to the resource of its priority class" for name in untranslated]
     if not lacking:
         return None
     names = ", ".join(profile.metadata.name for profile in found)
@@ -45,12 +49,12 @@ def omission(pod: Pod, context: AdmissionContext) -> str | None:
     )
 
 
-def _untranslated(pod: Pod) -> tuple[str, ...]:
-    """None where the pod's amounts cannot be read."""
+def _native(pod: Pod) -> tuple[tuple[str, ...], str]:
+    """What is not translated, and what came natively again; nothing where the pod's amounts cannot be read."""
     try:
-        return translation.untranslated(pod)
+        return translation.untranslated(pod), translation.doubling(pod)
     except QuantityError:
-        return ()
+        return (), ""
 
 
 def _expected(items: Iterable[ClusterColocationProfile]) -> Mapping[Setting, str]:

@@ -135,6 +135,13 @@ def test_what_is_said(document: dict[str, Any], items: list[ClusterColocationPro
     assert sentence is not None and sentence.startswith(f"pod batch-demo/job-x7 lacks {lacking} which ")
 
 
+def test_native_amounts_that_a_limit_range_brought_again() -> None:
+    batch = {"kubernetes.io/batch-cpu": "500", "cpu": "100m"}
+    sentence = said(pod(container(requests=batch, limits=batch), priority=5000), profile())
+    assert sentence is not None and sentence.startswith("pod batch-demo/job-x7 has cpu beside the resources")
+    assert "LimitRange" in sentence and "no webhook" not in sentence
+
+
 @pytest.mark.parametrize(("is_on", "is_said"), [(True, False), (False, True)])
 def test_the_gate_that_leaves_resources(is_on: bool, is_said: bool) -> None:
     document = pod(container(requests=AMOUNTS), priority=5000)
