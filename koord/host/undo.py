@@ -77,6 +77,21 @@ def open_lock(file: Path) -> int:
     return os.open(lock_file(file), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
 
+def is_in_use(file: Path) -> bool:
+    """Does a koord-qosd hold the lock of the record ``file``? Nothing is made by looking. Only root can tell."""
+    try:
+        descriptor = os.open(lock_file(file), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class UndoRecord:
     """The record in ``file``, opened for this process alone; made if it is not there. Raises UndoError.
 

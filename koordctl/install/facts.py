@@ -5,7 +5,6 @@ Read once below one root; a recorded tree can be read as well. Nothing here chan
 
 from __future__ import annotations
 
-import fcntl
 import os
 import stat
 import sys
@@ -106,7 +105,7 @@ def gather(node: Node, doctor: Facts, programs: Programs, systemd: Systemd | Non
         socket_group=_group_of(node, doctor.runtime.socket),
         grants=grants.drop_in(grants.wanted(node)),
         running=frozenset(running),
-        acts_besides=systemd is not None and QOSD not in running and _somebody_acts(node),
+        acts_besides=systemd is not None and QOSD not in running and undo.is_in_use(node.at(grants.UNDO_RECORD)),
         uid=str(uuid.uuid4()),
         user=os.geteuid(),
     )
@@ -139,21 +138,6 @@ def _problem(prefix: Path, python: Path, hidden: Sequence[str], units: Mapping[s
     missing = [f"{prefix}/bin/{name}" for name in PROGRAMS if not (prefix / "bin" / name).exists()]
     missing += [f"{prefix}/share/koord/systemd/{name}" for name in UNIT_FILES if name not in units]
     return f"not there: {', '.join(missing)}" if missing else ""
-
-
-def _somebody_acts(node: Node) -> bool:
-    """Does a koord-qosd hold the undo record? Only root can tell."""
-    try:
-        descriptor = os.open(undo.lock_file(node.at(grants.UNDO_RECORD)), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _without_ours(args: tuple[str, ...]) -> list[str]:

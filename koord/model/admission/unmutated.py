@@ -52,7 +52,8 @@ def omission(pod: Pod, context: AdmissionContext) -> str | None:
 def _native(pod: Pod) -> tuple[tuple[str, ...], str]:
     """What is not translated, and what came natively again; nothing where the pod's amounts cannot be read."""
     try:
-        return translation.untranslated(pod), translation.doubling(pod)
+        untranslated = translation.untranslated(pod)
+        return untranslated, translation.doubling(pod) if untranslated else ""
     except QuantityError:
         return (), ""
 

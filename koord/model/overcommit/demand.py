@@ -107,7 +107,7 @@ def total(
     request = used = maximum = prod_request = NOTHING
     for pod in on_node:
         is_batch = pod.priority_class is PriorityClass.BATCH
-        if is_batch and pod.request is _NO_REQUEST:
+        if is_batch and pod.request == _NO_REQUEST:
             continue
         native, mid = (_counted(pod, request, bad) for request in (pod.request, pod.mid_request))
         real = ratios.real(native, pod.qos) + mid
