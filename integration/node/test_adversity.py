@@ -185,21 +185,39 @@ def test_a_full_disk_under_the_journal(make_daemon: MakeDaemon, groups: list[str
         assert " warning " in says(daemon, f"journal: {2 * len(groups)} entries are lost")
 
 
+def entry(number: int) -> Entry:
+    """One that fills a page of the database."""
+    return Entry(number, number, number, "hooks", "", "/g", "cpu_quota", "/p", 1, 2, "done", "x" * 4096)
+
+
 def test_what_the_journal_s_queue_cannot_hold_is_counted(tmp_path: Path) -> None:
     with trouble.small_disk(tmp_path / "state", kib=512) as disk, Journal(
         disk / "journal.db", queue_size=8, pause_s=0.05
     ) as journal:  # fmt: skip
-        journal.flush()
+        journal.record(entry(0))
+        assert journal.flush()
         trouble.fill(disk)
-        for number in range(100):
-            journal.record(
-                Entry(number, number, number, "hooks", "", "/g", "cpu_quota", "/p", 1, 2, "done", "x" * 4096)
-            )
+        for number in range(1, 100):
+            journal.record(entry(number))
         wait_for(lambda: "full" in journal.problem, SOON_S, "the journal to notice")
         trouble.empty(disk)
         assert journal.flush()
         assert journal.dropped >= 100 - 2 * 8 and journal.problem == ""
         assert len(journal.query(limit=1000)) == 100 - journal.dropped
+
+
+def test_a_journal_begun_again_on_a_full_disk(tmp_path: Path) -> None:
+    with trouble.small_disk(tmp_path / "state", kib=512) as disk:
+        file = disk / "journal.db"
+        with Journal(file) as journal:
+            journal.record(entry(0))
+        trouble.fill(disk)
+        with Journal(file, pause_s=0.05) as journal:
+            journal.record(entry(1))
+            wait_for(lambda: "disk is full" in journal.problem, SOON_S, "the journal to notice")
+            trouble.empty(disk)
+            assert journal.flush() and journal.problem == ""
+            assert [row.tick for row in journal.query()] == [1, 0]
 
 
 def test_a_full_run_directory_forbids_every_write(make_daemon: MakeDaemon, groups: list[str]) -> None:

@@ -33,6 +33,8 @@ _BATCH = 512
 _PRUNE_EVERY = 1024
 _MAX_PAUSE_S = 60.0
 _BROKEN = (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+_SHM_BYTES = 32 << 10
+"""SQLite makes the shared memory file of a WAL as large; without the room, it speaks of an I/O error."""
 _CREATE = f"""
 BEGIN;
 CREATE TABLE entries (id INTEGER PRIMARY KEY, wall_ns INTEGER, monotonic_ns INTEGER, tick INTEGER, who TEXT, pod TEXT,
@@ -206,12 +208,21 @@ class Journal:
         if database is not None:
             with contextlib.suppress(sqlite3.Error):
                 database.close()
-        problem = f"{self._file}: {error}"
+        problem = f"{self._file}: {error}{self._full(error)}"
         if isinstance(error, _OtherSchema) or getattr(error, "sqlite_errorcode", None) in _BROKEN:
             problem += self._set_aside()
         if problem != self.problem:
             _log.warning("journal: %s", problem)
         self.problem = problem
+
+    def _full(self, error: sqlite3.Error | OSError) -> str:
+        if getattr(error, "sqlite_errorcode", 0) & 0xFF != sqlite3.SQLITE_IOERR:
+            return ""
+        with contextlib.suppress(OSError):
+            disk = os.statvfs(self._file.parent)
+            if disk.f_bfree * disk.f_frsize < _SHM_BYTES:
+                return ", for its disk is full"
+        return ""
 
     def _set_aside(self) -> str:
         aside = f"{self._file}{ASIDE}"
