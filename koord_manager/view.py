@@ -1,9 +1,8 @@
 """What the manager knows of the cluster: caches that follow the API server, and what is derived of them once.
 
-Derived are each pod's demand, when this manager first saw a NodeMetric's ``updateTime``, the policy in force and the
-view that admission takes. Invariant: a demand and a first sight are those of the object that the cache holds now, also
-where its event has not been taken yet; after that event the node is looked at again. Policy and admission change with
-their events.
+Derived are when this manager first saw a NodeMetric's ``updateTime``, the policy in force and the view that admission
+takes. Invariant: a first sight is that of the object that the cache holds now, also where its event has not been taken
+yet; after that event the node is looked at again. Policy and admission change with their events.
 """
 
 from __future__ import annotations
@@ -34,7 +33,6 @@ from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
 from koord.model.noderesourcetopology import NodeResourceTopology
-from koord.model.overcommit import demand
 from koord.model.overcommit.demand import PodDemand
 from koord.model.profile import ClusterColocationProfile
 from koord.model.profile import read as read_profile
@@ -42,7 +40,11 @@ from koord.model.schema import SchemaError
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import Loaded, load, texts
 from koord.model.sloconfig.rows import ROWS
-from koord_manager.sharedpods import SharedPods
+from koord_manager.kept import nodemetrics
+from koord_manager.kept.nodemetrics import PackedMetric
+from koord_manager.kept.nodeslos import SpecSharing
+from koord_manager.kept.parts import Parts
+from koord_manager.kept.pods import CountedPod, PodSharing
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -86,9 +88,9 @@ class ClusterView:
             return Informer(client, kind, clock, selection, stream=self._stream, **options)
 
         self.nodes: Informer[Node] = follow(NODE)
-        self.pods: Informer[Pod] = follow(POD, indexes={_BY_NODE: _node_of}, transform=SharedPods())
-        self.metrics: Informer[NodeMetric] = follow(NODE_METRIC)
-        self.slos: Informer[Unstructured] = follow(NODE_SLO)
+        self.pods: Informer[CountedPod] = follow(POD, indexes={_BY_NODE: _node_of}, transform=PodSharing(Parts()))
+        self.metrics: Informer[PackedMetric] = follow(NODE_METRIC, transform=nodemetrics.packed)
+        self.slos: Informer[Unstructured] = follow(NODE_SLO, transform=SpecSharing(Parts()))
         self.topologies: Informer[NodeResourceTopology] = follow(NODE_RESOURCE_TOPOLOGY)
         self._profiles: Informer[Unstructured] = follow(CLUSTER_COLOCATION_PROFILE)
         self._namespaces: Informer[Unstructured] = follow(NAMESPACE)
@@ -96,7 +98,6 @@ class ClusterView:
         self._config: Informer[Unstructured] = follow(
             CONFIG_MAP, Selection(config_map.namespace, fields=f"metadata.name={config_map.name}")
         )
-        self._demands: dict[Key, tuple[Pod, PodDemand]] = {}
         self._seen: dict[str, tuple[str | None, float]] = {}
         self._read_profiles: dict[Key, ClusterColocationProfile] = {}
         self._context: AdmissionContext | None = None
@@ -149,11 +150,13 @@ class ClusterView:
             if not informer.synced.is_set()
         ]
 
-    def pods_of(self, node: str) -> tuple[Pod, ...]:
-        return self.pods.indexed(_BY_NODE, node)
-
     def demands_of(self, node: str) -> Iterable[PodDemand]:
-        return [self._demand(pod) for pod in self.pods_of(node)]
+        """Of the pods that are bound to it."""
+        return [pod.demand for pod in self.pods.indexed(_BY_NODE, node)]
+
+    def metric_of(self, node: str) -> NodeMetric | None:
+        metric = self.metrics.get(Key("", node))
+        return None if metric is None else metric.unpacked()
 
     def seen_s(self, node: str) -> float | None:
         """When this manager first saw the newest ``updateTime`` of the node; None without a NodeMetric."""
@@ -161,9 +164,9 @@ class ClusterView:
         if metric is None:
             return None
         update_time, seen_s = self._seen.get(node, ("", 0.0))
-        if update_time != metric.status.update_time:
+        if update_time != metric.update_time:
             seen_s = self._wall_s()
-            self._seen[node] = (metric.status.update_time, seen_s)
+            self._seen[node] = (metric.update_time, seen_s)
         return seen_s
 
     def admission(self) -> AdmissionContext:
@@ -204,34 +207,21 @@ class ClusterView:
             if event.kind is not PRIORITY_CLASS and self.listener is not None:
                 self.listener.profiles_changed()
 
-    def _take_pod(self, event: ObjectEvent[Pod]) -> None:
-        if event.after is None:
-            self._demands.pop(event.key, None)
-        else:
-            self._demand(event.after)
-            if self.listener is not None:
-                if event.before is None:
-                    self.listener.pod_created(event.after)
-                self.listener.pod_changed(event.after)
+    def _take_pod(self, event: ObjectEvent[CountedPod]) -> None:
+        if event.after is not None and self.listener is not None:
+            if event.before is None:
+                self.listener.pod_created(event.after)
+            self.listener.pod_changed(event.after)
         if _counts_anew(event):
             pods = [pod for pod in (event.before, event.after) if pod is not None]
             for node in sorted({node for pod in pods for node in _node_of(pod)}):
                 self._tell(node)
 
-    def _take_metric(self, event: ObjectEvent[NodeMetric]) -> None:
+    def _take_metric(self, event: ObjectEvent[PackedMetric]) -> None:
         name = event.key.name
         if self.seen_s(name) is None:
             self._seen.pop(name, None)
         self._tell(name)
-
-    def _demand(self, pod: Pod) -> PodDemand:
-        key = Key(pod.metadata.namespace, pod.metadata.name)
-        counted, found = self._demands.get(key, (None, None))
-        if counted is pod and found is not None:
-            return found
-        made = demand.of_pod(pod)
-        self._demands[key] = (pod, made)
-        return made
 
     def _take_profile(self, event: ObjectEvent[Unstructured]) -> None:
         self._read_profiles.pop(event.key, None)
@@ -273,15 +263,11 @@ def _differs(before: Node | None, after: Node | None) -> bool:
     )
 
 
-def _counts_anew(event: ObjectEvent[Pod]) -> bool:
+def _counts_anew(event: ObjectEvent[CountedPod]) -> bool:
     before, after = event.before, event.after
     if before is None or after is None:
         return True
-    return (before.spec, before.status.phase, before.metadata.labels) != (
-        after.spec,
-        after.status.phase,
-        after.metadata.labels,
-    )
+    return (before.demand, before.spec.node_name) != (after.demand, after.spec.node_name)
 
 
 def _priority(item: Unstructured) -> PriorityClassObject:

@@ -6,13 +6,19 @@ import contextlib
 import json
 import os
 import re
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import yaml
 
 from bench.agent import rules
+from bench.manager import offered
 from integration.cluster import controlplane, manager, objects
+from integration.cluster.api import Api
 from integration.cluster.manager import MANIFESTS, Replica
 from integration.harness.processes import wait_for
 from integration.node.daemon import Daemon
@@ -22,20 +28,37 @@ FIRST_REPORT_S = 150.0
 _WRITTEN = re.compile(r'koord_qosd_cluster_reports_total\{report="(\w+)",result="written"\} (\S+)')
 
 
+STEPS, STEP_MILLI = 3, 1000
+SEEN_MILLI = 500
+"""What is seen is half of a step at least: the offer is the lowest of the last minute, and not always as low."""
+_SPIN = "while True: pass"
+FRESH_S = 30.0
+RECOVERY_S = 180.0
+"""An offer grows with a NodeMetric, of which there is one a minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """``flags``: of a daemon that is in it as kubelet is."""
+
+    api: Api
+    flags: tuple[str, ...]
+
+
 @contextlib.contextmanager
-def around(directory: Path) -> Iterator[tuple[str, ...]]:
-    """The flags of a daemon that is in the cluster as kubelet is; the policy is that of ``rules.EVERYTHING``."""
+def around(directory: Path) -> Iterator[Cluster]:
+    """Its policy is that of ``rules.EVERYTHING``."""
     with controlplane.private(directory) as plane, plane.api() as api:
         manager.install(plane)
         for path in sorted((MANIFESTS / "koordlet").glob("*.yaml")):
             plane.kubectl("apply", "-f", str(path))
         manager.configure(api, _policy())
         memory = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 10}Ki"
-        offered = {"cpu": str(os.cpu_count()), "memory": memory, "pods": "110"}
-        objects.create_nodes(plane.api, [objects.node(NODE_NAME, offered)])
+        resources = {"cpu": str(os.cpu_count()), "memory": memory, "pods": "110"}
+        objects.create_nodes(plane.api, [objects.node(NODE_NAME, resources)])
         replica = Replica(plane, "manager")
         try:
-            yield ("--kubeconfig", str(plane.node_kubeconfig(NODE_NAME)), "--node-name", NODE_NAME)
+            yield Cluster(api, ("--kubeconfig", str(plane.node_kubeconfig(NODE_NAME)), "--node-name", NODE_NAME))
         finally:
             replica.process.stop()
 
@@ -44,7 +67,7 @@ def _policy() -> dict[str, str]:
     """slo-controller-config."""
     spec = yaml.safe_load(rules.EVERYTHING)["spec"]
     return {
-        "colocation-config": json.dumps({"enable": True}),
+        "colocation-config": json.dumps({"enable": True, "cpuReclaimThresholdPercent": 200}),
         "resource-threshold-config": json.dumps({"clusterStrategy": spec["resourceUsedThresholdWithBE"]}),
         "cpu-burst-config": json.dumps({"clusterStrategy": spec["cpuBurstStrategy"]}),
         "resource-qos-config": json.dumps({"clusterStrategy": spec["resourceQOSStrategy"]}),
@@ -55,6 +78,32 @@ def _policy() -> dict[str, str]:
 def wait_first_report(daemon: Daemon) -> None:
     """Raises HarnessError."""
     wait_for(lambda: reports(daemon).get("NodeMetric"), FIRST_REPORT_S, "the first report")
+
+
+def freshness_s(api: Api) -> list[float]:
+    """From the begin of a step of the node's use, outside of all pods, until its Node offers less to batch pods.
+
+    Raises HarnessError if one is not seen.
+    """
+    taken_s: list[float] = []
+    while True:
+        before = offered(api, NODE_NAME) or 0
+        taken_s.append(_step_s(api, before - SEEN_MILLI))
+        if len(taken_s) == STEPS:
+            return taken_s
+        least = before - SEEN_MILLI // 2
+        wait_for(lambda least=least: (offered(api, NODE_NAME) or 0) >= least, RECOVERY_S, f"{least}m on offer again")  # type: ignore[misc]
+
+
+def _step_s(api: Api, most: int) -> float:
+    begun_s = time.monotonic()
+    process = subprocess.Popen([sys.executable, "-c", _SPIN])
+    try:
+        wait_for(lambda: (offered(api, NODE_NAME) or 0) <= most, FRESH_S, f"an offer of {most}m or less")
+        return time.monotonic() - begun_s
+    finally:
+        process.kill()
+        process.wait()
 
 
 def reports(daemon: Daemon) -> dict[str, int]:

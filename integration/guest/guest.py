@@ -195,8 +195,14 @@ class Guest:
         """One unbuffered write to a file that exists, such as a kernel file."""
         self.channel.write(path, content.encode(), None, COMMAND_S)
 
-    def wait(self, predicate: Callable[[], Result | None], what: str, timeout_s: float = COMMAND_S) -> Result:
-        """The first true result of ``predicate``.
+    def wait(
+        self,
+        predicate: Callable[[], Result | None],
+        what: str,
+        timeout_s: float = COMMAND_S,
+        evidence: Callable[[], str] = str,
+    ) -> Result:
+        """The first true result of ``predicate``; without one, GuestError, which ends with ``evidence``.
 
         It asks the guest, which has few CPUs: what it takes there is left free before it asks again, too.
         """
@@ -208,7 +214,7 @@ class Guest:
                 return result
             now = time.monotonic()
             if now > end:
-                raise GuestError(f"{what}: not within {timeout_s:g} s")
+                raise GuestError(f"{what}: not within {timeout_s:g} s {evidence()}")
             time.sleep(max(0.05, now - began))
 
     def journal(self, unit: str = "") -> str:

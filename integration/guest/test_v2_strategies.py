@@ -158,7 +158,15 @@ def test_by_pressure_the_lowest_weight_wherever_kubelet_has_it(node: Guest) -> N
 def test_a_throttled_container_bursts(node: Guest) -> None:
     web = kubelet.running(node)["web"]
     rule(node, {"cpuBurstStrategy": {"policy": "auto"}})
-    node.wait(lambda: (quota_us(node, web.cgroup) or 0) > 100_000, "its quota to double", SOON_S)
+
+    def evidence() -> str:
+        held = node.texts(
+            [f"{group}/{name}" for group in (web.cgroup, web.pod_group) for name in ("cpu.max", "cpu.stat")]
+        )
+        explained = node.run("koordctl", "explain", "pod", "web-node").stdout
+        return f"{says(node, 'cpuBurst')}\n{held}\n{explained}"
+
+    node.wait(lambda: (quota_us(node, web.cgroup) or 0) > 100_000, "its quota to double", SOON_S, evidence)
     assert node.text(f"{web.cgroup}/cpu.max.burst") == "50000"
     steps = [
         int(entry["after"])

@@ -26,7 +26,7 @@ from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, BadAnswer, KubeError, from_status, may_retry
 from koord.kube.kind import POD, Key, Kind, T
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reading import Change, Page, Status
+from koord.kube.reading import Change, Entry, Page, Status
 from koord.kube.transport import Request, Transport
 
 _log = logging.getLogger(__name__)
@@ -107,6 +107,10 @@ def _nothing() -> None:
     pass
 
 
+def _as_it_is(entry: Entry[T]) -> Entry[T]:
+    return entry
+
+
 class Client:
     def __init__(
         self,
@@ -137,26 +141,37 @@ class Client:
         """What is no object: ``/version``, ``/readyz``."""
         return await self._call(Request("GET", path))
 
-    async def list(self, kind: Kind[T], selection: Selection = EVERYTHING, page_size: int = PAGE_SIZE) -> Page[T]:
+    async def list(
+        self,
+        kind: Kind[T],
+        selection: Selection = EVERYTHING,
+        page_size: int = PAGE_SIZE,
+        keep: Callable[[Entry[T]], Entry[T]] = _as_it_is,
+    ) -> Page[T]:
         """All objects as they are at one moment, page by page.
 
-        Where the server forgets that moment between two pages, the list is begun again, in one piece.
+        ``keep`` makes of each entry the one that is listed, before the next page comes: of a list of large objects no
+        more than a page of them is ever in memory. Where the server forgets the moment between two pages, the list is
+        begun again, in one piece.
         """
         try:
-            return await self._list_pages(kind, selection, page_size)
+            return await self._list_pages(kind, selection, page_size, keep)
         except APIError as error:
             if not error.is_expired or not page_size:
                 raise
-            return await self._list_pages(kind, selection, 0)
+            return await self._list_pages(kind, selection, 0, keep)
 
-    async def _list_pages(self, kind: Kind[T], selection: Selection, page_size: int) -> Page[T]:
+    async def _list_pages(
+        self, kind: Kind[T], selection: Selection, page_size: int, keep: Callable[[Entry[T]], Entry[T]]
+    ) -> Page[T]:
         query = selection.query() | ({"limit": str(page_size)} if page_size else {})
-        page = await self._page(kind, selection, query)
-        entries = list(page.entries)
-        while page.continue_token:
-            page = await self._page(kind, selection, query | {"continue": page.continue_token})
-            entries += page.entries
-        return Page(tuple(entries), page.resource_version)
+        entries: list[Entry[T]] = []
+        while True:
+            page = await self._page(kind, selection, query)
+            entries.extend(map(keep, page.entries))
+            if not page.continue_token:
+                return Page(tuple(entries), page.resource_version)
+            query["continue"] = page.continue_token
 
     async def _page(self, kind: Kind[T], selection: Selection, query: Mapping[str, str]) -> Page[T]:
         body = await self._call(Request("GET", kind.collection_path(selection.namespace), query))

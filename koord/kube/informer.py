@@ -18,6 +18,8 @@ from random import random as uniform
 from types import MappingProxyType
 from typing import Generic, Protocol
 
+import msgspec
+
 from koord.kube.backoff import Backoff, Random
 from koord.kube.client import EVERYTHING, PAGE_SIZE, STALL_S, WATCH_TIMEOUT_S, Selection
 from koord.kube.errors import APIError, BadAnswer, KubeError, Stalled
@@ -45,7 +47,9 @@ _MAY_GO_ON = (
 class Lister(Protocol):
     """The part of ``Client`` that an informer needs."""
 
-    async def list(self, kind: Kind[T], selection: Selection, page_size: int) -> Page[T]: ...
+    async def list(
+        self, kind: Kind[T], selection: Selection, page_size: int, keep: Callable[[Entry[T]], Entry[T]]
+    ) -> Page[T]: ...
 
     def watch(
         self,
@@ -183,7 +187,7 @@ class Informer(Generic[T]):
     async def _list_if_needed(self) -> None:
         if self._version:
             return
-        page = await self._client.list(self.kind, self.selection, self._pace.page_size)
+        page = await self._client.list(self.kind, self.selection, self._pace.page_size, self._kept)
         if not page.resource_version:
             raise BadAnswer(f"a list of {self.kind.plural} has no resource version")
         self.counts.lists += 1
@@ -256,11 +260,20 @@ class Informer(Generic[T]):
             self._remove(entry.key)
         else:
             self.counts.changes += 1
-            self._put(entry)
+            self._put(self._kept(entry))
         self._version = entry.resource_version or self._version
         self._heard()
 
+    def _kept(self, entry: Entry[T]) -> Entry[T]:
+        """With the object as the cache keeps it: the one that it has, if that is of the same version."""
+        if entry.object is None:
+            return entry
+        known = self.get(entry.key)
+        is_known = known is not None and known.metadata.resource_version == entry.resource_version
+        return msgspec.structs.replace(entry, object=known if is_known else self._transform(entry.object))
+
     def _put(self, entry: Entry[T]) -> None:
+        """``entry``: from ``_kept``."""
         if entry.object is None:
             if self.unreadable.get(entry.key) != entry.problem:
                 _log.warning("%s", entry.problem)
@@ -268,11 +281,10 @@ class Informer(Generic[T]):
             return
         self.unreadable.pop(entry.key, None)
         before = self.get(entry.key)
-        if before is not None and before.metadata.resource_version == entry.resource_version:
+        if entry.object is before:
             return
-        kept = self._transform(entry.object)
-        self._store.put(entry.key, kept)
-        self._deliver(entry.key, before, kept)
+        self._store.put(entry.key, entry.object)
+        self._deliver(entry.key, before, entry.object)
 
     def _remove(self, key: Key) -> None:
         self.unreadable.pop(key, None)

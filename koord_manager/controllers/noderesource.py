@@ -120,8 +120,9 @@ class NodeResourceController:
 
     def _desired(self, look: _Look) -> tuple[Desired, NodeState, Offer]:
         look = replace(look, state=replace(look.state, normalization_ratio=self._normalization(look)))
-        state, offer = look.state, self._offer(look, self._view.metrics.get(Key("", look.node.metadata.name)))
-        batch, grown = self._batch(look, offer)
+        metric = self._view.metric_of(look.node.metadata.name)
+        state, offer = look.state, self._offer(look, metric)
+        batch, grown = self._batch(look, metric, offer)
         self._say(look.node, state.degraded, offer)
         for problem in offer.problems:
             look.complain(Complaint("OvercommitProblem", problem))
@@ -134,10 +135,10 @@ class NodeResourceController:
         )
         return desired, replace(state, growth=grown, degraded=offer.degraded), offer
 
-    def _batch(self, look: _Look, offer: Offer) -> tuple[CPUMemory | None, GrowthState]:
+    def _batch(self, look: _Look, metric: NodeMetric | None, offer: Offer) -> tuple[CPUMemory | None, GrowthState]:
         """What the node is to show, by the averaged figures of ``offer`` and those of this second."""
         name, share = look.node.metadata.name, required(look.strategy.resource_diff_threshold)
-        metric, usage = self._view.metrics.get(Key("", name)), self._figures.usage(name)
+        usage = self._figures.usage(name)
         seen_s, by_this_second = self._view.seen_s(name), None
         if usage is not None and metric is not None:
             by_this_second = self._offer(look, fresh.metric(metric, usage)).batch

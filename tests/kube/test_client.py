@@ -10,6 +10,7 @@ from contextlib import aclosing
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from koord.kube import transport, watch
 from koord.kube.client import Client, Limits, PatchType, Preconditions, Propagation, Selection
@@ -17,8 +18,9 @@ from koord.kube.errors import APIError, BadAnswer, KubeError, Stalled, Unreachab
 from koord.kube.kind import CONFIG_MAP, NODE, POD, Key
 from koord.kube.kubeconfig import Settings
 from koord.kube.ratelimit import RateLimit
-from koord.kube.reading import ChangeType
+from koord.kube.reading import ChangeType, Entry
 from koord.kube.transport import Transport
+from koord.model.core import Node
 from tests.kube.server import Fault, Server
 from tests.kube.support import NODES, PODS, client, credentials, until
 
@@ -186,6 +188,20 @@ async def test_pages(server: Server, page_size: int) -> None:
     assert [entry.key.name for entry in page.entries] == [f"n{number:03}" for number in range(10)]
     assert page.resource_version == str(server.version)
     assert server.count("list") == (1 if page_size in (0, 10, 11) else -(-10 // page_size))
+
+
+async def test_a_page_is_taken_before_the_next_one_is_read(server: Server) -> None:
+    await fill(server, 5)
+    kept: list[tuple[str, int]] = []
+
+    def keep(entry: Entry[Node]) -> Entry[Node]:
+        kept.append((entry.key.name, server.count("list")))
+        return replace(entry, object=None)
+
+    async with client(server.url) as api:
+        page = await api.list(NODE, page_size=2, keep=keep)
+    assert kept == [("n000", 1), ("n001", 1), ("n002", 2), ("n003", 2), ("n004", 3)]
+    assert [(entry.key.name, entry.object) for entry in page.entries] == [(name, None) for name, _ in kept]
 
 
 async def test_a_list_that_expires_between_two_pages_begins_anew(server: Server) -> None:
@@ -425,9 +441,12 @@ async def test_each_try_takes_its_turn(server: Server) -> None:
 
 
 async def test_each_request_takes_its_turn(server: Server) -> None:
-    rate = RateLimit(1000, 1, time.monotonic)
+    pauses = []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
     await fill(server, 4)
-    async with client(server.url, rate=rate) as api:
-        before = rate.waited_s
+    async with client(server.url, rate=RateLimit(1, 1, lambda: 0.0, sleep)) as api:
         await api.list(NODE, page_size=1)
-        assert rate.waited_s > before
+    assert pauses == [1.0, 2.0, 3.0]

@@ -13,13 +13,14 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from koord.kube.backoff import Backoff
 from koord.kube.client import Selection
 from koord.kube.informer import MAX_SILENT_WATCHES, Informer, Pace
 from koord.kube.kind import POD, Key
 from koord.kube.stream import EventStream
-from koord.model.core import Pod
+from koord.model.core import Pod, PodSpec
 from tests.kube.server import Fault, Server
 from tests.kube.support import PODS, client, until
 
@@ -321,6 +322,22 @@ async def _restarted(server: Server, follower: Follower) -> None:
     lists = follower.informer.counts.lists
     server.cut_watches()
     await until(lambda: follower.informer.counts.lists > lists)
+
+
+async def test_what_the_cache_keeps_is_made_once_of_each_version(server: Server) -> None:
+    made: list[str] = []
+
+    def transform(pod: Pod) -> Pod:
+        made.append(f"{pod.metadata.name} {pod.metadata.resource_version}")
+        return replace(pod, spec=PodSpec(node_name="kept"))
+
+    server.faults = [Fault("watch", line=b"nonsense\n")] * 2
+    async with following(server, transform=transform) as follower:
+        await until(lambda: follower.informer.counts.lists == 3)
+        server.put(PODS, "default", "b", spec={"nodeName": "n2"})
+        await until(lambda: follower.agrees_with(server))
+        assert {pod.spec.node_name for pod in follower.informer.objects.values()} == {"kept"}
+    assert made == ["a 101", "b 102", "c 103", "b 104"]
 
 
 async def test_a_resync_says_everything_again(server: Server) -> None:

@@ -1,4 +1,4 @@
-"""What the manager keeps of pods: the same pods, equal parts once, and no table that grows without bound."""
+"""What the manager keeps of pods: the same pods, equal parts once, with what each counts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from msgspec.structs import replace
 
 from koord.model import core
 from koord.model.core import Pod, PodStatus
-from koord_manager.sharedpods import SharedPods
+from koord.model.overcommit import demand
+from koord_manager.kept.parts import Parts
+from koord_manager.kept.pods import PodSharing
 
 
 def pod(name: str = "web-1", node: str = "n1", **labels: str) -> Pod:
@@ -37,12 +39,13 @@ def pod(name: str = "web-1", node: str = "n1", **labels: str) -> Pod:
 
 
 def test_replicas_share_all_but_what_is_their_own() -> None:
-    share = SharedPods()
+    share = PodSharing(Parts())
     one, other = share(pod("web-1", "n1", app="web")), share(pod("web-2", "n2", app="web"))
     for part in ("namespace", "labels", "annotations", "owner_references"):
         assert getattr(one.metadata, part) is getattr(other.metadata, part), part
     assert one.spec.containers is other.spec.containers
     assert one.status is other.status
+    assert one.demand.request is other.demand.request
     assert [(each.metadata.name, each.metadata.uid, each.spec.node_name) for each in (one, other)] == [
         ("web-1", "web-1", "n1"),
         ("web-2", "web-2", "n2"),
@@ -52,22 +55,18 @@ def test_replicas_share_all_but_what_is_their_own() -> None:
 @pytest.mark.parametrize("max_parts", [1, 3, 1000])
 @given(names=st.lists(st.sampled_from("abc")), data=st.data())
 def test_a_kept_pod_is_the_pod_without_what_nobody_needs(max_parts: int, names: list[str], data: st.DataObject) -> None:
-    share = SharedPods(max_parts)
+    share = PodSharing(Parts(max_parts))
     for name in names:
         came = pod(name, data.draw(st.sampled_from(["", "n1", "n2"])), **data.draw(st.dictionaries(
             st.sampled_from(["app", "tier"]), st.sampled_from(["", "x", "y"]))))  # fmt: skip
         spec = replace(came.spec, volumes=())
-        assert share(came) == Pod(came.metadata, spec, PodStatus("Running", "Burstable"))
-
-
-def test_the_table_is_bounded() -> None:
-    share = SharedPods(max_parts=10)
-    for number in range(1000):
-        share(pod(str(number), app=str(number)))
-        assert len(share._parts) <= 10
+        kept = share(came)
+        pod_alone = Pod(came.metadata, spec, PodStatus("Running", "Burstable"))
+        assert (kept.metadata, kept.spec, kept.status) == (pod_alone.metadata, pod_alone.spec, pod_alone.status)
+        assert kept.demand == demand.of_pod(came)
 
 
 def test_equal_texts_of_different_kinds_are_not_one() -> None:
     """An empty list of owners and an empty list of anything else read alike in JSON."""
-    kept = SharedPods()(replace(pod(), metadata=replace(pod().metadata, owner_references=())))
+    kept = PodSharing(Parts())(replace(pod(), metadata=replace(pod().metadata, owner_references=())))
     assert (kept.metadata.owner_references, kept.spec.init_containers) == ((), ())
