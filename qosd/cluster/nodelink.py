@@ -103,6 +103,7 @@ class NodeLink:
         self._instance, self._sequence = secrets.token_hex(8), 0
         self._link: TLSClient | None = None
         self._woken = asyncio.Event()
+        self._sampled_ns = 0
         self._newest: Level | None = None
         self._level: Level | None = None
         self._reported_level: Level | None = None
@@ -211,11 +212,13 @@ class NodeLink:
                 await self._woken.wait()
 
     def _look(self) -> None:
-        """After a tick: has what was told last moved?"""
+        """After a tick: has what was told last moved? One without new samples, which an event brings, shows nothing."""
         snapshot = self._node.loop.report.snapshot
-        newest = None if snapshot is None else freshfigures.level(snapshot)
+        if snapshot is None or snapshot.sampled_ns == self._sampled_ns:
+            return
+        self._sampled_ns, newest = snapshot.sampled_ns, freshfigures.level(snapshot)
         before, self._newest = self._newest, newest
-        if snapshot is None or newest is None:
+        if newest is None:
             return
         self._level = newest if before is None else newest.mean(before)
         if self._reported_level is not None and has_moved(self._reported_level, self._level, _total(snapshot)):

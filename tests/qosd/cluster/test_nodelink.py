@@ -56,6 +56,9 @@ class MeasuredNode:
     def tick(self, web_cores: float = 1.0, web_gib: float = 2.0) -> None:
         self.history.tick(Use(0.5, 1.0), web=Use(web_cores, web_gib), job=Use(0.75, 0.5))
         self.loop.report = SimpleNamespace(snapshot=self.history.snapshot())
+        self.tick_without_samples()
+
+    def tick_without_samples(self) -> None:
         for look in self.after_tick:
             look()
 
@@ -144,6 +147,9 @@ async def test_a_step_of_use_is_told_at_once(monkeypatch: pytest.MonkeyPatch) ->
         assert cluster.reported == 1, "nothing has moved"
         cluster.node.tick(web_cores=2.0)
         await until(lambda: cluster.reported == 2)
+        cluster.node.tick_without_samples()
+        await asyncio.sleep(0.1)
+        assert cluster.reported == 2, "half of the step is all that is known"
         cluster.node.tick(web_cores=2.0)
         await until(lambda: cluster.reported == 3)
         usage = cluster.rig.fresh.usage("n1")
