@@ -46,7 +46,7 @@ class Controllers:
         reconcilers: dict[str, Callable[[str], Awaitable[float | None]]] = {
             "noderesource": self.resources.reconcile,
             "nodemetric": NodeMetricController(client, view).reconcile,
-            "nodeslo": NodeSLOController(client, view).reconcile,
+            "nodeslo": NodeSLOController(client, view, recorder).reconcile,
         }
         self._work = [(WorkQueue[str](name), reconcile) for name, reconcile in reconcilers.items()]
         self._policy: Loaded | None = None

@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from koord.kube.client import Client
-from koord.kube.kind import NODE_SLO, Key, Unstructured
+from koord.kube.kind import NODE, NODE_SLO, Key, Unstructured
+from koord.kube.recorder import EventType, Recorder, Subject
 from koord.model import mergepatch, nodestate, schema, slo
+from koord.model.core import Node
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.sloconfig import nodeslo
 from koord.model.sloconfig.rows import ROWS
-from koord_manager.controllers import nodeobject
+from koord_manager.controllers import complaints, nodeobject
+from koord_manager.controllers.complaints import Complaint
 from koord_manager.view import ClusterView
-
-_log = logging.getLogger(__name__)
 
 
 class NodeSLOController:
-    def __init__(self, client: Client, view: ClusterView) -> None:
-        self._client, self._view = client, view
+    def __init__(self, client: Client, view: ClusterView, recorder: Recorder) -> None:
+        self._client, self._view, self._recorder = client, view, recorder
+        self._complaints: dict[str, frozenset[Complaint]] = {}
 
     async def reconcile(self, name: str) -> float | None:
         """Makes, mends or deletes the node's NodeSLO. Raises KubeError.
@@ -33,12 +34,12 @@ class NodeSLOController:
         """
         node, stored = self._view.nodes.get(Key("", name)), self._view.slos.get(Key("", name))
         if node is None:
+            self._complaints.pop(name, None)
             if stored is not None:
                 await nodeobject.delete(self._client, NODE_SLO, name, stored.metadata.uid)
             return None
         desired, faults = self._view.config.node_slo(node.metadata.labels, node.metadata.annotations)
-        for fault in faults:
-            _log.warning("node %s: %s", name, fault.message)
+        self._complain(node, [Complaint("NodeSLOProblem", fault.message) for fault in faults])
         if stored is None:
             await nodeobject.create(self._client, NODE_SLO, name, document(desired))
         else:
@@ -46,6 +47,13 @@ class NodeSLOController:
         if stored is not None and nodestate.UNINSTALLED in stored.metadata.annotations:
             await self._client.patch(NODE_SLO, Key("", name), nodestate.mark(None))
         return None
+
+    def _complain(self, node: Node, found: Sequence[Complaint]) -> None:
+        name = node.metadata.name
+        subject = Subject(NODE, Key("", name), node.metadata.uid)
+        for complaint in complaints.news(found, self._complaints.get(name, frozenset())):
+            self._recorder.record(subject, EventType.WARNING, *complaint)
+        self._complaints[name] = complaints.kept(found)
 
     async def _mend(self, name: str, stored: Unstructured, desired: NodeSLOSpec) -> None:
         unread = [row for row in ROWS if row.node_slo_field and self._view.is_unread(row.section)]

@@ -6,6 +6,7 @@ import pytest
 
 from koord.kube.kind import Key
 from koord.model import nodestate
+from koord.model.sloconfig.nodeslo import ANNOTATION_BANDWIDTH as BANDWIDTH
 from tests.koord_manager.support import CHART, METRICS, NODES, POLICY, SLOS, Cluster
 
 NODE_SLO = {
@@ -75,6 +76,19 @@ async def test_what_an_api_server_fills_in_is_no_difference(cluster: Cluster) ->
     stored["resourceQOSStrategy"]["lsClass"]["networkQOS"] |= limits
     cluster.server.put(SLOS, "", "n1", spec=stored)
     await cluster.quiet()
+
+
+async def test_a_bad_bandwidth_of_a_node_is_said_once(cluster: Cluster) -> None:
+    cluster.put_config(CHART)
+    cluster.put_node(annotations={BANDWIDTH: "fast"})
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("NodeSLOProblem"))
+    for _ in range(2):
+        cluster.server.put(SLOS, "", "n1", spec={})
+        await cluster.settled(lambda: cluster.spec(SLOS).get("systemStrategy"))
+    await cluster.quiet()
+    (message,) = cluster.events("NodeSLOProblem")
+    assert BANDWIDTH in message and "'fast'" in message
 
 
 @pytest.mark.parametrize("path", [METRICS, SLOS])
