@@ -32,7 +32,6 @@ from koord.model.admission import AdmissionContext, PriorityClassObject
 from koord.model.core import Node, Pod
 from koord.model.featuregates import Settings
 from koord.model.nodemetric import NodeMetric
-from koord.model.noderesourcetopology import NodeResourceTopology
 from koord.model.overcommit.demand import PodDemand
 from koord.model.profile import ClusterColocationProfile
 from koord.model.profile import read as read_profile
@@ -40,11 +39,12 @@ from koord.model.schema import SchemaError
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import Loaded, load, texts
 from koord.model.sloconfig.rows import ROWS
-from koord_manager.kept import nodemetrics
+from koord_manager.kept import nodemetrics, topologies
 from koord_manager.kept.nodemetrics import PackedMetric
 from koord_manager.kept.nodeslos import SpecSharing
 from koord_manager.kept.parts import Parts
 from koord_manager.kept.pods import CountedPod, PodSharing
+from koord_manager.kept.topologies import CPUInfo
 
 _log = logging.getLogger(__name__)
 _BY_NODE = "node"
@@ -91,7 +91,7 @@ class ClusterView:
         self.pods: Informer[CountedPod] = follow(POD, indexes={_BY_NODE: _node_of}, transform=PodSharing(Parts()))
         self.metrics: Informer[PackedMetric] = follow(NODE_METRIC, transform=nodemetrics.packed)
         self.slos: Informer[Unstructured] = follow(NODE_SLO, transform=SpecSharing(Parts()))
-        self.topologies: Informer[NodeResourceTopology] = follow(NODE_RESOURCE_TOPOLOGY)
+        self.topologies: Informer[CPUInfo] = follow(NODE_RESOURCE_TOPOLOGY, transform=topologies.cpu_info)
         self._profiles: Informer[Unstructured] = follow(CLUSTER_COLOCATION_PROFILE)
         self._namespaces: Informer[Unstructured] = follow(NAMESPACE)
         self._classes: Informer[Unstructured] = follow(PRIORITY_CLASS)
@@ -154,6 +154,10 @@ class ClusterView:
         """Of the pods that are bound to it."""
         return [pod.demand for pod in self.pods.indexed(_BY_NODE, node)]
 
+    def cpu_info_of(self, node: str) -> str | None:
+        """The annotation of its topology; None if there is none."""
+        return _text(self.topologies.get(Key("", node)))
+
     def metric_of(self, node: str) -> NodeMetric | None:
         metric = self.metrics.get(Key("", node))
         return None if metric is None else metric.unpacked()
@@ -196,7 +200,10 @@ class ClusterView:
                 self._tell(event.key.name)
         elif event.kind is NODE_METRIC:
             self._take_metric(event)
-        elif event.kind in (NODE_SLO, NODE_RESOURCE_TOPOLOGY):
+        elif event.kind is NODE_RESOURCE_TOPOLOGY:
+            if _text(event.before) != _text(event.after):
+                self._tell(event.key.name)
+        elif event.kind is NODE_SLO:
             self._tell(event.key.name)
         elif event.kind is CONFIG_MAP:
             self._take_config(event.after)
@@ -249,6 +256,10 @@ class ClusterView:
 
 def _node_of(pod: Pod) -> Iterable[str]:
     return (pod.spec.node_name,) if pod.spec.node_name else ()
+
+
+def _text(info: CPUInfo | None) -> str | None:
+    return None if info is None else info.text
 
 
 def _differs(before: Node | None, after: Node | None) -> bool:

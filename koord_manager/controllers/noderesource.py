@@ -26,7 +26,6 @@ from koord.model.overcommit.normalization import NormalizationError
 from koord.model.overcommit.offer import Offer, offer_by_demands
 from koord.model.overcommit.publish import Desired, Writes
 from koord.model.overcommit.strategy import ColocationStrategy
-from koord.model.topologyannotations import CPU_BASIC_INFO
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complain, Complaint
 from koord_manager.freshusage import FreshFigures
@@ -173,9 +172,7 @@ class NodeResourceController:
         known = look.state.normalization_ratio or normalization.current(metadata.annotations)
         if self._view.is_unread("cpu_normalization"):
             return known
-        topology = self._view.topologies.get(Key("", metadata.name))
-        basic_info = None if topology is None else topology.metadata.annotations.get(CPU_BASIC_INFO)
-        labels = metadata.labels
+        labels, basic_info = metadata.labels, self._view.cpu_info_of(metadata.name)
         try:
             return normalization.ratio(labels, self._view.config.normalization(labels), basic_info)
         except NormalizationError as error:

@@ -4,4 +4,5 @@ parts         equal parts, of which one is kept
 pods          without volumes and most of the status, and with what each counts in its node's offer
 nodemetrics   packed, and read where a node is looked at
 nodeslos      the specs, of which most are equal
+topologies    the CPU model
 """
