@@ -5,12 +5,15 @@ Each function raises BadParameter, which names the argument.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
 
 from koord.kube.kind import NAMESPACE, Key, Kind
 from koordctl.cluster.objects import DETAILED_POD
+
+MOST = 20
 
 
 def pod(namespace: str, name: str) -> Key:
@@ -19,6 +22,13 @@ def pod(namespace: str, name: str) -> Key:
     key = Key(namespace, name)
     _check(DETAILED_POD, key, "NAME")
     return key
+
+
+def some(names: Iterable[str]) -> str:
+    """For people: the first ``MOST`` of them in their order, how many more there are, and "none" of none."""
+    in_order = sorted(names)
+    more = len(in_order) - MOST
+    return ", ".join([*in_order[:MOST], *([f"and {more} more"] if more > 0 else [])]) or "none"
 
 
 def check_namespace(name: str, argument: str) -> None:

@@ -44,7 +44,8 @@ async def explain(client: Client, key: Key, koord_namespace: str) -> Explanation
     if pod is None:
         found = cause.of_absent(key.namespace, key.name, own, time.time())
         return None if found is None else Explanation(found)
-    now, context = await state.read(client, koord_namespace), await admission.read(client, koord_namespace)
+    now = await state.read(client, koord_namespace, pod.spec.node_name)
+    context = await admission.read(client, koord_namespace)
     return Explanation(cause.of_pod(pod, now, context, own), evictions.of_siblings(_controller(pod), events))
 
 

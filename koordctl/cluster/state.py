@@ -1,6 +1,7 @@
 """A cluster as it is at the time of a command: everything that a node's offer and a pod's fate depend on.
 
-The lists are read one after the other, so a pod that is bound meanwhile may be in one and not yet in another.
+Where one node alone matters, no other is read: a cluster has tens of thousands of pods. The lists are read one after
+the other, so a pod that is bound meanwhile may be in one and not yet in another.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from koord.kube.client import Client, Selection
+from koord.kube.client import EVERYTHING, Client, Selection
 from koord.kube.kind import CONFIG_MAP, NODE, NODE_METRIC, NODE_SLO
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
@@ -76,15 +77,17 @@ def by_node(pods: Iterable[DetailedPod]) -> Mapping[str, Sequence[DetailedPod]]:
     return found
 
 
-async def read(client: Client, namespace: str) -> ClusterState:
-    """``namespace``: Koord's own. Raises KubeError."""
+async def read(client: Client, namespace: str, node: str = "") -> ClusterState:
+    """``namespace``: Koord's own; ``node``: the only one that is wanted, with its pods. Raises KubeError."""
+    named = Selection(fields=f"metadata.name={node}") if node else EVERYTHING
+    bound = Selection(fields=f"spec.nodeName={node}") if node else EVERYTHING
     config = await read_list(client, CONFIG_MAP, Selection(namespace, fields=f"metadata.name={CONFIG_MAP_NAME}"))
     return ClusterState(
         namespace,
-        nodes={each.metadata.name: each for each in await read_list(client, NODE)},
-        pods=by_node(await read_list(client, DETAILED_POD)),
-        metrics={each.metadata.name: each for each in await read_list(client, NODE_METRIC)},
-        slos={each.metadata.name: each.content.get("spec") or {} for each in await read_list(client, NODE_SLO)},
+        nodes={each.metadata.name: each for each in await read_list(client, NODE, named)},
+        pods=by_node(await read_list(client, DETAILED_POD, bound)),
+        metrics={each.metadata.name: each for each in await read_list(client, NODE_METRIC, named)},
+        slos={each.metadata.name: each.content.get("spec") or {} for each in await read_list(client, NODE_SLO, named)},
         policy=load(texts(config[0].content.get("data")) if config else None),
         is_configured=bool(config),
         now_s=time.time(),

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from koordctl.cluster import names
 from koordctl.exits import OK, REFUSED, UNREACHABLE, USAGE
 from tests.koordctl.clusters import METRICS, PROFILES, SLOS, Cluster
 from tests.koordctl.runs import koordctl
@@ -79,6 +80,31 @@ async def test_nothing_is_read_that_only_pods_need(
     await cluster.run(tmp_path, *arguments)
     listed = {path.rpartition("/")[2] for _, path, _, _ in cluster.server.requests}
     assert listed == {"configmaps", "nodes", "pods", "nodemetrics", "nodeslos"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_whole"),
+    [
+        (("cluster",), True),
+        (("explain", "node", "node-1", "--overcommit"), False),
+        (("explain", "pod", "jobs/bound"), False),
+        (("explain", "pod", "jobs/pending"), True),
+    ],
+)
+async def test_of_one_node_no_other_is_read(
+    cluster: Cluster, tmp_path: Path, arguments: tuple[str, ...], is_whole: bool
+) -> None:
+    cluster.pod("bound", 700, "node-1", "Running")
+    cluster.pod("pending")
+    await cluster.run(tmp_path, *arguments)
+    selectors = {
+        path.rpartition("/")[2]: query.get("fieldSelector", "")
+        for verb, path, query, _ in cluster.server.requests
+        if verb == "list"
+    }
+    named, bound = ("", "") if is_whole else ("metadata.name=node-1", "spec.nodeName=node-1")
+    assert [selectors[kind] for kind in ("nodes", "nodemetrics", "nodeslos")] == [named] * 3
+    assert selectors["pods"] == bound
 
 
 # --- cluster ---------------------------------------------------------------------------------------------------------
@@ -195,7 +221,8 @@ async def test_why_a_node_offers_what_it_does(cluster: Cluster, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("arguments", "code", "says"),
     [
-        (("nowhere", "--overcommit"), REFUSED, "there is no node 'nowhere'; there are node-1"),
+        (("nowhere", "--overcommit"), REFUSED, "there is no node 'nowhere'; there are node-1."),
+        (("a/b", "--overcommit"), USAGE, "Invalid value for NAME: "),
         (("node-1",), USAGE, "--overcommit needs"),
         (("--overcommit",), USAGE, "--overcommit needs"),
     ],
@@ -239,3 +266,20 @@ async def test_what_is_not_there(
 async def test_no_objects(cluster: Cluster, tmp_path: Path) -> None:
     _, out, _ = await cluster.run(tmp_path, "get", "clustercolocationprofiles")
     assert out == "There are no clustercolocationprofiles.\n"
+
+
+# --- names -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "text"),
+    [
+        (0, "none"),
+        (1, "n00"),
+        (2, "n00, n01"),
+        (20, ", ".join(f"n{number:02}" for number in range(20))),
+        (23, ", ".join([*(f"n{number:02}" for number in range(20)), "and 3 more"])),
+    ],
+)
+def test_no_more_names_than_people_read(count: int, text: str) -> None:
+    assert names.some(f"n{number:02}" for number in reversed(range(count))) == text
