@@ -103,7 +103,7 @@ class FakeNode:
         self.metrics, self.after_tick = Metrics(), list[Callable[[], None]]()
         self.sense: Any = SimpleNamespace(store=None)
         self.loop: Any = SimpleNamespace(report=SimpleNamespace(snapshot=self))
-        self.wall_ns, self.capacity_cpu_milli = 0, 8000
+        self.wall_ns, self.sampled_ns, self.capacity_cpu_milli = 0, 0, 8000
         self.cores = 1.0
 
     def value(self, metric: object) -> float:
@@ -111,6 +111,7 @@ class FakeNode:
 
     def tick(self, cores: float) -> None:
         self.cores = cores
+        self.sampled_ns += 1_000_000_000
         for look in self.after_tick:
             look()
 
