@@ -138,9 +138,17 @@ class UndoRecord:
 
     @property
     def is_empty(self) -> bool:
-        """Is nothing left that could be undone?"""
+        """Is nothing left that could be undone? In a cgroup that is gone nothing can, seen by a tick or not."""
         with self._lock:
-            return not any(self._of(kind) for kind in KINDS)
+            return not any(self._is_left(note) for kind in KINDS for note in self._of(kind).values())
+
+    def _is_left(self, note: Note) -> bool:
+        """Of a container that was seen with its files, they tell whether it is there."""
+        if not isinstance(note, Originals):
+            return note.is_there
+        if not note.cgroup or any(original.pending for original in note.values.values()):
+            return True
+        return any(entry.cgroup == note.cgroup and entry.is_there for entry in self.entries)
 
     def all(self, kind: type[_N]) -> tuple[_N, ...]:
         """What is noted of one kind."""
