@@ -4,7 +4,7 @@
     node SLOs  each says the same; the managers, which still run, would write no other
     release    each node's agent gives back what it holds, and says so: waited for until a bound, the rest is named
     webhooks   no pod is asked about any more
-    managers   none is left that could offer resources again
+    managers   none is left that could offer resources again, nor a pod of theirs
     nodes      batch and mid resources, and what goes with them, are removed, not zeroed
     agents     each NodeSLO says that its agent goes for good, which then takes along what it keeps on its node
 
@@ -26,14 +26,14 @@ from typing import Any, TypeVar
 
 import koord
 from koord.kube import kubeconfig
-from koord.kube.client import Client, connected
+from koord.kube.client import EVERYTHING, Client, Selection, connected
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, KubeError
 from koord.kube.informer import Informer
-from koord.kube.kind import CONFIG_MAP, DEPLOYMENT, LEASE, NODE, NODE_METRIC, NODE_SLO, Key, Kind, Unstructured
+from koord.kube.kind import CONFIG_MAP, DEPLOYMENT, LEASE, NODE, NODE_METRIC, NODE_SLO, POD, Key, Kind, Unstructured
 from koord.kube.stream import EventStream
 from koord.model import mergepatch, nodestate
-from koord.model.core import Lease, Node, unix_s
+from koord.model.core import Lease, Node, Pod, unix_s
 from koord.model.nodelink import LEASE_NAME
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import amplification, nodeamounts, normalization, publish
@@ -55,7 +55,7 @@ _NODE_ANNOTATIONS = (
 )
 _QPS, _BURST, _WORKERS = 100.0, 200, 8
 _EVENTS = 256
-_LEASE_LOOK_S = 1.0
+_LOOK_S = 1.0
 _LEADER_S = 30.0
 """Twice the time after which a leader that cannot renew has stopped."""
 _NAMED = 20
@@ -190,20 +190,34 @@ class Uninstallation:
         return f"removed {', '.join(names)}" if names else "there are none"
 
     async def stop_managers(self) -> str:
-        """Until the last leader is gone, so that nothing is offered again behind the next step."""
+        """Until the last leader is gone, so that nothing is offered again behind the next step.
+
+        Their pods are waited for as well: an agent that ends before a pod that it knows leaves what it keeps.
+        """
         namespace = self.options.config_namespace
         key = Key(namespace, self.options.deployment)
-        if await _found(self.client.patch(DEPLOYMENT, key, {"spec": {"replicas": 0}})) is None:
-            said = f"there is no Deployment {key}"
-        else:
-            said = f"Deployment {key} has no replicas"
+        deployment = await _found(self.client.patch(DEPLOYMENT, key, {"spec": {"replicas": 0}}))
+        said = f"there is no Deployment {key}" if deployment is None else f"Deployment {key} has no replicas"
         lease = Key(namespace, LEASE_NAME)
         deadline_s = time.monotonic() + self.leader_s
         while leader := _leader(await _found(self.client.get(LEASE, lease)), self.wall_s()):
             if time.monotonic() >= deadline_s:
                 return f"{said}; {leader} still leads, and offers nothing by the policy"
-            await asyncio.sleep(_LEASE_LOOK_S)
+            await asyncio.sleep(_LOOK_S)
+        while pods := await self._pods_of(deployment):
+            if time.monotonic() >= deadline_s:
+                return f"{said}; nobody leads, {len(pods)} of their pods have not ended yet"
+            await asyncio.sleep(_LOOK_S)
         return f"{said}; nobody leads"
+
+    async def _pods_of(self, deployment: Unstructured | None) -> list[Pod]:
+        if deployment is None:
+            return []
+        labels = deployment.content.get("spec", {}).get("selector", {}).get("matchLabels")
+        if not labels:
+            return []
+        selector = ",".join(f"{name}={value}" for name, value in labels.items())
+        return await self._listed(POD, Selection(self.options.config_namespace, labels=selector))
 
     async def clean_nodes(self) -> str:
         nodes = await self._listed(NODE)
@@ -229,8 +243,8 @@ class Uninstallation:
 
         return f"told the agents of {await _each(stored, dismiss)} of {len(stored)} nodes that they go for good"
 
-    async def _listed(self, kind: Kind[Any]) -> list[Any]:
-        page = await self.client.list(kind)
+    async def _listed(self, kind: Kind[Any], selection: Selection = EVERYTHING) -> list[Any]:
+        page = await self.client.list(kind, selection)
         return [entry.object for entry in page.entries if entry.object is not None]
 
 

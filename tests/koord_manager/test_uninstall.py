@@ -20,7 +20,7 @@ from koord.model import nodestate
 from koord.model.overcommit import publish
 from koord_manager.options import UNINSTALL, UninstallOptions
 from koord_manager.uninstall import ANNOTATION_BEFORE, Uninstallation
-from tests.koord_manager.support import CONFIG, CONFIG_MAPS, ENABLED, METRICS, NODES, SLOS, Cluster
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, ENABLED, METRICS, NODES, PODS, SLOS, Cluster
 from tests.kube.server import Fault, JSONObject, Server
 from tests.kube.support import LEASES, client
 
@@ -213,6 +213,34 @@ async def test_the_last_leader_is_waited_for() -> None:
         server.put(LEASES, CONFIG.namespace, "koordinator-manager", spec={**spec, "holderIdentity": ""})
         await running
     assert "kubernetes.io/batch-cpu" not in told(server, NODES, "n1")["status"]["allocatable"]
+
+
+@pytest.mark.parametrize(
+    ("leader_s", "ends", "says"),
+    [(10.0, True, "nobody leads"), (0.5, False, "nobody leads, 1 of their pods have not ended yet")],
+    ids=["ends", "stays"],
+)
+async def test_agents_go_after_the_managers_pods(
+    caplog: pytest.LogCaptureFixture, leader_s: float, ends: bool, says: str
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1")
+        report(server, "n1", 0, GENERATION)
+        labels = {"koord-app": "koord-manager"}
+        server.put(DEPLOYMENTS, CONFIG.namespace, "koord-manager", spec={"selector": {"matchLabels": labels}})
+        server.put(PODS, CONFIG.namespace, "koord-manager-1", metadata={"labels": labels})
+        server.put(PODS, CONFIG.namespace, "of-somebody-else")
+        server.put(PODS, "default", "alike", metadata={"labels": labels})
+        running = asyncio.create_task(uninstall(url, leader_s=leader_s))
+        await asyncio.sleep(0.3)
+        assert nodestate.UNINSTALLED not in told(server, SLOS, "n1")["metadata"].get("annotations", {})
+        if ends:
+            server.delete(PODS, CONFIG.namespace, "koord-manager-1")
+        await running
+        assert told(server, SLOS, "n1")["metadata"]["annotations"] == {nodestate.UNINSTALLED: "true"}
+    assert f"managers: Deployment {CONFIG.namespace}/koord-manager has no replicas; {says}" in caplog.messages
 
 
 async def requests_of_a_run() -> int:
