@@ -23,7 +23,16 @@ PODS = objects.pods_of("default")
 GATES = "--feature-gates=NodeValidatingWebhook=true,NodeMutatingWebhook=true,ColocationProfileController=true"
 RATIO = "node.koordinator.sh/resource-amplification-ratio"
 BY_LABEL = [{"name": f"with-{key}", "nodeSelector": {"matchLabels": {key: "1"}}} for key in ("a", "b")]
-CONFIG = {"colocation-config": json.dumps({"enable": True, "nodeConfigs": BY_LABEL})}
+AMPLIFIED = {
+    "name": "amplified",
+    "nodeSelector": {"matchLabels": {"amplified": "1"}},
+    "enable": True,
+    "resourceAmplificationRatio": {"cpu": 1.5},
+}
+CONFIG = {
+    "colocation-config": json.dumps({"enable": True, "nodeConfigs": BY_LABEL}),
+    "resource-amplification-config": json.dumps({"enable": False, "nodeConfigs": [AMPLIFIED]}),
+}
 SOON_S = 30.0
 
 
@@ -102,15 +111,22 @@ def test_only_amplified_nodes_have_their_status_looked_at(gated: Gated) -> None:
     before = _reviews(gated, path)
     assert _allocatable(gated, "n2", cpu="14") == "14"
     assert _reviews(gated, path) == before
-    objects.create_nodes(gated.plane.api, [objects.node("n3", annotations={RATIO: '{"cpu":1.5}'})])
+    objects.create_nodes(gated.plane.api, [objects.node("n3", labels={"amplified": "1"})])
+    wait_for(lambda: _ratio(gated, "n3") == '{"cpu":1.50}', SOON_S, "the manager to amplify it")
     assert _allocatable(gated, "n3", cpu="15") == "22500m"
     assert _allocatable(gated, "n3", cpu="14") == "21"
     assert _reviews(gated, path) >= before + 2
-    gated.api.merge(f"{objects.NODES}/n3", {"metadata": {"annotations": {RATIO: None}}})
+    gated.api.merge(f"{objects.NODES}/n3", {"metadata": {"labels": {"amplified": None}}})
+    wait_for(lambda: _ratio(gated, "n3") is None, SOON_S, "the manager to amplify it no more")
     assert _allocatable(gated, "n3", cpu="15") == "15"
     before = _reviews(gated, path)
     assert _allocatable(gated, "n3", cpu="14") == "14"
     assert _reviews(gated, path) == before, "what it remembered of kubelet's went with the review before"
+
+
+def _ratio(gated: Gated, name: str) -> str | None:
+    found: str | None = gated.api.get(f"{objects.NODES}/{name}")["metadata"].get("annotations", {}).get(RATIO)
+    return found
 
 
 def _allocatable(gated: Gated, name: str, cpu: str) -> str:
