@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from koord.kube.kind import NAMESPACE, Key, Kind
+from koord.kube.kind import NAMESPACE, NODE, Key, Kind
 from koordctl.cluster.objects import DETAILED_POD
 
 MOST = 20
@@ -22,6 +22,11 @@ def pod(namespace: str, name: str) -> Key:
     key = Key(namespace, name)
     _check(DETAILED_POD, key, "NAME")
     return key
+
+
+def check_node(name: str) -> None:
+    """Of a node, whose argument is NAME."""
+    check(NODE, name, "NAME")
 
 
 def some(names: Iterable[str]) -> str:

@@ -123,19 +123,16 @@ def _explain_in_cluster(
 def _explain_overcommit(
     name: str, output: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float
 ) -> None:
-    from koord.kube.kind import NODE  # noqa: PLC0415
     from koordctl.cluster import names, overcommit, state  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
-    from koordctl.cluster.lists import read_list  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415
     from koordctl.output import render  # noqa: PLC0415
 
-    names.check(NODE, name, "NAME")
+    names.check_node(name)
     choice = Choice(kubeconfig, context, timeout_s)
     now = ask(choice, lambda client: state.read(client, koord_namespace, name))
     if name not in now.nodes:
-        others = ask(choice, lambda client: read_list(client, NODE))
-        raise Refused(f"there is no node {name!r}; there are {names.some(node.metadata.name for node in others)}.")
+        raise Refused(f"there is no node {name!r}; there are {names.some(ask(choice, state.node_names))}.")
     node = now.nodes[name]
     click.echo(overcommit.page(now, node) if output == "table" else render(overcommit.document(now, node), output))
 
