@@ -67,7 +67,7 @@ def _policy() -> dict[str, str]:
     """slo-controller-config."""
     spec = yaml.safe_load(rules.EVERYTHING)["spec"]
     return {
-        "colocation-config": json.dumps({"enable": True, "cpuReclaimThresholdPercent": 200}),
+        "colocation-config": json.dumps({"enable": True}),
         "resource-threshold-config": json.dumps({"clusterStrategy": spec["resourceUsedThresholdWithBE"]}),
         "cpu-burst-config": json.dumps({"clusterStrategy": spec["cpuBurstStrategy"]}),
         "resource-qos-config": json.dumps({"clusterStrategy": spec["resourceQOSStrategy"]}),
@@ -83,8 +83,13 @@ def wait_first_report(daemon: Daemon) -> None:
 def freshness_s(api: Api) -> list[float]:
     """From the begin of a step of the node's use, outside of all pods, until its Node offers less to batch pods.
 
-    Raises HarnessError if one is not seen.
+    It offers twice what it has from here on, so that a step can be seen on a small machine. Raises HarnessError if one
+    is not seen.
     """
+    twice = json.dumps({"enable": True, "cpuReclaimThresholdPercent": 200})
+    manager.configure(api, {**_policy(), "colocation-config": twice})
+    least_milli = 1000 * (os.cpu_count() or 1)
+    wait_for(lambda: (offered(api, NODE_NAME) or 0) >= least_milli, RECOVERY_S, f"an offer of {least_milli}m")
     taken_s: list[float] = []
     while True:
         before = offered(api, NODE_NAME) or 0
