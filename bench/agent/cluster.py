@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -25,16 +25,14 @@ from integration.node.daemon import Daemon
 
 NODE_NAME = "bench"
 FIRST_REPORT_S = 150.0
-_WRITTEN = re.compile(r'koord_qosd_cluster_reports_total\{report="(\w+)",result="written"\} (\S+)')
-
-
-STEPS, STEP_MILLI = 3, 1000
+STEPS = 3
 SEEN_MILLI = 500
-"""What is seen is half of a step at least: the offer is the lowest of the last minute, and not always as low."""
-_SPIN = "while True: pass"
+"""Of a step of a whole CPU: the offer is the lowest of the last minute, and not always as low."""
 FRESH_S = 30.0
 RECOVERY_S = 180.0
 """An offer grows with a NodeMetric, of which there is one a minute."""
+_SPIN = "while True: pass"
+_WRITTEN = re.compile(r'koord_qosd_cluster_reports_total\{report="(\w+)",result="written"\} (\S+)')
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +50,7 @@ def around(directory: Path) -> Iterator[Cluster]:
         manager.install(plane)
         for path in sorted((MANIFESTS / "koordlet").glob("*.yaml")):
             plane.kubectl("apply", "-f", str(path))
-        manager.configure(api, _policy())
+        manager.configure(api, _policy({"enable": True}))
         memory = f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') >> 10}Ki"
         resources = {"cpu": str(os.cpu_count()), "memory": memory, "pods": "110"}
         objects.create_nodes(plane.api, [objects.node(NODE_NAME, resources)])
@@ -63,11 +61,11 @@ def around(directory: Path) -> Iterator[Cluster]:
             replica.process.stop()
 
 
-def _policy() -> dict[str, str]:
+def _policy(colocation: Mapping[str, object]) -> dict[str, str]:
     """slo-controller-config."""
     spec = yaml.safe_load(rules.EVERYTHING)["spec"]
     return {
-        "colocation-config": json.dumps({"enable": True}),
+        "colocation-config": json.dumps(colocation),
         "resource-threshold-config": json.dumps({"clusterStrategy": spec["resourceUsedThresholdWithBE"]}),
         "cpu-burst-config": json.dumps({"clusterStrategy": spec["cpuBurstStrategy"]}),
         "resource-qos-config": json.dumps({"clusterStrategy": spec["resourceQOSStrategy"]}),
@@ -86,25 +84,29 @@ def freshness_s(api: Api) -> list[float]:
     It offers twice what it has from here on, so that a step can be seen on a small machine. Raises HarnessError if one
     is not seen.
     """
-    twice = json.dumps({"enable": True, "cpuReclaimThresholdPercent": 200})
-    manager.configure(api, {**_policy(), "colocation-config": twice})
-    least_milli = 1000 * (os.cpu_count() or 1)
-    wait_for(lambda: (offered(api, NODE_NAME) or 0) >= least_milli, RECOVERY_S, f"an offer of {least_milli}m")
-    taken_s: list[float] = []
-    while True:
-        before = offered(api, NODE_NAME) or 0
-        taken_s.append(_step_s(api, before - SEEN_MILLI))
-        if len(taken_s) == STEPS:
-            return taken_s
-        least = before - SEEN_MILLI // 2
-        wait_for(lambda least=least: (offered(api, NODE_NAME) or 0) >= least, RECOVERY_S, f"{least}m on offer again")  # type: ignore[misc]
+    manager.configure(api, _policy({"enable": True, "cpuReclaimThresholdPercent": 200}))
+    least_milli, taken_s = 1000 * (os.cpu_count() or 1), list[float]()
+    for _ in range(STEPS):
+        before_milli = _wait_offer(api, least_milli)
+        taken_s.append(_step_s(api, before_milli - SEEN_MILLI))
+        least_milli = before_milli - SEEN_MILLI // 2
+    return taken_s
 
 
-def _step_s(api: Api, most: int) -> float:
+def _wait_offer(api: Api, least_milli: int) -> int:
+    wait_for(lambda: _offer_milli(api) >= least_milli, RECOVERY_S, f"an offer of {least_milli}m or more")
+    return _offer_milli(api)
+
+
+def _offer_milli(api: Api) -> int:
+    return offered(api, NODE_NAME) or 0
+
+
+def _step_s(api: Api, most_milli: int) -> float:
     begun_s = time.monotonic()
     process = subprocess.Popen([sys.executable, "-c", _SPIN])
     try:
-        wait_for(lambda: (offered(api, NODE_NAME) or 0) <= most, FRESH_S, f"an offer of {most}m or less")
+        wait_for(lambda: _offer_milli(api) <= most_milli, FRESH_S, f"an offer of {most_milli}m or less")
         return time.monotonic() - begun_s
     finally:
         process.kill()

@@ -214,7 +214,7 @@ class Guest:
                 return result
             now = time.monotonic()
             if now > end:
-                raise GuestError(f"{what}: not within {timeout_s:g} s {evidence()}")
+                raise GuestError(f"{what}: not within {timeout_s:g} s {evidence()}".rstrip())
             time.sleep(max(0.05, now - began))
 
     def journal(self, unit: str = "") -> str:

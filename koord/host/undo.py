@@ -140,15 +140,8 @@ class UndoRecord:
     def is_empty(self) -> bool:
         """Is nothing left that could be undone? In a cgroup that is gone nothing can, seen by a tick or not."""
         with self._lock:
-            return not any(self._is_left(note) for kind in KINDS for note in self._of(kind).values())
-
-    def _is_left(self, note: Note) -> bool:
-        """Of a container that was seen with its files, they tell whether it is there."""
-        if not isinstance(note, Originals):
-            return note.is_there
-        if not note.cgroup or any(original.pending for original in note.values.values()):
-            return True
-        return any(entry.cgroup == note.cgroup and entry.is_there for entry in self.entries)
+            others = [note for kind in KINDS if kind is not Originals for note in self._of(kind).values()]
+            return not any(note.is_there for note in others) and all(map(_is_settled, self._of(Originals).values()))
 
     def all(self, kind: type[_N]) -> tuple[_N, ...]:
         """What is noted of one kind."""
@@ -424,6 +417,11 @@ def _check(event: _Event) -> None:
             files.row(event.name)
         case Dropped() if event.kind not in _BY_NAME:
             raise files.UnknownRow(event.kind)
+
+
+def _is_settled(originals: Originals) -> bool:
+    """Of a container that was seen, and of which nothing is pending, the entries of its files tell all."""
+    return bool(originals.cgroup) and not any(original.pending for original in originals.values.values())
 
 
 def _existing(notes: Mapping[Key, _N]) -> dict[Key, _N]:

@@ -10,6 +10,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
+from koord.kube.kind import NODE, Key
+from koord.kube.recorder import EventType, Recorder, Subject
+from koord.model.core import Node
+
 _SECONDS = re.compile(r"\d+ s\b", re.ASCII)
 
 
@@ -26,6 +30,20 @@ class Complaint(NamedTuple):
 
 
 Complain = Callable[[Complaint], None]
+
+
+def subject(node: Node) -> Subject:
+    return Subject(NODE, Key("", node.metadata.name), node.metadata.uid)
+
+
+def tell(
+    recorder: Recorder, node: Node, found: Iterable[Complaint], before: frozenset[Complaint]
+) -> frozenset[Complaint]:
+    """Makes Events of the news about ``node``; returns what is to be remembered of the look."""
+    found = tuple(found)
+    for complaint in news(found, before):
+        recorder.record(subject(node), EventType.WARNING, *complaint)
+    return kept(found)
 
 
 def news(found: Iterable[Complaint], before: frozenset[Complaint]) -> tuple[Complaint, ...]:

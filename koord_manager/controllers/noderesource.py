@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 from koord.kube.client import Client
 from koord.kube.kind import NODE, Key
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.recorder import EventType, Recorder
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import amplification, difference, fresh, growth, normalization, publish
@@ -108,9 +108,8 @@ class NodeResourceController:
             self._figures.wake_above(name, fresh.UNBOUNDED)
         else:
             desired, state, offer = self._desired(look)
-        for complaint in complaints.news(found, state.complaints):
-            self._warn(node, *complaint)
-        self._states[name] = state = replace(state, complaints=complaints.kept(found))
+        told = complaints.tell(self._recorder, node, found, state.complaints)
+        self._states[name] = state = replace(state, complaints=told)
         writes = publish.decide(node, desired, strategy, look.idle_s)
         await self._write(name, writes)
         if writes.status is not None or look.is_due:
@@ -210,14 +209,11 @@ class NodeResourceController:
     def _say(self, node: Node, before: str | None, offer: Offer) -> None:
         """An Event when the node loses its batch and mid resources, and when it has them again."""
         if offer.degraded and not before:
-            self._warn(node, "OvercommitDegraded", f"no batch and mid resources: {offer.degraded}")
+            message = f"no batch and mid resources: {offer.degraded}"
+            self._recorder.record(complaints.subject(node), EventType.WARNING, "OvercommitDegraded", message)
         elif before and not offer.degraded:
-            self._recorder.record(
-                _subject(node), EventType.NORMAL, "OvercommitRecovered", "batch and mid resources are offered again"
-            )
-
-    def _warn(self, node: Node, reason: str, message: str) -> None:
-        self._recorder.record(_subject(node), EventType.WARNING, reason, message)
+            message = "batch and mid resources are offered again"
+            self._recorder.record(complaints.subject(node), EventType.NORMAL, "OvercommitRecovered", message)
 
 
 def _ceiling(
@@ -229,7 +225,3 @@ def _ceiling(
     if usage is None or offered is None:
         return NOTHING  # the offer came of averages alone: the first figures are news, whatever they say
     return fresh.ceiling(usage.high_priority, shown, offered, share, percent)
-
-
-def _subject(node: Node) -> Subject:
-    return Subject(NODE, Key("", node.metadata.name), node.metadata.uid)

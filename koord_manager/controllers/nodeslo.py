@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
 from koord.kube.client import Client
-from koord.kube.kind import NODE, NODE_SLO, Key, Unstructured
-from koord.kube.recorder import EventType, Recorder, Subject
+from koord.kube.kind import NODE_SLO, Key, Unstructured
+from koord.kube.recorder import Recorder
 from koord.model import mergepatch, nodestate, schema, slo
-from koord.model.core import Node
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from koord.model.sloconfig import nodeslo
@@ -39,7 +38,9 @@ class NodeSLOController:
                 await nodeobject.delete(self._client, NODE_SLO, name, stored.metadata.uid)
             return None
         desired, faults = self._view.config.node_slo(node.metadata.labels, node.metadata.annotations)
-        self._complain(node, [Complaint("NodeSLOProblem", fault.message) for fault in faults])
+        found = [Complaint("NodeSLOProblem", fault.message) for fault in faults]
+        before = self._complaints.get(name, frozenset())
+        self._complaints[name] = complaints.tell(self._recorder, node, found, before)
         if stored is None:
             await nodeobject.create(self._client, NODE_SLO, name, document(desired))
         else:
@@ -47,13 +48,6 @@ class NodeSLOController:
         if stored is not None and nodestate.UNINSTALLED in stored.metadata.annotations:
             await self._client.patch(NODE_SLO, Key("", name), nodestate.mark(None))
         return None
-
-    def _complain(self, node: Node, found: Sequence[Complaint]) -> None:
-        name = node.metadata.name
-        subject = Subject(NODE, Key("", name), node.metadata.uid)
-        for complaint in complaints.news(found, self._complaints.get(name, frozenset())):
-            self._recorder.record(subject, EventType.WARNING, *complaint)
-        self._complaints[name] = complaints.kept(found)
 
     async def _mend(self, name: str, stored: Unstructured, desired: NodeSLOSpec) -> None:
         unread = [row for row in ROWS if row.node_slo_field and self._view.is_unread(row.section)]

@@ -35,6 +35,13 @@ async def server() -> AsyncIterator[Server]:
         yield server
 
 
+class Pauses(list[float]):
+    """Sleeps that are noted instead."""
+
+    async def __call__(self, seconds: float) -> None:
+        self.append(seconds)
+
+
 OVERLOAD = Fault("any", status=503, reason="ServiceUnavailable")
 LIMITED = Fault("any", status=429, reason="TooManyRequests", headers={"Retry-After": "1"})
 DROPPED = Fault("any", drop=True)
@@ -145,13 +152,10 @@ async def test_an_error_whose_body_stalls(verb: str) -> None:
 
 async def test_the_server_says_how_long_to_wait(server: Server) -> None:
     server.faults = [LIMITED, Fault("any", status=429, headers={"Retry-After": "99999"}), OVERLOAD]
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
+    pauses = Pauses()
 
     async with Transport(credentials(Settings(server.url)), "test/1") as connections:
-        await Client(connections, Limits(), sleep, random=lambda: 1.0).get(POD, WEB)
+        await Client(connections, Limits(), pauses, random=lambda: 1.0).get(POD, WEB)
     assert pauses == [1.2, 30.4, 0.8]
 
 
@@ -426,13 +430,10 @@ async def test_a_line_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_each_try_takes_its_turn(server: Server) -> None:
-    pauses = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
+    pauses = Pauses()
 
     server.faults = [OVERLOAD] * 4
-    async with client(server.url, rate=RateLimit(1, 4, lambda: 0.0, sleep)) as api:
+    async with client(server.url, rate=RateLimit(1, 4, lambda: 0.0, pauses)) as api:
         with pytest.raises(APIError):
             await api.get(POD, WEB)
         assert pauses == []
@@ -441,12 +442,9 @@ async def test_each_try_takes_its_turn(server: Server) -> None:
 
 
 async def test_each_request_takes_its_turn(server: Server) -> None:
-    pauses = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
+    pauses = Pauses()
 
     await fill(server, 4)
-    async with client(server.url, rate=RateLimit(1, 1, lambda: 0.0, sleep)) as api:
+    async with client(server.url, rate=RateLimit(1, 1, lambda: 0.0, pauses)) as api:
         await api.list(NODE, page_size=1)
     assert pauses == [1.0, 2.0, 3.0]

@@ -75,8 +75,8 @@ async def test_alone_it_acts_at_once_and_says_nothing(second: Second) -> None:
     with pytest.raises(UndoError, match="in use by a running koord-qosd"):
         UndoRecord(second.record, "boot")
     with UndoRecord(second.record, "boot", lock_fd=held):
-        assert locked(second.record)
-    assert not locked(second.record)
+        assert undo.is_in_use(second.record)
+    assert not undo.is_in_use(second.record)
 
 
 async def test_beside_another_one_it_says_so_and_takes_over(second: Second) -> None:
@@ -93,7 +93,7 @@ async def test_beside_another_one_it_says_so_and_takes_over(second: Second) -> N
         held = await asyncio.wait_for(waiting, 5)
         assert held is not None
         assert not (second.machine.root / "hookserver.d").exists()
-        assert locked(second.record)
+        assert undo.is_in_use(second.record)
         os.close(held)
 
 
@@ -145,17 +145,6 @@ async def test_a_lock_that_cannot_be_opened_is_the_records_to_say(second: Second
     second.machine.put("run", "no directory")
     assert await second.start({}) is None
     assert second.listen() == []
-
-
-def locked(record: Path) -> bool:
-    descriptor = undo.open_lock(record)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def wait_until_free(record: Path) -> None:

@@ -61,8 +61,7 @@ def test_a_kept_pod_is_the_pod_without_what_nobody_needs(max_parts: int, names: 
             st.sampled_from(["app", "tier"]), st.sampled_from(["", "x", "y"]))))  # fmt: skip
         spec = replace(came.spec, volumes=())
         kept = share(came)
-        pod_alone = Pod(came.metadata, spec, PodStatus("Running", "Burstable"))
-        assert (kept.metadata, kept.spec, kept.status) == (pod_alone.metadata, pod_alone.spec, pod_alone.status)
+        assert (kept.metadata, kept.spec, kept.status) == (came.metadata, spec, PodStatus("Running", "Burstable"))
         assert kept.demand == demand.of_pod(came)
 
 
