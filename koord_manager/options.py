@@ -60,15 +60,18 @@ class Options:
         bounds=(lambda rate: rate > 0, "must be more than 0"))
     colocation_profile_update_pod_qps_burst: int = option(100, "pods at once above that rate",
         bounds=(lambda burst: burst > 0, "must be more than 0"))
-    metrics_addr: str = option("127.0.0.1:8080", "/metrics, /healthz and /readyz: host:port; '' = none")
+    metrics_addr: str = option("127.0.0.1:8080",
+        "/metrics, /healthz and /readyz: host:port, or :port for every address; '' = none",
+        parse=optionvalues.optional_listen_address)
     metrics_token_file: str = option("", "bearer token that /metrics wants")
-    webhook_host: str = option("0.0.0.0", "the address that webhooks are served on")
+    webhook_host: str = option("", "the address that webhooks are served on; '' = every one")
     webhook_port: int = option(9876, "their port", bounds=(lambda port: 0 <= port < 65536, "must be a port"))
     webhook_service: str = option("koordinator-webhook-service", "the Service by which the API server reaches them")
     webhook_names: str = option("", "names and addresses besides, for webhook configurations with a URL: a,b")
     webhook_linger: float = option(5.0, "seconds that webhooks are served on after SIGTERM", metavar="SECONDS")
-    nodelink_endpoint: str = option("", "the address that nodes report to: host:port; '' = they do not",
-        parse=optionvalues.optional_host_port)
+    nodelink_endpoint: str = option("",
+        "the address that nodes report to: host:port, or :port for every address; '' = they do not",
+        parse=optionvalues.optional_listen_address)
     nodelink_service_account: str = option("koordlet",
         "the account of node agents that run as pods, in --config-namespace")
     advertise_address: str = option("", "host:port that the Lease names for this replica: where nodes reach NodeLink",

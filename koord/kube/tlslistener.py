@@ -48,14 +48,13 @@ class TLSListener:
         return len(self._handshakes)
 
     async def start(self, host: str, port: int) -> tuple[str, int]:
-        """The address that is served. Raises OSError."""
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        """The address that is served; host "" is every one of the machine, of IPv4 and of IPv6. Raises OSError."""
+        listener = _listening(host, port)
         listener.setblocking(False)
         self._socket = listener
         self._accepting = asyncio.create_task(self._accept(listener))
         served_host, served_port = listener.getsockname()[:2]
-        return served_host, served_port
+        return host and served_host, served_port
 
     async def stop(self) -> None:
         """Lets nobody else in; handshakes under way go on."""
@@ -108,3 +107,13 @@ class TLSListener:
                 ssl_handshake_timeout=self._handshake_s,
                 ssl_shutdown_timeout=self._shutdown_s,
             )
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    """A machine whose kernel knows no IPv6 has every address of IPv4."""
+    if host:
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    if socket.has_dualstack_ipv6():
+        return socket.create_server((host, port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True)
+    return socket.create_server((host, port), backlog=_BACKLOG)

@@ -54,7 +54,7 @@ _TIMEOUT = re.compile(r"(?:^|&)timeout=(\d{1,4})s(?:&|$)", re.ASCII)
 _MAX_MESSAGE = 1000
 _CHECK_S = 5.0
 _CLOSE_S = 1.0
-_LOOPBACK = {"0.0.0.0": "127.0.0.1", "::": "::1"}
+_LOOPBACK = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 class Result(StrEnum):

@@ -61,17 +61,35 @@ def socket_path(text: str) -> str:
 
 
 def host_port(text: str) -> tuple[str, int]:
-    """Of ``host:port`` or ``[address]:port``."""
-    host, _, port = text.rpartition(":")
-    if not host.strip("[]") or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
+    """Of ``host:port`` or ``[address]:port``; also of ``fd00::1:port``, which ``$(POD_IP):port`` makes."""
+    host, port = _host_port(text, "must be host:port")
+    if not host:
         raise ValueError("must be host:port")
-    return host.strip("[]"), int(port)
+    return host, port
 
 
 def optional_host_port(text: str) -> str:
     if text:
         host_port(text)
     return text
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """Where a server listens: as ``host_port``, or ``:port`` for every address of the machine, which is host ""."""
+    return _host_port(text, "must be host:port or :port")
+
+
+def optional_listen_address(text: str) -> str:
+    if text:
+        listen_address(text)
+    return text
+
+
+def _host_port(text: str, complaint: str) -> tuple[str, int]:
+    host, colon, port = text.rpartition(":")
+    if not colon or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
+        raise ValueError(complaint)
+    return host.strip("[]"), int(port)
 
 
 def optional_path(text: str) -> str:

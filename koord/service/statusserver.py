@@ -88,7 +88,10 @@ class StatusServer:
         self._server: asyncio.Server | None = None
 
     async def start(self, endpoint: str) -> None:
-        """``endpoint``: an absolute path (socket of mode 0660) or ``host:port``. Raises OSError, with the path."""
+        """``endpoint``: an absolute path (socket of mode 0660), ``host:port``, or ``:port`` for every address.
+
+        Raises OSError, with the path.
+        """
         if endpoint.startswith("/"):
             prepare(Path(endpoint))
             with permissions(SOCKET_MODE):

@@ -54,7 +54,7 @@ class NodeLink:
         if not self._endpoint:
             yield
             return
-        async with self._server.serving(*optionvalues.host_port(self._endpoint)):
+        async with self._server.serving(*optionvalues.listen_address(self._endpoint)):
             yield
 
     async def lead(self) -> None:

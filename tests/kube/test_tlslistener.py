@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator
 
@@ -14,6 +15,8 @@ from koord.kube.tlslistener import TLSListener
 from tests.kube.pki import NAMES
 from tests.kube.waiting import until
 from tests.kube.webhookrig import FIRST
+
+LOOPBACKS = ["127.0.0.1", *(["::1"] if socket.has_dualstack_ipv6() else [])]
 
 
 @pytest.fixture
@@ -34,6 +37,23 @@ async def test_a_handshake_that_fails_counts_no_more(listener: TLSListener, sent
     writer.write(sent)
     writer.close()
     await until(lambda: not listener.handshakes)
+
+
+async def test_no_host_is_every_address(listener: TLSListener) -> None:
+    host, port = await listener.start("", 0)
+    assert host == ""
+    for number, address in enumerate(LOOPBACKS, start=1):
+        await asyncio.open_connection(address, port)
+        await until(lambda number=number: listener.handshakes == number)  # type: ignore[misc]
+
+
+async def test_a_kernel_without_ipv6_has_every_address_of_ipv4(
+    listener: TLSListener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    _, port = await listener.start("", 0)
+    await asyncio.open_connection("127.0.0.1", port)
+    await until(lambda: listener.handshakes == 1)
 
 
 async def test_a_handshake_that_is_done_counts_no_more(listener: TLSListener) -> None:

@@ -10,8 +10,10 @@ from koord.service.optionvalues import (
     boolean,
     duration_s,
     host_port,
+    listen_address,
     names,
     optional_host_port,
+    optional_listen_address,
     optional_path,
     positive_duration_s,
     size_bytes,
@@ -44,6 +46,11 @@ from koord.service.optionvalues import (
         (host_port, "host:65536", "must be host:port"),
         (host_port, "host:-1", "must be host:port"),
         (optional_host_port, "host:x", "must be host:port"),
+        (optional_host_port, ":80", "must be host:port"),
+        (listen_address, "", "must be host:port or :port"),
+        (listen_address, "80", "must be host:port or :port"),
+        (listen_address, ":", "must be host:port or :port"),
+        (optional_listen_address, "host:65536", "must be host:port or :port"),
         (switches, "BECPUEvict", "'BECPUEvict' is not Name=true or Name=false"),
         (switches, "a=true,b", "'b' is not Name=true or Name=false"),
         (switches, "=true", "'=true' is not Name=true or Name=false"),
@@ -111,9 +118,22 @@ def test_switches(text: str, expected: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("10.0.0.1:9877", ("10.0.0.1", 9877)), ("[fd00::1]:65535", ("fd00::1", 65535)), ("host:0", ("host", 0))],
+    [
+        ("10.0.0.1:9877", ("10.0.0.1", 9877)),
+        ("[fd00::1]:65535", ("fd00::1", 65535)),
+        ("fd00::1:9877", ("fd00::1", 9877)),
+        ("host:0", ("host", 0)),
+    ],
 )
 def test_host_and_port(text: str, expected: tuple[str, int]) -> None:
-    assert host_port(text) == expected
-    assert optional_host_port(text) == text
-    assert optional_host_port("") == ""
+    assert host_port(text) == listen_address(text) == expected
+    assert optional_host_port(text) == optional_listen_address(text) == text
+
+
+def test_every_address() -> None:
+    assert listen_address(":9877") == ("", 9877)
+    assert optional_listen_address(":9877") == ":9877"
+
+
+def test_no_address() -> None:
+    assert optional_host_port("") == optional_listen_address("") == ""
