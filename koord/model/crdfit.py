@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from koord.model.excerpt import few
+
 Document = Mapping[str, Any]
 _PRESERVES = "x-kubernetes-preserve-unknown-fields"
 _INT_OR_STRING = "x-kubernetes-int-or-string"
@@ -45,9 +47,9 @@ class Fit:
         """For an operator; "" if nothing is amiss."""
         phrases = list(self.problems)
         if self.mistyped:
-            phrases.append(f"refuses objects with {_named(self.mistyped)}")
+            phrases.append(f"refuses objects with {', '.join(few(self.mistyped, _MOST_NAMED))}")
         if self.lacking:
-            phrases.append(f"drops {_named(self.lacking)}")
+            phrases.append(f"drops {', '.join(few(self.lacking, _MOST_NAMED))}")
         return f"The installed CustomResourceDefinition {self.name} {'; it '.join(phrases)}." if phrases else ""
 
 
@@ -144,8 +146,3 @@ def _text(document: Document, key: str) -> str:
 
 def _child(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
-
-
-def _named(paths: tuple[str, ...]) -> str:
-    shown = ", ".join(paths[:_MOST_NAMED])
-    return f"{shown} and {len(paths) - _MOST_NAMED} more" if len(paths) > _MOST_NAMED else shown

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from koord.model import eventreasons
 from koord.model.admission import AdmissionContext, omission
 from koord.model.core import Node
+from koord.model.excerpt import few
 from koord.model.overcommit import amounts, demand, units
 from koord.model.overcommit.amounts import BATCH, NOTHING, CPUMemory
 from koordctl.cluster import evictions
@@ -147,8 +148,7 @@ def _absences(state: ClusterState) -> str:
     if not state.nodes:
         return "there are no nodes"
     reasons = [f"{name}: {_absence(state, node)}" for name, node in sorted(state.nodes.items())]
-    more = len(reasons) - _MOST_NODES
-    return "; ".join([*reasons[:_MOST_NODES], *([f"and {more} more nodes"] if more > 0 else [])])
+    return "; ".join(few(reasons, _MOST_NODES, "more nodes"))
 
 
 def _absence(state: ClusterState, node: Node) -> str:

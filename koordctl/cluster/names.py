@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from koord.kube.kind import NAMESPACE, NODE, Key, Kind
+from koord.model.excerpt import few
 from koordctl.cluster.objects import DETAILED_POD
 
 MOST = 20
@@ -31,9 +32,7 @@ def check_node(name: str) -> None:
 
 def some(names: Iterable[str]) -> str:
     """For people: the first ``MOST`` of them in their order, how many more there are, and "none" of none."""
-    in_order = sorted(names)
-    more = len(in_order) - MOST
-    return ", ".join([*in_order[:MOST], *([f"and {more} more"] if more > 0 else [])]) or "none"
+    return ", ".join(few(sorted(names), MOST)) or "none"
 
 
 def check_namespace(name: str, argument: str) -> None:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from koord.model import slo, slo_defaults, slo_rules
+from koord.model.excerpt import few
 from koord.model.featuregates import NO_SETTINGS, Settings
 from koord.model.schema import Bad, SchemaError, Unknown
 from koord.service.config import ConfigError, parse_yaml, read_text
@@ -186,14 +187,14 @@ class RulesSource:
             lambda path: warnings.append(f"{document.source}: {path}: no such key in NodeSLO, ignored"),
             lambda error: warnings.append(f"{document.source}: {error}; {NOT_SET}"),
         )
-        self._file_unknown, self._file_warnings = "", _most(document.source, warnings)
+        self._file_unknown, self._file_warnings = "", _few(document.source, warnings)
         self._look()
 
     def _idle(self) -> tuple[str, ...]:
         """What the policy in force asks for and nobody does."""
         source = self._stated.source
         idle = [f"{source}: {sentence}" for sentence in sloeffects.without_effect(self._stated.spec, self.current)]
-        return _most(source, idle)
+        return _few(source, idle)
 
     def _tell(self) -> None:
         """Log each warning once, as long as it holds."""
@@ -255,7 +256,5 @@ def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad:
     return Stated(spec, node, str(file))
 
 
-def _most(source: str, warnings: Sequence[str]) -> tuple[str, ...]:
-    """``warnings``, or the first of them and how many more there are."""
-    more = len(warnings) - _MOST_WARNINGS
-    return (*warnings[:_MOST_WARNINGS], *([f"{source}: and {more} more"] if more > 0 else []))
+def _few(source: str, warnings: Sequence[str]) -> tuple[str, ...]:
+    return few(warnings, _MOST_WARNINGS, prefix=f"{source}: ")

@@ -25,6 +25,7 @@ import msgspec
 from koord.host.files import Target, Value
 from koord.model import cfs, podtotal
 from koord.model.cfs import UNLIMITED
+from koord.model.excerpt import few
 from koord.model.formulas import FORMULA
 from koord.model.lattice import CPUSets
 from koord.model.podtotal import Role
@@ -81,9 +82,8 @@ def _decision(snapshot: NodeSnapshot) -> Decision:
         else:
             inputs = {FORMULA: "given", "value": bound.value}
             opinions[bound.target] = Opinion.at_most(bound.value, bound.why, inputs, bound.pod)
-    more = [f"and {len(problems) - _NAMED} more"] if len(problems) > _NAMED else []
     counts = f"{len(contested)} contested, {len(contested) - len(problems)} enforced one level up"
-    return Decision("; ".join((counts, *problems[:_NAMED], *more)), opinions)
+    return Decision("; ".join((counts, *few(problems, _NAMED))), opinions)
 
 
 def bound_above(snapshot: NodeSnapshot, target: Target) -> Bound:

@@ -178,7 +178,7 @@ def test_a_version_without_a_schema_keeps_nothing() -> None:
         (Fit("x.y"), ""),
         (Fit("x.y", lacking=("a", "b")), "The installed CustomResourceDefinition x.y drops a, b."),
         (Fit("x.y", tuple("abcde")), "The installed CustomResourceDefinition x.y drops a, b, c, d, e."),
-        (Fit("x.y", tuple("abcdefg")), "The installed CustomResourceDefinition x.y drops a, b, c, d, e and 2 more."),
+        (Fit("x.y", tuple("abcdefg")), "The installed CustomResourceDefinition x.y drops a, b, c, d, e, and 2 more."),
         (
             Fit("x.y", ("a",), ("b",), ("has no status subresource",)),
             "The installed CustomResourceDefinition x.y has no status subresource; it refuses objects with b; "

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import msgspec
 
 from koord.model.annotations import decode
+from koord.model.excerpt import few
 
 Decoded = tuple[object, tuple[str, ...]]
 """The value, None if there is none; and what is wrong."""
@@ -76,11 +77,6 @@ def _by_leaf(parse: Callable[[str, decode.Bad], object]) -> Codec:
         except decode.BadValue as error:
             return None, (str(error),)
         is_empty = bool(wrong) and value == type(value)()
-        return None if is_empty else value, _few(wrong)
+        return None if is_empty else value, few(wrong, _MOST_PROBLEMS)
 
     return codec
-
-
-def _few(wrong: list[str]) -> tuple[str, ...]:
-    more = len(wrong) - _MOST_PROBLEMS
-    return (*wrong[:_MOST_PROBLEMS], f"and {more} more") if more > 0 else tuple(wrong)

@@ -17,6 +17,7 @@ import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from koord.model.excerpt import few
 from koord.model.sloconfig import loading, mergedrules, reading, selectors
 from koord.model.sloconfig.config import Entry, Labels, Section, SLOConfig
 from koord.model.sloconfig.faults import Fault
@@ -158,12 +159,13 @@ def _conflicts(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Nodes) -> li
 
 
 def _conflict(row: Row[Any], entries: Sequence[Entry[Any]], nodes: Sequence[str]) -> Violation:
-    examples, more = nodes[:MOST_EXAMPLES], len(nodes) - MOST_EXAMPLES
-    shown = ", ".join(examples) + (f" and {more} more" if more > 0 else "")
+    shown = ", ".join(few(nodes, MOST_EXAMPLES))
     place = f"{entries[1].path}.nodeSelector"
     others = ", ".join(entry.path for entry in entries if entry is not entries[1])
     message = f"{place}: matches {shown}, as does {others}"
-    return Violation(Reason.EXISTING_NODE, row.key, place, message, tuple(map(_name, entries)), tuple(examples))
+    return Violation(
+        Reason.EXISTING_NODE, row.key, place, message, tuple(map(_name, entries)), tuple(nodes[:MOST_EXAMPLES])
+    )
 
 
 def _name(entry: Entry[Any]) -> str:

@@ -27,6 +27,7 @@ import msgspec
 from koord.host.files import Target
 from koord.model import cfs
 from koord.model.cfs import MIN_SHARES
+from koord.model.excerpt import few
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
@@ -176,8 +177,7 @@ class _Scene:
 
     def _names(self) -> str:
         names = sorted(pod.key for pod in self._pods)
-        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-        return f"covers {', '.join(names[:_NAMED])}{more}" if names else "there is no best-effort pod"
+        return f"covers {', '.join(few(names, _NAMED))}" if names else "there is no best-effort pod"
 
 
 def _is_outside(pod: PodView) -> bool:

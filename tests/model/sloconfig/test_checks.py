@@ -363,7 +363,7 @@ NODES = [(f"node-{number}", {"pool": "a", "zone": "z"}) for number in range(7)] 
                     EXISTING,
                     "colocation-config",
                     at(1),
-                    f"{at(1)}: matches node-0, node-1, node-2, node-3, node-4 and 2 more, "
+                    f"{at(1)}: matches node-0, node-1, node-2, node-3, node-4, and 2 more, "
                     "as does colocation-config.nodeConfigs[0]",
                     ("x", "y"),
                     ("node-0", "node-1", "node-2", "node-3", "node-4"),
@@ -378,7 +378,7 @@ NODES = [(f"node-{number}", {"pool": "a", "zone": "z"}) for number in range(7)] 
                     EXISTING,
                     "colocation-config",
                     at(1),
-                    f"{at(1)}: matches node-0, node-1, node-2, node-3, node-4 and 3 more, "
+                    f"{at(1)}: matches node-0, node-1, node-2, node-3, node-4, and 3 more, "
                     "as does colocation-config.nodeConfigs[0]",
                     ("colocation-config.nodeConfigs[0]", "colocation-config.nodeConfigs[1]"),
                     ("node-0", "node-1", "node-2", "node-3", "node-4"),

@@ -130,7 +130,7 @@ def test_the_sentence_says_what_is_left_and_to_whom() -> None:
     left = BestEffortScheduling(WHY, "0-1", 1500, has_lowest_weight=True, is_idle=True, slice_us=100_000)
     assert decided(left, MID, *many).sentence == (
         "CPUs 0-1; 1500m of CPU time, container by container (5500m, with room for others' pods); the lowest weight;"
-        " cpu.idle; slices of 100000 us; covers default/j0, default/j1, default/j2, default/j3, default/j4 and 1 more"
+        " cpu.idle; slices of 100000 us; covers default/j0, default/j1, default/j2, default/j3, default/j4, and 1 more"
     )
     assert decided(BestEffortScheduling(WHY, cpu_milli=1500), WEB).sentence == (
         "1500m of CPU time, by the BestEffort tier's quota; there is no best-effort pod"
