@@ -35,6 +35,7 @@ RELEASE, KUBERNETES = "koordinator", "1.34.4"
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 SLO = "/apis/slo.koordinator.sh/v1alpha1"
+SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"
 JOB = f"/apis/batch/v1/namespaces/{NAMESPACE}/jobs/koordinator-uninstall"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/koord-manager"
 UNINSTALLER = f"system:serviceaccount:{NAMESPACE}:koordinator-uninstall"
@@ -122,6 +123,7 @@ def test_with_its_defaults_it_is_what_the_manifests_say(helm: Helm) -> None:
         ("--set", "koordlet.failurePolicy=Fail,koordlet.kubelet.insecureTLS=true,koordlet.log.level=debug"),
         ("--set", "koordlet.metrics.addr=0.0.0.0,koordlet.metrics.tokenSecret=t,koordlet.enableServiceMonitor=true",
          "--api-versions", "monitoring.coreos.com/v1"),
+        ("--set", "koordlet.metrics.addr=::,koordlet.metrics.tokenSecret=t"),
         ("--set", "featureGates=AllAlpha=true\\,NodeMutatingWebhook=true\\,MultiQuotaTree=true"),
         ("--set", "manager.nodeLink.port=0,uninstall.enabled=false,crds.managed=false"),
         ("--set", "manager.tolerations[0].operator=Exists,manager.nodeSelector.a=b"),
@@ -219,6 +221,7 @@ def test_installed_and_uninstalled(helm: Helm, plane: ControlPlane, api: Api, fi
         each for each in api.items("/apis/scheduling.k8s.io/v1/priorityclasses") if "koord" in each["metadata"]["name"]
     ]
     assert all(api.exists(f"{CRDS}/{name}") for name in OURS)
+    assert not api.items(SECRETS)
     assert len(api.items(f"{SLO}/nodeslos")) == 2
     assert json.loads(helm("list", "--all", "-o", "json")) == []
     finalize(api)
