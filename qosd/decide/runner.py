@@ -296,11 +296,18 @@ def _stale(snapshot: NodeSnapshot, strategy: Strategy, windows: Iterable[Window]
 
 
 def _short(snapshot: NodeSnapshot, window: Window) -> str:
-    """What the window lacks; "" if some object has enough samples, or nothing is there to be measured."""
-    counts = [aggregate.count for aggregate in snapshot.windows.get(window, {}).values()]
-    if not counts or max(counts) >= window.at_least:
+    """What the window lacks; "" if some object has enough samples, or nothing is there to be measured.
+
+    The first that has enough ends the search: a window is worked out of what is read of it.
+    """
+    most = 0
+    for aggregate in snapshot.windows.get(window, {}).values():
+        most = max(most, aggregate.count)
+        if most >= window.at_least:
+            return ""
+    if not most:
         return ""
-    return f"{window.metric.name} has {max(counts)} samples in {window.over_s:g} s (at least {window.at_least})"
+    return f"{window.metric.name} has {most} samples in {window.over_s:g} s (at least {window.at_least})"
 
 
 def _decided(snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState) -> tuple[StrategyResult, StrategyState]:

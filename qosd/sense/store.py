@@ -83,6 +83,11 @@ class Store:
             rings = self._rings[panel]
             return {subject: rings.read(subject, column, since_ns) for subject in subjects}
 
+    def subjects(self, metric: Metric) -> Collection[str]:
+        """Those that have a newest sample of ``metric``; they stay the same for ever. KeyError: no such metric."""
+        assert self._columns[metric]
+        return self._newest.get(metric, _NO_SAMPLES).keys()
+
     def percentile(self, metric: Metric, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:
         """Nearest-rank percentile (``quantile`` 0..1) of the samples of the last ``window_s`` seconds."""
         samples = self.series(metric, subject, now_ns - int(window_s * NANOSECONDS))

@@ -1,12 +1,13 @@
 """What declared windows come to: mean, percentile, slope and count of the samples that the rings hold.
 
-Invariant: a sample counts in every window that is long enough for it, and in none after it has left; an object that is
-gone is in none.
+A window is of every object of its metric, and most ticks nobody asks what it comes to; so it is worked out for an
+object when it is read, once. Invariants: a sample counts in every window that is long enough for it, in none after it
+has left and in none that ended before it; an object that is gone is in none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from qosd.model.snapshot import Aggregate, Window
 from qosd.sense.ring import NANOSECONDS, nearest_rank
@@ -15,13 +16,38 @@ from qosd.sense.store import Store
 
 def aggregates(store: Store, windows: Iterable[Window], now_ns: int) -> Mapping[Window, Mapping[str, Aggregate]]:
     """Of every window, by object. Raises KeyError for a metric that nobody measures."""
-    return {window: _by_object(store, window, now_ns) for window in windows}
+    return {window: Aggregates(store, window, now_ns) for window in windows}
 
 
-def _by_object(store: Store, window: Window, now_ns: int) -> Mapping[str, Aggregate]:
-    since_ns = now_ns - int(window.over_s * NANOSECONDS) + 1  # one that is just as old as the window has left it
-    histories = store.histories(window.metric, since_ns)
-    return {subject: _aggregate(samples, window.quantile) for subject, samples in histories.items() if samples}
+class Aggregates(Mapping[str, Aggregate]):
+    """What ``window`` comes to at ``now_ns``, by object, of those that have samples in it."""
+
+    def __init__(self, store: Store, window: Window, now_ns: int) -> None:
+        self._store, self._window, self._now_ns = store, window, now_ns
+        self._since_ns = now_ns - int(window.over_s * NANOSECONDS) + 1  # one that is just as old has left the window
+        self._subjects = store.subjects(window.metric)
+        self._found: dict[str, Aggregate | None] = {}
+
+    def __getitem__(self, subject: str) -> Aggregate:
+        aggregate = self._found[subject] if subject in self._found else self._look(subject)
+        if aggregate is None:
+            raise KeyError(subject)
+        return aggregate
+
+    def __iter__(self) -> Iterator[str]:
+        return (subject for subject in self._subjects if subject in self)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def _look(self, subject: str) -> Aggregate | None:
+        samples: Sequence[tuple[int, float]] = ()
+        if subject in self._subjects:
+            series = self._store.series(self._window.metric, subject, self._since_ns)
+            samples = [sample for sample in series if sample[0] <= self._now_ns]
+        aggregate = _aggregate(samples, self._window.quantile) if samples else None
+        self._found[subject] = aggregate
+        return aggregate
 
 
 def _aggregate(samples: Sequence[tuple[int, float]], quantile: float) -> Aggregate:

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qosd.model.metric import Scope
 from qosd.model.snapshot import Aggregate, Window
 from qosd.sense.node import NodeRow, NumaRow
 from qosd.sense.store import Store
@@ -66,6 +67,22 @@ def test_an_object_that_is_gone_is_in_no_window() -> None:
     store.put(NodeRow.panel, 2 * S, {"b": [2.0] * WIDTH})
     window = Window(METRIC, 60)
     assert set(aggregates(store, [window], 2 * S)[window]) == {"b"}
+
+
+def test_what_is_sampled_later_is_in_no_earlier_window() -> None:
+    store, window = store_of((1, 1.0)), Window(METRIC, 60)
+    found = aggregates(store, [window], 1 * S)[window]
+    store.put(NodeRow.panel, 2 * S, {"": [3.0] * WIDTH, "b": [2.0] * WIDTH})
+    assert set(found) == {""}
+    assert (found[""].count, found[""].mean, found.get("b")) == (1, 1.0, None)
+
+
+def test_one_that_was_read_stays_when_its_object_goes() -> None:
+    store, window = store_of((1, 1.0)), Window(METRIC, 60)
+    found = aggregates(store, [window], 1 * S)[window]
+    assert found[""].count == 1
+    store.drop(Scope.NODE, [""])
+    assert (len(found), found[""].count) == (1, 1)
 
 
 def test_a_metric_that_nobody_measures() -> None:
