@@ -75,6 +75,20 @@ def test_a_socket_at_which_nobody_listens_yet(tmp_path: Path) -> None:
         later.join()
 
 
+def test_a_guest_that_goes_on_says_no_hello(tmp_path: Path) -> None:
+    path = tmp_path / "agent.sock"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(path))
+        listener.listen()
+        with closing(Channel(path, PING_S, boot_id="boot-1")) as channel:
+            connection, _ = listener.accept()
+            with connection:
+                assert (channel.boots, channel.boot_id) == (1, "boot-1")
+                Agent(connection).say(HELLO.replace(b"boot-1", b"boot-2"))
+                channel.wait_boot(2, 5)
+                assert channel.boot_id == "boot-2"
+
+
 def test_an_answer(ends: tuple[Channel, Agent]) -> None:
     channel, agent = ends
     helper = threading.Thread(target=agent.answer)

@@ -45,17 +45,18 @@ class Done:
 class Channel:
     """A connection to the chardev socket ``path`` of QEMU.
 
-    ``ping_s``: how long the agent has for an answer that waits for nothing.
+    ``ping_s``: how long the agent has for an answer that waits for nothing. ``boot_id``: of a guest that goes on from
+    where it was saved, and whose agent has said hello to another host.
     """
 
-    def __init__(self, path: Path, ping_s: float = PING_S) -> None:
+    def __init__(self, path: Path, ping_s: float = PING_S, boot_id: str = "") -> None:
         self._ping_s = ping_s
         self._socket = wait_for(lambda: _connected(path), CONNECTS_S, f"QEMU to listen at {path}")
         self._changed = threading.Condition()
         self._answers: dict[int, dict[str, Any]] = {}
         self._next = 0
-        self._boot_id = ""
-        self._boots = 0
+        self._boot_id = boot_id
+        self._boots = int(bool(boot_id))
         self._starts = 0
         self._closed = False
         self._hung = ""
@@ -63,6 +64,11 @@ class Channel:
 
     def close(self) -> None:
         self._socket.close()
+
+    @property
+    def boot_id(self) -> str:
+        """Of the newest boot."""
+        return self._boot_id
 
     @property
     def boots(self) -> int:

@@ -13,7 +13,7 @@ import pytest
 from integration.guest import image, payload
 from integration.guest.__main__ import HUNG
 from integration.guest.channel import GuestHung
-from integration.guest.guest import Guest, booted
+from integration.guest.guest import Guest, Saved, booted
 from integration.guest.image import Image
 from integration.packaging import made
 from release import deb
@@ -93,8 +93,17 @@ def guest_payload(packages: Packages, tmp_path_factory: pytest.TempPathFactory) 
     return target
 
 
-@pytest.fixture(scope="module")
-def guest(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+@pytest.fixture(scope="session")
+def saved_guest(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Saved:
     """A booted node with the payload unpacked, and Koord not installed."""
-    with booted(guest_image, tmp_path_factory.mktemp("guest"), guest_payload) as running:
+    with booted(guest_image, tmp_path_factory.mktemp("saved"), guest_payload) as running:
+        return running.save()
+
+
+@pytest.fixture(scope="module")
+def guest(
+    guest_image: Image, guest_payload: Path, saved_guest: Saved, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Guest]:
+    """One that goes on from there."""
+    with booted(guest_image, tmp_path_factory.mktemp("guest"), guest_payload, saved=saved_guest) as running:
         yield running

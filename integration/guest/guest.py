@@ -1,6 +1,7 @@
 """One booted guest, from QEMU's start to its end.
 
-Each has a throw-away copy of the disk (a qcow2 overlay), so nothing that a test does is seen by the next. KVM is tried
+Each has a throw-away copy of the disk (a qcow2 overlay), so nothing that a test does is seen by the next. A guest can
+be saved, disk and memory, and others go on from there: a second instead of a boot. KVM is tried
 once per machine and emulation used where it does not start the kernel; emulated CPUs are slow, so whoever waits waits
 for an event, with a deadline that only a broken guest reaches.
 
@@ -24,6 +25,7 @@ from typing import TypeVar
 from integration.build import cache_directory
 from integration.guest.channel import Channel, Done
 from integration.guest.image import Image
+from integration.guest.qmp import QMP
 from integration.harness.processes import HarnessError, Process, tail
 
 Result = TypeVar("Result")
@@ -38,7 +40,7 @@ CPU = {
     EMULATED: "Nehalem",  # has no AVX, which is dear to emulate, and a clock that the kernel trusts
 }
 COMMAND_LINE = (
-    "console=ttyS0 root=/dev/nvme0n1 rw rootflags=noinit_itable net.ifnames=0 mitigations=off quiet "
+    "console=ttyS0 net.ifnames=0 mitigations=off quiet "
     "systemd.show_status=0 systemd.default_timeout_start_sec=300 systemd.log_target=journal"
 )
 KVM_S = 10.0
@@ -77,8 +79,20 @@ class Size:
         return ["-smp", smp, "-m", str(self.memory_mib), *numa]
 
 
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A guest as it was when it was saved. ``boot_id``: of the boot that goes on."""
+
+    disk: Path
+    memory: Path
+    boot_id: str
+
+
 class Guest:
-    """A guest on ``image``; ``payload`` is a tar that appears as the disk /dev/nvme1n1."""
+    """A guest on ``image``; ``payload`` is a tar that appears as the disk /dev/vdb.
+
+    ``saved``: one of the same image, payload, size and kernel arguments, from which it goes on.
+    """
 
     def __init__(
         self,
@@ -87,12 +101,13 @@ class Guest:
         payload: Path | None = None,
         size: Size = Size(),
         kernel_arguments: str = "",
+        saved: Saved | None = None,
     ) -> None:
         self.directory = directory
         self.console = directory / "console.log"
         self._overlay = directory / "disk.qcow2"
         self._image, self._payload, self._size = image, payload, size
-        self._arguments = kernel_arguments
+        self._arguments, self._saved = kernel_arguments, saved
         self._process: Process | None = None
         self._channel: Channel | None = None
 
@@ -103,6 +118,9 @@ class Guest:
         ours then, so it is powered off and on again, and that is said.
         """
         self._power_on()
+        if self._saved is not None:
+            self.do("date", "--set", f"@{time.time():.3f}", timeout_s=SPEAKS_S)  # it knows that of back then
+            return
         for _ in range(POWER_ONS - 1):
             with contextlib.suppress(TimeoutError):
                 self.channel.wait_boot(1, SPEAKS_S)
@@ -114,11 +132,12 @@ class Guest:
 
     def _power_on(self) -> None:
         """With a new copy of the disk."""
-        _run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", "raw", "-b", str(self._image.disk), str(self._overlay)])
+        below, kind = (self._image.disk, "raw") if self._saved is None else (self._saved.disk, "qcow2")
+        _run(["qemu-img", "create", "-q", "-f", "qcow2", "-F", kind, "-b", str(below), str(self._overlay)])
         self._process = Process(self._argv(), self.directory / "qemu.log")
         socket = self.directory / "agent.sock"
         self._process.wait_for(socket.exists, 20, "QEMU's agent socket")
-        self._channel = Channel(socket)
+        self._channel = Channel(socket, boot_id="" if self._saved is None else self._saved.boot_id)
 
     def _power_off(self) -> None:
         if self._channel is not None:
@@ -140,6 +159,16 @@ class Guest:
         boots = self.channel.boots
         self._leave_by(["sh", "-c", "echo b > /proc/sysrq-trigger"])
         self._wait_boot(boots + 1)
+
+    def save(self) -> Saved:
+        """As it is now, in its directory; it is over itself."""
+        self.do("sync")
+        saved = Saved(self.directory / "saved.qcow2", self.directory / "saved.memory", self.channel.boot_id)
+        with QMP(self.directory / "qmp.sock") as qmp:
+            qmp.save(saved.memory)
+        self._power_off()
+        self._overlay.rename(saved.disk)
+        return saved
 
     def close(self) -> None:
         self._power_off()
@@ -230,7 +259,7 @@ class Guest:
 
     def unpack_payload(self) -> None:
         """The payload's files, in /srv/payload."""
-        self.do("tar", "-xf", "/dev/nvme1n1", "-C", "/srv/payload")
+        self.do("tar", "-xf", "/dev/vdb", "-C", "/srv/payload")
 
     def save_journal(self) -> None:
         """For a failed test: the whole journal, beside the console's log."""
@@ -281,31 +310,39 @@ class Guest:
             for number, (path, options) in enumerate(disks)
             for argument in (
                 *("-drive", f"file={path},format={options},if=none,id=d{number}"),
-                *("-device", f"nvme,drive=d{number},serial=d{number}"),
+                *("-device", f"virtio-blk-pci,drive=d{number},serial=d{number}"),
             )
         ]
         return [
             *("qemu-system-x86_64", "-accel", accelerated, "-cpu", CPU[accelerated]),
             *(*size.arguments(), "-nographic", "-display", "none"),
-            *("-kernel", str(self._image.kernel), "-append", f"{COMMAND_LINE}{online} {self._arguments}"),
+            *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd)),
+            *("-append", f"{COMMAND_LINE}{online} {self._arguments}"),
             *drives,
             *("-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile="),
             *("-chardev", f"socket,id=agent,path={self.directory / 'agent.sock'},server=on,wait=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=koord.agent"),
             *("-serial", f"file:{self.console}", "-monitor", "none", "-device", "virtio-rng-pci"),
+            *("-qmp", f"unix:{self.directory / 'qmp.sock'},server=on,wait=off"),
+            *(() if self._saved is None else ("-incoming", f"exec:cat {self._saved.memory}")),
         ]
 
 
 @contextlib.contextmanager
 def booted(
-    image: Image, directory: Path, payload: Path | None = None, size: Size = Size(), kernel_arguments: str = ""
+    image: Image,
+    directory: Path,
+    payload: Path | None = None,
+    size: Size = Size(),
+    kernel_arguments: str = "",
+    saved: Saved | None = None,
 ) -> Iterator[Guest]:
     """A started guest, with its payload unpacked, for the time of the block; its journal is kept if the block fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    guest = Guest(image, directory, payload, size, kernel_arguments)
+    guest = Guest(image, directory, payload, size, kernel_arguments, saved)
     try:
         guest.start()
-        if payload is not None:
+        if payload is not None and saved is None:
             guest.unpack_payload()
         yield guest
     except BaseException:

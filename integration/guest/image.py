@@ -24,6 +24,7 @@ from pathlib import Path
 
 from integration import build
 from integration.build import BuildError
+from integration.guest import initramfs
 from integration.harness import images
 from integration.harness.processes import Process
 
@@ -49,10 +50,11 @@ TRIMMED = ("var/cache/apt/archives", "var/lib/apt/lists", "usr/share/doc", "usr/
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """``disk`` is a raw ext4 file system, ``kernel`` a bzImage."""
+    """``disk`` is a raw ext4 file system, ``kernel`` a bzImage, ``initrd`` what makes it find the disk."""
 
     disk: Path
     kernel: Path
+    initrd: Path
 
 
 def built() -> Image:
@@ -66,12 +68,13 @@ def built() -> Image:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not directory.is_dir():
                 _build(cache, directory, kubelet, containerd2)
-    return Image(directory / "disk.img", directory / "vmlinuz")
+    return Image(directory / "disk.img", directory / "vmlinuz", directory / "initrd")
 
 
 def _key(kubelet: Path, containerd2: Path) -> str:
     digest = hashlib.sha256(repr((SUITE, KERNEL, kubelet.name, containerd2.name)).encode())
-    sources = [Path(__file__), AGENT, Path(images.__file__), *(path for path in OVERLAY.rglob("*") if path.is_file())]
+    made_by = (__file__, initramfs.__file__, images.__file__)
+    sources = [AGENT, *map(Path, made_by), *(path for path in OVERLAY.rglob("*") if path.is_file())]
     for path in sorted(sources):
         digest.update(f"{path.relative_to(HERE.parent)}\0{hashlib.sha256(path.read_bytes()).hexdigest()}\n".encode())
     return digest.hexdigest()[:16]
@@ -115,7 +118,7 @@ def _debootstrap(root: Path, cache: Path) -> None:
 
 
 def _kernel(root: Path, partial: Path) -> None:
-    """The kernel's files without its installation, which would make an initrd that nobody needs."""
+    """The kernel's files without its installation, which would make an initrd for every machine there is."""
     shutil.copy("/etc/resolv.conf", root / "etc/resolv.conf")
     script = f"""
         mkdir /tmp/kernel && cd /tmp/kernel
@@ -129,6 +132,8 @@ def _kernel(root: Path, partial: Path) -> None:
     _run(["chroot", str(root), "sh", "-ec", script])
     (kernel,) = (root / "tmp/kernel/boot").glob("vmlinuz-*")
     shutil.move(kernel, partial / "vmlinuz")
+    (modules,) = (root / "usr/lib/modules").iterdir()
+    initramfs.write(partial / "initrd", modules / "kernel" / "drivers")
     shutil.rmtree(root / "tmp/kernel")
     (root / "etc/resolv.conf").unlink()
 
@@ -143,7 +148,7 @@ def _settle(root: Path) -> None:
         (system / unit).symlink_to("/dev/null")
     _run(["chroot", str(root), "systemctl", "enable", *ENABLED])
     (root / "etc/machine-id").write_text("d" * 32 + "\n")
-    (root / "etc/fstab").write_text("/dev/nvme0n1 / ext4 rw,noatime 0 0\n")
+    (root / "etc/fstab").write_text(f"{initramfs.ROOT_DISK} / ext4 rw,noatime 0 0\n")
     (root / "var/log/journal").mkdir(exist_ok=True)
     for folder in ("etc/kubernetes/manifests", "srv/payload"):
         (root / folder).mkdir(parents=True, exist_ok=True)

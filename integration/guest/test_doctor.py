@@ -57,10 +57,12 @@ HIERARCHIES = [pytest.param(each, marks=[] if each == V2 else [pytest.mark.whole
 def booted_as(
     request: pytest.FixtureRequest, guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Guest]]:
-    """The hierarchy, and a guest that booted with it."""
+    """The hierarchy, and a guest that booted with it; the one that is everybody's goes on from where it was saved."""
     hierarchy: str = request.param
     directory = tmp_path_factory.mktemp(hierarchy)
-    with booted(guest_image, directory, guest_payload, kernel_arguments=KERNEL_ARGUMENTS[hierarchy]) as guest:
+    arguments = KERNEL_ARGUMENTS[hierarchy]
+    saved = None if arguments else request.getfixturevalue("saved_guest")
+    with booted(guest_image, directory, guest_payload, kernel_arguments=arguments, saved=saved) as guest:
         yield hierarchy, guest
 
 

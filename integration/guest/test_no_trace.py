@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from integration.guest import payload, pods, traces
-from integration.guest.guest import Guest, booted
+from integration.guest.guest import Guest, Saved, booted
 from integration.guest.image import Image
 from integration.guest.traces import Snapshot
 from integration.kubelet.staticpods import PODS
@@ -44,21 +44,21 @@ COMPARED_S = 400.0
 
 @pytest.fixture(scope="module")
 def control(
-    guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory
+    guest_image: Image, guest_payload: Path, saved_guest: Saved, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Snapshot, Snapshot]:
     """A node that never saw Koord: before its first pod, and after all.
 
     An emulated machine seldom hangs, with both of its CPUs busy. One without Koord is then made once more.
     """
     try:
-        return _without_koord(guest_image, tmp_path_factory.mktemp("control"), guest_payload)
+        return _without_koord(guest_image, tmp_path_factory.mktemp("control"), guest_payload, saved_guest)
     except TimeoutError as error:
         print(f"the control hangs and is made once more: {error}")
-        return _without_koord(guest_image, tmp_path_factory.mktemp("control"), guest_payload)
+        return _without_koord(guest_image, tmp_path_factory.mktemp("control"), guest_payload, saved_guest)
 
 
-def _without_koord(image: Image, directory: Path, files: Path) -> tuple[Snapshot, Snapshot]:
-    with booted(image, directory, files) as node:
+def _without_koord(image: Image, directory: Path, files: Path, saved: Saved) -> tuple[Snapshot, Snapshot]:
+    with booted(image, directory, files, saved=saved) as node:
         first = traces.take(node)
         start_pods(node)
         another_package(node)

@@ -136,7 +136,7 @@ class Node:
         said = guest.do(*argv, *shares, timeout_s=300, PYTHONPATH=payload.PYTHONPATH)
         self.shares: dict[str, Any] = json.loads(said)
         self.other, self.cgroup = self.shares["groups"]
-        self.device = guest.text("/sys/block/nvme0n1/dev")
+        self.device = guest.text("/sys/block/vda/dev")
 
     def here(self, text: Value) -> Value:
         return text.replace(DEVICE, self.device) if isinstance(text, str) else text
