@@ -92,14 +92,14 @@ test-exhaustive: $(COLLECTED)
 
 test-integration: $(READY)
 	./integration/setup-host
-	$(PYTHON) -m pytest integration \
+	$(PYTHON) -m pytest integration --durations=8 \
 		--ignore=integration/kubelet --ignore=integration/node --ignore=integration/guest \
 		--ignore=integration/cluster
 
 test-node: $(READY)
 	./integration/setup-host
 	$(PYTHON) -m integration.build containerd2
-	$(PYTHON) -m pytest integration/node -s
+	$(PYTHON) -m pytest integration/node -s --durations=8
 
 test-kubelet: $(READY)
 	./integration/setup-host

@@ -16,6 +16,7 @@ from integration.harness.cri import Cri
 from integration.harness.pods import POD_ROOT
 
 _FIGURES = pytest.StashKey[list[str]]()
+_PODS_ROOT_IS_OURS = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -28,13 +29,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FIGURES] = []
+    config.stash[_PODS_ROOT_IS_OURS] = not _is_worker(config) and not cgroups.existing(POD_ROOT)
 
 
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
+
+
+@pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """One of several workers hands its figures over."""
-    output: dict[str, list[str]] | None = getattr(session.config, "workeroutput", None)
-    if output is not None:
-        output["figures"] = session.config.stash[_FIGURES]
+    """One of several workers hands its figures over. After all of them, the root of pods that have no other is gone,
+    unless it was there before."""
+    config = session.config
+    if _is_worker(config):
+        config.workeroutput["figures"] = config.stash[_FIGURES]  # type: ignore[attr-defined]
+    elif config.stash[_PODS_ROOT_IS_OURS]:
+        cgroups.remove(POD_ROOT)
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -45,7 +55,7 @@ def pytest_testnodedown(node: Any) -> None:
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     """Figures are the last lines of all."""
-    if not hasattr(config, "workeroutput"):
+    if not _is_worker(config):
         for line in config.stash[_FIGURES]:
             print(line)
 
@@ -61,18 +71,6 @@ def real_machine() -> None:
     """Integration tests fail, rather than skip, where the real parts are missing: a skip would look like a pass."""
     if reasons := machine.missing():
         pytest.fail(f"integration tests cannot run here: {'; '.join(reasons)}", pytrace=False)
-
-
-@pytest.fixture(scope="session", autouse=True)
-def pods_root(request: pytest.FixtureRequest, real_machine: None) -> Iterator[None]:
-    """Where pods are that have no root of their own; it is gone at the end unless it was there before.
-
-    Not by one of several workers: it may be that of another's kubelet.
-    """
-    is_ours = not cgroups.existing(POD_ROOT) and not hasattr(request.config, "workerinput")
-    yield
-    if is_ours:
-        cgroups.remove(POD_ROOT)
 
 
 @pytest.fixture(scope="session")
