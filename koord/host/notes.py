@@ -21,7 +21,8 @@ from koord.host.undoable import Key, Note, Undoable
 
 
 class Entry(msgspec.Struct, frozen=True, tag="file"):
-    """One held file. ``ours``: the value last meant to be written, then the one found before that write.
+    """One held file. ``ours``: the value last meant to be written, then the one found before that write, then what
+    systemd was told last, if that is neither.
 
     None among them stands for whatever the kernel makes of the file when another is written.
     """
@@ -40,6 +41,11 @@ class Entry(msgspec.Struct, frozen=True, tag="file"):
     @property
     def key(self) -> Key:
         return self.cgroup, self.name
+
+    @property
+    def systemd_value(self) -> Value | None:
+        """None: one of the first two."""
+        return self.ours[2] if len(self.ours) > 2 else None
 
     @property
     def is_there(self) -> bool:

@@ -41,11 +41,13 @@ class Bus(Protocol):
 class SyncOutcome:
     """What became of one file: ``why`` systemd does not know its value, "" if it does.
 
-    ``kept_value``: what systemd writes for it, where that differs. ``answered``: systemd took it or refused it.
+    ``value``: what systemd writes for it from now on; None: the same as until now. ``is_rounded``: that is not quite
+    what the file held. ``answered``: systemd took it or refused it.
     """
 
     why: str = ""
-    kept_value: Value | None = None
+    value: Value | None = None
+    is_rounded: bool = False
     answered: bool = True
 
     @property
@@ -53,7 +55,7 @@ class SyncOutcome:
         """For people."""
         if self.why:
             return f"not set through systemd: {self.why}"
-        return "also set through systemd" + ("" if self.kept_value is None else f", which keeps {self.kept_value}")
+        return "also set through systemd" + (f", which keeps {self.value}" if self.is_rounded else "")
 
 
 @dataclass(slots=True)
@@ -179,8 +181,10 @@ class Units:
     def _settled(self, part: _Part, target: Target, before: Reading) -> SyncOutcome:
         """What became of it, with its own value in the file again."""
         failed = self._rewrite(target, before)
-        why = part.why or failed
-        return SyncOutcome(why, None if why else _kept(part, target), part.answered)
+        kept = _kept(part, target)
+        if part.why:
+            return SyncOutcome(part.why, answered=part.answered)
+        return SyncOutcome(failed, before.value if kept is None else kept, kept is not None)
 
     def _rewrite(self, target: Target, before: Reading) -> str:
         """Write what the file held once more if it holds something else by now; why that fails, or ""."""

@@ -5,8 +5,9 @@ systemd made for it, and the evictions that are under way. The kinds are those o
 
 The record is one file on a tmpfs (``/run``), gone after a boot as are the cgroups. It is appended to *before* the
 kernel is written or the runtime answered, so whatever a crash leaves behind is known: the file holds the base, one of
-the last two values of ours, or something foreign. One JSON value per line; the first names format and boot. Rewriting
-goes through a rename. Any thread may use it: hooks note what was requested while the reconciler writes.
+the last two values of ours, what systemd was told before, or something foreign. One JSON value per line; the first
+names format and boot. Rewriting goes through a rename. Any thread may use it: hooks note what was requested while the
+reconciler writes.
 
 Invariants: an entry speaks only for the file with the same path and inode, in the same boot. If a line was not written
 whole, no kernel write followed it, so a torn last line is dropped. The file stays within a few times the live entries.
@@ -196,15 +197,19 @@ class UndoRecord:
         """Is ``value`` the entry's base?"""
         return self.same(entry.target, entry.path, entry.base, value)
 
-    def remember(self, target: Target, reading: Reading, ours: Value | None) -> Value:
+    def remember(
+        self, target: Target, reading: Reading, ours: Value | None, systemd_value: Value | None = None
+    ) -> Value:
         """Note, before writing ``ours``, what to put back one day; returns that base.
 
-        ``reading`` is what the file holds now. If that is neither of the values of ours, someone else wrote it, and it
-        is the base from now on. ``ours`` None: the file is not written itself, but changes with another one.
+        ``reading`` is what the file holds now. If that is none of the values of ours, someone else wrote it, and it is
+        the base from now on. ``ours`` None: the file is not written itself, but changes with another one.
+        ``systemd_value``: what systemd was told last; None: what is noted of that stays.
         """
-        base = self.base_of(target, reading)
-        entry = Entry(target.cgroup, target.name, reading.path, reading.inode, base, (ours, reading.value))
-        self.note(entry)
+        base, before = self.base_of(target, reading), self.entry_for(target, reading)
+        told = before.systemd_value if before is not None and systemd_value is None else systemd_value
+        values = (ours, reading.value, *([] if told is None or told in (ours, reading.value) else [told]))
+        self.note(Entry(target.cgroup, target.name, reading.path, reading.inode, base, values))
         return base
 
     def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, original: Original) -> None:

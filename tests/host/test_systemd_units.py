@@ -95,14 +95,14 @@ class TestRefusals:
         box, pod = rig.write("cpu_shares", 2), rig.write("cpu_shares", 2, POD)
         assert rig.units.tell([box, pod]) == {
             box: SyncOutcome(f"NoSuchUnit: Unit {SCOPE} not loaded."),
-            pod: SyncOutcome(),
+            pod: SyncOutcome(value=2),
         }
 
     def test_a_property_that_is_refused_costs_itself_only(self, rig: Rig) -> None:
         rig.systemd.refuses["CPUWeight"] = "InvalidArgs: Value specified in CPUWeight is out of range"
         idle, high = rig.write("cpu.idle", 1), rig.write("memory.high", 8192)
         told = rig.units.tell([idle, high])
-        assert (told[high], told[idle].why) == (SyncOutcome(), rig.systemd.refuses["CPUWeight"])
+        assert (told[high], told[idle].why) == (SyncOutcome(value=8192), rig.systemd.refuses["CPUWeight"])
         assert rig.writer.read(high) == 8192
 
     def test_what_cannot_be_noted_is_not_told(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -143,7 +143,7 @@ def test_what_was_told_outlasts_a_reload(rig: Rig) -> None:
         rig.write("cpu.idle", 1, POD),
     ]
     before = rig.texts()
-    assert set(rig.units.tell(held).values()) == {SyncOutcome()}
+    assert rig.units.tell(held) == {target: SyncOutcome(value=rig.writer.read(target)) for target in held}
     assert len(rig.systemd.calls) == 2, "one call a unit"
     rig.systemd.reload()
     assert rig.texts() == before
@@ -152,7 +152,7 @@ def test_what_was_told_outlasts_a_reload(rig: Rig) -> None:
 def test_telling_leaves_alone_what_no_property_stands_for(rig: Rig) -> None:
     """kubelet has the runtime set it for every container; systemd would make it 0."""
     kubelets, held = rig.write("memory.oom.group", 1), rig.write("memory.high", 8192)
-    assert rig.units.tell([held]) == {held: SyncOutcome()}
+    assert rig.units.tell([held]) == {held: SyncOutcome(value=8192)}
     assert rig.writer.read(kubelets) == 1
 
 
@@ -162,7 +162,7 @@ def test_the_exact_quota_that_the_runtime_wrote_past_systemd_stays(rig: Rig, lim
     file.write_text(f"{limit}\n")
     rig.systemd.known[SCOPE]["CPUQuotaPerSecUSec"] = per_second_us
     held = rig.write("cpuset_cpus", "0-1")
-    assert rig.units.tell([held]) == {held: SyncOutcome()}
+    assert rig.units.tell([held]) == {held: SyncOutcome(value="0-1")}
     assert file.read_text().strip() == limit
     assert [entry.target for entry in rig.record.entries] == [held], "it is nothing that Koord holds"
 
@@ -190,7 +190,7 @@ def test_without_being_told_a_reload_takes_all_of_it_back(rig: Rig) -> None:
 def test_a_quota_that_systemd_rounds_is_ours_too(rig: Rig) -> None:
     target = rig.write("cpu_quota", 33_333)
     told = rig.units.tell([target])[target]
-    assert told == SyncOutcome(kept_value=34_000)
+    assert told == SyncOutcome(value=34_000, is_rounded=True)
     assert told.sentence == "also set through systemd, which keeps 34000"
     assert rig.writer.read(target) == 33_333, "written once more"
     rig.systemd.reload()

@@ -54,7 +54,9 @@ class Kernel:
         units = of_host(self.writer, self.record)
         assert units is not None
         told = units.tell(Target(*target) for target in targets)
-        return {target.name: {"why": one.why, "kept": one.kept_value} for target, one in told.items()}
+        return {
+            target.name: {"why": one.why, "kept": one.value if one.is_rounded else None} for target, one in told.items()
+        }
 
     def do(self, step: list[Any]) -> Any:
         try:

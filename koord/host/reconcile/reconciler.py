@@ -219,7 +219,8 @@ class Reconciler:
         reading = Reading(write.path, inode, write.before)
         with contextlib.suppress(ReadError, ParseError):
             reading = self._writer.look(write.target) or reading
-        return self._undo.remember(write.target, reading, write.after)
+        systemd_value = self._states.get(write.target, FREE).systemd_value
+        return self._undo.remember(write.target, reading, write.after, systemd_value)
 
     def _verify(self, now_ns: int, write: PlannedWrite, transition: Transition, base: Value) -> tuple[str, str]:
         """Read back, and hold or free the file by what it says."""
@@ -246,12 +247,12 @@ class Reconciler:
         return (DONE, "") if as_written else (f"{FAILED} readback", f"reads back {reading.value!s}")
 
     def _sync_systemd(self, changed: set[Target], now_ns: int) -> Mapping[Target, str]:
-        """Tell systemd of what was written and freed; what it keeps instead of a value of ours is ours as well."""
+        """Tell systemd of what was written and freed; whatever it writes from now on for a file of ours is ours too."""
         synced = self._systemd.after(changed, self._states, now_ns)
         for target, one in synced.items():
             state = self._states.get(target, FREE)
-            if state.is_held and state.kept_by_systemd != one.kept_value:
-                self._states.put(target, replace(state, kept_by_systemd=one.kept_value))
+            if state.is_held and one.value is not None and state.systemd_value != one.value:
+                self._states.put(target, replace(state, systemd_value=one.value))
         return {target: one.sentence for target, one in synced.items()}
 
     def _finish_releases(self, synced: Collection[Target]) -> Mapping[Target, Value]:
@@ -321,6 +322,7 @@ def _adopted(entry: Entry) -> FileState:
         EARLIER_RUN,
         follows=ours is None,
         adopted=True,
+        systemd_value=entry.systemd_value,
     )
 
 

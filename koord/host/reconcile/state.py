@@ -47,11 +47,11 @@ class FileState(msgspec.Struct, frozen=True):
     """One file. Only ``retry`` says something of a FREE one.
 
     ``base`` is what someone else wrote last, ``written`` what Koord wrote or found there (of a CONTESTED file: what it
-    would write), ``kept_by_systemd`` what systemd makes of that where it differs. ``since_ns``: monotonic, since when
-    it is in its phase; 0 = not known. ``follows``: the value changes with another file's, and may be anything.
-    ``adopted``: an earlier run left it, and no strategy of this one has spoken of it yet. ``restored_times``: how often
-    in a row a foreign value was put right, each soon after the last. ``contested``: why the file is left alone.
-    ``good``: what it looked like in good order.
+    would write), ``systemd_value`` what systemd was told last: it may write that again at any time, for reasons of its
+    own. ``since_ns``: monotonic, since when it is in its phase; 0 = not known. ``follows``: the value changes with
+    another file's, and may be anything. ``adopted``: an earlier run left it, and no strategy of this one has spoken of
+    it yet. ``restored_times``: how often in a row a foreign value was put right, each soon after the last.
+    ``contested``: why the file is left alone. ``good``: what it looked like in good order.
     """
 
     phase: Phase = Phase.FREE
@@ -67,7 +67,7 @@ class FileState(msgspec.Struct, frozen=True):
     restored_ns: int = 0
     follows: bool = False
     adopted: bool = False
-    kept_by_systemd: Value | None = None
+    systemd_value: Value | None = None
     contested: str = ""
     retry: Retry | None = None
     good: Look | None = None

@@ -13,8 +13,9 @@ seconds, while kubelet or the runtime rewrite values now and then, for reasons o
 the pod its protection.
 
 Invariants: a file that is gone, or another of the same path, is free. The base is never a value of ours: what an
-earlier run may have written is known from the undo record before this is called. A file that changes along with
-another one (the shares of a cgroup under ``cpu.idle``) has no foreign writer that could be told, so its base stays.
+earlier run may have written is known from the undo record before this is called, and what systemd was told last it may
+write over a newer value of which it has not heard. A file that changes along with another one (the shares of a cgroup
+under ``cpu.idle``) has no foreign writer that could be told, so its base stays.
 """
 
 from __future__ import annotations
@@ -117,7 +118,7 @@ def _held(observed: Observed, reading: Reading) -> FileState | None:
 
 
 def _is_ours(observed: Observed, held: FileState, reading: Reading) -> bool:
-    return observed.rules.comes_of(held.written, reading.value) or reading.value == held.kept_by_systemd
+    return observed.rules.comes_of(held.written, reading.value) or reading.value == held.systemd_value
 
 
 def _of_ours(observed: Observed, reading: Reading, held: FileState | None) -> Transition:
@@ -212,7 +213,7 @@ def _claim(observed: Observed, reading: Reading, wanted: Wanted, held: FileState
         observed.speakers,
         known.restored_times,
         known.restored_ns,
-        kept_by_systemd=known.kept_by_systemd,
+        systemd_value=known.systemd_value,
     )
 
 

@@ -122,7 +122,7 @@ def test_a_contested_file_is_tried_once_when_it_is_forgiven(since_ns: int, tried
 
 
 def test_what_systemd_makes_of_a_value_is_not_foreign() -> None:
-    state = FileState(Phase.HELD, PATH, INODE, -1, 33_333, kept_by_systemd=34_000)
+    state = FileState(Phase.HELD, PATH, INODE, -1, 33_333, systemd_value=34_000)
     assert not step(observed(state, 34_000, want(33_333))).is_foreign
 
 

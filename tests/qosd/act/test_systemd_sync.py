@@ -81,7 +81,7 @@ def test_a_bus_that_is_silent_is_not_waited_for_with_every_change(rig: Rig, unit
 
 
 def test_the_journal_says_it_at_the_write(rig: Rig, units: Units) -> None:
-    units.answers = {SHARES: SyncOutcome("NoSuchUnit: no"), QUOTA: SyncOutcome(kept_value=34_000)}
+    units.answers = {SHARES: SyncOutcome("NoSuchUnit: no"), QUOTA: SyncOutcome(value=34_000, is_rounded=True)}
     rig.say("hooks", (QUOTA, wants(33_333)), (SHARES, wants(2)), (CPUS, wants("0")))
     rig.tick()
     assert {entry.name: entry.why.partition("; ")[2] for entry in rig.journal.entries} == {
@@ -154,7 +154,7 @@ def test_a_group_that_ends_while_the_bus_is_silent_is_forgotten(rig: Rig, units:
 
 
 def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, units: Units) -> None:
-    units.answers = {QUOTA: SyncOutcome(kept_value=34_000)}
+    units.answers = {QUOTA: SyncOutcome(value=34_000, is_rounded=True)}
     rig.say("hooks", (QUOTA, wants(33_333)))
     for _ in range(5):
         rig.tick()
@@ -168,6 +168,53 @@ def test_what_systemd_makes_of_a_value_is_put_right_without_a_fight(rig: Rig, un
     rig.say("hooks")
     rig.tick()
     assert rig.holds(QUOTA) == -1, "its base is still what was there first"
+
+
+def test_what_systemd_knew_and_writes_before_it_hears_of_the_next_value_is_no_base(rig: Rig, units: Units) -> None:
+    """kubelet sets a property of its QoS slices with each new pod, upon which systemd writes all that it knows of them.
+    Between a write and the telling of it, that is the value from before; and what the file holds is what it is told."""
+
+    def overtake() -> None:
+        rig.put(QUOTA, f"{known_us}\n")
+        units.answer = SyncOutcome(value=known_us)
+
+    known_us = 70_000
+    units.answer = SyncOutcome(value=known_us)
+    rig.say("hooks", (QUOTA, wants(known_us)))
+    rig.tick()
+    for quota_us in (20_000, 30_000, 40_000, 50_000):
+        units.meddle = overtake
+        rig.say("hooks", (QUOTA, wants(quota_us)))
+        rig.tick()
+        known_us = quota_us
+        units.meddle, units.answer = (lambda: None), SyncOutcome(value=known_us)
+        rig.see(QUOTA)
+        rig.tick()
+        assert rig.holds(QUOTA) == quota_us
+    assert set(rig.journal.results()) == {"done"}
+    rig.say("hooks")
+    rig.tick()
+    assert rig.holds(QUOTA) == -1
+
+
+@pytest.mark.parametrize("is_another_run", [False, True])
+def test_what_systemd_knows_while_it_cannot_be_told_is_no_base(rig: Rig, units: Units, is_another_run: bool) -> None:
+    units.answer = SyncOutcome(value=70_000)
+    rig.say("hooks", (QUOTA, wants(70_000)))
+    rig.tick()
+    units.answer = DOWN
+    for quota_us in (20_000, 30_000):
+        rig.say("hooks", (QUOTA, wants(quota_us)))
+        rig.tick()
+    if is_another_run:
+        rig.crash()
+    rig.put(QUOTA, "70000\n")  # a reload
+    rig.see(QUOTA)
+    rig.tick()
+    assert (rig.holds(QUOTA), set(rig.journal.results())) == (30_000, {"done"})
+    rig.say("hooks")
+    rig.tick()
+    assert rig.holds(QUOTA) == -1
 
 
 def test_the_next_run_tells_what_the_last_may_not_have_told(rig: Rig, units: Units) -> None:
