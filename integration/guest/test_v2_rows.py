@@ -91,7 +91,7 @@ AT_THE_ROOT: tuple[tuple[str, Value, str], ...] = (
     (
         f"io.cost.qos@{DEVICE}",
         "enable=1 ctrl=user",
-        f"{DEVICE} enable=1 ctrl=user rpct=0.00 rlat=25000 wpct=0.00 wlat=25000 min=1.00 max=10000.00",
+        f"{DEVICE} enable=1 ctrl=user rpct=0.00 rlat=250000 wpct=0.00 wlat=250000 min=1.00 max=10000.00",
     ),
     (
         f"io.cost.model@{DEVICE}",

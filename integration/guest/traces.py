@@ -24,7 +24,6 @@ OWNERS: Mapping[str, str] = {
     r"/var/lib/dpkg/(status-old|info/[^/]*\.list)": "dpkg: rewritten by whatever package comes or goes",
     r"/run/systemd/(journal|units|transient)(/.*)?": "systemd: running units",
     r"/run/systemd/netif/.*": "systemd-networkd: the pods' links",
-    r"/run/utmp|/var/lib/systemd/random-seed": "systemd: another at each boot",
 }
 _ID = re.compile(r"[0-9a-f]{64}|[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
