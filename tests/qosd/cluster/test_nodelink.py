@@ -134,7 +134,8 @@ async def test_a_node_requests_a_certificate_and_reports_with_it() -> None:
         await cluster.says("")
         status = cluster.link.status()
         assert (status.name, status.state, status.failures) == ("NodeLink", PartState.OK, 0)
-        assert cluster.node.metrics.cluster_reports["NodeLink", "written"] == cluster.reported
+        counts = cluster.node.metrics.cluster_reports
+        await until(lambda: counts["NodeLink", "written"] == cluster.reported)  # it knows by the answer
 
 
 async def test_a_step_of_use_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
