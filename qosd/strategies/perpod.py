@@ -11,10 +11,14 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from msgspec import structs
+
 from koord.host.files import Target
+from koord.host.order import QUOTA
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion
-from qosd.model.rules import Rules
+from qosd.hooks import tierquota
+from qosd.model.rules import NodeRules, Rules
 from qosd.model.snapshot import NodeSnapshot, PodView
 
 T = TypeVar("T")
@@ -52,17 +56,36 @@ def decide_each(
 
 
 def _valid(memo: PodMemo, rules: Rules) -> Mapping[str, tuple[PodView, PodOpinions]]:
-    """What of the last decision holds by ``rules``: what is left to best-effort pods moves while they are suppressed,
-    and is no other pod's matter, but for those in their tier."""
+    """What of the last decision holds by ``rules``: what is left to best-effort pods moves each second while they are
+    suppressed. It is no other pod's matter, but for those in their tier; and where it is CPU time alone, it is at most
+    that of those with a quota."""
     if memo.rules is rules:
         return memo.by_uid
     if not rules.differ_for_best_effort_alone(memo.rules):
         return {}
+    is_time = _differ_in_time_alone(memo.rules.node, rules.node)
+    if is_time and not tierquota.is_in_the_way(rules):
+        return memo.by_uid
     return {
-        uid: entry
-        for uid, entry in memo.by_uid.items()
-        if not (entry[0].context.is_best_effort or entry[0].kube_qos is KubeQoS.BEST_EFFORT)
+        uid: (pod, found)
+        for uid, (pod, found) in memo.by_uid.items()
+        if not _shares_the_rest(pod) or (is_time and not _has_quota(found))
     }
+
+
+def _shares_the_rest(pod: PodView) -> bool:
+    return pod.context.is_best_effort or pod.kube_qos is KubeQoS.BEST_EFFORT
+
+
+def _differ_in_time_alone(one: NodeRules, other: NodeRules) -> bool:
+    """Is nothing another but the CPU time of best-effort pods and of their tier, and no CPU set has a reason?"""
+    both = {structs.replace(each.best_effort, cpu_milli=0, why="") for each in (one, other)}
+    return not other.best_effort.cpus and one.best_effort_pools == other.best_effort_pools and len(both) == 1
+
+
+def _has_quota(found: PodOpinions) -> bool:
+    """Or may have: a value that was refused could have been one."""
+    return bool(found.refused) or any(target.name == QUOTA for target in found.opinions)
 
 
 def of_each(

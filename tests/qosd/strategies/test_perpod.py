@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +12,11 @@ from msgspec import structs
 
 from koord.host.files import Target
 from qosd.decide.decision import Opinion
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.rules import BestEffortScheduling, HostFacts, Pool, Rules
 from qosd.model.snapshot import PodView
+from qosd.strategies import reconciler
 from qosd.strategies.perpod import PodOpinions, decide_each
-from tests.qosd.contexts import V2, rules
+from tests.qosd.contexts import EXTENDED, V2, extended, rules
 from tests.qosd.podviews import snapshot, view
 
 PODS = (
@@ -22,7 +25,8 @@ PODS = (
     view("batch", "BE"),
     view("guest", "LS", "BestEffort"),
 )
-BY = rules(V2)
+V1 = replace(V2, cgroup_version=1)
+BY = rules(V1)
 
 
 def left(cpu_milli: int) -> Rules:
@@ -62,6 +66,65 @@ def test_only_whom_a_change_concerns(second: Rules, pods: tuple[PodView, ...], e
     fresh, _ = decide_each(snapshot(second, *pods), None, Asked())
     web = Target(PODS[0].cgroup, "cpu_quota")
     assert {**_values(decision.opinions), web: 0} == {**_values(fresh.opinions), web: 0}
+
+
+MOVES = (
+    {},
+    {"cpu_milli": 1500},
+    {"cpu_milli": 200},
+    {"cpu_milli": 200, "has_lowest_weight": True},
+    {"has_lowest_weight": True, "is_idle": True},
+    {"cpus": "1"},
+    {"cpus": "1", "cpu_milli": 300},
+    {"cpus": "0-1"},
+)
+"""What may be left to best-effort pods."""
+
+
+def leaving(by: Rules, fields: Mapping[str, Any], number: int) -> Rules:
+    left = BestEffortScheduling(f"reason {number}" if fields else "", **fields)
+    pools = (Pool(0, 0, left.cpus or "0-3"),)
+    node = replace(
+        by.node, be_pools=(Pool(0, 0, "0-3"),), best_effort=left, best_effort_pools=pools, be_tier_milli=left.cpu_milli
+    )
+    return replace(by, node=node)
+
+
+@pytest.mark.parametrize("host", [V1, V2])
+def test_whatever_moves_the_hooks_decide_as_if_nothing_were_remembered(host: HostFacts) -> None:
+    batch = {EXTENDED: extended(limit="500", memory="1Gi")}
+    pods = (
+        view("web", "LS"),
+        view("job", "BE", "BestEffort"),
+        view("limited", "BE", "BestEffort", **batch),
+        view("elsewhere", "BE", **batch),
+        view("guest", "LS", "BestEffort", **batch),
+    )
+    by = rules(host)
+    every = [leaving(by, fields, number) for number, fields in enumerate(MOVES)]
+    for before, after in itertools.permutations(every, 2):
+        _, memo = decide_each(snapshot(before, *pods), None, reconciler.of_pod)
+        remembering, _ = decide_each(snapshot(after, *pods), memo, reconciler.of_pod)
+        fresh, _ = decide_each(snapshot(after, *pods), None, reconciler.of_pod)
+        assert after.differ_for_best_effort_alone(before)
+        assert remembering == fresh
+
+
+@pytest.mark.parametrize(("host", "name"), [(V1, "cpu_shares"), (V2, "cpu_quota")], ids=["v1", "v2"])
+def test_time_alone_is_nobodys_matter_but_of_quotas_below_the_tier(host: HostFacts, name: str) -> None:
+    """And these only v1 refuses."""
+    looked: list[str] = []
+
+    def of_pod(pod: PodView, by: Rules) -> PodOpinions:
+        looked.append(pod.name)
+        return PodOpinions({Target(pod.cgroup, name): Opinion.set(2, "least")})
+
+    by = rules(host)
+    before, after = (leaving(by, {"cpu_milli": milli}, milli) for milli in (1000, 1500))
+    _, memo = decide_each(snapshot(before, *PODS), None, of_pod)
+    looked.clear()
+    decide_each(snapshot(after, *PODS), memo, of_pod)
+    assert looked == []
 
 
 def _values(opinions: Any) -> dict[Target, Any]:
