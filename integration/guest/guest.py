@@ -1,9 +1,9 @@
 """One booted guest, from QEMU's start to its end.
 
 Each has a throw-away copy of the disk (a qcow2 overlay), so nothing that a test does is seen by the next. A guest can
-be saved, disk and memory, and others go on from there: a second instead of a boot. KVM is tried
-once per machine and emulation used where it does not start the kernel; emulated CPUs are slow, so whoever waits waits
-for an event, with a deadline that only a broken guest reaches.
+be saved, disk and memory, and others go on from there: a second instead of a boot. KVM is tried once per machine and
+emulation used where it does not start the kernel; emulated CPUs are slow, so whoever waits waits for an event, with a
+deadline that only a broken guest reaches.
 
 Invariant: after ``close()`` no process and no file but the logs is left. A guest that fails keeps its console in
 ``console.log``, whose tail is in the error.

@@ -47,9 +47,9 @@ class Fit:
         """For an operator; "" if nothing is amiss."""
         phrases = list(self.problems)
         if self.mistyped:
-            phrases.append(f"refuses objects with {', '.join(few(self.mistyped, _MOST_NAMED))}")
+            phrases.append(f"refuses objects with {_named(self.mistyped)}")
         if self.lacking:
-            phrases.append(f"drops {', '.join(few(self.lacking, _MOST_NAMED))}")
+            phrases.append(f"drops {_named(self.lacking)}")
         return f"The installed CustomResourceDefinition {self.name} {'; it '.join(phrases)}." if phrases else ""
 
 
@@ -146,3 +146,7 @@ def _text(document: Document, key: str) -> str:
 
 def _child(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
+
+
+def _named(paths: tuple[str, ...]) -> str:
+    return ", ".join(few(paths, _MOST_NAMED))

@@ -16,6 +16,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from koord.service.optionvalues import listen_address
 from koord.service.unixsocket import permissions, prepare
 
 log = logging.getLogger("koord.service.statusserver")
@@ -97,9 +98,8 @@ class StatusServer:
             with permissions(SOCKET_MODE):
                 self._server = await asyncio.start_unix_server(self._converse, endpoint, limit=MAX_HEAD_BYTES)
             return
-        host, _, port = endpoint.rpartition(":")
         self._server = await asyncio.start_server(
-            self._converse, host.strip("[]"), int(port), limit=MAX_HEAD_BYTES, ssl=self._tls
+            self._converse, *listen_address(endpoint), limit=MAX_HEAD_BYTES, ssl=self._tls
         )
 
     @property

@@ -73,7 +73,7 @@ def open_files(facts: Facts) -> Finding:
 def grants(facts: Facts) -> Finding:
     lacking = facts.daemon.lacking if facts.daemon else ()
     if lacking:
-        text = f"koord-qosd may not do all that its strategies need: {'; '.join(few(lacking, _SHOWN))}"
+        text = f"koord-qosd may not do all that its strategies need: {_some(lacking)}"
         return Finding("grants", _WARN, text, "run koordctl install: its drop-in allows what is on")
     if facts.koord.grants_stale:
         text = "koord-qosd's unit allows something else than the features that are on need"
@@ -104,7 +104,7 @@ def warnings(facts: Facts) -> Finding:
     said = facts.daemon.warnings
     if said:
         remedy = "koordctl node lists them; each names what to correct"
-        return Finding("warnings", _WARN, "; ".join(few(said, _SHOWN)), remedy)
+        return Finding("warnings", _WARN, _some(said), remedy)
     return Finding("warnings", _OK, "none")
 
 
@@ -145,7 +145,7 @@ def loops(facts: Facts) -> Finding:
         return Finding("loops", _INFO, "only the running daemon knows how its collectors fare")
     failing = facts.daemon.failing_loops
     if failing:
-        text = f"failing: {'; '.join(few(failing, _SHOWN))}"
+        text = f"failing: {_some(failing)}"
         return Finding("loops", _WARN, text, "koordctl node shows errors and ages")
     return Finding("loops", _OK, "every collector and source succeeds")
 
@@ -154,7 +154,7 @@ def contested(facts: Facts) -> Finding:
     found = facts.daemon.contested if facts.daemon else ()
     if found:
         remedy = "koordctl explain file PATH says who else writes; stop one of the writers"
-        return Finding("contested", _WARN, f"another writer insists on {'; '.join(few(found, _SHOWN))}", remedy)
+        return Finding("contested", _WARN, f"another writer insists on {_some(found)}", remedy)
     return Finding("contested", _OK if facts.daemon else _INFO, "no contested file" if facts.daemon else "not asked")
 
 
@@ -185,3 +185,7 @@ def undo_record(facts: Facts) -> Finding:
         if facts.koord.run_is_tmpfs
         else Finding("undo-record", _INFO, "what /run is cannot be told")
     )
+
+
+def _some(sentences: tuple[str, ...]) -> str:
+    return "; ".join(few(sentences, _SHOWN))

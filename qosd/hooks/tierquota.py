@@ -24,15 +24,15 @@ from qosd.model.pod import PodContext
 from qosd.model.rules import Rules
 
 
-def is_in_the_way(rules: Rules) -> bool:
-    """Can a quota that is below the tier's depend on it? No other value of a container does."""
+def depends_on_tier(rules: Rules) -> bool:
+    """Does what the tier has change quotas below it? It changes no other value there."""
     return rules.host.cgroup_version == 1
 
 
 def below_tier(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
     """``edits`` without the quota that cgroup v1 would refuse below the tier's."""
     tier_milli = rules.node.be_tier_milli
-    is_bounded = bool(tier_milli) and is_in_the_way(rules) and pod.kube_qos is KubeQoS.BEST_EFFORT
+    is_bounded = bool(tier_milli) and depends_on_tier(rules) and pod.kube_qos is KubeQoS.BEST_EFFORT
     edit = edits.get(Field.CPU_QUOTA) if is_bounded else None
     if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(tier_milli, pod):
         return edits

@@ -85,7 +85,8 @@ class Store:
 
     def subjects(self, metric: Metric) -> Collection[str]:
         """Those that have a newest sample of ``metric``; they stay the same for ever. KeyError: no such metric."""
-        assert self._columns[metric]
+        if metric not in self._columns:
+            raise KeyError(metric)
         return self._newest.get(metric, _NO_SAMPLES).keys()
 
     def percentile(self, metric: Metric, subject: str, quantile: float, window_s: float, now_ns: int) -> float | None:

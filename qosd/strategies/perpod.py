@@ -64,16 +64,17 @@ def _valid(memo: PodMemo, rules: Rules) -> Mapping[str, tuple[PodView, PodOpinio
     if not rules.differ_for_best_effort_alone(memo.rules):
         return {}
     is_time = _differ_in_time_alone(memo.rules.node, rules.node)
-    if is_time and not tierquota.is_in_the_way(rules):
+    if is_time and not tierquota.depends_on_tier(rules):
         return memo.by_uid
     return {
         uid: (pod, found)
         for uid, (pod, found) in memo.by_uid.items()
-        if not _shares_the_rest(pod) or (is_time and not _has_quota(found))
+        if not _is_best_effort(pod) or (is_time and not _has_quota(found))
     }
 
 
-def _shares_the_rest(pod: PodView) -> bool:
+def _is_best_effort(pod: PodView) -> bool:
+    """Or in kubelet's tier of that name."""
     return pod.context.is_best_effort or pod.kube_qos is KubeQoS.BEST_EFFORT
 
 
