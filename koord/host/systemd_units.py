@@ -2,8 +2,9 @@
 
 The kernel's file comes first and counts: what cannot be told stays written, and a reload of systemd may take it back.
 Being told, systemd writes the whole unit again, each file with what it knows; so all that Koord holds of a unit is told
-together, and what a file of the unit holds otherwise afterwards is written once more, whoever wrote it before: systemd
-keeps quotas in whole percents, and runtimes therefore write the exact one past it, as Koord does.
+together, and what systemd made of any other file of the unit is written once more, whoever wrote it before: systemd
+keeps quotas in whole percents, and runtimes therefore write the exact one past it, as Koord does. What somebody else
+wrote meanwhile stays: a runtime that resizes a container says so once.
 Invariants: whatever systemd makes of a value is noted in the undo record as one of ours before it is told; so is each
 drop-in file that this makes where none was, for whoever puts things back to remove. Nothing here raises but ``clear``.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,8 @@ from koord.host.undo import UndoError, UndoRecord
 from koord.host.writer import Reading, WriteError, Writer
 
 _TRANSIENT, _CONTROL = "transient", "system.control"
+_RESIZE_NS = 1_000_000_000
+"""What a runtime takes at most between telling systemd a new value and having written it itself."""
 
 
 class Bus(Protocol):
@@ -82,13 +86,14 @@ class Units:
         version = self._writer.version
         wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
         together = dict.fromkeys((target.cgroup, systemd.rows_with(target.name, version)) for target in wanted)
+        began_ns = time.time_ns()
         parts = [part for cgroup, rows in together if (part := self._part(cgroup, rows)) is not None]
         beside = self._beside(parts)
         self._send([part for part in parts if self._note(part)])
         for target, found in beside.items():
-            self._rewrite(target, found)
+            self._rewrite(target, found, began_ns)
         return {
-            target: self._settled(part, target, found)
+            target: self._settled(part, target, found, began_ns)
             for part in parts
             for target, found in part.found.items()
             if target in wanted
@@ -144,7 +149,7 @@ class Units:
         """Note what is about to be made of it; False, with the reason in ``part``, if that cannot be noted."""
         try:
             for target, found in part.found.items():
-                kept = _kept(part, target)
+                kept = _kept(part, target, found)
                 if kept is not None and self._record.entry_for(target, found) is not None:
                     self._record.remember(target, found, kept)
             for path in self._drop_ins(part):
@@ -178,23 +183,40 @@ class Units:
             for part in parts:
                 part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
 
-    def _settled(self, part: _Part, target: Target, before: Reading) -> SyncOutcome:
+    def _settled(self, part: _Part, target: Target, before: Reading, began_ns: int) -> SyncOutcome:
         """What became of it, with its own value in the file again."""
-        failed = self._rewrite(target, before)
-        kept = _kept(part, target)
+        failed = self._rewrite(target, before, began_ns, part)
+        kept = _kept(part, target, before)
         if part.why:
             return SyncOutcome(part.why, answered=part.answered)
         return SyncOutcome(failed, before.value if kept is None else kept, kept is not None)
 
-    def _rewrite(self, target: Target, before: Reading) -> str:
-        """Write what the file held once more if it holds something else by now; why that fails, or ""."""
+    def _rewrite(self, target: Target, before: Reading, began_ns: int, told: _Part | None = None) -> str:
+        """Write what the file held once more if systemd made something else of it; why that fails, or ""."""
         try:
             now = self._writer.look(target)
-            if now is not None and now.inode == before.inode and now.value != before.value:
+            if now is None or now.inode != before.inode or now.value == before.value:
+                return ""
+            if self._is_of_systemd(target, before, now, began_ns, told):
                 self._writer.write(target, before.value)
         except (ReadError, ParseError, ValueRefused, WriteError) as error:
             return str(error)
         return ""
+
+    def _is_of_systemd(
+        self, target: Target, before: Reading, now: Reading, began_ns: int, told: _Part | None
+    ) -> bool:
+        """Was it systemd that wrote ``now``, and not a writer to be heeded? ``told``: what it was told of the file.
+
+        Of a file of which it was told nothing now it writes what it was told before: that drop-in file is older.
+        """
+        entry = self._record.entry_for(target, now)
+        if entry is not None:
+            return self._record.is_ours(entry, now.value) or self._record.is_base(entry, now.value)
+        part = told or self._part(target.cgroup, systemd.rows_with(target.name, self._writer.version))
+        if part is None or now.value == _kept(part, target, before):
+            return True
+        return not any(_is_written_since(path, began_ns - _RESIZE_NS) for path in self._drop_ins(part))
 
 
 def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/"), timeout_s: float = TIMEOUT_S) -> Units | None:
@@ -209,10 +231,16 @@ def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/"), timeout_
     return Units(writer, record, SystemBus(root / SOCKET, timeout_s), run)
 
 
-def _kept(part: _Part, target: Target) -> Value | None:
-    """What systemd makes of the value; None if it keeps it as it is."""
+def _is_written_since(path: str, since_ns: int) -> bool:
+    with contextlib.suppress(OSError):
+        return os.stat(path).st_mtime_ns >= since_ns
+    return False
+
+
+def _kept(part: _Part, target: Target, reading: Reading) -> Value | None:
+    """What systemd makes of the value that was read; None if it keeps it as it is."""
     if target.name != "cpu_quota":
         return None
-    quota_us, period_us = (int(part.found[Target(target.cgroup, name)].value) for name in ("cpu_quota", "cpu_period"))
+    quota_us, period_us = int(reading.value), int(part.found[Target(target.cgroup, "cpu_period")].value)
     kept_us = systemd.kept_quota_us(quota_us, period_us)
     return None if kept_us == quota_us else kept_us

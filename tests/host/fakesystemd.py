@@ -6,7 +6,7 @@ unit's CPU set only if it was told one, and leaves a file alone that it does not
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from koord.host.systemd import INFINITY, Setting
@@ -32,7 +32,10 @@ _DEFAULTS: dict[str, int | bytes] = {
 
 
 class FakeSystemd:
-    """``cgroups`` maps units to their directories; ``run`` is /run/systemd. ``refuses``: property → error."""
+    """``cgroups`` maps units to their directories; ``run`` is /run/systemd. ``refuses``: property → error.
+
+    ``meanwhile`` is called once, between the next telling and its answer. ``is_busy``: it writes no cgroup file yet.
+    """
 
     def __init__(self, cgroups: dict[str, Path], run: Path) -> None:
         self.cgroups, self.run = cgroups, run
@@ -41,13 +44,19 @@ class FakeSystemd:
         self.refuses: dict[str, str] = {}
         self.trouble = ""
         self.is_down = False
+        self.is_busy = False
+        self.meanwhile: Callable[[], object] | None = None
         for unit in cgroups:
             (run / "transient").mkdir(parents=True, exist_ok=True)
             (run / "transient" / unit).touch()
 
     def tell(self, units: Sequence[Call]) -> list[str | None]:
         self.trouble = "no bus" if self.is_down else ""
-        return [None if self.is_down else self._told(unit, settings) for unit, settings in units]
+        answers = [None if self.is_down else self._told(unit, settings) for unit, settings in units]
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return answers
 
     def reload(self) -> None:
         for unit in self.cgroups:
@@ -71,6 +80,8 @@ class FakeSystemd:
         return ""
 
     def _write(self, unit: str) -> None:
+        if self.is_busy:
+            return
         known, directory = self.known[unit], self.cgroups[unit]
         weight, per_second, period = (
             int(known[name]) for name in ("CPUWeight", "CPUQuotaPerSecUSec", "CPUQuotaPeriodUSec")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from koord.host import systemd
 from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.notes import DropIn
@@ -16,6 +18,7 @@ from koord.host.restoring import restore
 from koord.host.systemd_units import SyncOutcome, Units, of_host
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.undoable import Outcome
+from koord.host.weights import Weights
 from koord.host.writer import Writer
 from tests.host.fakesystemd import FakeSystemd
 from tests.opened import opened
@@ -52,6 +55,7 @@ class Rig:
         known = root / "run/systemd/transient" / f"{SCOPE}.d" / ALREADY_KNOWN
         known.parent.mkdir()
         known.write_text("MemoryMax=infinity\n")
+        os.utime(known, (0, 0))
         self.writer = Writer(self.tree)
         self.record_file = root / "undo"
         self.record = opened(UndoRecord(self.record_file, "boot"))
@@ -165,6 +169,45 @@ def test_the_exact_quota_that_the_runtime_wrote_past_systemd_stays(rig: Rig, lim
     assert rig.units.tell([held]) == {held: SyncOutcome(value="0-1")}
     assert file.read_text().strip() == limit
     assert [entry.target for entry in rig.record.entries] == [held], "it is nothing that Koord holds"
+
+
+class TestAResizeWhileSystemdIsTold:
+    """A runtime tells systemd whole percents, then writes the exact quota past it; it does so once."""
+
+    @pytest.mark.parametrize("held", [("cpuset_cpus", "0-1"), ("cpu_quota", 30_000), ("cpu_quota", 33_333)])
+    @pytest.mark.parametrize("resized_us", [20_000, 12_500])
+    def test_all_of_it_between_the_telling_and_its_answer(
+        self, rig: Rig, held: tuple[str, Value], resized_us: int
+    ) -> None:
+        file = self._limited(rig)
+        target = rig.write(*held)
+
+        def resize() -> None:
+            assert rig.systemd.tell([(SCOPE, self._quota(resized_us))]) == [""]
+            file.write_text(f"{resized_us} 100000\n")
+
+        rig.systemd.meanwhile = resize
+        assert rig.units.tell([target])[target].why == ""
+        assert file.read_text() == f"{resized_us} 100000\n"
+
+    def test_systemd_was_told_before_and_writes_it_now(self, rig: Rig) -> None:
+        file = self._limited(rig)
+        rig.systemd.is_busy = True
+        rig.systemd.tell([(SCOPE, self._quota(20_000))])
+        assert file.read_text() == "40000 100000\n"
+        rig.systemd.is_busy = False
+        target = rig.write("cpuset_cpus", "0-1")
+        assert rig.units.tell([target])[target].why == ""
+        assert file.read_text() == "20000 100000\n"
+
+    def _limited(self, rig: Rig) -> Path:
+        file = rig.tree.directory(BOX) / "cpu.max"
+        file.write_text("40000 100000\n")
+        rig.systemd.known[SCOPE]["CPUQuotaPerSecUSec"] = 400_000
+        return file
+
+    def _quota(self, quota_us: int) -> tuple[systemd.Setting, ...]:
+        return systemd.settings({"cpu_quota": quota_us, "cpu_period": 100_000}, 2, Weights.LINEAR)
 
 
 @pytest.mark.parametrize(
