@@ -1,11 +1,14 @@
-"""What the node uses at this moment: the figures of a NodeMetric over the last two samples, without batch pods.
+"""What the node uses at this moment: the figures of a NodeMetric over the last two beats, without batch pods.
 
 Pure. They are made of the same samples as the report's (``nodemetric``), so that the manager may put one in the place
-of the other. Invariant: nothing is told that was not measured: without the node's or the system's use there is nothing.
+of the other. Invariants: nothing is told that was not measured: without the node's or the system's use there is
+nothing. The level by which a report is found to be due is the mean of the very samples that the report is made of:
+were it ahead of them, as after a sample between two beats, the rest of a step would be told with the next report only.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from typing import NamedTuple
 
 from koord.model.nodemetric import MemoryCollectPolicy
@@ -20,7 +23,8 @@ from qosd.sense.store import Store
 from qosd.sense.system import SystemRow
 from qosd.sense.usage import USAGE
 
-WINDOW_S = 2.0
+WINDOW_S = 1.5
+"""Holds the samples of two beats, a second apart more or less, and whatever was sampled between them."""
 _POD = USAGE[Scope.POD]
 
 
@@ -30,8 +34,21 @@ class Level(NamedTuple):
     cpu_cores: float
     memory_bytes: float
 
-    def mean(self, other: Level) -> Level:
-        return Level((self.cpu_cores + other.cpu_cores) / 2, (self.memory_bytes + other.memory_bytes) / 2)
+
+class RecentLevels:
+    """The levels of the window that ``fresh_usage`` looks at."""
+
+    def __init__(self) -> None:
+        self._levels: deque[tuple[int, Level]] = deque()
+
+    def mean_with(self, sampled_ns: int, newest: Level) -> Level:
+        """Their mean, with the newest among them."""
+        since_ns = usage.begin_ns(sampled_ns, WINDOW_S)
+        while self._levels and self._levels[0][0] < since_ns:
+            self._levels.popleft()
+        self._levels.append((sampled_ns, newest))
+        cores, bytes_ = zip(*(level for _, level in self._levels), strict=True)
+        return Level(sum(cores) / len(cores), sum(bytes_) / len(bytes_))
 
 
 def level(snapshot: NodeSnapshot) -> Level | None:

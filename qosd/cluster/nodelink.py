@@ -104,7 +104,7 @@ class NodeLink:
         self._link: TLSClient | None = None
         self._woken = asyncio.Event()
         self._sampled_ns = 0
-        self._newest: Level | None = None
+        self._recent = freshfigures.RecentLevels()
         self._level: Level | None = None
         self._reported_level: Level | None = None
         self._reported_s: float | None = None
@@ -217,10 +217,9 @@ class NodeLink:
         if snapshot is None or snapshot.sampled_ns == self._sampled_ns:
             return
         self._sampled_ns, newest = snapshot.sampled_ns, freshfigures.level(snapshot)
-        before, self._newest = self._newest, newest
         if newest is None:
             return
-        self._level = newest if before is None else newest.mean(before)
+        self._level = self._recent.mean_with(snapshot.sampled_ns, newest)
         if self._reported_level is not None and has_moved(self._reported_level, self._level, _total(snapshot)):
             self._woken.set()
 

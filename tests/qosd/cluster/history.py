@@ -79,7 +79,7 @@ class History:
     def __init__(self, *pods: PodView, apps: Sequence[HostApplication] = (), has_root: bool = True) -> None:
         self.store = Store(PANELS)
         self.pods, self.apps, self.has_root = pods, tuple(apps), has_root
-        self.now_s = float(START_S)
+        self.now_s, self.beat_s = float(START_S), 1.0
         self.ages_s: dict[str, float] = {"node": 0.0, "usage": 0.0, "system": 0.0, "pods": 0.0}
         self.rules = Rules(
             slo=NodeSLOSpec(host_applications=self.apps), node=NodeRules(allocatable_memory_bytes=16 * GIB)
@@ -97,8 +97,8 @@ class History:
         unreadable: Mapping[str, Use] | None = None,
         **pods: Use,
     ) -> None:
-        """One second later. ``orphans`` and the pods in ``unreadable`` are in kubepods and cannot be measured alone."""
-        self.now_s += 1
+        """A beat later. ``orphans`` and the pods in ``unreadable`` are in kubepods and cannot be measured alone."""
+        self.now_s += self.beat_s
         outside, inside = apps or {}, apps_inside or {}
         kubepods = orphans.plus(*pods.values(), *inside.values(), *(unreadable or {}).values())
         node = system.plus(kubepods, *outside.values())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
@@ -42,7 +42,7 @@ QUICK = Backoff(base_s=0.01, max_s=0.05)
 
 
 class MeasuredNode:
-    """A node of two pods; ``tick`` is a second of it."""
+    """A node of two pods; ``tick`` is a second of it, or ``beat_s``."""
 
     def __init__(self) -> None:
         self.history = History(WEB, JOB)
@@ -53,7 +53,8 @@ class MeasuredNode:
         for _ in range(3):
             self.tick()
 
-    def tick(self, web_cores: float = 1.0, web_gib: float = 2.0) -> None:
+    def tick(self, web_cores: float = 1.0, web_gib: float = 2.0, beat_s: float = 1.0) -> None:
+        self.history.beat_s = beat_s
         self.history.tick(Use(0.5, 1.0), web=Use(web_cores, web_gib), job=Use(0.75, 0.5))
         self.loop.report = SimpleNamespace(snapshot=self.history.snapshot())
         self.tick_without_samples()
@@ -79,6 +80,12 @@ class Cluster:
     @property
     def reported(self) -> int:
         return self.rig.service.counts.reports
+
+    @property
+    def told_milli(self) -> int:
+        """Of the pod "web", by the newest report."""
+        usage = self.rig.fresh.usage("n1")
+        return 0 if usage is None else usage.pods[0].usage.cpu_milli
 
     async def more(self, reports: int = 2) -> None:
         """Returns after so many more of them."""
@@ -153,13 +160,31 @@ async def test_a_step_of_use_is_told_at_once(monkeypatch: pytest.MonkeyPatch) ->
         assert cluster.reported == 2, "half of the step is all that is known"
         cluster.node.tick(web_cores=2.0)
         await until(lambda: cluster.reported == 3)
-        usage = cluster.rig.fresh.usage("n1")
-        assert usage is not None
-        assert usage.pods[0].usage.cpu_milli == 2000
+        assert cluster.told_milli == 2000
         cluster.node.tick(web_cores=2.0)
         cluster.node.tick(web_cores=2.0)
         await asyncio.sleep(0.1)
         assert cluster.reported == 3
+
+
+@pytest.mark.parametrize(
+    "beats_s",
+    [(1.0,) * 3, (0.9995,) * 3, (1.0005,) * 3, (0.3, 0.7, 1.0), (0.2, 0.2, 0.6, 1.0), (0.7, 0.3, 1.0), (1.4, 0.6, 1.0)],
+    ids=str,
+)
+async def test_a_step_is_told_whole_however_its_samples_come(
+    beats_s: Sequence[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A beat comes a little early or late, and what is urgent is sampled between two of them."""
+    monkeypatch.setattr(nodelink, "REPORT_INTERVAL_S", 3600)
+    async with linked() as cluster:
+        await until(lambda: cluster.reported == 1)
+        cluster.node.tick()
+        for beat_s in beats_s:
+            cluster.node.tick(web_cores=2.0, beat_s=beat_s)
+            await asyncio.sleep(0.05)
+        least_milli = 2000 - 4000 * nodelink.MOVED_PERCENT // 100
+        await until(lambda: cluster.told_milli >= least_milli)
 
 
 @pytest.mark.parametrize(
