@@ -203,9 +203,7 @@ class Units:
             return str(error)
         return ""
 
-    def _is_of_systemd(
-        self, target: Target, before: Reading, now: Reading, began_ns: int, told: _Part | None
-    ) -> bool:
+    def _is_of_systemd(self, target: Target, before: Reading, now: Reading, began_ns: int, told: _Part | None) -> bool:
         """Was it systemd that wrote ``now``, and not a writer to be heeded? ``told``: what it was told of the file.
 
         Of a file of which it was told nothing now it writes what it was told before: that drop-in file is older.
