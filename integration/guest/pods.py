@@ -10,7 +10,7 @@ from integration.guest.guest import Guest
 from integration.kubelet.staticpods import StaticPod
 
 MANIFESTS = "/etc/kubernetes/manifests"
-_SLICES = "find /sys/fs/cgroup/kubepods.slice -maxdepth 2 -name '*-pod*.slice' -printf '%f\n'"
+_SLICES = "find /sys/fs/cgroup/kubepods.slice -ignore_readdir_race -maxdepth 2 -name '*-pod*.slice' -printf '%f\n'"
 
 
 def put(guest: Guest, pods: Iterable[StaticPod], suffix: str = "") -> None:
