@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -151,11 +152,13 @@ def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, 
     if style == "time":
         node.wait(lambda: not node.text(f"{tier}/cpu.max").startswith("max "), "the tier's quota", STEP_S)
     for turn in range(TURNS):
+        began_s = time.monotonic()
         if turn:
             pods.wait_ended(node)  # an emulated runtime that still removes the last ones has no time for these
         suffixes = [f"-{front_end}-{style}-{turn}-{number}" for number in range(AT_ONCE)]
         best_effort = [dataclasses.replace(BE, name=f"be{suffix}") for suffix in suffixes]
         newcomers_start(node, best_effort, [mid(f"mid{suffix}") for suffix in suffixes], style)
+        print(f"  {front_end}, {style}: turn {turn + 1} of {TURNS} took {time.monotonic() - began_s:.0f} s", flush=True)
     node.put(HOLDS, "")
     pods.wait_ready(node, (LS.name, JOB.name), kubelet.READY_S)
     node.wait(lambda: node.text(f"{tier}/cpu.max").startswith("max "), "the tier to be free", STEP_S)
