@@ -124,17 +124,22 @@ def proxy(node: Guest) -> None:
 
 def reconciler(node: Guest) -> None:
     """kubelet asks containerd itself, which knows no NRI: containers are put right once they are there."""
-    node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
-    kubelet.configure(node, kubelet.CONTAINERD)
+    _stop_proxy(node)
     node.do("systemctl", "start", "kubelet")
 
 
 def nri(node: Guest) -> None:
     """containerd 2.x takes the other one's place under the pods that run."""
-    node.do("systemctl", "stop", "kubelet")
+    _stop_proxy(node)
     programs.use_containerd_2(node)
     node.wait(lambda: "nri" in programs.acting(node), "qosd to be attached to NRI", STEP_S)
     node.do("systemctl", "start", "kubelet")
+
+
+def _stop_proxy(node: Guest) -> None:
+    """And kubelet, which is to ask containerd itself."""
+    node.do("systemctl", "stop", "kubelet", "koord-runtime-proxy.socket", "koord-runtime-proxy.service")
+    kubelet.configure(node, kubelet.CONTAINERD)
 
 
 @pytest.fixture(scope="module", params=[proxy, reconciler, nri], ids=lambda switch: switch.__name__)
