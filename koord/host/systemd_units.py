@@ -86,14 +86,14 @@ class Units:
         version = self._writer.version
         wanted = dict.fromkeys(target for target in targets if systemd.keeps(target.name, version))
         together = dict.fromkeys((target.cgroup, systemd.rows_with(target.name, version)) for target in wanted)
-        began_ns = time.time_ns()
+        since_ns = time.time_ns() - _RESIZE_NS
         parts = [part for cgroup, rows in together if (part := self._part(cgroup, rows)) is not None]
         beside = self._beside(parts)
         self._send([part for part in parts if self._note(part)])
         for target, found in beside.items():
-            self._rewrite(target, found, began_ns)
+            self._rewrite(target, found, since_ns)
         return {
-            target: self._settled(part, target, found, began_ns)
+            target: self._settled(part, target, found, since_ns)
             for part in parts
             for target, found in part.found.items()
             if target in wanted
@@ -183,30 +183,31 @@ class Units:
             for part in parts:
                 part.why, part.answered = (self._bus.trouble, False) if answer is None else (answer, True)
 
-    def _settled(self, part: _Part, target: Target, before: Reading, began_ns: int) -> SyncOutcome:
+    def _settled(self, part: _Part, target: Target, before: Reading, since_ns: int) -> SyncOutcome:
         """What became of it, with its own value in the file again."""
-        failed = self._rewrite(target, before, began_ns, part)
+        failed = self._rewrite(target, before, since_ns, part)
         kept = _kept(part, target, before)
         if part.why:
             return SyncOutcome(part.why, answered=part.answered)
         return SyncOutcome(failed, before.value if kept is None else kept, kept is not None)
 
-    def _rewrite(self, target: Target, before: Reading, began_ns: int, told: _Part | None = None) -> str:
+    def _rewrite(self, target: Target, before: Reading, since_ns: int, told: _Part | None = None) -> str:
         """Write what the file held once more if systemd made something else of it; why that fails, or ""."""
         try:
             now = self._writer.look(target)
             if now is None or now.inode != before.inode or now.value == before.value:
                 return ""
-            if self._is_of_systemd(target, before, now, began_ns, told):
+            if self._is_of_systemd(target, before, now, since_ns, told):
                 self._writer.write(target, before.value)
         except (ReadError, ParseError, ValueRefused, WriteError) as error:
             return str(error)
         return ""
 
-    def _is_of_systemd(self, target: Target, before: Reading, now: Reading, began_ns: int, told: _Part | None) -> bool:
+    def _is_of_systemd(self, target: Target, before: Reading, now: Reading, since_ns: int, told: _Part | None) -> bool:
         """Was it systemd that wrote ``now``, and not a writer to be heeded? ``told``: what it was told of the file.
 
-        Of a file of which it was told nothing now it writes what it was told before: that drop-in file is older.
+        Of what Koord holds the undo record knows all that systemd may write. Of another file systemd writes what
+        somebody told it before; where the drop-in file is of ``since_ns`` or later, somebody tells it a new value now.
         """
         entry = self._record.entry_for(target, now)
         if entry is not None:
@@ -214,7 +215,7 @@ class Units:
         part = told or self._part(target.cgroup, systemd.rows_with(target.name, self._writer.version))
         if part is None or now.value == _kept(part, target, before):
             return True
-        return not any(_is_written_since(path, began_ns - _RESIZE_NS) for path in self._drop_ins(part))
+        return not any(_is_written_since(path, since_ns) for path in self._drop_ins(part))
 
 
 def of_host(writer: Writer, record: UndoRecord, root: Path = Path("/"), timeout_s: float = TIMEOUT_S) -> Units | None:

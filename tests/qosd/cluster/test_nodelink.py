@@ -410,7 +410,7 @@ async def test_evictions_through_the_manager() -> None:
         await cluster.more()
 
 
-def test_figures_are_those_of_the_last_two_seconds() -> None:
+def test_figures_are_those_of_the_last_two_beats() -> None:
     history = History(WEB, JOB)
     for cores in (4.0, 1.0, 2.0):
         history.tick(Use(0.5, 1.0), Use(0.25, 0.5), cache_gib=0.25, web=Use(cores, 1.0), job=Use(1.0, 1.0))
