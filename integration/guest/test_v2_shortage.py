@@ -20,7 +20,7 @@ from integration.kubelet.staticpods import MIB, PODS, StaticPod
 STATE = "/var/lib/koord"
 HOLDS, LACKS = f"{STATE}/holds", f"{STATE}/lacks"
 STEP_S = 180.0
-AT_ONCE, TURNS = (2, 25) if os.environ.get("SOAK") else (5, 1)
+AT_ONCE, TURNS = 2, 25 if os.environ.get("SOAK") else 1
 """Of each kind. An emulated node has no CPU for fifty pods that start at once, nor for ten that are removed again and
 again: its containerd gives a shim two seconds to end."""
 LS, BE = PODS[1], PODS[2]
@@ -151,7 +151,7 @@ def front_end(request: pytest.FixtureRequest, node: Guest) -> str:
 
 @pytest.mark.parametrize(("left", "style"), [("1", "cpus"), ("200m", "time")], ids=["CPU set", "quota"])
 def test_newcomers_start_while_best_effort_is_held(node: Guest, front_end: str, left: str, style: str) -> None:
-    """Best-effort pods and pods of the mid band, a few of each at a time; five of each in all, fifty in the soak."""
+    """Best-effort pods and pods of the mid band, two of each at a time; fifty of each in the soak."""
     tier = f"{kubelet.KUBEPODS}/kubepods-besteffort.slice"
     node.put(HOLDS, left)
     if style == "time":
