@@ -1,4 +1,8 @@
-"""koord-qosd's program: options, logging, exit codes (0 ended by a signal, 1 could not start or died, 2 usage)."""
+"""koord-qosd's program: options, logging, exit codes (0 ended by a signal, 1 could not start or died, 2 usage).
+
+The event loop is asyncio's own: this daemon wakes a few times a second, where uvloop saves nothing that can be measured
+and takes 1.8 MiB.
+"""
 
 from __future__ import annotations
 
@@ -6,8 +10,6 @@ import asyncio
 import logging
 import os
 import sys
-
-import uvloop
 
 from koord.service import failures, log
 from koord.service.config import ConfigError
@@ -29,8 +31,7 @@ def main() -> None:
     from qosd import daemon  # noqa: PLC0415 - nothing heavy is loaded for --help or a usage error
 
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(daemon.run(options, os.environ, lines))
+        asyncio.run(daemon.run(options, os.environ, lines))
     except* (OSError, ConfigError, NotifyEnvironmentError) as group:
         for reason in failures.each(group):
             _log.error("%s", reason)

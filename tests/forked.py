@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 _context = multiprocessing.get_context("forkserver")
-_context.set_forkserver_preload(["uvloop", "qosd.daemon", "tests.runtimeproxy.relay.serve"])
+_context.set_forkserver_preload(["qosd.daemon", "tests.runtimeproxy.relay.serve"])
 
 
 class Forked:
