@@ -3,8 +3,9 @@
 The certificate's key lives in this process alone: a restart requests another one, and nothing is left on a disk. It is
 renewed after two thirds of its life, when the manager's authorities change, and when it was refused. Invariants: one
 that is good is used until there is a newer one, and until it expires; there is one request at a time, which is waited
-for again until it is answered. A token's file is read again each minute, since kubelet replaces it. Fails with
-KubeError or NoIdentity, which says what lacks.
+for again until it is answered, and after an answer that is of no use (such as a denial) none for some minutes: each is
+an object that the API server keeps for an hour. A token's file is read again each minute, since kubelet replaces it.
+Fails with KubeError or NoIdentity, which says what lacks.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, 
 SIGNED_WITHIN_S = 60.0
 RENEWED_WITHIN_S = 10.0
 """For so long a link stands still while its certificate, which is still good, is renewed."""
-RENEW_AGAIN_S = 300.0
+AGAIN_S = 300.0
+"""After a renewal that failed, and after an answer of no use."""
 TOKEN_S = 60.0
 _CHILD_S = 30.0
 _PROGRAM = "qosd.cluster.certificaterequest"
@@ -83,13 +85,12 @@ class _Request:
 
 
 class Certificate:
-    """``user``: the node's, as the API server knows who requests."""
-
     def __init__(self, client: Client, node_name: str, clock: Callable[[], float]) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._issued: _Issued | None = None
         self._due_s = float("-inf")
         self._unanswered: _Request | None = None
+        self._useless, self._again_s = "", float("-inf")
         self._said = ""
 
     async def context(self, ca: str) -> ssl.SSLContext:
@@ -116,14 +117,21 @@ class Certificate:
     async def _renewed(self, ca: str) -> ssl.SSLContext:
         """Raises KubeError or NoIdentity, and then what was issued before is what is there."""
         _context(ca)
-        key, certificate = await self._certified()
-        issued = _Issued(key, certificate, ca, self._clock())
-        context = _context(ca, issued)
+        if self._clock() < self._again_s:
+            raise NoIdentity(self._useless)
+        try:
+            key, certificate = await self._certified()
+            issued = _Issued(key, certificate, ca, self._clock())
+            context = _context(ca, issued)
+        except _Unusable as error:
+            self._useless = f"{error} (another one is requested after {AGAIN_S:g} s)"
+            self._again_s = self._clock() + AGAIN_S
+            raise NoIdentity(self._useless) from error
         self._issued, self._due_s, self._said = issued, issued.issued_s + CERTIFICATE_LIFETIME_S * 2 / 3, ""
         return context
 
     def _put_off(self, why: str) -> None:
-        self._due_s = self._clock() + RENEW_AGAIN_S
+        self._due_s = self._clock() + AGAIN_S
         if why != self._said:
             _log.warning("NodeLink: the certificate cannot be renewed yet, and the old one is used: %s", why)
         self._said = why
@@ -283,6 +291,8 @@ def _context(ca: str, issued: _Issued | None = None) -> ssl.SSLContext:
         try:
             with pem_file(issued.certificate) as chain, pem_file(issued.key) as key:
                 context.load_cert_chain(chain, key)
-        except OSError as error:  # ssl.SSLError among them
-            raise NoIdentity(f"the certificate cannot be used: {error}") from error
+        except ssl.SSLError as error:
+            raise _Unusable(f"the certificate cannot be used: {error}") from error
+        except OSError as error:
+            raise NoIdentity(f"the certificate cannot be loaded: {error}") from error
     return context

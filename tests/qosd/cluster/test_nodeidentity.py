@@ -121,17 +121,22 @@ DENIED = {"conditions": [{"type": "Denied", "message": "not this node"}]}
     ],
     ids=["denied", "no certificate", "no status"],
 )
-async def test_an_answer_of_no_use_is_told_and_another_request_is_made(status: dict[str, Any], why: str) -> None:
+async def test_an_answer_of_no_use_is_told_and_another_request_is_made_later(status: dict[str, Any], why: str) -> None:
+    """However often the link wants a certificate meanwhile."""
     async with rig() as made:
-        identity = Certificate(made.api, "n1", time.monotonic)
+        now_s = 0.0
+        identity = Certificate(made.api, "n1", lambda: now_s)
         for tries in (1, 2):
             with pytest.raises(NoIdentity, match="is not signed"):
                 await identity.context(made.ca)
-            assert len(requests(made)) == tries
             answer(made, status)
-            with pytest.raises(NoIdentity, match=why):
-                await identity.context(made.ca)
-            assert identity.is_due()
+            for pause_s in (0, 299):
+                now_s += pause_s
+                with pytest.raises(NoIdentity, match=rf"{why}.* \(another one is requested after 300 s\)"):
+                    await identity.context(made.ca)
+                assert identity.is_due()
+            assert len(requests(made)) == tries
+            now_s += 1
 
 
 @pytest.mark.usefixtures("impatient")
