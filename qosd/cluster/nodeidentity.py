@@ -35,7 +35,7 @@ from koord.model.nodelink import CERTIFICATE_LIFETIME_S, NODE_GROUP, NODE_USER, 
 SIGNED_WITHIN_S = 60.0
 RENEWED_WITHIN_S = 10.0
 """For so long a link stands still while its certificate, which is still good, is renewed."""
-AGAIN_S = 300.0
+RETRY_S = 300.0
 """After a renewal that failed, and after an answer of no use."""
 TOKEN_S = 60.0
 _CHILD_S = 30.0
@@ -85,6 +85,8 @@ class _Request:
 
 
 class Certificate:
+    """The identity by a certificate; ``clock`` in seconds, from any moment on."""
+
     def __init__(self, client: Client, node_name: str, clock: Callable[[], float]) -> None:
         self._client, self._node_name, self._clock = client, node_name, clock
         self._issued: _Issued | None = None
@@ -124,14 +126,14 @@ class Certificate:
             issued = _Issued(key, certificate, ca, self._clock())
             context = _context(ca, issued)
         except _Unusable as error:
-            self._useless = f"{error} (another one is requested after {AGAIN_S:g} s)"
-            self._again_s = self._clock() + AGAIN_S
+            self._useless = f"{error} (another one is requested after {RETRY_S:g} s)"
+            self._again_s = self._clock() + RETRY_S
             raise NoIdentity(self._useless) from error
         self._issued, self._due_s, self._said = issued, issued.issued_s + CERTIFICATE_LIFETIME_S * 2 / 3, ""
         return context
 
     def _put_off(self, why: str) -> None:
-        self._due_s = self._clock() + AGAIN_S
+        self._due_s = self._clock() + RETRY_S
         if why != self._said:
             _log.warning("NodeLink: the certificate cannot be renewed yet, and the old one is used: %s", why)
         self._said = why

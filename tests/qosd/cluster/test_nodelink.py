@@ -236,7 +236,7 @@ async def test_another_nodes_token_is_refused(tmp_path: Path) -> None:
 
 
 async def test_another_nodes_certificate_is_not_signed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(nodeidentity, "AGAIN_S", 0.3)
+    monkeypatch.setattr(nodeidentity, "RETRY_S", 0.3)
     server = APIServer()
     server.requester = {"username": "system:node:n2", "groups": ["system:nodes"]}
     async with linked(server=server) as cluster:
@@ -327,7 +327,7 @@ async def test_there_is_no_lease_yet() -> None:
 async def test_the_api_server_is_away_when_a_certificate_is_to_be_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The link goes on with the one that is still good."""
     monkeypatch.setattr(nodeidentity, "RENEWED_WITHIN_S", 1.5)
-    monkeypatch.setattr(nodeidentity, "AGAIN_S", 0.3)
+    monkeypatch.setattr(nodeidentity, "RETRY_S", 0.3)
     async with linked() as cluster:
         await cluster.more()
         cluster.rig.server.faults += [Fault("any", hang=True)] * 20
