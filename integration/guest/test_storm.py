@@ -38,6 +38,7 @@ def test_storm(guest: Guest, figure: Callable[[str], None]) -> None:
     print(f"  SIGSTOP of the proxy to the next answer: {[round(each, 1) for each in found['frozen_s']]} s")
     print(f"  {found['faults']}, put right by the reconciler {found['tally']['late']}")
     assert not found["wrong"], "\n".join(found["wrong"])
+    assert found["tally"]["pods"] > 1, "one before the faults, one after them"
     struck = sum(count for fault, count in found["faults"].items() if "containerd" in fault)
     assert found["tally"]["wrecks"] <= struck, "the runtime wrecks pods only when it is itself struck"
     assert max(found["frozen_s"], default=0) < NOT_READY_S

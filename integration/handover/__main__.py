@@ -36,6 +36,7 @@ from integration.handover.events import KINDS, Node
 from integration.handover.manager import Manager, become_subreaper, until
 from integration.handover.peers import Backend, holding
 from integration.harness.holder import SocketHolder
+from integration.harness.processes import descriptors
 
 CALLERS = 6
 OVERLAP = 0.3  # of the events begin while processes of the ones before still drain
@@ -147,15 +148,6 @@ async def _end(manager: Manager, watching: asyncio.Task[None]) -> list[str]:
     except TimeoutError as error:
         return [f"{error}; there are {sorted(manager.living())}"]
     return []
-
-
-def descriptors(pid: int) -> list[str]:
-    """What is open; what is closed during the look is not."""
-    found = []
-    for file in Path(f"/proc/{pid}/fd").iterdir():
-        with contextlib.suppress(FileNotFoundError):
-            found.append(str(file.readlink()))
-    return sorted(found)
 
 
 def _faults(log: Path) -> list[str]:

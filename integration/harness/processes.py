@@ -45,6 +45,15 @@ def wait_for(predicate: Callable[[], Result | None], deadline_s: float, what: st
         pause_s = min(pause_s * 1.5, 0.1)
 
 
+def descriptors(pid: int) -> list[str]:
+    """What each open descriptor leads to: paths, sockets, pipes. One that is closed during the look is not there."""
+    links = []
+    for name in os.listdir(f"/proc/{pid}/fd"):
+        with contextlib.suppress(FileNotFoundError):
+            links.append(os.readlink(f"/proc/{pid}/fd/{name}"))
+    return links
+
+
 def _inherited() -> dict[str, str]:
     """Our environment, but children keep their bytecode, as installed programs have it: it is half of their start."""
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

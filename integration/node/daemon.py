@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from integration.harness.processes import HarnessError, Process
+from integration.harness.processes import HarnessError, Process, descriptors
 from integration.harness.proxy import start_qosd
 
 ASK_S = 20.0
@@ -160,12 +160,8 @@ class Daemon:
     # what the kernel says of it
 
     def descriptors(self) -> list[str]:
-        """What each open descriptor leads to: paths, sockets, pipes."""
-        links: list[str] = []
-        for name in os.listdir(f"/proc/{self.pid}/fd"):
-            with contextlib.suppress(FileNotFoundError):
-                links.append(os.readlink(f"/proc/{self.pid}/fd/{name}"))
-        return links
+        """What each open descriptor leads to."""
+        return descriptors(self.pid)
 
     def inotify_watches(self) -> int:
         count = 0

@@ -126,6 +126,7 @@ class Certificate:
             issued = _Issued(key, certificate, ca, self._clock())
             context = _context(ca, issued)
         except _Unusable as error:
+            self._unanswered = None
             self._useless = f"{error} (another one is requested after {RETRY_S:g} s)"
             self._again_s = self._clock() + RETRY_S
             raise NoIdentity(self._useless) from error
@@ -150,9 +151,6 @@ class Certificate:
         except TimeoutError:
             why = f"CertificateSigningRequest {wanted.name} is not signed in {SIGNED_WITHIN_S:g} s"
             raise NoIdentity(why) from None
-        except _Unusable:
-            self._unanswered = None
-            raise
         self._unanswered = None
         return wanted.key, certificate
 
