@@ -53,12 +53,13 @@ class CriRuntime:
             socket.unlink(missing_ok=True)  # noqa: ASYNC240
 
     def _served(self, call: str) -> Method:
-        async def later(answer: Awaitable[Any]) -> Reply:
-            return Reply((await answer).SerializeToString())
+        async def later(message: bytes) -> Reply:
+            return Reply((await self.answer(call, message)).SerializeToString())
 
         def method(message: bytes, fields: Mapping[bytes, bytes]) -> Reply | Awaitable[Reply]:
-            answer = self.answer(call, message)
-            return later(answer) if inspect.isawaitable(answer) else Reply(answer.SerializeToString())
+            if inspect.iscoroutinefunction(getattr(self, call)):
+                return later(message)
+            return Reply(self.answer(call, message).SerializeToString())
 
         return method
 
