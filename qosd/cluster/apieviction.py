@@ -11,7 +11,8 @@
 In an emergency, before or in the midst of all that, the runtime stops the containers at once: the kernel would not wait
 and would ask nobody. Invariants: an eviction has come about when the containers have exited and their cgroups are gone,
 whoever ended them (``qosd.act.cristop``); every wait is bounded (``qosd.cluster.evictionrequest``); it may be cancelled
-anywhere and done again. What became of it is an Event on the pod, which costs no eviction if it cannot be written.
+anywhere and done again. What became of it is an Event on the pod, which costs no eviction if it cannot be written;
+where the runtime fails too, it has both reasons.
 """
 
 from __future__ import annotations
@@ -81,7 +82,10 @@ class APIEviction:
         except NotByAPI as reason:
             how = f"fell back to CRI because {reason}"
             self._tell_step(eviction, EvictionPhase.STOPPING, how)
-            await self._stop.end(pod)
+            try:
+                await self._stop.end(pod)
+            except EvictionFailed as error:
+                raise EvictionFailed(f"{how}; {error}") from error
             return how
         return ""
 
