@@ -9,13 +9,10 @@ from __future__ import annotations
 import ssl
 from collections.abc import Mapping
 
-from koord.service import unixsocket
+from koord.service import optionvalues, unixsocket
 from koord.service.config import ConfigError
 from koord.service.statusserver import HEALTH_PAGES, Guard, Maker, StatusServer, read_token
 from qosd.options import Options
-
-_LAST_PORT = 65535
-_LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
 def address(endpoint: str) -> str:
@@ -23,9 +20,10 @@ def address(endpoint: str) -> str:
     path = unixsocket.without_scheme(endpoint)
     if path.startswith("/"):
         return path
-    host, _, port = endpoint.rpartition(":")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > _LAST_PORT:
-        raise ConfigError("options", "metrics-endpoint", endpoint, "must be unix:///path or host:port")
+    try:
+        optionvalues.host_port(endpoint)
+    except ValueError as error:
+        raise ConfigError("options", "metrics-endpoint", endpoint, "must be unix:///path or host:port") from error
     return endpoint
 
 
@@ -33,7 +31,7 @@ def server(options: Options, pages: Mapping[str, Maker]) -> StatusServer:
     """The server of ``pages`` as the options want it. Raises ConfigError."""
     guard, tls = _guard(options.metrics_token_file), _tls(options.metrics_cert_file, options.metrics_key_file)
     where = address(options.metrics_endpoint)
-    is_local = where.startswith("/") or where.rpartition(":")[0].strip("[]") in _LOOPBACK
+    is_local = where.startswith("/") or optionvalues.host_port(where)[0] in optionvalues.LOOPBACK
     if not is_local and guard is None and tls is None:
         raise ConfigError(
             "options",

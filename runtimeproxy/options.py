@@ -10,7 +10,16 @@ from dataclasses import dataclass
 
 from koord.service.log import LEVELS
 from koord.service.options import GO, Program, option
-from koord.service.optionvalues import duration_s, names, optional_path, positive_duration_s, size_bytes, socket_path
+from koord.service.optionvalues import (
+    LOOPBACK,
+    duration_s,
+    host_port,
+    names,
+    optional_path,
+    positive_duration_s,
+    size_bytes,
+    socket_path,
+)
 
 MODES = ("Containerd", "Docker")
 
@@ -19,10 +28,12 @@ def status_endpoint(text: str) -> str:
     """Empty (off), a unix socket's absolute path, or ``host:port`` on the loopback interface."""
     if text == "" or text.startswith(("/", "unix://")):
         return text and socket_path(text)
-    host, _, port = text.rpartition(":")
-    if host not in ("127.0.0.1", "[::1]", "localhost") or not port.isdigit() or int(port) > 65535:
-        raise ValueError("neither an absolute path nor a loopback host:port")
-    return text
+    try:
+        if host_port(text)[0] in LOOPBACK:
+            return text
+    except ValueError:
+        pass
+    raise ValueError("neither an absolute path nor a loopback host:port")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,8 @@ _BOOLS = {
     **dict.fromkeys(("0", "f", "F", "false", "False", "FALSE"), False),
 }
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+LOOPBACK = frozenset({"127.0.0.1", "::1", "localhost"})
+"""The hosts that nobody reaches but this machine itself, as ``host_port`` gives them."""
 _LAST_PORT = 65535
 _DURATION_PART = re.compile(r"(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
 _BYTES = {
