@@ -3,8 +3,9 @@
 The certificate's key lives in this process alone: a restart requests another one, and nothing is left on a disk. It is
 renewed after two thirds of its life, when the manager's authorities change, and when it was refused. Invariants: one
 that is good is used until there is a newer one, and until it expires; there is one request at a time, which is waited
-for again until it is answered, and after an answer that is of no use (such as a denial) none for some minutes: each is
-an object that the API server keeps for an hour. A token's file is read again each minute, since kubelet replaces it.
+for again until it is answered; after an answer that is of no use (such as a denial) there is none for some minutes, and
+after a certificate that the manager refuses none until that is some minutes old: each is an object that the API server
+keeps for an hour. A token's file is read again each minute, since kubelet replaces it.
 Fails with KubeError or NoIdentity, which says what lacks.
 """
 
@@ -36,7 +37,7 @@ SIGNED_WITHIN_S = 60.0
 RENEWED_WITHIN_S = 10.0
 """For so long a link stands still while its certificate, which is still good, is renewed."""
 RETRY_S = 300.0
-"""After a renewal that failed, and after an answer of no use."""
+"""After a renewal that failed, an answer of no use, and a certificate that is refused."""
 TOKEN_S = 60.0
 _CHILD_S = 30.0
 _PROGRAM = "qosd.cluster.certificaterequest"
@@ -114,7 +115,11 @@ class Certificate:
         return self._clock() >= self._due_s
 
     def reject(self) -> None:
-        self._issued, self._due_s = None, float("-inf")
+        """A new one fares no better soon, so it is tried again until it is some minutes old."""
+        if self._issued is not None and self._clock() < self._issued.issued_s + RETRY_S:
+            self._due_s = min(self._due_s, self._issued.issued_s + RETRY_S)
+        else:
+            self._issued, self._due_s = None, float("-inf")
 
     async def _renewed(self, ca: str) -> ssl.SSLContext:
         """Raises KubeError or NoIdentity, and then what was issued before is what is there."""

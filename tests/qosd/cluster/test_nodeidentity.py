@@ -18,7 +18,7 @@ import pytest
 from koord.model.nodelink import SIGNER
 from koord_manager.nodelink.signer import Signer
 from qosd.cluster import nodeidentity
-from qosd.cluster.nodeidentity import Certificate, NoIdentity, Token
+from qosd.cluster.nodeidentity import RETRY_S, Certificate, NoIdentity, Token
 from tests.koord_manager.nodelink.rig import Rig, rig
 from tests.kube.support import until
 
@@ -162,14 +162,29 @@ async def test_a_good_certificate_is_used_until_there_is_another_or_it_expires()
 
 
 @pytest.mark.usefixtures("impatient")
-async def test_a_certificate_that_was_refused_is_not_used_again() -> None:
+async def test_a_certificate_that_is_refused_is_not_used_again() -> None:
     async with rig() as made:
-        identity = Certificate(made.api, "n1", time.monotonic)
+        now_s = [0.0]
+        identity = Certificate(made.api, "n1", lambda: now_s[0])
         async with signing(made):
             await identity.context(made.ca)
+        now_s[0] = RETRY_S
         identity.reject()
         with pytest.raises(NoIdentity, match="is not signed"):
             await identity.context(made.ca)
+
+
+async def test_a_manager_that_refuses_every_certificate_is_asked_for_one_in_some_minutes() -> None:
+    """Each request is an object that the API server keeps for an hour."""
+    async with rig() as made:
+        now_s = [0.0]
+        identity = Certificate(made.api, "n1", lambda: now_s[0])
+        async with signing(made):
+            for at_s in range(0, 2 * int(RETRY_S) + 1, 30):
+                now_s[0] = at_s
+                await identity.context(made.ca)
+                identity.reject()
+        assert len(requests(made)) == 3
 
 
 async def test_a_key_that_cannot_be_made(monkeypatch: pytest.MonkeyPatch) -> None:

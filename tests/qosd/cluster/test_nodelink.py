@@ -246,17 +246,21 @@ async def test_another_nodes_certificate_is_not_signed(monkeypatch: pytest.Monke
         await cluster.more()
 
 
-async def test_an_expired_certificate_is_replaced() -> None:
+async def test_an_expired_certificate_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async with linked() as cluster:
         await cluster.more()
         cluster.rig.state.ahead_s = 8 * 86_400
+        await cluster.says("has expired")
+        assert cluster.requests == 1, "a new one would fare no better"
+        monkeypatch.setattr(nodeidentity, "RETRY_S", 0.0)
         await until(lambda: cluster.requests > 1)
         cluster.rig.state.ahead_s = 0
         await cluster.more()
         assert cluster.link.status().state is PartState.OK
 
 
-async def test_a_certificate_is_renewed_before_its_time_and_without_a_failure() -> None:
+async def test_a_certificate_is_renewed_before_its_time_and_without_a_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodeidentity, "RETRY_S", 0.0)
     async with linked() as cluster:
         await cluster.more()
         cluster.link._identity.reject()
