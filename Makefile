@@ -7,8 +7,8 @@
 #                        slice of the eviction model
 #   make test-kubelet    a real kubelet, on containerd 1.6 and 2.x
 #   make test-node       the node daemon under churn, kills and trouble (soak-node: N=1000 ticks, MINUTES=5)
-#   make test-guest      a whole node with systemd and cgroup v2, in QEMU: installation, kills under load, kernel files
-#   make test-guest-pods and its kubelet: limits, CPU manager, the pools of 16 CPUs (soak-guest: all of both)
+#   make test-guest      a whole node with systemd, cgroup v2 and kubelet, in QEMU: installation, kills under load, kernel
+#                        files, the limits of pods, the CPU manager, strategies (soak-guest: at length)
 #   make cluster         a whole cluster with one real node behind the proxy, until Ctrl-C; prints KUBECONFIG
 #   make test-cluster    the API client and koord-manager on a real control plane
 #   make soak-overcommit N=100000 generated nodes against an oracle that was written separately
@@ -56,10 +56,8 @@ COMMIT ?= HEAD~1
 # Tests that go through every case: neither root nor network, but a minute.
 EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation \
 	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
-GUEST_PODS := $(addprefix integration/guest/test_,\
-	kubelet.py static_cpus.py v2_pods.py v2_shortage.py v2_exhaustion.py v2_strategies.py quickstart_pools.py)
 
-.PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest test-guest-pods soak-guest \
+.PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
 	simulate-proxy storm bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
@@ -109,12 +107,7 @@ test-kubelet: $(READY)
 test-guest: $(READY)
 	./integration/setup-host --guest
 	$(PYTHON) -m integration.guest.image
-	$(PYTHON) -m integration.guest integration/guest -s --durations=8 $(addprefix --ignore=,$(GUEST_PODS))
-
-test-guest-pods: $(READY)
-	./integration/setup-host --guest
-	$(PYTHON) -m integration.guest.image
-	$(PYTHON) -m integration.guest $(GUEST_PODS) -s --durations=8
+	$(PYTHON) -m integration.guest integration/guest -s --durations=16
 
 cluster: $(READY)
 	./integration/setup-host --cluster

@@ -39,8 +39,11 @@ CPU = {
     "kvm": "host",
     EMULATED: "Nehalem",  # has no AVX, which is dear to emulate, and a clock that the kernel trusts
 }
+CPUS, ONLINE = 16, 2
+"""All that there are, and those that a boot starts, which takes twice as long on all. The rest come up by a write."""
+MEMORY_MIB = 4096
 COMMAND_LINE = (
-    "console=ttyS0 net.ifnames=0 mitigations=off quiet "
+    f"console=ttyS0 net.ifnames=0 mitigations=off quiet maxcpus={ONLINE} "
     "systemd.show_status=0 systemd.default_timeout_start_sec=300 systemd.log_target=journal"
 )
 KVM_S = 10.0
@@ -51,23 +54,16 @@ class GuestError(HarnessError):
 
 
 @dataclass(frozen=True, slots=True)
-class Size:
-    """``online`` CPUs are there from the start; the rest of ``cpus`` come up by a write to their ``online`` files.
+class Topology:
+    """Of CPUs and memory. ``nodes``: of NUMA, each with a socket of its own; ``threads``: of each core."""
 
-    ``nodes``: of NUMA, each with a socket of its own; ``threads``: of each core.
-    """
-
-    cpus: int = 2
-    memory_mib: int = 2048
-    online: int | None = None
     nodes: int = 1
     threads: int = 1
 
     def arguments(self) -> list[str]:
         """What QEMU is told of CPUs and memory."""
-        cores = self.cpus // self.nodes // self.threads
-        smp = f"{self.cpus},sockets={self.nodes},cores={cores},threads={self.threads}"
-        of_node, cpus = self.memory_mib // self.nodes, self.cpus // self.nodes
+        of_node, cpus = MEMORY_MIB // self.nodes, CPUS // self.nodes
+        smp = f"{CPUS},sockets={self.nodes},cores={cpus // self.threads},threads={self.threads}"
         numa = [
             argument
             for node in range(self.nodes if self.nodes > 1 else 0)
@@ -76,7 +72,7 @@ class Size:
                 *("-numa", f"node,nodeid={node},memdev=m{node},cpus={node * cpus}-{(node + 1) * cpus - 1}"),
             )
         ]
-        return ["-smp", smp, "-m", str(self.memory_mib), *numa]
+        return ["-smp", smp, "-m", str(MEMORY_MIB), *numa]
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +87,7 @@ class Saved:
 class Guest:
     """A guest on ``image``; ``payload`` is a tar that appears as the disk /dev/vdb.
 
-    ``saved``: one of the same image, payload, size and kernel arguments, from which it goes on.
+    ``saved``: one of the same image, payload, topology and kernel arguments, from which it goes on.
     """
 
     def __init__(
@@ -99,14 +95,14 @@ class Guest:
         image: Image,
         directory: Path,
         payload: Path | None = None,
-        size: Size = Size(),
+        topology: Topology = Topology(),
         kernel_arguments: str = "",
         saved: Saved | None = None,
     ) -> None:
         self.directory = directory
         self.console = directory / "console.log"
         self._overlay = directory / "disk.qcow2"
-        self._image, self._payload, self._size = image, payload, size
+        self._image, self._payload, self._topology = image, payload, topology
         self._arguments, self._saved = kernel_arguments, saved
         self._process: Process | None = None
         self._channel: Channel | None = None
@@ -299,8 +295,7 @@ class Guest:
             self.channel.run(argv, BOOT_S)
 
     def _argv(self) -> list[str]:
-        size, accelerated = self._size, accelerator(self._image.kernel)
-        online = f" maxcpus={size.online}" if size.online else ""
+        accelerated = accelerator(self._image.kernel)
         disks = [
             (self._overlay, "qcow2,cache=unsafe,discard=unmap"),
             *([(self._payload, "raw,readonly=on")] if self._payload else []),
@@ -315,9 +310,9 @@ class Guest:
         ]
         return [
             *("qemu-system-x86_64", "-accel", accelerated, "-cpu", CPU[accelerated]),
-            *(*size.arguments(), "-nographic", "-display", "none"),
+            *(*self._topology.arguments(), "-nographic", "-display", "none"),
             *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd)),
-            *("-append", f"{COMMAND_LINE}{online} {self._arguments}"),
+            *("-append", f"{COMMAND_LINE} {self._arguments}"),
             *drives,
             *("-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile="),
             *("-chardev", f"socket,id=agent,path={self.directory / 'agent.sock'},server=on,wait=off"),
@@ -333,13 +328,13 @@ def booted(
     image: Image,
     directory: Path,
     payload: Path | None = None,
-    size: Size = Size(),
+    topology: Topology = Topology(),
     kernel_arguments: str = "",
     saved: Saved | None = None,
 ) -> Iterator[Guest]:
     """A started guest, with its payload unpacked, for the time of the block; its journal is kept if the block fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    guest = Guest(image, directory, payload, size, kernel_arguments, saved)
+    guest = Guest(image, directory, payload, topology, kernel_arguments, saved)
     try:
         guest.start()
         if payload is not None and saved is None:

@@ -70,9 +70,9 @@ class Held:
     container: Values
 
 
-def bring_up_cpus(guest: Guest) -> None:
-    """Every CPU of the machine goes online: a guest that boots on all of them takes twice as long."""
-    guest.sh("for file in /sys/devices/system/cpu/cpu*/online; do echo 1 > $file; done")
+def bring_up_cpus(guest: Guest, cpus: int) -> None:
+    """The machine's first ``cpus`` go online."""
+    guest.sh(f"for cpu in {{1..{cpus - 1}}}; do echo 1 > /sys/devices/system/cpu/cpu$cpu/online; done")
 
 
 def configure(guest: Guest, runtime: str, *flags: str) -> None:
@@ -81,9 +81,9 @@ def configure(guest: Guest, runtime: str, *flags: str) -> None:
     guest.put(FLAGS, f'KUBELET_KUBEADM_ARGS="{" ".join(argv)}"\n')
 
 
-def start_behind_the_proxy(guest: Guest, static_pods: Sequence[StaticPod], *flags: str) -> None:
-    """On all CPUs of the machine, with Koord's programs and these pods, all of them Ready when this returns."""
-    bring_up_cpus(guest)
+def start_behind_the_proxy(guest: Guest, cpus: int, static_pods: Sequence[StaticPod], *flags: str) -> None:
+    """On that many CPUs, with Koord's programs and these pods, all of them Ready when this returns."""
+    bring_up_cpus(guest, cpus)
     programs.put(guest)
     programs.start(guest)
     configure(guest, programs.SOCKET, *flags)

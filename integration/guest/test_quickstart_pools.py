@@ -7,17 +7,13 @@ Static pods stand for the document's Deployments, with the annotations that sche
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from integration.guest import kubelet, payload, pods
-from integration.guest.guest import Guest, Size, booted
-from integration.guest.image import Image
+from integration.guest.guest import CPUS, Guest
 from integration.kubelet.staticpods import StaticPod
 
-SIZE = Size(cpus=16, memory_mib=4096, online=2)
 HERE = f"{payload.ROOT}/repo/integration/guest/quickstart"
 TWO_CPUS = {"limits": {"cpu": "2"}, "requests": {"cpu": "2"}}
 BATCH = {"kubernetes.io/batch-cpu": "2k"}
@@ -54,12 +50,11 @@ print(time.time() - time.clock_gettime(time.CLOCK_BOOTTIME) + min(ticks) / 100)
 
 
 @pytest.fixture(scope="module")
-def node(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+def node(guest: Guest) -> Guest:
     """16 CPUs, kubelet behind the proxy, and the document's four pods, all of them Ready."""
-    with booted(guest_image, tmp_path_factory.mktemp("pools"), guest_payload, SIZE) as guest:
-        guest.do("install", "-t", "/usr/local/bin", f"{HERE}/kubectl", f"{HERE}/get_cpuset.sh")
-        kubelet.start_behind_the_proxy(guest, ALL)
-        yield guest
+    guest.do("install", "-t", "/usr/local/bin", f"{HERE}/kubectl", f"{HERE}/get_cpuset.sh")
+    kubelet.start_behind_the_proxy(guest, CPUS, ALL)
+    return guest
 
 
 def moved(node: Guest, wanted: dict[str, str]) -> dict[str, str]:

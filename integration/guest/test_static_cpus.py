@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from integration.guest import kubelet, pods, programs
-from integration.guest.guest import Guest, Size, booted
-from integration.guest.image import Image
+from integration.guest.guest import Guest
 from integration.kubelet.staticpods import PODS, StaticPod
 
+CPUS = 7
 ALL = "0-6"
-SIZE = Size(cpus=7, online=2)
 STATUS = "scheduling.koordinator.sh/resource-status"
 WHOLE_CPU = {"limits": {"cpu": "1", "memory": "64Mi"}}
 LSR, LS, BE = PODS
@@ -31,12 +28,11 @@ def pod(name: str, qos: str, native: dict[str, Any], cpus: str = "") -> StaticPo
 
 
 @pytest.fixture(scope="module")
-def node(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
+def node(guest: Guest) -> Guest:
     """kubelet is ``static`` and behind the proxy; an LSR pod on CPU 3, which kubelet would have put on 1, LS and BE."""
-    with booted(guest_image, tmp_path_factory.mktemp("static"), guest_payload, SIZE) as guest:
-        lsr = dataclasses.replace(LSR, annotations={STATUS: {"cpuset": "3"}})
-        kubelet.start_behind_the_proxy(guest, [lsr, LS, BE], *STATIC)
-        yield guest
+    lsr = dataclasses.replace(LSR, annotations={STATUS: {"cpuset": "3"}})
+    kubelet.start_behind_the_proxy(guest, CPUS, [lsr, LS, BE], *STATIC)
+    return guest
 
 
 def moved(node: Guest, wanted: dict[str, str]) -> dict[str, str]:

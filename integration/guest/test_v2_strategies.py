@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from integration.guest import kubelet, pods
-from integration.guest.guest import Guest, Size, booted
+from integration.guest.guest import CPUS, Guest, Topology, booted
 from integration.guest.image import Image
 from integration.guest.test_v2_pods import KUBELET_PORT, QOSD, start_qosd
 from integration.kubelet.staticpods import MIB, StaticPod
 
-SIZE = Size(cpus=16, memory_mib=4096, online=2, nodes=2, threads=2)
+TOPOLOGY = Topology(nodes=2, threads=2)
 RULES = "/etc/koord/qosd-rules.yaml"
 SOON_S = 120.0
 SPINNING = ("/bin/sh", "-c", "while :; do :; done")
@@ -42,10 +42,10 @@ SUPPRESSED: Mapping[str, Any] = {"resourceUsedThresholdWithBE": {"enable": True,
 @pytest.fixture(scope="module")
 def node(guest_image: Image, guest_payload: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guest]:
     """kubelet behind the proxy, and koord-qosd, which knows requests from kubelet; every strategy is off."""
-    with booted(guest_image, tmp_path_factory.mktemp("strategies"), guest_payload, SIZE) as guest:
+    with booted(guest_image, tmp_path_factory.mktemp("strategies"), guest_payload, TOPOLOGY) as guest:
         guest.do("mkdir", "-p", "/etc/koord")
         rule(guest, {})
-        kubelet.start_behind_the_proxy(guest, (WEB, BATCH))
+        kubelet.start_behind_the_proxy(guest, CPUS, (WEB, BATCH))
         guest.do("systemctl", "stop", QOSD)
         start_qosd(guest, f"--kubelet-endpoint={KUBELET_PORT}")
         yield guest
@@ -113,10 +113,10 @@ def test_a_cpu_set_of_whole_cores_of_both_numa_nodes(node: Guest) -> None:
     found = chosen()
     assert 2 <= len(found) <= 11
     cores = [cpus(node.text(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list")) for cpu in found]
-    assert {len(core) for core in cores} == {SIZE.threads}
+    assert {len(core) for core in cores} == {TOPOLOGY.threads}
     halves = [core for core in cores if not core <= found]
     assert len(halves) <= 1, (found, cores)
-    nodes = [cpus(node.text(f"/sys/devices/system/node/node{number}/cpulist")) for number in range(SIZE.nodes)]
+    nodes = [cpus(node.text(f"/sys/devices/system/node/node{number}/cpulist")) for number in range(TOPOLOGY.nodes)]
     shares = sorted(len(found & each) for each in nodes)
     print(f"\nbest-effort pods have CPUs {sorted(found)} of {nodes}: {says(node, 'cpuSuppress')}")
     assert shares[1] - shares[0] <= 2, "nodes take turns, by cores"
