@@ -1,7 +1,11 @@
-"""Fixtures: one containerd of each release for the whole session, a CRI client, and a cgroup for a test's pods."""
+"""Fixtures: one containerd of each release for the whole session, a CRI client, and a cgroup for a test's pods.
+
+There is one session at a time on a machine.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -13,10 +17,9 @@ from integration import build
 from integration.harness import cgroups, containerd, machine
 from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
-from integration.harness.pods import POD_ROOT
 
 _FIGURES = pytest.StashKey[list[str]]()
-_PODS_ROOT_IS_OURS = pytest.StashKey[bool]()
+_SESSION = pytest.StashKey[contextlib.ExitStack]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -29,22 +32,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.stash[_FIGURES] = []
-    config.stash[_PODS_ROOT_IS_OURS] = not _is_worker(config) and not cgroups.existing(POD_ROOT)
+    config.stash[_SESSION] = contextlib.ExitStack()
 
 
 def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+def pytest_sessionstart(session: pytest.Session) -> None:
+    if not _is_worker(session.config) and os.geteuid() == 0:
+        session.config.stash[_SESSION].enter_context(machine.sole_session())
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """One of several workers hands its figures over. After all of them, the root of pods that have no other is gone,
-    unless it was there before."""
+    """One of several workers hands its figures over."""
     config = session.config
     if _is_worker(config):
         config.workeroutput["figures"] = config.stash[_FIGURES]  # type: ignore[attr-defined]
-    elif config.stash[_PODS_ROOT_IS_OURS]:
-        cgroups.remove(POD_ROOT)
+    config.stash[_SESSION].close()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -2,18 +2,38 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import grpc
 import pytest
 
-from integration.harness import cgroups, containerd, leftovers
+from integration.harness import cgroups, containerd, leftovers, machine
 from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
 from integration.harness.pods import SLEEP, Container, Pod
 from koord.pb.cri import api_pb2 as pb
 
 MIB = 1 << 20
+
+
+def test_another_session_of_tests_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(machine, "SESSION_LOCK", tmp_path / "lock")
+    began = threading.Event()
+
+    def other() -> None:
+        with machine.sole_session():
+            began.set()
+
+    with machine.sole_session():
+        session = threading.Thread(target=other)
+        session.start()
+        assert not began.wait(0.3)
+    session.join(5)
+    assert began.is_set()
+    assert capsys.readouterr().err == f"another session of tests holds {tmp_path}/lock: waiting for its end\n"
 
 
 def test_an_unknown_container_is_refused_with_containerds_own_code(cri: Cri) -> None:

@@ -1,4 +1,4 @@
-"""Whether this machine can run the real parts, and has room for a node."""
+"""Whether this machine can run the real parts, and whose it is meanwhile."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import contextlib
 import fcntl
 import os
 import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 from integration.harness.processes import HarnessError
 
 NODE_LOCK = Path("/run/lock/koord-test-node")
+SESSION_LOCK = Path("/run/lock/koord-test-session")
 PROGRAMS = ("containerd", "ctr", "runc", "ip", "iptables")
 
 
@@ -27,6 +29,18 @@ def missing() -> list[str]:
     if not Path("/usr/lib/cni/bridge").exists():
         reasons.append("the CNI plugins are not in /usr/lib/cni")
     return reasons
+
+
+@contextlib.contextmanager
+def sole_session() -> Iterator[None]:
+    """For a whole session of tests, which look at interfaces, mounts and cgroups of the machine: waits for others."""
+    with SESSION_LOCK.open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"another session of tests holds {SESSION_LOCK}: waiting for its end", file=sys.stderr, flush=True)
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 @contextlib.contextmanager

@@ -18,7 +18,7 @@ CPU_PERIOD_US = 100_000
 MIN_SHARES = 2
 MIN_QUOTA_US = 1000
 POD_ROOT = "/kubepods"
-"""kubelet's own with the cgroupfs driver."""
+"""kubelet's own with the cgroupfs driver: where a runtime makes cgroups, another's pods may be in it."""
 MEMORY_CAPACITY_BYTES = 16 << 30  # of the node; only the OOM score of Burstable pods depends on it
 SLEEP = ("/bin/sh", "-c", "trap 'exit 0' TERM; echo started; while :; do sleep 1; done")
 
@@ -52,7 +52,7 @@ class Pod:
     labels: Mapping[str, str] = field(default_factory=dict)
     annotations: Mapping[str, str] = field(default_factory=dict)
     host_network: bool = True
-    cgroup_root: str = POD_ROOT
+    cgroup_root: str = field(kw_only=True)
     logs: Path | None = None
 
     @property

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from integration.harness.cri import RUNTIME, Cri
-from integration.harness.pods import Container, Pod, container_config, container_resources, sandbox_config
+from integration.harness.pods import POD_ROOT, Container, Pod, container_config, container_resources, sandbox_config
 from integration.peers.koordlet import BATCH_CPU, BATCH_MEMORY, EXTENDED_RESOURCES, QOS, RESOURCE_STATUS
 from koord.pb.cri import api_pb2 as pb
 
@@ -45,12 +45,11 @@ def stories() -> dict[str, Story]:
     requests, limits = {BATCH_CPU: "500", BATCH_MEMORY: "64Mi"}, {BATCH_CPU: "1000", BATCH_MEMORY: "64Mi"}
     return {
         "LSR": Story(
-            Pod("lsr", (small,), labels={QOS: "LSR", "koordinator.sh/priority-class": "koord-prod"},
-                annotations={RESOURCE_STATUS: json.dumps({"cpuset": BOUND_CPUS})}),
+            _pod("lsr", small, "LSR", "koord-prod", {RESOURCE_STATUS: json.dumps({"cpuset": BOUND_CPUS})}),
             Container("main", cpu_limit_milli=2000, memory_limit_bytes=256 * MIB),
         ),
         "LS": Story(
-            Pod("ls", (shared,), labels={QOS: "LS", "koordinator.sh/priority-class": "koord-prod"}),
+            _pod("ls", shared, "LS", "koord-prod", {}),
             Container("main", cpu_request_milli=1000, cpu_limit_milli=2000, memory_limit_bytes=256 * MIB),
         ),
         "BE": Story(_best_effort("be", batch, {"requests": requests, "limits": limits}), Container("main")),
@@ -60,8 +59,12 @@ def stories() -> dict[str, Story]:
 
 def _best_effort(name: str, container: Container, amounts: Mapping[str, Mapping[str, str]]) -> Pod:
     spec = json.dumps({"containers": {container.name: amounts}})
-    labels = {QOS: "BE", "koordinator.sh/priority-class": "koord-batch"}
-    return Pod(name, (container,), labels=labels, annotations={EXTENDED_RESOURCES: spec})
+    return _pod(name, container, "BE", "koord-batch", {EXTENDED_RESOURCES: spec})
+
+
+def _pod(name: str, container: Container, qos: str, priority_class: str, annotations: Mapping[str, str]) -> Pod:
+    labels = {QOS: qos, "koordinator.sh/priority-class": priority_class}
+    return Pod(name, (container,), cgroup_root=POD_ROOT, labels=labels, annotations=annotations)
 
 
 def create(cri: Cri, story: Story) -> str:

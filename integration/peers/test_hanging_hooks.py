@@ -21,7 +21,7 @@ import pytest
 from integration.harness import hookserver
 from integration.harness.cri import Cri
 from integration.harness.hookserver import Question, Reply
-from integration.harness.pods import Container, Pod, container_config, sandbox_config
+from integration.harness.pods import POD_ROOT, Container, Pod, container_config, sandbox_config
 from integration.harness.proxy import socket_of, start_proxy
 from integration.harness.simulated import SimulatedRuntime
 from koord.pb.cri import api_pb2 as pb
@@ -29,7 +29,7 @@ from runtimeproxy.hooks.breaker import FAILURES
 
 HOOK_TIMEOUT_S = 0.5
 SLACK_S = 0.4  # what a busy machine may add
-POD = Pod("a", (Container("main", cpu_limit_milli=500, memory_limit_bytes=64 << 20),))
+POD = Pod("a", (Container("main", cpu_limit_milli=500, memory_limit_bytes=64 << 20),), cgroup_root=POD_ROOT)
 
 
 @contextlib.contextmanager

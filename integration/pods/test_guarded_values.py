@@ -5,11 +5,13 @@ What only a later layer would notice (an argument list that is too long, a page 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import grpc
 import pytest
 
+from integration.harness import cgroups
 from integration.harness.containerd import Containerd
 from integration.harness.cri import RUNTIME, Cri
 from integration.harness.pods import Container, Pod, container_config, sandbox_config
@@ -17,13 +19,14 @@ from koord.pb.cri import api_pb2 as pb
 from runtimeproxy.hooks.edits import Slot
 from runtimeproxy.hooks.values import acceptable
 
-POD = Pod("guarded", ())
+ROOT = f"/koordtest-{os.getpid()}-guarded"
+POD = Pod("guarded", (), cgroup_root=f"{ROOT}/kubepods")
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
 def sandbox(containerd1: Containerd) -> Iterator[tuple[Cri, str]]:
-    with Cri(containerd1.socket) as cri:
+    with cgroups.root(ROOT), Cri(containerd1.socket) as cri:
         sandbox_id = cri.run_pod(POD)
         yield cri, sandbox_id
         cri.remove(sandbox_id)
