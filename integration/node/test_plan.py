@@ -64,6 +64,10 @@ class Seen:
     groups: set[str] = field(default_factory=set)
     """Cgroups of all pods and containers that any snapshot had."""
 
+    def add(self, tick: int, result: Result) -> None:
+        """What the journal must tell of this tick."""
+        self.outcomes[tick] = [(one.write.path, str(one.write.after), one.result) for one in result.outcomes]
+
 
 async def test_the_plan_is_the_tick_and_the_tick_is_done(
     anchor: Pod, cri: Cri, runtime: Path, kubepods: str, tmp_path: Path, figure: Callable[[str], None]
@@ -137,17 +141,17 @@ async def leftovers(qosd: Qosd, seen: Seen) -> list[str]:
     """What qosd still has of pods that are gone, after at most ``FORGET_S`` of ticks."""
     until = time.monotonic() + FORGET_S
     while True:
-        result = await qosd.tick(TickReason.BEAT)
-        assert result is not None
-        gone = seen.groups - groups_of(qosd.loop.snapshot)
+        result, snapshot = await qosd.tick(TickReason.BEAT), qosd.loop.snapshot
+        assert result is not None and snapshot is not None
+        seen.add(snapshot.tick, result)
+        gone = seen.groups - groups_of(snapshot)
         found = [*_remembered(qosd, gone), *_sampled(qosd, gone)]
         if (not found and not result.outcomes) or time.monotonic() > until:
             return found
         await asyncio.sleep(0.2)
 
 
-def groups_of(snapshot: NodeSnapshot | None) -> set[str]:
-    assert snapshot is not None
+def groups_of(snapshot: NodeSnapshot) -> set[str]:
     pods = {pod.cgroup for pod in snapshot.pods}
     return (pods | {container.cgroup for pod in snapshot.pods for container in pod.containers}) - {""}
 
@@ -206,7 +210,7 @@ def note(decided: Plan, result: Result, number: int, seen: Seen) -> None:
     for outcome in result.outcomes:
         if outcome.result == "vanished" and Path(outcome.write.path).parent.exists():
             seen.wrong.append(f"tick {number}: {outcome.write.path} is there, but {outcome.detail}")
-    seen.outcomes[number] = [(one.write.path, str(one.write.after), one.result) for one in result.outcomes]
+    seen.add(number, result)
 
 
 def journal_differences(seen: Seen, rows: Sequence[Row]) -> list[str]:
