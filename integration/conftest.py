@@ -1,6 +1,6 @@
 """Fixtures: one containerd of each release for the whole session, a CRI client, and a cgroup for a test's pods.
 
-There is one session at a time on a machine.
+There is one session at a time on a machine, besides those in guests.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from integration.harness import cgroups, containerd, machine
 from integration.harness.containerd import Containerd
 from integration.harness.cri import Cri
 
+_GUESTS = Path(__file__).parent / "guest"
 _FIGURES = pytest.StashKey[list[str]]()
 _SESSION = pytest.StashKey[contextlib.ExitStack]()
 
@@ -39,8 +40,12 @@ def _is_worker(config: pytest.Config) -> bool:
     return hasattr(config, "workerinput")
 
 
+def _is_in_guests(config: pytest.Config) -> bool:
+    return all(Path(argument.partition("::")[0]).resolve().is_relative_to(_GUESTS) for argument in config.args)
+
+
 def pytest_sessionstart(session: pytest.Session) -> None:
-    if not _is_worker(session.config) and os.geteuid() == 0:
+    if not _is_worker(session.config) and not _is_in_guests(session.config) and os.geteuid() == 0:
         session.config.stash[_SESSION].enter_context(machine.sole_session())
 
 
