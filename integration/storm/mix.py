@@ -42,7 +42,8 @@ class Streams:
 
 @dataclass(slots=True)
 class Outcome:
-    """What a storm did; ``gap_s`` is the longest time between two good answers to Status."""
+    """What a storm did. ``gap_s``: the longest time between two good answers to Status, or from when the runtime was
+    ready again to the first: what it takes to come back itself is no proxy's."""
 
     calls: int = 0
     refused: int = 0
@@ -120,8 +121,8 @@ async def _poll(setting: Setting, method: str, pause_s: float, found: Outcome, o
                 found.tally.refused[name] += 1
         else:
             now = time.monotonic()
-            if method == STATUS:
-                found.gap_s = max(found.gap_s, now - good)
+            if method == STATUS and setting.runtime.is_ready:
+                found.gap_s = max(found.gap_s, now - max(good, setting.runtime.ready_s))
             good = now
         await asyncio.sleep(pause_s)
 

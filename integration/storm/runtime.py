@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Iterator
 
 from integration.harness.cri import RUNTIME
@@ -20,10 +21,13 @@ LOOK_S = 0.1
 class Runtime:
     """The runtime as ``direct`` sees it. ``moment`` changes when a disturbance begins, when it is done, and when the
     runtime is ready again: what it answered to a call of before may arrive after the news that it is ready.
+
+    ``ready_s``: since when it is, by ``time.monotonic``.
     """
 
     def __init__(self, direct: Caller) -> None:
         self.moment = 0
+        self.ready_s = time.monotonic()
         self._direct = direct
         self._disturbances = 0  # that are under way
         self._ready = asyncio.Event()
@@ -54,6 +58,7 @@ class Runtime:
         while not self._ready.is_set():
             moment = self.moment
             if await self._says_ready() and moment == self.moment and not self._disturbances:
+                self.ready_s = time.monotonic()
                 self._ready.set()
                 self.moment += 1
             else:
