@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import cast
 
 from msgspec import structs
 
@@ -17,42 +17,23 @@ from qosd.act.evictor import Evictor
 from qosd.decide.decision import Eviction
 from qosd.model.pod import Resources
 from qosd.model.snapshot import ContainerView, PodView
-from qosd.pods.cri import Container, Detail, Runtime, Sandbox
+from qosd.pods.cri import Runtime
 from tests.fakes.clock import S
 from tests.fakes.runtime import FakeRuntime
 from tests.qosd.act.evictor.rig import FAILED, STOPPED, STOPPING, Journal, Notes, start
+from tests.qosd.act.steppedruntime import SteppedRuntime
 from tests.qosd.podviews import view
 
-T = TypeVar("T")
 
-
-class Mortal(Runtime):
+class Mortal(SteppedRuntime):
     """A runtime's client whose process dies at step ``last``: before or after a call, what follows never happens."""
 
     def __init__(self, endpoint: str, last: int) -> None:
-        super().__init__(endpoint, 2.0, asyncio.get_running_loop())
+        super().__init__(endpoint, self._live)
         self._left = last
         self.died = asyncio.Event()
 
-    async def sandboxes(self, uid: str = "") -> list[Sandbox]:
-        return await self._mortal(lambda: super(Mortal, self).sandboxes(uid))
-
-    async def containers(self, sandbox_id: str = "") -> list[Container]:
-        return await self._mortal(lambda: super(Mortal, self).containers(sandbox_id))
-
-    async def container_detail(self, container_id: str) -> Detail | None:
-        return await self._mortal(lambda: super(Mortal, self).container_detail(container_id))
-
-    async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
-        await self._mortal(lambda: super(Mortal, self).stop_container(container_id, grace_s, exit_s))
-
-    async def _mortal(self, call: Callable[[], Awaitable[T]]) -> T:
-        await self._step()
-        answer = await call()
-        await self._step()
-        return answer
-
-    async def _step(self) -> None:
+    async def _live(self) -> None:
         self._left -= 1
         if self._left < 0:
             self.died.set()

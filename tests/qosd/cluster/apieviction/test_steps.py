@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -14,12 +14,10 @@ from koord.kube.client import Client
 from koord.kube.kind import Key, Kind
 from qosd.act.cristop import CRIStop
 from qosd.cluster.apieviction import APIEviction
-from qosd.pods.cri import Container, Detail, Runtime, Sandbox
 from tests.kube.server import Fault
 from tests.kube.support import client
+from tests.qosd.act.steppedruntime import SteppedRuntime, around
 from tests.qosd.cluster.apieviction.webpod import LATE, LONG, ORDER, Cluster, Events
-
-Answer = TypeVar("Answer")
 
 
 class Step:
@@ -30,12 +28,6 @@ class Step:
         self.fault: Callable[[], object] = lambda: None
         self.is_reached = False
 
-    async def around(self, call: Callable[[], Awaitable[Answer]]) -> Answer:
-        await self.take()
-        answer = await call()
-        await self.take()
-        return answer
-
     async def take(self) -> None:
         self._left -= 1
         if self._left == -1:
@@ -44,37 +36,20 @@ class Step:
             await asyncio.sleep(0)
 
 
-class SteppedRuntime(Runtime):
-    step: Step
-
-    async def sandboxes(self, uid: str = "") -> list[Sandbox]:
-        return await self.step.around(lambda: super(SteppedRuntime, self).sandboxes(uid))
-
-    async def containers(self, sandbox_id: str = "") -> list[Container]:
-        return await self.step.around(lambda: super(SteppedRuntime, self).containers(sandbox_id))
-
-    async def container_detail(self, container_id: str) -> Detail | None:
-        return await self.step.around(lambda: super(SteppedRuntime, self).container_detail(container_id))
-
-    async def stop_container(self, container_id: str, grace_s: int, exit_s: float) -> None:
-        await self.step.around(lambda: super(SteppedRuntime, self).stop_container(container_id, grace_s, exit_s))
-
-
 class SteppedAPI:
     def __init__(self, api: Client, step: Step) -> None:
         self._api, self._step = api, step
 
     async def evict(self, key: Key, uid: str) -> None:
-        await self._step.around(lambda: self._api.evict(key, uid))
+        await around(self._step.take, lambda: self._api.evict(key, uid))
 
     async def get(self, kind: Kind[Any], key: Key) -> Any:
-        return await self._step.around(lambda: self._api.get(kind, key))
+        return await around(self._step.take, lambda: self._api.get(kind, key))
 
 
 @asynccontextmanager
 async def stepped(cluster: Cluster, endpoint: str, step: Step) -> AsyncIterator[APIEviction]:
-    runtime = SteppedRuntime(endpoint, 2.0, asyncio.get_running_loop())
-    runtime.step = step
+    runtime = SteppedRuntime(endpoint, step.take)
     async with client(cluster.url, tries=1) as api:
         stop = CRIStop(runtime, cluster.exists, exit_s=0.3, settle_s=0.3)
         try:
