@@ -42,6 +42,7 @@ PODS = objects.pods_of("default")
 BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 EVENTS = "/api/v1/namespaces/default/events"
 NODE_A, NODE_B = "node-a", "node-b"
+CROWD, EARLY = 400, 100
 SHORT = Bounds(refused_s=2.0, unanswered_s=5.0, gone_s=20.0, pause_s=0.1)
 WHY = "beMemoryEvict: 170262528 bytes of memory lack (72 % of the pods' limit are in use); evict: {}"
 _S = 1_000_000_000
@@ -192,6 +193,30 @@ async def test_an_api_server_that_comes_back(plane: ControlPlane, admin: Api) ->
     request = asyncio.create_task(requested(plane, eviction, bounds=Bounds(unanswered_s=60.0)))
     await asyncio.to_thread(plane.api_server.start)
     assert (await request)[0] == "the API server has agreed"
+
+
+async def test_an_api_server_that_has_not_read_its_pods_yet(plane: ControlPlane, admin: Api) -> None:
+    """For some tenths of a second it finds no pod, and forbids the node to read any: as if all were gone."""
+    crowd = objects.pod("crowd", {"cpu": "1"}, nodeName=NODE_B)
+    crowd["metadata"] |= {"annotations": {"padding": "x" * 100_000}}
+    for number in range(CROWD):
+        crowd["metadata"]["name"] = f"crowd-{number}"
+        admin.create(PODS, crowd)
+    evictions = [bound(plane, admin, f"early-{number}") for number in range(EARLY)]
+    admin.close()
+    await asyncio.to_thread(plane.api_server.stop)
+    starting = asyncio.create_task(asyncio.to_thread(plane.api_server.start))
+    bounds = Bounds(unanswered_s=60.0)
+    async with node_client(plane, NODE_A) as client:
+
+        async def request(eviction: Eviction) -> str:
+            key = Key(*eviction.pod.split("/"))
+            return await EvictionRequest(client, eviction, key, bounds, lambda *_: None).made()
+
+        answers = await asyncio.gather(*map(request, evictions))
+    await starting
+    assert set(answers) == {"the API server has agreed"}
+    assert not [each for each in evictions if admin.exists(f"{PODS}/{each.pod.removeprefix('default/')}")]
 
 
 # a real kubelet, a real runtime

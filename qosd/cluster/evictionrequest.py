@@ -4,7 +4,8 @@ Invariants: every wait is bounded by ``Bounds``; the last try is at the bound, n
 only if somebody who may forbid it does: a PodDisruptionBudget, or an admission webhook or policy. A credential that may
 not evict is none. A pod that is not found counts as absent only if reading it says so too: a manager that evicts may
 know less than the API server. A node's credential is forbidden to read a pod that is not there (node authorizer since
-Kubernetes 1.32), which says so as well. Fails with NotByAPI or EvictionRefused.
+Kubernetes 1.32), which says so as well. A server that starts knows of no pod, and allows nothing, that it has not read
+yet: such an answer counts only once it is ready. Fails with NotByAPI or EvictionRefused.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ _DENIAL = re.compile(
 """Denials without a cause, of whatever status: a budget in disorder is a 403, a pod with two of them a 500."""
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 """Not found is a pod that is there, and that the manager which was asked does not know yet."""
+_READY = "/readyz"
+"""Which every credential may read (``--authorization-always-allow-paths``)."""
 _REFUSED_PAUSE_S = 5.0
 _PAUSE = Backoff(base_s=0.2, max_s=2.0)
 
@@ -50,10 +53,11 @@ BOUNDS = Bounds()
 
 
 class Evictions(Protocol):
-    """The part of ``koord.kube.client.Client`` that evicts. Both raise KubeError."""
+    """The part of ``koord.kube.client.Client`` that evicts. All raise KubeError."""
 
     async def evict(self, key: Key, uid: str) -> None: ...
     async def get(self, kind: Kind[T], key: Key) -> T: ...
+    async def get_path(self, path: str) -> bytes: ...
 
 
 class NotByAPI(Exception):
@@ -81,15 +85,30 @@ class EvictionRequest:
     async def made(self) -> str:
         """What the API server said that means yes. Raises NotByAPI or EvictionRefused."""
         while True:
-            try:
-                await self._api.evict(self._key, self._eviction.uid)
-            except KubeError as error:
-                if absence := await self._absence(error):
-                    return absence
-                pause_s = self._pause_s(error)
-            else:
+            error = await self._try()
+            if error is not None and _may_be_ignorance(error):
+                error = await self._try_ready(error)
+            if error is None:
                 return "the API server has agreed"
-            await asyncio.sleep(pause_s)
+            if absence := await self._absence(error):
+                return absence
+            await asyncio.sleep(self._pause_s(error))
+
+    async def _try(self) -> KubeError | None:
+        try:
+            await self._api.evict(self._key, self._eviction.uid)
+        except KubeError as error:
+            return error
+        return None
+
+    async def _try_ready(self, before: KubeError) -> KubeError | None:
+        """Another try if the server is ready; one that does not say so is taken for ready."""
+        try:
+            await self._api.get_path(_READY)
+        except KubeError as error:
+            if not isinstance(error, APIError) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+                return Unreachable(f"it is not ready, and says {before}", may_have_arrived=False)
+        return await self._try()
 
     async def _absence(self, error: KubeError) -> str:
         """That the API server does not have this pod: ``error`` says so, and so does reading it; else ""."""
@@ -147,6 +166,13 @@ def _by_budget(causes: list[str], message: str) -> str:
 def _retry_after_s(error: KubeError) -> float:
     """What the server says of the next try; 0 if nothing."""
     return error.retry_after_s or 0.0 if isinstance(error, APIError) else 0.0
+
+
+def _may_be_ignorance(error: KubeError) -> bool:
+    """Does a server that has not read all its objects say this, too?"""
+    if not isinstance(error, APIError) or _refusal(error):
+        return False
+    return error.is_not_found or error.status == HTTPStatus.FORBIDDEN
 
 
 def _is_passing(error: KubeError) -> bool:

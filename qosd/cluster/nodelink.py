@@ -246,6 +246,9 @@ class Evictions:
     async def get(self, kind: Kind[T], key: Key) -> T:
         return await self._client.get(kind, key)
 
+    async def get_path(self, path: str) -> bytes:
+        return await self._client.get_path(path)
+
 
 def has_moved(reported: Level, now: Level, total: Level) -> bool:
     """Is it worth a report before its time? Of what nobody knows how much there is, never."""

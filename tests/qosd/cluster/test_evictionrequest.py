@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -43,28 +44,45 @@ POLICY = _error(422, "pods \"web\" is forbidden: ValidatingAdmissionPolicy 'p' w
 BUSY, OVERLOADED, BROKEN_WEBHOOK = _error(429, "slow down", 4.0), _error(503), _error(500, "failed calling webhook")
 CONFLICT, NOT_FOUND = _error(409, reason="Conflict"), _error(404, "the manager knows no pod")
 NO_POD_OF_THE_NODE = _error(403, "no relationship found between node 'n1' and this object", reason="Forbidden")
+FORBIDDEN = _error(403, "not your pod")
+STARTING = _error(500, "[-]informer-sync failed: reason withheld")
 AWAY = Unreachable("no connection", may_have_arrived=False)
 
 
 class Answers:
-    """An API server that answers as listed, the last again and again. ``there``: the UID of the pod of that name."""
+    """An API server that answers as listed, the last again and again. ``there``: the UID of the pod of that name;
+    ``ready``: what it says when it is asked whether it is, in the same way."""
 
-    def __init__(self, *answers: KubeError | None, there: str | KubeError = "uid-web") -> None:
-        self._answers, self._there = list(answers), there
+    def __init__(
+        self,
+        *answers: KubeError | None,
+        there: str | KubeError = "uid-web",
+        ready: Sequence[KubeError | None] = (None,),
+    ) -> None:
+        self._answers, self._there, self._ready = list(answers), there, list(ready)
         self.calls_s: list[float] = []
 
     async def evict(self, key: Key, uid: str) -> None:
         assert (key, uid) == (KEY, "uid-web")
         self.calls_s.append(asyncio.get_running_loop().time())
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
-        if answer is not None:
-            raise answer
+        _answer(self._answers)
+
+    async def get_path(self, path: str) -> bytes:
+        assert path == "/readyz"
+        _answer(self._ready)
+        return b"ok"
 
     async def get(self, kind: Kind[Any], key: Key) -> Any:
         assert (kind, key) == (POD, KEY)
         if isinstance(self._there, KubeError):
             raise self._there
         return Pod(metadata=ObjectMeta(name="web", uid=self._there))
+
+
+def _answer(answers: list[KubeError | None]) -> None:
+    answer = answers.pop(0) if len(answers) > 1 else answers[0]
+    if answer is not None:
+        raise answer
 
 
 def requested(api: Answers) -> tuple[str, list[tuple[str, str]]]:
@@ -100,9 +118,9 @@ NOT_TO_DO = "NotByAPI: the API server does not do it: "
         (Answers(TWO_BUDGETS), "EvictionRefused: api eviction refused: This pod has more than one", None),
         (Answers(WEBHOOK, None), AGREED, [0, 5]),
         (Answers(POLICY), "EvictionRefused: api eviction refused: pods", None),
-        (Answers(NOT_FOUND, there=NOT_FOUND), ABSENT, [0]),
-        (Answers(NOT_FOUND, there="uid-new"), OTHER, [0]),
-        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE), ABSENT, [0]),
+        (Answers(NOT_FOUND, there=NOT_FOUND), ABSENT, [0, 0]),
+        (Answers(NOT_FOUND, there="uid-new"), OTHER, [0, 0]),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE), ABSENT, [0, 0]),
         (Answers(CONFLICT, None, there=NO_POD_OF_THE_NODE), AGREED, None),
         (Answers(NOT_FOUND), f"{NOT_DONE}404 : the manager knows no pod", None),
         (Answers(NOT_FOUND, None), AGREED, None),
@@ -115,7 +133,7 @@ NOT_TO_DO = "NotByAPI: the API server does not do it: "
         (Answers(CONFLICT, None, there=AWAY), AGREED, None),
         (Answers(CONFLICT, None, there=OVERLOADED), AGREED, None),
         (Answers(_error(401, "Unauthorized")), f"{NOT_TO_DO}401 : Unauthorized", [0]),
-        (Answers(_error(403, "not your pod")), f"{NOT_TO_DO}403 : not your pod", [0]),
+        (Answers(FORBIDDEN), f"{NOT_TO_DO}403 : not your pod", [0, 0]),
         (Answers(_error(400, "what?")), NOT_TO_DO, [0]),
         (Answers(CredentialsError("no kubeconfig")), f"{NOT_TO_DO}no kubeconfig", [0]),
         (Answers(BadAnswer("<html>")), f"{NOT_TO_DO}<html>", [0]),
@@ -137,6 +155,31 @@ def test_what_an_answer_comes_to(api: Answers, end: str, calls_s: list[float] | 
     assert said.startswith(end)
     assert calls_s is None or api.calls_s == pytest.approx(calls_s)
     assert api.calls_s[-1] <= 30 + 10, "the last refusal's pause ends at 30 s, and then nobody may answer"
+
+
+@pytest.mark.parametrize(
+    ("api", "end", "calls"),
+    [
+        (Answers(NOT_FOUND, None, there=NO_POD_OF_THE_NODE), AGREED, 2),
+        (Answers(NOT_FOUND, None, there=NO_POD_OF_THE_NODE, ready=[STARTING]), AGREED, 2),
+        (Answers(NOT_FOUND, NOT_FOUND, None, there=NO_POD_OF_THE_NODE, ready=[STARTING]), AGREED, 3),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[STARTING, None]), ABSENT, 3),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[AWAY, STARTING, None]), ABSENT, 4),
+        (Answers(NOT_FOUND, AWAY, NOT_FOUND, None, there=NO_POD_OF_THE_NODE), AGREED, 4),
+        (Answers(NOT_FOUND, BUDGET, NOT_FOUND, None, there=NO_POD_OF_THE_NODE), AGREED, 4),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[FORBIDDEN]), ABSENT, 2),
+        (Answers(FORBIDDEN, None), AGREED, 2),
+        (Answers(FORBIDDEN, None, ready=[STARTING]), AGREED, 2),
+        (Answers(FORBIDDEN, ready=[STARTING, None]), f"{NOT_TO_DO}403 : not your pod", 3),
+        (Answers(FORBIDDEN, ready=[FORBIDDEN]), f"{NOT_TO_DO}403 : not your pod", 2),
+        (Answers(FORBIDDEN, ready=[STARTING]), f"{NOT_DONE}it is not ready, and says 403 : not your pod", None),
+        (Answers(WEBHOOK, None, ready=[STARTING]), AGREED, 2),
+    ],
+)
+def test_a_server_that_starts_is_not_believed_what_it_does_not_know(api: Answers, end: str, calls: int | None) -> None:
+    """It finds no pod that it has not read, and forbids what a role allows that it has not read."""
+    assert requested(api)[0].startswith(end)
+    assert calls is None or len(api.calls_s) == calls
 
 
 def test_each_refusal_is_told_once() -> None:

@@ -46,6 +46,9 @@ class SteppedAPI:
     async def get(self, kind: Kind[Any], key: Key) -> Any:
         return await around(self._step.take, lambda: self._api.get(kind, key))
 
+    async def get_path(self, path: str) -> bytes:
+        return await around(self._step.take, lambda: self._api.get_path(path))
+
 
 @asynccontextmanager
 async def stepped(cluster: Cluster, endpoint: str, step: Step) -> AsyncIterator[APIEviction]:
