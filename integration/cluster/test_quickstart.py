@@ -84,6 +84,7 @@ CHECKS: Mapping[str, Check] = {
 GIB = 1 << 30
 JOBS = "/apis/batch/v1/namespaces/batch-demo/jobs"
 PODS = objects.pods_of("batch-demo")
+NAMESPACE = "/api/v1/namespaces/koordinator-system"
 WITNESSES: Mapping[str, tuple[Mapping[str, str], Mapping[str, str]]] = {
     "burstable": ({"cpu": "100m", "memory": "32Mi"}, {"cpu": "500m", "memory": "64Mi"}),
     "best-effort": ({}, {}),
@@ -246,9 +247,10 @@ def uninstall(reader: Walk, admin: Api, figure: Callable[[str], None]) -> None:
 
 
 def wait_removed(admin: Api) -> None:
-    """No pod is left, and the Node offers nothing any more."""
+    """No pod is left nor the namespace, and the Node offers nothing any more."""
     pods = objects.pods_of("koordinator-system")
     wait_for(lambda: admin.items(pods) == [], REMOVED_S, "Koord's pods to end")
+    wait_for(lambda: not admin.exists(NAMESPACE), REMOVED_S, "Koord's namespace to end, so that it can be made anew")
     allocatable = admin.get(f"{objects.NODES}/{cluster.NODE_NAME}")["status"]["allocatable"]
     assert not [name for name in allocatable if "batch" in name or "mid" in name], allocatable
 

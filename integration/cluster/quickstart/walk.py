@@ -24,7 +24,8 @@ LOOKS = ("kubectl get ", "kubectl logs ", "kubectl describe ", "kubectl top ", "
 # What is another each time: the ends of pods' names (Kubernetes' alphabet for them has no vowels), ages.
 _ENDS = re.compile(r"(-[0-9a-f]{8,10})?-[bcdfghjklmnpqrstvwxz2456789]{5}\b")
 _AGE = re.compile(r"\b(\d+[dhms]){1,2}\b")
-_NUMBER = re.compile(r"\d+(\.\d+)?")
+# A quantity may have a suffix or none from one look to the next: 9760 and 8k are both thousandths of a CPU.
+_NUMBER = re.compile(r"\bAGE\b|\d+(\.\d+)?(([numkMGTPE]|[KMGTPE]i)\b)?")
 
 Check = Callable[[str], bool]
 
@@ -106,7 +107,8 @@ class Walk:
 
 
 def shape(output: str, varies: bool) -> list[str]:
-    """The lines without what is another each time: the ends of pods' names and ages, or (``varies``) all numbers."""
+    """The lines without what is another each time: the ends of pods' names and ages, or (``varies``) all numbers
+    and quantities."""
     text = _AGE.sub("AGE", _ENDS.sub("-END", output))
     if varies:
         text = _NUMBER.sub("N", text)
