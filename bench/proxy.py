@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import FrameType, MappingProxyType
+from typing import TypeVar
 
 from bench import calls, creates, saturation, stats, versions
 from bench.held import refused_creation
@@ -72,6 +73,7 @@ class Table:
         print(f"\n{text}" if self.lines else text, flush=True)
 
 
+P = TypeVar("P")
 Part = Callable[[Path, Containerd, Options, Table], None]
 
 
@@ -193,7 +195,22 @@ def saturated_lines(
     return lines
 
 
-def against(directory: Path, commit: str, options: Options, table: Table) -> list[Line]:
+@dataclass(frozen=True, slots=True)
+class Versions:
+    """By name, "direct" (the runtime itself), "old" and "new", each side's socket; ``kubepods``: a cgroup for pods."""
+
+    sockets: Mapping[str, Path]
+    kubepods: str
+
+    @property
+    def proxied(self) -> list[str]:
+        return [name for name in self.sockets if name != "direct"]
+
+
+Comparison = Callable[[Versions, Options, Table], list[Line]]
+
+
+def against(directory: Path, commit: str, options: Options, table: Table, parts: Iterable[Comparison]) -> list[Line]:
     """This version and that of ``commit``, both with their koord-qosd, beside a direct connection.
 
     Returns the rows that compare the two.
@@ -205,28 +222,42 @@ def against(directory: Path, commit: str, options: Options, table: Table) -> lis
         sockets = {"direct": runtime.socket}
         for name, tree in trees.items():
             sockets[name] = stack.enter_context(versions.serving(tree, runtime.socket, directory / name))
+        sides = Versions(sockets, f"{root}/kubepods")
         table.title(f"old: {commit}; new: this tree")
-        go, raw = (calls.closed_loop(name, sockets, options.open_s / 2, throughput=False) for name in calls.BLOCK)
-        opened = calls.open_loop(sockets, options.open_s, options.rate_per_s)
-        with refused_creation(runtime.socket, f"{root}/kubepods") as call:
-            held = calls.held_loop(sockets, options.open_s, call)
-        made = creates.measure(sockets, options.pairs, f"{root}/kubepods")
-        for name in trees:
-            who, direct, proxied = f"{name}, open loop", opened.latency_us["direct"], opened.latency_us[name]
-            table.add(*calls.closed_lines(f"{name}, Go", go, name), *calls.closed_lines(f"{name}, raw", raw, name))
-            table.add(*calls.percentile_lines(who, direct, proxied))
-            table.add(replace(calls.held_line(held, name), label=f"{name}, raw client: added p50 of {call.name}, held"))
-            table.add(*creates.lines(made["direct"], made[name], f", {name}"))
-            table.add(memory_line(behind(sockets[name]), f"the {name} proxy"))
-        compared = [*calls.compared_lines("Go", go), *calls.compared_lines("raw", raw)]
-        compared += [calls.held_line(held, "new", "old"), creates.compared_line(made)]
+        compared = [line for part in parts for line in part(sides, options, table)]
+        table.add(*(memory_line(behind(sockets[name]), f"the {name} proxy") for name in sides.proxied))
         table.add(*compared)
         return compared
+
+
+def compared_calls(sides: Versions, options: Options, table: Table) -> list[Line]:
+    go, raw = (calls.closed_loop(name, sides.sockets, options.open_s / 2, throughput=False) for name in calls.BLOCK)
+    opened = calls.open_loop(sides.sockets, options.open_s, options.rate_per_s)
+    with refused_creation(sides.sockets["direct"], sides.kubepods) as call:
+        held = calls.held_loop(sides.sockets, options.open_s, call)
+    for name in sides.proxied:
+        who, direct, proxied = f"{name}, open loop", opened.latency_us["direct"], opened.latency_us[name]
+        table.add(*calls.closed_lines(f"{name}, Go", go, name), *calls.closed_lines(f"{name}, raw", raw, name))
+        table.add(*calls.percentile_lines(who, direct, proxied))
+        table.add(replace(calls.held_line(held, name), label=f"{name}, raw client: added p50 of {call.name}, held"))
+    return [*calls.compared_lines("Go", go), *calls.compared_lines("raw", raw), calls.held_line(held, "new", "old")]
+
+
+def compared_creation(sides: Versions, options: Options, table: Table) -> list[Line]:
+    made = creates.measure(sides.sockets, options.pairs, sides.kubepods)
+    for name in sides.proxied:
+        table.add(*creates.lines(made["direct"], made[name], f", {name}"))
+    return [creates.compared_line(made)]
 
 
 PARTS: Mapping[str, Part] = MappingProxyType(
     {"calls": idle_calls, "creation": idle_creation, "start": start, "saturated": saturated}
 )
+COMPARISONS: Mapping[str, Comparison] = MappingProxyType({"calls": compared_calls, "creation": compared_creation})
+
+
+def selected(parts: Mapping[str, P], only: str | None) -> Iterable[P]:
+    return (parts[only],) if only else parts.values()
 
 
 def _interrupted(_number: int, _frame: FrameType | None) -> None:
@@ -245,6 +276,8 @@ def main() -> int:
     parser.add_argument("--against", metavar="COMMIT", help="measure this version beside an older one")
     parser.add_argument("--only", choices=PARTS, help="measure this part alone")
     chosen = parser.parse_args()
+    if chosen.against and chosen.only not in (None, *COMPARISONS):
+        parser.error(f"--only {chosen.only} compares no versions; with --against it may be {' or '.join(COMPARISONS)}")
     options = Options(chosen.pairs, chosen.seconds, chosen.starts, chosen.rate)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -252,10 +285,9 @@ def main() -> int:
     try:
         with tempfile.TemporaryDirectory(prefix="koord-bench-") as name:
             if chosen.against:
-                last = against(Path(name), chosen.against, options, table)
+                last = against(Path(name), chosen.against, options, table, selected(COMPARISONS, chosen.only))
             else:
-                parts = (PARTS[chosen.only],) if chosen.only else PARTS.values()
-                last = measure(Path(name), options, table, parts)
+                last = measure(Path(name), options, table, selected(PARTS, chosen.only))
     except KeyboardInterrupt:
         print("interrupted; everything that was started is gone", file=sys.stderr)
         return 1
