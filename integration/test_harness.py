@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -34,6 +36,16 @@ def test_another_session_of_tests_is_waited_for(
     session.join(5)
     assert began.is_set()
     assert capsys.readouterr().err == f"another session of tests holds {tmp_path}/lock: waiting for its end\n"
+
+
+def test_what_a_session_of_tests_starts_gives_way_as_it_does(tmp_path: Path) -> None:
+    code = (
+        "import os, pathlib; from integration.harness.processes import Process; os.nice(7);"
+        f"p = Process(['sleep', '60'], pathlib.Path('{tmp_path}/log'));"
+        "print(pathlib.Path(f'/proc/{p.pid}/autogroup').read_text()); p.kill()"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, timeout=30, stdout=subprocess.PIPE, text=True)
+    assert done.stdout.strip().endswith("nice 7")
 
 
 def test_an_unknown_container_is_refused_with_containerds_own_code(cri: Cri) -> None:

@@ -59,6 +59,13 @@ def _inherited() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
 
 
+def _give_way(leader: int) -> None:
+    """To other sessions, as we do: a new session gets a scheduling group, which does not inherit a nice value."""
+    if priority := os.getpriority(os.PRIO_PROCESS, 0):
+        with contextlib.suppress(OSError):  # a kernel without such groups, or the process has ended
+            Path(f"/proc/{leader}/autogroup").write_text(str(priority))
+
+
 class Process:
     """One child process; its output goes to ``log``, which is appended to."""
 
@@ -82,6 +89,7 @@ class Process:
                 pass_fds=pass_fds,
                 start_new_session=True,
             )
+        _give_way(self._child.pid)
 
     @property
     def pid(self) -> int:
