@@ -152,7 +152,9 @@ async def test_a_restart(plane: ControlPlane, admin: Api, part: str) -> None:
 
 async def test_a_server_that_says_nothing(plane: ControlPlane, admin: Api) -> None:
     """A stopped process keeps its connections: only silence tells."""
-    async with following(plane, Pace(stall_s=1.0, backoff=Backoff(0.05, 0.5))) as (informer, copy):
+    async with following(plane, Pace(stall_s=5.0, backoff=Backoff(0.05, 0.5))) as (informer, copy):
+        await asyncio.to_thread(change, admin, "speech")
+        await until(lambda: copy.is_whole(admin), "the watch to be open: a request without an answer is no silence")
         plane.api_server.pause()
         try:
             await until(lambda: informer.counts.stalls > 0, "the silence to be noticed")

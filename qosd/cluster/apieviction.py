@@ -5,7 +5,8 @@
     not there    the API server no longer has the pod, or has another of that name: kubelet is ending it, likewise
     refused      by a PodDisruptionBudget or in admission: tried again for ``refused_s``, as the server says, then
                  EvictionRefused with its message: it is no failure of the node, and nothing was done to the pod
-    no answer    nobody answers, or is too busy: tried again for ``unanswered_s``, then by the container runtime
+    no answer    nobody answers, or is too busy, or is not ready yet: tried again for ``unanswered_s``, then by the
+                 container runtime
     not allowed  and whatever else the server does not do: by the container runtime at once
 
 In an emergency, before or in the midst of all that, the runtime stops the containers at once: the kernel would not wait
