@@ -34,7 +34,7 @@ _DENIAL = re.compile(
 _PASSING = (HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.CONFLICT, HTTPStatus.NOT_FOUND)
 """Not found is a pod that is there, and that the manager which was asked does not know yet."""
 _READY = "/readyz"
-"""Which every credential may read (``--authorization-always-allow-paths``)."""
+"""Every credential may read it (ClusterRole ``system:public-info-viewer``), once the server has read its roles."""
 _REFUSED_PAUSE_S = 5.0
 _PAUSE = Backoff(base_s=0.2, max_s=2.0)
 
@@ -102,12 +102,11 @@ class EvictionRequest:
         return None
 
     async def _try_ready(self, before: KubeError) -> KubeError | None:
-        """Another try if the server is ready; one that does not say so is taken for ready."""
+        """Another try if the server says that it is ready."""
         try:
             await self._api.get_path(_READY)
-        except KubeError as error:
-            if not isinstance(error, APIError) or error.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
-                return Unreachable(f"it is not ready, and says {before}", may_have_arrived=False)
+        except KubeError:
+            return Unreachable(f"it does not say that it is ready, and says {before}", may_have_arrived=False)
         return await self._try()
 
     async def _absence(self, error: KubeError) -> str:

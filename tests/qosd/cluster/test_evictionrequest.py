@@ -103,6 +103,7 @@ AGREED, ABSENT = "the API server has agreed", "the API server no longer has the 
 OTHER = "the API server has another pod of that name"
 NOT_DONE = "NotByAPI: the API server has not done it in 10 s: "
 NOT_TO_DO = "NotByAPI: the API server does not do it: "
+UNREADY = "it does not say that it is ready, and says "
 
 
 @pytest.mark.parametrize(
@@ -167,12 +168,13 @@ def test_what_an_answer_comes_to(api: Answers, end: str, calls_s: list[float] | 
         (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[AWAY, STARTING, None]), ABSENT, 4),
         (Answers(NOT_FOUND, AWAY, NOT_FOUND, None, there=NO_POD_OF_THE_NODE), AGREED, 4),
         (Answers(NOT_FOUND, BUDGET, NOT_FOUND, None, there=NO_POD_OF_THE_NODE), AGREED, 4),
-        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[FORBIDDEN]), ABSENT, 2),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[FORBIDDEN, STARTING, None]), ABSENT, 4),
+        (Answers(NOT_FOUND, there=NO_POD_OF_THE_NODE, ready=[FORBIDDEN]), f"{NOT_DONE}{UNREADY}404", None),
         (Answers(FORBIDDEN, None), AGREED, 2),
         (Answers(FORBIDDEN, None, ready=[STARTING]), AGREED, 2),
         (Answers(FORBIDDEN, ready=[STARTING, None]), f"{NOT_TO_DO}403 : not your pod", 3),
-        (Answers(FORBIDDEN, ready=[FORBIDDEN]), f"{NOT_TO_DO}403 : not your pod", 2),
-        (Answers(FORBIDDEN, ready=[STARTING]), f"{NOT_DONE}it is not ready, and says 403 : not your pod", None),
+        (Answers(FORBIDDEN, ready=[FORBIDDEN, None]), f"{NOT_TO_DO}403 : not your pod", 3),
+        (Answers(FORBIDDEN, ready=[STARTING]), f"{NOT_DONE}{UNREADY}403 : not your pod", None),
         (Answers(WEBHOOK, None, ready=[STARTING]), AGREED, 2),
     ],
 )
