@@ -196,7 +196,7 @@ def saturated_lines(
 
 
 @dataclass(frozen=True, slots=True)
-class Versions:
+class Sides:
     """By name, "direct" (the runtime itself), "old" and "new", each side's socket; ``kubepods``: a cgroup for pods."""
 
     sockets: Mapping[str, Path]
@@ -207,7 +207,7 @@ class Versions:
         return [name for name in self.sockets if name != "direct"]
 
 
-Comparison = Callable[[Versions, Options, Table], list[Line]]
+Comparison = Callable[[Sides, Options, Table], list[Line]]
 
 
 def against(directory: Path, commit: str, options: Options, table: Table, parts: Iterable[Comparison]) -> list[Line]:
@@ -222,7 +222,7 @@ def against(directory: Path, commit: str, options: Options, table: Table, parts:
         sockets = {"direct": runtime.socket}
         for name, tree in trees.items():
             sockets[name] = stack.enter_context(versions.serving(tree, runtime.socket, directory / name))
-        sides = Versions(sockets, f"{root}/kubepods")
+        sides = Sides(sockets, f"{root}/kubepods")
         table.title(f"old: {commit}; new: this tree")
         compared = [line for part in parts for line in part(sides, options, table)]
         table.add(*(memory_line(behind(sockets[name]), f"the {name} proxy") for name in sides.proxied))
@@ -230,7 +230,7 @@ def against(directory: Path, commit: str, options: Options, table: Table, parts:
         return compared
 
 
-def compared_calls(sides: Versions, options: Options, table: Table) -> list[Line]:
+def compared_calls(sides: Sides, options: Options, table: Table) -> list[Line]:
     go, raw = (calls.closed_loop(name, sides.sockets, options.open_s / 2, throughput=False) for name in calls.BLOCK)
     opened = calls.open_loop(sides.sockets, options.open_s, options.rate_per_s)
     with refused_creation(sides.sockets["direct"], sides.kubepods) as call:
@@ -243,7 +243,7 @@ def compared_calls(sides: Versions, options: Options, table: Table) -> list[Line
     return [*calls.compared_lines("Go", go), *calls.compared_lines("raw", raw), calls.held_line(held, "new", "old")]
 
 
-def compared_creation(sides: Versions, options: Options, table: Table) -> list[Line]:
+def compared_creation(sides: Sides, options: Options, table: Table) -> list[Line]:
     made = creates.measure(sides.sockets, options.pairs, sides.kubepods)
     for name in sides.proxied:
         table.add(*creates.lines(made["direct"], made[name], f", {name}"))

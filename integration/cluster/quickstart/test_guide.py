@@ -68,10 +68,16 @@ def test_what_would_be_skipped_is_an_error(document: str, says: str) -> None:
     ("one", "other", "varies", "alike"),
     [
         ("koordlet-hm5lt  1/1  9s", "koordlet-x2vqz 1/1 2m10s", False, True),
+        ("koordlet-hm5lt  1/1  9s", "koordlet-x2vqz 0/1 9s", False, False),
         ("koord-manager-7d9c8b6f5d-4xk2p 1/1", "koord-manager-5c6d7f8b9-zzzzz 1/1", False, True),
         ("koord-batch 5000", "koord-batch 5001", False, False),
         ("node-1 200m 3000", "node-1 87m 4112", True, True),
         ("node-1 200m", "node-1 <none>", True, False),
+        ("node-1 2 9760", "node-1 2 8k", True, True),
+        ("node-1 2 9760", "node-1 2 8k", False, False),
+        ("node-1 2 15303412791", "node-1 2 14Gi", True, True),
+        ("node-1 241m 1156143943", "node-1 2 1156143943", True, True),
+        ("requests 400000m", "asks for 400000m", True, False),
     ],
 )
 def test_shapes(one: str, other: str, varies: bool, alike: bool) -> None:
