@@ -3,7 +3,8 @@
 ``python -m integration.build kubelet containerd2 cri cri-gogo h2spec`` prints the directory of each target's programs;
 ``control-plane`` stands for several targets. The cache is ``$KOORD_CACHE``, by default ``$XDG_CACHE_HOME/koord`` or
 ``~/.cache/koord``; a build is found again by the hash of everything that made it. ``$KUBEBUILDER_ASSETS`` comes first
-where a target allows it, as with envtest, unless a program there is of another minor release.
+where a target allows it, as with envtest, unless a program there is of another minor release. ``$KUBERNETES`` is the
+minor release of Kubernetes' programs, one of ``RELEASES``.
 
 Invariant: a directory in the cache is complete (it appears by one rename), and parallel runs build a target once (a
 lock file). A failing compiler raises BuildError with its last lines and leaves nothing in the cache.
@@ -29,7 +30,9 @@ from pathlib import Path
 from integration import toolchain
 
 MODULES = Path(__file__).parent / "kubernetes"
-KUBERNETES = "1.34.4"
+RELEASES: Mapping[str, str] = {"1.32": "1.32.9", "1.34": "1.34.4", "1.36": "1.36.3"}
+"""Of Kubernetes: by minor release the version that is built, from the module of the same name."""
+DEFAULT_RELEASE = "1.34"
 ETCD = "3.6"
 VERSION_PACKAGE = "k8s.io/component-base/version"
 KUBERNETES_CMD = "k8s.io/kubernetes/cmd"
@@ -60,24 +63,41 @@ def kubernetes_flags(version: str) -> tuple[str, ...]:
     return ("-ldflags", " ".join(["-s -w", *(f"-X {VERSION_PACKAGE}.{key}={value}" for key, value in values.items())]))
 
 
-TARGETS: Mapping[str, Target] = {
-    "kubelet": Target(
-        "kubernetes", (f"{KUBERNETES_CMD}/kubelet",), ("kubelet",), kubernetes_flags(KUBERNETES), from_assets=True
-    ),
-    "apiserver": Target(
-        "kubernetes",
-        (f"{KUBERNETES_CMD}/kube-apiserver", f"{KUBERNETES_CMD}/kubectl"),
-        ("kube-apiserver", "kubectl"),
-        kubernetes_flags(KUBERNETES),
-        from_assets=True,
-        assets_say=f"Kubernetes v{KUBERNETES.rpartition('.')[0]}.",
-    ),
-    "controllers": Target(
-        "kubernetes",
-        (f"{KUBERNETES_CMD}/kube-controller-manager", f"{KUBERNETES_CMD}/kube-scheduler"),
-        ("kube-controller-manager", "kube-scheduler"),
-        kubernetes_flags(KUBERNETES),
-    ),
+def release(environment: Mapping[str, str] = os.environ) -> str:
+    """The minor release of Kubernetes whose programs are meant. Raises BuildError for one that is not built here."""
+    chosen = environment.get("KUBERNETES") or DEFAULT_RELEASE
+    if chosen not in RELEASES:
+        raise BuildError(f"KUBERNETES={chosen}: not one of {', '.join(RELEASES)}")
+    return chosen
+
+
+def kubernetes_version(environment: Mapping[str, str] = os.environ) -> str:
+    """Such as 1.34.4."""
+    return RELEASES[release(environment)]
+
+
+def _of_kubernetes(minor: str) -> Mapping[str, Target]:
+    module, flags = f"kubernetes-{minor}", kubernetes_flags(RELEASES[minor])
+    return {
+        "kubelet": Target(module, (f"{KUBERNETES_CMD}/kubelet",), ("kubelet",), flags, from_assets=True),
+        "apiserver": Target(
+            module,
+            (f"{KUBERNETES_CMD}/kube-apiserver", f"{KUBERNETES_CMD}/kubectl"),
+            ("kube-apiserver", "kubectl"),
+            flags,
+            from_assets=True,
+            assets_say=f"Kubernetes v{minor}.",
+        ),
+        "controllers": Target(
+            module,
+            (f"{KUBERNETES_CMD}/kube-controller-manager", f"{KUBERNETES_CMD}/kube-scheduler"),
+            ("kube-controller-manager", "kube-scheduler"),
+            flags,
+        ),
+    }
+
+
+OTHERS: Mapping[str, Target] = {
     "etcd": Target(
         "etcd",
         ("./cmd/etcd",),
@@ -102,6 +122,11 @@ TARGETS: Mapping[str, Target] = {
 GROUPS: Mapping[str, tuple[str, ...]] = {"control-plane": ("etcd", "apiserver", "controllers")}
 
 
+def targets(environment: Mapping[str, str] = os.environ) -> Mapping[str, Target]:
+    """All targets by name."""
+    return {**_of_kubernetes(release(environment)), **OTHERS}
+
+
 def cache_directory(environment: Mapping[str, str]) -> Path:
     if chosen := environment.get("KOORD_CACHE"):
         return Path(chosen)
@@ -112,7 +137,7 @@ def cache_directory(environment: Mapping[str, str]) -> Path:
 
 def build(name: str, environment: Mapping[str, str] = os.environ) -> Path:
     """The directory that holds the programs of target ``name``; builds them if no directory does yet."""
-    target = TARGETS[name]
+    target = targets(environment)[name]
     if (assets := _assets(target, environment)) is not None:
         return assets
     cache = cache_directory(environment)
@@ -129,7 +154,7 @@ def build(name: str, environment: Mapping[str, str] = os.environ) -> Path:
 
 def program(name: str) -> Path:
     """The path of one program, such as kube-apiserver; builds its target if need be."""
-    (target,) = (target for target, made in TARGETS.items() if name in made.programs)
+    (target,) = (target for target, made in targets().items() if name in made.programs)
     return build(target) / name
 
 
@@ -195,7 +220,7 @@ def _lock(path: Path) -> Iterator[None]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m integration.build", description="Build the tests' Go programs.")
-    names = (*TARGETS, *GROUPS)
+    names = (*_of_kubernetes(DEFAULT_RELEASE), *OTHERS, *GROUPS)
     parser.add_argument("targets", nargs="+", choices=sorted(names), metavar="target", help=", ".join(names))
     for name in chain.from_iterable(GROUPS.get(name, (name,)) for name in parser.parse_args().targets):
         try:

@@ -31,6 +31,7 @@ class Metrics:
     )  # fmt: skip
     hook_seconds: dict[str, Histogram] = histogram("Time to answer a hook call.", "stage", bounds_s=_HOOK_BOUNDS_S)
     hook_edits: Counter[Labels] = counter("Fields edited, by hook.", "hook", "field")
+    late_limits: int = counter("Limits that could not be written before a container's program started.")
     unrecorded_edits: int = counter("Containers made or updated with edits of which the undo record could not be told.")
     pod_problems: Counter[str] = counter("Labels and annotations that were treated as absent, by stage.", "stage")
     tick_seconds: dict[str, Histogram] = histogram(

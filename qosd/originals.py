@@ -1,20 +1,25 @@
-"""Noting, before a runtime is answered, what kubelet requested where the answer says something else.
+"""Noting, before a runtime is answered, what kubelet requested where a container gets something else.
 
 Fail safe: an edit whose note cannot be written is answered all the same, counted and logged. It protects the pod and
 its neighbours now; without the note only its removal is lost, and that ends with the container. (A running container's
 files are another matter: there the value is not urgent, and nothing is written without a note.)
 
-Invariant: noting never makes a call fail, and costs one append to a file in memory.
+What the answer itself does not carry (limits, which kubelet would report as its own) is written from the note once the
+container has its cgroup, before its program starts.
+
+Invariant: noting and writing never make a call fail; noting costs one append to a file in memory.
 """
 
 from __future__ import annotations
 
 import logging
 
-from koord.host.originals import ContainerKey, Original, Originals
+from koord.host.files import Target, ValueRefused
+from koord.host.order import Change, order
+from koord.host.originals import ContainerKey, Original, Originals, Pending
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
-from koord.host.writer import Writer
+from koord.host.writer import WriteError, Writer
 from qosd.hooks import originals as values
 from qosd.hooks.originals import RequestedResources
 from qosd.metrics import Metrics
@@ -33,13 +38,30 @@ class OriginalsRecorder:
         """How the values of this node are spelled."""
         return self._writer.version, self._writer.weights
 
-    def replaced(self, requested: RequestedResources, edited: RequestedResources) -> dict[str, Original]:
+    def replaced(
+        self, requested: RequestedResources, edited: RequestedResources, pending: Pending = Pending.CREATED
+    ) -> dict[str, Original]:
         """By row, what a container that is made by ``edited`` would hold by ``requested``."""
-        return values.of_creation(requested, edited, *self._spelling)
+        return values.of_creation(requested, edited, *self._spelling, pending)
 
     def created(self, key: ContainerKey, replaced: dict[str, Original]) -> None:
-        """The runtime is about to make this container, with something else in the place of these values."""
+        """This container is about to be made, with something else in the place of these values."""
         self._note(Originals(key, replaced))
+
+    def write_limits(self, key: ContainerKey, cgroup: str) -> None:
+        """The container's program is about to start: write into its cgroup what no call carried, in the kernel's order.
+
+        A value that the kernel does not take is left to the reconciler; so is one that is not noted.
+        """
+        known = self._undo.originals_of(key)
+        due = {name: one for name, one in (known.values if known else {}).items() if one.pending is Pending.STARTED}
+        changes = [Change(Target(cgroup, name), one.requested, one.edited) for name, one in due.items()]
+        for step in order(changes, self._writer.version):
+            try:
+                self._writer.write(step.target, step.value)
+            except (WriteError, ValueRefused) as error:
+                self._metrics.late_limits += 1
+                _log.info("%s starts without its %s: %s", key, step.target.name, error)
 
     def updated(self, key: ContainerKey, requested: RequestedResources, edited: RequestedResources) -> None:
         """The runtime is about to update it to ``edited``; ``requested`` is laid over what the container has."""

@@ -19,6 +19,7 @@ from koord.service.log import InfoLines
 from runtimeproxy.audit import AuditLog
 from runtimeproxy.cri.exempt import SkipRules
 from runtimeproxy.cri.interceptor import CriInterceptor
+from runtimeproxy.cri.updaterecords import UpdateRecords
 from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Directory
 from runtimeproxy.hooks.server import MAX_ANSWER_BYTES
@@ -42,7 +43,7 @@ def assemble(loop: asyncio.AbstractEventLoop, options: Options, lines: LineWrite
     audit = InfoLines("koord.audit", "JOURNAL_STREAM" in os.environ, lines.put)  # --log-level does not silence it
     interceptor = CriInterceptor(
         hook_options(options), lambda path: _caller(path, loop, options.backend), options.backend,
-        audit=AuditLog(audit.write), metrics=metrics,
+        audit=AuditLog(audit.write), metrics=metrics, updates=UpdateRecords(options.requested_directory),
     )  # fmt: skip
     directory = Directory(options.hook_directory, interceptor.use, metrics)
     directory.rescan()

@@ -17,6 +17,7 @@ class Treatment(Enum):
     PASS = "pass"  # bytes go on as they come
     TAP = "tap"  # the request is copied while it passes
     HOLD = "hold"  # the request is kept until it has been edited or refused
+    REWRITE = "rewrite"  # the request passes, and the messages of its answer are rewritten
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +88,9 @@ class Interceptor(Protocol):
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         """The runtime has answered; ``message`` only where the plan wants it and ``status`` is 0."""
+
+    def rewritten(self, path: str, message: bytes) -> bytes:
+        """What the client gets in the place of a message of the answer, in as many bytes; the very object: as it is."""
 
     def forget(self) -> None:
         """Requests have passed unseen: what is remembered of objects may be wrong by now."""

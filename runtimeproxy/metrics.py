@@ -53,6 +53,11 @@ class Metrics:
     not_copied: Counter[str] = counter(
         "Requests that passed without a copy for what is remembered of pods and containers.", "reason"
     )
+    restored_statuses: int = counter("Answers about containers in which kubelet got back what it had requested.")
+    not_rewritten: Counter[str] = counter(
+        "Answers about containers that passed as they were, and may show values of hook servers.",
+        "reason",
+    )
     blind_connections: Counter[str] = counter("Connections on which decoding failed; relayed, never edited.", "reason")
     connections: int = gauge("Client connections open now.")
     accepted_connections: int = counter("Client connections accepted.")
@@ -118,7 +123,7 @@ class Metrics:
 
     def fault(self, doing: str) -> None:
         """An error of our own outside of a held request. ``doing``: tapped, answered, reporting, posting, learning,
-        greeting or loading."""
+        greeting, loading or restoring."""
         _add(self.faults, (doing,))
 
 

@@ -71,6 +71,9 @@ class Options:
     bypass: bool = option(False, "relay everything and edit nothing; SIGUSR1 switches it off too", live=True)
     bypass_file: str = option("/run/koord/bypass",
         "edit nothing for as long as this file exists; SIGUSR1 makes or removes it", parse=optional_path)
+    requested_directory: str = option("/run/koord-runtimeproxy/requested",
+        "directory for what kubelet requested of containers that it updated; empty: forgotten at a restart",
+        parse=optional_path, flag="requested-dir")
     held_budget_bytes: int = option("64MiB", "most bytes of requests kept back; the rest goes on unedited",
         parse=size_bytes, flag="held-bytes-budget")
     backend_wait_s: float = option("10s", "how long a new connection is held while the backend is missing",

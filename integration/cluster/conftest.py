@@ -14,7 +14,8 @@ from integration.cluster.api import Api
 from integration.cluster.controlplane import WHOLE, ControlPlane
 from integration.cluster.node import Node, real_node
 
-NODE_FILES = ("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_node.py")
+NODE_FILES = ("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_kubelet_reads.py",
+              "test_node.py")
 """Those with a real node, of which a machine has room for one."""
 
 

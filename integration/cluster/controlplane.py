@@ -44,12 +44,14 @@ BOOT_S = 30.0
 @dataclass(frozen=True, slots=True)
 class Options:
     """``scheduler_names``: the profiles of kube-scheduler, which does not run without one. ``server_hosts``: further
-    names and addresses in the API server's certificate. ``api_server_flags`` come after our own."""
+    names and addresses in the API server's certificate. ``api_server_flags`` come after our own. ``feature_gates``: of
+    every component, kubelet included, such as ``InPlacePodVerticalScaling=true``."""
 
     controllers: bool = False
     scheduler_names: tuple[str, ...] = ()
     server_hosts: tuple[str, ...] = ()
     api_server_flags: tuple[str, ...] = ()
+    feature_gates: tuple[str, ...] = ()
 
 
 WHOLE = Options(controllers=True, scheduler_names=(DEFAULT_SCHEDULER,))
@@ -153,6 +155,8 @@ class ControlPlane:
     # The servers
 
     def _part(self, program: Path, flags: Sequence[str], ready: Callable[[], bool]) -> Part:
+        if self.options.feature_gates and program.name.startswith("kube-"):
+            flags = [*flags, f"--feature-gates={','.join(self.options.feature_gates)}"]
         return Part([program, *flags], self.directory / f"{program.name}.log", ready)
 
     def _api_server_arguments(self) -> list[str]:

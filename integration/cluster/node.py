@@ -15,7 +15,7 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,6 +29,7 @@ from integration.harness.containerd import Containerd, Release
 from integration.harness.kubelet import BOOT_S, Kubelet
 from integration.harness.processes import HarnessError, Process
 from integration.node.daemon import Daemon
+from qosd.frontends import FrontEnd
 
 NO_RULES = ""
 
@@ -85,7 +86,9 @@ class JoinedKubelet(Kubelet):
     def _configuration(self) -> dict[str, object]:
         authority = self._plane.authority
         server = authority.issue_server(f"kubelet-{self.name}", (self._address, self.name))
+        gates = (gate.partition("=") for gate in self._plane.options.feature_gates)
         configuration = super()._configuration() | {
+            "featureGates": {name: value == "true" for name, _, value in gates},
             "address": self._address,
             "authentication": {
                 "anonymous": {"enabled": False},
@@ -103,7 +106,7 @@ class JoinedKubelet(Kubelet):
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A node of a cluster; ``runtime`` is the proxy's CRI socket, ``logs`` the directory of the proxy's logs.
+    """A node of a cluster; ``runtime`` is the CRI socket that kubelet uses, ``logs`` the directory of the proxy's logs.
 
     ``agent``: a whole koord-qosd, where one was wanted; else one answers hooks and does nothing else.
     """
@@ -118,11 +121,19 @@ class Node:
 
 @contextlib.contextmanager
 def real_node(
-    plane: ControlPlane, name: str, directory: Path, release: Release | None = None, agent: bool = False
+    plane: ControlPlane,
+    name: str,
+    directory: Path,
+    release: Release | None = None,
+    agent: bool = False,
+    front_end: FrontEnd = FrontEnd.PROXY,
+    has_policy: bool = True,
 ) -> Iterator[Node]:
     """A node in ``plane``'s cluster, Ready; by default on the machine's own release of containerd.
 
-    ``agent``: with a whole koord-qosd, as a systemd unit would run it: it is to the cluster what kubelet is.
+    ``agent``: with a whole koord-qosd, as a systemd unit would run it: it is to the cluster what kubelet is. Only such
+    a node may have another ``front_end`` than the proxy. ``has_policy``: the cluster has a NodeSLO for the agent; where
+    it has none, the agent goes by its defaults, and knows nothing of the cluster.
     """
     cgroup_root = f"/koordtest-{os.getpid()}-{name}"
     with contextlib.ExitStack() as stack:
@@ -131,12 +142,16 @@ def real_node(
         stack.enter_context(cgroups.root(cgroup_root))
         stack.callback(backend.remove_pods)
         logs = directory / "proxy"
-        program, socket_path = build.program("kubelet"), proxy_module.socket_of(logs)
+        program = build.program("kubelet")
+        socket_path = proxy_module.socket_of(logs) if front_end is FrontEnd.PROXY else backend.socket
         kubelet = JoinedKubelet(plane, name, program, socket_path, directory / "kubelet", cgroup_root)
         qosd = None
         if agent:
-            qosd = stack.enter_context(whole_agent(plane, kubelet, backend.socket, directory / "agent"))
-            stack.enter_context(proxy_of(qosd, logs))
+            nri = ("--nri-socket", str(backend.layout.nri_socket)) if front_end is FrontEnd.NRI else ()
+            more = (*nri, *(() if has_policy else ("--kubeconfig", "")))
+            qosd = stack.enter_context(whole_agent(plane, kubelet, backend.socket, directory / "agent", more))
+            if front_end is FrontEnd.PROXY:
+                stack.enter_context(proxy_of(qosd, logs))
         else:
             stack.enter_context(proxy_module.proxy(backend.socket, logs, rules=NO_RULES))
         stack.callback(kubelet.close)
@@ -145,11 +160,14 @@ def real_node(
 
 
 @contextlib.contextmanager
-def whole_agent(plane: ControlPlane, kubelet: JoinedKubelet, runtime: Path, directory: Path) -> Iterator[Daemon]:
-    """koord-qosd with kubelet's credential; at the end what it set in the kernel is put back."""
+def whole_agent(
+    plane: ControlPlane, kubelet: JoinedKubelet, runtime: Path, directory: Path, more: Sequence[str] = ()
+) -> Iterator[Daemon]:
+    """koord-qosd with kubelet's credential and ``more`` flags; at the end what it set in the kernel is put back."""
     flags = (
         *("--kubeconfig", str(plane.node_kubeconfig(kubelet.name)), "--node-name", kubelet.name),
         *kubelet_flags(plane, kubelet),
+        *more,
     )
     agent = Daemon(runtime, directory, NO_RULES, flags)
     agent.start()

@@ -31,7 +31,7 @@ from tests.charts.koordinator_values import VALUES
 
 ROOT = Path(__file__).parents[2]
 CHART = ROOT / "charts" / "koordinator"
-RELEASE, KUBERNETES = "koordinator", "1.34.4"
+RELEASE, KUBERNETES = "koordinator", build.kubernetes_version()
 CRDS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1"
 SLO = "/apis/slo.koordinator.sh/v1alpha1"

@@ -22,7 +22,7 @@ from integration import build
     ],
 )
 def test_assets_of_the_same_minor_release_come_first(tmp_path: Path, target: str, says: str, taken: bool) -> None:
-    for program in build.TARGETS[target].programs:
+    for program in build.targets()[target].programs:
         (tmp_path / program).write_text(f"#!/bin/sh\necho '{says}'\n")
         (tmp_path / program).chmod(0o755)
     directory = build.build(target, {**os.environ, "KUBEBUILDER_ASSETS": str(tmp_path)})
@@ -32,11 +32,11 @@ def test_assets_of_the_same_minor_release_come_first(tmp_path: Path, target: str
 @pytest.mark.parametrize(
     ("argv", "says"),
     [
-        (("kube-apiserver", "--version"), f"Kubernetes v{build.KUBERNETES}\n"),
-        (("kube-controller-manager", "--version"), f"Kubernetes v{build.KUBERNETES}\n"),
-        (("kube-scheduler", "--version"), f"Kubernetes v{build.KUBERNETES}\n"),
-        (("kubelet", "--version"), f"Kubernetes v{build.KUBERNETES}\n"),
-        (("kubectl", "version", "--client"), f"Client Version: v{build.KUBERNETES}\n"),
+        (("kube-apiserver", "--version"), f"Kubernetes v{build.kubernetes_version()}\n"),
+        (("kube-controller-manager", "--version"), f"Kubernetes v{build.kubernetes_version()}\n"),
+        (("kube-scheduler", "--version"), f"Kubernetes v{build.kubernetes_version()}\n"),
+        (("kubelet", "--version"), f"Kubernetes v{build.kubernetes_version()}\n"),
+        (("kubectl", "version", "--client"), f"Client Version: v{build.kubernetes_version()}\n"),
         (("etcd", "--version"), f"etcd Version: {build.ETCD}."),
         (("helm", "version", "--short"), "v3.19"),
     ],

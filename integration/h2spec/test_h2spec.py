@@ -79,6 +79,9 @@ class Everything:
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         """Of no interest."""
 
+    def rewritten(self, path: str, message: bytes) -> bytes:
+        return message
+
     def forget(self) -> None:
         """There is nothing to forget."""
 
@@ -154,7 +157,7 @@ def _wait_for(path: Path, port: int) -> None:
         time.sleep(0.02)
 
 
-@pytest.mark.parametrize("treatment", [Treatment.PASS, Treatment.HOLD])
+@pytest.mark.parametrize("treatment", [Treatment.PASS, Treatment.HOLD, Treatment.REWRITE])
 async def test_what_the_runtime_passes_is_passed_through_the_proxy(
     treatment: Treatment, programs: Path, tmp_path: Path, figure: Callable[[str], None]
 ) -> None:

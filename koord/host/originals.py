@@ -22,12 +22,14 @@ class Pending(StrEnum):
     NONE = ""
     CREATED = "created"
     """The container is made with it, so it is there when the container runs, unless somebody wrote since."""
+    STARTED = "started"
+    """The runtime makes the container as requested, and Koord writes the value before its program starts."""
     UPDATED = "updated"
     """The container exists, and the runtime writes the value some time later."""
 
 
 class Original(msgspec.Struct, frozen=True):
-    """One value: ``requested`` is what the file would hold without Koord, ``edited`` what the runtime writes."""
+    """One value: ``requested`` is what the file would hold without Koord, ``edited`` what is written instead."""
 
     requested: Value
     edited: Value

@@ -93,6 +93,11 @@ class Edits(msgspec.Struct, frozen=True):
         ]
         return Edits(tuple(kept), self.problems)
 
+    @property
+    def limits(self) -> Edits:
+        """Shares, quota and memory limit alone."""
+        return Edits(tuple([edit for edit in self.items if edit.field in NUMBERS]))
+
 
 def merge(parts: Iterable[Edits]) -> Edits:
     """All edits of ``parts``, where a later one replaces an earlier one of the same field and key."""

@@ -34,10 +34,19 @@ def is_on(hook: Hook, rules: Rules) -> bool:
 
 
 def decide_call(pod: PodContext, rules: Rules) -> Edits:
-    """Those of ``decide``'s edits that a CRI or NRI call shall carry (``node.limitsInCRI`` of the rules file), with the
-    bound of a newcomer."""
-    edits = tierquota.of_newcomer(decide(pod, rules), pod, rules)
-    return edits if rules.node.limits_in_cri else edits.without_limits
+    """``decide``'s edits, with the bound of a newcomer, for a container that a CRI or NRI call is about."""
+    return tierquota.of_newcomer(decide(pod, rules), pod, rules)
+
+
+def carried(edits: Edits, rules: Rules, *, restores: bool) -> Edits:
+    """Those of ``edits`` that the answer to a CRI or NRI call carries: all, or all but the limits.
+
+    kubelet reports what the runtime is told as the container's resources, and the scheduler counts that. ``restores``:
+    kubelet is given back what it requested; else the limits are written behind the runtime's back, unless
+    ``node.limitsInCRI`` of the rules file says otherwise.
+    """
+    in_cri = rules.node.limits_in_cri
+    return edits if (restores if in_cri is None else in_cri) else edits.without_limits
 
 
 def _run(hook: Hook, pod: PodContext, rules: Rules) -> Edits:

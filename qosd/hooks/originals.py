@@ -60,11 +60,15 @@ class RequestedResources(msgspec.Struct, frozen=True):
 
 
 def of_creation(
-    requested: RequestedResources, edited: RequestedResources, version: int, weights: Weights
+    requested: RequestedResources,
+    edited: RequestedResources,
+    version: int,
+    weights: Weights,
+    pending: Pending = Pending.CREATED,
 ) -> dict[str, Original]:
     """By row, what a container that is made by ``edited`` would hold by ``requested``."""
     pairs = _pairs(requested, edited, version, weights)
-    return {name: Original(*pair, Pending.CREATED) for name, pair in pairs.items() if pair[0] != pair[1]}
+    return {name: Original(*pair, pending) for name, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def of_update(
@@ -84,6 +88,8 @@ def of_update(
 
 
 def _updated(name: str, known: Original | None, requested: Value, edited: Value) -> Original | None:
+    if known is not None and known.pending is Pending.STARTED and requested == edited:
+        return Original(requested, known.edited, Pending.STARTED)  # no call carries it
     if known is not None and requested == known.edited:
         requested = known.requested
     elif requested == edited:

@@ -35,6 +35,8 @@ from qosd.originals import OriginalsRecorder
 SERVICE = "runtime.v1alpha1.RuntimeHookService"
 SOCKET_MODE = 0o660
 PROXY_METADATA = b"koord-runtime-proxy"  # request metadata of our proxy; the value is its version
+RESTORES_METADATA = b"koord-restores-status"
+"""Of a proxy that gives kubelet back what it requested of a container. (Of a sandbox kubelet reads nothing back.)"""
 PRESENCE = (("koord-presence", "1"),)  # initial metadata of a sparse answer
 _KOORD, _ECHO = "koord", "other"
 
@@ -141,7 +143,8 @@ class HookServer:
         def answer(request: Any, fields: Mapping[bytes, bytes], started: float) -> Reply:
             ours = PROXY_METADATA in fields
             caller = _KOORD if ours else _ECHO
-            message, decision = self._answer(form, request, stage, ours)
+            restores = form is _SANDBOX or RESTORES_METADATA in fields
+            message, decision = self._answer(form, request, stage, ours, restores)
             took_s = self._clock() - started
 
             def after() -> None:
@@ -156,13 +159,13 @@ class HookServer:
         return handle
 
     def _answer(
-        self, form: _Form, request: Any, stage: HookStage | None, sparse: bool
+        self, form: _Form, request: Any, stage: HookStage | None, sparse: bool, restores: bool
     ) -> tuple[bytes, _Decision | None]:
         """The encoded answer, and what it says; None = no edits, without a hook or after an error of our own."""
         spell = form.sparse if sparse else partial(form.echo, request)
         try:
             if stage is not None:
-                decision = self._decide(PodContext.read(form.read(request, stage)))
+                decision = self._decide(PodContext.read(form.read(request, stage)), restores)
                 message = spell(decision.edits).SerializeToString()
                 if decision.acts and self._originals is not None:
                     self._note(self._originals, request, stage, decision.edits)
@@ -172,10 +175,11 @@ class HookServer:
             _log.exception("%s of %s/%s: answered without edits", stage, pod.namespace, pod.name)
         return spell(Edits()).SerializeToString(), None
 
-    def _decide(self, pod: PodContext) -> _Decision:
+    def _decide(self, pod: PodContext, restores: bool) -> _Decision:
         if not self._acts():
             return _Decision(pod, Edits(problems=pod.problems), acts=False)
-        edits = engine.decide_call(pod, self._rules())
+        rules = self._rules()
+        edits = engine.carried(engine.decide_call(pod, rules), rules, restores=restores)
         return _Decision(pod, edits.without_annotating if pod.stage is HookStage.UPDATE else edits, acts=True)
 
     @staticmethod

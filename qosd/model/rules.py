@@ -97,8 +97,11 @@ class NodeRules:
     cpu_normalization_ratio: Fraction | None = None
     guaranteed_is_lsr: bool = False
     unset_cpu_quota: bool = True
-    limits_in_cri: bool = True
-    """Off: CRI and NRI carry shares, quota and memory limit as kubelet requests; the reconciler alone applies ours."""
+    limits_in_cri: bool | None = None
+    """Do calls to the runtime carry our shares, quota and memory limit? None: where kubelet is given back its own.
+
+    Else they carry kubelet's, and ours go to the cgroup: through NRI before the container's program starts, else after.
+    """
     rdt_verified: bool = False
     sandbox_sizing_handlers: frozenset[str] = frozenset()
     """Runtime handlers that size the sandbox by its resources, as Kata Containers does."""

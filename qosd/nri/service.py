@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from koord.host import paths
+from koord.host.originals import Pending
 from koord.pb.nri import api_pb2 as nri
 from qosd.accounting import account
 from qosd.hooks import engine
@@ -32,6 +34,7 @@ _WANTED = (
     nri.RUN_POD_SANDBOX,
     nri.REMOVE_POD_SANDBOX,
     nri.CREATE_CONTAINER,
+    nri.START_CONTAINER,
     nri.POST_START_CONTAINER,
     nri.UPDATE_CONTAINER,
     nri.POST_UPDATE_CONTAINER,
@@ -101,7 +104,8 @@ class Hooks:
         decided = self._decide(translate.create_request(pod, container, spec))
         if decided is None:
             return None
-        context, rules, edits = decided
+        context, rules, wanted = decided
+        edits = engine.carried(wanted, rules, restores=False)
         rdt = translate.rdt_class(context, rules)
         if rdt and not self._has_resctrl_group(rdt):
             rdt = ""  # just removed: the runtime would refuse the container
@@ -109,8 +113,18 @@ class Hooks:
         if self._originals is not None:
             requested = spec.request
             edited = requested if adjust is None else requested.updated(translate.requested(adjust.linux.resources))
-            self._originals.created(translate.key_of(pod, container), self._originals.replaced(requested, edited))
+            replaced = self._originals.replaced(requested, edited)
+            if edits is not wanted:
+                limited = requested.edited(wanted.limits)
+                replaced |= self._originals.replaced(requested, limited, Pending.STARTED)
+            self._originals.created(translate.key_of(pod, container), replaced)
         return adjust
+
+    def starting(self, pod: nri.PodSandbox, container: nri.Container) -> None:
+        """The container has its cgroup, and the runtime waits for us before it starts the container's program."""
+        cgroup = paths.from_cgroups_path(container.linux.cgroups_path)
+        if self._originals is not None and cgroup and self._acting():
+            self._originals.write_limits(translate.key_of(pod, container), cgroup)
 
     def updated(
         self, pod: nri.PodSandbox, container: nri.Container, request: nri.LinuxResources
@@ -120,7 +134,8 @@ class Hooks:
         decided = self._decide(translate.update_request(pod, container, spec, request))
         if decided is None:
             return None
-        update = translate.update(decided[2], container, spec, self._parent_sets)
+        edits = engine.carried(decided[2], decided[1], restores=False)
+        update = translate.update(edits, container, spec, self._parent_sets)
         if self._originals is not None:
             requested = spec.request
             edited = requested if update is None else requested.updated(translate.requested(update.linux.resources))
@@ -202,6 +217,7 @@ class Session:
             "StateChange": self._method("StateChange", self._state_change, nothing),
             "CreateContainer": self._method(HookStage.CREATE.value, self._create, nothing),
             "UpdateContainer": self._method(HookStage.UPDATE.value, self._update, nothing),
+            "StartContainer": self._method("StartContainer", self._start, nothing),
         }
         service = nri.DESCRIPTOR.services_by_name["Plugin"]
         return {(SERVICE, method.name): own.get(method.name, self._note) for method in service.methods}
@@ -246,11 +262,18 @@ class Session:
         self._hooks.announce(nri.RunPodSandboxRequest.FromString(message).pod)
         return b""
 
+    def _start(self, message: bytes) -> bytes:
+        request = nri.StartContainerRequest.FromString(message)
+        self._hooks.starting(request.pod, request.container)
+        return b""
+
     def _state_change(self, message: bytes) -> bytes:
         """How runtimes before NRI 0.12 tell what has a method of its own since."""
         change = nri.StateChangeEvent.FromString(message)
         if change.event == nri.RUN_POD_SANDBOX:
             self._hooks.announce(change.pod)
+        elif change.event == nri.START_CONTAINER:
+            self._hooks.starting(change.pod, change.container)
         else:
             self._hooks.noted()
         return b""

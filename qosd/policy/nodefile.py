@@ -80,7 +80,7 @@ class _Node(msgspec.Struct, frozen=True, rename="camel"):
     cpu_normalization_ratio: Any = -1
     guaranteed_as: _GuaranteedAs = _GuaranteedAs.LS
     disable_unset_cpu_quota: bool = msgspec.field(default=False, name="disableUnsetCPUQuota")
-    limits_in_cri: bool = msgspec.field(default=True, name="limitsInCRI")
+    limits_in_cri: bool | None = msgspec.field(default=None, name="limitsInCRI")
     resctrl: _Resctrl = _Resctrl()
     sandbox_sizing_handlers: tuple[str, ...] = ()
     cpu_suppress: CPUSuppress = CPUSuppress()

@@ -15,6 +15,7 @@ from google.protobuf.message import DecodeError, Message
 
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.record import take_record
+from runtimeproxy.cri.requested import RECORD, parse_record
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
 from runtimeproxy.wire.protowire import MalformedMessage
 
@@ -67,10 +68,12 @@ def rebuilt_pod(request: hooks.PodSandboxHookRequest, *, complete: bool = True) 
 
 
 def container_entry(pod_id: str, container_id: str, request: hooks.ContainerResourceHookRequest) -> ContainerEntry:
-    """The cache entry of a container; its pod's fields are left out, they are the pod's entry's."""
+    """The cache entry of a container that the runtime has as ``request`` says; its pod's fields are left out, they are
+    the pod's entry's."""
     own = hooks.ContainerResourceHookRequest()
     own.CopyFrom(request)
     for field in _FIELDS_OF_POD:
         own.ClearField(field)
     own.container_meta.id = container_id
-    return ContainerEntry(pod_id, own.SerializeToString())
+    record = parse_record(own.container_annotations.pop(RECORD, ""))
+    return ContainerEntry(pod_id, own.SerializeToString(), record)

@@ -7,8 +7,10 @@ runtime says NotFound itself).
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 
+from koord.http2.grpc import OK
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.codec import add_pod, decode
@@ -16,6 +18,7 @@ from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.cri.methods import CREATE, UPDATE
 from runtimeproxy.cri.rebuild import TIMEOUT_S, Rebuilder, RebuildFailed
 from runtimeproxy.cri.repeats import pod_as_sent, repeats
+from runtimeproxy.cri.requested import after_update, record_of, with_record
 from runtimeproxy.cri.resources import meaningful, merge_update
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes
 from runtimeproxy.cri.store import ContainerEntry, PodEntry
@@ -26,7 +29,7 @@ from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.chain import Agreed, Question
 from runtimeproxy.hooks.edits import CGROUP_PARENT, Edits, Slot
 from runtimeproxy.hooks.guards import Guard
-from runtimeproxy.hooks.messages import CONTAINER
+from runtimeproxy.hooks.messages import CONTAINER, flatten_resources
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Call, Forward, Refuse
 from runtimeproxy.wire.protowire import payloads
@@ -59,11 +62,11 @@ class Containers:
             agreed = Agreed()
         if isinstance(agreed, Refuse):
             return agreed, None
-        edited = await apart(size_bytes, partial(asking.edited, agreed.edits))
+        edited = await apart(size_bytes, partial(asking.edited, with_record(agreed.edits, agreed.before)))
         of_sandbox = (pod.name, Agreed(before=asking.sent), asking.again)
         own_edits = (partial(container_name, asking.question), agreed, agreed.edits)
         then = partial(self._world.report, CREATE, of_sandbox, own_edits)
-        return Forward(edited, then), partial(self._created, pod_id, asking.container, agreed.edits, pod)
+        return Forward(edited, then), partial(self._created, pod_id, asking.container, agreed, pod)
 
     async def _sandbox_of(self, call: Call, pod_id: str, service: str) -> PodEntry | None:
         """The container's sandbox; what cannot be found out is an error only where policy Fail makes it one."""
@@ -82,27 +85,28 @@ class Containers:
         ids, configs, sandboxes = payloads(message, 1, 2, 3)
         pod_id = text(ids)
         pod = pod_as_sent(sandboxes, self._world.store.pod(pod_id), {})
-        return partial(self._created, pod_id, container_of(b"".join(configs))[0], {}, pod)
+        return partial(self._created, pod_id, container_of(b"".join(configs))[0], Agreed(), pod)
 
-    def _created(self, pod_id: str, container: bytes, edits: Edits, pod: Pod, answer: bytes | None) -> None:
+    def _created(self, pod_id: str, container: bytes, agreed: Agreed, pod: Pod, answer: bytes | None) -> None:
         container_id = text(payloads(answer or b"", 1)[0])
         store = self._world.store
         sandbox = store.pod(pod_id)
         if sandbox is not None:  # kubelet sends the pod's current annotations with each container
             self._sandboxes.replace(pod_id, sandbox, with_handler_of(pod.request, sandbox.request))
-        self.remember(pod_id, container_id, container, edits)
+        self.remember(pod_id, container_id, container, agreed)
 
-    def remember(self, pod_id: str, container_id: str, container: bytes, edits: Edits) -> None:
+    def remember(self, pod_id: str, container_id: str, container: bytes, agreed: Agreed) -> None:
         """Keep a container that the runtime has made, unless it is large. ``container``: its hook request without its
-        pod, before ``edits``."""
+        pod, before the edits that were ``agreed`` on."""
         if container_id and len(container) <= LARGE_BYTES:
             of_pod = Slot(CGROUP_PARENT)
             made = patch.apply(
                 with_id(container, container_id),
                 CONTAINER.request,
-                {slot: value for slot, value in edits.items() if slot != of_pod},
+                {slot: value for slot, value in agreed.edits.items() if slot != of_pod},
             )
-            self._world.store.put_container(container_id, ContainerEntry(pod_id, made))
+            record = record_of(agreed.edits, agreed.before)
+            self._world.store.put_container(container_id, ContainerEntry(pod_id, made, record))
 
     async def update(self, call: Call, message: bytes, service: str) -> Decision:
         """UpdateContainerResources."""
@@ -110,6 +114,7 @@ class Containers:
         container = await self._known(service, request.container_id, self._world.left_s(call, TIMEOUT_S))
         if container is None:
             return Forward(message), None
+        held = flatten_resources(container.container_resources)
         _merge(container, request)
         question = container.SerializeToString()
         agreed = await self.ask(Stage.PRE_UPDATE, question, self._sandboxes.guard(UPDATE), call)
@@ -118,19 +123,42 @@ class Containers:
         edits = meaningful(agreed.edits, request.linux)
         edited = patch.apply(message, TABLES[UPDATE], edits)
         then = partial(self._world.report, UPDATE, (partial(container_name, question), agreed, edits))
-        return Forward(edited, then), self.passed_update(edited)
+        return Forward(edited, then), Told(
+            self._noted(request.container_id, held, flatten_resources(request.linux), edits),
+            partial(self._updated, decode(cri.UpdateContainerResourcesRequest, edited)),
+        )
 
     def passed_update(self, message: bytes) -> Commit:
-        """An UpdateContainerResources as the runtime gets it."""
-        return partial(self._updated, decode(cri.UpdateContainerResourcesRequest, message))
+        """An UpdateContainerResources that was not to be edited."""
+        request = decode(cri.UpdateContainerResourcesRequest, message)
+        entry = self._world.store.container(request.container_id)
+        container = decode(hooks.ContainerResourceHookRequest, b"" if entry is None else entry.request)
+        held, asked = flatten_resources(container.container_resources), flatten_resources(request.linux)
+        return Told(self._noted(request.container_id, held, asked, {}), partial(self._updated, request))
+
+    def _noted(self, container_id: str, held: Edits, asked: Edits, edits: Edits) -> Callable[[int], None]:
+        """Note, before the runtime has it, what an update requests; what is returned takes that back if it failed."""
+        updates, entry = self._world.updates, self._world.store.container(container_id)
+        known = {**(entry.record if entry else {}), **updates.read(container_id)}
+        changed = after_update(known, held, asked, edits)
+        if not changed or (entry is not None and not known and not any(changed.values())):
+            return lambda status: None
+        updates.add(container_id, changed)
+
+        def ended(status: int) -> None:
+            if status != OK:
+                updates.add(container_id, {field: known.get(field, ()) for field in changed})
+
+        return ended
 
     def _updated(self, request: cri.UpdateContainerResourcesRequest, answer: bytes | None) -> None:
+        """The runtime has made this update of what it was told."""
         store = self._world.store
         entry = store.container(request.container_id)
         if entry is not None:
             container = decode(hooks.ContainerResourceHookRequest, entry.request)
             _merge(container, request)
-            store.put_container(request.container_id, ContainerEntry(entry.pod_id, container.SerializeToString()))
+            store.put_container(request.container_id, replace(entry, request=container.SerializeToString()))
 
     async def start(self, call: Call, message: bytes, service: str) -> Decision:
         """StartContainer: hooks may only refuse."""
@@ -159,7 +187,11 @@ class Containers:
             if entry is not None:
                 self._tell(Stage.POST_REMOVE, self._as_it_is(service, entry), outcome)
 
-        return Told(tell, lambda answer: self._world.store.remove_container(container_id))
+        def forget(answer: bytes | None) -> None:
+            self._world.store.remove_container(container_id)
+            self._world.updates.remove(container_id)
+
+        return Told(tell, forget)
 
     async def _known(
         self, service: str, container_id: str, timeout_s: float

@@ -69,8 +69,18 @@ class Engine:
                 if error.code != UNIMPLEMENTED:
                     return False
             else:
+                await self._forget_removed(service)
                 return True
         return False
+
+    async def _forget_removed(self, service: str) -> None:
+        """Keep no record of an update of a container that was removed while no proxy ran."""
+        recorded = self._world.updates.ids()
+        if recorded:
+            try:
+                self._world.updates.remove_others(recorded, await self._rebuilder.container_ids(service))
+            except RebuildFailed as error:
+                log.info("records of updates stay: %s", error)
 
     def learn_own_pods(self) -> None:
         """See which pods the hook servers live in, as far as they are connected."""

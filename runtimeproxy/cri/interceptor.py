@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, cast
 from koord.http2.grpc import OK, RESOURCE_EXHAUSTED
 from runtimeproxy.cri.exempt import Exemptions
 from runtimeproxy.cri.methods import plans
+from runtimeproxy.cri.requested import LARGEST_BYTES, STATUSES, NoRoom, restored
 from runtimeproxy.cri.store import Store
+from runtimeproxy.cri.updaterecords import UpdateRecords
 from runtimeproxy.cri.world import Commit, HookOptions, Told, World, log
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.observe import Audit
@@ -43,7 +45,7 @@ class EngineMissing(Exception):
 
 class CriInterceptor:
     """``connect`` makes unary callers of socket paths, ``runtime_path`` is the runtime's socket, ``clock`` monotonic
-    seconds as in ``Call.started``, ``proc`` the root of procfs."""
+    seconds as in ``Call.started``, ``updates`` what kubelet's updates changed, ``proc`` the root of procfs."""
 
     def __init__(
         self,
@@ -54,11 +56,14 @@ class CriInterceptor:
         audit: Audit,
         metrics: Metrics,
         clock: Callable[[], float] = time.monotonic,
+        updates: UpdateRecords | None = None,
         proc: str = "/proc",
     ) -> None:
         self._connect = connect
         self._runtime_path = runtime_path
-        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock)
+        self._world = World(
+            options, Store(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords("")
+        )
         self._servers: dict[Loaded, HookServer] = {}
         self._retired: set[HookServer] = set()
         self._engine: Engine | None = None
@@ -170,6 +175,24 @@ class CriInterceptor:
                 self._learn_again(self._engine, FIRST_PAUSE_S)
         except Exception as also:  # noqa: BLE001 - as above
             self._world.fault("learning", also)
+
+    def rewritten(self, path: str, message: bytes) -> bytes:
+        metrics = self._world.metrics
+        try:
+            if len(message) > LARGEST_BYTES:
+                metrics.not_rewritten["large"] += 1
+                return message
+            told = restored(message, STATUSES[path[path.rindex("/") + 1 :]], self._world.updates.read)
+        except NoRoom:
+            metrics.not_rewritten["no record"] += 1
+        except MalformedMessage as error:
+            log.warning("%s: the answer passes as it is: %s", path, error)
+        except Exception as error:  # noqa: BLE001 - the answer goes on as it came
+            self._world.fault("restoring", error)
+        else:
+            metrics.restored_statuses += told is not message
+            return told
+        return message
 
     def forget(self) -> None:
         """As after a start: everything is read from the runtime again."""

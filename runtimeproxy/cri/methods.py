@@ -1,7 +1,8 @@
 """Which CRI calls are intercepted, and how, given which hook servers there are.
 
 One row per method; the plans follow from it and are looked up by path for every stream. A call nobody wants to edit
-still passes through a tap where the cache needs what it says. Invariant: a path that is not in the table is passed
+still passes through a tap where the cache needs what it says, and of a call that tells of containers the answer is
+rewritten. Invariant: a path that is not in the table is passed
 on without being looked at.
 """
 
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from runtimeproxy.cri.requested import STATUSES
 from runtimeproxy.hooks.stages import Stage
 from runtimeproxy.intercept import Plan, Treatment
 
@@ -54,6 +56,7 @@ METHODS = {
         Method(UPDATE, pre=(Stage.PRE_UPDATE,)),
     )
 }
+_STATUS_PLANS = {service + name: Plan(Treatment.REWRITE) for name in STATUSES for service in SERVICES}
 
 
 @lru_cache(64)
@@ -64,7 +67,7 @@ def split(path: str) -> tuple[str, Method]:
 
 
 def plans(holds: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool], hold_create: bool) -> dict[str, Plan]:
-    """The plan of every intercepted path.
+    """The plan of every path that is looked at.
 
     ``holds``: may a server of the stage have to be waited for; ``fails_closed``: and is one under policy Fail;
     ``hold_create``: a sandbox may have been edited, so that its containers' requests need the same edit.
@@ -78,4 +81,4 @@ def plans(holds: Callable[[Stage], bool], fails_closed: Callable[[Stage], bool],
         else:
             continue
         found.update({service + method.name: plan for service in SERVICES})
-    return found
+    return found | _STATUS_PLANS

@@ -60,6 +60,12 @@ class Rebuilder:
             for item in self._read(cri.ListPodSandboxResponse, answer).items
         ]
 
+    async def container_ids(self, service: str) -> frozenset[str]:
+        """Of every container. Raises RebuildFailed."""
+        answer = await self._call(service + "ListContainers", b"", LIST_TIMEOUT_S)
+        listed = await self._apart(len(answer), lambda: self._read(cri.ListContainersResponse, answer))
+        return frozenset(item.id for item in listed.containers)
+
     async def pod(self, service: str, pod_id: str, timeout_s: float) -> PodEntry | None:
         """The sandbox as the runtime has it; raises RebuildFailed."""
         return await self._shared(pod_id, timeout_s, lambda: self._pod(service, pod_id))

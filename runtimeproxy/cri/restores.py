@@ -13,11 +13,13 @@ from runtimeproxy.cri.containers import Containers
 from runtimeproxy.cri.fields import RESTORED_CONTAINER, TABLES
 from runtimeproxy.cri.methods import RESTORE_POD
 from runtimeproxy.cri.record import with_record
+from runtimeproxy.cri.requested import with_record as with_requested
 from runtimeproxy.cri.sandboxes import Decision, Sandboxes, forgotten
 from runtimeproxy.cri.transcribe import Pod, container_name, container_of, pod_to_restore, text
 from runtimeproxy.cri.world import Commit, Edited, World
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.apart import LARGE_BYTES
+from runtimeproxy.hooks.chain import Agreed
 from runtimeproxy.hooks.edits import Edits
 from runtimeproxy.hooks.guards import Guard
 from runtimeproxy.hooks.stages import Stage
@@ -42,7 +44,7 @@ class Restores:
         apart, size_bytes = self._world.apart, len(message)
         pod, containers = await apart(size_bytes, partial(_read, message))
         if self._sandboxes.is_exempt(pod):
-            return Forward(message), partial(self._restored, pod, {}, [(each, {}) for each in containers])
+            return Forward(message), partial(self._restored, pod, {}, [(each, Agreed()) for each in containers])
         agreed = await self._sandboxes.ask_to_run(RESTORE_POD, pod, call)
         if isinstance(agreed, Refuse):
             return agreed, None
@@ -54,7 +56,7 @@ class Restores:
             if isinstance(of_container, Refuse):
                 return of_container, None
             reports.append((partial(container_name, question), of_container, of_container.edits))
-        own = [edits for _, _, edits in reports[1:]]
+        own = [of_container for _, of_container, _ in reports[1:]]
         edited = await apart(size_bytes, partial(_edited, message, agreed.edits, own))
         then = partial(self._world.report, RESTORE_POD, *reports)
         made_containers = list(zip(containers, own, strict=True))
@@ -67,12 +69,12 @@ class Restores:
         pod, containers = _read(message)
         if not self._sandboxes.is_exempt(pod):
             self._sandboxes.advise(pod)
-        return partial(self._restored, pod, {}, [(each, {}) for each in containers])
+        return partial(self._restored, pod, {}, [(each, Agreed()) for each in containers])
 
     def _restored(
-        self, pod: Pod, edits: Edits, containers: Sequence[tuple[bytes, Edits]], answer: bytes | None
+        self, pod: Pod, edits: Edits, containers: Sequence[tuple[bytes, Agreed]], answer: bytes | None
     ) -> None:
-        """``pod``: the pod as the runtime got it; ``containers``: hook requests as they came, and their edits."""
+        """``pod``: the pod as the runtime got it; ``containers``: hook requests as they came, with what was agreed."""
         self._sandboxes.created(pod.request, edits, answer)
         pod_ids, restored = payloads(answer or b"", 1, _RESTORED)
         id_of = {text(names): text(ids) for names, ids in (payloads(each, _NAME, _ID) for each in restored)}
@@ -92,9 +94,9 @@ def _name(container: bytes) -> str:
     return text(payloads(b"".join(payloads(container, _CONTAINER_META)[0]), _NAME)[0])
 
 
-def _edited(message: bytes, edits: Edits, own: Sequence[Edits]) -> bytes:
-    """``own``: the edits of each container. Raises MalformedMessage or EditTooLarge."""
-    of_next = iter(own)
+def _edited(message: bytes, edits: Edits, own: Sequence[Agreed]) -> bytes:
+    """``own``: what was agreed on of each container. Raises MalformedMessage or EditTooLarge."""
+    of_next = iter([with_requested(each.edits, each.before) for each in own])
     edited = edit_entries(message, {(_CONFIGS,): lambda config: patch.apply(config, RESTORED_CONTAINER, next(of_next))})
     edited = patch.apply(edited, TABLES[RESTORE_POD], with_record(edits))
     patch.check_size(message, edited)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from runtimeproxy.cri.requested import Record
 from runtimeproxy.hooks.edits import Edits
 
 MAX_BYTES = 8 * 1024 * 1024
@@ -37,10 +38,14 @@ class PodEntry:
 
 @dataclass(frozen=True, slots=True)
 class ContainerEntry:
-    """``request``: encoded ContainerResourceHookRequest without the pod's fields; resources as last asserted."""
+    """``request``: encoded ContainerResourceHookRequest without the pod's fields; resources as last asserted.
+
+    ``record``: what kubelet requested otherwise when the container was made.
+    """
 
     pod_id: str
     request: bytes
+    record: Record = field(default_factory=dict)
 
 
 class Store:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from koord.http2.grpc import OK
 from runtimeproxy.cri.exempt import Exemptions, PodTraits, SkipRules
 from runtimeproxy.cri.store import Store
+from runtimeproxy.cri.updaterecords import UpdateRecords
 from runtimeproxy.hooks.apart import Apart
 from runtimeproxy.hooks.chain import Agreed, Chain
 from runtimeproxy.hooks.edits import Edits, name
@@ -64,6 +65,7 @@ class World:
     audit: Audit
     metrics: Metrics
     clock: Callable[[], float]
+    updates: UpdateRecords
     apart: Apart = field(default_factory=Apart)
     chain: Chain = field(init=False)
 

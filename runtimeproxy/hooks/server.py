@@ -93,7 +93,7 @@ class HookServer:
         self.spec = spec
         self.default_timeout_s = default_timeout_s
         self._caller = caller
-        self._metadata: Metadata = (("koord-runtime-proxy", version),)
+        self._metadata: Metadata = (("koord-runtime-proxy", version), ("koord-restores-status", "1"))
         self._metrics = metrics
         self._clock = clock
         self._breakers = Breakers(clock)

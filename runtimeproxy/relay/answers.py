@@ -34,6 +34,7 @@ from runtimeproxy.relay.half import Half, Handler
 from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.refusals import Refusals
+from runtimeproxy.relay.rewrites import Rewrites
 from runtimeproxy.relay.stream import State, Stream
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.uplink import Uplink
@@ -51,6 +52,7 @@ class AnswerHalf(Half):
         going_away: GoingAway,
         streams: Streams,
         refusals: Refusals,
+        rewrites: Rewrites,
         on_lost: Callable[[End], None],
     ) -> None:
         super().__init__(pair, pair.runtime, pair.to_client, on_lost)
@@ -58,6 +60,7 @@ class AnswerHalf(Half):
         self._going_away = going_away
         self._streams = streams
         self._refusals = refusals
+        self._rewrites = rewrites
         self._decoder = pair.to_client.decoder
         self._handlers = {SETTINGS: self._settings, WINDOW_UPDATE: self._window_update}
         self._notes: dict[int, Handler] = {
@@ -86,9 +89,10 @@ class AnswerHalf(Half):
     def relay(self, data: bytes, frames: list[Frame], used_bytes: int) -> None:
         """Answers go out before they are looked at: only the frames of `_handlers` can be replaced.
 
-        While an acknowledgement is on its way, it has to find what came before it accounted for.
+        While an acknowledgement is on its way, it has to find what came before it accounted for; and while an answer is
+        rewritten, its frames are replaced.
         """
-        if self.pair.acks:
+        if self.pair.acks or self._rewrites.answers:
             self.relay_with(self._in_order, data, frames, used_bytes)
             return
         self.relay_with(self._handlers, data, frames, used_bytes)
@@ -110,8 +114,9 @@ class AnswerHalf(Half):
             except HpackError as error:
                 self._going_away.go_blind("answer headers", error)
         if flags & END_STREAM:
+            kept = self._rewrites.end(stream_id)
             self._end(stream_id, status_in(fields, UNKNOWN))
-            return None
+            return kept + data[frame[3] : frame[4]] if kept else None
         stream = pair.streams.get(stream_id)
         if isinstance(stream, Stream):
             stream.answered = True
@@ -122,9 +127,11 @@ class AnswerHalf(Half):
         stream = self.pair.streams.get(stream_id)
         if isinstance(stream, Stream):
             stream.note_answer(data_payload(data, frame))
+        replacement = self._rewrites.take(data, frame)
         if flags & END_STREAM:
+            replacement = self._rewrites.end(stream_id) or replacement
             self._end(stream_id, UNKNOWN)
-        return None
+        return replacement
 
     def _end(self, stream_id: int, status: int) -> None:
         """The runtime has ended its answer, maybe before it had all of the request."""
@@ -134,9 +141,10 @@ class AnswerHalf(Half):
         self._streams.finish(stream_id, status)
 
     def _rst_stream(self, data: bytes, frame: Frame) -> bytes | None:
+        kept = self._rewrites.end(frame[2])
         self._streams.finish(frame[2], UNAVAILABLE)
         self._uplink.drop_rest(frame[2], False)
-        return None
+        return kept + data[frame[3] : frame[4]] if kept else None
 
     def _push_promise(self, data: bytes, frame: Frame) -> bytes | None:
         try:

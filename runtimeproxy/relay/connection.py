@@ -20,6 +20,7 @@ from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import Policy
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.requests import RequestHalf
+from runtimeproxy.relay.rewrites import Rewrites
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.taps import Taps
 from runtimeproxy.relay.uplink import Uplink
@@ -33,11 +34,12 @@ class Connection:
         accounts = Accounts(pair)
         self.uplink = uplink = Uplink(pair, accounts)
         self.going_away = GoingAway(pair)
-        self._streams = streams = Streams(pair, accounts, uplink.outbox, self.going_away)
+        self.rewrites = rewrites = Rewrites(pair)
+        self._streams = streams = Streams(pair, accounts, uplink.outbox, self.going_away, rewrites)
         self._taps = Taps(pair, accounts, streams)
         refusals = Refusals(pair, accounts, uplink, streams)
         self.held = HeldStreams(pair, accounts, uplink, streams, refusals)
-        self.answers = AnswerHalf(pair, uplink, self.going_away, streams, refusals, self._lost)
+        self.answers = AnswerHalf(pair, uplink, self.going_away, streams, refusals, rewrites, self._lost)
         self.requests = RequestHalf(
             pair,
             accounts,
@@ -46,6 +48,7 @@ class Connection:
             streams,
             self._taps,
             self.held,
+            rewrites,
             on_raw=self.answers.go_raw,
             on_lost=self._lost,
         )
@@ -55,6 +58,7 @@ class Connection:
 
     def drop_copies(self) -> None:
         self._taps.drop_all()
+        self.rewrites.give_up_all()
 
     def give_way(self) -> None:
         self.held.give_way()

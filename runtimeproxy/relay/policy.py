@@ -56,7 +56,8 @@ class Policy:
             return self.other
         self._labels.add(text)
         latency = histogram_of(text, self.metrics.call_duration_seconds)
-        return self._routes.setdefault(path, Route(text, text, plan, plan.treatment is Treatment.PASS, latency))
+        passes = plan.treatment in (Treatment.PASS, Treatment.REWRITE)
+        return self._routes.setdefault(path, Route(text, text, plan, passes, latency))
 
 
 def _nothing() -> None:

@@ -33,6 +33,7 @@ from koord.http2.frames import (
 )
 from koord.http2.grpc import CANCELLED
 from koord.http2.hpack import HpackError
+from runtimeproxy.intercept import Treatment
 from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.end import End
 from runtimeproxy.relay.goaway import GoingAway
@@ -40,6 +41,7 @@ from runtimeproxy.relay.half import Half
 from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import MAX_UNACKNOWLEDGED
+from runtimeproxy.relay.rewrites import Rewrites
 from runtimeproxy.relay.stream import State, Stream
 from runtimeproxy.relay.streams import Streams
 from runtimeproxy.relay.taps import Taps
@@ -60,6 +62,7 @@ class RequestHalf(Half):
         streams: Streams,
         taps: Taps,
         held: HeldStreams,
+        rewrites: Rewrites,
         *,
         on_raw: Callable[[], None],
         on_lost: Callable[[End], None],
@@ -72,6 +75,7 @@ class RequestHalf(Half):
         self._streams = streams
         self._taps = taps
         self._held = held
+        self._rewrites = rewrites
         self._on_raw = on_raw
         self._decoder = pair.to_runtime.decoder
         self._reset = pair.reset
@@ -131,6 +135,8 @@ class RequestHalf(Half):
         if route.passes or frame[1] & END_STREAM:
             pair.streams[stream_id] = route
             pair.began_s[stream_id] = monotonic()
+            if route.plan.treatment is Treatment.REWRITE:
+                self._rewrites.open(stream_id, route.path)
         else:
             self._held.open(stream_id, route, fields)
         return kept
@@ -224,6 +230,8 @@ class RequestHalf(Half):
                 table_bytes = value if table_bytes is None else min(value, table_bytes)
             elif identifier == MAX_FRAME_SIZE:
                 pair.to_client.max_frame_bytes = max(pair.to_client.max_frame_bytes, value)
+            elif identifier == INITIAL_WINDOW_SIZE:
+                self._rewrites.stream_window_bytes = value
         pair.acks.append(table_bytes)
         pair.unacknowledged += 1
         if pair.unacknowledged > MAX_UNACKNOWLEDGED:

@@ -20,6 +20,8 @@ MAX_ANSWER_BYTES = 1 << 20  # of an answer that is wanted for the ids in it
 class Route:
     """A path and what it calls for; ``label`` is the path as metrics show it (paths past a bound share one).
 
+    ``passes``: the request is neither tapped nor held.
+
     ``latency``: where the time that its calls take is counted.
     """
 

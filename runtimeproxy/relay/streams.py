@@ -13,15 +13,19 @@ from runtimeproxy.relay.accounts import Accounts
 from runtimeproxy.relay.goaway import GoingAway
 from runtimeproxy.relay.outbox import Outbox
 from runtimeproxy.relay.pair import Pair
+from runtimeproxy.relay.rewrites import Rewrites
 from runtimeproxy.relay.stream import Route, State, Stream
 
 
 class Streams:
-    def __init__(self, pair: Pair, accounts: Accounts, outbox: Outbox, going_away: GoingAway) -> None:
+    def __init__(
+        self, pair: Pair, accounts: Accounts, outbox: Outbox, going_away: GoingAway, rewrites: Rewrites
+    ) -> None:
         self._pair = pair
         self._accounts = accounts
         self._outbox = outbox
         self._going_away = going_away
+        self._rewrites = rewrites
 
     def add(self, stream: Stream) -> None:
         """A new stream that is tapped or held."""
@@ -42,6 +46,7 @@ class Streams:
             return
         if isinstance(stream, Route):
             self._count(stream, self._pair.began_s.pop(stream_id, None), status)
+            self._rewrites.close(stream_id)
         else:
             self._count(stream.route, stream.call.started, status)
             self._leave(stream)
@@ -56,6 +61,7 @@ class Streams:
             stream = pair.streams.pop(stream_id)
             if isinstance(stream, Route):
                 self._count(stream, pair.began_s.pop(stream_id, None), status)
+                self._rewrites.end(stream_id)
             else:
                 self._count(stream.route, stream.call.started, status)
                 self._leave(stream)

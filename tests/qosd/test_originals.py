@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 from koord.host.cgroup import Tree
 from koord.host.originals import ContainerKey, Original, Pending
@@ -19,7 +20,7 @@ from koord.model.crifields import Field
 from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.nri import api_pb2 as nri
 from qosd.hooks.originals import SWAP_V1, SWAP_V2, RequestedResources, of_creation, of_update
-from qosd.hookserver.server import PROXY_METADATA, SERVICE, HookServer
+from qosd.hookserver.server import PROXY_METADATA, RESTORES_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts
 from qosd.nri.service import SERVICE as NRI
@@ -31,6 +32,7 @@ from tests.qosd.hookserver.test_server import BE_POD
 from tests.qosd.nri import containers as nris
 
 MIB = 1 << 20
+OURS = {PROXY_METADATA: b"1", RESTORES_METADATA: b"1"}
 
 
 def request(
@@ -143,7 +145,7 @@ class Noted:
         request.pod_meta.uid, request.container_meta.attempt = "uid", attempt
         if resources:
             request.container_resources.CopyFrom(hooks.LinuxContainerResources(**resources))
-        reply = server.methods()[f"/{SERVICE}/{method}"](request.SerializeToString(), {PROXY_METADATA: b"1"})
+        reply = server.methods()[f"/{SERVICE}/{method}"](request.SerializeToString(), OURS)
         assert isinstance(reply, Reply)
         return hooks.ContainerResourceHookResponse.FromString(reply.message)
 
@@ -197,7 +199,11 @@ def test_an_edit_that_cannot_be_noted_is_answered_counted_and_logged(
 
 def test_nri_notes_what_it_edits(noted: Noted) -> None:
     hooks_ = Hooks(
-        lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda target: "0-7", originals=noted.originals
+        lambda: rules(HostFacts(), limitsInCRI=True),
+        noted.metrics,
+        lambda: True,
+        lambda target: "0-7",
+        originals=noted.originals,
     )
     methods = Session(hooks_, lambda peer: None).methods()
     of = nris.be()
@@ -217,3 +223,116 @@ def test_nri_notes_what_it_edits(noted: Noted) -> None:
     methods[NRI, "UpdateContainer"](update.SerializeToString())
     assert noted.of(key)["cpu_shares"] == Original(7, 512, Pending.UPDATED)
     assert noted.of(key)["cpu_quota"] == Original(-1, 100_000, Pending.CREATED)
+
+
+class NriRuntime:
+    """A runtime that makes a container of a batch pod, and tells NRI's plugins."""
+
+    def __init__(self, noted: Noted, root: Path, version: int) -> None:
+        hooks_ = Hooks(
+            lambda: rules(HostFacts()), noted.metrics, lambda: True, lambda target: "0-7", originals=noted.originals
+        )
+        self._methods = Session(hooks_, lambda peer: None).methods()
+        self.pod, self.noted = nris.be(), noted
+        self.container = nris.container(self.pod, nris.resources(shares=2))
+        self.key = ContainerKey("uid", self.container.name, 0)
+        self.cgroup = self.container.linux.cgroups_path
+        self._files = FILES[version]
+        self._root = root / "cgroup"
+        for name, (value, _) in self._files.items():
+            self.path(name).parent.mkdir(parents=True, exist_ok=True)
+            self.path(name).write_text(f"{value}\n")
+
+    def path(self, name: str) -> Path:
+        """Of one of ``FILES``."""
+        return self._root / name.format(cgroup=self.cgroup.strip("/"))
+
+    def create(self) -> nri.ContainerAdjustment:
+        request = nri.CreateContainerRequest(pod=self.pod, container=self.container)
+        return nri.CreateContainerResponse.FromString(self._call("CreateContainer", request)).adjust
+
+    def start(self, since_0_12: bool = True) -> None:
+        if since_0_12:
+            self._call("StartContainer", nri.StartContainerRequest(pod=self.pod, container=self.container))
+        else:
+            event = nri.StateChangeEvent(event=nri.START_CONTAINER, pod=self.pod, container=self.container)
+            self._call("StateChange", event)
+
+    def update(self, wanted: nri.LinuxResources) -> bytes:
+        request = nri.UpdateContainerRequest(pod=self.pod, container=self.container, linux_resources=wanted)
+        return self._call("UpdateContainer", request)
+
+    def held(self) -> dict[str, str]:
+        """What the kernel's files hold."""
+        return {name: self.path(name).read_text().strip() for name in self._files}
+
+    def expected(self, position: int) -> dict[str, str]:
+        """What they should hold: 0 = as requested, 1 = with our limits."""
+        return {name: values[position] for name, values in self._files.items()}
+
+    def _call(self, method: str, request: Message) -> bytes:
+        return self._methods[NRI, method](request.SerializeToString())
+
+
+FILES = {
+    1: {
+        "cpu/{cgroup}/cpu.shares": ("2", "512"),
+        "cpu/{cgroup}/cpu.cfs_quota_us": ("-1", "100000"),
+        "memory/{cgroup}/memory.limit_in_bytes": ("9223372036854771712", str(64 * MIB)),
+    },
+    2: {
+        "{cgroup}/cpu.weight": ("1", "20"),
+        "{cgroup}/cpu.max": ("max 100000", "100000 100000"),
+        "{cgroup}/memory.max": ("max", str(64 * MIB)),
+    },
+}
+"""By cgroup version: files with what they hold as kubelet requested, and with our limits."""
+
+
+@pytest.fixture(params=[1, 2])
+def nri_runtime(request: pytest.FixtureRequest, tmp_path: Path) -> NriRuntime:
+    return NriRuntime(Noted(tmp_path, request.param), tmp_path, request.param)
+
+
+@pytest.mark.parametrize("since_0_12", [True, False])
+def test_nri_is_not_told_of_limits_which_are_there_before_the_start(nri_runtime: NriRuntime, since_0_12: bool) -> None:
+    adjusted = nri_runtime.create()
+    assert nris.said(adjusted.linux.resources) == {}
+    assert nri_runtime.noted.of(nri_runtime.key) == {
+        "cpu_shares": Original(2, 512, Pending.STARTED),
+        "cpu_quota": Original(-1, 100_000, Pending.STARTED),
+        "memory_limit_in_bytes": Original(-1, 64 * MIB, Pending.STARTED),
+    }
+    assert nri_runtime.held() == nri_runtime.expected(0)
+    nri_runtime.start(since_0_12)
+    assert nri_runtime.held() == nri_runtime.expected(1)
+
+
+def test_an_update_of_something_else_before_the_start_forgets_no_limit(nri_runtime: NriRuntime) -> None:
+    nri_runtime.create()
+    nri_runtime.update(nris.resources(cpus="0-1"))
+    nri_runtime.start()
+    assert nri_runtime.held() == nri_runtime.expected(1)
+
+
+def test_an_update_of_a_limit_before_the_start_is_what_is_put_back(nri_runtime: NriRuntime) -> None:
+    nri_runtime.create()
+    nri_runtime.update(nris.resources(shares=7))
+    assert nri_runtime.noted.of(nri_runtime.key)["cpu_shares"] == Original(7, 512, Pending.STARTED)
+
+
+def test_what_is_not_noted_is_not_written(nri_runtime: NriRuntime) -> None:
+    nri_runtime.noted.undo.close()
+    nri_runtime.create()
+    nri_runtime.start()
+    assert nri_runtime.held() == nri_runtime.expected(0)
+
+
+def test_a_limit_that_cannot_be_written_stops_no_start_and_no_other_limit(nri_runtime: NriRuntime) -> None:
+    nri_runtime.create()
+    name, value = next(iter(nri_runtime.expected(1).items()))
+    nri_runtime.path(name).unlink()
+    nri_runtime.start()
+    nri_runtime.path(name).write_text(value)
+    assert nri_runtime.held() == nri_runtime.expected(1)
+    assert nri_runtime.noted.metrics.late_limits == 1

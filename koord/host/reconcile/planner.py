@@ -179,7 +179,7 @@ class _Draft:
         (key, original), rules = known, RowRules(self._planner, target, row)
         held = state if state.is_held and state.is_of(reading) else None
         if not rules.comes_of(original.edited, reading.value):
-            if original.pending is Pending.CREATED:
+            if original.pending in (Pending.CREATED, Pending.STARTED):
                 self.takeovers[target] = Takeover(key, original, reading, None)
             return state
         if held is not None and not original.pending and rules.comes_of(held.written, reading.value):
@@ -408,8 +408,10 @@ def _why_taken_over(takeover: Takeover | Inheritance, before: FileState) -> str:
     if isinstance(takeover, Inheritance):
         return "made with what the cgroup above it holds"
     if not before.is_held:
-        return f"set at creation by the runtime, requested {takeover.original.requested}"
-    if takeover.original.pending:
+        is_start = takeover.original.pending is Pending.STARTED
+        when = "before the container started" if is_start else "at creation by the runtime"
+        return f"set {when}, requested {takeover.original.requested}"
+    if takeover.original.pending is Pending.UPDATED:
         return f"an update of the container was edited, requested {takeover.original.requested}"
     return "the runtime applied again what the container was made with"
 

@@ -22,6 +22,7 @@ from koord.host.cgroup import ReadError
 from koord.host.files import ParseError, Target, Value, ValueRefused
 from koord.host.notes import Entry
 from koord.host.order import SHARES, disturbed_by, reset_by
+from koord.host.originals import Pending
 from koord.host.reconcile.due import WorkQueue
 from koord.host.reconcile.plan import (
     DONE,
@@ -132,6 +133,7 @@ class Reconciler:
             _log_notice(notice)
         outcomes = [self._carry_out(plan, write, write.target in not_taken) for write in plan.writes]
         written = {outcome.write.target for outcome in outcomes if outcome.result == DONE}
+        written |= {target for target, takeover in plan.takeovers.items() if _is_news_to_systemd(takeover)} - not_taken
         freed = {target for target in held_before if not self._states.get(target, FREE).is_held}
         sentences = self._sync_systemd(written | freed, plan.now_ns)
         changed = self._finish_releases(sentences)
@@ -323,6 +325,15 @@ def _adopted(entry: Entry) -> FileState:
         follows=ours is None,
         adopted=True,
         systemd_value=entry.systemd_value,
+    )
+
+
+def _is_news_to_systemd(takeover: Takeover | Inheritance) -> bool:
+    """Koord wrote the value before the container started; the runtime never told systemd of it."""
+    return (
+        isinstance(takeover, Takeover)
+        and takeover.base is not None
+        and takeover.original.pending is Pending.STARTED
     )
 
 

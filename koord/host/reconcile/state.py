@@ -50,8 +50,9 @@ class FileState(msgspec.Struct, frozen=True):
     would write), ``systemd_value`` what systemd was told last: it may write that again at any time, for reasons of its
     own. ``since_ns``: monotonic, since when it is in its phase; 0 = not known. ``follows``: the value changes with
     another file's, and may be anything. ``adopted``: an earlier run left it, and no strategy of this one has spoken of
-    it yet. ``restored_times``: how often in a row a foreign value was put right, each soon after the last.
-    ``contested``: why the file is left alone. ``good``: what it looked like in good order.
+    it yet. ``restored_times``: how often in a row a foreign value was put right, each soon after the last; the last
+    ``restored_same_times`` of them it was the same one, ``restored_value``. ``contested``: why the file is left alone.
+    ``good``: what it looked like in good order.
     """
 
     phase: Phase = Phase.FREE
@@ -71,6 +72,8 @@ class FileState(msgspec.Struct, frozen=True):
     contested: str = ""
     retry: Retry | None = None
     good: Look | None = None
+    restored_same_times: int = 0
+    restored_value: Value = 0
 
     @property
     def is_held(self) -> bool:

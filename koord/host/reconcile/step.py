@@ -4,13 +4,14 @@ A file is free, held or contested. Held means: Koord's value is there, and ``bas
 
     free       wanted value found already → held; another → write, then held
     held       no longer wanted → base is written, then free; another value wanted → write
-    held, and someone else's value found → that is the base now. Wanted all the same: put right. Written again
-               soon, and again soon after that was put right too → contested
+    held, and someone else's value found → that is the base now. Wanted all the same: put right. The same value
+               again soon, and again soon after that was put right too → contested; so after five other values in a row
     contested  not written for ``FORGIVEN_AFTER_NS``; then tried once more; no longer wanted → free
 
 Soon is ``FIGHT_WITHIN_NS`` after the last time it was put right: an agent that fights for a value repeats it within
 seconds, while kubelet or the runtime rewrite values now and then, for reasons of their own, and that must not cost
-the pod its protection.
+the pod its protection. A pod that is resized in place has its files written several times within seconds, with other
+values each time.
 
 Invariants: a file that is gone, or another of the same path, is free. The base is never a value of ours: what an
 earlier run may have written is known from the undo record before this is called, and what systemd was told last it may
@@ -33,8 +34,8 @@ from koord.host.writer import Reading
 
 FIGHT_WITHIN_NS = 60 * 1_000_000_000
 FORGIVEN_AFTER_NS = 600 * 1_000_000_000
-_PATIENCE = 2
-"""How often in a row a foreign value is put right, if each comes soon after the last."""
+_PATIENCE, _PATIENCE_WITH_CHANGES = 2, 5
+"""How often in a row the same foreign value is put right, and how often one that changes, each soon after the last."""
 
 
 class FileRules(Protocol):
@@ -157,21 +158,28 @@ def _of_foreign(observed: Observed, reading: Reading, held: FileState) -> Transi
     claim = _claim(observed, reading, wanted, based)
     if observed.rules.same(wanted.value, reading.value):
         return Transition(reading, wanted, claim, is_foreign=True, is_outdated=True)
-    lately = held.restored_times if observed.now_ns - held.restored_ns < FIGHT_WITHIN_NS else 0
-    if lately >= _PATIENCE:
+    is_soon = observed.now_ns - held.restored_ns < FIGHT_WITHIN_NS
+    times = held.restored_times if is_soon else 0
+    same_times = held.restored_same_times if is_soon and held.restored_value == reading.value else 0
+    if same_times >= _PATIENCE or times >= _PATIENCE_WITH_CHANGES:
         why = f"degraded: contested by another writer, who set {reading.value!s} again where {wanted.value!s} is wanted"
         contested = FileState(Phase.CONTESTED, reading.path, reading.inode, since_ns=observed.now_ns, contested=why)
         state = _as_wanted(contested, reading, wanted)
         return Transition(reading, wanted, state, is_foreign=True, is_outdated=True, gives_up=True)
-    tried = {"restored_times": lately + 1, "restored_ns": observed.now_ns}
     return Transition(
         reading,
         wanted,
-        replace(based, **tried),
+        _restored(based, observed.now_ns, times + 1, same_times + 1, reading.value),
         wanted.value,
-        replace(claim, **tried),
+        _restored(claim, observed.now_ns, times + 1, same_times + 1, reading.value),
         is_foreign=True,
         is_outdated=True,
+    )
+
+
+def _restored(state: FileState, now_ns: int, times: int, same_times: int, value: Value) -> FileState:
+    return replace(
+        state, restored_ns=now_ns, restored_times=times, restored_same_times=same_times, restored_value=value
     )
 
 
@@ -188,8 +196,8 @@ def _of_contested(observed: Observed, reading: Reading) -> Transition:
         return Transition(reading, wanted, state)
     if wanted.value is None:
         return Transition(reading, wanted)
-    tried = {"restored_times": _PATIENCE, "restored_ns": observed.now_ns}
-    claim = replace(_claim(observed, reading, wanted, None), **tried)
+    claim = _claim(observed, reading, wanted, None)
+    claim = _restored(claim, observed.now_ns, _PATIENCE_WITH_CHANGES, _PATIENCE, reading.value)
     if observed.rules.same(wanted.value, reading.value):
         return Transition(reading, wanted, claim)
     state = _as_wanted(state, reading, wanted)
@@ -214,6 +222,8 @@ def _claim(observed: Observed, reading: Reading, wanted: Wanted, held: FileState
         known.restored_times,
         known.restored_ns,
         systemd_value=known.systemd_value,
+        restored_same_times=known.restored_same_times,
+        restored_value=known.restored_value,
     )
 
 

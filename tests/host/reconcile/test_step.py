@@ -100,11 +100,24 @@ def test_an_unchanged_file_keeps_the_very_same_state() -> None:
 
 
 @pytest.mark.parametrize(
-    ("times", "ago_ns", "gives_up"),
-    [(1, 0, False), (2, FIGHT_WITHIN_NS - 1, True), (2, FIGHT_WITHIN_NS, False), (9, FIGHT_WITHIN_NS, False)],
+    ("times", "same_times", "value", "ago_ns", "gives_up"),
+    [
+        (1, 1, 99, 0, False),
+        (2, 2, 99, FIGHT_WITHIN_NS - 1, True),
+        (2, 2, 99, FIGHT_WITHIN_NS, False),
+        (2, 2, 98, 0, False),
+        (4, 1, 99, 0, False),
+        (5, 1, 98, FIGHT_WITHIN_NS - 1, True),
+        (9, 9, 99, FIGHT_WITHIN_NS, False),
+    ],
 )
-def test_who_writes_again_soon_a_third_time_has_the_file(times: int, ago_ns: int, gives_up: bool) -> None:
-    state = FileState(Phase.HELD, PATH, INODE, -1, 50, restored_times=times, restored_ns=NOW_NS - ago_ns)
+def test_who_writes_the_same_soon_a_third_time_or_anything_a_sixth_time_has_the_file(
+    times: int, same_times: int, value: int, ago_ns: int, gives_up: bool
+) -> None:
+    state = FileState(
+        Phase.HELD, PATH, INODE, -1, 50, restored_ns=NOW_NS - ago_ns,
+        restored_times=times, restored_same_times=same_times, restored_value=value,
+    )  # fmt: skip
     transition = step(observed(state, 99, want(50)))
     assert transition.gives_up is gives_up
     assert told(transition) == ((_CONTESTED, None, _FREE) if gives_up else (_HELD, 50, _HELD))

@@ -166,13 +166,24 @@ class TestCPUSet:
             (pod("LS", requested=TWO_CPUS), {}),
         ],
     )
-    def test_calls_carry_no_limits_where_the_rules_say_so(self, who: Any, carried: dict[str, Any]) -> None:
-        """The reconciler asks ``decide``, which goes on saying them."""
-        node = {"cpuNormalizationRatio": 1.2}
-        assert values(engine.decide_call(who, rules(**node))) == decided(who, rules(**node))
-        by = rules(**node, limitsInCRI=False)
-        assert values(engine.decide_call(who, by)) == carried
-        assert decided(who, by) == decided(who, rules(**node)) != carried
+    @pytest.mark.parametrize(
+        ("node", "restores", "all_of_them"),
+        [
+            ({}, True, True),
+            ({}, False, False),
+            ({"limitsInCRI": None}, False, False),
+            ({"limitsInCRI": True}, False, True),
+            ({"limitsInCRI": False}, True, False),
+        ],
+    )
+    def test_which_calls_carry_limits(
+        self, who: Any, carried: dict[str, Any], node: dict[str, Any], restores: bool, all_of_them: bool
+    ) -> None:
+        """The reconciler asks ``decide``, which always says them."""
+        by = rules(**node, cpuNormalizationRatio=1.2)
+        edits = engine.decide_call(who, by)
+        assert values(edits) == decided(who, by) != carried
+        assert values(engine.carried(edits, by, restores=restores)) == (values(edits) if all_of_them else carried)
 
     def test_a_sandbox_gets_the_lifted_quota_but_no_cpus(self) -> None:
         who = pod("LSR", stage=HookStage.RUN_SANDBOX, container="", STATUS={"cpuset": "2-3"})

@@ -31,7 +31,9 @@ from qosd.metrics import Metrics
 from qosd.model.rules import Rules
 from tests.qosd.contexts import EXTENDED, QOS, STATUS, V2, extended, rules
 
-OURS = (("koord-runtime-proxy", "0.1.0"),)
+OURS = (("koord-runtime-proxy", "0.1.0"), ("koord-restores-status", "1"))
+OLDER = (("koord-runtime-proxy", "0.1.0"),)
+"""Of a proxy that tells kubelet what the runtime was told."""
 BE_POD = {
     "pod_meta": {"namespace": "default", "name": "job"},
     "container_meta": {"name": "main"},
@@ -84,15 +86,18 @@ async def test_our_proxy_gets_only_what_was_decided(tmp_path: Path) -> None:
     assert answer.container_resources.HasField("cpuset_cpus")
 
 
-async def test_limits_are_left_as_kubelet_sent_them_where_the_rules_say_so(tmp_path: Path) -> None:
-    async with calling(tmp_path, rules(V2, limitsInCRI=False)) as call:
-        answer, _ = await call("PreCreateContainerHook", hooks.ContainerResourceHookRequest(**BE_POD), OURS)
+@pytest.mark.parametrize(("limits_in_cri", "metadata"), [(False, OURS), (None, OLDER)])
+async def test_limits_are_left_as_kubelet_sent_them_where_kubelet_would_read_ours_back(
+    tmp_path: Path, limits_in_cri: bool | None, metadata: Any
+) -> None:
+    async with calling(tmp_path, rules(V2, limitsInCRI=limits_in_cri)) as call:
+        answer, _ = await call("PreCreateContainerHook", hooks.ContainerResourceHookRequest(**BE_POD), metadata)
     assert answer == hooks.ContainerResourceHookResponse(container_resources={"cpuset_cpus": ""})
 
 
 async def test_another_proxy_gets_the_whole_request_back_edited(tmp_path: Path) -> None:
     request = hooks.ContainerResourceHookRequest(**BE_POD)
-    async with calling(tmp_path, rules(V2)) as call:
+    async with calling(tmp_path, rules(V2, limitsInCRI=True)) as call:
         answer, initial = await call("PreCreateContainerHook", request)
     assert "koord-presence" not in initial
     want = hooks.LinuxContainerResources()
@@ -251,7 +256,7 @@ async def test_a_quota_is_normalized_at_creation_only(
     """No runtime keeps an update's annotations, so what it stores after one must be what kubelet asked for."""
     asked = {"cpu_quota": 100000, "cpu_period": 100000}
     request = hooks.ContainerResourceHookRequest(**{**BE_POD, "pod_labels": {QOS: "LS"}, "container_resources": asked})
-    async with calling(tmp_path, rules(V2, cpuNormalizationRatio=1.2)) as call:
+    async with calling(tmp_path, rules(V2, cpuNormalizationRatio=1.2, limitsInCRI=True)) as call:
         answer, _ = await call(method, request, metadata)
     is_marked = ANNOTATION in answer.container_annotations
     assert (answer.container_resources.cpu_quota or 100000, is_marked) == (quota_us, quota_us != 100000)

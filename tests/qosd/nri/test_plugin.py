@@ -78,7 +78,7 @@ async def test_the_runtime_restarts_and_is_edited_again(tmp_path: Path) -> None:
                 attached = await runtime.plugin()
                 await attached.configured()
                 answer = await attached.call("CreateContainer", create, nri.CreateContainerResponse)
-                assert said(answer.adjust.linux.resources) == {"cpus": "2-3", "quota": -1}
+                assert said(answer.adjust.linux.resources) == {"cpus": "2-3"}
             await daemon.hears(*([True, False] * life))
         assert daemon.plugin.status.attachments == 3
 

@@ -107,25 +107,20 @@ def test_an_error_of_ours_is_no_edit(caplog: pytest.LogCaptureFixture) -> None:
     assert "answered without edits" in caplog.text
 
 
-def test_create_and_update() -> None:
-    called = Called()
+@pytest.mark.parametrize("limits_in_cri", [None, False, True])
+def test_create_and_update(limits_in_cri: bool | None) -> None:
+    """Kubelet would take limits that the runtime is told for its own."""
+    called = Called(rules(HostFacts(), limitsInCRI=limits_in_cri))
+    edited = {"cpus": "2-3", "quota": -1} if limits_in_cri else {"cpus": "2-3"}
     answer = called("CreateContainer", create(lsr()), nri.CreateContainerResponse)
-    assert said(answer.adjust.linux.resources) == {"cpus": "2-3", "quota": -1}
+    assert said(answer.adjust.linux.resources) == edited
     update = nri.UpdateContainerRequest(pod=lsr(), container=container(lsr()), linux_resources=resources("0-7"))
     answer = called("UpdateContainer", update, nri.UpdateContainerResponse)
-    assert [(each.container_id, said(each.linux.resources)) for each in answer.update] == [
-        ("c1", {"cpus": "2-3", "quota": -1})
-    ]
+    assert [(each.container_id, said(each.linux.resources)) for each in answer.update] == [("c1", edited)]
     assert (called.count("PreCreateContainer", "edited"), called.count("PreUpdateContainerResources", "edited")) == (
         1,
         1,
     )
-
-
-def test_limits_are_left_as_kubelet_asked_where_the_rules_say_so() -> None:
-    called = Called(rules(HostFacts(), limitsInCRI=False))
-    answer = called("CreateContainer", create(lsr()), nri.CreateContainerResponse)
-    assert said(answer.adjust.linux.resources) == {"cpus": "2-3"}
 
 
 def test_while_another_front_end_acts_nothing_is_edited() -> None:
@@ -142,7 +137,7 @@ def test_while_another_front_end_acts_nothing_is_edited() -> None:
 
 def test_what_ran_before_is_updated_though_it_comes_in_parts() -> None:
     """Containers may precede their pods; one whose pod never comes is left alone."""
-    called = Called()
+    called = Called(rules(HostFacts(), limitsInCRI=True))
     be_pod, lsr_pod = be(), lsr()
     be_pod.id = "another"
     orphan = container(ls())

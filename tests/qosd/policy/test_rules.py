@@ -221,7 +221,7 @@ def test_the_annotated_example_says_the_defaults() -> None:
     assert {name: on for name, on in rules.current.node.hooks.items() if not on} == {}
     assert rules.current.node.features == {}
     assert rules.current.node.derivation == Rules().node.derivation
-    assert rules.current.node.limits_in_cri
+    assert rules.current.node.limits_in_cri is None
 
 
 async def test_a_change_of_the_file_is_seen_by_inotify(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from koord.http2.client import UnaryError
-from koord.http2.grpc import NOT_FOUND
+from koord.http2.grpc import NOT_FOUND, OK
 from koord.http2.server import Refusal
 from koord.pb.cri import api_pb2 as cri
 from runtimeproxy.cri.interceptor import CriInterceptor
+from runtimeproxy.cri.updaterecords import UpdateRecords
 from runtimeproxy.cri.world import HookOptions
 from runtimeproxy.hooks.directory import Loaded
 from runtimeproxy.hooks.hookfile import Policy, ServerSpec
@@ -50,9 +51,14 @@ class Runtime(CriRuntime):
         )
 
     def ListContainers(self, request: cri.ListContainersRequest) -> cri.ListContainersResponse:
-        id_ = request.filter.id
-        of_id = [cri.Container(id=id_, pod_sandbox_id=self.containers[id_][0])] if id_ in self.containers else []
-        return cri.ListContainersResponse(containers=of_id)
+        wanted = request.filter.id
+        return cri.ListContainersResponse(
+            containers=[
+                cri.Container(id=id_, pod_sandbox_id=pod)
+                for id_, (pod, _) in self.containers.items()
+                if wanted in ("", id_)
+            ]
+        )
 
     def PodSandboxStatus(self, request: cri.PodSandboxStatusRequest) -> cri.PodSandboxStatusResponse:
         config = self.pods.get(request.pod_sandbox_id)
@@ -72,11 +78,12 @@ class Runtime(CriRuntime):
         envs = [{"key": each.key, "value": "base64 or text"} for each in config.envs]
         info = {"sandboxID": pod, "config": {"envs": envs}, "runtimeSpec": self.specs.get(id_, {})}
         status = cri.ContainerStatus(id=id_, metadata=config.metadata, annotations=config.annotations)
+        status.resources.linux.CopyFrom(config.linux.resources)
         return cri.ContainerStatusResponse(info={"info": json.dumps(info)}, status=status)
 
 
 class Rig:
-    """``servers``: hook server handlers by file name."""
+    """``servers``: hook server handlers by file name; ``requested``: directory of the records of updates."""
 
     def __init__(
         self,
@@ -85,6 +92,7 @@ class Rig:
         policy: Policy = Policy.IGNORE,
         runtime: Runtime | None = None,
         proc: str = "/nowhere",
+        requested: str = "",
         stages: frozenset[str] = STAGES,
         stage_policies: tuple[tuple[str, Policy], ...] = (),
         **options: Any,
@@ -100,6 +108,7 @@ class Rig:
             RUNTIME,
             audit=self.recorder,
             metrics=self.recorder,
+            updates=UpdateRecords(requested),
             proc=proc,
         )
         self.loaded = tuple(
@@ -166,11 +175,22 @@ class Rig:
             self.runtime.containers[container_id] = (pod_id, self.sent.config)
         return refused
 
-    async def update(self, container_id: str = "c1", **resources: Any) -> Refuse | None:
+    async def update(self, container_id: str = "c1", status: int = OK, **resources: Any) -> Refuse | None:
         request = cri.UpdateContainerResourcesRequest(
             container_id=container_id, linux=cri.LinuxContainerResources(**resources)
         )
-        return await self.call("UpdateContainerResources", request)
+        refused = await self.call("UpdateContainerResources", request, status=status)
+        if refused is None and status == OK and container_id in self.runtime.containers:
+            self.runtime.containers[container_id][1].linux.resources.MergeFrom(self.sent.linux)
+        return refused
+
+    def status(self, container_id: str = "c1", service: str = V1) -> cri.ContainerStatus:
+        """What kubelet is told of the container."""
+        answer = self.runtime.ContainerStatus(cri.ContainerStatusRequest(container_id=container_id))
+        message = answer.SerializeToString()
+        told = self.interceptor.rewritten(service + "ContainerStatus", message)
+        assert len(told) == len(message)
+        return cri.ContainerStatusResponse.FromString(told).status
 
     def server(self, file: str = "a.json") -> Caller:
         return self.callers[f"/run/{file}"]

@@ -14,6 +14,7 @@ import pytest
 from koord.pb.cri import api_pb2 as cri
 from koord.pb.hooks import api_pb2 as hooks
 from runtimeproxy.cri.record import RECORD
+from runtimeproxy.cri.requested import RECORD as REQUESTED
 from runtimeproxy.hooks import patch
 from runtimeproxy.hooks.apart import LARGE_BYTES
 from runtimeproxy.hooks.hookfile import Policy
@@ -100,7 +101,8 @@ async def test_what_they_say_is_edited_and_nothing_else() -> None:
     wanted.config.linux.resources.cpu_shares = 7
     for config in wanted.container_configs:
         config.annotations["of"] = config.metadata.name
-        config.linux.resources.cpu_shares = 100 + len(config.metadata.name)
+        config.linux.resources.cpu_shares = shares = 100 + len(config.metadata.name)
+        config.annotations[REQUESTED] = f"cpu_shares:{shares}=2"
     assert rig.sent == wanted
     audited = {(subject, field): after for subject, field, _, after, _ in rig.recorder.audit}
     assert audited["pod ns/pod", "cgroup_parent"] == MOVED
@@ -263,6 +265,7 @@ async def test_a_container_out_of_a_checkpoint_image_is_created_as_any_other() -
     config = named("main")
     config.image.image = "/var/lib/kubelet/checkpoints/checkpoint-web.tar"
     await rig.create(config)
-    config.annotations["of"], config.linux.resources.cpu_shares = "main", 104
+    config.annotations.update({"of": "main", REQUESTED: "cpu_shares:104=2"})
+    config.linux.resources.cpu_shares = 104
     config.envs.add(key="NEW", value=b"1")
     assert rig.sent.config == config

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -65,6 +66,8 @@ class Recorder:
     hook_file_errors: int = 0
     cached_pods: int = 0
     cached_containers: int = 0
+    restored_statuses: int = 0
+    not_rewritten: Counter[str] = field(default_factory=Counter)
 
     def edited(self, subject: str, field: str, before: str, after: str, who: str) -> None:
         self.audit.append((subject, field, before, after, who))

@@ -39,6 +39,7 @@ class Scripted:
     plans: dict[str, Plan] = field(default_factory=dict)
     decide: Callable[[bytes], bytes | Refuse] = bytes
     then: Callable[[], None] | None = None
+    rewrite: Callable[[bytes], bytes] = bytes
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     asked: list[bytes] = field(default_factory=list)
     tapped_messages: list[bytes] = field(default_factory=list)
@@ -65,6 +66,9 @@ class Scripted:
 
     def answered(self, call: Call, status: int, message: bytes | None) -> None:
         self.answers.append((call.path, status, message))
+
+    def rewritten(self, path: str, message: bytes) -> bytes:
+        return self.rewrite(message)
 
     def forget(self) -> None:
         self.forgotten += 1

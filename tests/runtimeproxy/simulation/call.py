@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 Fields = list[tuple[bytes, bytes]]
 
-PASS, TAP, HOLD = "pass", "tap", "hold"
+PASS, TAP, HOLD, REWRITE = "pass", "tap", "hold", "rewrite"
 _OURS = "koord-runtime-proxy: "
 
 
@@ -21,6 +21,11 @@ class Violation(AssertionError):
 def check(holds: object, what: str) -> None:
     if not holds:
         raise Violation(what)
+
+
+def rewritten(message: bytes) -> bytes:
+    """What becomes of a message of an answer that is rewritten."""
+    return bytes(octet ^ 0xFF for octet in message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,12 +79,24 @@ class Call:
     outcome: str | None = None
     answered_head: bool = False
     answered_bytes: int = 0
+    answer_bodies: list[bytes] = field(default_factory=list)  # of those that may come, those that fit what has come
     reset_by_client: bool = False
 
     @property
     def missing_bytes(self) -> int:
         """Of the answer, at the client."""
         return len(self.answer_body) - self.answered_bytes
+
+    def come(self, payload: bytes) -> None:
+        """Some of the answer has come: it must be the next part of what may come."""
+        begin = self.answered_bytes
+        if not begin:
+            self.answer_bodies = [self.answer_body]
+            if self.method.treatment == REWRITE:
+                self.answer_bodies.append(self.answer_body[:5] + rewritten(self.answer_body[5:]))
+        self.answer_bodies = [body for body in self.answer_bodies if body[begin : begin + len(payload)] == payload]
+        check(self.answer_bodies, f"call {self.number}: another answer than sent")
+        self.answered_bytes += len(payload)
 
     def arrive(self, payload: bytes) -> None:
         """Some of it has arrived: it must be the next part of what may arrive."""

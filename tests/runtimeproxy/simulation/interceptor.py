@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from runtimeproxy import intercept
 from runtimeproxy.intercept import Forward, Plan, Refuse, Treatment
-from tests.runtimeproxy.simulation.call import HOLD, PASS, TAP, Call, Method, check
+from tests.runtimeproxy.simulation.call import HOLD, PASS, REWRITE, TAP, Call, Method, check, rewritten
 from tests.runtimeproxy.simulation.dice import Dice
 from tests.runtimeproxy.simulation.loop import SimLoop
 
@@ -16,6 +16,7 @@ METHODS = (
     Method(b"/model.Service/Pass2", PASS),
     Method(b"/model.Service/Tap", TAP),
     Method(b"/model.Service/TapAnswer", TAP, wants_answer=True),
+    Method(b"/model.Service/Rewrite", REWRITE),
     Method(b"/model.Service/Hold", HOLD),
     Method(b"/model.Service/HoldAnswer", HOLD, wants_answer=True),
     Method(b"/model.Service/HoldFail", HOLD, fail_closed=True),
@@ -43,7 +44,7 @@ class SimInterceptor:
         self.version = 0
         self.prompt = True  # some answers are given without waiting
         self._questions: dict[int, Question] = {}
-        self.edited = self.raised = self.asked = self.forgotten = 0
+        self.edited = self.raised = self.asked = self.forgotten = self.rewrites = 0
         self._loop, self._calls, self._dice = loop, calls, dice
 
     # Interceptor
@@ -83,6 +84,11 @@ class SimInterceptor:
         if message is not None:
             check(model.method.wants_answer and status == 0, f"call {model.number}: its answer was not asked for")
             check(message == model.answer_body[5:], f"call {model.number}: another answer was told than given")
+
+    def rewritten(self, path: str, message: bytes) -> bytes:
+        check(path.encode() == b"/model.Service/Rewrite", f"the answer of {path} was not to be rewritten")
+        self.rewrites += 1
+        return message if self._dice.one_in(4) else rewritten(message)
 
     def forget(self) -> None:
         self.forgotten += 1

@@ -20,6 +20,7 @@ from runtimeproxy.relay.held import HeldStreams
 from runtimeproxy.relay.outbox import Outbox
 from runtimeproxy.relay.refusals import Refusals
 from runtimeproxy.relay.requests import RequestHalf
+from runtimeproxy.relay.rewrites import Rewrites, _Answer
 from runtimeproxy.relay.stream import Stream
 
 
@@ -56,6 +57,11 @@ MUTANTS = (
     Mutant("GOAWAY names one stream too few", GoingAway, "_allow_no_more", ".last_stream", ".last_stream >> 1"),
     Mutant("an answered request goes on", AnswerHalf, "_end", "self._uplink.cut_short(stream)", "pass"),
     Mutant("a question is never cancelled", Stream, "stop_asking", "self.task.cancel()", "pass"),
+    Mutant("a rewritten answer loses its end", AnswerHalf, "_headers", "return kept + data", "return data"),
+    Mutant("what waits of an answer is lost with a reset", Rewrites, "close", "if frames:", "if False:"),
+    Mutant("what waits of an answer stays counted", Rewrites, "_release", "-answer.kept_bytes", "0"),
+    Mutant("padding of a rewritten answer is lost", _Answer, "with_body", "raw[stop:]", 'b""'),
+    Mutant("an answer's message is cut wrongly", Rewrites, "take", "len(answer.body):", "len(answer.body) + 1:"),
     Mutant("the budget is not given back", Accounts, "empty", "self.account(stream, -stream.held_bytes)", "pass"),
 )  # fmt: skip
 

@@ -86,13 +86,14 @@ class Scene:
         """Everything is delivered, credited, sent and answered, until nothing moves."""
         own = (self._client_sends_all, self._runtime_answers_all, self.client.credit_all, self.runtime.credit_all)
         self._open_up()
-        self._until_quiet((*self._deliveries(), *own))
+        self._until_quiet((*self._deliveries(), *own, self._late_answers_pass))
         self._settling = False
 
     def pause(self) -> bool:
         """Everything is delivered and credited, and nothing new is sent: each stream's window is as at first."""
         self._open_up()
-        self._until_quiet((*self._deliveries(), self.client.credit_all, self.runtime.credit_all))
+        credit = self.client.credit_all, self.runtime.credit_all
+        self._until_quiet((*self._deliveries(), *credit, self._late_answers_pass))
         self._settling = False
         if self.client.is_here and self.runtime.is_here and not self.near.is_closing() and not self.client.goaways:
             for stream, side in self.client.sides.items():
@@ -126,6 +127,11 @@ class Scene:
                 while move():
                     self.steps += 1
                     moved = True
+
+    def _late_answers_pass(self) -> bool:
+        """Nothing else moves, and a part of an answer waits for the rest of its message: time passes."""
+        waiting = any(answer.frames for answer in self.connection.rewrites.answers.values())
+        return waiting and self.loop.fire_timer()
 
     def _client_sends_all(self) -> bool:
         sides = [side for side in self.client.sides.values() if not side.ended]
@@ -199,6 +205,7 @@ class Scene:
             self.counts["held and answered"] += whole and call.method.treatment == HOLD
         self.counts["asked"] += self.interceptor.asked
         self.counts["edited"] += self.interceptor.edited
+        self.counts["rewritten"] += self.interceptor.rewrites
         self.counts["connections"] += 1
         self.counts["blind"] += bool(self.server.metrics.blind_connections)
 

@@ -14,9 +14,9 @@ from tests.runtimeproxy.simulation.shrink import Failure
 
 LIVES_OF_A_SEED = 1 << 32
 _SHOWN = (
-    "connections", "calls", "answered", "asked", "edited", "held and answered", "refused", "reset", "cancelled",
-    "not taken", "cut off", "drain", "runtime_goaway", "bypass", "client_settings", "runtime_settings", "client_ping",
-    "client_hangs_up", "runtime_hangs_up", "raw", "blind", "rest",
+    "connections", "calls", "answered", "asked", "edited", "held and answered", "rewritten", "refused", "reset",
+    "cancelled", "not taken", "cut off", "drain", "runtime_goaway", "bypass", "client_settings", "runtime_settings",
+    "client_ping", "client_hangs_up", "runtime_hangs_up", "raw", "blind", "rest",
 )  # fmt: skip
 
 

@@ -12,14 +12,14 @@ from tests.qosd.act.rig import QUOTA, Rig, wants
 
 
 def contest(rig: Rig) -> None:
-    """Another writer sets the quota a third time in a row, and the actuator yields."""
+    """Another writer sets the quota to the same value a third time in a row, and the actuator yields."""
     rig.say("hooks", (QUOTA, wants(5000)))
     rig.tick()
-    for foreign in (6000, 7000):
-        rig.put(QUOTA, str(foreign))
+    for _ in range(2):
+        rig.put(QUOTA, "8000")
         rig.see(QUOTA)
         rig.tick()
-        assert (rig.holds(QUOTA), rig.actuator.files.report.owned[QUOTA].base) == (5000, foreign)
+        assert (rig.holds(QUOTA), rig.actuator.files.report.owned[QUOTA].base) == (5000, 8000)
     rig.put(QUOTA, "8000")
     rig.see(QUOTA)
     rig.tick()
@@ -31,10 +31,26 @@ def test_put_right_twice_then_yielded(rig: Rig) -> None:
     assert rig.actuator.files.report.contested[QUOTA].startswith("degraded: contested by another writer, who set 8000")
     assert (rig.actuator.files.report.owned, rig.undo.entries) == ({}, ())
     assert rig.journal.results() == ["done", "foreign", "done", "foreign", "done", "foreign", "yielded"]
-    assert [entry.after for entry in rig.journal.entries if entry.result == "foreign"] == [6000, 7000, 8000]
+    assert [entry.after for entry in rig.journal.entries if entry.result == "foreign"] == [8000, 8000, 8000]
     for _ in range(100):
         rig.tick()
     assert rig.holds(QUOTA) == 8000
+
+
+def test_a_pod_that_is_resized_again_and_again_is_no_contest_and_an_agent_that_fights_is(rig: Rig) -> None:
+    """A resize writes the old value with its memory and the new one with its CPU."""
+    rig.say("hooks", (QUOTA, wants(5000)))
+    rig.tick()
+    values = (6000, 7000, 7000, 8000, 9000)
+    for foreign in values:
+        rig.put(QUOTA, str(foreign))
+        rig.see(QUOTA)
+        rig.tick()
+        assert (rig.holds(QUOTA), rig.actuator.files.report.owned[QUOTA].base) == (5000, foreign)
+    rig.put(QUOTA, "10000")
+    rig.see(QUOTA)
+    rig.tick()
+    assert (rig.holds(QUOTA), list(rig.actuator.files.report.contested)) == (10_000, [QUOTA])
 
 
 def test_a_contested_file_is_tried_again_much_later(rig: Rig) -> None:

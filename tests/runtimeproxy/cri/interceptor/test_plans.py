@@ -19,6 +19,9 @@ from tests.runtimeproxy.hooks.doubles import koordlet
     [
         ("Version", PASS, PASS),
         ("ListContainers", PASS, PASS),
+        ("ContainerStatus", Plan(Treatment.REWRITE), Plan(Treatment.REWRITE)),
+        ("PodSandboxStatus", Plan(Treatment.REWRITE), Plan(Treatment.REWRITE)),
+        ("GetContainerEvents", Plan(Treatment.REWRITE), Plan(Treatment.REWRITE)),
         ("RunPodSandbox", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
         ("RestorePod", Plan(Treatment.TAP, True), Plan(Treatment.HOLD, True, True)),
         ("CheckpointPod", PASS, PASS),

@@ -1,0 +1,204 @@
+"""What kubelet reads of containers that Koord made otherwise than requested, and what the scheduler makes of it.
+
+Batch pods run whose limits are two CPUs; the cluster must not notice. An LS and an LSR pod are resized in place. All
+three front ends are tried; ``KUBERNETES=1.32`` runs it with that release, where kubelet reads what the runtime says
+only behind a feature gate, which is on here.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+from integration import build
+from integration.cluster import controlplane, objects
+from integration.cluster.api import Api, Object
+from integration.cluster.controlplane import WHOLE, ControlPlane
+from integration.cluster.node import Node, real_node
+from integration.harness import cgroups, containerd
+from integration.harness.processes import wait_for
+from integration.kubelet.staticpods import MIB, StaticPod
+from qosd.frontends import FrontEnd
+
+NAME, CPUS = "node-1", 2
+PODS = objects.pods_of("default")
+OFFERED = {"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "4Gi"}
+TWO_CPUS = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "96Mi"}
+RESIZE = "InPlacePodVerticalScaling=true"
+OWN = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/memory/memory.limit_in_bytes"
+TELLS = ("sh", "-c", f"cat {OWN}; sleep 100000")
+"""The first instructions of a container tell its own limits."""
+BATCH = StaticPod(
+    name="batch",
+    qos="BE",
+    native={"requests": TWO_CPUS, "limits": TWO_CPUS},
+    annotations={
+        "node.koordinator.sh/extended-resource-spec": {
+            "containers": {"main": {"requests": TWO_CPUS, "limits": TWO_CPUS}}
+        }
+    },
+    command=TELLS,
+)
+BATCH_LIMITS = ("200000", "2048", str(96 * MIB))
+NATIVE = {"cpu": "300m", "memory": "64Mi"}
+LS = StaticPod("ls", "LS", {"requests": NATIVE, "limits": NATIVE}, {}, command=TELLS)
+LSR = StaticPod(
+    "lsr", "LSR", {"requests": NATIVE, "limits": NATIVE},
+    {"scheduling.koordinator.sh/resource-status": {"cpuset": "0"}}, command=TELLS,
+)  # fmt: skip
+QUIET_S = 15.0
+
+
+@dataclass
+class Cluster:
+    plane: ControlPlane
+    api: Api
+    node: Node
+    front_end: FrontEnd
+
+    def run(self, pod: StaticPod, **spec: Any) -> Object:
+        """A pod that is Ready, as the API server has it then."""
+        manifest: dict[str, Any] = pod.manifest()
+        manifest["spec"] |= spec
+        self.api.create(PODS, manifest)
+        return wait_for(lambda: self.ready(pod.name), 90, f"pod {pod.name} to be Ready")
+
+    def ready(self, name: str) -> Object | None:
+        found = self.api.get(f"{PODS}/{name}")
+        return found if objects.ready(found) else None
+
+    def status(self, name: str) -> Object:
+        """Of the pod's one container."""
+        (container,) = self.api.get(f"{PODS}/{name}")["status"]["containerStatuses"]
+        return container  # type: ignore[no-any-return]
+
+    def kernel(self, name: str) -> tuple[str, str, str]:
+        """Quota, shares and memory limit of the pod's container."""
+        values = cgroups.read(cgroups.of_container(self.status(name)["containerID"].removeprefix("containerd://")))
+        return str(values.cfs_quota_us), str(values.cpu_shares), str(values.memory_limit_bytes)
+
+    def told(self, name: str) -> tuple[str, ...]:
+        """What the container's first instructions found."""
+        return tuple(wait_for(lambda: self.plane.kubectl("logs", name).split()[:3], 20, f"{name} to tell its limits"))
+
+    def requested_on_node(self) -> dict[str, str]:
+        """By resource, what ``kubectl describe node`` calls requested."""
+        text = self.plane.kubectl("describe", "node", NAME)
+        table = text.partition("Allocated resources:")[2].partition("Events:")[0]
+        return dict(re.findall(r"^  (\S+) +(\S+)", table, re.MULTILINE))
+
+    def remove(self, *names: str) -> None:
+        for name in names:
+            self.api.delete(f"{PODS}/{name}")
+        wait_for(lambda: not any(self.api.exists(f"{PODS}/{name}") for name in names), 90, f"{names} to be gone")
+
+
+@pytest.fixture(scope="module")
+def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
+    gates = (RESIZE,) if build.release() == "1.32" else ()
+    options = replace(WHOLE, feature_gates=gates)
+    with controlplane.private(tmp_path_factory.mktemp("reads") / "plane", options) as running:
+        yield running
+
+
+@pytest.fixture(scope="module", params=[FrontEnd.PROXY, FrontEnd.NRI, FrontEnd.RECONCILER])
+def cluster(
+    request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    front_end: FrontEnd = request.param
+    release = containerd.built(build.build("containerd2")) if front_end is FrontEnd.NRI else None
+    directory = tmp_path_factory.mktemp(front_end.value)
+    own = real_node(plane, NAME, directory, release, agent=True, front_end=front_end, has_policy=False)
+    with own as node, plane.api() as api:
+        api.merge(f"{objects.NODES}/{NAME}/status", {"status": {"capacity": OFFERED, "allocatable": OFFERED}})
+        yield Cluster(plane, api, node, front_end)
+        api.delete(f"{objects.NODES}/{NAME}")
+
+
+@pytest.fixture(scope="module")
+def batch(cluster: Cluster) -> Iterator[tuple[Object, ...]]:
+    """Two batch pods of two CPUs each, on a node of two."""
+    yield tuple(cluster.run(replace(BATCH, name=name)) for name in ("batch-1", "batch-2"))
+    cluster.remove("batch-1", "batch-2")
+
+
+def test_limits_are_in_force_from_a_containers_first_instruction(
+    cluster: Cluster, batch: tuple[Object, ...], figure: Callable[[str], None]
+) -> None:
+    """Without a front end, soon after it."""
+    assert cluster.node.agent is not None
+    wait_for(lambda: cluster.kernel("batch-1") == BATCH_LIMITS, 20, "the limits to be in the kernel")
+    told = cluster.told("batch-1")
+    figure(f"{cluster.front_end}: the first instruction found quota, shares, memory limit {told}")
+    if cluster.front_end is not FrontEnd.RECONCILER:
+        assert told == BATCH_LIMITS
+
+
+def test_the_cluster_does_not_notice_what_batch_pods_got(cluster: Cluster, batch: tuple[Object, ...]) -> None:
+    for name in ("batch-1", "batch-2"):
+        wait_for(lambda name=name: cluster.kernel(name) == BATCH_LIMITS, 20, "the limits to be in the kernel")  # type: ignore[misc]
+        reported = cluster.status(name).get("resources") or {}
+        assert {**reported.get("requests", {}), **reported.get("limits", {})}.keys() <= OFFERED.keys()
+    requested = cluster.requested_on_node()
+    assert (requested["cpu"], requested["memory"]) == ("0", "0")
+    assert requested["kubernetes.io/batch-cpu"] == "4k"
+
+
+def test_a_service_that_fits_by_requests_runs(cluster: Cluster, batch: tuple[Object, ...]) -> None:
+    service = StaticPod("service", "LS", {"requests": {"cpu": "1800m", "memory": "64Mi"}}, {})
+    cluster.run(service)
+    assert cluster.requested_on_node()["cpu"] == "1800m"
+    cluster.remove("service")
+
+
+def test_a_pod_of_higher_priority_that_fits_preempts_nobody(cluster: Cluster, batch: tuple[Object, ...]) -> None:
+    """As the node agent's, which a helm upgrade makes anew."""
+    agent = StaticPod("agent", "SYSTEM", {"requests": {"cpu": "1500m", "memory": "64Mi"}}, {})
+    cluster.run(agent, priorityClassName="system-node-critical")
+    for pod in batch:
+        now = cluster.ready(pod["metadata"]["name"])
+        assert now is not None and now["metadata"]["uid"] == pod["metadata"]["uid"]
+    cluster.remove("agent")
+
+
+def test_kubelet_leaves_edited_containers_alone(cluster: Cluster, batch: tuple[Object, ...]) -> None:
+    """It neither updates nor restarts them, again and again."""
+    before = {name: cluster.status(name) for name in ("batch-1", "batch-2")}
+    updates = _updates(cluster)
+    time.sleep(QUIET_S)
+    assert {name: cluster.status(name) for name in before} == before
+    assert _updates(cluster) == updates
+
+
+@pytest.mark.parametrize("pod", [LS, LSR], ids=["LS", "LSR"])
+def test_a_pod_that_is_resized_in_place_ends_with_what_it_asked_for(cluster: Cluster, pod: StaticPod) -> None:
+    """However often: an LS pod with kubelet's quota, an LSR pod, whose CPUs are its own, without any."""
+    cluster.run(pod)
+    first = cluster.status(pod.name)
+    assert first["resources"] == {"requests": NATIVE, "limits": NATIVE}
+    for cpu_milli, memory_mib in ((600, 96), (500, 96), (800, 128), (400, 128)):
+        amounts = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
+        resources = {"requests": amounts, "limits": amounts}
+        patch = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
+        cluster.api.call("PATCH", f"{PODS}/{pod.name}/resize", patch, "application/strategic-merge-patch+json")
+        wait_for(lambda of=resources: cluster.status(pod.name)["resources"] == of, 60, "kubelet to report the resize")  # type: ignore[misc]
+        quota_us = "-1" if pod is LSR else str(cpu_milli * 100)
+        wanted = quota_us, str(cpu_milli * 1024 // 1000), str(memory_mib * MIB)
+        wait_for(lambda of=wanted: cluster.kernel(pod.name) == of, 20, f"the kernel to hold {wanted}")  # type: ignore[misc]
+    time.sleep(QUIET_S / 3)
+    last = cluster.status(pod.name)
+    assert (last["containerID"], last["restartCount"]) == (first["containerID"], 0)
+    assert (last["resources"], cluster.kernel(pod.name)) == (resources, wanted)
+    conditions = cluster.api.get(f"{PODS}/{pod.name}")["status"]["conditions"]
+    assert not [each for each in conditions if each["type"].startswith("PodResize")]
+    cluster.remove(pod.name)
+
+
+def _updates(cluster: Cluster) -> int:
+    """How often kubelet has updated containers, as the runtime's log tells."""
+    return cluster.node.containerd.log.read_text(errors="replace").count("UpdateContainerResources for")
