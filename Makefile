@@ -11,6 +11,7 @@
 #                        files, the limits of pods, the CPU manager, strategies (soak-guest: at length)
 #   make cluster         a whole cluster with one real node behind the proxy, until Ctrl-C; prints KUBECONFIG
 #   make test-cluster    the API client and koord-manager on a real control plane
+#   make test-kubelet-reads KUBERNETES=1.32 (or 1.34, 1.36): what that kubelet reads of edited containers
 #   make soak-overcommit N=100000 generated nodes against an oracle that was written separately
 #   make bench-proxy     what the proxy costs, side by side with a direct connection, on an idle and a saturated node
 #   make bench-proxy-against   COMMIT=: this version's proxy beside an older one's
@@ -59,7 +60,7 @@ EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulatio
 
 .PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
-	simulate-proxy storm bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
+	simulate-proxy storm test-kubelet-reads bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
 
 $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
@@ -118,6 +119,12 @@ test-cluster: $(READY)
 	$(PYTHON) -m integration.build control-plane kubelet helm
 	$(PYTHON) -m integration.cluster.quickstart.images
 	$(PYTHON) -m pytest integration/cluster -n 2 --dist loadscope --no-loadscope-reorder --durations=8
+
+# What kubelet of release KUBERNETES= (1.32, 1.34, 1.36) makes of edited containers, and what it must not.
+test-kubelet-reads: $(READY)
+	./integration/setup-host --cluster
+	$(PYTHON) -m integration.build control-plane kubelet containerd2
+	env SOAK=1 $(PYTHON) -m pytest integration/cluster/test_kubelet_reads.py -s
 
 soak-overcommit: N = 100000
 soak-overcommit: $(READY)

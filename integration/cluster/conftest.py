@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -14,8 +15,10 @@ from integration.cluster.api import Api
 from integration.cluster.controlplane import WHOLE, ControlPlane
 from integration.cluster.node import Node, real_node
 
-NODE_FILES = ("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_kubelet_reads.py",
-              "test_node.py")
+NODE_FILES = (
+    *("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_kubelet_reads.py"),
+    "test_node.py",
+)
 """Those with a real node, of which a machine has room for one."""
 
 
@@ -32,8 +35,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeSch
     return _NodeScheduling(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The guides first, which wait for minutes of reports."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The guides first, which wait for minutes of reports; what is marked ``soak`` is run with SOAK=1 alone."""
+    left = [] if os.environ.get("SOAK") else [item for item in items if item.get_closest_marker("soak")]
+    config.hook.pytest_deselected(items=left)
+    items[:] = [item for item in items if item not in left]
     items.sort(key=lambda item: NODE_FILES.index(item.path.name) if item.path.name in NODE_FILES else len(NODE_FILES))
 
 

@@ -15,7 +15,8 @@ import json
 import os
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,6 +33,8 @@ from integration.node.daemon import Daemon
 from qosd.frontends import FrontEnd
 
 NO_RULES = ""
+Proxy = Callable[[Daemon, Path], AbstractContextManager[None]]
+"""A proxy before the runtime of an agent, with its hooks, and the directory of its socket and its logs."""
 
 
 class JoinedKubelet(Kubelet):
@@ -128,12 +131,14 @@ def real_node(
     agent: bool = False,
     front_end: FrontEnd = FrontEnd.PROXY,
     has_policy: bool = True,
+    rules: str = NO_RULES,
+    proxy: Proxy | None = None,
 ) -> Iterator[Node]:
     """A node in ``plane``'s cluster, Ready; by default on the machine's own release of containerd.
 
     ``agent``: with a whole koord-qosd, as a systemd unit would run it: it is to the cluster what kubelet is. Only such
     a node may have another ``front_end`` than the proxy. ``has_policy``: the cluster has a NodeSLO for the agent; where
-    it has none, the agent goes by its defaults, and knows nothing of the cluster.
+    it has none, the agent goes by its ``rules``, and knows nothing of the cluster. ``proxy``: another than ours.
     """
     cgroup_root = f"/koordtest-{os.getpid()}-{name}"
     with contextlib.ExitStack() as stack:
@@ -149,9 +154,9 @@ def real_node(
         if agent:
             nri = ("--nri-socket", str(backend.layout.nri_socket)) if front_end is FrontEnd.NRI else ()
             more = (*nri, *(() if has_policy else ("--kubeconfig", "")))
-            qosd = stack.enter_context(whole_agent(plane, kubelet, backend.socket, directory / "agent", more))
+            qosd = stack.enter_context(whole_agent(plane, kubelet, backend.socket, directory / "agent", more, rules))
             if front_end is FrontEnd.PROXY:
-                stack.enter_context(proxy_of(qosd, logs))
+                stack.enter_context((proxy or proxy_of)(qosd, logs))
         else:
             stack.enter_context(proxy_module.proxy(backend.socket, logs, rules=NO_RULES))
         stack.callback(kubelet.close)
@@ -161,7 +166,12 @@ def real_node(
 
 @contextlib.contextmanager
 def whole_agent(
-    plane: ControlPlane, kubelet: JoinedKubelet, runtime: Path, directory: Path, more: Sequence[str] = ()
+    plane: ControlPlane,
+    kubelet: JoinedKubelet,
+    runtime: Path,
+    directory: Path,
+    more: Sequence[str] = (),
+    rules: str = NO_RULES,
 ) -> Iterator[Daemon]:
     """koord-qosd with kubelet's credential and ``more`` flags; at the end what it set in the kernel is put back."""
     flags = (
@@ -169,7 +179,7 @@ def whole_agent(
         *kubelet_flags(plane, kubelet),
         *more,
     )
-    agent = Daemon(runtime, directory, NO_RULES, flags)
+    agent = Daemon(runtime, directory, rules, flags)
     agent.start()
     try:
         yield agent

@@ -7,10 +7,12 @@ only behind a feature gate, which is on here.
 
 from __future__ import annotations
 
+import contextlib
 import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,7 +24,11 @@ from integration.cluster.controlplane import WHOLE, ControlPlane
 from integration.cluster.node import Node, real_node
 from integration.harness import cgroups, containerd
 from integration.harness.processes import wait_for
+from integration.harness.proxy import socket_of
 from integration.kubelet.staticpods import MIB, StaticPod
+from integration.node.daemon import Daemon
+from integration.peers.goproxy import GoProxy
+from integration.peers.upstream import Protocol
 from qosd.frontends import FrontEnd
 
 NAME, CPUS = "node-1", 2
@@ -51,6 +57,7 @@ LSR = StaticPod(
     "lsr", "LSR", {"requests": NATIVE, "limits": NATIVE},
     {"scheduling.koordinator.sh/resource-status": {"cpuset": "0"}}, command=TELLS,
 )  # fmt: skip
+SERVICE = StaticPod("service", "LS", {"requests": {"cpu": "1800m", "memory": "64Mi"}}, {})
 QUIET_S = 15.0
 
 
@@ -106,18 +113,59 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
         yield running
 
 
-@pytest.fixture(scope="module", params=[FrontEnd.PROXY, FrontEnd.NRI, FrontEnd.RECONCILER])
-def cluster(
-    request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Cluster]:
-    front_end: FrontEnd = request.param
+@contextlib.contextmanager
+def joined(plane: ControlPlane, directory: Path, front_end: FrontEnd, **options: Any) -> Iterator[Cluster]:
     release = containerd.built(build.build("containerd2")) if front_end is FrontEnd.NRI else None
-    directory = tmp_path_factory.mktemp(front_end.value)
-    own = real_node(plane, NAME, directory, release, agent=True, front_end=front_end, has_policy=False)
+    own = real_node(plane, NAME, directory, release, agent=True, front_end=front_end, has_policy=False, **options)
     with own as node, plane.api() as api:
         api.merge(f"{objects.NODES}/{NAME}/status", {"status": {"capacity": OFFERED, "allocatable": OFFERED}})
         yield Cluster(plane, api, node, front_end)
         api.delete(f"{objects.NODES}/{NAME}")
+
+
+@contextlib.contextmanager
+def as_koordinators(agent: Daemon, directory: Path) -> Iterator[None]:
+    directory.mkdir(parents=True, exist_ok=True)
+    with GoProxy(agent.runtime, agent.directory / "hookserver.d", Protocol()).serving(socket_of(directory)):
+        yield
+
+
+@pytest.mark.soak
+def test_what_kubelet_makes_of_limits_that_it_is_told(
+    plane: ControlPlane, tmp_path: Path, figure: Callable[[str], None]
+) -> None:
+    """By a proxy as Koordinator's: what all of this is for, release by release. docs/kubelet.md has the figures."""
+    options = {"rules": "node: {limitsInCRI: true}\n", "proxy": as_koordinators}
+    with joined(plane, tmp_path / "told", FrontEnd.PROXY, **options) as cluster:
+        for name in ("batch-1", "batch-2"):
+            cluster.run(replace(BATCH, name=name))
+        updates = _updates(cluster)
+        time.sleep(QUIET_S)
+        updated = _updates(cluster) - updates
+        cluster.api.create(PODS, SERVICE.manifest())
+        scheduled = wait_for(lambda: _scheduled(cluster, SERVICE.name), 30, "the scheduler to decide on a service")
+        status = (cluster.status("batch-1").get("resources") or {}).get("requests")
+        figure(
+            f"kubelet {build.kubernetes_version()}: {updated} updates in {QUIET_S:g} s; status {status}; "
+            f"kubectl: the node's requests {cluster.requested_on_node()['cpu']} CPUs; a service of 1800m: {scheduled}; "
+            f"the kernel holds {cluster.kernel('batch-1')}"
+        )
+        cluster.remove("batch-1", "batch-2", SERVICE.name)
+
+
+def _scheduled(cluster: Cluster, name: str) -> str:
+    """What became of a pod at the scheduler; "" as long as it has not decided."""
+    conditions = cluster.api.get(f"{PODS}/{name}")["status"].get("conditions") or []
+    found = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+    return "" if not found else str(found.get("message") or "scheduled")
+
+
+@pytest.fixture(scope="module", params=[FrontEnd.PROXY, FrontEnd.NRI, FrontEnd.RECONCILER])
+def cluster(
+    request: pytest.FixtureRequest, plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Cluster]:
+    with joined(plane, tmp_path_factory.mktemp(request.param.value), request.param) as running:
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -150,10 +198,9 @@ def test_the_cluster_does_not_notice_what_batch_pods_got(cluster: Cluster, batch
 
 
 def test_a_service_that_fits_by_requests_runs(cluster: Cluster, batch: tuple[Object, ...]) -> None:
-    service = StaticPod("service", "LS", {"requests": {"cpu": "1800m", "memory": "64Mi"}}, {})
-    cluster.run(service)
+    cluster.run(SERVICE)
     assert cluster.requested_on_node()["cpu"] == "1800m"
-    cluster.remove("service")
+    cluster.remove(SERVICE.name)
 
 
 def test_a_pod_of_higher_priority_that_fits_preempts_nobody(cluster: Cluster, batch: tuple[Object, ...]) -> None:

@@ -168,7 +168,7 @@ def _koord(node: Node, mountinfo: str, free: FreeBytes) -> KoordFacts:
         rules_file=rules.file,
         rules_problem=rules.problem,
         rules_cpu_manager_policy=rules.text("node", "cpuManagerPolicy"),
-        rules_limits_in_cri=rules.truth("node", "limitsInCRI") is not False,
+        rules_limits_in_cri=rules.truth("node", "limitsInCRI") is True,
         state_free_bytes=free(node.at(STATE_DIRECTORY)),
         run_is_tmpfs=_is_tmpfs(mountinfo, "/run"),
         bypass_file=settings.BYPASS_FILE if node.exists(settings.BYPASS_FILE) else "",

@@ -135,7 +135,7 @@ class KoordFacts:
     rules_file: str = ""
     rules_problem: str = ""
     rules_cpu_manager_policy: str = ""
-    rules_limits_in_cri: bool = True
+    rules_limits_in_cri: bool = False
     state_free_bytes: int | None = None
     run_is_tmpfs: bool | None = None
     bypass_file: str = ""

@@ -104,24 +104,27 @@ def cpu_manager(facts: Facts) -> Finding:
 
 
 def in_place_resize(facts: Facts) -> Finding:
-    """Alpha until 1.32, where kubelet resizes whatever ContainerStatus shows other than the pod's spec, for ever."""
+    """Where the gate is on, kubelet reports what the runtime says of a container, and the scheduler counts that.
+
+    While it was alpha, until 1.32, kubelet also updates a container of which it reads anything but the pod's spec.
+    """
     found = facts.kubelet
     gate = found.feature_gates.get(_RESIZE, None if found.minor in _ALPHA_RESIZE else True)
     if gate is None:
         gate = found.feature_gates.get("AllAlpha", False)
     if not gate or (found.minor is not None and found.minor < _ALPHA_RESIZE[0]):
         return Finding("in-place-resize", _OK, f"feature gate {_RESIZE} is off")
-    is_alpha = found.minor in _ALPHA_RESIZE or (found.minor is None and _RESIZE in found.feature_gates)
-    if not is_alpha:
-        text = f"feature gate {_RESIZE} is on (by default from 1.33): Koord sees what a resize writes as a new base"
-        return Finding("in-place-resize", _INFO, text)
-    who = f"kubelet {found.version}" if found.version else "a kubelet from 1.27 to 1.32 (this one's version is unknown)"
-    if not facts.koord.rules_limits_in_cri:
-        text = f"{who} has feature gate {_RESIZE} on; the rules leave the limits in CRI calls as they are"
-        return Finding("in-place-resize", _INFO, text)
-    text = f"{who} with feature gate {_RESIZE} on resizes without end when ContainerStatus shows a limit Koord edited"
-    remedy = f"turn the gate off, use kubelet 1.33, or set node.limitsInCRI: false in {RULES_FILE}"
-    return Finding("in-place-resize", _FAIL, text, remedy)
+    if facts.koord.rules_limits_in_cri:
+        is_alpha = found.minor in _ALPHA_RESIZE or (found.minor is None and _RESIZE in found.feature_gates)
+        resizes = ", and resizes such containers without end" if is_alpha else ""
+        text = (
+            "node.limitsInCRI is true: but for what koord-runtime-proxy gives back, kubelet takes limits that Koord "
+            f"edited for its own{resizes}: batch pods count as CPU and memory that services requested"
+        )
+        remedy = f"take node.limitsInCRI out of {facts.koord.rules_file or RULES_FILE}"
+        return Finding("in-place-resize", _WARN, text, remedy)
+    text = f"feature gate {_RESIZE} is on; kubelet reads what it requested of a container, and a resize is a new base"
+    return Finding("in-place-resize", _OK, text)
 
 
 def kubelet_memory_qos(facts: Facts) -> Finding:

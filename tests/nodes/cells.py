@@ -26,6 +26,10 @@ from tests.nodes.parameters import (
 )
 
 RESIZE = {"InPlacePodVerticalScaling": True}
+RESTORED = (
+    "feature gate InPlacePodVerticalScaling is on; kubelet reads what it requested of a container, and a resize is a "
+    "new base"
+)
 K4, K5_10, K5_15, K6_1, K6_8 = "4.19.0-26-amd64", "5.10.0-33-amd64", "5.15.0-130-generic", "6.1.0-32-amd64", "6.8.0-51"
 NO_PSI_YET = "/proc/pressure is missing (Linux 4.20 has it): interference is seen late"
 NO_PSI = "/proc/pressure is missing: interference is seen late"
@@ -39,11 +43,6 @@ def differ(kubelets: str, runtime: str, runtimes: str, file: str, version: str =
     text = f"kubelet's cgroup driver is {kubelets}, and {runtime}'s is {runtimes} ({file}); {said}"
     made = "/var/lib/kubelet/config.yaml makes it /kubepods.slice, which does not exist; the tree has /kubepods"
     return f"{text}; {made}; kubelet {version} takes the runtime's" if version else text
-
-
-def resizes(version: str) -> str:
-    gate = "feature gate InPlacePodVerticalScaling on"
-    return f"kubelet {version} with {gate} resizes without end when ContainerStatus shows a limit Koord edited"
 
 
 @dataclass(frozen=True)
@@ -119,12 +118,18 @@ INSTALLS = {
         "psi": f"warn: {NO_PSI}", "cpuset-partition": f"info: {NO_REMOTE_PARTITIONS}"}, psi=False),
     "hybrid cgroupfs, 4.19, static": cell(HYBRID, CGROUPFS, "/kubelet", CONTAINERD_1_6, K4, {
         "psi": f"warn: {NO_PSI_YET}"}, psi=False, cpu_manager="static"),
-    "kubelet 1.30 resizing, limits left alone": cell(V2, SYSTEMD, "", CONTAINERD_2, K6_1, {
-        "in-place-resize": "info: kubelet v1.30.2 has feature gate InPlacePodVerticalScaling on; the rules leave the "
-        "limits in CRI calls as they are"}, kubelet="v1.30.2", gates=RESIZE, rules="node: {limitsInCRI: false}\n"),
+    "kubelet 1.27 resizing": cell(V2, SYSTEMD, "", CONTAINERD_1_6, K6_1, {
+        "in-place-resize": f"ok: {RESTORED}"}, kubelet="v1.27.16", gates=RESIZE),
+    "kubelet 1.32 resizing, all alpha": cell(V1, CGROUPFS, "", CONTAINERD_2, K5_15, {
+        "in-place-resize": f"ok: {RESTORED}"}, kubelet="v1.32.3", gates={"AllAlpha": True}),
+    "kubelet 1.31 resizing by flag, cri-dockerd": cell(V2, CGROUPFS, "", CRI_DOCKERD, K6_8, {
+        "in-place-resize": f"ok: {RESTORED}"}, flags=("--feature-gates=InPlacePodVerticalScaling=true",)),
     "kubelet 1.34": cell(V2, SYSTEMD, "", CONTAINERD_2, K6_1, {
-        "in-place-resize": "info: feature gate InPlacePodVerticalScaling is on (by default from 1.33): Koord sees what "
-        "a resize writes as a new base"}, kubelet="v1.34.4"),
+        "in-place-resize": f"ok: {RESTORED}"}, kubelet="v1.34.4"),
+    "kubelet 1.34 that is told of limits": cell(V2, SYSTEMD, "", CONTAINERD_2, K6_1, {
+        "in-place-resize": "warn: node.limitsInCRI is true: but for what koord-runtime-proxy gives back, kubelet takes "
+        "limits that Koord edited for its own: batch pods count as CPU and memory that services requested"},
+        kubelet="v1.34.4", rules="node: {limitsInCRI: true}\n"),
     "kubelet 1.34 takes the runtime's driver": cell(V2, SYSTEMD, "", CONTAINERD_2, K6_1, {
         "cgroup-driver": "warn: " + differ(SYSTEMD, "containerd", CGROUPFS, "/etc/containerd/config.toml", "v1.34.4")},
         kubelet="v1.34.4", runtime_driver=CGROUPFS),
@@ -151,12 +156,6 @@ REFUSED = {
         refused="kubelet's cgroup driver is systemd, and docker's is cgroupfs (/etc/docker/daemon.json)"),
     "no cgroups per QoS": cell(V2, SYSTEMD, "", CONTAINERD_1_6, K6_1, flags=("--cgroups-per-qos=false",),
         refused="kubelet runs without cgroups per QoS, so a pod's class cannot be seen"),
-    "kubelet 1.27 resizing": cell(V2, SYSTEMD, "", CONTAINERD_1_6, K6_1, kubelet="v1.27.16", gates=RESIZE,
-        refused=resizes("v1.27.16")),
-    "kubelet 1.32 resizing, all alpha": cell(V1, CGROUPFS, "", CONTAINERD_2, K5_15, kubelet="v1.32.3",
-        gates={"AllAlpha": True}, refused=resizes("v1.32.3")),
-    "kubelet 1.31 resizing by flag": cell(V2, CGROUPFS, "", CRI_DOCKERD, K6_8,
-        flags=("--feature-gates=InPlacePodVerticalScaling=true",), refused=resizes("v1.31.9")),
     "kubelet 1.22": cell(V1, CGROUPFS, "", CONTAINERD_1_6, K4, psi=False, kubelet="v1.22.17",
         flags=("--container-runtime=remote",),
         refused="kubelet v1.22.17 speaks CRI v1alpha2 only, which Koord does not read"),
@@ -200,8 +199,7 @@ REFUSED = {
             "/proc/net/unix": f"Num RefCount Protocol Flags Type St Inode Path\n{LISTENER}",
         },
         refused=f"socat (pid 902) listens on {PROXY_SOCKET}"),
-    "several reasons": cell(V2, SYSTEMD, "", CONTAINERD_1_5, K6_1, init="init", gates=RESIZE, refused=(
-        "process 1 is not systemd, so nobody would start Koord before kubelet", resizes("v1.31.9"),
-        "containerd 1.5.18 speaks no CRI v1")),
+    "several reasons": cell(V2, SYSTEMD, "", CONTAINERD_1_5, K6_1, init="init", refused=(
+        "process 1 is not systemd, so nobody would start Koord before kubelet", "containerd 1.5.18 speaks no CRI v1")),
 }  # fmt: skip
 CELLS = {**INSTALLS, **REFUSED}

@@ -205,31 +205,36 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
         WARN,
         "although the rules say none",
     ),
-    (kubernetes.in_place_resize, {}, INFO, "is on (by default from 1.33)"),
+    (kubernetes.in_place_resize, {}, OK, "kubelet reads what it requested"),
+    (
+        kubernetes.in_place_resize,
+        {"koord": KoordFacts(rules_limits_in_cri=True)},
+        WARN,
+        "kubelet takes limits that Koord edited for its own: batch pods count",
+    ),
     (kubernetes.in_place_resize, {"kubelet": replace(KUBELET, version="v1.26.1", feature_gates=RESIZE)}, OK, "is off"),
     (kubernetes.in_place_resize, {"kubelet": replace(KUBELET, version="v1.32.1")}, OK, "is off"),
     (
         kubernetes.in_place_resize,
         {"kubelet": replace(KUBELET, version="v1.32.1", feature_gates=RESIZE)},
-        FAIL,
-        "kubelet v1.32.1 with feature gate InPlacePodVerticalScaling on resizes without end",
+        OK,
+        "is on; kubelet reads what it requested",
     ),
     (
         kubernetes.in_place_resize,
         {"kubelet": replace(KUBELET, version="v1.27.0", feature_gates={"AllAlpha": True})},
-        FAIL,
-        "kubelet v1.27.0 with",
+        OK,
+        "is on",
     ),
     (
         kubernetes.in_place_resize,
         {
             "kubelet": replace(KUBELET, version="v1.32.1", feature_gates=RESIZE),
-            "koord": KoordFacts(rules_limits_in_cri=False),
+            "koord": KoordFacts(rules_limits_in_cri=True),
         },
-        INFO,
-        "leave the limits in CRI calls",
+        WARN,
+        "and resizes such containers without end",
     ),
-    (kubernetes.in_place_resize, {"kubelet": replace(KUBELET, version="", feature_gates=RESIZE)}, FAIL, "unknown"),
     (
         kubernetes.in_place_resize,
         {"kubelet": KubeletFacts(feature_gates={"InPlacePodVerticalScaling": False})},
@@ -423,7 +428,6 @@ def test_a_recorded_v2_node(tmp_path: Path) -> None:
     found = judged(tmp_path, ("containerd", "2.0.4"))
     assert {check: status for check, (status, _) in found.items() if status in (WARN, FAIL)} == {
         "cpu-manager": WARN,  # static against the rules' none
-        "in-place-resize": FAIL,  # on, and nobody says of which kubelet
         "kubelet-memory-qos": WARN,
         "resctrl": WARN,
         "daemon": WARN,
