@@ -156,7 +156,7 @@ def test_what_kubelet_makes_of_limits_that_it_is_told(
 def _scheduled(cluster: Cluster, name: str) -> str:
     """What became of a pod at the scheduler; "" as long as it has not decided."""
     conditions = cluster.api.get(f"{PODS}/{name}")["status"].get("conditions") or []
-    found = next((each for each in conditions if each["type"] == "PodScheduled"), {})
+    found: Object = next((each for each in conditions if each["type"] == "PodScheduled"), {})
     return "" if not found else str(found.get("message") or "scheduled")
 
 

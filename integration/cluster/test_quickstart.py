@@ -167,6 +167,7 @@ def test_both_guides_of_koordinator(
     complete = expectations.nodemetric_is_complete(with_aggregates=True)
     wait_for(lambda: complete(whole.plane.kubectl("get", "nodemetric", "-o", "yaml")), AGGREGATE_S, "the aggregates")
     print(whole.plane.kubectl("get", "nodemetric", "-o", "yaml"))
+    an_upgrade_preempts_nobody(english, admin)
     remove_work(whole)
     uninstall(chinese, admin, figure)
     assert_no_trace(whole, untouched, tmp_path)
@@ -207,6 +208,16 @@ def work_is_in_the_kernel(admin: Api) -> None:
     """Both Jobs run with the shares, the quota and the memory limit that their batch amounts stand for."""
     assert values_of(admin, "data-processing-job") == (2048, 200_000, 4 * GIB)
     assert values_of(admin, "manual-batch-job") == (1024, 100_000, 2 * GIB)
+
+
+def an_upgrade_preempts_nobody(reader: Walk, admin: Api) -> None:
+    """Jobs of three batch CPUs run on a node of two; the new agent, of a critical priority, needs most of the two."""
+    before = {pod["metadata"]["uid"] for pod in admin.items(PODS) if objects.ready(pod)}
+    upgrade = "helm upgrade koordinator charts/koordinator --reuse-values --set koordlet.resources.requests.cpu=1200m"
+    for command in (upgrade, "kubectl rollout status daemonset/koordlet -n koordinator-system --timeout=120s"):
+        reader.do(guide.Command(command))
+    assert before <= {pod["metadata"]["uid"] for pod in admin.items(PODS) if objects.ready(pod)}
+    assert len(before) >= 2
 
 
 def values_of(admin: Api, job: str) -> tuple[int, int, int]:

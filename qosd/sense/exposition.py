@@ -15,16 +15,19 @@ from qosd.sense.targets import Cgroup, SampleTargets
 
 PREFIX = "koord_qosd_"
 Labels = Mapping[str, str]
-_OWN_NAMES: Mapping[Scope, Sequence[str]] = {
+LABELS: Mapping[Scope, Sequence[str]] = {
     Scope.NODE: (),
     Scope.NUMA: ("numa_node",),
     Scope.TIER: ("tier",),
+    Scope.POD: ("namespace", "pod", "uid"),
+    Scope.CONTAINER: ("namespace", "pod", "uid", "container", "container_id"),
     Scope.HOST_APP: ("host_app",),
     Scope.DISK: ("device",),
     Scope.NETWORK: ("device",),
     Scope.CACHE: ("group", "cache_id"),
     Scope.COLLECTOR: ("collector",),
 }
+"""Of the series of each kind of object."""
 
 
 class Exposition:
@@ -57,17 +60,16 @@ class Exposition:
             if labels is None:
                 if scope in (Scope.POD, Scope.CONTAINER):
                     continue  # it went while we were rendering
-                labels = label_text(dict(zip(_OWN_NAMES[scope], split(scope, subject), strict=True)))
+                labels = label_text(dict(zip(LABELS[scope], split(scope, subject), strict=True)))
             yield f"{name}{{{labels}}} {value!r}" if labels else f"{name} {value!r}"
 
 
 def _own(cgroup: Cgroup) -> Labels:
-    if cgroup.pod is None:
-        return {_OWN_NAMES[cgroup.scope][0]: cgroup.subject}
-    labels = {"namespace": cgroup.pod.namespace, "pod": cgroup.pod.name, "uid": cgroup.pod.uid}
-    if cgroup.container is not None:
-        labels |= {"container": cgroup.container.name, "container_id": cgroup.container.id}
-    return labels
+    pod, container = cgroup.pod, cgroup.container
+    if pod is None:
+        return {LABELS[cgroup.scope][0]: cgroup.subject}
+    values = (pod.namespace, pod.name, pod.uid, *(() if container is None else (container.name, container.id)))
+    return dict(zip(LABELS[cgroup.scope], values, strict=True))
 
 
 def split(scope: Scope, subject: str) -> Sequence[str]:

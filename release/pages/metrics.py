@@ -1,0 +1,91 @@
+"""docs/metrics.md: every metric of every process, from the declarations that their pages are rendered from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from koord.service.metrics import Family, Kind, families
+from koord_manager.metrics import PREFIX as MANAGER
+from koord_manager.metrics import Metrics as ManagerMetrics
+from qosd import figures
+from qosd.metrics import PREFIX as QOSD
+from qosd.metrics import Metrics as QosdMetrics
+from qosd.model.metric import Kind as MeasuredKind
+from qosd.model.metric import Metric
+from qosd.sense.exposition import LABELS
+from qosd.sense.table import METRICS
+from release.pages.markdown import code, table
+from runtimeproxy.metrics import PREFIX as PROXY
+from runtimeproxy.metrics import Metrics as ProxyMetrics
+
+NAME = "metrics.md"
+_HEAD = ("Metric", "Type", "Labels", "What it is")
+_TEXT = """\
+# All metrics
+
+Prometheus metrics of Koord's processes, made by `make docs` from the declarations that their pages are rendered from.
+[Rules for alerts and a dashboard](../manifests/monitoring) that use them are ready to be loaded.
+
+| Process | `/metrics` on | More on it |
+|---|---|---|
+| koord-runtime-proxy | `/run/koord/runtime-proxy-metrics.sock`, or `--metrics-endpoint` | \
+[runtime proxy](runtime-proxy.md#metrics-and-pages) |
+| koord-qosd | `127.0.0.1:9316` of the node in the chart, or `--metrics-endpoint` | [node daemon](node-daemon.md) |
+| koord-manager | port 8080 of its pods | [koord-manager](koord-manager.md) |
+
+Counters end in `_total`; of a histogram there are `_bucket`, `_sum` and `_count`. A family is on a page while it has a
+sample: nothing is exported as 0 for want of a figure.
+
+* [koord-runtime-proxy](#koord-runtime-proxy)
+* [koord-qosd itself](#koord-qosd-itself)
+* [What koord-qosd measures](#what-koord-qosd-measures)
+* [koord-manager](#koord-manager)
+
+What Koordinator's node agent calls the same is in [koordlet's metrics](koordlet-metrics.md).
+
+## koord-runtime-proxy
+
+{proxy}
+
+## koord-qosd itself
+
+{qosd}
+
+## What koord-qosd measures
+
+How often each is measured and how long it is kept is in the [node daemon's table](node-daemon.md#all-metrics), and
+`koordctl metrics` shows the newest.
+
+{measured}
+
+## koord-manager
+
+{manager}
+"""
+
+
+def text() -> str:
+    return _TEXT.format(
+        proxy=table(_HEAD, _counted(PROXY, families(ProxyMetrics))),
+        qosd=table(_HEAD, _counted(QOSD, (*families(QosdMetrics), *figures.FAMILIES))),
+        measured=table((*_HEAD, "Unit"), map(_measured, METRICS)),
+        manager=table(_HEAD, _counted(MANAGER, families(ManagerMetrics))),
+    )
+
+
+def name_of(prefix: str, family: Family) -> str:
+    """The metric's name on the process's page; of a histogram, without its suffixes."""
+    return f"{prefix}{family.name}{'_total' if family.kind is Kind.COUNTER else ''}"
+
+
+def measured_name(metric: Metric) -> str:
+    return f"{QOSD}{metric.name}"
+
+
+def _counted(prefix: str, found: Iterable[Family]) -> list[Sequence[str]]:
+    return [[f"`{name_of(prefix, each)}`", each.kind.value, code(each.labels), each.help] for each in found]
+
+
+def _measured(metric: Metric) -> Sequence[str]:
+    kind = "counter" if metric.kind is MeasuredKind.COUNTER else "gauge"
+    return [f"`{measured_name(metric)}`", kind, code(LABELS[metric.scope]), metric.help, metric.unit]
