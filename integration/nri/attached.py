@@ -13,7 +13,10 @@ from typing import Any
 from integration.harness import proxy
 from integration.harness.cgroups import hierarchies
 from integration.harness.processes import wait_for
+from koord.host import cgroup
 from koord.host.files import Target
+from koord.host.undo import UndoRecord
+from koord.host.writer import Writer
 from qosd.hookserver import registration
 from qosd.hookserver.server import REGISTERED, HookServer, listening
 from qosd.metrics import Metrics
@@ -21,21 +24,32 @@ from qosd.model.pod import PodContext
 from qosd.model.rules import HostFacts
 from qosd.nri.plugin import Plugin
 from qosd.nri.service import Hooks
+from qosd.originals import OriginalsRecorder
 from qosd.policy import rulesfile as rules
 
 
 class Attached:
-    """A plugin; ``acting`` may be switched, ``announced`` are the pods it was told of."""
+    """A plugin; ``acting`` may be switched, ``announced`` are the pods it was told of.
 
-    def __init__(self, plugin_socket: Path, rules_file: Path) -> None:
+    With an ``undo`` record it notes there what kubelet requested, and writes the limits that no answer carried.
+    """
+
+    def __init__(self, plugin_socket: Path, rules_file: Path, undo: UndoRecord | None = None) -> None:
         self.acting = True
         self.heard: list[bool] = []
         self.announced: list[PodContext] = []
         self.metrics = Metrics()
         source = rules.RulesSource(rules_file, HostFacts, self.metrics)
         source.load()
+        writer = Writer(cgroup.detect(Path("/sys/fs/cgroup"), Path("/proc/self/mountinfo").read_text()))
+        originals = None if undo is None else OriginalsRecorder(undo, writer, self.metrics)
         hooks = Hooks(
-            lambda: source.current, self.metrics, lambda: self.acting, _set_of, announced=self.announced.append
+            lambda: source.current,
+            self.metrics,
+            lambda: self.acting,
+            _set_of,
+            announced=self.announced.append,
+            originals=originals,
         )
         self.plugin = Plugin(plugin_socket, hooks, self.heard.append)
 
@@ -49,9 +63,9 @@ class Attached:
 
 
 @contextlib.contextmanager
-def attached(plugin_socket: Path, rules_file: Path) -> Iterator[Attached]:
+def attached(plugin_socket: Path, rules_file: Path, undo: UndoRecord | None = None) -> Iterator[Attached]:
     """The plugin runs until the block ends; it need not be attached yet when it begins."""
-    found = Attached(plugin_socket, rules_file)
+    found = Attached(plugin_socket, rules_file, undo)
     with _beside(found.plugin.run()):
         yield found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +19,7 @@ from integration.harness.pods import container_resources
 from integration.harness.processes import wait_for
 from integration.nri.attached import Attached, attached, proxied
 from integration.nri.classes import MAKERS, NO_LIMIT, RESIZED, held, start, wanted
+from koord.host.undo import UndoRecord
 from koord.pb.cri import api_pb2 as pb
 
 
@@ -29,7 +31,7 @@ def runtime(containerd2: Containerd) -> Containerd:
 @pytest.fixture(scope="module")
 def rules_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     file = tmp_path_factory.mktemp("rules") / "rules.yaml"
-    file.write_text(proxy.RULES)
+    file.write_text(f"{proxy.RULES}  limitsInCRI: true\n")
     return file
 
 
@@ -83,6 +85,23 @@ def test_the_kernel_holds_what_the_proxy_brings(
         client.remove_all()
     assert by_nri == by_proxy
     assert {step: held(values) for step, values in by_nri.items()} == {step: wanted(qos, step) for step in by_nri}
+
+
+@pytest.mark.parametrize("qos", MAKERS)
+def test_limits_that_no_call_carries_are_there_before_the_program_starts(
+    runtime: Containerd, cri: Cri, root: str, tmp_path: Path, qos: str
+) -> None:
+    """As by default, when kubelet would count what the runtime is told as the container's own."""
+    rules_file = tmp_path / "rules.yaml"
+    rules_file.write_text(proxy.RULES)
+    undo = UndoRecord(tmp_path / "undo", "boot")
+    with contextlib.closing(undo), attached(runtime.layout.nri_socket, rules_file, undo) as plugin:
+        plugin.wait(1)
+        cgroup = start(cri, MAKERS[qos](root))
+        assert held(cgroups.read(cgroup)) == wanted(qos)
+        told = cri.container_status(cgroup.rpartition("/")[2]).status.resources.linux
+        requested = container_resources(MAKERS[qos](root), MAKERS[qos](root).containers[0])
+        assert (told.cpu_quota, told.memory_limit_in_bytes) == (requested.cpu_quota, requested.memory_limit_in_bytes)
 
 
 @pytest.mark.parametrize("qos", MAKERS)
