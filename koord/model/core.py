@@ -32,6 +32,9 @@ class _Slim(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 # metadata
 
+ANNOTATION_MIRROR = "kubernetes.io/config.mirror"
+"""On a pod: it mirrors a static pod, and the value is what kubelet calls that pod's UID."""
+
 
 class OwnerReference(_Slim, frozen=True):
     kind: str = ""

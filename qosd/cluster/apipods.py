@@ -15,12 +15,9 @@ from msgspec import structs
 from koord.kube.client import STALL_S, Selection
 from koord.kube.informer import Informer, Lister
 from koord.kube.kind import POD
-from koord.model.core import Listed, Pod
+from koord.model.core import ANNOTATION_MIRROR, Listed, Pod
 from qosd.pods.http import FetchError
 from qosd.pods.kubelet import KubeletPod, of_pod
-
-MIRROR = "kubernetes.io/config.mirror"
-"""An annotation: the UID of the static pod that this one stands for."""
 
 SILENT_S = STALL_S + 10.0
 """A silent watch ends after STALL_S, and that the next one opens is a word; a half-open connection says none."""
@@ -64,5 +61,5 @@ class APIPods:
 
 
 def _as_kubelet_has_it(pod: Pod) -> Pod:
-    uid = pod.metadata.annotations.get(MIRROR)
+    uid = pod.metadata.annotations.get(ANNOTATION_MIRROR)
     return pod if uid is None else structs.replace(pod, metadata=structs.replace(pod.metadata, uid=uid))

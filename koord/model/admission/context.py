@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from koord.model import featuregates
+from koord.model import core, featuregates
 from koord.model.admission import gates
 from koord.model.admission.priorityclasses import PriorityClassObjects
+from koord.model.core import ObjectMeta
 from koord.model.featuregates import Settings
 from koord.model.profile import ClusterColocationProfile
 
@@ -27,6 +28,11 @@ class AdmissionContext:
     def is_on(self, gate: str) -> bool:
         return featuregates.is_on(gate, gates.GATES, self.feature_gates)
 
-    def is_exempt(self, namespace: str) -> bool:
-        """Are pods of the namespace left alone, so that the cluster can always start its own?"""
-        return namespace in (KUBE_SYSTEM, self.own_namespace)
+    def is_exempt(self, pod: ObjectMeta) -> bool:
+        """Is the pod with this metadata left alone?
+
+        Left alone are the pods of two namespaces, so that the cluster can always start its own, and mirrors of static
+        pods: kubelet runs the manifest of its node, whatever becomes of the mirror, and runs no pod of the API that
+        has the annotation, so the annotation is no way around admission.
+        """
+        return pod.namespace in (KUBE_SYSTEM, self.own_namespace) or core.ANNOTATION_MIRROR in pod.annotations

@@ -46,7 +46,7 @@ class Update(NamedTuple):
 def is_open(pod: Pod, context: AdmissionContext) -> bool:
     """May profiles still change the pod? Not one that has a node, has ended, or is being deleted."""
     is_placed = bool(pod.spec.node_name) or pod.status.phase not in ("", "Pending")
-    return not is_placed and pod.metadata.deletion_timestamp is None and not context.is_exempt(pod.metadata.namespace)
+    return not is_placed and pod.metadata.deletion_timestamp is None and not context.is_exempt(pod.metadata)
 
 
 def update(pod: Pod, context: AdmissionContext, all_are_managed: bool = False) -> Update:

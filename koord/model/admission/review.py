@@ -6,7 +6,8 @@ out (a profile with a PriorityClass that does not exist) gets 500; what is no Ad
 What is in doubt (a profile that cannot be used, a pod whose CPU or memory counts twice) is a warning, which kubectl
 shows.
 
-Pods of kube-system and of Koord's own namespace, subresources, other resources and other operations pass untouched.
+Pods of kube-system and of Koord's own namespace, mirrors of static pods, subresources, other resources and other
+operations pass untouched.
 A dry run needs no exception: nothing here has an effect beside the answer.
 
 Invariant: each document has an answer; nothing raises.
@@ -19,11 +20,13 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.model.admission import documents, gates, jsonpatch, mutation, translation, validation
 from koord.model.admission.context import AdmissionContext
 from koord.model.admission.documents import Document
 from koord.model.admission.errors import AdmissionError, UnreadableError
+from koord.model.core import ObjectMeta
 from koord.model.quantity import QuantityError
 from koord.model.schema import clip
 
@@ -50,10 +53,10 @@ def mutate_pod(review: object, context: AdmissionContext) -> Document:
     """The answer to a pod that is created: what becomes of it."""
 
     def decide(request: Request) -> Document:
-        if request.operation != CREATE or context.is_exempt(namespace := _namespace(request)):
+        if request.operation != CREATE or context.is_exempt(metadata := _metadata(request)):
             return allowed(request)
         pod = request.object
-        mutated = mutation.mutate(pod, namespace, request.uid, context)
+        mutated = mutation.mutate(pod, metadata.namespace, request.uid, context)
         return allowed(request, jsonpatch.diff(pod, mutated.pod), mutated.problems)
 
     return answer(review, "pods", "", decide)
@@ -63,7 +66,7 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
     """The answer to a pod that is created or updated: is it accepted? It is asked after all that changes the pod."""
 
     def decide(request: Request) -> Document:
-        if request.operation not in (CREATE, UPDATE) or context.is_exempt(_namespace(request)):
+        if request.operation not in (CREATE, UPDATE) or context.is_exempt(_metadata(request)):
             return allowed(request)
         old = documents.typed(request.old_object) if request.operation == UPDATE else None
         may_change = context.is_on(gates.SKIP_VALIDATING_PRIORITY)
@@ -84,10 +87,11 @@ def unknown_namespace(review: object, context: AdmissionContext) -> str | None:
         request = read(review)
         if (request.operation, request.resource, request.subresource) != (CREATE, "pods", ""):
             return None
-        namespace = _namespace(request)
+        metadata = _metadata(request)
     except AdmissionError:
         return None
-    return None if namespace in context.namespaces or context.is_exempt(namespace) else namespace
+    is_known = metadata.namespace in context.namespaces
+    return None if is_known or context.is_exempt(metadata) else metadata.namespace
 
 
 def answer(review: object, resource: str, subresource: str, decide: Callable[[Request], Document]) -> Document:
@@ -165,11 +169,12 @@ def _review(request: Request, response: Document) -> Document:
     return {"apiVersion": request.api_version, "kind": "AdmissionReview", "response": response}
 
 
-def _namespace(request: Request) -> str:
-    """Of the pod; the request's where the pod has none. Raises UnreadableError if there is no pod."""
+def _metadata(request: Request) -> ObjectMeta:
+    """The pod's, with the request's namespace where the pod has none. Raises UnreadableError if there is no pod."""
     if not request.object:
         raise UnreadableError("pod", "the request has none")
-    return documents.typed(request.object).metadata.namespace or request.namespace
+    metadata = documents.typed(request.object).metadata
+    return metadata if metadata.namespace else replace(metadata, namespace=request.namespace)
 
 
 def _doubling(request: Request) -> tuple[str, ...]:

@@ -29,7 +29,7 @@ _TERMINAL = ("Succeeded", "Failed")
 def omission(pod: Pod, context: AdmissionContext) -> str | None:
     """A sentence that says what the pod lacks; None if it lacks nothing, has ended, or is none of admission's."""
     metadata = pod.metadata
-    if pod.status.phase in _TERMINAL or context.is_exempt(metadata.namespace):
+    if pod.status.phase in _TERMINAL or context.is_exempt(metadata):
         return None
     candidates = [profile for profile in context.profiles if _is_comparable(profile, pod, context.profiles)]
     found = profiles.matches(candidates, metadata.labels, context.namespaces.get(metadata.namespace)).profiles

@@ -35,7 +35,15 @@ EVERYTHING = context(profile(labels={"t": "1"}))
 DEEP: Any = {}
 for _ in range(5000):
     DEEP = {"a": DEEP}
+MIRROR = "kubernetes.io/config.mirror"
 WEBHOOKS = pytest.mark.parametrize("webhook", [mutate_pod, validate_pod], ids=["mutate", "validate"])
+
+
+def mirrored(document: dict[str, Any]) -> dict[str, Any]:
+    """The pod as kubelet shows a static pod of its own to the API server."""
+    annotations = {MIRROR: "0a1b", "kubernetes.io/config.source": "file"}
+    metadata = {**document["metadata"], "annotations": annotations}
+    return {**document, "metadata": metadata, "spec": {**document["spec"], "nodeName": "n1"}}
 
 
 def status(answer: dict[str, Any]) -> tuple[int, str]:
@@ -82,6 +90,8 @@ def test_what_cannot_be_read(webhook: Any, document: Any, uid: str, message: str
             {**BE_PROD, "metadata": {"namespace": "koordinator-system"}}, {"namespace": "koordinator-system"}, id="own"
         ),
         pytest.param({**BE_PROD, "metadata": {}}, {"namespace": "kube-system"}, id="namespace-of-the-request"),
+        pytest.param(mirrored(BE_PROD), {}, id="mirror-of-a-static-pod"),
+        pytest.param(mirrored(pod(container(requests={"cpu": "x"}))), {}, id="mirror-with-an-unreadable-amount"),
         pytest.param(BE_PROD, {"subResource": "binding"}, id="subresource"),
         pytest.param(BE_PROD, {"resource": {"group": "", "version": "v1", "resource": "nodes"}}, id="another-resource"),
         pytest.param(BE_PROD, {"resource": {"group": "x.io", "version": "v1", "resource": "pods"}}, id="another-group"),
@@ -106,6 +116,13 @@ def test_the_own_namespace_is_a_setting(webhook: Any) -> None:
     assert webhook(review(document, namespace="koord"), own)["response"] == {"uid": UID, "allowed": True}
     document["metadata"]["namespace"] = "koordinator-system"
     assert webhook(review(document), own)["response"] != {"uid": UID, "allowed": True}
+
+
+def test_an_update_of_a_mirror_pod_passes() -> None:
+    """Its labels are its manifest's, which no webhook sees."""
+    changed = mirrored(pod(labels={QOS: "LS"}, priority=5000))
+    request = review(changed, "UPDATE", mirrored(pod(labels={QOS: "BE"}, priority=5000)))
+    assert validate_pod(request, EVERYTHING)["response"] == {"uid": UID, "allowed": True}
 
 
 def test_updates_are_not_mutated() -> None:
@@ -305,6 +322,7 @@ def test_the_gate_of_the_sub_priority(is_on: bool) -> None:
         (review({"metadata": {}, "spec": {}}, namespace="new"), "new"),
         (review(pod(namespace="default")), None),
         (review(pod(namespace="kube-system")), None),
+        (review(mirrored(pod(namespace="new"))), None),
         (review(pod(namespace="new"), "UPDATE"), None),
         (review(pod(namespace="new"), subResource="status"), None),
         (review(3), None),

@@ -62,6 +62,9 @@ def test_the_quick_starts_pod_after_a_webhook() -> None:
         pytest.param(
             {**SUBMITTED, "metadata": {"namespace": "kube-system"}}, [profile(labels={"t": "1"})], id="kube-system"
         ),
+        pytest.param(
+            pod(labels={"app-type": "batch"}, annotations={"kubernetes.io/config.mirror": "0a1b"}), [QUICK], id="mirror"
+        ),
         pytest.param({**SUBMITTED, "metadata": {"namespace": "unknown"}}, [QUICK], id="unknown-namespace"),
         pytest.param(SUBMITTED, [profile(probability=99, labels={"t": "1"}, **WANTS)], id="by-lot"),
         pytest.param(
