@@ -72,9 +72,7 @@ class Manager:
         self._view = ClusterView(client, self._config_map, options.config_namespace, gates, time.monotonic, time.time)
         self._recorder = Recorder(client, COMPONENT, self._host, time.time)
         self._fresh = FreshFigures(time.monotonic)
-        self._controllers = Controllers(
-            client, self._view, self._fresh, self._recorder, self._config_map, time.time, self._profiles()
-        )
+        self._controllers = Controllers(client, self._view, self._fresh, self._recorder, time.time, self._profiles())
         leadership = Leadership(self._leads, lambda: address_of(self._election.leader))
         self._nodelink = NodeLink(client, self._view, self._fresh, options, leadership)
         self._election = Election(

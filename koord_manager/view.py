@@ -118,6 +118,11 @@ class ClusterView:
     def config(self) -> SLOConfig:
         return self.policy.config
 
+    @property
+    def config_map(self) -> Unstructured | None:
+        """``slo-controller-config`` as it is now."""
+        return self._config.get(self._config_map)
+
     def is_unread(self, section: str) -> bool:
         """Was the ConfigMap's key of ``SLOConfig.section`` bad ever since this process started?
 

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,7 +26,7 @@ from koord.kube.client import BURST, Client, PatchType, Preconditions, Selection
 from koord.kube.credentials import Credentials
 from koord.kube.errors import APIError, Unreachable
 from koord.kube.informer import Informer, Pace
-from koord.kube.kind import CONFIG_MAP, EVENT, LEASE, NODE, POD, Key
+from koord.kube.kind import CONFIG_MAP, LEASE, NODE, POD, Key, Kind
 from koord.kube.lease import address_of
 from koord.kube.reading import ChangeType, read_page
 from koord.kube.recorder import EventType, Recorder, Subject
@@ -309,13 +310,21 @@ async def test_events(plane: ControlPlane) -> None:
     async with client(plane.admin) as api:
         recorder = Recorder(api, "koord-manager", "manager-0", time.time)
         running = asyncio.create_task(recorder.run())
-        recorder.record(Subject(NODE, Key("", "kube-1")), EventType.WARNING, "Degraded", "no metric for 15 minutes")
-        recorder.record(Subject(POD, Key("default", "pod-1500")), EventType.NORMAL, "Evicted", "too little memory")
+        await api.create(CONFIG_MAP, {"metadata": {"name": "told", "namespace": "default"}}, "default")
+        keys: tuple[tuple[Kind[Any], Key], ...] = (
+            (NODE, Key("", "kube-1")),
+            (POD, Key("default", "pod-1500")),
+            (CONFIG_MAP, Key("default", "told")),
+        )
+        for kind, key in keys:
+            found = await api.get(kind, key)
+            recorder.record(Subject.of(kind, found.metadata), EventType.WARNING, "Told", f"a word about {key.name}")
         recorder.close()
         await running
-        assert (recorder.written, recorder.failed) == (2, 0)
-        said = [entry.object for entry in (await api.list(EVENT)).entries]
-    assert {each.content["reason"] for each in said if each is not None} >= {"Degraded", "Evicted"}
+        assert (recorder.written, recorder.failed) == (3, 0)
+    for kind, key in keys:
+        described = plane.kubectl("describe", kind.plural, key.name)
+        assert f"a word about {key.name}" in described.partition("Events:")[2], described
 
 
 # credentials

@@ -28,6 +28,7 @@ SHOP, JOBS = "shop", "batch-demo"
 NAMES = ("manager-a", "manager-b")
 ENABLED = {"colocation-config": '{"enable": true}'}
 SOON_S = 30.0
+_QUOTAS = itertools.count()
 BATCH = ("kubernetes.io/batch-cpu", "kubernetes.io/batch-memory")
 PROFILE = {
     "apiVersion": "config.koordinator.sh/v1alpha1",
@@ -226,6 +227,36 @@ def test_the_clusters_own_namespaces_are_left_alone(managed: Managed, namespace:
     labels = {"koordinator.sh/qosClass": "LS"}
     created = create(managed.api, namespace, "left-alone", {"kubernetes.io/batch-cpu": "1k"}, labels)
     assert "annotations" not in created["metadata"] or not created["metadata"]["annotations"]
+
+
+BATCH_ALONE = {"matchExpressions": [{"scopeName": "PriorityClass", "operator": "In", "values": ["koord-batch"]}]}
+
+
+@pytest.mark.parametrize(
+    ("quota", "refusals"),
+    [
+        pytest.param({"hard": {"limits.cpu": "20"}}, ["must specify limits.cpu"] * 2, id="of-native-CPU"),
+        pytest.param({"hard": {"limits.cpu": "20"}, "scopes": ["NotBestEffort"]}, ["", ""], id="of-others"),
+        pytest.param({"hard": {"requests.kubernetes.io/batch-cpu": "1500"}}, ["", ""], id="of-batch-CPU"),
+        pytest.param({"hard": {"pods": "1"}, "scopeSelector": BATCH_ALONE}, ["", "exceeded quota"], id="of-batch-pods"),
+    ],
+)
+def test_what_quotas_make_of_translated_pods(managed: Managed, quota: Object, refusals: list[str]) -> None:
+    """As docs/koord-manager.md says it, and koordctl lint."""
+    namespace = f"quota-{next(_QUOTAS)}"
+    managed.api.create(
+        "/api/v1/namespaces", {"metadata": {"name": namespace, "labels": {"koordinator.sh/enable-colocation": "true"}}}
+    )
+    quotas = f"/api/v1/namespaces/{namespace}/resourcequotas"
+    managed.api.create(quotas, {"metadata": {"name": "q"}, "spec": quota})
+    used = dict.fromkeys(quota["hard"], "0")
+    managed.api.merge(f"{quotas}/q/status", {"status": {"hard": quota["hard"], "used": used}})
+    for number, refusal in enumerate(refusals):
+        try:
+            create(managed.api, namespace, f"job-{number}", {"cpu": "1"}, {"app-type": "batch"})
+            assert not refusal
+        except ApiError as error:
+            assert refusal and refusal in str(error)
 
 
 def test_a_manager_may_not_do_more_than_it_needs(managed: Managed) -> None:

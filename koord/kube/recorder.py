@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 from koord.kube.errors import APIError, KubeError
 from koord.kube.kind import EVENT, Key, Kind, T
 from koord.kube.workqueue import WorkQueue
+from koord.model.core import ObjectMeta
 
 _log = logging.getLogger(__name__)
 
@@ -35,21 +36,34 @@ class EventType(StrEnum):
     WARNING = "Warning"
 
 
-class Subject(NamedTuple):
-    """The object that an Event is about."""
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object that an Event is about.
+
+    ``kubectl describe`` finds Events by the name, namespace, kind and UID of the object; one without the UID it does
+    not show. ``resource_version`` tells which state of the object the Event was about, and makes no other Event of it.
+    """
 
     kind: Kind[Any]
     key: Key
-    uid: str = ""
+    uid: str
+    resource_version: str = field(default="", compare=False)
+
+    @classmethod
+    def of(cls, kind: Kind[Any], metadata: ObjectMeta) -> Subject:
+        """The object of ``kind`` with this metadata."""
+        return cls(kind, Key(metadata.namespace, metadata.name), metadata.uid, metadata.resource_version)
 
     @property
     def reference(self) -> dict[str, str]:
+        """``involvedObject``, without the members that are not known."""
         members = {
             "apiVersion": self.kind.api_version,
             "kind": self.kind.name,
             "namespace": self.key.namespace,
             "name": self.key.name,
             "uid": self.uid,
+            "resourceVersion": self.resource_version,
         }
         return {name: text for name, text in members.items() if text}
 

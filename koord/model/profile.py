@@ -10,7 +10,7 @@ probability is a percentage. Fails with SchemaError, which names path and value;
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import msgspec
@@ -82,8 +82,50 @@ def read(document: str | bytes | Mapping[str, Any], unknown: schema.Unknown | No
         metadata=schema.read(ObjectMeta, _object(parsed, "metadata"), "metadata"),
         spec=schema.read(ProfileSpec, _object(parsed, "spec"), "spec", unknown),
     )
-    _check(profile.spec)
+    for error in _errors(profile.spec):
+        raise error
     return profile
+
+
+def read_leniently(
+    document: Mapping[str, Any], unknown: schema.Unknown | None = None
+) -> tuple[ClusterColocationProfile, tuple[SchemaError, ...]]:
+    """The profile without its wrong members, and all that is wrong with them, for people who are to mend it.
+
+    A profile of which anything is wrong is none that ``read`` reads, and matches no pod.
+    """
+    wrong: list[SchemaError] = []
+    metadata = _good_members(ObjectMeta, document, "metadata", None, wrong)
+    spec = _good_members(ProfileSpec, document, "spec", unknown, wrong)
+    profile = ClusterColocationProfile(
+        metadata=schema.read(ObjectMeta, metadata, "metadata"), spec=schema.read(ProfileSpec, spec, "spec")
+    )
+    return profile, tuple(wrong)
+
+
+def _good_members(
+    cls: type[msgspec.Struct],
+    document: Mapping[str, Any],
+    name: str,
+    unknown: schema.Unknown | None,
+    wrong: list[SchemaError],
+) -> dict[str, Any]:
+    """The members of the object ``name`` in which nothing is wrong; what is in the others is appended to ``wrong``."""
+    part, good = _object(document, name), dict[str, Any]()
+    if not isinstance(part, Mapping):
+        wrong.append(SchemaError(name, part, "is not an object"))
+        return good
+    for key, value in part.items():
+        found: list[SchemaError] = []
+        try:
+            read_alone = schema.read(cls, {key: value}, name, unknown, found.append)
+            found += _errors(read_alone) if isinstance(read_alone, ProfileSpec) else ()
+        except SchemaError as error:
+            found.append(error)
+        wrong += found
+        if not found:
+            good[key] = value
+    return good
 
 
 def _object(document: Mapping[str, Any], key: str) -> object:
@@ -92,16 +134,16 @@ def _object(document: Mapping[str, Any], key: str) -> object:
     return {} if member is None else member
 
 
-def _check(spec: ProfileSpec) -> None:
-    """What types alone do not say. Raises SchemaError."""
+def _errors(spec: ProfileSpec) -> Iterator[SchemaError]:
+    """What is wrong that types alone do not say."""
     try:
         _percent(spec.probability)
     except ValueError as error:
-        raise SchemaError("spec.probability", spec.probability, str(error)) from error
+        yield SchemaError("spec.probability", spec.probability, str(error))
     for name in ("namespace_selector", "selector"):
         labels: LabelSelector | None = getattr(spec, name)
         if labels is not None:
-            selector.check(labels, f"spec.{json_name(name)}")
+            yield from selector.errors(labels, f"spec.{json_name(name)}")
 
 
 def _percent(probability: int | str | None) -> int:

@@ -80,8 +80,14 @@ class LabelSelector(msgspec.Struct, frozen=True, kw_only=True, rename=json_name)
 
 def check(selector: LabelSelector, path: str) -> None:
     """Raises SchemaError for the first part that Kubernetes would refuse."""
+    for error in errors(selector, path):
+        raise error
+
+
+def errors(selector: LabelSelector, path: str) -> Iterator[SchemaError]:
+    """One for each part that Kubernetes would refuse."""
     for place, key, why in _errors(selector):
-        raise SchemaError(f"{path}.{place}", key, f"cannot be used: {why}")
+        yield SchemaError(f"{path}.{place}", key, f"cannot be used: {why}")
 
 
 def label_error(key: str, *values: str) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from koord.kube.kind import NODE, Key
+from koord.kube.kind import NODE
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.model.core import Node
 
@@ -33,7 +33,7 @@ Complain = Callable[[Complaint], None]
 
 
 def subject(node: Node) -> Subject:
-    return Subject(NODE, Key("", node.metadata.name), node.metadata.uid)
+    return Subject.of(NODE, node.metadata)
 
 
 def tell(

@@ -7,12 +7,12 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from koord.kube.client import Client
-from koord.kube.kind import CONFIG_MAP, POD, Key
+from koord.kube.kind import CONFIG_MAP, POD
 from koord.kube.recorder import EventType, Recorder, Subject
 from koord.kube.workqueue import WorkQueue
 from koord.model.admission import omission
 from koord.model.core import Pod, unix_s
-from koord.model.sloconfig.loading import Loaded
+from koord.model.sloconfig.loading import Loaded, unknown_messages
 from koord_manager.controllers.nodemetric import NodeMetricController
 from koord_manager.controllers.noderesource import NodeResourceController
 from koord_manager.controllers.nodeslo import NodeSLOController
@@ -20,14 +20,17 @@ from koord_manager.controllers.profiles import WORKERS, ProfileController
 from koord_manager.freshusage import FreshFigures
 from koord_manager.view import ClusterView
 
+UNKNOWN_CONFIG = "UnknownConfig"
+"""The reason of the Event about members of the ConfigMap that nothing reads."""
+
 _WORKERS = 8
 _UNSEEN_S = 900.0
 """A pod that is older when a replica comes to lead was somebody else's to report."""
 
 
 class Controllers:
-    """A listener of ``view`` and of ``fresh``. ``config_map``: where the policy comes from. ``profiles``: what brings
-    changed profiles to pods that exist, if anything is to."""
+    """A listener of ``view`` and of ``fresh``. ``profiles``: what brings changed profiles to pods that exist, if
+    anything is to."""
 
     def __init__(
         self,
@@ -35,12 +38,11 @@ class Controllers:
         view: ClusterView,
         fresh: FreshFigures,
         recorder: Recorder,
-        config_map: Key,
         wall_s: Callable[[], float],
         profiles: ProfileController | None = None,
     ) -> None:
         self._profiles = profiles
-        self._view, self._recorder, self._config_map, self._wall_s = view, recorder, config_map, wall_s
+        self._view, self._recorder, self._wall_s = view, recorder, wall_s
         self._fresh = fresh
         self.resources = NodeResourceController(client, view, fresh, recorder, wall_s)
         reconcilers: dict[str, Callable[[str], Awaitable[float | None]]] = {
@@ -86,10 +88,9 @@ class Controllers:
     def policy_changed(self, loaded: Loaded) -> None:
         """Every node, if the policy means something else for any; and an Event for each of its problems."""
         for problem in loaded.problems:
-            message = f"{problem.message}; {problem.consequence}"
-            self._recorder.record(
-                Subject(CONFIG_MAP, self._config_map), EventType.WARNING, problem.event_reason, message
-            )
+            self._tell_of_config(problem.event_reason, f"{problem.message}; {problem.consequence}")
+        if loaded.unknown:
+            self._tell_of_config(UNKNOWN_CONFIG, "; ".join(unknown_messages(loaded.unknown)))
         if self._policy is None or loaded != self._policy:
             self._policy = loaded
             for key in self._view.nodes.objects:
@@ -106,5 +107,10 @@ class Controllers:
     def pod_created(self, pod: Pod) -> None:
         """An Event on one that no webhook has seen."""
         if sentence := omission(pod, self._view.admission()):
-            key = Key(pod.metadata.namespace, pod.metadata.name)
-            self._recorder.record(Subject(POD, key, pod.metadata.uid), EventType.WARNING, "NotMutated", sentence)
+            self._recorder.record(Subject.of(POD, pod.metadata), EventType.WARNING, "NotMutated", sentence)
+
+    def _tell_of_config(self, reason: str, message: str) -> None:
+        """An Event on the ConfigMap, unless that is gone by now."""
+        config_map = self._view.config_map
+        if config_map is not None:
+            self._recorder.record(Subject.of(CONFIG_MAP, config_map.metadata), EventType.WARNING, reason, message)

@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 def lint(files: tuple[TextIO, ...], layout: Layout[Any]) -> int:
     """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
 
-    Read are profiles, slo-controller-config, pods, and the pods of Deployments, Jobs and their like; PriorityClasses
-    other than Koord's and Kubernetes' own have to be among the files. Ends with 4 if there is a finding.
+    Read are profiles, slo-controller-config, ResourceQuotas, pods, and the pods of Deployments, Jobs and their like;
+    PriorityClasses other than Koord's and Kubernetes' own have to be among the files. Ends with 4 if there is a
+    finding.
     """
-    from koordctl.manifests import findings  # noqa: PLC0415
+    from koordctl.linting import lint as examine  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415
+    from koordctl.views import lint as view  # noqa: PLC0415
 
-    found = findings((file.name, file.buffer.read()) for file in files)
-    show(layout, lambda: layout.table(found), lambda: {"findings": layout.objects(found)})
-    return FAILED if found else OK
+    report = examine((file.name, file.buffer.read()) for file in files)
+    show(layout, lambda: view.page(report, layout), lambda: view.document(report, layout))
+    return FAILED if report.findings else OK

@@ -1,12 +1,39 @@
-"""What ``koordctl lint`` finds, one line each."""
+"""What ``koordctl lint`` finds, one line each, and what it did not look at."""
 
 from __future__ import annotations
 
-from koord.model.admission import Finding
-from koordctl.fields import Field, Listing
+from typing import Any
 
+from koord.model.admission import Finding
+from koord.model.excerpt import few
+from koordctl.fields import Field, Layout, Listing
+from koordctl.linting import Report
+
+_MOST = 10
 FINDINGS: Listing[Finding] = Listing(
-    "findings",
-    (Field("object", "OBJECT"), Field("path", "PATH"), Field("sentence", "FOUND")),
-    "Nothing to say against it.",
+    "findings", (Field("object", "OBJECT"), Field("path", "PATH"), Field("sentence", "FOUND"))
 )
+
+
+def page(report: Report, layout: Layout[Finding]) -> str:
+    """Without a final line break."""
+    lines = [layout.table(report.findings) if report.findings else _approval(report)]
+    if report.passed_over:
+        lines.append(f"Not looked at: {', '.join(few(report.passed_over, _MOST))}.")
+    return "\n".join(lines)
+
+
+def document(report: Report, layout: Layout[Finding]) -> dict[str, Any]:
+    """The same for programs."""
+    return {
+        "findings": layout.objects(report.findings),
+        "examined": list(report.examined),
+        "passed_over": list(report.passed_over),
+    }
+
+
+def _approval(report: Report) -> str:
+    count = len(report.examined)
+    if not count:
+        return "There is nothing in it that Koord reads."
+    return f"Nothing to say against {', '.join(few(report.examined, _MOST))}."

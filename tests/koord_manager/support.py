@@ -152,7 +152,7 @@ async def running(server: Server) -> AsyncIterator[Cluster]:
         view = ClusterView(api, CONFIG, CONFIG.namespace, {}, time.monotonic, lambda: made.now_s)
         figures = FreshFigures(lambda: made.now_s)
         recorder = ToldRecorder(api)
-        controllers = Controllers(api, view, figures, recorder, CONFIG, lambda: made.now_s)
+        controllers = Controllers(api, view, figures, recorder, lambda: made.now_s)
         made = Cluster(server, view, figures, controllers, recorder)
         made.tasks += [asyncio.create_task(view.run()), asyncio.create_task(recorder.run())]
         await view.synced()

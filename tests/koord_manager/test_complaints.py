@@ -10,7 +10,7 @@ from koord.model.overcommit import normalization
 from koord.model.sloconfig.colocation import ANNOTATION_STRATEGY
 from koord_manager.controllers import complaints
 from koord_manager.controllers.complaints import Complaint
-from tests.koord_manager.support import Cluster
+from tests.koord_manager.support import CONFIG, CONFIG_MAPS, Cluster
 
 AHEAD = "the node's clock is 3600 s ahead"
 BAD_STRATEGY: dict[str, Any] = {"annotations": {ANNOTATION_STRATEGY: "{bad"}}
@@ -50,6 +50,32 @@ async def test_what_is_wrong_with_a_node_is_said_once(
     assert cluster.recorder.told.count(reason) == 1
     cluster.put_node(labels={"node.koordinator.sh/memory-reclaim-ratio": "low"})
     await cluster.settled(lambda: any("'low' is not a ratio" in each for each in cluster.events("OvercommitProblem")))
+
+
+async def test_what_the_config_map_says_to_nobody_is_an_event_on_it(cluster: Cluster) -> None:
+    cluster.put_config({"colocation-confg": "{}", "system-config": "{"})
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("UnknownConfig") and cluster.events("SLOCfgUnmarshalFailed"))
+    (message,) = cluster.events("UnknownConfig")
+    assert message == "colocation-confg: there is no such key (did you mean colocation-config?): it is ignored"
+
+
+async def test_kubectl_finds_the_events_of_the_config_map(cluster: Cluster) -> None:
+    """``kubectl describe`` selects them by name, namespace, kind and UID."""
+    cluster.put_config({"system-config": "{"})
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.events("SLOCfgUnmarshalFailed"))
+    config_map = cluster.object(CONFIG_MAPS, CONFIG.name, CONFIG.namespace)
+    assert config_map is not None
+    (event,) = cluster.server.objects["/api/v1", "events"].values()
+    assert event["involvedObject"] == {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "namespace": CONFIG.namespace,
+        "name": CONFIG.name,
+        "uid": config_map["metadata"]["uid"],
+        "resourceVersion": config_map["metadata"]["resourceVersion"],
+    }
 
 
 async def test_a_bad_annotation_is_said_where_colocation_is_off_too(cluster: Cluster) -> None:

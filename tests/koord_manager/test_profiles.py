@@ -15,7 +15,7 @@ from koord.kube.recorder import Recorder
 from koord_manager.controllers.leading import Controllers
 from koord_manager.controllers.profiles import ProfileController
 from koord_manager.freshusage import FreshFigures
-from tests.koord_manager.support import CONFIG, PODS, PROFILES, Cluster
+from tests.koord_manager.support import PODS, PROFILES, Cluster
 from tests.kube.server import Fault
 from tests.kube.support import client, until
 
@@ -45,7 +45,7 @@ async def leading(cluster: Cluster, qps: float = 100.0, burst: int = 100) -> Asy
     async with client(cluster.server.url) as api:
         profiles = ProfileController(api, cluster.view, False, qps, burst)
         figures, recorder = FreshFigures(lambda: 0.0), Recorder(api, "koord-manager", "test", time.time)
-        controllers = Controllers(api, cluster.view, figures, recorder, CONFIG, lambda: cluster.now_s, profiles)
+        controllers = Controllers(api, cluster.view, figures, recorder, lambda: cluster.now_s, profiles)
         task = asyncio.create_task(controllers.run())
         yield
         task.cancel()

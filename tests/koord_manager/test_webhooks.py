@@ -160,6 +160,17 @@ async def test_a_config_map_that_passes(rig: Rig, document: dict[str, Any]) -> N
     assert (await rig.ask("/validate-configmap", document))["allowed"] is True
 
 
+async def test_what_a_config_map_says_to_nobody_is_warned_of(rig: Rig) -> None:
+    data = {"colocation-confg": "{}", "colocation-config": '{"enabled": true}', **{f"x{i}": "" for i in range(9)}}
+    response = await rig.ask("/validate-configmap", config_review(data))
+    assert response["allowed"] is True
+    assert response["warnings"] == [
+        "colocation-confg: there is no such key (did you mean colocation-config?): it is ignored",
+        *(f"x{i}: there is no such key: it is ignored" for i in range(4)),
+        "and 6 more: koordctl lint lists them",
+    ]
+
+
 def node_review(labels: dict[str, str], old: dict[str, str] | None) -> dict[str, Any]:
     document = review("", operation="CREATE" if old is None else "UPDATE")
     document["request"] |= {

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from koordctl.exits import FAILED, OK, USAGE
-from koordctl.manifests import findings
+from koordctl.linting import lint
 from tests.koordctl.runs import koordctl
 
 PROFILE = """\
@@ -35,7 +35,9 @@ spec:
           priorityClassName: koord-batch
           containers:
             - name: main
-              resources: {requests: {kubernetes.io/batch-cpu: 2}, limits: {kubernetes.io/batch-cpu: 2}}
+              resources:
+                requests: {kubernetes.io/batch-cpu: 2}
+                limits: {kubernetes.io/batch-cpu: 2, kubernetes.io/batch-memory: 1Gi}
 """
 CONFIG = """\
 apiVersion: v1
@@ -89,6 +91,7 @@ spec:
 _QUICK_START = Path(__file__).parents[2] / "docs" / "quick-start.md"
 _BLOCKS = re.findall(r"```yaml (\S+)\n(.*?)```", _QUICK_START.read_text(encoding="utf-8"), re.DOTALL)
 LABEL = "spec.template.metadata.labels.koordinator.sh/qosClass"
+MEMORY_LIMIT = "spec.template.spec.containers[0].resources.limits.kubernetes.io/batch-memory"
 OWN_CLASS = "kind: PriorityClass\nmetadata: {name: own-batch}\nvalue: 5100\n"
 
 
@@ -118,7 +121,7 @@ OWN_CLASS = "kind: PriorityClass\nmetadata: {name: own-batch}\nvalue: 5100\n"
         (MANUAL % ("BE", "own-batch"), [("Job batch-demo/manual-batch-job", LABEL)]),
         (f"{MANUAL % ('BE', 'own-batch')}---\n{OWN_CLASS}", []),
         (MANUAL % ("LS", "koord-batch"), [("Job batch-demo/manual-batch-job", LABEL)]),
-        (NGINX_BE, []),
+        (NGINX_BE, [("Deployment nginx-be", MEMORY_LIMIT)]),
         (f"{PROFILE % 'koord-batch'}  probability: often\n", [("ClusterColocationProfile batch", "spec.probability")]),
         (
             JOB,
@@ -138,7 +141,9 @@ OWN_CLASS = "kind: PriorityClass\nmetadata: {name: own-batch}\nvalue: 5100\n"
             ],
         ),
         ("kind: Service\nmetadata: {name: web}\n", []),
-        ("---\n---\n", []),
+        ("", [("f", "")]),
+        ("---\n---\n", [("f", "")]),
+        ("# only a comment\n", [("f", "")]),
         (
             f"just text\n---\n{PROFILE % 'koord-prod'}",
             [("f#1", ""), ("ClusterColocationProfile batch", "spec.priorityClassName")],
@@ -155,17 +160,179 @@ OWN_CLASS = "kind: PriorityClass\nmetadata: {name: own-batch}\nvalue: 5100\n"
     ],
 )  # fmt: skip
 def test_findings(text: str, places: list[tuple[str, str]]) -> None:
-    assert [(each.object, each.path) for each in findings([("f", text.encode())])] == places
+    assert [(each.object, each.path) for each in lint([("f", text.encode())]).findings] == places
 
 
 def test_an_error_names_the_line_of_the_file() -> None:
-    (found,) = findings([("f", b"# one\n---\nkind: Service\n---\na: [\n")])
+    (found,) = lint([("f", b"# one\n---\nkind: Service\n---\na: [\n")]).findings
     assert "line 6" in found.sentence
 
 
 def test_a_priority_that_the_manifest_states_counts() -> None:
     stated = (MANUAL % ("BE", "koord-batch")).replace("schedulerName:", "priority: 9000\n      schedulerName:")
-    assert [each.path for each in findings([("f", stated.encode())])] == [LABEL]
+    assert [each.path for each in lint([("f", stated.encode())]).findings] == [LABEL]
+
+
+CONFIG_NAME = "ConfigMap koordinator-system/slo-controller-config"
+
+
+def config(name: str = "slo-controller-config", **data: str) -> str:
+    keys = {key.replace("_", "-"): text for key, text in data.items()}
+    metadata = {"name": name, "namespace": "koordinator-system"}
+    return json.dumps({"kind": "ConfigMap", "metadata": metadata, "data": keys})
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "words"),
+    [
+        pytest.param("", ("f", ""), "is empty", id="empty"),
+        pytest.param(
+            config(colocation_confg='{"enable": true}'),
+            (CONFIG_NAME, "colocation-confg"),
+            "there is no such key (did you mean colocation-config?): it is ignored",
+            id="mistyped-key",
+        ),
+        pytest.param(
+            config(whatever="{}"), (CONFIG_NAME, "whatever"), "there is no such key: it is ignored", id="unknown-key"
+        ),
+        pytest.param(
+            '{"kind": "ConfigMap", "metadata": {"name": "slo-controller-config"}}',
+            ("ConfigMap slo-controller-config", "data"),
+            "has no key",
+            id="no-data",
+        ),
+        pytest.param(
+            "kind: ConfigMap\nmetadata: {name: slo-controller-config}\ndata: {colocation-config: {enable: true}}\n",
+            ("ConfigMap slo-controller-config", "data.colocation-config"),
+            "is no text",
+            id="YAML-for-JSON",
+        ),
+        pytest.param(
+            config("slo-controler-config", x="{}"),
+            ("ConfigMap koordinator-system/slo-controler-config", "metadata.name"),
+            "did you mean slo-controller-config?",
+            id="mistyped-name",
+        ),
+        pytest.param(
+            config("slo", colocation_config="{}"),
+            ("ConfigMap koordinator-system/slo", "metadata.name"),
+            "has colocation-config, but only the ConfigMap slo-controller-config is read",
+            id="another-name",
+        ),
+        pytest.param(
+            "kind: ClusterColocationProfle\nmetadata: {name: x}\n",
+            ("ClusterColocationProfle x", "kind"),
+            "did you mean ClusterColocationProfile?",
+            id="mistyped-kind",
+        ),
+        pytest.param(
+            (PROFILE % "koord-batch").replace("v1alpha1", "v1"),
+            ("ClusterColocationProfile batch", "apiVersion"),
+            "'config.koordinator.sh/v1': write config.koordinator.sh/v1alpha1",
+            id="version",
+        ),
+    ],
+)
+def test_what_would_not_be_read_is_said(text: str, place: tuple[str, str], words: str) -> None:
+    (found,) = lint([("f", text.encode())]).findings
+    assert (found.object, found.path) == place and words in found.sentence
+
+
+def test_one_bad_member_of_a_profile_hides_no_other() -> None:
+    bad = PROFILE % "own-batch" + "  probability: often\n  koordinatorPriority: high\n  labels: {a: 1, b: 2}\n"
+    bad = bad.replace("qosClass: BE", "qosClass: be")
+    assert [each.path for each in lint([("f", bad.encode())]).findings] == [
+        "spec.qosClass",
+        "spec.probability",
+        "spec.koordinatorPriority",
+        "spec.labels.a",
+        "spec.labels.b",
+        "spec.priorityClassName",
+    ]
+
+
+def test_a_bad_selector_is_not_taken_for_an_absent_one() -> None:
+    bad = (PROFILE % "koord-batch").replace("{matchLabels: {app-type: batch}}", "{matchLabels: {'a b': x}}")
+    assert [each.path for each in lint([("f", bad.encode())]).findings] == ["spec.selector.matchLabels"]
+
+
+@pytest.mark.parametrize(
+    ("texts", "examined", "passed_over"),
+    [
+        (["kind: Service\nmetadata: {name: web}\n"], (), ("Service web",)),
+        (["kind: ConfigMap\nmetadata: {name: mine}\ndata: {a: b}\n"], (), ("ConfigMap mine",)),
+        ([PROFILE % "koord-batch", "kind: Rollout\n"], ("ClusterColocationProfile batch",), ("Rollout f1",)),
+        (["kind: Deploymnet\nmetadata: {name: x}\n"], (), ()),
+        ([config(), NGINX_BE], (CONFIG_NAME, "Deployment nginx-be"), ()),
+    ],
+)
+def test_what_is_looked_at_is_said(texts: list[str], examined: tuple[str, ...], passed_over: tuple[str, ...]) -> None:
+    report = lint((f"f{number}", text.encode()) for number, text in enumerate(texts))
+    assert (report.examined, report.passed_over) == (examined, passed_over)
+
+
+async def test_what_is_passed_over_is_no_approval(tmp_path: Path) -> None:
+    (tmp_path / "service.yaml").write_text("kind: Service\nmetadata: {name: web}\n")
+    code, out, _ = await koordctl("lint", str(tmp_path / "service.yaml"))
+    assert (code, out) == (OK, "There is nothing in it that Koord reads.\nNot looked at: Service web.\n")
+    code, out, _ = await koordctl("lint", "-o", "json", str(tmp_path / "service.yaml"))
+    assert json.loads(out) == {"findings": [], "examined": [], "passed_over": ["Service web"]}
+
+
+QUOTA = """\
+kind: ResourceQuota
+metadata: {name: team, namespace: batch-demo}
+spec:
+  hard: {limits.cpu: "8", requests.memory: 8Gi, pods: "20"}
+"""
+OF_NAMESPACE = "kind: Namespace\nmetadata: {name: batch-demo, labels: {colocation: %s}}\n"
+SELECTING = PROFILE % "koord-batch" + "  namespaceSelector: {matchLabels: {colocation: 'on'}}\n"
+REFUSING = ["spec.hard.requests.memory", "spec.hard.limits.cpu"]
+
+
+@pytest.mark.parametrize(
+    ("others", "scopes", "paths"),
+    [
+        pytest.param([], "", [], id="nothing-tells-of-batch-pods"),
+        pytest.param([PROFILE % "koord-batch"], "", REFUSING, id="a-profile-of-all-namespaces"),
+        pytest.param([SELECTING], "", REFUSING, id="a-namespace-whose-labels-are-not-known"),
+        pytest.param([SELECTING, OF_NAMESPACE % "'on'"], "", REFUSING, id="a-namespace-that-is-selected"),
+        pytest.param([SELECTING, OF_NAMESPACE % "'off'"], "", [], id="a-namespace-that-is-not"),
+        pytest.param([PROFILE % "koord-prod"], "", [], id="a-profile-that-translates-nothing"),
+        pytest.param([MANUAL % ("BE", "koord-batch")], "", REFUSING, id="a-batch-pod"),
+        pytest.param([(MANUAL % ("BE", "koord-batch")).replace("batch-demo", "x")], "", [], id="of-another-namespace"),
+        pytest.param([MANUAL % ("BE", "koord-batch")], "scopes: [NotBestEffort]", [], id="left-out-by-class"),
+        pytest.param(
+            [MANUAL % ("BE", "koord-batch")],
+            "scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: NotIn, values: [koord-batch]}]}",
+            [],
+            id="left-out-by-priority",
+        ),
+        pytest.param(
+            [MANUAL % ("BE", "koord-batch")],
+            "scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: In, values: [koord-prod]}]}",
+            [],
+            id="of-others-alone",
+        ),
+        pytest.param(
+            [MANUAL % ("BE", "koord-batch")],
+            "scopeSelector: {matchExpressions: [{scopeName: PriorityClass, operator: Exists}]}",
+            REFUSING,
+            id="of-any-class",
+        ),
+    ],
+)
+def test_a_quota_that_refuses_batch_pods(others: list[str], scopes: str, paths: list[str]) -> None:
+    files = [("q", f"{QUOTA}  {scopes}\n".encode()), *(("o", text.encode()) for text in others)]
+    found = [each for each in lint(files).findings if each.object == "ResourceQuota batch-demo/team"]
+    assert [each.path for each in found] == paths
+    assert all("is refused" in each.sentence and "scopes: [NotBestEffort]" in each.sentence for each in found)
+
+
+def test_a_quota_of_batch_resources_bounds_nothing() -> None:
+    quota = QUOTA.replace("limits.cpu", "requests.kubernetes.io/batch-cpu").replace("requests.memory", "count/jobs")
+    (found,) = lint([("q", quota.encode())]).findings
+    assert found.path == "spec.hard.requests.kubernetes.io/batch-cpu" and "bounds nothing" in found.sentence
 
 
 async def test_a_file_that_is_not_utf_8_stops_no_other(tmp_path: Path) -> None:
@@ -178,14 +345,14 @@ async def test_a_file_that_is_not_utf_8_stops_no_other(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("name", "manifest"), _BLOCKS, ids=[name for name, _ in _BLOCKS])
 def test_nothing_is_to_be_said_against_the_quick_start(name: str, manifest: str) -> None:
-    assert findings([(name, manifest.encode())]) == []
+    assert lint([(name, manifest.encode())]).findings == ()
 
 
 async def test_the_command(tmp_path: Path) -> None:
     good, bad = tmp_path / "good.yaml", tmp_path / "bad.yaml"
     good.write_text(PROFILE % "koord-batch")
     bad.write_text(JOB)
-    assert await koordctl("lint", str(good)) == (OK, "Nothing to say against it.\n", "")
+    assert await koordctl("lint", str(good)) == (OK, "Nothing to say against ClusterColocationProfile batch.\n", "")
     code, out, _ = await koordctl("lint", str(good), str(bad))
     assert code == FAILED
     assert "CronJob jobs/nightly" in out and "write 2000 if 2 CPUs are meant" in out

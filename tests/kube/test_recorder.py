@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -15,8 +16,8 @@ from koord.kube.reading import read_object
 from koord.kube.recorder import PACE_S, WINDOW_S, EventType, Recorder, Subject
 from tests.kube import virtualtime
 
-WEB = Subject(POD, Key("default", "web"), "u1")
-N1 = Subject(NODE, Key("", "n1"))
+WEB = Subject(POD, Key("default", "web"), "u1", "7")
+N1 = Subject(NODE, Key("", "n1"), "u2")
 
 
 class Server:
@@ -84,7 +85,14 @@ def test_an_event_is_whole() -> None:
         assert event == {
             "apiVersion": "v1",
             "kind": "Event",
-            "involvedObject": {"apiVersion": "v1", "kind": "Pod", "namespace": "default", "name": "web", "uid": "u1"},
+            "involvedObject": {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "namespace": "default",
+                "name": "web",
+                "uid": "u1",
+                "resourceVersion": "7",
+            },
             "type": "Warning",
             "reason": "Evicted",
             "message": "too little memory",
@@ -115,6 +123,21 @@ def test_the_same_is_one_event_with_a_count() -> None:
         assert {namespace for namespace, _ in bench.server.events} == {"default"}
         event = next(event for event in bench.server.events.values() if event["count"] == 50)
         assert (event["firstTimestamp"][-3:], event["lastTimestamp"][-3:]) == ("40Z", "29Z")
+
+    virtual(main())
+
+
+def test_another_state_of_the_object_makes_no_other_event() -> None:
+    """And another object of the same name does."""
+
+    async def main() -> None:
+        bench = Bench()
+        bench.say("again")
+        bench.say("again", replace(WEB, resource_version="8"))
+        bench.say("again", replace(WEB, uid="u3"))
+        await asyncio.sleep(20)
+        await bench.end()
+        assert sorted(bench.server.counts) == [("again", 1), ("again", 2)]
 
     virtual(main())
 
@@ -210,7 +233,7 @@ def test_what_waits_is_bounded() -> None:
 def test_long_texts_are_cut() -> None:
     async def main() -> None:
         bench = Bench()
-        bench.say("é" * 1000, Subject(POD, Key("default", "x" * 240 + ".y")), "R" * 200)
+        bench.say("é" * 1000, Subject(POD, Key("default", "x" * 240 + ".y"), "u4"), "R" * 200)
         await bench.end()
         ((_, name), event), *_ = bench.server.events.items()
         assert len(event["message"].encode()) <= 1024

@@ -140,3 +140,53 @@ def test_only_what_is_empty_gets_lost(document: dict[str, Any]) -> None:
     written = json.loads(schema.encode(spec))
     assert substance(written) == substance(document)
     assert schema.read(ProfileSpec, written) == spec
+
+
+def test_all_that_is_wrong_is_told_and_the_rest_is_read() -> None:
+    spec = {
+        "qosClass": "be",
+        "probability": "often",
+        "priorityClassName": "koord-batch",
+        "schedulerName": 5,
+        "labels": {"a": 1, "b": "x", "c": None, "d": True},
+        "selector": {
+            "matchLabels": {"a b": ""},
+            "matchExpressions": [{"key": "a", "operator": "Gt"}, {"key": "b", "operator": "In"}],
+        },
+        "namespaceSelector": {"matchLabels": {"team": "a"}},
+        "prioritiClassName": "x",
+    }
+    unknown: list[str] = []
+    read, wrong = profile.read_leniently(of_spec(spec, metadata={"name": "p", "labels": 3}), unknown.append)
+    assert [error.path for error in wrong] == [
+        "metadata.labels",
+        "spec.qosClass",
+        "spec.probability",
+        "spec.schedulerName",
+        "spec.labels.a",
+        "spec.labels.d",
+        "spec.selector.matchLabels",
+        "spec.selector.matchExpressions[0]",
+        "spec.selector.matchExpressions[1]",
+    ]
+    assert (read.metadata.name, read.spec.priority_class_name, read.spec.labels) == ("p", "koord-batch", {})
+    assert read.spec.namespace_selector is not None and read.spec.selector is None
+    assert unknown == ["spec.prioritiClassName"]
+
+
+@pytest.mark.parametrize("part", ["metadata", "spec"])
+def test_a_part_that_is_no_object_hides_not_the_other(part: str) -> None:
+    document = {"metadata": {"name": "p"}, "spec": {"qosClass": "BE"}, part: 3}
+    _, wrong = profile.read_leniently(document)
+    assert [str(error) for error in wrong] == [f"{part}: 3 is not an object"]
+
+
+@given(documents(ClusterColocationProfile))
+def test_what_is_read_strictly_is_read_leniently_too(document: Any) -> None:
+    """And the other way round: of what cannot be read something is wrong."""
+    try:
+        strict = profile.read(document)
+    except SchemaError:
+        assert profile.read_leniently(document)[1]
+    else:
+        assert profile.read_leniently(document) == (strict, ())

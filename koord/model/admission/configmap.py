@@ -1,8 +1,8 @@
 """The webhook of ``slo-controller-config``: a ConfigMap that no node could follow is not stored.
 
 It is judged as it would be merged (``koord.model.sloconfig.checks``), and only for what a change makes wrong. The
-message is in the form that upstream's clients parse, one line for each violation. Any other ConfigMap passes, and so
-does a deletion: the defaults apply then.
+message is in the form that upstream's clients parse, one line for each violation. Of keys and fields that nothing reads
+a warning says so. Any other ConfigMap passes, and so does a deletion: the defaults apply then.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from koord.model.admission import review
 from koord.model.admission.documents import Document
 from koord.model.sloconfig import checks
 from koord.model.sloconfig.checks import Nodes
-from koord.model.sloconfig.loading import texts
+from koord.model.sloconfig.loading import load, texts, unknown_messages
 
 
 def validate_config_map(
@@ -26,10 +26,11 @@ def validate_config_map(
         is_ours = isinstance(metadata, Mapping) and (request.namespace, metadata.get("name")) == (namespace, name)
         if not is_ours or request.operation not in (review.CREATE, review.UPDATE):
             return review.allowed(request)
+        data = texts(request.object.get("data"))
         old = texts(request.old_object.get("data")) if request.operation == review.UPDATE else None
-        violations = checks.check(texts(request.object.get("data")), nodes, names_required=names_required, old=old)
+        violations = checks.check(data, nodes, names_required=names_required, old=old)
         if not violations:
-            return review.allowed(request)
+            return review.allowed(request, warnings=unknown_messages(load(data).unknown))
         return review.refused(request, 400, "\n".join(each.upstream_form() for each in violations))
 
     return review.answer(document, "configmaps", "", decide)

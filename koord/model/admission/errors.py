@@ -6,15 +6,13 @@ from typing import ClassVar
 
 
 class AdmissionError(ValueError):
-    """The request cannot be served; ``code`` is the HTTP status that says whose fault it is."""
+    """The request cannot be served; ``code`` is the HTTP status of the refusal."""
 
-    code: ClassVar[int] = 500
+    code: ClassVar[int] = 400
 
 
 class UnreadableError(AdmissionError):
     """What was sent is no such request, or no such object; ``why`` says at which path."""
-
-    code = 400
 
     def __init__(self, kind: str, why: str) -> None:
         self.kind, self.why = kind, why
@@ -24,15 +22,15 @@ class UnreadableError(AdmissionError):
 class TranslationError(AdmissionError):
     """The amount at ``path`` has no meaning on the resources of the pod's priority class."""
 
-    code = 400
-
     def __init__(self, path: str, why: str) -> None:
         self.path, self.why = path, why
         super().__init__(f"{path}: {why}")
 
 
 class ProfileError(AdmissionError):
-    """A profile that matches the pod cannot be applied to it."""
+    """A profile that matches the pod cannot be applied to it: forbidden, as Kubernetes' own Priority plugin answers."""
+
+    code = 403
 
     def __init__(self, profile: str, why: str) -> None:
         self.profile, self.why = profile, why

@@ -11,24 +11,19 @@ from collections.abc import Iterable, Mapping
 from itertools import combinations
 from typing import NamedTuple
 
-from koord.model import priority, quantity, selector
-from koord.model.admission import documents, profiles, settings, strategicmerge, translation, validation
+from koord.model import priority, selector
+from koord.model.admission import documents, doubts, profiles, settings, strategicmerge, translation, validation
 from koord.model.admission.errors import UnreadableError
 from koord.model.admission.priorityclasses import PriorityClassObjects
 from koord.model.admission.settings import ANNOTATIONS, LABELS, Setting
 from koord.model.admission.strategicmerge import PatchError
-from koord.model.annotations import PodAnnotations
-from koord.model.annotations.pod import LABELS as LABEL_KEYS
 from koord.model.core import Pod
-from koord.model.priority import BATCH_CPU, MID_CPU, PriorityClass, Verdict
+from koord.model.priority import PriorityClass, Verdict
 from koord.model.profile import CERTAIN_PERCENT, ClusterColocationProfile
 from koord.model.qos import QoSClass
 from koord.model.quantity import QuantityError
 from koord.model.schema import SchemaError, child
 from koord.model.selector import LabelSelector
-
-LEAST_LIKELY_MILLI = 100
-"""Less of ``batch-cpu`` or ``mid-cpu`` than this was probably written in CPUs."""
 
 
 class Finding(NamedTuple):
@@ -53,13 +48,13 @@ def lint_profiles(items: Iterable[ClusterColocationProfile], classes: PriorityCl
 def lint_pod(pod: Pod) -> tuple[Finding, ...]:
     """Of one pod, created or yet to be."""
     name = f"Pod {'/'.join(filter(None, (pod.metadata.namespace, pod.metadata.name)))}"
+    doubtful = [Finding(name, *each) for each in doubts.of_pod(pod)]
     try:
         combined = [Finding(name, each.field, each.message) for each in validation.combination_errors(pod)]
         native = [_untranslated(name, resource) for resource in translation.untranslated(pod)]
-        few = _few_millis(name, pod)
-    except QuantityError as error:
-        return (*_texts(name, pod), Finding(name, "spec", f"an amount cannot be read: {error}"))
-    return (*_texts(name, pod), *combined, *native, *few)
+    except QuantityError:  # which is among the doubts
+        return tuple(doubtful)
+    return (*doubtful, *combined, *native)
 
 
 def _profile(profile: ClusterColocationProfile, classes: PriorityClassObjects) -> list[Finding]:
@@ -152,35 +147,7 @@ def _path(setting: Setting) -> str:
     return child(members.get(setting.parent, "spec"), setting.key)
 
 
-def _texts(name: str, pod: Pod) -> list[Finding]:
-    """Labels and annotations that nobody can read."""
-    metadata = pod.metadata
-    problems = PodAnnotations.read(metadata.labels, metadata.annotations).problems
-    return [
-        Finding(name, child(LABELS if each.key in LABEL_KEYS else ANNOTATIONS, each.key), f"{each.value}: {each.why}")
-        for each in problems
-    ]
-
-
 def _untranslated(name: str, resource: str) -> Finding:
     classes = " or ".join((PriorityClass.BATCH, PriorityClass.MID))
     why = f"a pod of {classes} has native {resource}, which it takes from production"
     return Finding(name, "spec", f"{why}: no profile translated it, or a LimitRange added it afterwards")
-
-
-def _few_millis(name: str, pod: Pod) -> list[Finding]:
-    """Raises QuantityError."""
-    lists = (("initContainers", pod.spec.init_containers), ("containers", pod.spec.containers))
-    return [
-        Finding(name, f"spec.{list_name}[{index}].resources.{kind}.{resource}", _looks_like_cpus(amounts[resource]))
-        for list_name, containers in lists
-        for index, container in enumerate(containers)
-        for kind, amounts in (("requests", container.resources.requests), ("limits", container.resources.limits))
-        for resource in (BATCH_CPU, MID_CPU)
-        if resource in amounts and 0 < quantity.from_json(amounts[resource]).value() < LEAST_LIKELY_MILLI
-    ]
-
-
-def _looks_like_cpus(amount: object) -> str:
-    milli = quantity.from_json(amount).value()
-    return f"{amount!r} is {milli} thousandths of a CPU: write {milli * 1000} if {milli} CPUs are meant"

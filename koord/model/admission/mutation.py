@@ -70,7 +70,7 @@ def apply(profile: ClusterColocationProfile, pod: Document, classes: PriorityCla
     if spec.qos_class is not None:
         _set(changed, "labels", {LABEL_QOS: spec.qos_class.value})
     if spec.priority_class_name:
-        _set_priority(changed, spec.priority_class_name, profile, classes)
+        _set_priority(changed, spec.priority_class_name, profile, classes, "spec.priorityClassName")
     if spec.koordinator_priority is not None:
         _set(changed, "labels", {LABEL_SUB_PRIORITY: str(spec.koordinator_priority)})
     return changed if spec.patch is None else _patched(changed, profile, classes)
@@ -93,10 +93,16 @@ def _suffixed(pod: Document, suffixes: Mapping[str, str]) -> dict[str, str]:
     return {key: labels[key] + suffix for key, suffix in suffixes.items() if labels.get(key) is not None}
 
 
-def _set_priority(pod: Document, name: str, profile: ClusterColocationProfile, classes: PriorityClassObjects) -> None:
-    """The name, the value and the policy of a PriorityClass, which must exist. Raises ProfileError."""
+def _set_priority(
+    pod: Document, name: str, profile: ClusterColocationProfile, classes: PriorityClassObjects, member: str
+) -> None:
+    """The name, the value and the policy of a PriorityClass, which must exist. Raises ProfileError.
+
+    ``member``: of the profile, which names the class.
+    """
     if name not in classes:
-        raise ProfileError(profile.metadata.name, f"PriorityClass {name!r} does not exist")
+        remedy = f"create it, or name another in {member} of the profile"
+        raise ProfileError(profile.metadata.name, f"there is no PriorityClass {name!r}: {remedy}")
     spec = documents.editable(pod, "spec")
     spec[_CLASS_NAME], spec["priority"] = name, classes[name].value
     spec["preemptionPolicy"] = classes[name].preemption_policy
@@ -111,7 +117,7 @@ def _patched(pod: Document, profile: ClusterColocationProfile, classes: Priority
         raise ProfileError(profile.metadata.name, f"spec.patch: {error}") from error
     if named and named != documents.member(pod, "spec").get(_CLASS_NAME):
         patched = documents.copy(patched)
-        _set_priority(patched, named, profile, classes)
+        _set_priority(patched, named, profile, classes, "spec.patch")
     return patched
 
 

@@ -2,9 +2,9 @@
 
 The answer repeats the request's UID and its ``apiVersion``. What changes a pod goes as a JSON Patch in base64. A pod
 that is refused gets 400 and a message that says what to write; a pod that a fault of the cluster's configuration keeps
-out (a profile with a PriorityClass that does not exist) gets 500; what is no AdmissionReview of a pod gets 400.
-What is in doubt (a profile that cannot be used, a pod whose CPU or memory counts twice) is a warning, which kubectl
-shows.
+out (a profile with a PriorityClass that does not exist) gets 403; what is no AdmissionReview of a pod gets 400.
+What is in doubt (a profile that cannot be used, a pod whose CPU or memory counts twice, an amount that was probably not
+meant) is a warning, which kubectl shows.
 
 Pods of kube-system and of Koord's own namespace, mirrors of static pods, subresources, other resources and other
 operations pass untouched.
@@ -22,17 +22,20 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from koord.model.admission import documents, gates, jsonpatch, mutation, translation, validation
+from koord.model.admission import documents, doubts, gates, jsonpatch, mutation, translation, validation
 from koord.model.admission.context import AdmissionContext
 from koord.model.admission.documents import Document
 from koord.model.admission.errors import AdmissionError, UnreadableError
 from koord.model.core import ObjectMeta
+from koord.model.excerpt import few
 from koord.model.quantity import QuantityError
 from koord.model.schema import clip
 
 API_VERSION = "admission.k8s.io/v1"
 CREATE, UPDATE = "CREATE", "UPDATE"
-_REASONS = {400: "BadRequest", 500: "InternalError"}
+_REASONS = {400: "BadRequest", 403: "Forbidden"}
+_MOST_WARNINGS = 5
+"""An API server shows 4,096 bytes of a request's warnings."""
 
 
 class Request(NamedTuple):
@@ -73,7 +76,7 @@ def validate_pod(review: object, context: AdmissionContext) -> Document:
         errors = validation.validate(documents.typed(request.object), old, may_change)
         if errors:
             return refused(request, 400, validation.text(errors))
-        return allowed(request, warnings=_doubling(request))
+        return allowed(request, warnings=_warnings(request))
 
     return answer(review, "pods", "", decide)
 
@@ -177,15 +180,17 @@ def _metadata(request: Request) -> ObjectMeta:
     return metadata if metadata.namespace else replace(metadata, namespace=request.namespace)
 
 
-def _doubling(request: Request) -> tuple[str, ...]:
-    """What a pod is warned of that is created with native amounts beside translated ones."""
+def _warnings(request: Request) -> tuple[str, ...]:
+    """Of a pod that is created: native amounts beside translated ones, and what was probably not meant."""
     if request.operation != CREATE:
         return ()
+    pod = documents.typed(request.object)
     try:
-        doubling = translation.doubling(documents.typed(request.object))
+        doubling = translation.doubling(pod)
     except QuantityError as error:
         raise UnreadableError("pod", str(error)) from error
-    return (f"the pod {doubling}",) if doubling else ()
+    found = [*([f"the pod {doubling}"] if doubling else []), *map(str, doubts.of_pod(pod))]
+    return few(found, _MOST_WARNINGS, "more: koordctl lint lists them")
 
 
 def _text(document: Mapping[str, Any], key: str) -> str:

@@ -11,22 +11,27 @@ Invariant: a key has no influence on another; nothing is replaced without a prob
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, TypeVar
 
 import msgspec
 
+from koord.model.excerpt import few
 from koord.model.sloconfig import reading
 from koord.model.sloconfig.config import Entry, Section, SLOConfig
 from koord.model.sloconfig.faults import Fault
 from koord.model.sloconfig.merging import laid_over
 from koord.model.sloconfig.reading import EntryStatement, Statement
 from koord.model.sloconfig.rows import ROWS, EventReason, Override, Row
+from koord.model.spelling import did_you_mean
 
 T = TypeVar("T", bound=msgspec.Struct)
 CONFIG_MAP_NAME = "slo-controller-config"
+KEYS = tuple(row.key for row in ROWS)
+"""Those of the ConfigMap that are read."""
+_MOST_UNKNOWN = 5
 
 
 class Consequence(StrEnum):
@@ -53,7 +58,8 @@ class Loaded:
     config: SLOConfig
     problems: tuple[Problem, ...] = ()
     unknown: tuple[str, ...] = ()
-    """The paths of keys that no field has: typing errors, or of another release."""
+    """The paths of keys that nothing here has: typing errors, or of another release. Of a key of the ConfigMap itself
+    its name."""
 
     @property
     def kept_keys(self) -> frozenset[str]:
@@ -74,13 +80,26 @@ def load(data: Mapping[str, str] | None, previous: SLOConfig | None = None) -> L
     before = defaults if previous is None else previous
     sections: dict[str, Any] = {}
     problems: list[Problem] = []
-    unknown: list[str] = []
+    unknown = [key for key in data if key not in KEYS]
     for row in ROWS:
         statement = reading.read(row, data.get(row.key, ""))
         sections[row.section] = getattr(before, row.section) if statement.faults else section(row, statement)
         problems.extend(_problems(row, statement))
         unknown.extend(statement.unknown)
     return Loaded(SLOConfig(**sections), tuple(problems), tuple(unknown))
+
+
+def unknown_message(path: str) -> str:
+    """What is to be said of one of ``Loaded.unknown``."""
+    is_key = not any(path.startswith(f"{key}.") for key in KEYS)
+    noun = f"key{did_you_mean(path, KEYS)}" if is_key else "field"
+    return f"{path}: there is no such {noun}: it is ignored"
+
+
+def unknown_messages(unknown: Sequence[str]) -> tuple[str, ...]:
+    """Of the first few of ``Loaded.unknown``, and how many more there are."""
+    shown = [unknown_message(path) for path in unknown[:_MOST_UNKNOWN]]
+    return (*shown, *few(unknown, _MOST_UNKNOWN, "more: koordctl lint lists them")[_MOST_UNKNOWN:])
 
 
 def section(row: Row[T], statement: Statement[T]) -> Section[T]:

@@ -15,6 +15,7 @@ from koord.model.profile import ClusterColocationProfile, ProfileSpec
 from koord.model.selector import LabelSelector, Requirement
 from tests.model.admission.objects import (
     BATCH_CPU,
+    BATCH_MEMORY,
     CLASS,
     EXTENDED_SPEC,
     MID_CPU,
@@ -30,6 +31,7 @@ from tests.model.admission.objects import (
 )
 
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
+BOUNDED = {BATCH_CPU: "1k", BATCH_MEMORY: "1Gi"}
 BE_PROD = pod(labels={QOS: "BE"}, priority=9000)
 EVERYTHING = context(profile(labels={"t": "1"}))
 DEEP: Any = {}
@@ -135,9 +137,24 @@ def test_updates_are_not_mutated() -> None:
         pytest.param(
             [profile("x", priorityClassName="gold")],
             pod(),
-            500,
-            "ClusterColocationProfile x cannot be applied: PriorityClass 'gold' does not exist",
+            403,
+            "ClusterColocationProfile x cannot be applied: there is no PriorityClass 'gold': create it, or name "
+            "another in spec.priorityClassName of the profile",
             id="no-priority-class",
+        ),
+        pytest.param(
+            [profile("x", patch={"spec": {"priorityClassName": "gold"}})],
+            pod(),
+            403,
+            "there is no PriorityClass 'gold': create it, or name another in spec.patch of the profile",
+            id="no-priority-class-of-a-patch",
+        ),
+        pytest.param(
+            [profile("x", patch={"spec": {"containers": [{"image": "x"}]}})],
+            pod(),
+            403,
+            "ClusterColocationProfile x cannot be applied: spec.patch: spec.containers",
+            id="patch",
         ),
         pytest.param(
             [profile()],
@@ -163,7 +180,7 @@ def test_mutation_refuses(items: list[ClusterColocationProfile], obj: dict[str, 
     answer = mutate_pod(review(obj), context(*items))
     said_code, said = status(answer)
     assert said_code == code and message in said
-    assert answer["response"]["status"]["reason"] == {400: "BadRequest", 500: "InternalError"}[code]
+    assert answer["response"]["status"]["reason"] == {400: "BadRequest", 403: "Forbidden"}[code]
 
 
 @pytest.mark.parametrize("api_version", ["admission.k8s.io/v1", "admission.k8s.io/v1beta1"])
@@ -250,7 +267,7 @@ def test_all_errors_are_in_one_message() -> None:
 @pytest.mark.parametrize(
     "document",
     [
-        review(pod(labels={QOS: "BE"}, priority=5000)),
+        review(pod(container(limits=BOUNDED), labels={QOS: "BE"}, priority=5000)),
         review(BE_PROD, "UPDATE", BE_PROD),
         review(pod(labels={SUB_PRIORITY: "1"}), "UPDATE", pod(labels={SUB_PRIORITY: "1"})),
     ],
@@ -265,24 +282,26 @@ BATCH: dict[str, Any] = {"labels": {QOS: "BE"}, "priority": 5000}
 @pytest.mark.parametrize(
     ("document", "names"),
     [
-        pytest.param(review(pod(container(requests={BATCH_CPU: "1", "cpu": "1"}), **BATCH)), "cpu", id="cpu"),
+        pytest.param(review(pod(container(limits=BOUNDED, requests={"cpu": "1"}), **BATCH)), "cpu", id="cpu"),
         pytest.param(
-            review(pod(container(limits={BATCH_CPU: "1"}), container(limits={"memory": "1", "cpu": "1"}), **BATCH)),
+            review(pod(container(limits=BOUNDED), container(limits={"memory": "1Gi", "cpu": "1"}), **BATCH)),
             "cpu and memory",
             id="another container's",
         ),
-        pytest.param(review(pod(container(requests={MID_CPU: "1", "memory": "1"}), priority=7000)), "memory", id="mid"),
-        pytest.param(review(pod(container(requests={"cpu": "1"}), **BATCH)), None, id="not translated at all"),
-        pytest.param(review(pod(container(requests={BATCH_CPU: "1"}), **BATCH)), None, id="translated"),
         pytest.param(
-            review(pod(container(requests={BATCH_CPU: "1"}), overhead={"cpu": "1"}, **BATCH)), None, id="overhead"
+            review(pod(container(requests={MID_CPU: "1k", "memory": "1Gi"}), priority=7000)), "memory", id="mid"
         ),
-        pytest.param(review(pod(container(requests={MID_CPU: "1", "cpu": "1"}), priority=9000)), None, id="prod"),
+        pytest.param(
+            review(pod(container(limits={"cpu": "1", "memory": "1Gi"}), **BATCH)), None, id="not translated at all"
+        ),
+        pytest.param(review(pod(container(limits=BOUNDED), **BATCH)), None, id="translated"),
+        pytest.param(review(pod(container(limits=BOUNDED), overhead={"cpu": "1"}, **BATCH)), None, id="overhead"),
+        pytest.param(review(pod(container(requests={MID_CPU: "1k", "cpu": "1"}), priority=9000)), None, id="prod"),
         pytest.param(
             review(
-                pod(container(requests={BATCH_CPU: "1", "cpu": "1"}), **BATCH),
+                pod(container(limits=BOUNDED, requests={"cpu": "1"}), **BATCH),
                 "UPDATE",
-                pod(container(requests={BATCH_CPU: "1", "cpu": "1"}), **BATCH),
+                pod(container(limits=BOUNDED, requests={"cpu": "1"}), **BATCH),
             ),
             None,
             id="update",
@@ -306,6 +325,55 @@ def test_the_defaults_of_a_limit_range_after_the_mutation_are_warned_of() -> Non
     made["spec"]["containers"][0]["resources"]["requests"]["cpu"] = "100m"
     response = validate_pod(review(made), context(batch))["response"]
     assert response["allowed"] and "cpu" in response["warnings"][0]
+
+
+DOUBTFUL = pod(container(limits={BATCH_CPU: "1500m", BATCH_MEMORY: "512m"}), **BATCH)
+
+
+@pytest.mark.parametrize(
+    ("document", "warnings"),
+    [
+        pytest.param(
+            review(DOUBTFUL),
+            [
+                f"spec.containers[0].resources.limits.{BATCH_CPU}: '1500m' counts as 2: {BATCH_CPU} is in thousandths "
+                "of a CPU, write 1500",
+                f"spec.containers[0].resources.limits.{BATCH_MEMORY}: '512m' counts as 1 byte, since m is thousandths: "
+                "write 512Mi",
+            ],
+            id="amounts",
+        ),
+        pytest.param(
+            review(pod(labels={QOS: "BESTEFFORT"})),
+            [
+                f"metadata.labels['{QOS}']: 'BESTEFFORT' is not one of LSE, LSR, LS, BE, SYSTEM, so the pod has no QoS "
+                "class of its own"
+            ],
+            id="unknown-class",
+        ),
+        pytest.param(review(DOUBTFUL, "UPDATE", DOUBTFUL), None, id="update"),
+        pytest.param(review(mirrored(DOUBTFUL)), None, id="mirror"),
+    ],
+)
+def test_what_is_probably_not_meant_is_warned_of(document: dict[str, Any], warnings: list[str] | None) -> None:
+    response = validate_pod(document, context())["response"]
+    assert response["allowed"] and response.get("warnings") == warnings
+
+
+def test_the_fraction_of_a_byte_that_translation_hides_from_the_api_server_is_warned_of() -> None:
+    """Of the native resource the API server warns itself."""
+    batch = profile(labels={QOS: "BE", CLASS: "koord-batch"})
+    sent = pod(container(limits={"cpu": "1", "memory": "512m"}))
+    made = patched(sent, patch_of(mutate_pod(review(sent), context(batch))))
+    warning, *_ = validate_pod(review(made), context(batch))["response"]["warnings"]
+    assert "'512m' counts as 1 byte" in warning and "write 512Mi" in warning
+
+
+def test_warnings_are_bounded() -> None:
+    many = pod(*[container(f"c{index}", limits={BATCH_CPU: "1"}) for index in range(50)], **BATCH)
+    warnings = validate_pod(review(many), context())["response"]["warnings"]
+    assert len(warnings) == 6 and warnings[-1] == "and 95 more: koordctl lint lists them"
+    assert sum(map(len, warnings)) < 4096
 
 
 @pytest.mark.parametrize("is_on", [True, False])

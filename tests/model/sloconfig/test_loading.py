@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from koord.model.slo import CPUSuppressPolicy
 from koord.model.sloconfig.config import SLOConfig
-from koord.model.sloconfig.loading import Consequence, Loaded, load
+from koord.model.sloconfig.loading import Consequence, Loaded, load, unknown_message
 from koord.model.sloconfig.rows import ROWS, EventReason
 
 KEYS = [row.key for row in ROWS]
@@ -285,11 +285,24 @@ def test_keys_that_no_field_has_are_told_and_stop_nobody() -> None:
     })  # fmt: skip
     assert loaded.problems == ()
     assert loaded.unknown == (
+        "other",
         "colocation-config.enabled",
         "colocation-config.nodeConfigs[0].cpuReclaim",
         "resource-threshold-config.nodeConfigs",
         "resource-threshold-config.clusterStrategy.cpuSupressPolicy",
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "words"),
+    [
+        ("colocation-confg", "colocation-confg: there is no such key (did you mean colocation-config?): it is ignored"),
+        ("settings", "settings: there is no such key: it is ignored"),
+        ("colocation-config.enabled", "colocation-config.enabled: there is no such field: it is ignored"),
+    ],
+)
+def test_what_is_said_of_an_unknown_key(path: str, words: str) -> None:
+    assert unknown_message(path) == words
 
 
 JSON = st.recursive(

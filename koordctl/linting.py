@@ -1,0 +1,224 @@
+"""What ``koordctl lint`` says of manifests: what Koord would refuse, would read otherwise, or would not read at all.
+
+A kind that Koord has no use for is passed over and named, so that nobody takes silence about it for approval.
+
+Invariant: nothing here raises on what a manifest says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from msgspec.structs import replace
+
+from koord.model import core, profile
+from koord.model.admission import Finding, PriorityClassObject, lint_pod, lint_profiles
+from koord.model.admission.priorityclasses import PriorityClassObjects
+from koord.model.core import Pod
+from koord.model.priority import BANDS
+from koord.model.profile import ClusterColocationProfile
+from koord.model.sloconfig import checks
+from koord.model.sloconfig.loading import CONFIG_MAP_NAME, KEYS, load, texts, unknown_message
+from koord.model.spelling import nearest
+from koordctl import manifests, quotas
+from koordctl.manifests import Document, Manifest
+
+_TEMPLATES = {
+    **dict.fromkeys(
+        ("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet", "ReplicationController", "Job"), ("spec", "template")
+    ),
+    "CronJob": ("spec", "jobTemplate", "spec", "template"),
+    "PodTemplate": ("template",),
+}
+"""Where a kind keeps the pods that it makes."""
+
+_PROFILE, _CONFIG_MAP, _PRIORITY_CLASS = "ClusterColocationProfile", "ConfigMap", "PriorityClass"
+_VERSIONS = {
+    _PROFILE: f"{profile.GROUP}/v1alpha1",
+    **dict.fromkeys((_CONFIG_MAP, "Pod", quotas.KIND, quotas.NAMESPACE), "v1"),
+    _PRIORITY_CLASS: "scheduling.k8s.io/v1",
+}
+"""The ``apiVersion`` of the kinds that no other project has by the same name."""
+
+KINDS = (*_VERSIONS, *_TEMPLATES)
+"""All that are looked at."""
+
+_CLASSES = {
+    **{cls.value: PriorityClassObject(band.object_value) for cls, band in BANDS.items()},
+    "system-cluster-critical": PriorityClassObject(2_000_000_000),
+    "system-node-critical": PriorityClassObject(2_000_001_000),
+}
+"""The PriorityClasses that the chart and Kubernetes itself bring."""
+
+_UNKNOWN = "there is no such field: it is ignored"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """``examined`` and ``passed_over``: what the objects are called that were, and were not, looked at."""
+
+    findings: tuple[Finding, ...]
+    examined: tuple[str, ...] = ()
+    passed_over: tuple[str, ...] = ()
+
+
+def lint(files: Iterable[tuple[str, bytes]]) -> Report:
+    """Of all files together: name and content of each."""
+    known, unread = manifests.read(files)
+    classes = _priority_classes(known)
+    profiles, about_profiles = _profiles(known, classes)
+    findings = (
+        *unread,
+        *(finding for each in known for finding in _of_kind(each)),
+        *about_profiles,
+        *(finding for each in known for finding in _of_one(each, classes)),
+        *quotas.findings(known, profiles, _pods(known, classes), classes),
+    )
+    examined = [each for each in known if _is_examined(each)]
+    passed_over = [each for each in known if not _is_examined(each) and not any(_of_kind(each))]
+    return Report(findings, _labels(examined), _labels(passed_over))
+
+
+def _labels(known: Iterable[Manifest]) -> tuple[str, ...]:
+    return tuple(each.label for each in known)
+
+
+def _is_examined(manifest: Manifest) -> bool:
+    return _is_config(manifest) if manifest.kind == _CONFIG_MAP else manifest.kind in KINDS
+
+
+def _of_kind(manifest: Manifest) -> Iterator[Finding]:
+    """Kinds, versions and ConfigMaps that are close to those that are read, and are not read."""
+    kind, version = manifest.kind, manifest.document.get("apiVersion")
+    if kind not in KINDS:
+        if meant := nearest(kind, KINDS):
+            yield Finding(manifest.label, "kind", f"{kind!r} is no kind that is looked at: did you mean {meant}?")
+    elif version is not None and version != _VERSIONS.get(kind, version):
+        yield Finding(manifest.label, "apiVersion", f"{version!r}: write {_VERSIONS[kind]}, which {kind} has")
+    elif kind == _CONFIG_MAP and not _is_config(manifest):
+        yield from _of_other_config(manifest)
+
+
+def _of_other_config(manifest: Manifest) -> Iterator[Finding]:
+    data = manifest.document.get("data")
+    ours = [key for key in KEYS if isinstance(data, Mapping) and key in data]
+    if ours:
+        why = f"has {ours[0]}, but only the ConfigMap {CONFIG_MAP_NAME} is read"
+        yield Finding(manifest.label, "metadata.name", f"{manifest.name!r} {why}")
+    elif nearest(manifest.name, [CONFIG_MAP_NAME]):
+        yield Finding(manifest.label, "metadata.name", f"{manifest.name!r}: did you mean {CONFIG_MAP_NAME}?")
+
+
+def _priority_classes(known: Iterable[Manifest]) -> PriorityClassObjects:
+    """Those that each cluster has, and those among the manifests."""
+    classes = dict(_CLASSES)
+    for manifest in known:
+        if manifest.kind == _PRIORITY_CLASS and isinstance(value := manifest.document.get("value"), int):
+            classes[manifest.name] = PriorityClassObject(value)
+    return classes
+
+
+def _profiles(
+    known: Iterable[Manifest], classes: PriorityClassObjects
+) -> tuple[list[ClusterColocationProfile], list[Finding]]:
+    """Those that can be read, and what is to be said of all."""
+    read, found = list[ClusterColocationProfile](), list[Finding]()
+    for manifest in known:
+        if manifest.kind != _PROFILE:
+            continue
+        unknown = list[str]()
+        made, wrong = profile.read_leniently(manifest.document, unknown.append)
+        found += [Finding(manifest.label, each.path, f"the profile matches no pod: {each}") for each in wrong]
+        found += [Finding(manifest.label, path, _UNKNOWN) for path in unknown]
+        if not wrong:
+            read.append(made)
+        else:
+            found += _of_rest(made, {_member(each.path) for each in wrong}, classes)
+    return read, [*found, *lint_profiles(read, classes)]
+
+
+def _of_rest(made: ClusterColocationProfile, wrong: set[str], classes: PriorityClassObjects) -> list[Finding]:
+    """What is to be said of the other members of a profile than the ``wrong`` ones."""
+    found = lint_profiles([made], classes)
+    selects = {"spec.selector", "spec.namespaceSelector"} & wrong
+    return [each for each in found if _member(each.path) not in wrong and not (each.path == "spec" and selects)]
+
+
+def _member(path: str) -> str:
+    """The first two steps of a path: ``spec.selector``."""
+    return ".".join(path.partition("[")[0].split(".")[:2])
+
+
+def _of_one(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
+    if manifest.kind == _CONFIG_MAP and _is_config(manifest):
+        yield from _of_config(manifest)
+    elif _has_pod(manifest):
+        yield from _of_pod(manifest, classes)
+
+
+def _is_config(manifest: Manifest) -> bool:
+    return manifest.name == CONFIG_MAP_NAME
+
+
+def _of_config(manifest: Manifest) -> Iterator[Finding]:
+    data = manifest.document.get("data")
+    if not isinstance(data, Mapping):
+        yield Finding(manifest.label, "data", "has no key, so the defaults are in force, which offer nothing")
+    for key, value in data.items() if isinstance(data, Mapping) else ():
+        if not isinstance(value, str):
+            yield Finding(
+                manifest.label, f"data.{key}", "is no text, which the API server refuses: write JSON in quotes"
+            )
+    readable = texts(data)
+    for violation in checks.check(readable):
+        yield Finding(manifest.label, violation.path, violation.message)
+    for path in load(readable).unknown:
+        yield Finding(manifest.label, path, unknown_message(path).removeprefix(f"{path}: "))
+
+
+def _has_pod(manifest: Manifest) -> bool:
+    return manifest.kind == "Pod" or manifest.kind in _TEMPLATES
+
+
+def _of_pod(manifest: Manifest, classes: PriorityClassObjects) -> Iterator[Finding]:
+    """What is to be said of a pod template is said of the object that has it."""
+    pod = _pod(manifest, classes)
+    if isinstance(pod, str):
+        yield Finding(manifest.label, "", f"cannot be read: {pod}")
+        return
+    prefix = "".join(f"{name}." for name in _TEMPLATES.get(manifest.kind, ()))
+    for each in lint_pod(pod):
+        yield Finding(manifest.label, f"{prefix}{_place(each.path)}", each.sentence)
+
+
+def _pods(known: Iterable[Manifest], classes: PriorityClassObjects) -> list[tuple[str, Pod]]:
+    """Those that can be read, with their namespaces."""
+    found = [(each.namespace, _pod(each, classes)) for each in known if _has_pod(each)]
+    return [(namespace, pod) for namespace, pod in found if isinstance(pod, Pod)]
+
+
+def _pod(manifest: Manifest, classes: PriorityClassObjects) -> Pod | str:
+    """The pod, or that of the template, as the Priority plugin makes it; or why it cannot be read."""
+    document = _inner(manifest.document, _TEMPLATES.get(manifest.kind, ()))
+    try:
+        pod = core.read(Pod, msgspec.json.encode(document))
+    except (ValueError, TypeError, RecursionError) as error:
+        return str(error)
+    known = classes.get(pod.spec.priority_class_name)
+    if known is None or pod.spec.priority is not None:
+        return pod
+    return replace(pod, spec=replace(pod.spec, priority=known.value))
+
+
+def _place(path: str) -> str:
+    """Where a manifest has what webhooks, as upstream's, call ``labels.KEY``."""
+    return f"metadata.{path}" if path.startswith("labels.") else path
+
+
+def _inner(document: Document, path: tuple[str, ...]) -> object:
+    value: object = document
+    for name in path:
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value or {}

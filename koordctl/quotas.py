@@ -1,0 +1,143 @@
+"""ResourceQuotas that refuse batch and mid pods, or that bound nothing of them.
+
+A quota of native CPU or memory wants each container in its scope to state them. What a profile makes of a pod states
+``kubernetes.io/batch-cpu`` instead, so such a quota refuses every one. It is told where the manifests show that such
+pods are meant to run in the quota's namespace: by a pod there, or by a profile that may match the namespace.
+
+Of resources whose names contain ``kubernetes.io/`` a quota counts nothing (``isExtendedResourceNameForQuota`` in
+k8s.io/kubernetes/pkg/quota/v1/evaluator/core): ``requests.kubernetes.io/batch-cpu`` is accepted and never used up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from koord.model import priority
+from koord.model.admission import Finding, priorityclasses, translation
+from koord.model.admission.priorityclasses import PriorityClassObjects
+from koord.model.core import Pod
+from koord.model.priority import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
+from koord.model.profile import ClusterColocationProfile
+from koord.model.quantity import QuantityError
+from koordctl.manifests import Manifest
+
+KIND, NAMESPACE = "ResourceQuota", "Namespace"
+_NATIVE = ("cpu", "memory", "requests.cpu", "requests.memory", "limits.cpu", "limits.memory")
+"""The amounts that a quota has every container state."""
+
+_UNCOUNTED = (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY)
+_PRIORITY_CLASS, _NOT_BEST_EFFORT = "PriorityClass", "NotBestEffort"
+
+
+@dataclass(frozen=True, slots=True)
+class _Scopes:
+    """What of the scopes of a quota decides on batch pods, which are all of Kubernetes' class BestEffort."""
+
+    names: tuple[str, ...]
+    expressions: tuple[Mapping[str, Any], ...]
+
+    def may_match(self, class_name: str) -> bool:
+        """May a quota with these scopes count pods of this PriorityClass?"""
+        names = (*self.names, *(str(each.get("scopeName")) for each in self.expressions))
+        if _NOT_BEST_EFFORT in names:
+            return False
+        of_class = [each for each in self.expressions if each.get("scopeName") == _PRIORITY_CLASS]
+        return all(_holds(each.get("operator"), each.get("values"), class_name) for each in of_class)
+
+
+def findings(
+    manifests: Iterable[Manifest],
+    profiles: Iterable[ClusterColocationProfile],
+    pods: Iterable[tuple[str, Pod]],
+    classes: PriorityClassObjects,
+) -> Iterator[Finding]:
+    """``pods``: with their namespaces. ``classes``: the PriorityClasses, by which a profile makes batch pods or not."""
+    known = list(manifests)
+    for manifest in known:
+        yield from _uncounted(manifest)
+    labels = {each.name: each.labels for each in known if each.kind == NAMESPACE}
+    of_pods = {(namespace, pod.spec.priority_class_name) for namespace, pod in pods if _has_own_resources(pod)}
+    translating = [each for each in profiles if _translates(each, classes)]
+    for manifest in known:
+        if manifest.kind != KIND:
+            continue
+        namespace, scopes = manifest.namespace, _scopes(manifest)
+        names = {name for place, name in of_pods if place == namespace}
+        names |= {
+            each.spec.priority_class_name for each in translating if _may_match(each, namespace, labels.get(namespace))
+        }
+        refused = sorted(name for name in names if scopes.may_match(name))
+        for resource in _hard(manifest) if refused else ():
+            yield Finding(manifest.label, f"spec.hard.{resource}", _sentence(resource, refused))
+
+
+def _uncounted(manifest: Manifest) -> Iterator[Finding]:
+    hard = _spec(manifest).get("hard") if manifest.kind == KIND else None
+    for name in hard if isinstance(hard, Mapping) else ():
+        if str(name).endswith(_UNCOUNTED):
+            why = "Kubernetes counts no amounts of this resource, so it bounds nothing"
+            remedy = "bound the number of such pods, by a quota of pods with the scope PriorityClass"
+            yield Finding(manifest.label, f"spec.hard.{name}", f"{why}: {remedy}")
+
+
+def _sentence(resource: str, class_names: list[str]) -> str:
+    names = " and ".join(filter(None, class_names)) or "batch or mid priority"
+    return (
+        f'each pod of {names} in this namespace is refused ("must specify {resource}"), since its CPU and memory are '
+        f"batch or mid resources: leave such pods out with scopes: [{_NOT_BEST_EFFORT}]"
+    )
+
+
+def _has_own_resources(pod: Pod) -> bool:
+    try:
+        return translation.has_own_resources(priorityclasses.effective(pod)) and priorityclasses.raw(pod) is not None
+    except QuantityError:
+        return False
+
+
+def _translates(profile: ClusterColocationProfile, classes: PriorityClassObjects) -> bool:
+    known = classes.get(profile.spec.priority_class_name)
+    band = None if known is None else priority.band_of(known.value)
+    return band is not None and translation.has_own_resources(band)
+
+
+def _may_match(profile: ClusterColocationProfile, namespace: str, labels: Mapping[str, str] | None) -> bool:
+    """``labels``: of the namespace; None where the manifests do not say them."""
+    selector = profile.spec.namespace_selector
+    own = {"kubernetes.io/metadata.name": namespace}
+    return selector is None or labels is None or selector.matches({**labels, **own})
+
+
+def _hard(manifest: Manifest) -> list[str]:
+    hard = _spec(manifest).get("hard")
+    return [name for name in _NATIVE if isinstance(hard, Mapping) and name in hard]
+
+
+def _scopes(manifest: Manifest) -> _Scopes:
+    spec = _spec(manifest)
+    names, selector = spec.get("scopes"), spec.get("scopeSelector")
+    expressions = selector.get("matchExpressions") if isinstance(selector, Mapping) else None
+    return _Scopes(
+        tuple(map(str, names)) if isinstance(names, list) else (),
+        tuple(each for each in expressions if isinstance(each, Mapping)) if isinstance(expressions, list) else (),
+    )
+
+
+def _spec(manifest: Manifest) -> Mapping[str, Any]:
+    spec = manifest.document.get("spec")
+    return spec if isinstance(spec, Mapping) else {}
+
+
+def _holds(operator: object, values: object, class_name: str) -> bool:
+    listed = values if isinstance(values, list) else []
+    match operator:
+        case "In":
+            return class_name in listed
+        case "NotIn":
+            return class_name not in listed
+        case "DoesNotExist":
+            return not class_name
+        case _:
+            return True
