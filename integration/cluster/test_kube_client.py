@@ -310,21 +310,23 @@ async def test_events(plane: ControlPlane) -> None:
     async with client(plane.admin) as api:
         recorder = Recorder(api, "koord-manager", "manager-0", time.time)
         running = asyncio.create_task(recorder.run())
+        objects.create_nodes(plane.api, [objects.node("told")])
+        await api.create(POD, objects.pod("told", {}, {}), "default")
         await api.create(CONFIG_MAP, {"metadata": {"name": "told", "namespace": "default"}}, "default")
         keys: tuple[tuple[Kind[Any], Key], ...] = (
-            (NODE, Key("", "kube-1")),
-            (POD, Key("default", "pod-1500")),
+            (NODE, Key("", "told")),
+            (POD, Key("default", "told")),
             (CONFIG_MAP, Key("default", "told")),
         )
         for kind, key in keys:
             found = await api.get(kind, key)
-            recorder.record(Subject.of(kind, found.metadata), EventType.WARNING, "Told", f"a word about {key.name}")
+            recorder.record(Subject.of(kind, found.metadata), EventType.WARNING, "Told", f"a word about a {kind}")
         recorder.close()
         await running
         assert (recorder.written, recorder.failed) == (3, 0)
     for kind, key in keys:
         described = plane.kubectl("describe", kind.plural, key.name)
-        assert f"a word about {key.name}" in described.partition("Events:")[2], described
+        assert f"a word about a {kind}" in described.partition("Events:")[2], described
 
 
 # credentials
