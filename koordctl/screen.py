@@ -1,76 +1,123 @@
 """The live screen of ``koordctl top``: the node above, the pods below, asked again every interval.
 
-The question is asked in a thread, so the screen stays alive while the daemon is slow or gone; then the last picture
-stays and the line below says what is wrong.
+The question is asked in a thread, so keys act while the daemon is slow or gone; then the last picture stays, and a line
+says what is wrong.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+import queue
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
 
 import click
-from textual import work
-from textual.app import App, ComposeResult
-from textual.binding import BindingType
-from textual.widgets import DataTable, Footer, Static
 
-from koordctl.fields import Layout
-from koordctl.views import top as view
+from koordctl.terminal import Ended, Terminal
+from koordctl.views.frame import SORT_KEYS, View, frame
+from koordctl.views.top import Picture
+
+_MOVES = {"up": -1, "down": 1, "page up": -10, "page down": 10, "home": -(10**9), "end": 10**9}
+_LEAST_WAIT_S = 0.01
 
 
-class Screen(App[None]):
-    """``ask``: a Daemon's; ``layout``: of the pods."""
+class Screen:
+    """``read``: the next picture, or a ClickException. ``picture``: the first one. ``clock``: monotonic seconds."""
 
-    TITLE = "koordctl top"
-    BINDINGS: ClassVar[list[BindingType]] = [("q", "quit", "Quit"), ("space", "hold", "Hold")]
-    CSS = "#node { height: auto; padding: 0 1 1 1; } #said { height: 1; padding: 0 1; color: $error; }"
+    def __init__(
+        self,
+        terminal: Terminal,
+        read: Callable[[], Picture],
+        picture: Picture,
+        view: View,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._terminal, self._read, self._picture, self._view, self._clock = terminal, read, picture, view, clock
+        self._questions: queue.SimpleQueue[bool] = queue.SimpleQueue()
+        self._answers: queue.SimpleQueue[Picture | str] = queue.SimpleQueue()
+        self._is_asking = False
 
-    def __init__(self, ask: view.Ask, interval_s: float, layout: Layout[view.PodLine]) -> None:
-        super().__init__()
-        self._ask, self._interval_s, self._layout = ask, interval_s, layout
-        self._held = False
-
-    def compose(self) -> ComposeResult:
-        yield Static(id="node", markup=False)
-        yield DataTable[str](id="pods", cursor_type="row")
-        yield Static(id="said", markup=False)
-        yield Footer()
-
-    def on_mount(self) -> None:
-        self.query_one(DataTable).add_columns(*(field.header for field in self._layout.columns(())))
-        self.set_interval(self._interval_s, self.look)
-        self.look()
-
-    def action_hold(self) -> None:
-        """Stop and go on."""
-        self._held = not self._held
-        self._say("held" if self._held else "")
-
-    def look(self) -> None:
-        """Ask again, unless held."""
-        if not self._held:
-            self._fetch()
-
-    @work(thread=True, exclusive=True)
-    def _fetch(self) -> None:
+    def run(self) -> None:
+        """Until q, Ctrl-C, or the end of the terminal or of the process."""
+        threading.Thread(target=self._ask, name="ask", daemon=True).start()
+        next_s = self._clock() + self._view.interval_s
         try:
-            picture = view.read(self._ask)
-        except click.ClickException as error:
-            self.call_from_thread(self._say, error.format_message())
-        else:
-            self.call_from_thread(self._show, picture)
-
-    def _say(self, text: str) -> None:
-        self.query_one("#said", Static).update(text)
-
-    def _show(self, picture: view.Picture) -> None:
-        if self._held:
+            while True:
+                self._draw()
+                for key in self._terminal.wait(next_s - self._clock()):
+                    if not self._press(key):
+                        return
+                self._take_answers()
+                if self._clock() >= next_s:
+                    self._question()
+                    next_s = max(next_s + self._view.interval_s, self._clock() + _LEAST_WAIT_S)
+        except Ended:
             return
-        self.query_one("#node", Static).update(view.node_text(picture))
-        table = self.query_one(DataTable)
-        row, top = table.cursor_row, table.scroll_offset
-        table.clear()
-        table.add_rows(self._layout.cells(picture.pods))
-        table.move_cursor(row=row)
-        table.scroll_to(y=top.y, animate=False)
-        self._say("" if picture.observed_unix_ns else "no snapshot yet")
+        finally:
+            self._questions.put(False)
+
+    def _ask(self) -> None:
+        """In a thread of its own."""
+        while self._questions.get():
+            try:
+                self._answers.put(self._read())
+            except click.ClickException as error:
+                self._answers.put(error.format_message())
+            self._terminal.wake()
+
+    def _question(self) -> None:
+        """None while one waits for its answer, or while the picture is held."""
+        if not self._is_asking and not self._view.held:
+            self._is_asking = True
+            self._questions.put(True)
+
+    def _take_answers(self) -> None:
+        while not self._answers.empty():
+            answer = self._answers.get()
+            self._is_asking = False
+            if isinstance(answer, str):
+                self._view = replace(self._view, message=answer)
+            elif not self._view.held:
+                self._picture, self._view = answer, replace(self._view, message="")
+
+    def _draw(self) -> None:
+        width, height = self._terminal.size
+        self._terminal.show(frame(self._picture, self._view, width, height))
+
+    def _press(self, key: str) -> bool:
+        """False: it is the end."""
+        view = self._view
+        if key == "interrupt":
+            return False
+        if view.typing:
+            self._view = typed(view, key)
+        elif key == "q":
+            return False
+        elif key in SORT_KEYS:
+            self._view = view.sorted_by(SORT_KEYS[key])
+        elif key == "/":
+            self._view = replace(view, typing=True)
+        elif key == "escape":
+            self._view = replace(view, filter="", offset=0)
+        elif key == "space":
+            self._view = replace(view, held=not view.held)
+        elif key in _MOVES:
+            most = max(0, len(view.pods(self._picture)) - 1)
+            self._view = replace(view, offset=min(max(view.offset + _MOVES[key], 0), most))
+        return True
+
+
+def typed(view: View, key: str) -> View:
+    """``view`` after a key while the filter is typed."""
+    match key:
+        case "enter":
+            return replace(view, typing=False)
+        case "escape":
+            return replace(view, typing=False, filter="", offset=0)
+        case "backspace":
+            return replace(view, filter=view.filter[:-1], offset=0)
+        case _ if len(key) == 1 and key.isprintable():
+            return replace(view, filter=view.filter + key, offset=0)
+        case _:
+            return view

@@ -49,11 +49,11 @@ def age(seconds: float) -> str:
     return f"{seconds / 3600:.1f} h" if seconds < 172_800 else f"{seconds / 86_400:.0f} d"
 
 
-def sparkline(values: Sequence[float], width: int) -> str:
-    """The last ``width`` values as bars between 0 (or the least, if negative) and the greatest."""
-    shown = values[-width:]
+def sparkline(values: Sequence[float], width: int, full: float = 0.0) -> str:
+    """The last ``width`` values as bars between 0 (or the least, if negative) and ``full``, by default the greatest."""
+    shown = values[-width:] if width > 0 else ()
     if not shown:
         return ""
-    low, high = min(0.0, *shown), max(shown)
-    scale = (len(_BARS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BARS[round((value - low) * scale)] for value in shown)
+    low, high = min(0.0, *shown), full or max(shown)
+    shares = [min((value - low) / (high - low), 1.0) if high > low else 0.0 for value in shown]
+    return "".join(_BARS[round(share * (len(_BARS) - 1))] for share in shares)

@@ -1,8 +1,9 @@
-"""The chart's templates that other files already say: ``python -m release.chart`` (``make chart``).
+"""What of the chart other files already say: ``python -m release.chart`` (``make chart``).
 
 CRDs, rights, PriorityClasses and webhook configurations are plain manifests; the chart has the same with the values in
-their places, and the paths of ``values.yaml`` by which NOTES.txt finds values that nobody knows. ``--check`` names each
-template that differs from what would be written, and fails.
+their places, and the paths of ``values.yaml`` by which NOTES.txt finds values that nobody knows. Of the schema of the
+values, ``sloControllerConfig`` is what the structs say. ``--check`` names each file that differs from what would be
+written, and fails.
 
 Invariant: a manifest is changed by whole lines and by the name of the namespace alone, so what the chart installs with
 its default values is what ``manifests/`` holds. A manifest that would not survive that raises ValueError.
@@ -11,6 +12,7 @@ its default values is what ``manifests/`` holds. A manifest that would not survi
 from __future__ import annotations
 
 import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -22,9 +24,11 @@ import yaml
 from koord.model.featuregates import ALL_ALPHA, ALL_BETA
 from koord.model.featuregates import GATES as NODE_GATES
 from koord_manager.options import GATES as MANAGER_GATES
+from release import valuesschema
 
 ROOT = Path(__file__).parents[1]
 CHART = ROOT / "charts" / "koordinator"
+SCHEMA = "values.schema.json"
 NAMESPACE = "koordinator-system"
 _OWN_NAMESPACE = "{{ .Values.installation.namespace }}"
 _POLICIES = {
@@ -161,17 +165,23 @@ def _headed(path: str, text: str) -> str:
     return f"{{{{- /* Written by `python -m release.chart` from {origin}; change those. */ -}}}}\n{text}"
 
 
-def write(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = templates) -> None:
+def files(root: Path = ROOT) -> dict[str, str]:
+    """Each derived text by its path below the chart."""
+    whole = json.loads((root / "charts/koordinator" / SCHEMA).read_text(encoding="utf-8"))
+    schema = json.dumps(valuesschema.put_into(whole), indent=2, ensure_ascii=False) + "\n"
+    return {SCHEMA: schema, **{f"templates/{path}": text for path, text in templates(root).items()}}
+
+
+def write(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = files) -> None:
     for path, text in texts().items():
-        file = chart / "templates" / path
+        file = chart / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
 
 
-def differences(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = templates) -> list[str]:
-    """The templates that are missing or of another text."""
-    directory = chart / "templates"
-    return sorted(path for path, text in texts().items() if _text(directory / path) != text)
+def differences(chart: Path = CHART, texts: Callable[[], Mapping[str, str]] = files) -> list[str]:
+    """The files that are missing or of another text."""
+    return sorted(path for path, text in texts().items() if _text(chart / path) != text)
 
 
 def _text(file: Path) -> str | None:
@@ -179,14 +189,14 @@ def _text(file: Path) -> str | None:
 
 
 def main(arguments: list[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m release.chart", description="Write the chart's derived templates.")
-    parser.add_argument("--check", action="store_true", help="write nothing; name each template that differs, and fail")
+    parser = argparse.ArgumentParser(prog="python -m release.chart", description="Write the chart's derived files.")
+    parser.add_argument("--check", action="store_true", help="write nothing; name each file that differs, and fail")
     if not parser.parse_args(arguments).check:
         write()
         return 0
     differing = differences()
     for path in differing:
-        print(f"templates/{path} is not what python -m release.chart writes", file=sys.stderr)
+        print(f"{path} is not what python -m release.chart writes", file=sys.stderr)
     return 1 if differing else 0
 
 

@@ -170,11 +170,35 @@ def test_values_without_effect_are_said(helm: Helm, koordinators: Path) -> None:
         ("koordlet.attachment=proxy", "attachment"),
         ("webhookConfiguration.failurePolicy.pods=ignore", "failurePolicy"),
         ("koordlet.metrics.addr=0.0.0.0", "koordlet.metrics.tokenSecret"),
+        ("sloControllerConfig.colocation-config.enble=true", "enble"),
+        ("sloControllerConfig.colocation-config.cpuReclaimThresholdPercent=-5", "cpuReclaimThresholdPercent"),
+        ("sloControllerConfig.colocation-confg.enable=true", "colocation-confg"),
+        ("sloControllerConfig.resource-threshold-config.clusterStrategy.enable=yes", "enable"),
+        ("sloControllerConfig.resource-qos-config.clusterStrategy.beClass.cpuQOS.groupIdentiy=1", "groupIdentiy"),
+        ("sloControllerConfig.colocation-config.nodeConfigs[0].nodeselector.a=b", "nodeselector"),
+        ("sloControllerConfig.system-config=\\{bad", "sloControllerConfig.system-config is text that is no JSON"),
     ],
 )
 def test_a_value_that_cannot_work_is_refused_by_its_name(helm: Helm, value: str, complaint: str) -> None:
     with pytest.raises(HarnessError, match=complaint):
         template(helm, "--set", value)
+
+
+def test_a_policy_may_be_yaml_or_json_text(helm: Helm, tmp_path: Path) -> None:
+    strategy = {"enable": True, "memoryReclaimThresholdPercent": 60, "resourceDiffThreshold": 0.05}
+    entry = {"name": "a", "nodeSelector": {"matchLabels": {"pool": "a"}}, "cpuReclaimThresholdPercent": 50}
+    policies = {
+        "colocation-config": {**strategy, "nodeConfigs": [entry]},
+        "resource-threshold-config": json.dumps({"clusterStrategy": {"enable": True}, "of-another-release": 1}),
+        "cpu-burst-config": {"nodeStrategies": [{"nodeSelector": {}, "policy": "auto"}]},
+        "system-config": "",
+    }
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"sloControllerConfig": policies}))
+    data = documents(template(helm, "-f", str(file)))["ConfigMap", "slo-controller-config"]["data"]
+    assert {key: json.loads(text or "null") for key, text in data.items()} == {
+        key: json.loads(policy or "null") if isinstance(policy, str) else policy for key, policy in policies.items()
+    }
 
 
 @pytest.mark.parametrize("is_kept", [True, False])

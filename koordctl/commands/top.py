@@ -2,42 +2,56 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import time
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from koordctl import options
-from koordctl.exits import EPILOG, Failed
+from koordctl.exits import EPILOG
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
 
+_WIDTH, _HEIGHT = 80, 24
+
 
 @click.command(epilog=EPILOG)
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between two.")
-@click.option("--once", is_flag=True, help="Print one picture and stop; needs no terminal.")
-@options.listing("top:PODS", "json and yaml: with --once.")
+@click.option("--once", is_flag=True, help="Print one picture and stop; so it is where there is no terminal, too.")
+@options.listing("top:PODS", "json and yaml: one picture.")
 @options.daemon
 def top(interval: float, once: bool, layout: Layout[Any], socket: str, timeout_s: float) -> None:
-    """Live: the node's usage and pressure, and the pods that use most, with their history."""
+    """Live: the node's usage and stalls, and the pods that use most, with their history.
+
+    Keys: q quits; c, m, t, w, p and g sort by CPU, memory, throttling, waiting, pod and QoS class, pressed again the
+    other way round; / filters by a part of the name or a QoS class; space holds the picture; arrows scroll.
+    """
     from koordctl.client import Daemon  # noqa: PLC0415
     from koordctl.output import show  # noqa: PLC0415
+    from koordctl.views import frame  # noqa: PLC0415
     from koordctl.views import top as view  # noqa: PLC0415
 
-    daemon = Daemon(socket, timeout_s)
-    if once:
-        picture = view.read(daemon.ask)
-        show(layout, lambda: view.page(picture, layout), lambda: view.document(picture, layout))
+    reader = view.Reader(Daemon(socket, timeout_s).ask, interval, time.monotonic)
+    picture = reader.read()  # an absent daemon is said before the screen is taken
+    if once or not layout.is_table or not _is_terminal():
+        width = shutil.get_terminal_size((_WIDTH, _HEIGHT)).columns
+        show(
+            layout,
+            lambda: frame.page(picture, layout, interval, width),
+            lambda: view.document(picture, layout.objects(picture.pods)),
+        )
         return
-    if not layout.is_table:
-        raise click.UsageError(f"-o {layout.output} is for --once")
-    try:
-        from koordctl.screen import Screen  # noqa: PLC0415
-    except ModuleNotFoundError as error:
-        if error.name is None or not error.name.startswith("textual"):
-            raise
-        raise Failed(
-            "koordctl top needs textual: pip install 'koord[tui]'. Without it: koordctl top --once."
-        ) from error
-    view.read(daemon.ask)  # an absent daemon is said before the screen is taken
-    Screen(daemon.ask, interval, layout).run()
+    from koordctl.screen import Screen  # noqa: PLC0415
+    from koordctl.terminal import opened  # noqa: PLC0415
+
+    with opened(sys.stdin.fileno(), sys.stdout.fileno(), "NO_COLOR" not in os.environ) as terminal:
+        Screen(terminal, reader.read, picture, frame.View(layout, interval)).run()
+
+
+def _is_terminal() -> bool:
+    """Are keys and screen those of a terminal that knows control sequences?"""
+    return sys.stdin.isatty() and sys.stdout.isatty() and os.environ.get("TERM", "") not in ("", "dumb")

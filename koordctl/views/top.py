@@ -1,17 +1,28 @@
-"""What ``koordctl top`` shows, as plain values: the node's lines and the pods by CPU in use."""
+"""What ``koordctl top`` knows of a node at one moment, as plain values: its figures, and its pods.
+
+The first picture asks for the history that koord-qosd keeps; the later ones add to it, so that each costs the daemon
+two answers of newest samples. What seldom changes (capacity, QoS classes) is asked for every ``SLOW_S``.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
-from koordctl.fields import Column, Field, Layout, Listing
+from koordctl.fields import Column, Field, Listing
 from koordctl.values import NONE, amount, sparkline
 
 Ask = Callable[[str, Any, Any], Any]
 """NodeInspect's method, its request, the class of its answer → the answer."""
+
+SLOW_S = 5.0
+MOST_POINTS = 240
+"""Of a history: as many as the widest screen shows."""
 
 NODE_METRICS = (
     "node_cpu_usage_cores",
@@ -21,44 +32,55 @@ NODE_METRICS = (
     "node_memory_pressure_some_avg10_percent",
     "node_io_pressure_some_avg10_percent",
 )
+CPU, BE_CPU, MEMORY, *STALLS = NODE_METRICS
 _NODE, _POD = "node_", "pod_"
 _BUSY = "cpu_usage_cores"
-_NODE_WIDTH, _POD_WIDTH = 60, 30
+_HISTORY_WIDTH = 30
 
 
 @dataclass(frozen=True, slots=True)
-class NodeLine:
-    """One metric of the node; ``history`` oldest first."""
+class Figure:
+    """One metric of the node; ``history`` oldest first, one point an interval."""
 
-    metric: str
     unit: str
     value: float
-    history: tuple[float, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class PodLine:
-    """One pod: its metrics by name without ``pod_``, and how much CPU it used, oldest first."""
-
-    pod: str
-    usage: Mapping[str, float]
     history: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
+class PodLine:
+    """One pod: its metrics by name without ``pod_``; how much CPU it used, oldest first, and what a full bar means."""
+
+    pod: str
+    usage: Mapping[str, float]
+    history: tuple[float, ...] = ()
+    qos_class: str = ""
+    scale: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class Picture:
-    node: tuple[NodeLine, ...]
-    pods: tuple[PodLine, ...]
-    observed_unix_ns: int
+    """``observed_unix_ns``: 0 before koord-qosd has looked at the node. ``pods``: the one that uses most CPU first."""
+
+    observed_unix_ns: int = 0
+    node_name: str = ""
+    cpus: int = 0
+    memory_bytes: int = 0
+    node: Mapping[str, Figure] = ()  # type: ignore[assignment]
+    pods: tuple[PodLine, ...] = ()
+
+    @property
+    def scale(self) -> float:
+        """What a full bar in the history of a pod means, in CPUs."""
+        return self.pods[0].scale if self.pods else 0.0
 
 
-def _usage(name: str, header: str, unit: str, column: Column = Column.ALWAYS) -> Field[PodLine]:
+def _usage(name: str, header: str, text: Callable[[float], str]) -> Field[PodLine]:
     return Field(
         name,
         header,
-        lambda line: amount(unit, line.usage[name]) if name in line.usage else NONE,
-        column,
-        lambda line: line.usage.get(name),
+        lambda line: text(line.usage[name]) if name in line.usage else NONE,
+        value=lambda line: line.usage.get(name),
     )
 
 
@@ -66,75 +88,141 @@ PODS: Listing[PodLine] = Listing(
     "pods",
     (
         Field("pod", "POD"),
-        _usage(_BUSY, "CPU", "cores"),
-        _usage("cpu_throttled_ratio", "THROTTLED", "ratio"),
-        _usage("memory_usage_bytes", "MEMORY", "bytes"),
-        _usage("cpu_pressure_some_avg10_percent", "CPU WAIT", "percent"),
-        _usage("memory_pressure_some_avg10_percent", "MEM WAIT", "percent"),
+        Field("qos_class", "QOS", lambda line: line.qos_class or NONE),
+        _usage(_BUSY, "CPU", lambda cores: f"{cores:.2f}"),
+        _usage("memory_usage_bytes", "MEMORY", lambda size: amount("bytes", size)),
+        _usage("cpu_throttled_ratio", "THR%", lambda ratio: f"{100 * ratio:.0f}"),
+        _usage("cpu_pressure_some_avg10_percent", "CPUW%", lambda percent: f"{percent:.1f}"),
+        _usage("memory_pressure_some_avg10_percent", "MEMW%", lambda percent: f"{percent:.1f}"),
         Field(
             "cpu_history",
-            "CPU HISTORY",
-            lambda line: sparkline(line.history, _POD_WIDTH),
+            "HISTORY",
+            lambda line: sparkline(line.history, _HISTORY_WIDTH, line.scale),
             value=lambda line: list(line.history),
         ),
+        Field("scale", "FULL BAR", column=Column.NAMED),
     ),
     "No pods.",
 )
 
 
-def read(ask: Ask) -> Picture:
-    """Ask the daemon for one picture, the pod that uses most first; raises what ``ask`` raises."""
+class Reader:
+    """Makes one picture after the other. ``interval_s``: between two; ``clock``: monotonic seconds."""
 
-    def metrics(prefix: str, history: bool) -> inspect.MetricsResponse:
+    def __init__(self, ask: Ask, interval_s: float, clock: Callable[[], float]) -> None:
+        self._ask, self._interval_s, self._clock = ask, interval_s, clock
+        self._slow_s = -math.inf
+        self._facts = inspect.GetNodeResponse()
+        self._classes: Mapping[str, str] = {}
+        self._histories: dict[str, deque[float]] = {}
+        self._observed_unix_ns = 0
+
+    def read(self) -> Picture:
+        """The picture now; raises what ``ask`` raises."""
+        if self._clock() - self._slow_s >= SLOW_S:
+            self._read_slow()
+        node, pods = self._metrics(_NODE), self._metrics(_POD)
+        if not self._observed_unix_ns:
+            for name in (CPU, _POD + _BUSY):
+                self._begin(self._metrics(name, history=True))
+        elif node.observed_unix_ns != self._observed_unix_ns:
+            self._extend(node, {CPU})
+            self._extend(pods, {_POD + _BUSY})
+        self._observed_unix_ns = node.observed_unix_ns
+        return Picture(
+            observed_unix_ns=node.observed_unix_ns,
+            node_name=self._facts.cluster.node_name or os.uname().nodename,
+            cpus=self._facts.capacity.cpus,
+            memory_bytes=self._facts.capacity.memory_bytes,
+            node=self._figures(node),
+            pods=self._pod_lines(pods),
+        )
+
+    def _read_slow(self) -> None:
+        self._facts = self._ask("GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
+        answer: inspect.ListPodsResponse = self._ask("ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
+        self._classes = {f"{pod.namespace}/{pod.name}": pod.qos_class for pod in answer.pods}
+        self._slow_s = self._clock()
+
+    def _metrics(self, prefix: str, history: bool = False) -> inspect.MetricsResponse:
         request = inspect.MetricsRequest(metric=prefix, history=history)
-        answer: inspect.MetricsResponse = ask("Metrics", request, inspect.MetricsResponse)
+        answer: inspect.MetricsResponse = self._ask("Metrics", request, inspect.MetricsResponse)
         return answer
 
-    node, pods, busy = metrics(_NODE, True), metrics(_POD, False), metrics(_POD + _BUSY, True)
-    return Picture(_node_lines(node), _pod_lines(pods, busy), node.observed_unix_ns)
+    def _begin(self, answer: inspect.MetricsResponse) -> None:
+        """With what koord-qosd remembers, one point an interval."""
+        for metric in answer.metrics:
+            if metric.name in (CPU, _POD + _BUSY):
+                for sample in metric.samples:
+                    points = by_interval(((point.age_s, point.value) for point in sample.history), self._interval_s)
+                    self._histories[metric.name + sample.subject] = deque(points, MOST_POINTS)
+
+    def _extend(self, answer: inspect.MetricsResponse, names: set[str]) -> None:
+        kept = {
+            metric.name + sample.subject: sample.value
+            for metric in answer.metrics
+            if metric.name in names
+            for sample in metric.samples
+        }
+        for key in [key for key in self._histories if key not in kept and any(map(key.startswith, names))]:
+            del self._histories[key]
+        for key, value in kept.items():
+            self._histories.setdefault(key, deque(maxlen=MOST_POINTS)).append(value)
+
+    def _figures(self, answer: inspect.MetricsResponse) -> dict[str, Figure]:
+        return {
+            metric.name: Figure(metric.unit, sample.value, tuple(self._histories.get(metric.name + sample.subject, ())))
+            for metric in answer.metrics
+            if metric.name in NODE_METRICS
+            for sample in metric.samples
+        }
+
+    def _pod_lines(self, answer: inspect.MetricsResponse) -> tuple[PodLine, ...]:
+        names: dict[str, str] = {}
+        usage: dict[str, dict[str, float]] = {}
+        for metric in answer.metrics:
+            for sample in metric.samples:
+                names[sample.subject] = sample.label or sample.subject
+                usage.setdefault(sample.subject, {})[metric.name.removeprefix(_POD)] = sample.value
+        lines = [
+            PodLine(
+                name,
+                usage[subject],
+                tuple(self._histories.get(_POD + _BUSY + subject, ())),
+                self._classes.get(name, ""),
+            )
+            for subject, name in names.items()
+        ]
+        scale = round_up(max((value for line in lines for value in line.history), default=0.0))
+        lines.sort(key=lambda line: (-line.usage.get(_BUSY, 0.0), line.pod))
+        return tuple(replace(line, scale=scale) for line in lines)
 
 
-def node_text(picture: Picture) -> str:
-    """The node's lines: metric, value, history."""
-    width = max((len(line.metric) for line in picture.node), default=0)
-    return "\n".join(
-        f"{line.metric:<{width}}  {amount(line.unit, line.value):>10}  {sparkline(line.history, _NODE_WIDTH)}"
-        for line in picture.node
-    )
+def by_interval(points: Iterable[tuple[float, float]], interval_s: float) -> list[float]:
+    """The mean of the values of each interval, oldest first; ``points`` have age and value, in any order."""
+    buckets: dict[int, list[float]] = {}
+    for age_s, value in points:
+        buckets.setdefault(int(age_s / interval_s), []).append(value)
+    return [sum(buckets[number]) / len(buckets[number]) for number in sorted(buckets, reverse=True)]
 
 
-def page(picture: Picture, layout: Layout[PodLine]) -> str:
-    """One picture as text."""
-    return f"{node_text(picture)}\n\n{layout.table(picture.pods)}"
+def round_up(value: float) -> float:
+    """The next of 1, 2 and 5 times a power of ten, at least 0.01: what a full bar may well mean."""
+    power = 10.0 ** math.floor(math.log10(max(value, 0.01)))
+    return next(step * power for step in (1, 2, 5, 10, 20) if step * power >= value * (1 - 1e-9))
 
 
-def document(picture: Picture, layout: Layout[PodLine]) -> dict[str, Any]:
+def document(picture: Picture, pods: list[dict[str, Any]]) -> dict[str, Any]:
     """The same for programs."""
-    node = [asdict(line) | {"history": list(line.history)} for line in picture.node]
-    return {"observed_unix_ns": picture.observed_unix_ns, "node": node, "pods": layout.objects(picture.pods)}
-
-
-def _node_lines(answer: inspect.MetricsResponse) -> tuple[NodeLine, ...]:
-    metrics = {metric.name: metric for metric in answer.metrics}
-    shown = [metrics[name] for name in NODE_METRICS if name in metrics]
-    return tuple(
-        NodeLine(metric.name.removeprefix(_NODE), metric.unit, sample.value, _history(sample))
-        for metric in shown
-        for sample in metric.samples
-    )
-
-
-def _pod_lines(answer: inspect.MetricsResponse, busy: inspect.MetricsResponse) -> tuple[PodLine, ...]:
-    histories = {sample.subject: _history(sample) for metric in busy.metrics for sample in metric.samples}
-    names: dict[str, str] = {}
-    usage: dict[str, dict[str, float]] = {}
-    for metric in answer.metrics:
-        for sample in metric.samples:
-            names[sample.subject] = sample.label or sample.subject
-            usage.setdefault(sample.subject, {})[metric.name.removeprefix(_POD)] = sample.value
-    lines = [PodLine(name, usage[subject], histories.get(subject, ())) for subject, name in names.items()]
-    return tuple(sorted(lines, key=lambda line: (-line.usage.get(_BUSY, 0.0), line.pod)))
-
-
-def _history(sample: inspect.Sample) -> tuple[float, ...]:
-    return tuple(point.value for point in sample.history)
+    node = [
+        {"metric": name.removeprefix(_NODE), "unit": each.unit, "value": each.value, "history": list(each.history)}
+        for name, each in picture.node.items()
+    ]
+    return {
+        "observed_unix_ns": picture.observed_unix_ns,
+        "node_name": picture.node_name,
+        "cpus": picture.cpus,
+        "memory_bytes": picture.memory_bytes,
+        "node": node,
+        "pods": pods,
+    }

@@ -94,7 +94,7 @@ class Schemas:
             return {"type": "array", "items": self._of(kind.item_type, f"{path}[]")}
         if isinstance(kind, inspect.DictType):
             return self._of_map(kind, path)
-        return self._of_scalar(kind, path)
+        return self.of_scalar(kind, path)
 
     def _of_union(self, kind: inspect.UnionType, path: str) -> Schema:
         """Of one type and None; else of numbers and text."""
@@ -113,7 +113,8 @@ class Schemas:
             return {"type": "object", "nullable": True, "x-kubernetes-preserve-unknown-fields": True}
         return {"type": "object", "additionalProperties": self._of(kind.value_type, f"{path}{{}}")}
 
-    def _of_scalar(self, kind: inspect.Type, path: str) -> Schema:
+    def of_scalar(self, kind: inspect.Type, path: str) -> Schema:
+        """Of one value that is neither object nor list. Raises TypeError."""
         if isinstance(kind, inspect.BoolType):
             return {"type": "boolean"}
         if isinstance(kind, inspect.StrType):

@@ -21,8 +21,8 @@ from release.images.archive import Image
 from release.run import run
 from release.wheels import NAME, Wheel, fetch, in_directory
 
-REGISTRY = "registry.cn-beijing.aliyuncs.com/koordinator-sh"
-"""What the chart's values name by default, as a Koordinator's do."""
+REGISTRY = "localhost"
+"""What the chart's values name by default: an image that a node has imported, and that no registry gives it."""
 _ROOT = Path(__file__).parents[2]
 _ENVIRONMENT = {"PATH": "/usr/bin", "LANG": "C.UTF-8"}
 _ACCOUNTS = {

@@ -23,7 +23,6 @@ async def test_no_daemon(tmp_path: Path, arguments: tuple[str, ...]) -> None:
 
 
 async def test_top_needs_a_daemon_too(tmp_path: Path) -> None:
-    pytest.importorskip("textual")
     code, _, err = await koordctl("top", "--socket", f"{tmp_path}/none.sock")
     assert (code, "no socket at" in err) == (2, True)
 

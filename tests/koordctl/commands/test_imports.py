@@ -12,7 +12,7 @@ from tests.qosd.inspect.scenes import inspecting
 
 async def test_what_an_answer_imports(tmp_path: Path) -> None:
     """Neither an event loop nor a gRPC library nor another output's library: 200 ms is all there is."""
-    heavy = ("grpc", "asyncio", "yaml", "json", "textual", "msgspec", "qosd")
+    heavy = ("grpc", "asyncio", "yaml", "json", "difflib", "termios", "msgspec", "qosd")
     probe = (
         "import sys, koordctl.__main__ as m\n"
         "try: m.main()\n"

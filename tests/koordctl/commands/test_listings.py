@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from tests.koordctl.commands.fullnode import full_scene, lines_of
 from tests.koordctl.runs import koordctl
 from tests.qosd.inspect.scenes import inspecting
@@ -65,10 +67,13 @@ async def test_metrics(tmp_path: Path) -> None:
     assert await lines_of(tmp_path, "metrics", "nothing") == ["No samples."]
 
 
-async def test_top_once_needs_neither_terminal_nor_textual(tmp_path: Path) -> None:
-    assert await lines_of(tmp_path, "top", "--once") == [
-        "cpu_usage_cores 1.25 ▄█",
+@pytest.mark.parametrize("arguments", [("top", "--once"), ("top",)], ids=["once", "no terminal"])
+async def test_one_picture_of_top_needs_no_terminal(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    lines = await lines_of(tmp_path, *arguments)
+    assert lines[0].endswith("1970-01-01 00:16:40 16 CPUs 16.0 GiB 1 pods")
+    assert [line.split()[0] for line in lines[1:6]] == ["CPU", "BE", "memory", "stalled", "history"]
+    assert lines[6:] == [
         "",
-        "POD CPU THROTTLED MEMORY CPU WAIT MEM WAIT CPU HISTORY",
-        "default/job 0.5 - 3.0Mi - -",
+        "POD QOS CPU MEMORY THR% CPUW% MEMW% HISTORY",
+        "default/job BE 0.50 3.0Mi - - -",
     ]
