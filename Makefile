@@ -31,6 +31,7 @@
 #   make handover        N=1000 hand-overs of the proxy to a successor at random moments, with held calls in flight
 #   make soak-proxy      the full counts of simulation (1e7), fuzz, storm and hand-overs
 #   make crds            manifests/crds, from the structs
+#   make screenshot      docs/top.svg: koordctl top on a node with a service and a best-effort hog
 #   make docs            the pages of docs/ that are made of the code's tables
 #   make chart           the templates of charts/koordinator that manifests/ already says
 #   make images          the images that the chart names, as archives for ctr images import, without a container builder
@@ -58,7 +59,7 @@ COMMIT ?= HEAD~1
 EXHAUSTIVE := tests/runtimeproxy/test_every_call.py tests/runtimeproxy/simulation \
 	$(addprefix tests/qosd/,test_toys.py test_kernel_settings.py eviction/test_model.py)
 
-.PHONY: demo docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
+.PHONY: demo screenshot docs test lint test-unit test-exhaustive test-integration test-kubelet test-node test-guest soak-guest \
 	wheel deb bundle images chart clean bench-proxy bench-proxy-against bench-agent bench-protection bench-idle bench-decode fuzz-proxy \
 	simulate-proxy storm test-kubelet-reads bench-webhooks bench-manager bench-nodelink cluster test-cluster soak-overcommit crds \
 	handover soak-proxy soak-agent soak-node soak-eviction soak-exhaustion
@@ -67,6 +68,10 @@ $(READY): pyproject.toml hatch_build.py $(wildcard protos/*/*.proto systemd/*)
 	./integration/setup-python $(VENV)
 	$(PYTHON) -m pip install --quiet --editable '.[dev]'
 	touch $@
+
+screenshot: $(READY)
+	./integration/setup-host --quiet
+	$(PYTHON) -m integration.demo.screenshot docs/top.svg
 
 demo: $(READY)
 	./integration/setup-host --quiet

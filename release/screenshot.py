@@ -59,7 +59,8 @@ class Screen:
     _style: Style = PLAIN
 
     def __post_init__(self) -> None:
-        self._erase()
+        if not self.cells:
+            self._erase()
 
     @property
     def text(self) -> str:
@@ -220,7 +221,7 @@ def svg(screen: Screen, title: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img">',
         f"<title>{escape(title)}</title>",
         f'<rect width="100%" height="100%" rx="8" fill="{_GROUND}"/>',
-        f'<g font-family="{_FONT}" font-size="{_SIZE}" xml:space="preserve">',
+        f'<g font-family="{_FONT}" font-size="{_SIZE}" xml:space="preserve" style="white-space: pre">',
     ]
     for row, cells in enumerate(screen.cells):
         lines += _svg_line(row, cells)

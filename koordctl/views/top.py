@@ -193,7 +193,8 @@ class Reader:
             )
             for subject, name in names.items()
         ]
-        scale = round_up(max((value for line in lines for value in line.history), default=0.0))
+        greatest = max((value for line in lines for value in line.history), default=None)
+        scale = 0.0 if greatest is None else round_up(greatest)
         lines.sort(key=lambda line: (-line.usage.get(_BUSY, 0.0), line.pod))
         return tuple(replace(line, scale=scale) for line in lines)
 
