@@ -7,7 +7,7 @@ nothing better is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koord.model import eventreasons
@@ -16,7 +16,7 @@ from koord.model.core import Node
 from koord.model.excerpt import few
 from koord.model.overcommit import amounts, demand, units
 from koord.model.overcommit.amounts import BATCH, NOTHING, CPUMemory
-from koordctl.cluster import evictions
+from koordctl.cluster import crashes, evictions
 from koordctl.cluster.nodes import absence_of_batch, is_ready
 from koordctl.cluster.objects import DetailedContainerStatus, DetailedPod, Event
 from koordctl.cluster.shortage import shortage
@@ -24,7 +24,6 @@ from koordctl.cluster.state import ClusterState
 
 _WAITING_QUIETLY = ("ContainerCreating", "PodInitializing", "")
 _MOST_NODES = 3
-_MESSAGE_CHARACTERS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,19 +76,13 @@ def _of_end(pod: DetailedPod, events: Sequence[Event], now_s: float) -> Cause | 
 
 def _of_failure(pod: DetailedPod) -> Cause:
     status = pod.status
-    why = ": ".join(part for part in (status.reason, status.message) if part) or "; ".join(_failures(pod))
+    why = ": ".join(part for part in (status.reason, status.message) if part) or "; ".join(crashes.failures(pod))
     by_kubelet = status.reason == eventreasons.EVICTED_BY_KUBELET
     sentence = f"{_name(pod)} has failed: {why or 'a container of it failed'}"
-    return Cause(sentence, evictions.remedies(status.reason) if by_kubelet else ())
-
-
-def _failures(pod: DetailedPod) -> Iterator[str]:
-    """How containers ended that did not succeed."""
-    for container in _statuses(pod):
-        end = container.state.get("terminated")
-        if end is not None and end.exit_code:
-            message = f": {' '.join(end.message.split())[:_MESSAGE_CHARACTERS]}" if end.message else ""
-            yield f"container {container.name} ended with {end.reason or 'Error'}, exit code {end.exit_code}{message}"
+    if by_kubelet:
+        return Cause(sentence, evictions.remedies(status.reason))
+    failed = [each for each in crashes.statuses(pod) if (end := crashes.last_end(each)) and end.exit_code]
+    return Cause(sentence, crashes.remedies(pod, failed[0]) if failed else ())
 
 
 # the scheduler
@@ -161,14 +154,26 @@ def _absence(state: ClusterState, node: Node) -> str:
 
 
 def _of_node(pod: DetailedPod, events: Sequence[Event], now_s: float) -> Cause | None:
-    for container in _statuses(pod):
-        waiting = container.state.get("waiting")
-        if waiting is not None and waiting.reason not in _WAITING_QUIETLY:
-            why = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
-            return Cause(f"container {container.name} of {_name(pod)} does not run on {pod.spec.node_name}: {why}")
+    for container in crashes.statuses(pod):
+        if cause := _of_container(pod, container):
+            return cause
     if pod.status.phase == "Pending":
         preparing = f"{_name(pod)} is on {pod.spec.node_name}, which prepares its containers"
         return Cause(f"{preparing}{_warning(events, now_s)}")
+    return None
+
+
+def _of_container(pod: DetailedPod, container: DetailedContainerStatus) -> Cause | None:
+    """Why a container that is to run does not; None for one that runs, is being made, or has done its work."""
+    waiting, end = container.state.get("waiting"), crashes.last_end(container)
+    subject = f"container {container.name} of {_name(pod)} does not run on {pod.spec.node_name}"
+    if waiting is not None and waiting.reason not in _WAITING_QUIETLY:
+        why = f"{waiting.reason}: {waiting.message}" if waiting.message else waiting.reason
+        how = "" if end is None else f"it {crashes.ended(end)}{crashes.restarts(container)}; "
+        return Cause(f"{subject}: {how}{why}", crashes.remedies(pod, container))
+    if "terminated" in container.state and end is not None and end.exit_code:
+        how = f"it {crashes.ended(end)}{crashes.restarts(container)}"
+        return Cause(f"{subject}: {how}", crashes.remedies(pod, container))
     return None
 
 
@@ -183,7 +188,17 @@ def _of_running(pod: DetailedPod) -> Cause:
     counted = demand.of_pod(pod)
     sentence = f"{_name(pod)} runs on {pod.spec.node_name} as {counted.qos}, {counted.priority_class}"
     held = demand.batch_request(pod).filled()
-    return Cause(sentence if held == NOTHING else f"{sentence}, with {_text(held)}")
+    amounts_held = "" if held == NOTHING else f", with {_text(held)}"
+    again = [each for each in crashes.statuses(pod) if each.restart_count and crashes.last_end(each) is not None]
+    if not again:
+        unready = [each.name for each in pod.status.container_statuses if not each.ready]
+        remark = f"; not ready: {', '.join(unready)}" if unready else ""
+        return Cause(f"{sentence}{amounts_held}{remark}")
+    worst = max(again, key=lambda each: each.restart_count)
+    end = crashes.last_end(worst)
+    assert end is not None
+    remark = f"container {worst.name} {crashes.ended(end)}{crashes.restarts(worst)}"
+    return Cause(f"{sentence}{amounts_held}; {remark}", crashes.remedies(pod, worst))
 
 
 # words
@@ -195,11 +210,6 @@ def _name(pod: DetailedPod) -> str:
 
 def _text(amount: CPUMemory) -> str:
     return f"{units.cpu(amount.cpu_milli)} {BATCH.cpu} and {units.memory(amount.memory_bytes)} {BATCH.memory}"
-
-
-def _statuses(pod: DetailedPod) -> tuple[DetailedContainerStatus, ...]:
-    """Of all containers, in the order in which they start."""
-    return (*pod.status.init_container_statuses, *pod.status.container_statuses)
 
 
 def _evicted(subject: str, eviction: Event, now_s: float) -> Cause:

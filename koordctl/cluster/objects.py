@@ -19,6 +19,9 @@ class ContainerState(Source, frozen=True):
 
 class DetailedContainerStatus(ContainerStatus, frozen=True):
     state: Mapping[str, ContainerState] = {}
+    last_state: Mapping[str, ContainerState] = {}
+    """Before it was started again: of a container in back-off its end is here."""
+    ready: bool = True
 
 
 class DetailedPodSpec(PodSpec, frozen=True):

@@ -145,6 +145,88 @@ async def test_why_a_pod_is_as_it_is(cluster: Cluster, tmp_path: Path, pod: dict
     assert (code, sentence in out.splitlines()[0]) == (OK, True), out
 
 
+def _crashing(exit_code: int = 1, reason: str = "Error", restarts: int = 5) -> dict[str, Any]:
+    """Of a pod whose container kubelet waits to start again, as kubelet 1.34 writes it."""
+    back_off = {"reason": "CrashLoopBackOff", "message": "back-off 2m40s restarting failed container=main"}
+    end = {"terminated": {"reason": reason, "exitCode": exit_code, "finishedAt": "2026-11-28T07:00:00Z"}}
+    status = {"name": "main", "restartCount": restarts, "state": {"waiting": back_off}, "lastState": end}
+    return {"containerStatuses": [{**status, "ready": False}]}
+
+
+def _running(**members: Any) -> dict[str, Any]:
+    return {"containerStatuses": [{"name": "main", "state": {"running": {}}, "ready": True, **members}]}
+
+
+END = {"terminated": {"reason": "OOMKilled", "exitCode": 137}}
+LOGS = "read what it said last: kubectl logs -n jobs p -c main"
+
+
+@pytest.mark.parametrize(
+    ("status", "sentence", "remedies"),
+    [
+        pytest.param(
+            _crashing(),
+            "container main of pod jobs/p does not run on node-1: it ended with Error, exit code 1, started again 5 "
+            "times; CrashLoopBackOff: back-off 2m40s restarting failed container=main",
+            [f"{LOGS} --previous"],
+            id="back-off",
+        ),
+        pytest.param(
+            _crashing(137, "OOMKilled", 1),
+            "it ended with OOMKilled, exit code 137, started again once; CrashLoopBackOff",
+            [f"{LOGS} --previous", "raise its memory limit, or have it use less: it was killed at that limit"],
+            id="out-of-memory",
+        ),
+        pytest.param(
+            _crashing(127),
+            "exit code 127",
+            [f"{LOGS} --previous", "see its command: the program is not in the image, or cannot be run"],
+            id="no-program",
+        ),
+        pytest.param(
+            _crashing(0, "Completed"),
+            "it ended with Completed, exit code 0",
+            [
+                f"{LOGS} --previous",
+                "let it run on, or make it a Job: with restartPolicy Always kubelet starts again what has done its "
+                "work",
+            ],
+            id="done",
+        ),
+        pytest.param(_crashing(139), "exit code 139", [f"{LOGS} --previous", "see why it got signal 11"], id="SEGV"),
+        pytest.param(
+            _terminated(("Error", 2)),
+            "container c0 of pod jobs/p does not run on node-1: it ended with Error, exit code 2",
+            ["read what it said last: kubectl logs -n jobs p -c c0"],
+            id="ended-while-others-run",
+        ),
+        pytest.param(
+            _running(restartCount=3, lastState=END),
+            "runs on node-1 as BE, koord-batch, with 1000m kubernetes.io/batch-cpu and 1Gi kubernetes.io/batch-memory; "
+            "container main ended with OOMKilled, exit code 137, started again 3 times",
+            [f"{LOGS} --previous", "raise its memory limit, or have it use less: it was killed at that limit"],
+            id="runs-again",
+        ),
+        pytest.param(_running(ready=False), "kubernetes.io/batch-memory; not ready: main", [], id="not-ready"),
+        pytest.param(
+            _waiting("ErrImagePull", "no such host"),
+            "does not run on node-1: ErrImagePull: no such host",
+            ["see what kubelet says: kubectl describe pod -n jobs p"],
+            id="no-image",
+        ),
+    ],
+)
+async def test_a_pod_whose_containers_end(
+    cluster: Cluster, tmp_path: Path, status: dict[str, Any], sentence: str, remedies: list[str]
+) -> None:
+    """Kubernetes calls the phase of such a pod Running."""
+    cluster.pod("p", node="node-1", phase="Running", status=status)
+    _, out, _ = await cluster.run(tmp_path, "explain", "pod", "jobs/p")
+    first, *others = out.splitlines()
+    assert sentence in first
+    assert [line.removeprefix("  what helps: ") for line in others] == remedies
+
+
 @pytest.mark.parametrize(
     ("setup", "says"),
     [
