@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from integration.cluster.api import Api, Object
+from integration.cluster.controlplane import ControlPlane
 from integration.cluster.examples import EXAMPLES
 from integration.cluster.objects import condition
 from integration.harness.processes import wait_for
@@ -39,7 +40,9 @@ def test_our_kinds_are_there() -> None:
 
 
 @pytest.mark.parametrize(("definition", "version"), _versions())
-def test_an_example_is_established_and_comes_back_unpruned(api: Api, definition: Object, version: str) -> None:
+def test_an_example_is_established_and_comes_back_unpruned(
+    api: Api, plane: ControlPlane, definition: Object, version: str
+) -> None:
     established = _establish(api, definition)
     assert condition(established, "NonStructuralSchema") in ("", "False")
     spec = definition["spec"]
@@ -56,6 +59,9 @@ def test_an_example_is_established_and_comes_back_unpruned(api: Api, definition:
     if "status" in manifest and _has_status(definition, version):
         api.replace(f"{collection}/{name}/status?fieldValidation=Strict", {**created, "status": manifest["status"]})
     assert missing(manifest, api.get(f"{collection}/{name}")) == []
+    (served,) = (each for each in spec["versions"] if each["name"] == version)
+    header = plane.kubectl("get", f"{spec['names']['plural']}.{spec['group']}", "-o", "wide").splitlines()[0]
+    assert header.split() == ["NAME", *(column["name"].upper() for column in served["additionalPrinterColumns"])]
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,7 @@ EVENTS = "/api/v1/namespaces/default/events"
 NODE_A, NODE_B = "node-a", "node-b"
 CROWD, EARLY, RESTARTS = 400, 50, 4
 SHORT = Bounds(refused_s=2.0, unanswered_s=5.0, gone_s=20.0, pause_s=0.1)
-WHY = "beMemoryEvict: 170262528 bytes of memory lack (72 % of the pods' limit are in use); evict: {}"
+WHY = "beMemoryEvict: 162.4 MiB of memory must be freed (72 % of the pods' limit is in use); evict: {}"
 _S = 1_000_000_000
 
 

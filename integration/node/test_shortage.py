@@ -141,4 +141,4 @@ def test_idle_pages_go_first_where_memory_lacks(lacking: Lacking) -> None:
     lacking.lack()
     lacking.daemon.stop()
     (row,) = (row for row in lacking.rows() if row.name == "memory.force_empty")
-    assert "memory lack (the toy says so); reclaim: default/job uses" in row.why
+    assert "memory must be freed (the toy says so); reclaim: default/job uses" in row.why

@@ -36,7 +36,6 @@ from qosd.decide.rungs import (
     NO_STEP,
     RUNGS,
     SECOND_NS,
-    UNITS,
     Case,
     Freeze,
     Step,
@@ -301,7 +300,7 @@ class _Tick:
             throttle = present.get(resource)
             if throttle is None:
                 floor = FLOORS[resource]
-                why = f"{pod.key} was evicted and runs again: {resource} stays at {floor} {UNITS[resource]}"
+                why = f"{pod.key} was evicted and runs again: {resource} stays at {resource.said(floor)}"
                 wanted.append(throttled(self._node, pod, resource, floor, why, 0))
             else:
                 wanted.append(self._for_view(throttle, pod))
@@ -340,8 +339,8 @@ class _Tick:
         return opinions or NO_OPINIONS
 
     def _sentence(self, claim: Claim, remark: str) -> str:
-        shortage, unit = claim.shortage, UNITS[claim.shortage.resource]
-        lacks = f"{shortage.resource}: {shortage.amount} {unit} lack ({claim.strategy}: {shortage.why})"
+        shortage, said = claim.shortage, claim.shortage.resource.said
+        lacks = f"{shortage.resource}: {said(shortage.amount)} must be freed ({claim.strategy}: {shortage.why})"
         stands = [*self._stands(claim.key), *([remark] if remark else [])]
         return f"{lacks}: {', '.join(stands)}" if stands else lacks
 

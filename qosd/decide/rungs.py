@@ -53,7 +53,6 @@ QUOTA, HIGH, FREEZE = "cpu_quota", "memory.high", "cgroup.freeze"
 ROWS: frozenset[str] = frozenset({QUOTA, HIGH, FREEZE})
 """The kernel files that the opinions may speak of."""
 _RECLAIM = {1: "memory.force_empty", 2: "memory.reclaim"}
-UNITS = {Resource.CPU_MILLI: "milli-CPU", Resource.MEMORY_BYTES: "bytes"}
 FLOORS = {Resource.CPU_MILLI: CPU_FLOOR_MILLI, Resource.MEMORY_BYTES: MEMORY_FLOOR_BYTES}
 
 NO_GIFTS: Mapping[str, int] = MappingProxyType({})
@@ -166,11 +165,11 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         return row in (self.node.rules.host.files or ())
 
     def why(self, rung: Rung, candidate: Candidate, part: int) -> str:
-        unit, measure = UNITS[self.resource], self.claim.shortage.measure
+        said, measure = self.resource.said, self.claim.shortage.measure
         verb = "uses" if measure is Measure.USAGE else "requests"
         return (
-            f"{self.claim.strategy}: {self.need} {unit} of {self.resource} lack ({self.claim.shortage.why}); "
-            f"{rung.name.lower()}: {candidate.pod.key} {verb} {candidate.amount}, of which {part} count"
+            f"{self.claim.strategy}: {said(self.need)} of {self.resource} must be freed ({self.claim.shortage.why}); "
+            f"{rung.name.lower()}: {candidate.pod.key} {verb} {said(candidate.amount)}, of which {said(part)} count"
         )
 
 

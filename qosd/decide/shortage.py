@@ -10,6 +10,7 @@ from enum import IntEnum, StrEnum
 
 import msgspec
 
+from koord.model import readable
 from koord.model.formulas import NO_INPUTS, Inputs
 from koord.model.priority import PriorityClass
 from koord.model.qos import QoSClass
@@ -21,6 +22,10 @@ class Resource(StrEnum):
 
     CPU_MILLI = "cpu"
     MEMORY_BYTES = "memory"
+
+    def said(self, amount: int) -> str:
+        """An amount of it, in a sentence."""
+        return readable.cpus(amount) if self is Resource.CPU_MILLI else readable.memory(amount)
 
 
 class Measure(StrEnum):

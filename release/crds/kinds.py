@@ -23,6 +23,7 @@ from qosd.policy.slofields import STRATEGY, SYSTEM, THRESHOLDS
 from release.crds.schemas import Bounds, Schemas
 
 _ANY, _NATURAL, _INT32 = Bounds(), Bounds(low=0), Bounds(is_int32=True)
+_USAGE = "status.nodeMetric.nodeUsage.resources"
 _CLASS, _BURST = f"spec.{STRATEGY}.*", f"spec.{slofields.BURST}"
 _IO = f"{_CLASS}.blkioQOS.blocks[].ioCfg"
 
@@ -55,19 +56,48 @@ _NODE_SLO_BOUNDS: Mapping[str, Bounds] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
+class Column:
+    """One column of ``kubectl get``. ``path``: of the value in an object (``spec.qosClass``)."""
+
+    name: str
+    path: str
+    type: str = "string"
+    is_wide: bool = False
+    """Is it shown with ``-o wide`` alone?"""
+
+
+_AGE = Column("Age", "metadata.creationTimestamp", "date")
+
+
+@dataclass(frozen=True, slots=True)
 class OwnedKind:
-    """``struct`` reads the objects of ``kind``; ``singular`` and ``short_names`` are what kubectl takes for it."""
+    """``struct`` reads the objects of ``kind``; ``singular`` and ``short_names`` are what kubectl takes for it.
+
+    ``columns``: of ``kubectl get``, besides the name.
+    """
 
     kind: Kind[Any]
     singular: str
     struct: type[msgspec.Struct]
     schemas: Schemas
+    columns: tuple[Column, ...]
     short_names: tuple[str, ...] = ()
     has_status_subresource: bool = True
 
 
 KINDS: tuple[OwnedKind, ...] = (
-    OwnedKind(NODE_METRIC, "nodemetric", NodeMetric, Schemas()),
+    OwnedKind(
+        NODE_METRIC,
+        "nodemetric",
+        NodeMetric,
+        Schemas(),
+        columns=(
+            Column("CPU", f"{_USAGE}.cpu"),
+            Column("Memory", f"{_USAGE}.memory"),
+            Column("Updated", "status.updateTime", "date"),
+            _AGE,
+        ),
+    ),
     OwnedKind(
         NODE_SLO,
         "nodeslo",
@@ -80,6 +110,26 @@ KINDS: tuple[OwnedKind, ...] = (
             },
             open_choices=True,
         ),
+        columns=(
+            Column("Suppress", f"spec.{THRESHOLDS}.enable", "boolean"),
+            Column("Policy", f"spec.{THRESHOLDS}.cpuSuppressPolicy"),
+            Column("CPU-Threshold", f"spec.{THRESHOLDS}.cpuSuppressThresholdPercent", "integer"),
+            Column("Memory-Evict", f"spec.{THRESHOLDS}.memoryEvictThresholdPercent", "integer", is_wide=True),
+            Column("CPU-Burst", f"spec.{slofields.BURST}.policy", is_wide=True),
+            _AGE,
+        ),
     ),
-    OwnedKind(CLUSTER_COLOCATION_PROFILE, "clustercolocationprofile", ClusterColocationProfile, Schemas()),
+    OwnedKind(
+        CLUSTER_COLOCATION_PROFILE,
+        "clustercolocationprofile",
+        ClusterColocationProfile,
+        Schemas(),
+        columns=(
+            Column("QoS", "spec.qosClass"),
+            Column("Priority-Class", "spec.priorityClassName"),
+            Column("Scheduler", "spec.schedulerName"),
+            Column("Probability", "spec.probability", is_wide=True),
+            _AGE,
+        ),
+    ),
 )

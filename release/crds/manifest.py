@@ -11,7 +11,7 @@ import yaml
 from msgspec import inspect
 
 from release.crds import descriptions
-from release.crds.kinds import KINDS, OwnedKind
+from release.crds.kinds import KINDS, Column, OwnedKind
 from release.crds.schemas import Schema
 
 _HEAD = "# Written by `python -m release.crds` from the structs in koord/model; change those.\n"
@@ -58,10 +58,16 @@ def _version(row: OwnedKind) -> dict[str, Any]:
         "served": True,
         "storage": True,
         "schema": {"openAPIV3Schema": _object(row)},
+        "additionalPrinterColumns": [_column(each) for each in row.columns],
     }
     if row.has_status_subresource:
         version["subresources"] = {"status": {}}
     return version
+
+
+def _column(column: Column) -> dict[str, Any]:
+    made = {"name": column.name, "type": column.type, "jsonPath": f".{column.path}"}
+    return {**made, "priority": 1} if column.is_wide else made
 
 
 def _object(row: OwnedKind) -> Schema:

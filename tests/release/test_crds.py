@@ -562,3 +562,18 @@ def test_whatever_a_struct_says_passes_whole(name: str, cls: type[msgspec.Struct
     else:
         said = {"spec": json.loads(schema.encode(schema.read(cls, document)))}
     assert list(structural.problems(SCHEMAS[name], said)) == []
+
+
+@pytest.mark.parametrize("row", KINDS, ids=lambda row: row.kind.name)
+def test_the_columns_of_kubectl_get_are_fields_of_the_kind(row: OwnedKind) -> None:
+    (version,) = DEFINITIONS[row.kind.name]["spec"]["versions"]
+    columns = version["additionalPrinterColumns"]
+    assert columns[-1] == {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"}
+    assert len({column["name"] for column in columns}) == len(columns) > 1
+    for column in columns[:-1]:
+        steps = column["jsonPath"].removeprefix(".").split(".")
+        schema: Any = SCHEMAS[row.kind.name]
+        for step in steps:
+            schema = schema.get("properties", {}).get(step) or schema["additionalProperties"]
+        expected = {"date": "string"}.get(column["type"], column["type"])
+        assert schema.get("x-kubernetes-int-or-string") or schema["type"] == expected, column

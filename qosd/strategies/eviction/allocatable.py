@@ -37,7 +37,6 @@ _ACCOUNTS: Mapping[Resource, Mapping[str, PriorityClass]] = {
     Resource.CPU_MILLI: {BATCH_CPU: PriorityClass.BATCH, MID_CPU: PriorityClass.MID},
     Resource.MEMORY_BYTES: {BATCH_MEMORY: PriorityClass.BATCH, MID_MEMORY: PriorityClass.MID},
 }
-_UNITS = {Resource.CPU_MILLI: "milli-CPU", Resource.MEMORY_BYTES: "bytes"}
 _HIGHEST_PRIORITY = 7999
 """Of the mid band: nobody above it has requested anything of these resources."""
 
@@ -157,7 +156,7 @@ class Allocatable(Evicting):
                 account,
                 snapshot.sampled_by("usage"),
             )
-            yield f"{why}: {amount} {_UNITS[self.resource]} of them have to go", shortage
+            yield f"{why}: {self.resource.said(amount)} of them must be freed", shortage
 
 
 class CPUAllocatable(Allocatable):

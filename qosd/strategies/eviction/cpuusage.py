@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
+from koord.model import readable
 from koord.model.formulas import Formula
 from koord.model.slo import ResourceThresholds
 from qosd.decide.decision import Decision
@@ -54,12 +55,12 @@ class CPUUsage(Evicting):
             return Decision("the node's CPU usage has not been measured yet"), memory
         mean_milli, last_milli = round(mean * 1000), round(last * 1000)
         percent = percent_of(mean_milli, capacity_milli)
-        has = f"{percent} % of {capacity_milli} milli-CPU are in use"
+        has = f"{percent} % of {readable.cpus(capacity_milli)} is in use"
         used_milli = min(mean_milli, last_milli)
         amount = to_release(used_milli, capacity_milli, lower)
         if percent < upper or amount <= 0:
-            return Decision(f"{has}: nobody is evicted below {upper} %"), memory
-        why = f"{has}, {upper} % are too much, {lower} % are not"
+            return Decision(f"{has}: no pod is evicted below {upper} %"), memory
+        why = f"{has}; eviction starts at {upper} % and stops at {lower} %"
         shortage = Shortage(
             Resource.CPU_MILLI,
             amount,
@@ -69,4 +70,4 @@ class CPUUsage(Evicting):
             inputs=release_inputs(Resource.CPU_MILLI, used_milli, capacity_milli, lower),
             sampled_ns=snapshot.sampled_by("node", "usage"),
         )
-        return Decision(f"{why}: {amount} milli-CPU have to go", shortages=(shortage,)), memory
+        return Decision(f"{why}: {readable.cpus(amount)} must be freed", shortages=(shortage,)), memory

@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from koord.model import readable
 from koord.model.formulas import Formula
 from koord.model.qos import KubeQoS
 from koord.model.slo import ResourceThresholds
@@ -122,7 +123,7 @@ class _Memory(Evicting):
         demands = [demand for wall in walls if (demand := _demand(wall, upper, lower)) is not None]
         if not demands:
             has = " and ".join(f"{percent_of(wall.used_bytes, wall.capacity_bytes)} % of {wall.name}" for wall in walls)
-            return Decision(f"{has} are in use: nobody is evicted below {upper} %"), memory
+            return Decision(f"{has} is in use: no pod is evicted below {upper} %"), memory
         worst = max(demands, key=lambda demand: (len(demand.rungs), demand.amount))
         inputs = release_inputs(Resource.MEMORY_BYTES, worst.used_bytes, worst.wall.capacity_bytes, lower)
         shortage = Shortage(
@@ -137,7 +138,7 @@ class _Memory(Evicting):
             left_s=min((late_s for each in demands if (late_s := each.wall.late_s) is not None), default=None),
             growth=GROWTH,
         )
-        return Decision(f"{worst.why}: {worst.amount} bytes have to go", shortages=(shortage,)), memory
+        return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), memory
 
 
 class BestEffortMemory(_Memory):
@@ -200,9 +201,10 @@ def _demand(wall: _Wall, upper_percent: int, lower_percent: int) -> _Demand | No
     """None: the wall is far."""
     percent = percent_of(wall.used_bytes, wall.capacity_bytes)
     amount = to_release(wall.used_bytes, wall.capacity_bytes, lower_percent)
-    of_wall = f"{percent} % of {wall.name} ({wall.capacity_bytes} bytes) are in use"
+    size = readable.memory(wall.capacity_bytes)
+    of_wall = f"{percent} % of {wall.name} ({size}) is in use"
     if amount > 0 and percent >= upper_percent:
-        why = f"{of_wall}, {upper_percent} % are too much, {lower_percent} % are not"
+        why = f"{of_wall}; eviction starts at {upper_percent} % and stops at {lower_percent} %"
         return _Demand(wall, amount, wall.used_bytes, frozenset(Rung), why)
     if amount > 0 and wall.left_s is not None:
         why = f"{of_wall}, and all of it in {wall.left_s:.0f} s if that goes on"
@@ -211,5 +213,5 @@ def _demand(wall: _Wall, upper_percent: int, lower_percent: int) -> _Demand | No
     if percent < upper_percent:
         return None
     amount = to_release(wall.with_cache_bytes, wall.capacity_bytes, lower_percent)
-    why = f"{percent} % of {wall.name} ({wall.capacity_bytes} bytes) are in use with page cache, which can be reclaimed"
+    why = f"{percent} % of {wall.name} ({size}) is in use with page cache, which can be reclaimed"
     return _Demand(wall, amount, wall.with_cache_bytes, frozenset({Rung.RECLAIM}), why)

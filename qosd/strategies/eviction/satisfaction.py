@@ -16,6 +16,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
+from koord.model import readable
 from koord.model.formulas import FORMULA, Formula, Inputs, number
 from koord.model.priority import BATCH_CPU
 from koord.model.slo import CPUEvictPolicy, ResourceThresholds
@@ -165,7 +166,7 @@ def _decision(snapshot: NodeSnapshot, percents: _Percents, mean: _CPU, last: _CP
         BATCH_CPU,
         snapshot.sampled_by("besteffort", "usage"),
     )
-    return Decision(f"{why}: {amount} milli-CPU of requests have to go", shortages=(shortage,))
+    return Decision(f"{why}: requests of {readable.cpus(amount)} must be freed", shortages=(shortage,))
 
 
 def _is_by_allocatable(rules: Rules) -> bool:

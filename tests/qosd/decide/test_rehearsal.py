@@ -52,7 +52,7 @@ def test_the_way_to_the_end_step_by_step() -> None:
     run, claim = Run(), lacks(200 * MIB)
     relief = run.tick(at(1), claim)
     assert steps(relief) == [("a", "memory.reclaim", 200 * MIB)]
-    assert relief.sentence.startswith("dry run, nothing is done: memory: 209715200 bytes lack (memoryEvict: too much)")
+    assert relief.sentence.startswith("dry run, nothing is done: memory: 200 MiB must be freed (memoryEvict: too much)")
     assert steps(run.tick(at(2), claim)) == [], "an order is given once"
     assert steps(run.tick(at(3), claim)) == [("a", "memory.high", 100 * MIB)]
     assert steps(run.tick(at(8), claim)) == [("a", "cgroup.freeze", 1), ("a", "memory.high", 100 * MIB)]

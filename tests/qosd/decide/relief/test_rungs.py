@@ -8,6 +8,7 @@ import pytest
 
 from koord.host import files
 from koord.host.files import Target
+from koord.model import readable
 from koord.model.formulas import FORMULA, recompute
 from qosd.decide.decision import Op
 from qosd.decide.rungs import CPU_FLOOR_MILLI, MEMORY_FLOOR_BYTES, ROWS
@@ -151,7 +152,7 @@ def test_evict_is_the_shortest_prefix_that_covers(amount: int, victims: str) -> 
     eviction = relief.evictions[0]
     assert (eviction.pod, eviction.cgroup, eviction.grace_s) == ("default/a", A.cgroup, 0)
     assert eviction.inputs == {"limit": 70}
-    assert all(word in eviction.why for word in (WHO, "evict", "too much", str(amount), str(300 * MIB)))
+    assert all(word in eviction.why for word in (WHO, "evict", "too much", readable.memory(amount), "300 MiB"))
 
 
 def test_evict_by_request() -> None:
@@ -171,7 +172,8 @@ def test_opinions_name_pod_and_reason_and_a_formula_that_makes_their_value() -> 
         for target, opinion in relief.opinions.items():
             assert target.name in ROWS
             assert opinion.pod == "default/a"
-            assert all(word in opinion.why for word in (claim.strategy, "too much", str(claim.shortage.amount)))
+            said = claim.shortage.resource.said(claim.shortage.amount)
+            assert all(word in opinion.why for word in (claim.strategy, "too much", said))
             assert opinion.inputs[FORMULA] and recompute(opinion.inputs) == opinion.value
             assert isinstance(opinion.value, int)
             files.row(target.name).check(opinion.value, 2)

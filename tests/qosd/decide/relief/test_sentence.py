@@ -20,27 +20,27 @@ from tests.qosd.decide.scenes import CPU, GATE, MEMORY, MIB, Run, lacks, under_w
     ("claims", "evictions", "sentence"),
     [
         ((), [], "no shortage"),
-        ((lacks(7340032),), [], "memory: 7340032 bytes lack (memoryEvict: too much): reclaiming memory of 1 pod"),
+        ((lacks(7340032),), [], "memory: 7 MiB must be freed (memoryEvict: too much): reclaiming memory of 1 pod"),
         (
             (lacks(300 * MIB, MEMORY, THROTTLE),),
             [],
-            "memory: 314572800 bytes lack (memoryEvict: too much): throttling 2 pods",
+            "memory: 300 MiB must be freed (memoryEvict: too much): throttling 2 pods",
         ),
         (
             (lacks(400 * MIB, MEMORY, EVICT),),
             [under_way("a", STOPPING)],
-            "memory: 419430400 bytes lack (memoryEvict: too much): evicting 1 pod, 1 eviction under way",
+            "memory: 400 MiB must be freed (memoryEvict: too much): evicting 1 pod, 1 eviction under way",
         ),
         (
             (lacks(1, MEMORY, EVICT), lacks(1, CPU, FREEZE, strategy="cpuEvict")),
             [],
-            "memory: 1 bytes lack (memoryEvict: too much): evicting 1 pod; "
-            "cpu: 1 milli-CPU lack (cpuEvict: too much): what is on its way covers it",
+            "memory: 1 byte must be freed (memoryEvict: too much): evicting 1 pod; "
+            "cpu: 0.001 CPUs must be freed (cpuEvict: too much): what is on its way covers it",
         ),
         (
             (lacks(1, MEMORY, EVICT, victims=Victims(frozenset({QoSClass.LSE}), GATE)),),
             [],
-            "memory: 1 bytes lack (memoryEvict: too much): no pod is left to be chosen",
+            "memory: 1 byte must be freed (memoryEvict: too much): no pod is left to be chosen",
         ),
     ],
 )

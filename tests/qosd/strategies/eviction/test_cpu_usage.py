@@ -67,7 +67,7 @@ def test_what_it_states() -> None:
     keys = ["eviction priority", "priority", "sub-priority", "amount", "owner", "lost work"]
     assert [key.value for key in shortage.order] == keys
     assert recompute(shortage.inputs, formulas()) == shortage.amount == 960
-    assert shortage.why == "85 % of 32000 milli-CPU are in use, 80 % are too much, 78 % are not"
+    assert shortage.why == "85 % of 32 CPUs is in use; eviction starts at 80 % and stops at 78 %"
 
 
 SAID = "resourceUsedThresholdWithBE."

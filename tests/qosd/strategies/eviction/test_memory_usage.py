@@ -93,7 +93,7 @@ def test_what_they_state() -> None:
         assert [key.value for key in shortage.order] == keys
         assert recompute(shortage.inputs, formulas()) == shortage.amount == 7 * GIB
         assert shortage.why == (
-            "75 % of the node's memory (107374182400 bytes) are in use, 70 % are too much, 68 % are not"
+            "75 % of the node's memory (100 GiB) is in use; eviction starts at 70 % and stops at 68 %"
         )
 
 
@@ -129,9 +129,7 @@ def test_the_pods_limit_is_a_wall_of_its_own(
 def test_page_cache_alone_is_reclaimed_and_no_more() -> None:
     shortage = stated(BEST_EFFORT, root(anonymous=20, active_cache=200))
     assert shortage is not None
-    assert shortage.why == (
-        "85 % of the pods' limit (268435456 bytes) are in use with page cache, which can be reclaimed"
-    )
+    assert shortage.why == ("85 % of the pods' limit (256 MiB) is in use with page cache, which can be reclaimed")
     assert recompute(shortage.inputs, formulas()) == shortage.amount
 
 
@@ -203,7 +201,7 @@ def test_the_pods_limit_is_hit_by_the_pods_own_growth() -> None:
     values = memory(10 * GIB, limit=256 * MIB, anonymous=177 * MIB)
     fast = stated(BEST_EFFORT, at(values, root_slope=79 * MIB / HORIZON_S))
     assert fast is not None and fast.why == (
-        "69 % of the pods' limit (268435456 bytes) are in use, and all of it in 10 s if that goes on"
+        "69 % of the pods' limit (256 MiB) is in use, and all of it in 10 s if that goes on"
     )
     assert fast.amount == 256 * MIB // 100
     assert not amount(BEST_EFFORT, at(values, root_slope=78 * MIB / HORIZON_S))
