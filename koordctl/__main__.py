@@ -29,9 +29,19 @@ class _Lazy(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
-            return None
+            return None  # resolve_command says so
         command: click.Command = getattr(import_module(f"koordctl.commands.{cmd_name}"), cmd_name)
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Raises UsageError for a command that does not exist, with the one that was probably meant."""
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            from koord.model.spelling import did_you_mean  # noqa: PLC0415
+
+            ctx.fail(f"No such command {args[0]!r}{did_you_mean(args[0], COMMANDS)}.")
+        return super().resolve_command(ctx, args)
 
 
 @click.group(

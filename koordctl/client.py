@@ -13,6 +13,9 @@ from koord.http2.grpc import DEADLINE_EXCEEDED, UNAVAILABLE, UNIMPLEMENTED, Unar
 from koordctl.exits import Refused, Unreachable
 
 _SERVICE = "/koord.node.v1.NodeInspect/"
+IN_POD = "KUBERNETES_SERVICE_HOST"
+"""A variable that kubelet sets in every container: no unit runs koord-qosd there."""
+
 _NAMES = {1: "CANCELLED", 2: "UNKNOWN", 3: "INVALID_ARGUMENT", 5: "NOT_FOUND", 8: "RESOURCE_EXHAUSTED"}
 _NAMES |= {9: "FAILED_PRECONDITION", 13: "INTERNAL"}
 Answer = TypeVar("Answer", bound=Message)
@@ -40,7 +43,7 @@ class Daemon:
         if error.code == UNIMPLEMENTED:
             return Refused(
                 f"koord-qosd on {self.path} does not know {method}: it is older than this koordctl. "
-                "Restart it (systemctl restart koord-qosd), or use the koordctl it came with."
+                "Restart it, or use the koordctl it came with."
             )
         if error.code == UNAVAILABLE:
             return Unreachable(f"nobody listens on {self.path}: koord-qosd has ended or restarts ({error.message}).")
@@ -51,8 +54,7 @@ class Daemon:
 def _check(path: str) -> None:
     """Say at once what a connection would report as a vague "unavailable"."""
     if not os.path.exists(path):
-        raise Unreachable(
-            f"no socket at {path}: is koord-qosd running (systemctl status koord-qosd)? Another path: --socket."
-        )
+        how = "kubectl logs of the koordlet pod" if IN_POD in os.environ else "systemctl status koord-qosd"
+        raise Unreachable(f"no socket at {path}: is koord-qosd running ({how})? Another path: --socket.")
     if not os.access(path, os.R_OK | os.W_OK):
         raise Unreachable(f"no permission for {path}: only its owner may ask; try as root.")

@@ -11,12 +11,13 @@ EPILOG = """
 \b
 Exit codes:
   0  done
-  1  wrong usage (unknown option, bad value)
-  2  the daemon cannot be reached (not running, another socket, no permission), or the API server cannot
-  3  refused: the daemon or the API server answered with an error or does not know what was asked for, or this node
-     cannot be changed
-  4  something is wrong: doctor found a failure, restore left a file, lint has something to say, install was rolled
-     back, uninstall is not done
+  1  wrong usage: an unknown option, a bad value
+  2  koord-qosd or the API server cannot be reached: not running, another
+     socket, no permission
+  3  refused: the daemon or the API server answered with an error, or does not
+     know what was asked for, or this node cannot be changed
+  4  something is wrong: doctor found a failure, restore left a file, lint has
+     something to say, install was rolled back, uninstall is not done
 """
 
 

@@ -18,6 +18,7 @@ from koordctl.table import align
 from koordctl.values import NONE
 
 Row = TypeVar("Row")
+Other = TypeVar("Other")
 _NUMBER = re.compile(r"-?\d{1,40}(\.\d{1,40})?", re.ASCII)
 _TABLES = ("table", "wide")
 
@@ -89,6 +90,12 @@ class Layout(Generic[Row]):
     fields: tuple[Field[Row], ...] = ()
     sort_by: Field[Row] | None = None
     is_descending: bool = False
+    width: int | None = None
+    """Of the terminal that a table is for; None: it is for a pipe or a file, or is to be whole."""
+
+    def on(self, listing: Listing[Other]) -> Layout[Other]:
+        """Another listing, in the same output and width."""
+        return Layout(listing, self.output, width=self.width)
 
     @property
     def is_table(self) -> bool:
@@ -119,7 +126,9 @@ class Layout(Generic[Row]):
 
     def table(self, rows: Sequence[Row]) -> str:
         """Header and rows as text, without a final line break."""
-        return align([field.header for field in self.columns(rows)], self.cells(rows)) if rows else self.listing.empty
+        if not rows:
+            return self.listing.empty
+        return align([field.header for field in self.columns(rows)], self.cells(rows), self.width)
 
     def cells(self, rows: Sequence[Row]) -> list[list[str]]:
         """One line per row, in order."""

@@ -6,12 +6,15 @@ nor its daemon is asked, nor its disk looked at.
 
 from __future__ import annotations
 
+import os
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from koordctl.client import IN_POD
 from koordctl.doctor import recording
 from koordctl.doctor.collect import collect, free_bytes
 
@@ -51,7 +54,8 @@ def gather(
         )
     if offline:
         return collect(root, None, free_bytes, runtime, answers, says, recorded=root.resolve() != _THIS_NODE)
-    return collect(root, ask_runtime, free_bytes, runtime, answers, says, ask_kubelet)
+    found = collect(root, ask_runtime, free_bytes, runtime, answers, says, ask_kubelet)
+    return replace(found, in_pod=bool(os.environ.get(IN_POD)))
 
 
 def ask_runtime(socket: str) -> tuple[str, str] | None:

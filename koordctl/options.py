@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Mapping
 from functools import wraps
 from importlib import import_module
@@ -83,12 +85,21 @@ def _namespace(context: click.Context, parameter: click.Parameter, value: str) -
     return value
 
 
+def terminal_width() -> int | None:
+    """The columns of the terminal that standard output is; None where it is none."""
+    if not sys.stdout.isatty():
+        return None
+    return os.get_terminal_size(sys.stdout.fileno()).columns
+
+
 def output() -> Callable[[_Command], _Command]:
     """``-o table|json|yaml``."""
     return _output("table", "json", "yaml")
 
 
-def listing(place: str | Lookup, help_text: str = "wide: with more columns.") -> Callable[[_Command], _Command]:
+def listing(
+    place: str | Lookup, help_text: str = "wide: with more columns, and whole on any terminal."
+) -> Callable[[_Command], _Command]:
     """``layout``: how the listing at ``place`` (``module:NAME`` below ``koordctl.views``) is shown.
 
     From ``-o table|wide|json|yaml``, ``--fields`` and ``--sort-by``; an unknown name is said before anything is done.
@@ -118,7 +129,8 @@ def listing(place: str | Lookup, help_text: str = "wide: with more columns.") ->
             columns = [] if fields is None else [_field(rows, name.strip(), "--fields") for name in fields.split(",")]
             order = None if sort_by is None else _field(rows, sort_by.removeprefix("-"), "--sort-by")
             is_descending = sort_by is not None and sort_by.startswith("-")
-            return command(layout=Layout(rows, output, tuple(columns), order, is_descending), **others)
+            width = terminal_width() if output == "table" else None
+            return command(layout=Layout(rows, output, tuple(columns), order, is_descending, width), **others)
 
         output = _output("table", "wide", "json", "yaml", help_text=help_text)
         fields = click.option(

@@ -41,7 +41,7 @@ def test_our_kinds_are_there() -> None:
 
 @pytest.mark.parametrize(("definition", "version"), _versions())
 def test_an_example_is_established_and_comes_back_unpruned(
-    api: Api, plane: ControlPlane, definition: Object, version: str
+    api: Api, control_plane: ControlPlane, definition: Object, version: str
 ) -> None:
     established = _establish(api, definition)
     assert condition(established, "NonStructuralSchema") in ("", "False")
@@ -60,7 +60,7 @@ def test_an_example_is_established_and_comes_back_unpruned(
         api.replace(f"{collection}/{name}/status?fieldValidation=Strict", {**created, "status": manifest["status"]})
     assert missing(manifest, api.get(f"{collection}/{name}")) == []
     (served,) = (each for each in spec["versions"] if each["name"] == version)
-    header = plane.kubectl("get", f"{spec['names']['plural']}.{spec['group']}", "-o", "wide").splitlines()[0]
+    header = control_plane.kubectl("get", f"{spec['names']['plural']}.{spec['group']}", "-o", "wide").splitlines()[0]
     assert header.split() == ["NAME", *(column["name"].upper() for column in served["additionalPrinterColumns"])]
 
 

@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import TypeVar
 
 import koord
@@ -21,6 +22,10 @@ from koordctl.exits import Refused, Unreachable
 T = TypeVar("T")
 _TRIES = 2
 _DEFAULT_NAMESPACE = "default"
+_FORBIDDEN = (
+    " These credentials lack a right: ask with yours, where kubectl works. The node agent's, which koordctl has in its "
+    "pod, may read its own node's objects alone; docs/koord-manager.md says what each command reads (Ask the cluster)."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +44,8 @@ def ask(choice: Choice, question: Callable[[Client], Awaitable[T]]) -> T:
     except CredentialsError as error:
         raise _no_cluster(error) from error
     except APIError as error:
-        raise Refused(f"the API server answered {error}.") from error
+        remedy = _FORBIDDEN if error.status == HTTPStatus.FORBIDDEN else ""
+        raise Refused(f"the API server answered {error}.{remedy}") from error
     except KubeError as error:
         raise Unreachable(f"the API server cannot be reached: {error}.") from error
 
@@ -64,4 +70,9 @@ def _settings(choice: Choice) -> Settings:
 
 
 def _no_cluster(error: Exception) -> Unreachable:
-    return Unreachable(f"no cluster is known: {error}. Another file: --kubeconfig.")
+    """Says where one was looked for: kubectl looks there, too."""
+    stated = os.environ.get("KUBECONFIG")
+    variable = f"$KUBECONFIG is {stated!r}" if stated else "$KUBECONFIG is not set"
+    home = os.path.expanduser("~/.kube/config")
+    file = home if os.path.exists(home) else f"there is no {home}"
+    return Unreachable(f"no cluster is known: {error}. Looked at: --kubeconfig, {variable}, {file}.")

@@ -24,10 +24,10 @@ class KindRow:
         """As kubectl takes them."""
         return self.kind.plural, self.kind.name.lower()
 
-    def table(self, items: Sequence[Object]) -> str:
-        """Without a final line break."""
+    def table(self, items: Sequence[Object], width: int | None = None) -> str:
+        """Without a final line break. ``width``: of a terminal."""
         fields = (_field("NAME", "metadata.name"), *self.fields)
-        return Layout(Listing("items", fields, f"There are no {self.kind.plural}.")).table(items)
+        return Layout(Listing("items", fields, f"There are no {self.kind.plural}."), width=width).table(items)
 
 
 def member(item: Any, path: str) -> Any:

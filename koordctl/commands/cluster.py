@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
 
 
-@click.command(epilog=EPILOG)
-@options.listing("cluster:NODES", "wide: the same as table.")
+@click.command(short_help=guide.summary("cluster"), epilog=guide.examples("cluster"))
+@options.listing("cluster:NODES", "wide: whole, however narrow the terminal is.")
 @options.cluster
 @options.koord_namespace
 @options.timeout

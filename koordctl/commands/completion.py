@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import click
 
-from koordctl.exits import EPILOG
+from koordctl import guide
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("completion"), epilog=guide.examples("completion"))
 @click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
 @click.pass_context
 def completion(context: click.Context, shell: str) -> None:

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import completing, guide, options
 from koordctl.switch import METAVAR, switch
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
 
 
-@click.command(epilog=EPILOG)
-@click.argument("names", nargs=-1, required=True, metavar=METAVAR)
+@click.command(short_help=guide.summary("disable"), epilog=guide.examples("disable"))
+@click.argument("names", nargs=-1, required=True, metavar=METAVAR, shell_complete=completing.STRATEGIES_OR_ALL)
 @options.listing("node:STRATEGIES")
 @options.daemon
 def disable(names: tuple[str, ...], layout: Layout[Any], socket: str, timeout_s: float) -> None:

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG, FAILED, OK
+from koordctl import guide, options
+from koordctl.exits import FAILED, OK
 
 if TYPE_CHECKING:
     from koordctl.doctor.facts import DaemonFacts
     from koordctl.fields import Layout
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("doctor"), epilog=guide.examples("doctor"))
 @click.option(
     "--root",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 @click.option(
     "--runtime", default="", metavar="PATH", help="The container runtime's socket; found by itself if absent."
 )
-@options.listing("doctor:FINDINGS", "wide: the same as table.")
+@options.listing("doctor:FINDINGS", "wide: whole, however narrow the terminal is.")
 @options.daemon
 def doctor(root: Path, offline: bool, runtime: str, layout: Layout[Any], socket: str, timeout_s: float) -> int:
     """Check every assumption: one line each, and what to do about it.

@@ -8,40 +8,24 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
     from koord.pb.koord import inspect_pb2
 
-_COMPLETION_S = 0.5
 
-
-def _pod_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """Pods for the shell's completion; none where the daemon cannot be asked."""
-    from koord.pb.koord import inspect_pb2 as inspect  # noqa: PLC0415
-    from koordctl.client import Daemon  # noqa: PLC0415
-
-    socket = context.params.get("socket") or options.SOCKET
-    try:
-        answer = Daemon(socket, _COMPLETION_S).ask("ListPods", inspect.ListPodsRequest(), inspect.ListPodsResponse)
-    except click.ClickException:
-        return []
-    names = [f"{pod.namespace}/{pod.name}" for pod in answer.pods] + [pod.name for pod in answer.pods]
-    return [name for name in names if name.startswith(incomplete)]
-
-
-@click.group(epilog=EPILOG)
+@click.group(short_help=guide.summary("explain"), epilog=guide.examples("explain"))
 def explain() -> None:
     """Why a kernel file holds what it holds: inputs, formula, result, age, and who else wrote it."""
 
 
-@explain.command(epilog=EPILOG)
-@click.argument("name", shell_complete=_pod_names)
+@explain.command(short_help=guide.summary("explain pod"), epilog=guide.examples("explain pod"))
+@click.argument("name", shell_complete=completing.PODS)
 @click.option(
     "-n",
     "--namespace",
     default="",
+    shell_complete=completing.NAMESPACES,
     help="The pod's namespace; NAME may be namespace/name instead.  [default in a cluster: the context's]",
 )
 @click.option("--cluster", "in_cluster", is_flag=True, help="Ask the API server, as --kubeconfig and --context do.")
@@ -65,9 +49,9 @@ def pod(
         _explain({"pod": {"namespace": namespace, "name": name}}, output, socket, timeout_s)
 
 
-@explain.command(epilog=EPILOG)
-@click.argument("name", default="")
-@click.option("--overcommit", is_flag=True, help="What the node NAME of the cluster offers to batch pods, and why.")
+@explain.command(short_help=guide.summary("explain node"), epilog=guide.examples("explain node"))
+@click.argument("name", default="", shell_complete=completing.NODES)
+@click.option("--overcommit", is_flag=True, help="What NAME offers, which is meant where a NAME is given.")
 @options.output()
 @options.cluster
 @options.koord_namespace
@@ -76,16 +60,16 @@ def node(
     name: str, overcommit: bool, output: str, kubeconfig: str, context: str, koord_namespace: str, socket: str,
     timeout_s: float,
 ) -> None:  # fmt: skip
-    """This node's own files (those of no pod) and every strategy; with --overcommit, what NAME offers."""
-    if overcommit != bool(name):
-        raise click.UsageError("--overcommit needs the name of a node, and a name needs --overcommit.")
-    if overcommit:
+    """This node's own files (those of no pod) and every strategy; or what NAME, a node of the cluster, offers."""
+    if overcommit and not name:
+        raise click.UsageError("--overcommit needs the NAME of a node of the cluster.")
+    if name:
         _explain_overcommit(name, output, kubeconfig, context, koord_namespace, timeout_s)
     else:
         _explain({"node": {}}, output, socket, timeout_s)
 
 
-@explain.command(epilog=EPILOG)
+@explain.command(short_help=guide.summary("explain file"), epilog=guide.examples("explain file"))
 @click.argument("path", type=click.Path())
 @options.output()
 @options.daemon
@@ -123,6 +107,7 @@ def _explain_in_cluster(
 def _explain_overcommit(
     name: str, output: str, kubeconfig: str, context: str, koord_namespace: str, timeout_s: float
 ) -> None:
+    from koord.model.spelling import did_you_mean  # noqa: PLC0415
     from koordctl.cluster import names, overcommit, state  # noqa: PLC0415
     from koordctl.cluster.connection import Choice, ask  # noqa: PLC0415
     from koordctl.exits import Refused  # noqa: PLC0415
@@ -132,7 +117,8 @@ def _explain_overcommit(
     choice = Choice(kubeconfig, context, timeout_s)
     now = ask(choice, lambda client: state.read(client, koord_namespace, name))
     if name not in now.nodes:
-        raise Refused(f"there is no node {name!r}; there are {names.some(ask(choice, state.node_names))}.")
+        known = ask(choice, state.node_names)
+        raise Refused(f"there is no node {name!r}{did_you_mean(name, known)}; there are {names.some(known)}.")
     node = now.nodes[name]
     click.echo(overcommit.page(now, node) if output == "table" else render(overcommit.document(now, node), output))
 
@@ -149,6 +135,6 @@ def _explain(subject: dict[str, Any], output: str, socket: str, timeout_s: float
     if output != "table":
         click.echo(render(plain(answer), output))
     else:
-        click.echo(view.page(answer))
+        click.echo(view.page(answer, options.terminal_width()))
         for warning in answer.warnings:
             click.echo(f"warning: {warning}", err=True)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import completing, guide, options
 
 
 def _kind(context: click.Context, parameter: click.Parameter, value: str) -> str:
@@ -22,9 +21,9 @@ def _kinds(context: click.Context, parameter: click.Parameter, incomplete: str) 
     return [name for name in names() if name.startswith(incomplete)]
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("get"), epilog=guide.examples("get"))
 @click.argument("kind", callback=_kind, shell_complete=_kinds)
-@click.argument("name", default="")
+@click.argument("name", default="", shell_complete=completing.OBJECTS)
 @options.output()
 @options.cluster
 @options.timeout
@@ -40,6 +39,6 @@ def get(kind: str, name: str, output: str, kubeconfig: str, context: str, timeou
         names.check(row.kind, name, "NAME")
     items = ask(Choice(kubeconfig, context, timeout_s), lambda client: kinds.read(client, row, name))
     if output == "table":
-        click.echo(row.table(items))
+        click.echo(row.table(items, options.terminal_width()))
     else:
         click.echo(render(items[0] if name else {"items": items}, output))

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG, OK, Failed, Refused
+from koordctl import guide, options
+from koordctl.exits import OK, Failed, Refused
 
 if TYPE_CHECKING:
     from koordctl.install.host import Host
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _LEFT = "Correct that, then run koordctl uninstall: the record of what was done is kept."
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("install"), epilog=guide.examples("install"))
 @click.option("--dry-run", is_flag=True, help="Show every file and every change, and stop.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--package", is_flag=True, help="Programs and units are a package's; wire them only.")

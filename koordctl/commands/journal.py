@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
@@ -25,18 +24,30 @@ def since_unix_ns(text: str, now: datetime) -> int:
     return int(when.timestamp() * 1_000_000) * 1000
 
 
-@click.command(epilog=EPILOG)
-@click.option("--pod", default="", metavar="NAMESPACE/NAME", help="Only writes for this pod.")
+@click.command(short_help=guide.summary("journal"), epilog=guide.examples("journal"))
+@click.option(
+    "--pod",
+    default="",
+    metavar="NAMESPACE/NAME",
+    shell_complete=completing.QUALIFIED_PODS,
+    help="Only writes for this pod.",
+)
 @click.option(
     "--file",
     default="",
     metavar="PATH",
     help="Only this file, by its path or <cgroup>/<value>; or only this value (cpu_quota).",
 )
-@click.option("--strategy", default="", metavar="NAME", help="Only writes of this strategy.")
+@click.option(
+    "--strategy",
+    default="",
+    metavar="NAME",
+    shell_complete=completing.STRATEGIES,
+    help="Only writes of this strategy.",
+)
 @click.option("--since", default="", metavar="TIME", help="Only later ones: 90s, 10m, 2h, 1d ago, or 2026-01-31T12:00.")
 @click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="At most so many.")
-@options.listing("writes:ENTRIES", "wide: with reason and inputs.")
+@options.listing("writes:ENTRIES", "wide: with reason and inputs, and whole.")
 @options.daemon
 def journal(
     pod: str, file: str, strategy: str, since: str, limit: int, layout: Layout[Any], socket: str, timeout_s: float

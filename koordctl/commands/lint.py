@@ -6,16 +6,16 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG, FAILED, OK
+from koordctl import guide, options
+from koordctl.exits import FAILED, OK
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("lint"), epilog=guide.examples("lint"))
 @click.argument("files", nargs=-1, required=True, type=click.File())
-@options.listing("lint:FINDINGS", "wide: the same as table.")
+@options.listing("lint:FINDINGS", "wide: whole, however narrow the terminal is.")
 def lint(files: tuple[TextIO, ...], layout: Layout[Any]) -> int:
     """Say what is probably meant otherwise in FILES of YAML or JSON (-: standard input).
 

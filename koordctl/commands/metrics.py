@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
 
 
-@click.command(epilog=EPILOG)
-@click.argument("metric", required=False, default="")
+@click.command(short_help=guide.summary("metrics"), epilog=guide.examples("metrics"))
+@click.argument("metric", required=False, default="", shell_complete=completing.METRICS)
 @click.option("--subject", default="", metavar="TEXT", help="Only objects whose pod, cgroup or device contains TEXT.")
 @click.option("--history", is_flag=True, help="With the samples that qosd keeps (json and yaml), or a sparkline.")
 @options.listing("metrics:METRICS")

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout, Listing
@@ -35,7 +34,7 @@ def _sections(context: click.Context, parameter: click.Parameter, incomplete: st
     return [name for name in SECTIONS if name.startswith(incomplete)]
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("node"), epilog=guide.examples("node"))
 @click.option(
     "--section",
     default="",

@@ -6,15 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
 
 
-@click.command(epilog=EPILOG)
-@options.listing("writes:WRITES", "wide: with inputs.")
+@click.command(short_help=guide.summary("plan"), epilog=guide.examples("plan"))
+@options.listing("writes:WRITES", "wide: with inputs, and whole.")
 @options.daemon
 def plan(layout: Layout[Any], socket: str, timeout_s: float) -> None:
     """What the next tick would write, in the order of the writes. Nothing is written."""

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import completing, guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout, Listing
@@ -20,9 +19,11 @@ def _listing(parameters: Mapping[str, Any]) -> Listing[Any]:
     return view.VALUES if parameters.get("output") == "wide" else view.CONTAINERS
 
 
-@click.command(epilog=EPILOG)
-@click.argument("name", required=False, default="")
-@click.option("-n", "--namespace", default="", help="Only pods of this namespace.")
+@click.command(short_help=guide.summary("pods"), epilog=guide.examples("pods"))
+@click.argument("name", required=False, default="", shell_complete=completing.POD_NAMES)
+@click.option(
+    "-n", "--namespace", default="", shell_complete=completing.NAMESPACES, help="Only pods of this namespace."
+)
 @options.listing(_listing, "wide: one line per cgroup value, desired and actual, with file and reason; and advice.")
 @options.daemon
 def pods(name: str, namespace: str, layout: Layout[Any], socket: str, timeout_s: float) -> None:

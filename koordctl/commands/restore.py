@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG, FAILED, OK, Failed, Refused
+from koordctl import guide, options
+from koordctl.exits import FAILED, OK, Failed, Refused
 
 if TYPE_CHECKING:
     from koordctl.restoring import Report, Restoration
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 UNDO_FILE = Path("/run/koord/undo.jsonl")
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("restore"), epilog=guide.examples("restore"))
 @click.option(
     "--undo-file",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG
+from koordctl import guide, options
 
 if TYPE_CHECKING:
     from koordctl.fields import Layout
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 _WIDTH, _HEIGHT = 80, 24
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("top"), epilog=guide.examples("top"))
 @click.option("--interval", type=click.FloatRange(0.2, 60), default=1.0, show_default=True, help="Seconds between two.")
 @click.option("--once", is_flag=True, help="Print one picture and stop; so it is where there is no terminal, too.")
 @options.listing("top:PODS", "json and yaml: one picture.")

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from koordctl import options
-from koordctl.exits import EPILOG, OK, Failed, Refused
+from koordctl import guide, options
+from koordctl.exits import OK, Failed, Refused
 
 if TYPE_CHECKING:
     from koordctl.install.host import Host
@@ -22,7 +22,7 @@ _BY_HAND = (
 )
 
 
-@click.command(epilog=EPILOG)
+@click.command(short_help=guide.summary("uninstall"), epilog=guide.examples("uninstall"))
 @click.option("--dry-run", is_flag=True, help="Show what would be undone, and stop.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--package", is_flag=True, help="Programs and units are a package's, which removes them itself.")

@@ -182,6 +182,8 @@ class Facts:
     koord: KoordFacts = field(default_factory=KoordFacts)
     others: OthersFacts = field(default_factory=OthersFacts)
     recorded: bool = False
+    in_pod: bool = False
+    """Is koordctl in a pod, as that of the chart's DaemonSet? No unit runs koord-qosd there."""
     daemon: DaemonFacts | None = None
     daemon_says: str = ""
 

@@ -18,13 +18,14 @@ _RECONCILER = "reconciler"  # always there, beside whoever acts
 
 def daemon(facts: Facts) -> Finding:
     if facts.daemon is None:
-        return Finding(
-            "daemon", _WARN, facts.daemon_says or "not asked", "systemctl start koord-qosd, or the koordlet pod"
-        )
+        remedy = "see what the agent's pod says: kubectl logs" if facts.in_pod else "systemctl start koord-qosd"
+        return Finding("daemon", _WARN, facts.daemon_says or "not asked", remedy)
     return Finding("daemon", _OK, f"koord-qosd {facts.daemon.version} answers")
 
 
 def unit(facts: Facts) -> Finding:
+    if facts.in_pod:
+        return Finding("systemd-unit", _INFO, "this is a pod: kubelet starts koord-qosd again, and needs no unit")
     if not facts.systemd:
         return Finding("systemd-unit", _INFO, "systemd is not process 1 here: something else must restart koord-qosd")
     if not facts.koord.unit_file:
@@ -35,6 +36,9 @@ def unit(facts: Facts) -> Finding:
 
 def slice_memory(facts: Facts) -> Finding:
     """What Koord's daemons use is not reclaimed for pods that are protected themselves; without it, first of all."""
+    if facts.in_pod:
+        text = "this is a pod: its memory request is what protects koord-qosd (koordlet.resources in the chart)"
+        return Finding("slice-memory", _INFO, text)
     protected = facts.koord.slice_memory_min
     if protected is None:
         return Finding("slice-memory", _INFO, f"no {SLICE_UNIT}: whoever starts koord-qosd protects its memory, or not")
@@ -62,7 +66,8 @@ def open_files(facts: Facts) -> Finding:
     limit = facts.daemon.open_files_limit if facts.daemon else facts.koord.unit_open_files
     if limit is None:
         return Finding("open-files", _INFO, "the daemon's limit cannot be told: it is not running, and no unit says it")
-    remedy = f"LimitNOFILE={_OPEN_FILES} in koord-qosd.service"
+    owner = "the container runtime's unit, of which pods have it" if facts.in_pod else "koord-qosd.service"
+    remedy = f"LimitNOFILE={_OPEN_FILES} in {owner}"
     if limit < _MIN_OPEN_FILES:
         return Finding("open-files", _FAIL, f"koord-qosd may open {limit} files: too few from 75 pods on", remedy)
     if limit < _OPEN_FILES:
@@ -74,7 +79,10 @@ def grants(facts: Facts) -> Finding:
     lacking = facts.daemon.lacking if facts.daemon else ()
     if lacking:
         text = f"koord-qosd may not do all that its strategies need: {_some(lacking)}"
-        return Finding("grants", _WARN, text, "run koordctl install: its drop-in allows what is on")
+        remedy = "koordctl install: its drop-in allows what is on"
+        return Finding("grants", _WARN, text, "koordlet.extraCapabilities in the chart" if facts.in_pod else remedy)
+    if facts.in_pod:
+        return Finding("grants", _OK, "koord-qosd's pod may do what its strategies need")
     if facts.koord.grants_stale:
         text = "koord-qosd's unit allows something else than the features that are on need"
         return Finding("grants", _WARN, text, "run koordctl install: it brings the drop-in up to date")

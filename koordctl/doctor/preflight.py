@@ -27,7 +27,9 @@ DECISIVE: tuple[Check, ...] = (
 
 
 def blockers(facts: Facts) -> tuple[Finding, ...]:
-    """Every reason, each with its remedy, status FAIL; empty: Koord may be installed."""
+    """Every reason, each with its remedy, status FAIL; empty: Koord may be installed, or is here as a pod."""
+    if facts.in_pod:
+        return ()
     found = [*_of_installation(facts), *(check(facts) for check in DECISIVE)]
     return tuple(finding for finding in found if finding.status is Status.FAIL)
 

@@ -31,16 +31,19 @@ LEFT: Listing[inspect.ExplainedFile] = Listing(
 )
 
 
-def page(answer: inspect.ExplainResponse) -> str:
+def page(answer: inspect.ExplainResponse, width: int | None = None) -> str:
     """The whole answer, without its warnings."""
     decided = [each for each in answer.files if each.owner]
     left = [each for each in answer.files if not each.owner]
     sections = [*map(_pod, answer.pods), *map(_block, decided)]
     if left:
-        sections.append(f"Left as kubelet and the runtime set them:\n{Layout(LEFT).table(left)}")
+        sections.append(f"Left as kubelet and the runtime set them:\n{Layout(LEFT, width=width).table(left)}")
     if not answer.files:
         sections.append("Koord decides no file here.")
-    sections += [Layout(node_view.STRATEGIES).table(answer.strategies), Layout(node_view.LOOPS).table(answer.inputs)]
+    sections += [
+        Layout(node_view.STRATEGIES, width=width).table(answer.strategies),
+        Layout(node_view.LOOPS, width=width).table(answer.inputs),
+    ]
     sections.append(node_view.doubtful_policy(answer.policy))
     return "\n\n".join(section for section in sections if section)
 

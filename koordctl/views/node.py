@@ -109,7 +109,7 @@ SECTIONS = {listing.key: listing for _, listing in _TITLES}
 
 def page(answer: inspect.GetNodeResponse, layout: Layout[Any]) -> str:
     """The whole answer, without its warnings."""
-    tables = [(title, Layout(each, layout.output).table(each.rows(answer))) for title, each in _TITLES]
+    tables = [(title, layout.on(each).table(each.rows(answer))) for title, each in _TITLES]
     return "\n\n".join([_head(answer), *(f"{title}\n{table}" for title, table in tables if table)])
 
 

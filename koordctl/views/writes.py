@@ -76,11 +76,11 @@ ENTRIES: Listing[inspect.JournalEntry] = Listing(
 
 def plan(answer: inspect.PlanResponse, layout: Layout[Any]) -> str:
     """The writes in their order, evictions, and strategies that do not act."""
-    sections = [layout.table(answer.writes), Layout(EVICTIONS, layout.output).table(answer.evictions)]
+    sections = [layout.table(answer.writes), layout.on(EVICTIONS).table(answer.evictions)]
     if not any(sections):
         sections.append(f"Nothing to do: after tick {answer.tick} every file is as decided.")
     resting = [each for each in answer.strategies if each.state not in _UNREMARKABLE]
-    sections += [Layout(node_view.STRATEGIES, layout.output).table(resting), node_view.doubtful_policy(answer.policy)]
+    sections += [layout.on(node_view.STRATEGIES).table(resting), node_view.doubtful_policy(answer.policy)]
     return "\n\n".join(section for section in sections if section)
 
 

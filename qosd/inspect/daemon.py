@@ -11,7 +11,7 @@ import resource
 from collections.abc import Iterable
 
 import koord
-from koord.host import support
+from koord.host import files, support
 from koord.host.cgroup import Tree
 from koord.host.support import Support
 from koord.pb.koord import inspect_pb2 as inspect
@@ -28,7 +28,7 @@ from qosd.strategies import speakers
 _SUPPORT = {
     Support.PRESENT: "",
     Support.ABSENT: "this kernel has no such file",
-    Support.VENDOR: "only vendor kernels have it; the nearest upstream means is used instead",
+    Support.VENDOR: "only kernels of some vendors have it, and this one does not",
     Support.UNKNOWN: "not known before kubelet has made its cgroups",
     Support.OTHER_VERSION: "the other cgroup version has it",
 }
@@ -175,10 +175,17 @@ def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Fea
             for name, is_on, detail in gates_shown(speakers(), rules)
         ),
         *(
-            inspect.Feature(name=name, supported=answer is Support.PRESENT, detail=_SUPPORT[answer])
+            inspect.Feature(name=name, supported=answer is Support.PRESENT, detail=_detail(name, answer))
             for name, answer in sorted(support.survey(tree, list(tiers)).items())
         ),
     ]
+
+
+def _detail(name: str, answer: Support) -> str:
+    """How it is known; of a file of v2 that v1 has on kernels of some vendors, that v2 has it on all."""
+    if answer is Support.VENDOR and files.row(name).vendor_on == (1,):
+        return f"on cgroup v1 {_SUPPORT[answer]}; on cgroup v2 every kernel has it"
+    return _SUPPORT[answer]
 
 
 def _rss_bytes() -> int:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 
+from koord.http2.grpc import NOT_FOUND
+from koord.http2.server import Refusal
+from koord.model.spelling import did_you_mean
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd.inspect import convert
 from qosd.inspect.inspector import Inspector
@@ -17,6 +20,11 @@ _MAX_HISTORIES = 500
 
 
 async def answer(inspector: Inspector, request: inspect.MetricsRequest) -> inspect.MetricsResponse:
+    """Raises Refusal for a metric that no collector has; one of which there is no sample yet is none."""
+    names = [metric.name for metric in METRICS]
+    if not any(name.startswith(request.metric) for name in names):
+        meant = did_you_mean(request.metric, names)
+        raise Refusal(NOT_FOUND, f"there is no metric that begins with {request.metric!r}{meant}")
     return await asyncio.to_thread(_newest, inspector.report.snapshot, inspector.node.sense.store, request)
 
 

@@ -26,6 +26,42 @@ async def test_no_cluster_is_known(tmp_path: Path, arguments: tuple[str, ...]) -
     assert (code, "no cluster is known" in err, "--kubeconfig" in err) == (UNREACHABLE, True, True)
 
 
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({}, "Looked at: --kubeconfig, $KUBECONFIG is not set, there is no {home}/.kube/config."),
+        (
+            {"KUBECONFIG": "/none/k"},
+            "Looked at: --kubeconfig, $KUBECONFIG is '/none/k', there is no {home}/.kube/config.",
+        ),
+    ],
+)
+async def test_where_a_cluster_was_looked_for_is_said(tmp_path: Path, environment: dict[str, str], said: str) -> None:
+    variables = {"KUBECONFIG": None, "KUBERNETES_SERVICE_HOST": None, "HOME": str(tmp_path), **environment}
+    code, _, err = await koordctl("cluster", **variables)  # type: ignore[arg-type]
+    assert (code, said.format(home=tmp_path) in err) == (UNREACHABLE, True), err
+
+
+async def test_a_right_that_lacks_is_said_with_what_to_do(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.server.faults.append(Fault("list", status=403, reason="Forbidden"))
+    code, _, err = await cluster.run(tmp_path, "cluster")
+    assert (code, "the API server answered 403" in err, "ask with yours, where kubectl works" in err) == (3, True, True)
+
+
+async def test_the_shell_completes_names_of_the_cluster(cluster: Cluster, tmp_path: Path) -> None:
+    asking = {"_KOORDCTL_COMPLETE": "bash_complete"}
+    async with cluster.flags(tmp_path) as flag:
+        file = flag.removeprefix("--kubeconfig=")
+        for words, names in (
+            ("koordctl explain node n", ["plain,node-1"]),
+            ("koordctl get nodemetrics n", ["plain,node-1"]),
+            ("koordctl get nodemetrics x", []),
+        ):
+            count = str(words.count(" "))
+            _, out, err = await koordctl(COMP_WORDS=words, COMP_CWORD=count, KUBECONFIG=file, **asking)
+            assert (out.split(), err) == (names, ""), words
+
+
 async def test_an_api_server_that_refuses(cluster: Cluster, tmp_path: Path) -> None:
     cluster.server.faults.append(Fault("list", 403, "Forbidden"))
     code, _, err = await cluster.run(tmp_path, "cluster")
@@ -222,8 +258,9 @@ async def test_why_a_node_offers_what_it_does(cluster: Cluster, tmp_path: Path, 
     ("arguments", "code", "says"),
     [
         (("nowhere", "--overcommit"), REFUSED, "there is no node 'nowhere'; there are node-1."),
+        (("nod-1",), REFUSED, "there is no node 'nod-1' (did you mean node-1?); there are node-1."),
         (("a/b", "--overcommit"), USAGE, "Invalid value for NAME: "),
-        (("node-1",), USAGE, "--overcommit needs"),
+        (("node-1",), OK, ""),
         (("--overcommit",), USAGE, "--overcommit needs"),
     ],
 )

@@ -42,7 +42,7 @@ async def test_without_anybody_to_ask(tmp_path: Path) -> None:
         "FAIL runtime no socket of a container runtime at /run/containerd/containerd.sock. "
         "To do: start it, or name its socket: koord-qosd --runtime-endpoint"
     ) in lines
-    assert "WARN daemon not asked (--offline). To do: systemctl start koord-qosd, or the koordlet pod" in lines
+    assert "WARN daemon not asked (--offline). To do: systemctl start koord-qosd" in lines
     assert next(line for line in lines if line.endswith(" 1 fail"))
     assert [line.partition(":")[0] for line in lines[lines.index("installation: refused") + 1 :]] == [
         "systemd",

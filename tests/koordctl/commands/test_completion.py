@@ -32,6 +32,29 @@ async def test_the_shell_completes_commands_and_pods(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "completions"),
     [
+        ("koordctl pods -n d", ["default"]),
+        ("koordctl pods j", ["job"]),
+        ("koordctl explain pod default/j", ["default/job"]),
+        ("koordctl explain pod -n ", ["default"]),
+        ("koordctl disable ho", ["hooks"]),
+        ("koordctl enable a", ["all"]),
+        ("koordctl metrics node_cpu_us", ["node_cpu_usage_cores"]),
+        ("koordctl journal --pod default/d", ["default/db"]),
+        ("koordctl journal --strategy hoo", ["hooks"]),
+    ],
+)
+async def test_the_shell_completes_what_the_node_has(tmp_path: Path, words: str, completions: list[str]) -> None:
+    asking = {"_KOORDCTL_COMPLETE": "bash_complete", "COMP_CWORD": f"{words.count(' ')}"}
+    async with inspecting(tmp_path / "i.sock", full_scene(tmp_path)) as path:
+        _, out, err = await koordctl(COMP_WORDS=words, KOORD_INSPECT_SOCKET=path, **asking)
+    assert (sorted({line.partition(",")[2] for line in out.split()}), err) == (completions, "")
+    _, out, err = await koordctl(COMP_WORDS=words, KOORD_INSPECT_SOCKET="/none", **asking)
+    assert (out.strip(), err) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("words", "completions"),
+    [
         ("koordctl journal --so", ["--sort-by", "--socket"]),
         ("koordctl journal --sort-by re", ["result"]),
         ("koordctl journal --fields pod,ti", ["pod,tick"]),

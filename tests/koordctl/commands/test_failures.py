@@ -55,6 +55,11 @@ async def test_an_old_daemon_is_told_from_a_missing_one(tmp_path: Path) -> None:
     [
         (["explain", "pod", "gone"], "answered NOT_FOUND: no pod gone on this node"),
         (["explain", "file", "/etc/passwd"], "answered NOT_FOUND: /etc/passwd"),
+        (
+            ["metrics", "node_cpuusage"],
+            "there is no metric that begins with 'node_cpuusage' (did you mean node_cpu_usage_",
+        ),
+        (["metrics", "wibble"], "NOT_FOUND: there is no metric that begins with 'wibble'\n"),
         (["disable", "nothing"], "there is no strategy 'nothing'; there are hooks, "),
     ],
 )

@@ -64,7 +64,7 @@ async def test_metrics(tmp_path: Path) -> None:
         "METRIC OBJECT VALUE UNIT HISTORY",
         "node_cpu_usage_cores node 1.25 cores ▄█",
     ]
-    assert await lines_of(tmp_path, "metrics", "nothing") == ["No samples."]
+    assert await lines_of(tmp_path, "metrics", "node_memory") == ["No samples."]
 
 
 @pytest.mark.parametrize("arguments", [("top", "--once"), ("top",)], ids=["once", "no terminal"])

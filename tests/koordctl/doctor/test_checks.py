@@ -23,6 +23,7 @@ from koordctl.doctor.facts import (
     RuntimeFacts,
 )
 from koordctl.doctor.finding import Finding, Status
+from koordctl.doctor.preflight import blockers
 from koordctl.host.node import Node
 from qosd.decide.rungs import CPU_FLOOR_MILLI
 from runtimeproxy.options import Options
@@ -31,6 +32,21 @@ from tests.koordctl.doctor.goodnode import DAEMON, GOOD, KUBELET, V2, record
 OK, INFO, WARN, FAIL = Status.OK, Status.INFO, Status.WARN, Status.FAIL
 RESIZE = {"InPlacePodVerticalScaling": True}
 DRIVERLESS = replace(KUBELET, cgroup_driver="")
+
+
+def test_in_a_pod_no_unit_is_spoken_of() -> None:
+    """What the table and the refusals of an installation say on the chart's node, with no daemon and with a bad one."""
+    bare = replace(GOOD, systemd=False, in_pod=True, koord=KoordFacts(), kubelet=KubeletFacts())
+    of_hosts = ("koord-qosd.service", "systemctl", "koordctl install", "koord.slice")
+    weak = replace(DAEMON, open_files_limit=20_000, lacking=("cpuSuppress lacks CAP_SYS_NICE",))
+    for facts in (replace(bare, daemon=None, daemon_says="no socket"), replace(bare, daemon=weak)):
+        of_koord = (koord.daemon, koord.unit, koord.slice_memory, koord.open_files, koord.grants)
+        for finding in (check(facts) for check in of_koord):
+            said = f"{finding.sentence} {finding.remedy}"
+            assert not any(
+                word in said for word in ("koord-qosd.service", "systemctl", "koordctl install", "koord.slice")
+            )
+        assert blockers(facts) == ()
 
 
 def of_runtime(name: str, version: str) -> RuntimeFacts:
