@@ -79,7 +79,7 @@ def grants(facts: Facts) -> Finding:
     lacking = facts.daemon.lacking if facts.daemon else ()
     if lacking:
         text = f"koord-qosd may not do all that its strategies need: {_some(lacking)}"
-        remedy = "koordctl install: its drop-in allows what is on"
+        remedy = "run koordctl install: its drop-in allows what is on"
         return Finding("grants", _WARN, text, "koordlet.extraCapabilities in the chart" if facts.in_pod else remedy)
     if facts.in_pod:
         return Finding("grants", _OK, "koord-qosd's pod may do what its strategies need")

@@ -128,7 +128,8 @@ def warnings(node: Node) -> list[str]:
         *node.host.problems,
         *node.pods.problems,
         *(
-            f"strategy {name}: koord-qosd may not do all that it needs ({lacks}): run koordctl install"
+            f"strategy {name}: koord-qosd may not do all that it needs ({lacks}): run koordctl install; "
+            "of the chart's pod set koordlet.extraCapabilities"
             for name, lacks in lacking(node.loop.report).items()
         ),
     )
@@ -175,13 +176,13 @@ def features(tree: Tree, tiers: Iterable[str], rules: Rules) -> list[inspect.Fea
             for name, is_on, detail in gates_shown(speakers(), rules)
         ),
         *(
-            inspect.Feature(name=name, supported=answer is Support.PRESENT, detail=_detail(name, answer))
+            inspect.Feature(name=name, supported=answer is Support.PRESENT, detail=support_detail(name, answer))
             for name, answer in sorted(support.survey(tree, list(tiers)).items())
         ),
     ]
 
 
-def _detail(name: str, answer: Support) -> str:
+def support_detail(name: str, answer: Support) -> str:
     """How it is known; of a file of v2 that v1 has on kernels of some vendors, that v2 has it on all."""
     if answer is Support.VENDOR and files.row(name).vendor_on == (1,):
         return f"on cgroup v1 {_SUPPORT[answer]}; on cgroup v2 every kernel has it"

@@ -21,6 +21,7 @@ from koord.host.originals import Original
 from koord.host.placement import Membership
 from koord.host.reconcile.state import FileState, Phase
 from koord.host.resctrlgroup import ResctrlGroup
+from koord.host.support import Support
 from koord.http2.client import UnaryClient, UnaryError
 from koord.http2.grpc import FAILED_PRECONDITION, INTERNAL, INVALID_ARGUMENT, NOT_FOUND
 from koord.model import formulas
@@ -35,7 +36,7 @@ from qosd.act.resctrlgroups import GroupReport
 from qosd.decide.decision import Decision, Eviction, Opinion, Stage, Strategy
 from qosd.decide.reliefstate import Relief
 from qosd.decide.runner import Decisions, State, StrategyResult, decide_all
-from qosd.inspect import acts, plan
+from qosd.inspect import acts, daemon, plan
 from qosd.inspect.inspector import Inspector
 from qosd.inspect.service import SERVICE, answer_of, listening
 from qosd.model.metric import Scope
@@ -159,7 +160,24 @@ async def test_a_strategy_that_is_on_says_what_the_unit_does_not_allow(
     answer = await ask(node, tmp_path, "GetNode", inspect.GetNodeRequest(), inspect.GetNodeResponse)
     assert [(each.name, each.lacks) for each in answer.strategies] == [("systemConfig", lacks)]
     said = f"strategy systemConfig: koord-qosd may not do all that it needs ({lacks}): run koordctl install"
-    assert (said in answer.warnings) == bool(lacks)
+    assert any(each.startswith(said) for each in answer.warnings) == bool(lacks)
+
+
+@pytest.mark.parametrize(
+    ("name", "answer", "detail"),
+    [
+        ("memory.high", Support.PRESENT, ""),
+        (
+            "memory.high",
+            Support.VENDOR,
+            "on cgroup v1 only kernels of some vendors have it, and this one does not; "
+            "on cgroup v2 every kernel has it",
+        ),
+        ("cpu.bvt_warp_ns", Support.VENDOR, "only kernels of some vendors have it, and this one does not"),
+    ],
+)
+def test_what_is_said_of_a_kernel_file(name: str, answer: Support, detail: str) -> None:
+    assert daemon.support_detail(name, answer) == detail
 
 
 # --- ListPods --------------------------------------------------------------------------------------------------------
