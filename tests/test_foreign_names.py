@@ -5,8 +5,10 @@ Who follows such a name runs what it gets by it, as root: a name that is free be
 
 from __future__ import annotations
 
+import itertools
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -72,9 +74,13 @@ def test_the_scanner_finds_what_it_is_there_for(text: str, found: list[str]) -> 
     assert list(packages(text)) == found
 
 
-def test_pip_is_told_of_files_alone() -> None:
-    """What the dependencies are is in pyproject.toml; their authors have published them."""
-    assert {name: [*packages(text)] for name, text in TEXTS.items() if [*packages(text)]} == {}
+def test_pip_is_told_of_files_and_of_our_dependencies_alone() -> None:
+    """The authors of those that pyproject.toml names have published them."""
+    project = tomllib.loads(TEXTS["pyproject.toml"])["project"]
+    named = [*project["dependencies"], *itertools.chain(*project["optional-dependencies"].values())]
+    dependencies = {re.match(r"[\w-]+", each)[0] for each in named} - {project["name"]}  # type: ignore[index]
+    found = {(name, package) for name, text in TEXTS.items() for package in packages(text)}
+    assert {each for each in found if each[1] not in dependencies} == set()
 
 
 def test_an_extra_of_ours_is_asked_for_by_ourselves_alone() -> None:
