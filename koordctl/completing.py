@@ -38,21 +38,16 @@ def of_cluster(plural: Callable[[Mapping[str, Any]], str]) -> Complete:
     """The names of the objects of a kind, which the command's parameters tell."""
 
     def complete(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-        from koord.kube.kind import KINDS  # noqa: PLC0415
         from koordctl.cluster import connection, lists  # noqa: PLC0415
 
-        wanted = plural(context.params)
-        kind = next((each for each in KINDS if wanted.lower() in (each.plural, each.name.lower())), None)
-        if kind is None:
-            return []
         choice = connection.Choice(
             context.params.get("kubeconfig") or "", context.params.get("context") or "", CLUSTER_WAIT_S
         )
         try:
-            found = connection.ask(choice, lambda client: lists.read_list(client, kind))
+            found = connection.ask(choice, lambda client: lists.read_names(client, plural(context.params)))
         except click.ClickException:
             return []
-        return sorted(name for each in found if (name := each.metadata.name).startswith(incomplete))
+        return sorted(name for name in found if name.startswith(incomplete))
 
     return complete
 

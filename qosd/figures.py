@@ -27,9 +27,7 @@ class _Sources(NamedTuple):
         return math.nan if found is None else found
 
 
-def _gauge(
-    name: str, help_text: str, value: Callable[[_Sources], float]
-) -> tuple[Family, Callable[[_Sources], float]]:
+def _gauge(name: str, help_text: str, value: Callable[[_Sources], float]) -> tuple[Family, Callable[[_Sources], float]]:
     return Family(name, Kind.GAUGE, help_text), value
 
 

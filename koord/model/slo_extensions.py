@@ -75,9 +75,7 @@ def _laid_over(base: object, member: object) -> object:
     return member
 
 
-def _value(
-    key: str, member: object, path: str, unknown: Unknown | None, bad: Bad | None, registry: Registry
-) -> object:
+def _value(key: str, member: object, path: str, unknown: Unknown | None, bad: Bad | None, registry: Registry) -> object:
     cls = registry.get(key)
     return member if cls is None else schema.read(cls, member, schema.child(path, key), unknown, bad)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from koord.kube.client import EVERYTHING, Client, Selection
 from koord.kube.errors import APIError
-from koord.kube.kind import Kind, T
+from koord.kube.kind import KINDS, Kind, T
 
 
 async def read_list(client: Client, kind: Kind[T], selection: Selection = EVERYTHING) -> list[T]:
@@ -16,3 +16,9 @@ async def read_list(client: Client, kind: Kind[T], selection: Selection = EVERYT
             return []
         raise
     return [entry.object for entry in page.entries if entry.object is not None]
+
+
+async def read_names(client: Client, kind_name: str) -> list[str]:
+    """The names of the objects of a kind, told by its plural or singular in any case. Raises KubeError."""
+    kind = next((each for each in KINDS if kind_name.lower() in (each.plural, each.name.lower())), None)
+    return [] if kind is None else [each.metadata.name for each in await read_list(client, kind)]

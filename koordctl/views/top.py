@@ -10,7 +10,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from koord.pb.koord import inspect_pb2 as inspect
@@ -66,7 +66,7 @@ class Picture:
     node_name: str = ""
     cpus: int = 0
     memory_bytes: int = 0
-    node: Mapping[str, Figure] = ()  # type: ignore[assignment]
+    node: Mapping[str, Figure] = field(default_factory=dict)
     pods: tuple[PodLine, ...] = ()
 
     @property

@@ -20,9 +20,7 @@ RESCTRL_CLASSES = ("LSR", "LS", "BE")
 FEATURES = "sched_features"
 
 
-def look(
-    tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int, has_task_slices: bool = False
-) -> HostFacts:
+def look(tree: Tree, tiers: Iterable[str], meminfo: str, page_bytes: int, has_task_slices: bool = False) -> HostFacts:
     """The facts of this host; ``meminfo`` is the text of /proc/meminfo, ``tiers`` kubelet's cgroups."""
     cgroups = list(tiers)
     found = support.survey(tree, cgroups)

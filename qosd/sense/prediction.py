@@ -27,9 +27,7 @@ class PredictionRow(Row, source="prediction", scope=Scope.NODE, period_s=PREDICT
     prod_peak_cpu_cores: Column = Column(
         "cores", "Predicted peak of prod pods and system, with margin.", koordlet=_koordlet(_PEAK, "cpu", "core")
     )
-    prod_peak_memory_bytes: Column = Column(
-        "bytes", "The same of memory.", koordlet=_koordlet(_PEAK, "memory", "byte")
-    )
+    prod_peak_memory_bytes: Column = Column("bytes", "The same of memory.", koordlet=_koordlet(_PEAK, "memory", "byte"))
     prediction_confidence_ratio: Column = Column(
         "ratio", "Evidence in the weakest model the prediction rests on, 0 to 1."
     )

@@ -43,9 +43,7 @@ class UsageRow(Row):
     memory_charged_bytes: Column = Column(
         "bytes", "All charged memory: with page cache, and what the kernel needs for the cgroup.", history=False
     )
-    cpu_seconds: Column = Column(
-        "s", "CPU time that the cgroup has had since it exists.", Kind.COUNTER, history=False
-    )
+    cpu_seconds: Column = Column("s", "CPU time that the cgroup has had since it exists.", Kind.COUNTER, history=False)
 
 
 _usage = constructor(UsageRow)

@@ -71,7 +71,4 @@ def per_sample(first: Series, second: Series) -> Iterator[tuple[int, float, floa
 
 def total(series: Series) -> float:
     """The sum over time of a figure that is per second: each sample stands for the time since the one before."""
-    return sum(
-        value * (at_ns - before_ns) / NANOSECONDS
-        for (before_ns, _), (at_ns, value) in pairwise(series)
-    )
+    return sum(value * (at_ns - before_ns) / NANOSECONDS for (before_ns, _), (at_ns, value) in pairwise(series))

@@ -61,9 +61,7 @@ class CriInterceptor:
     ) -> None:
         self._connect = connect
         self._runtime_path = runtime_path
-        self._world = World(
-            options, Store(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords("")
-        )
+        self._world = World(options, Store(), Exemptions(proc), audit, metrics, clock, updates or UpdateRecords(""))
         self._servers: dict[Loaded, HookServer] = {}
         self._retired: set[HookServer] = set()
         self._engine: Engine | None = None

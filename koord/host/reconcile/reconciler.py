@@ -330,11 +330,7 @@ def _adopted(entry: Entry) -> FileState:
 
 def _is_news_to_systemd(takeover: Takeover | Inheritance) -> bool:
     """Koord wrote the value before the container started; the runtime never told systemd of it."""
-    return (
-        isinstance(takeover, Takeover)
-        and takeover.base is not None
-        and takeover.original.pending is Pending.STARTED
-    )
+    return isinstance(takeover, Takeover) and takeover.base is not None and takeover.original.pending is Pending.STARTED
 
 
 def _log_notice(notice: Notice) -> None:

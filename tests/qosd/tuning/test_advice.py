@@ -223,9 +223,7 @@ def test_containers_that_were_made_anew_are_told_of_their_pod() -> None:
 
 
 def test_each_container_has_its_own_and_the_worst_comes_first() -> None:
-    small = history(
-        cpu_request_milli=100, usage_cores=0.42, memory_limit_bytes=256 * MI, working_set_bytes=250.0 * MI
-    )
+    small = history(cpu_request_milli=100, usage_cores=0.42, memory_limit_bytes=256 * MI, working_set_bytes=250.0 * MI)
     found = advise(PodHistory((small, history(name="b", **THROTTLING, throttled_us_per_s=300_000))))
     assert [(each.container, each.topic) for each in found] == [
         ("web", "full"),

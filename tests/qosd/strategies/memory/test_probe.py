@@ -272,5 +272,3 @@ def test_steps_of_any_kind_are_bounded_in_a_minute() -> None:
             step, probe = next_step(bounds, probe, sample(4000), PAGE, second * S)
             asked += step.amount_bytes if step is not None else 0
         assert asked <= 60 // (PERIODS_NS[bounds.kind] // S) * MOST_BYTES, bounds.kind
-
-
