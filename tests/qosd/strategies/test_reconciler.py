@@ -18,7 +18,7 @@ from koord.model.quantity import Bytes
 from koord.model.requirements import ContainerAmounts
 from koord.pb.hooks import api_pb2 as hooks
 from qosd.decide.decision import Decision, Op, Opinion
-from qosd.hookserver.server import SERVICE, HookServer
+from qosd.hookserver.server import RESTORES_METADATA, SERVICE, HookServer
 from qosd.metrics import Metrics
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.rules import HostFacts, Rules
@@ -251,7 +251,7 @@ def asks(by: Rules, pod: PodView, requested: Resources) -> hooks.ContainerResour
     request.container_resources.cpu_period = requested.cpu_period_us or 0
     request.container_resources.memory_limit_in_bytes = requested.memory_limit_bytes or 0
     method = HookServer(lambda: by, Metrics()).methods()[f"/{SERVICE}/PreCreateContainerHook"]
-    reply = method(request.SerializeToString(), {b"koord-runtime-proxy": b"1"})
+    reply = method(request.SerializeToString(), {b"koord-runtime-proxy": b"1", RESTORES_METADATA: b"1"})
     assert not hasattr(reply, "__await__")
     return hooks.ContainerResourceHookResponse.FromString(reply.message)
 

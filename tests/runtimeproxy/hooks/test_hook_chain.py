@@ -259,11 +259,13 @@ async def test_fields_the_request_does_not_own_are_ignored() -> None:
     assert outcome.edits == {Slot("cpuset_cpus"): "1"}
 
 
-async def test_the_proxy_says_who_it_is() -> None:
+async def test_the_proxy_says_who_it_is_and_that_it_restores_what_kubelet_requested() -> None:
     recorder = Recorder()
     one = server(koordlet(), recorder)
     await asked(one, recorder=recorder)
-    assert one._caller.metadata == [(("koord-runtime-proxy", "test"),)]  # type: ignore[attr-defined]
+    assert one._caller.metadata == [  # type: ignore[attr-defined]
+        (("koord-runtime-proxy", "test"), ("koord-restores-status", "1"))
+    ]
     assert one._caller.asked[0][0] == (  # type: ignore[attr-defined]
         "/runtime.v1alpha1.RuntimeHookService/PreCreateContainerHook"
     )
