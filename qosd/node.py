@@ -203,7 +203,7 @@ class Node:
     def _tick_inputs(self) -> TickInputs:
         pods, now_ns = self.pods.current, time.monotonic_ns()
         self.host.look_again()
-        exclusive = self.cpu_manager.current.exclusive
+        exclusive = self.cpu_manager.exclusive(self.locator.topology.online)
         known = self.pods.age_s is not None
         rules = self.rules.update(self.locator.topology, pods, exclusive, now_ns) if known else self.rules.current
         if known and pods is not self._learnt_of:

@@ -140,12 +140,12 @@ def _pod_cpu_allocs(inputs: Inputs) -> list[documents.PodCPUAlloc]:
 
     kubelet gives a CPU to one pod only, so a pod's set is among these CPUs, or none of it is.
     """
-    if inputs.cpu_manager.policy != STATIC:
+    if not inputs.cpu_manager.gives_cpus:
         return []
     known = {pod.uid: pod for pod in inputs.pods}
     kubelets = inputs.rules.node.kubelet_cpus
     found = []
-    for uid, text in sorted(inputs.cpu_manager.exclusive.items()):
+    for uid, text in sorted(inputs.cpu_manager.exclusive_on(inputs.topology.online).items()):
         cpus, pod = cpuset.parse(text), known.get(uid)
         if cpus and cpus & inputs.topology.online <= kubelets:
             namespace, name = ("", "") if pod is None else (pod.namespace, pod.name)

@@ -1,5 +1,8 @@
 """kubelet's CPU manager, as its state file tells: which policy runs, and which CPUs containers have to themselves.
 
+kubelet's document grows: newer ones name owners in other members than ``entries``. So what is read for certain is
+``defaultCpuSet``, the CPUs that are everybody's, and every other online CPU has an owner, whoever that is.
+
 The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched; only where the
 kernel refuses the watch is it polled (``look_again``). Invariant: ``current`` is the last state that could be read
 whole; an absent file is the policy "none" without exclusive CPUs. ``problem`` says why the file of now could not be
@@ -11,19 +14,22 @@ from __future__ import annotations
 import asyncio
 import errno
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import reduce
 from operator import or_
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from koord.model import cpuset
-from koord.model.cpuset import EMPTY, CPUSetError
+from koord.model.cpuset import EMPTY, CPUSet, CPUSetError
 from koord.service.inotify import FileWatch
 
-STATIC = "static"
+NONE, STATIC = "none", "static"
+UNNAMED = "unnamed"
+"""Stands for the UID of who has the CPUs of which nothing that is understood names the owner."""
 _HINTS = {
     errno.EMFILE: " (raise fs.inotify.max_user_instances)",
     errno.ENOSPC: " (raise fs.inotify.max_user_watches)",
@@ -33,18 +39,34 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CPUManagerState:
-    """``by_container``: cpuset lists by (pod UID, container name); ``exclusive``: by pod UID, all its containers'."""
+    """``exclusive``: CPU lists by pod UID, of all its containers; ``default_cpus``: those of everybody else.
 
-    policy: str = "none"
+    ``problems``: the entries that could not be read, whose CPUs have an owner all the same.
+    """
+
+    policy: str = NONE
     default_cpus: str = ""
-    by_container: Mapping[tuple[str, str], str] = field(default_factory=dict)
     exclusive: Mapping[str, str] = field(default_factory=dict)
+    problems: tuple[str, ...] = ()
+
+    @property
+    def gives_cpus(self) -> bool:
+        """Does the policy give containers CPUs of their own? Every one but ``none`` may."""
+        return self.policy not in ("", NONE)
+
+    def exclusive_on(self, online: CPUSet) -> Mapping[str, str]:
+        """``exclusive``, and under ``UNNAMED`` the ``online`` CPUs that are neither in it nor everybody's."""
+        if not self.gives_cpus:
+            return self.exclusive
+        named = reduce(or_, map(cpuset.parse, self.exclusive.values()), cpuset.parse(self.default_cpus))
+        unnamed = online - named
+        return {**self.exclusive, UNNAMED: str(unnamed)} if unnamed else self.exclusive
 
 
 class _Document(msgspec.Struct, rename="camel"):
     policy_name: str
     default_cpu_set: str = ""
-    entries: dict[str, dict[str, str]] | None = None
+    entries: Any = None
 
 
 class CPUManagerFile:
@@ -54,7 +76,14 @@ class CPUManagerFile:
         self._loop, self._path, self._changed = loop, path, changed
         self._watch: FileWatch | None = None
         self._unread = self._unwatched = ""
+        self._owned: tuple[CPUManagerState, CPUSet, Mapping[str, str]] | None = None
         self.current = CPUManagerState()
+
+    def exclusive(self, online: CPUSet) -> Mapping[str, str]:
+        """``current.exclusive_on(online)``; the same object while both stay."""
+        if self._owned is None or self._owned[0] is not self.current or self._owned[1] != online:
+            self._owned = self.current, online, self.current.exclusive_on(online)
+        return self._owned[2]
 
     def start(self) -> None:
         """Watch, then read. Never raises: see ``problem``."""
@@ -90,7 +119,7 @@ class CPUManagerFile:
             problem = f"{self._path}: {error}; kubelet's CPU manager counts as {self.current.policy}, as before"
             self._unread = _said(self._unread, problem)
             return
-        self._unread = ""
+        self._unread = _said(self._unread, "; ".join(f"{self._path}: {problem}" for problem in found.problems))
         if found != self.current:
             self.current = found
             self._changed()
@@ -113,23 +142,45 @@ def _said(before: str, problem: str) -> str:
 
 
 def read_state(text: bytes) -> CPUManagerState:
-    """kubelet's document, its CPU lists in canonical form. Raises ValueError saying what is wrong."""
+    """kubelet's document, its CPU lists in canonical form. Raises ValueError saying what is wrong.
+
+    An entry that cannot be read costs only the name of its owner.
+    """
     document = msgspec.json.decode(text, type=_Document)
-    sets = {
-        (uid, name): _cpus(f"entries.{uid}.{name}", cpus)
-        for uid, containers in (document.entries or {}).items()
-        for name, cpus in containers.items()
-    }
-    pods = {uid: reduce(or_, [cpus for (owner, _), cpus in sets.items() if owner == uid], EMPTY) for uid, _ in sets}
-    return CPUManagerState(
+    default_cpus = _cpus("defaultCpuSet", document.default_cpu_set)
+    exclusive: dict[str, CPUSet] = {}
+    problems = []
+    for uid, name, cpus in _entries(document.entries):
+        where = f"entries.{uid}.{name}" if name else f"entries.{uid}" if uid else "entries"
+        try:
+            exclusive[uid] = exclusive.get(uid, EMPTY) | _cpus(where, cpus)
+        except ValueError as error:
+            problems.append(str(error))
+    state = CPUManagerState(
         policy=document.policy_name,
-        default_cpus=str(_cpus("defaultCpuSet", document.default_cpu_set)),
-        by_container={key: str(cpus) for key, cpus in sets.items()},
-        exclusive={uid: str(cpus) for uid, cpus in pods.items()},
+        default_cpus=str(default_cpus),
+        exclusive={uid: str(cpus) for uid, cpus in exclusive.items()},
+        problems=tuple(problems),
     )
+    if state.gives_cpus and not default_cpus and not exclusive:
+        raise ValueError(f"policyName is {state.policy}, but neither defaultCpuSet nor entries name a CPU")
+    return state
 
 
-def _cpus(where: str, text: str) -> cpuset.CPUSet:
+def _entries(entries: Any) -> Iterator[tuple[str, str, Any]]:
+    """Pod UID, container name, CPU list; "" for the names of what is no table."""
+    if not isinstance(entries, dict):
+        yield from () if entries is None else [("", "", entries)]
+        return
+    for uid, containers in entries.items():
+        yield from (
+            ((uid, *each) for each in containers.items()) if isinstance(containers, dict) else [(uid, "", containers)]
+        )
+
+
+def _cpus(where: str, text: Any) -> CPUSet:
+    if not isinstance(text, str):
+        raise ValueError(f"{where}: {text!r:.80} is not a CPU list")
     try:
         return cpuset.parse(text)
     except CPUSetError as error:

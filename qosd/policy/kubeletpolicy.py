@@ -11,7 +11,7 @@ from typing import Protocol
 
 from koord.model.reservation import NOTHING, Reserved
 from qosd.model.rules import CPUManagerPolicy, Rules
-from qosd.pods.cpumanager import STATIC, CPUManagerState
+from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.rulesfile import InForce
 
 
@@ -42,7 +42,7 @@ class PolicyRules:
 
     @property
     def current(self) -> Rules:
-        is_static = self._kubelet.current.policy == STATIC
+        is_static = self._kubelet.current.gives_cpus
         rules, reserved = self._file.current, self._config.reserved
         before = self._from
         if before is None or before[0] is not rules or before[1:] != (is_static, reserved):

@@ -4,12 +4,12 @@
     LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (node-qos §1.4, per NUMA node)
 
 Kubelet's exclusive CPUs are those of pods that keep what kubelet's CPU manager gave them: not labelled LS or BE, not
-free, nothing bound by the scheduler. Where the scheduler bound a pod to one of them kubelet's pod has it, and a bound
-pod that is left with none counts as not bound. CPUs that kubelet reserves stay in the pools. Invariants: pools hold
-online CPUs only, LS is within BE, no LSE pod's CPU is in either, and neither is empty while a CPU is online: where
-nothing is left, others' CPUs are shared, the least protected first, kubelet's last, and a warning names whose. A pool
-that the rules file gives is taken as given, which is said. What makes no sense (two pods on one CPU, a CPU that is not
-there) is a warning.
+free, nothing bound by the scheduler; and those whose owner its file does not name in a known way. Where the scheduler
+bound a pod to one of them kubelet's pod has it, and a bound pod that is left with none counts as not bound. CPUs that
+kubelet reserves stay in the pools. Invariants: pools hold online CPUs only, LS is within BE, no LSE pod's CPU is in
+either, and neither is empty while a CPU is online: where nothing is left, others' CPUs are shared, the least protected
+first, kubelet's last, and a warning names whose. A pool that the rules file gives is taken as given, which is said.
+What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from qosd.hooks.cpuset import keeps_kubelets
 from qosd.model.pod import PodContext
 from qosd.model.rules import CPUManagerPolicy, NodeRules, Pool
 from qosd.model.snapshot import PodView, live
+from qosd.pods.cpumanager import UNNAMED
 from qosd.policy import packing
 
 _FROM_FILE = "given in the rules file (node.sharedPools)"
@@ -80,6 +81,11 @@ def compute_pools(
         warnings.append(
             "kubelet's CPU manager is static (it gave exclusive CPUs), the rules say cpuManagerPolicy: none"
         )
+    if UNNAMED in kubelet_cpus:
+        warnings.append(
+            f"cpu_manager_state keeps CPUs {kubelet_cpus[UNNAMED]} out of its defaultCpuSet and names their owner in "
+            "no way that is known here: they are in no pool"
+        )
     claims = [_present(claim, online, warnings) for claim in claims]
     _say_conflicts(claims, warnings)
     aside = _set_aside(topology, node, online, warnings)
@@ -133,6 +139,8 @@ def _kubelets(
 
 
 def _owner(contexts: Mapping[str, PodContext], uid: str) -> str:
+    if uid == UNNAMED:
+        return "a pod that cpu_manager_state names in no known way"
     pod = contexts.get(uid)
     return _name(pod) if pod is not None else f"pod {uid}"
 

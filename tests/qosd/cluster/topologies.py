@@ -9,6 +9,7 @@ from typing import Any
 from koord.host.cpumodel import CPUModel
 from koord.host.numamemory import NUMAMemory
 from koord.host.topology import CPU, MemoryNode, Topology
+from koord.model import cpuset
 from koord.model.cpuset import CPUSet
 from koord.model.kubeletconfig import KubeletConfig
 from qosd.cluster.nodetopology import Hardware, Inputs
@@ -59,7 +60,9 @@ def inputs(
     **section: Any,
 ) -> Inputs:
     """``exclusive``: what a static CPU manager gave, by pod UID; ``section``: ``node`` of the rules file."""
-    manager = CPUManagerState("none" if exclusive is None else "static", exclusive=exclusive or {})
+    taken = [cpuset.parse(text) for text in (exclusive or {}).values()]
+    shared = str(CPUSet.of(cpu for cpu in topology.online if not any(cpu in cpus for cpus in taken)))
+    manager = CPUManagerState("none") if exclusive is None else CPUManagerState("static", shared, exclusive)
     in_force = rules(**section)
     pools = compute_pools(topology, pods, in_force.node, manager.exclusive)
     with_them = with_pools(in_force, pools, merged({}, pools.be, topology, pods, in_force.node))

@@ -19,13 +19,14 @@ import pytest
 
 from koord.model import core
 from koord.model.core import Listed
+from koord.model.cpuset import CPUSet
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.service.inotify import FileWatch
 from qosd.model.pod import Resources
 from qosd.model.snapshot import Owner
 from qosd.pods import cpumanager
-from qosd.pods.cpumanager import CPUManagerFile, CPUManagerState, read_state
+from qosd.pods.cpumanager import UNNAMED, CPUManagerFile, CPUManagerState, read_state
 from qosd.pods.http import Access, FetchError, bracketed
 from qosd.pods.kubelet import KubeletClient, KubeletContainer, read_pods
 
@@ -374,8 +375,36 @@ STATE = (
 def test_the_state_file() -> None:
     state = read_state(STATE)
     assert (state.policy, state.default_cpus) == ("static", "0,3")
-    assert state.by_container == {("u1", "a"): "1", ("u1", "b"): "2,4-5", ("u2", "c"): ""}
     assert state.exclusive == {"u1": "1-2,4-5", "u2": ""}
+
+
+OTHER_MEMBER = (
+    b'{"policyName":"static","defaultCpuSet":"0-1","podEntries":{"uid-db":{"cpuSet":"2-3"}},"checksum":0,"data":"{}",'
+    b'"dataChecksum":1}'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "owners", "problems"),
+    [
+        (OTHER_MEMBER, {UNNAMED: "2-3"}, 0),
+        (b'{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"1"}},"pods":[]}',
+         {"u": "1", UNNAMED: "2-3"}, 0),
+        (b'{"policyName":"later","defaultCpuSet":"0-2"}', {UNNAMED: "3"}, 0),
+        (b'{"policyName":"static","defaultCpuSet":"0-3"}', {}, 0),
+        (b'{"policyName":"none","defaultCpuSet":""}', {}, 0),
+        # an entry that is not understood costs the name of its owner, not the file
+        (b'{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":"9-1","d":"1"},"v":{"c":"2"}}}',
+         {"u": "1", "v": "2", UNNAMED: "3"}, 1),
+        (b'{"policyName":"static","defaultCpuSet":"0","entries":{"u":{"c":{"original":"1"}},"v":"2","w":{"c":"3"}}}',
+         {"v": "2", "w": "3", UNNAMED: "1"}, 1),
+        (b'{"policyName":"static","defaultCpuSet":"0","entries":[{"u":"1"}]}', {UNNAMED: "1-3"}, 1),
+        (b'{"policyName":"static","defaultCpuSet":"","entries":{"u":{"c":"1"}}}', {"u": "1", UNNAMED: "0,2-3"}, 0),
+    ],
+)  # fmt: skip
+def test_what_is_not_everybodys_has_an_owner(text: bytes, owners: dict[str, str], problems: int) -> None:
+    state = read_state(text)
+    assert (state.exclusive_on(CPUSet.of(range(4))), len(state.problems)) == (owners, problems)
 
 
 @pytest.mark.parametrize(
@@ -384,7 +413,7 @@ def test_the_state_file() -> None:
         (b"", "truncated"),
         (b"{}", "policyName"),
         (b'{"policyName":"static","defaultCpuSet":"a"}', "defaultCpuSet"),
-        (b'{"policyName":"static","entries":{"u":{"c":"9-1"}}}', "entries.u.c"),
+        (b'{"policyName":"static","defaultCpuSet":""}', "neither defaultCpuSet nor entries name a CPU"),
     ],
 )
 def test_state_files_that_are_none(text: bytes, says: str) -> None:
