@@ -13,6 +13,7 @@ Invariants: an entry speaks only for the file with the same path and inode, in t
 whole, no kernel write followed it, so a torn last line is dropped. The file stays within a few times the live entries.
 Fails with an UndoError (path, errno); then the kernel must not be written. A file system that is full at the opening
 fails no more than the notes that are to be made while it is: the old file is whole until a new one takes its place.
+What the record tells already needs no note: ``base_if_covered``.
 """
 
 from __future__ import annotations
@@ -188,6 +189,21 @@ class UndoRecord:
         """The last value that someone else wrote to the file: of the record, or else what was found."""
         entry = self.entry_for(target, reading)
         return entry.base if entry is not None and self.is_ours(entry, reading.value) else reading.value
+
+    def base_if_covered(self, target: Target, reading: Reading, value: Value | None) -> Value | None:
+        """The base, if the record tells already whatever the file may hold once ``value`` is written to it; else None.
+
+        Such a write takes something back, and needs no room for a note. ``value`` None: as of ``remember``.
+        """
+        entry = self.entry_for(target, reading)
+        if entry is None or not self._tells_of(entry, value) or not self._tells_of(entry, reading.value):
+            return None
+        return entry.base
+
+    def _tells_of(self, entry: Entry, value: Value | None) -> bool:
+        if value is None:
+            return None in entry.ours
+        return self.is_ours(entry, value) or self.is_base(entry, value)
 
     def is_ours(self, entry: Entry, value: Value) -> bool:
         """Does ``value`` come from us, rounding by the kernel considered?"""

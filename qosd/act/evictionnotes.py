@@ -41,9 +41,9 @@ class EvictionNotes:
         except UndoError as error:
             _log.warning("the undo record says of the eviction of %s what it said before: %s", uid, error)
 
-    def tell_beginning(self, case: EvictionCase) -> None:
+    def tell_beginning(self, case: EvictionCase, remark: str = "") -> None:
         again = f" (attempt {case.state.attempts})" if case.state.attempts > 1 else ""
-        self.tell(case, EvictionPhase.STOPPING, f"the containers are being stopped{again}: {case.eviction.why}")
+        self.tell(case, EvictionPhase.STOPPING, f"the containers are being stopped{again}: {case.eviction.why}{remark}")
 
     def tell(
         self, case: EvictionCase, result: str, why: str, values: tuple[str | None, str | None] = (RUNNING, STOPPED)

@@ -11,7 +11,8 @@ What is older than ``REMEMBERED_S`` by then has ended.
 A pod has one execution at most. The journal has one entry per step, ``done`` only for an eviction that has come about.
 What a PodDisruptionBudget forbids leaves no note, since nothing was done, and need not wait for its next attempt once
 the node has no time left.
-Nothing that a runtime, an executor or a full undo record does raises here; what cannot be noted is refused.
+Nothing that a runtime, an executor or a full undo record does raises here; what cannot be noted is refused, but in an
+emergency, where it is executed and said: the next run then knows nothing of it.
 """
 
 from __future__ import annotations
@@ -182,18 +183,20 @@ class Evictor(Actor[EvictionPlan]):
 
     def _begin(self, case: EvictionCase, before: EvictionCase | None) -> str:
         """Note the order, tell the journal, and hand it over; why that cannot be done, else ""."""
-        uid = case.uid
+        uid, remark = case.uid, ""
         if self.executor is None:
             return _NO_EXECUTOR
         try:
             self._notes.note(case)
         except UndoError as error:
-            return f"not evicted, because that cannot be noted: {error}"
+            if not self._emergency:
+                return f"not evicted, because that cannot be noted: {error}"
+            remark = f"; that cannot be noted: {error}"
         if not self._hand_over(uid):
             self._notes.update(uid, before)
             return "koord-qosd is about to end"
         self._put(case)
-        self._notes.tell_beginning(case)
+        self._notes.tell_beginning(case, remark)
         return ""
 
     def _refused(self, case: EvictionCase, refusal: str) -> str:

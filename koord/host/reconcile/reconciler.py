@@ -2,7 +2,8 @@
 
 A write is noted in the undo record before it is made, and read back after it. A file that the runtime wrote by an
 edited request is held as if it had been written here. Invariants: nothing is written that ``plan`` did not show; a file
-whose undo record cannot be kept is not written; what this process holds is what the record would put back. Stopping
+whose undo record cannot be kept is not written, unless it is written back to what the record tells of already, which is
+done on a full disk too; what this process holds is what the record would put back. Stopping
 writes nothing; the next start takes over what the record tells of, and its first run looks at all of it. Nothing that
 the kernel or another writer does raises here.
 """
@@ -216,13 +217,25 @@ class Reconciler:
         for other in disturbed_by(write.target):
             along = plan.transitions.get(other)
             if along is not None and along.reading is not None and self._states.get(other, FREE).is_held:
-                self._undo.remember(other, along.reading, None)
+                self._remember(other, along.reading, None)
         inode = 0 if transition.reading is None else transition.reading.inode
         reading = Reading(write.path, inode, write.before)
         with contextlib.suppress(ReadError, ParseError):
             reading = self._writer.look(write.target) or reading
         systemd_value = self._states.get(write.target, FREE).systemd_value
-        return self._undo.remember(write.target, reading, write.after, systemd_value)
+        return self._remember(write.target, reading, write.after, systemd_value)
+
+    def _remember(
+        self, target: Target, reading: Reading, ours: Value | None, systemd_value: Value | None = None
+    ) -> Value:
+        """As the record's. Raises UndoError only where the write would leave what the record does not tell of."""
+        try:
+            return self._undo.remember(target, reading, ours, systemd_value)
+        except UndoError:
+            base = self._undo.base_if_covered(target, reading, ours)
+            if base is None:
+                raise
+            return base
 
     def _verify(self, now_ns: int, write: PlannedWrite, transition: Transition, base: Value) -> tuple[str, str]:
         """Read back, and hold or free the file by what it says."""

@@ -137,6 +137,18 @@ async def test_who_was_refused_need_not_wait_in_an_emergency(
     assert rig.evictor.emergency == "", "it is the last tick's"
 
 
+@pytest.mark.parametrize(("left_s", "result", "told"), [(None, "refused", []), (3.0, "started", ["stopping", "done"])])
+async def test_an_emergency_waits_for_no_note(left_s: float | None, result: str, told: list[str]) -> None:
+    rig = Rig()
+    rig.notes.full = True
+    assert start(rig.evictor, [("memory", WEB)], 1, lacks=lately(left_s))[0][0] == result
+    await settled()
+    for order in rig.script.orders:
+        assert "cannot be noted: [Errno 28]" in rig.journal.entries[0].why
+        await rig.script.end(order.uid)
+    assert [each for each in rig.journal.results if each != "refused"] == told
+
+
 def lately(left_s: float | None) -> Shortage:
     return Shortage(Resource.MEMORY_BYTES, 1, Victims(None, "MemoryEvict"), (), "97 % are in use", left_s=left_s)
 
