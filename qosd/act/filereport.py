@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from koord.host.files import Target
-from koord.host.order import BURST, QUOTA
+from koord.host.order import BURST, CPUS, QUOTA
 from koord.host.originals import Original
 from koord.host.reconcile.state import FREE, FileState
-from koord.host.reconcile.wanted import Refusals, within_quota
+from koord.host.reconcile.wanted import Refusals, no_wider, within_quota
 from qosd.act.actor import ActReport
 from qosd.act.composition import Composed
 from qosd.act.intents import TickIntents
@@ -52,6 +52,10 @@ class FileReport(ActReport, frozen=True, eq=False):
     def composed(self, target: Target) -> Composed | None:
         """What ``decisions`` come to for ``target``; None if nobody has an opinion. A burst is within its quota."""
         composed = self._composed(target)
+        if composed is not None and target.name == CPUS and self.decisions is not None and self.decisions.cpus_unknown:
+            state = self.states.get(target, FREE)
+            held = state.written if state.is_held else None
+            return no_wider(composed, state.base, held, self.decisions.cpus_unknown)
         if composed is None or target.name != BURST:
             return composed
         of_quota = Target(target.cgroup, QUOTA)

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from msgspec.structs import replace
 
 from koord.host.files import Target, Value
+from koord.host.order import CPUS
 from koord.host.reconcile.state import FileState, FileStates, Speakers
 from koord.host.reconcile.wanted import Wanted
 from qosd.act.composition import Composed, compose
@@ -49,6 +50,7 @@ class TickIntents:
 
     def __init__(self, decisions: Decisions, owners: Mapping[str, Ownership]) -> None:
         self._results, self._owners = decisions.results, owners
+        self.why_no_wider = decisions.cpus_unknown
 
     def of(self, target: Target, state: FileState) -> FileIntent:
         return FileIntent(target.name, arbitrate(target, self._results, self._owners, state.speakers, state.adopted))
@@ -67,6 +69,7 @@ class Changes:
     def __init__(self) -> None:
         self._opinions: Mapping[str, Opinions] = {}
         self._undecided: frozenset[str] | None = None
+        self._cpus_unknown = ""
 
     def since(self, decisions: Decisions, states: FileStates) -> list[Target]:
         """The files on which ``decisions`` differ from what was applied last."""
@@ -78,10 +81,14 @@ class Changes:
         ]
         if decisions.undecided != self._undecided:
             changed += [target for target, state in states.items() if state.adopted]
+        if decisions.cpus_unknown != self._cpus_unknown:
+            named = (target for each in opinions.values() for target in each)
+            changed += [target for target in (*states, *named) if target.name == CPUS]
         return changed
 
     def applied(self, decisions: Decisions) -> None:
         self._opinions, self._undecided = _opinions(decisions), decisions.undecided
+        self._cpus_unknown = decisions.cpus_unknown
 
 
 def _opinions(decisions: Decisions) -> dict[str, Opinions]:

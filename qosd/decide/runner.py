@@ -99,6 +99,8 @@ class Decisions(msgspec.Struct, frozen=True):
     wall_ns: int
     monotonic_ns: int
     results: tuple[StrategyResult, ...]
+    cpus_unknown: str = ""
+    """Why no CPU set may be widened (``NodeRules.cpus_unknown``); "" = each may."""
 
     @property
     def undecided(self) -> frozenset[str]:
@@ -153,7 +155,8 @@ def decide_all(
         )
         results.append(result)
         after[strategy.name] = state
-    return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results)), after
+    unknown = snapshot.rules.node.cpus_unknown
+    return Decisions(snapshot.tick, snapshot.wall_ns, snapshot.monotonic_ns, tuple(results), unknown), after
 
 
 class Relieving(Strategy):

@@ -3,7 +3,9 @@
 The decision table of node-qos §10.3 with the design's changes: under kubelet's CPU manager ``static`` a pod without a
 QoS label keeps the set that kubelet sent, wherever the scheduler placed it, and nobody is bound to a CPU that kubelet
 gave exclusively; where the rules name a BE pool (all CPUs outside LSE), BE pods get it instead of the empty set, which
-means "the parent's". A pool that the rules leave out is no opinion. First match wins.
+means "the parent's". A pool that the rules leave out is no opinion. First match wins. While the CPUs that kubelet gave
+exclusively are unknown, a container is made with what kubelet sent; of one that runs no CPU set is widened, no quota
+lifted.
 """
 
 from __future__ import annotations
@@ -12,14 +14,16 @@ from koord.model import cpuset
 from koord.model.cfs import UNLIMITED
 from koord.model.crifields import Field
 from koord.model.qos import KubeQoS, QoSClass
-from qosd.hooks.edits import Edit, Edits
-from qosd.model.pod import HookStage, PodContext
+from qosd.hooks.edits import Abstention, Edit, Edits
+from qosd.model.pod import CGROUP_STAGES, HookStage, PodContext
 from qosd.model.rules import CPUManagerPolicy, Rules, join
 
 _Choice = tuple[str, str] | None  # (CPU list, why); None = no opinion
 
 
 def decide(pod: PodContext, rules: Rules) -> Edits:
+    if rules.node.cpus_unknown and pod.stage not in CGROUP_STAGES:
+        return Edits()
     items = []
     of_sandbox = pod.stage is HookStage.SANDBOX_CGROUP
     bound, why_bound = _bound(pod, rules)
@@ -27,6 +31,8 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     if choice is not None:
         items.append(Edit(Field.CPUSET_CPUS, *choice))
     if bound and rules.node.unset_cpu_quota and not of_sandbox:
+        if rules.node.cpus_unknown:
+            return Edits(tuple(items), abstentions=(Abstention(Field.CPU_QUOTA, rules.node.cpus_unknown, stays=True),))
         why = f"CPUs {bound} are bound for it, so a CFS quota would only throttle"
         items.append(Edit(Field.CPU_QUOTA, UNLIMITED, why))
     return Edits(tuple(items))

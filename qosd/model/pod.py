@@ -45,6 +45,10 @@ class HookStage(StrEnum):
     GUEST_CGROUP = "container cgroup of a virtual machine"
 
 
+CGROUP_STAGES = frozenset(
+    {HookStage.POD_CGROUP, HookStage.SANDBOX_CGROUP, HookStage.CONTAINER_CGROUP, HookStage.GUEST_CGROUP}
+)
+"""No calls: cgroups that are there."""
 POD_STAGES = frozenset({HookStage.RUN_SANDBOX, HookStage.UPDATE_SANDBOX})
 CALL_STAGES = frozenset({HookStage.CREATE, HookStage.UPDATE})
 """The calls that carry values of a container."""

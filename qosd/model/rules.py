@@ -88,6 +88,9 @@ class NodeRules:
     be_cpu_manager: bool = False
     kubelet_cpus: CPUSet = EMPTY
     """Not from the file: the CPUs that kubelet's CPU manager gave exclusively to pods that stay on them."""
+    cpus_unknown: str = ""
+    """Not from the file: why nobody knows which CPUs kubelet's CPU manager gave exclusively; "" = it is known. While it
+    is not, no CPU set is widened."""
     system_cpuset: str = ""
     system_exclusive: bool = True
     """The CPUs of ``system_cpuset`` belong to no pool."""

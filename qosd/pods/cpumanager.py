@@ -4,9 +4,9 @@ kubelet's document grows: newer ones name owners in other members than ``entries
 ``defaultCpuSet``, the CPUs that are everybody's, and every other online CPU has an owner, whoever that is.
 
 The file (``cpu_manager_state`` in kubelet's root directory) is replaced at every change and watched; only where the
-kernel refuses the watch is it polled (``look_again``). Invariant: ``current`` is the last state that could be read
-whole; an absent file is the policy "none" without exclusive CPUs. ``problem`` says why the file of now could not be
-taken, and why it is not watched. The checksum is kubelet's business.
+kernel refuses the watch is it polled (``look_again``). Invariant: ``current`` is the last state that could be read;
+of an absent file it is the policy "none" without exclusive CPUs, which another source may contradict. ``problem`` says
+what of the file could not be taken, and why it is not watched. The checksum is kubelet's business.
 """
 
 from __future__ import annotations
@@ -75,7 +75,9 @@ class CPUManagerFile:
     def __init__(self, loop: asyncio.AbstractEventLoop, path: Path, changed: Callable[[], None]) -> None:
         self._loop, self._path, self._changed = loop, path, changed
         self._watch: FileWatch | None = None
-        self._unread = self._unwatched = ""
+        self._unread = self._unwatched = self.untold = ""
+        """``untold``: why ``current`` is not what the file says now; "" = it is."""
+        self.is_absent = False
         self._owned: tuple[CPUManagerState, CPUSet, Mapping[str, str]] | None = None
         self.current = CPUManagerState()
 
@@ -112,13 +114,15 @@ class CPUManagerFile:
     def load(self) -> None:
         """Read the file; a bad one changes nothing but ``problem``."""
         try:
-            found = read_state(self._path.read_bytes())
+            found, self.is_absent = read_state(self._path.read_bytes()), False
         except FileNotFoundError:
-            found = CPUManagerState()
+            found, self.is_absent = CPUManagerState(), True
         except (OSError, ValueError) as error:
-            problem = f"{self._path}: {error}; kubelet's CPU manager counts as {self.current.policy}, as before"
+            self.is_absent, self.untold = False, f"{self._path}: {error}"
+            problem = f"{self.untold}; kubelet's CPU manager counts as {self.current.policy}, as before"
             self._unread = _said(self._unread, problem)
             return
+        self.untold = f"{self._path} is not there" if self.is_absent else ""
         self._unread = _said(self._unread, "; ".join(f"{self._path}: {problem}" for problem in found.problems))
         if found != self.current:
             self.current = found

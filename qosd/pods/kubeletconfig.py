@@ -41,6 +41,11 @@ class KubeletConfigSource:
         """What kubelet keeps of the node; nothing, as far as is known, before it has told."""
         return NOTHING if self.current is None else self.current.reserved
 
+    @property
+    def cpu_manager_policy(self) -> str:
+        """ "" while kubelet has not told it."""
+        return "" if self.current is None else self.current.cpu_manager_policy
+
     def start(self) -> None:
         if self._kubelet is not None:
             task = self._run(self._kubelet)

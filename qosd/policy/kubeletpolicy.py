@@ -1,7 +1,9 @@
 """The rules file with what kubelet says of itself: the CPU manager policy that runs, and what kubelet reserves.
 
 A file that still says ``none`` on a node whose kubelet is ``static`` would move containers off the CPUs that kubelet
-gave them. Invariant: the same object as long as neither the file's rules nor what kubelet says changed.
+gave them. Where kubelet's state file tells no allocations although another source says that there are some, they are
+unknown: then the policy counts as ``static``, and ``NodeRules.cpus_unknown`` says why no CPU set may be widened.
+Invariant: the same object as long as neither the file's rules nor what kubelet says changed.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
+from koord.model.kubeletconfig import NONE
 from koord.model.reservation import NOTHING, Reserved
 from qosd.model.rules import CPUManagerPolicy, Rules
 from qosd.pods.cpumanager import CPUManagerState
@@ -16,20 +19,25 @@ from qosd.policy.rulesfile import InForce
 
 
 class Kubelet(Protocol):
-    """``CPUManagerFile``: what kubelet's state file says now."""
+    """``CPUManagerFile``: what kubelet's state file said last; ``untold``: why it does not say it now."""
 
     current: CPUManagerState
+    untold: str
+    is_absent: bool
 
 
 class Config(Protocol):
-    """``KubeletConfigSource``: what kubelet keeps of the node."""
+    """``KubeletConfigSource``: what kubelet keeps of the node; its CPU manager's policy, "" = not told."""
 
     @property
     def reserved(self) -> Reserved: ...
+    @property
+    def cpu_manager_policy(self) -> str: ...
 
 
 class _Untold:
     reserved = NOTHING
+    cpu_manager_policy = ""
 
 
 class PolicyRules:
@@ -37,22 +45,40 @@ class PolicyRules:
 
     def __init__(self, file: InForce, kubelet: Kubelet, config: Config | None = None) -> None:
         self._file, self._kubelet, self._config = file, kubelet, config or _Untold()
-        self._from: tuple[Rules, bool, Reserved] | None = None
+        self._from: tuple[Rules, bool, str, Reserved] | None = None
         self._made = file.current
 
     @property
     def current(self) -> Rules:
         is_static = self._kubelet.current.gives_cpus
         rules, reserved = self._file.current, self._config.reserved
+        unknown = _unknown(self._kubelet, self._config.cpu_manager_policy, rules.node.cpu_manager_policy)
         before = self._from
-        if before is None or before[0] is not rules or before[1:] != (is_static, reserved):
-            self._from = rules, is_static, reserved
-            self._made = _with(rules, is_static, reserved)
+        if before is None or before[0] is not rules or before[1:] != (is_static, unknown, reserved):
+            self._from = rules, is_static, unknown, reserved
+            self._made = _with(rules, is_static, unknown, reserved)
         return self._made
 
 
-def _with(rules: Rules, is_static: bool, reserved: Reserved) -> Rules:
+def _unknown(kubelet: Kubelet, configured: str, stated: CPUManagerPolicy) -> str:
+    """Why nobody knows which CPUs kubelet gave exclusively; "" = it is known.
+
+    ``configured``: the policy by kubelet's configuration, "" = not told; ``stated``: by the rules file.
+    """
+    if configured == NONE or (kubelet.current.gives_cpus and not kubelet.untold):
+        return ""
+    if kubelet.untold and not kubelet.is_absent:
+        return kubelet.untold
+    says = kubelet.untold or f"kubelet's state file says {kubelet.current.policy}"
+    if configured:
+        return f"kubelet's configuration says cpuManagerPolicy: {configured}, but {says}"
+    if kubelet.is_absent and stated is CPUManagerPolicy.STATIC:
+        return f"the rules file says cpuManagerPolicy: {stated}, but {says}"
+    return ""
+
+
+def _with(rules: Rules, is_static: bool, unknown: str, reserved: Reserved) -> Rules:
     """``rules`` itself where kubelet says nothing else."""
-    policy = CPUManagerPolicy.STATIC if is_static else rules.node.cpu_manager_policy
-    node = replace(rules.node, cpu_manager_policy=policy, kubelet_reserved=reserved)
+    policy = CPUManagerPolicy.STATIC if is_static or unknown else rules.node.cpu_manager_policy
+    node = replace(rules.node, cpu_manager_policy=policy, cpus_unknown=unknown, kubelet_reserved=reserved)
     return rules if node == rules.node else replace(rules, node=node)

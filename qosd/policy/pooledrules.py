@@ -118,7 +118,9 @@ class PooledRules:
         topology, pods = (None, ()) if seen is None else (seen.topology, seen.pods)
         scheduling = merged(left, pools.be, topology, pods, rules.node)
         self._pools = self._pools if pools == self._pools else pools
-        self._warnings = (*pools.warnings, *scheduling.warnings)
+        unknown = rules.node.cpus_unknown
+        frozen = (f"{unknown}: which CPUs kubelet gave exclusively is unknown, so no CPU set is widened",)
+        self._warnings = (*(frozen if unknown else ()), *pools.warnings, *scheduling.warnings)
         unchanged = rules is self._from and with_pools(self._current, self._pools, scheduling) is self._current
         if not unchanged:
             self._from, self._current = rules, with_pools(rules, self._pools, scheduling)

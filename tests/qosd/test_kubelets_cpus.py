@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from koord.host.files import Target
+from koord.host.writer import Writer
+from koord.model.kubeletconfig import KubeletConfig
 from qosd.inspect import daemon
-from tests.qosd.contexts import QOS
+from tests.qosd.contexts import QOS, STATUS
 from tests.qosd.machine import Machine
-from tests.qosd.test_node import BATCH, Living, on_runtime
+from tests.qosd.test_node import BATCH, Living, living, on_runtime
 
 STATE = "kubelet/cpu_manager_state"
 OTHER_MEMBER = (
@@ -18,14 +21,21 @@ OTHER_MEMBER = (
 )
 
 
-def running(alive: Living, name: str, tier: str = "", qos: str = "") -> str:
-    """The cgroup of a container of a new pod."""
+def running(alive: Living, name: str, tier: str = "", qos: str = "", cpus: str = "", bound: str = "") -> str:
+    """The cgroup of a container of a new pod; ``cpus``: what kubelet makes it with, ``bound``: by the scheduler."""
     runtime = alive.machine.runtime
-    labels = {QOS: qos} if qos else {}
-    sandbox = runtime.pod(name, tier, labels=labels, annotations=BATCH if qos == "BE" else {})
+    annotations = {STATUS: f'{{"cpuset": "{bound}"}}'} if bound else BATCH if qos == "BE" else {}
+    sandbox = runtime.pod(name, tier, labels={QOS: qos} if qos else {}, annotations=annotations)
     container = runtime.container(sandbox, "main")
     runtime.start(container)
+    if cpus:
+        put(alive.machine, runtime.cgroup(container), cpus)
     return runtime.cgroup(container)
+
+
+def put(machine: Machine, cgroup: str, cpus: str) -> None:
+    """What another writer does."""
+    Writer(machine.locator().tree).write(Target(cgroup, "cpuset_cpus"), cpus)
 
 
 @pytest.fixture
@@ -46,3 +56,50 @@ async def test_cpus_whose_owner_is_named_in_an_unknown_way_are_in_no_pool(v1: Ma
             "cpu_manager_state keeps CPUs 2-3 out of its defaultCpuSet and names their owner in no way that is known "
             "here: they are in no pool"
         ]
+
+
+@pytest.mark.parametrize("state", ["", OTHER_MEMBER[:60], None], ids=["empty", "torn", "absent"])
+async def test_while_allocations_are_unknown_no_cpu_set_is_widened(v1: Machine, state: str | None) -> None:
+    if state is not None:
+        v1.put(STATE, state)
+    async with on_runtime(v1) as alive:
+        alive.node.kubelet_config.current = KubeletConfig(cpu_manager_policy="static")
+        whole = running(alive, "db", cpus="2-3")
+        best_effort = running(alive, "job", "/besteffort", "BE", cpus="0-1")
+        service = running(alive, "web", "", "LS", cpus="0-1")
+        bound = running(alive, "lsr", "", "LSR", cpus="3", bound="2")
+        await alive.until_decided(best_effort)
+        held = [v1.holds(cgroup, "cpuset_cpus") for cgroup in (whole, best_effort, service, bound)]
+        assert held == ["2-3", "0-1", "0-1", "3"]
+        said = "which CPUs kubelet gave exclusively is unknown, so no CPU set is widened"
+        assert [each for each in daemon.warnings(alive.node) if said in each]
+
+        v1.put(STATE, OTHER_MEMBER.replace('"2-3"', '"3"').replace('"0-1"', '"0-2"'))
+        alive.node.reload()
+        await alive.until(lambda: v1.holds(best_effort, "cpuset_cpus") == "0-2", "the pool that is known again")
+        assert not [each for each in daemon.warnings(alive.node) if said in each]
+
+
+async def test_a_cpu_set_shrinks_also_while_allocations_are_unknown(v1: Machine) -> None:
+    v1.put(STATE, OTHER_MEMBER)
+    async with on_runtime(v1) as alive:
+        service = running(alive, "web", "", "LS")
+        await alive.until(lambda: v1.holds(service, "cpuset_cpus") == "0-1", "the pool")
+        v1.put(STATE, "{")
+        alive.node.reload()
+        bound = running(alive, "lse", "", "LSE", cpus="0-1", bound="1")
+        await alive.until(lambda: v1.holds(service, "cpuset_cpus") == "0", "less than before")
+        await alive.until(lambda: v1.holds(bound, "cpuset_cpus") == "1", "its own")
+
+
+async def test_a_restart_in_between_widens_nothing(v1: Machine) -> None:
+    v1.put(STATE, OTHER_MEMBER)
+    async with v1.runtime.serving(v1.socket):
+        async with living(v1) as alive:
+            service = running(alive, "web", "", "LS")
+            await alive.until(lambda: v1.holds(service, "cpuset_cpus") == "0-1", "the pool")
+        v1.put(STATE, "")
+        async with living(v1) as again:
+            job = running(again, "job", "/besteffort", "BE", cpus="0")
+            await again.until_decided(job)
+            assert (v1.holds(service, "cpuset_cpus"), v1.holds(job, "cpuset_cpus")) == ("0-1", "0")

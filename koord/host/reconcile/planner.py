@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from koord.host import files, systemd
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
-from koord.host.order import BURST, IDLE, MEMORY, QUOTA, SHARES, Change, Step, above_of, order
+from koord.host.order import BURST, CPUS, IDLE, MEMORY, QUOTA, SHARES, Change, Step, above_of, order
 from koord.host.originals import ContainerKey, Original, Pending, base_of
 from koord.host.reconcile.due import SELDOM, SWAPS, Due, look_at, with_partners
 from koord.host.reconcile.plan import (
@@ -31,7 +31,7 @@ from koord.host.reconcile.plan import (
 )
 from koord.host.reconcile.state import FREE, FileState, FileStates, Look, Phase, Retry
 from koord.host.reconcile.step import Observed, Transition, step, step_shares
-from koord.host.reconcile.wanted import Intent, Intents, Wanted, within_quota
+from koord.host.reconcile.wanted import Intent, Intents, Wanted, no_wider, within_quota
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, Writer
 
@@ -253,6 +253,8 @@ class _Draft:
             except ValueRefused as error:
                 refused = (*wanted.refused, (wanted.by, str(error)))
                 wanted = Wanted(None, wanted.by, wanted.why, pod=wanted.pod, keep=True, refused=refused)
+        if target.name == CPUS and self._intents.why_no_wider:
+            return no_wider(wanted, base, actual, self._intents.why_no_wider)
         if target.name in SWAPS:
             return self._along_memory(target, wanted)
         if target.name == BURST:

@@ -12,6 +12,7 @@ import msgspec
 
 from koord.host.files import Target, Value
 from koord.host.reconcile.state import FileState, Speakers
+from koord.model import cpuset
 from koord.model.formulas import AT_MOST, COMPOSED, FORMULA, NO_INPUTS, Inputs
 
 
@@ -46,6 +47,23 @@ def within_quota(wanted: W, burst_us: Value | None, quota_us: Value | None) -> W
     return msgspec.structs.replace(wanted, value=quota_us, why=why, inputs=inputs, keep=False)
 
 
+def no_wider(wanted: W, base: Value | None, actual: Value | None, why: str) -> W:
+    """What becomes of a CPU set while, because of ``why``, none may get a CPU that it does not have.
+
+    ``actual``: what the file holds; "" is the set above it, of which anything is a part. ``wanted`` itself if it fits.
+    """
+    after = base if wanted.value is None else wanted.value
+    if wanted.keep or not isinstance(actual, str) or not isinstance(after, str) or not actual:
+        return wanted
+    left = cpuset.parse(after) & cpuset.parse(actual)
+    if after and left == cpuset.parse(after):
+        return wanted
+    said = f"{wanted.why}; no CPU set is widened: {why}"
+    if wanted.value is None or not left:
+        return msgspec.structs.replace(wanted, value=None, why=said, keep=True)
+    return msgspec.structs.replace(wanted, value=str(left), why=said, inputs={FORMULA: "given", "value": str(left)})
+
+
 class Intent(Protocol):
     """The opinions on one file. ``by``: who has one; ``speakers``: the same with their stages."""
 
@@ -62,8 +80,10 @@ class Intent(Protocol):
 
 
 class Intents(Protocol):
-    """The opinions of one tick."""
+    """The opinions of one tick. ``why_no_wider``: no CPU set may get CPUs that it does not have; "" = each may."""
 
+    @property
+    def why_no_wider(self) -> str: ...
     def of(self, target: Target, state: FileState) -> Intent: ...
     def why_released(self, state: FileState, wanted: Wanted) -> str:
         """For people: why the file goes back to its base."""
@@ -83,6 +103,8 @@ class _NoIntent:
 
 class NothingWanted:
     """Every file is released, because of ``why``."""
+
+    why_no_wider = ""
 
     def __init__(self, why: str) -> None:
         self._why, self._intent = why, _NoIntent(why)

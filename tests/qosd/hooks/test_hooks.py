@@ -138,6 +138,13 @@ class TestCPUSet:
         by = replace(by, node=replace(by.node, kubelet_cpus=CPUSet.of([4, 5])))
         assert decided(pod(who, "Guaranteed", STATUS={"cpuset": bound}), by) == edits
 
+    @pytest.mark.parametrize("who", ["LSR", "LS", "BE", ""])
+    @pytest.mark.parametrize("stage", [HookStage.CREATE, HookStage.UPDATE])
+    def test_calls_carry_what_kubelet_sent_while_its_allocations_are_unknown(self, who: str, stage: HookStage) -> None:
+        by = rules(cpuManagerPolicy="static", sharedPools=POOLS)
+        by = replace(by, node=replace(by.node, cpus_unknown="state is not there"))
+        assert decided(pod(who, "Guaranteed", stage, STATUS={"cpuset": "2-3"}), by) == {}
+
     def test_be_on_its_numa_nodes_only_with_the_be_cpu_manager(self) -> None:
         by = rules(sharedPools=POOLS, beCPUManager=True)
         assert decided(pod("BE", "BestEffort", STATUS=ON_NODE_1), by)["cpuset_cpus"] == "8-13"

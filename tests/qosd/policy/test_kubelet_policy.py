@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -11,6 +11,18 @@ from qosd.pods.cpumanager import CPUManagerState
 from qosd.policy.kubeletpolicy import PolicyRules
 from tests.qosd.contexts import Now
 
+
+@dataclass
+class StateFile:
+    """What the CPU manager's state file says."""
+
+    current: CPUManagerState
+    untold: str = ""
+    is_absent: bool = False
+
+
+ABSENT = StateFile(CPUManagerState(), "state is not there", is_absent=True)
+TORN, TORN_LATER = StateFile(CPUManagerState(), "state: torn"), StateFile(CPUManagerState("static"), "state: torn")
 NONE = Rules()
 STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC))
 
@@ -20,8 +32,40 @@ STATIC = replace(NONE, node=NodeRules(cpu_manager_policy=CPUManagerPolicy.STATIC
     [(NONE, False, "none"), (NONE, True, "static"), (STATIC, False, "static"), (STATIC, True, "static")],
 )
 def test_static_wins(file: Rules, kubelet_is_static: bool, policy: str) -> None:
-    kubelet = Now(CPUManagerState("static" if kubelet_is_static else "none"))
+    kubelet = StateFile(CPUManagerState("static" if kubelet_is_static else "none"))
     assert PolicyRules(Now(file), kubelet).current.node.cpu_manager_policy == policy
+
+
+@pytest.mark.parametrize(
+    ("state", "configured", "file", "unknown"),
+    [
+        (TORN, "static", NONE, "state: torn"),
+        (TORN, None, NONE, "state: torn"),
+        (TORN, "none", NONE, ""),
+        (TORN_LATER, "static", NONE, "state: torn"),
+        (ABSENT, "static", NONE, "kubelet's configuration says cpuManagerPolicy: static, but state is not there"),
+        (ABSENT, None, STATIC, "the rules file says cpuManagerPolicy: static, but state is not there"),
+        (ABSENT, "none", STATIC, ""),
+        (ABSENT, None, NONE, ""),
+        (ABSENT, "none", NONE, ""),
+        (
+            StateFile(CPUManagerState()),
+            "static",
+            NONE,
+            "kubelet's configuration says cpuManagerPolicy: static, but kubelet's state file says none",
+        ),
+        (StateFile(CPUManagerState()), None, STATIC, ""),
+        (StateFile(CPUManagerState("static")), "static", NONE, ""),
+        (StateFile(CPUManagerState("static")), None, NONE, ""),
+    ],
+)
+def test_allocations_that_nobody_tells_are_unknown(
+    state: StateFile, configured: str | None, file: Rules, unknown: str
+) -> None:
+    config = None if configured is None else KubeletConfig(cpu_manager_policy=configured)
+    node = PolicyRules(Now(file), state, config).current.node
+    assert node.cpus_unknown == unknown
+    assert not unknown or node.cpu_manager_policy is CPUManagerPolicy.STATIC
 
 
 @pytest.mark.parametrize(
@@ -32,14 +76,14 @@ def test_what_kubelet_reserves_is_left_out_unless_the_file_says_otherwise(
 ) -> None:
     host = HostFacts(memory_total_bytes=1000)
     file = Now(Rules(node=NodeRules(allocatable_memory_bytes=file_bytes), host=host))
-    rules = PolicyRules(file, Now(CPUManagerState()), KubeletConfig(reserved=Reserved(500, reserved_bytes)))
+    rules = PolicyRules(file, StateFile(CPUManagerState()), KubeletConfig(reserved=Reserved(500, reserved_bytes)))
     current = rules.current
     assert (current.allocatable_memory_bytes, current.node.kubelet_reserved.cpu_milli) == (allocatable_bytes, 500)
     assert rules.current is current
 
 
 def test_the_same_rules_are_the_same_object() -> None:
-    file, kubelet = Now(NONE), Now(CPUManagerState())
+    file, kubelet = Now(NONE), StateFile(CPUManagerState())
     rules = PolicyRules(file, kubelet)
     assert rules.current is NONE
     kubelet.current = CPUManagerState("static")
