@@ -1,15 +1,17 @@
 """Batch and mid resources of a node: the formula of ``koord.model.overcommit``, and what of its result is written.
 
-Invariant: a node whose report is too old loses its batch and mid resources without anything else having to happen: the
-controller looks again at the instant at which the report expires. What cannot be computed for one node is an Event on
-it and stops nothing. While nobody knows what the policy is, because its key was bad ever since the process started,
-nothing that it decides is written.
+Invariant: a node whose report is too old loses its batch and mid resources, but for what its pods hold, without
+anything else having to happen: the controller looks again at the instant at which the report expires. What cannot be
+computed for one node is an Event on it and stops nothing. While nobody knows what the policy is, because its key was
+bad ever since the process started, nothing that it decides is written.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+
+from msgspec import structs
 
 from koord.kube.client import Client
 from koord.kube.kind import NODE, Key
@@ -20,10 +22,11 @@ from koord.model.overcommit import amplification, difference, fresh, growth, nor
 from koord.model.overcommit.amounts import NOTHING, CPUMemory
 from koord.model.overcommit.amplification import AmplificationError
 from koord.model.overcommit.batch import required
+from koord.model.overcommit.demand import Held
 from koord.model.overcommit.fresh import FreshUsage
 from koord.model.overcommit.growth import Averaged, GrowthState
 from koord.model.overcommit.normalization import NormalizationError
-from koord.model.overcommit.offer import Offer, offer_by_demands
+from koord.model.overcommit.offer import Offer, held_by, offer_by_demands
 from koord.model.overcommit.publish import Desired, Writes
 from koord.model.overcommit.strategy import ColocationStrategy
 from koord_manager.controllers import complaints
@@ -104,7 +107,7 @@ class NodeResourceController:
         found = [Complaint("OvercommitProblem", fault.message) for fault in faults]
         look = _Look(node, strategy, state, now_s, found.append)
         if not strategy.enable:
-            desired, state, offer = publish.RESET, replace(state, growth=_NEVER_HELD), None
+            desired, state, offer = self._nothing(look), replace(state, growth=_NEVER_HELD), None
             self._figures.wake_above(name, fresh.UNBOUNDED)
         else:
             desired, state, offer = self._desired(look)
@@ -115,6 +118,14 @@ class NodeResourceController:
         if writes.status is not None or look.is_due:
             self._states[name] = state = replace(state, synced_s=now_s)
         return self._next_s(offer, strategy, state, now_s)
+
+    def _nothing(self, look: _Look) -> Desired:
+        """Of a node on which colocation is disabled: what its pods hold until they have finished."""
+        problems = list[str]()
+        held = held_by(self._view.demands_of(look.node.metadata.name), look.strategy, problems.append)
+        for problem in problems:
+            look.complain(Complaint("OvercommitProblem", problem))
+        return structs.replace(publish.RESET, held=held)
 
     def _desired(self, look: _Look) -> tuple[Desired, NodeState, Offer]:
         look = replace(look, state=replace(look.state, normalization_ratio=self._normalization(look)))
@@ -127,6 +138,7 @@ class NodeResourceController:
         desired = Desired(
             batch=batch,
             mid=offer.mid,
+            held=offer.held,
             third_party=offer.third_party,
             normalization_ratio=state.normalization_ratio,
             amplification=self._amplification(look),
@@ -209,7 +221,8 @@ class NodeResourceController:
     def _say(self, node: Node, before: str | None, offer: Offer) -> None:
         """An Event when the node loses its batch and mid resources, and when it has them again."""
         if offer.degraded and not before:
-            message = f"no batch and mid resources: {offer.degraded}"
+            beyond = "" if offer.held == Held() else " beyond what running pods request"
+            message = f"no batch and mid resources{beyond}: {offer.degraded}"
             self._recorder.record(complaints.subject(node), EventType.WARNING, "OvercommitDegraded", message)
         elif before and not offer.degraded:
             message = "batch and mid resources are offered again"

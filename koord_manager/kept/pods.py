@@ -46,4 +46,5 @@ class PodSharing:
 
     def _demand(self, pod: Pod) -> PodDemand:
         counted, one = demand.of_pod(pod), self._parts.one
-        return replace(counted, request=one(counted.request), mid_request=one(counted.mid_request))
+        readings = ("request", "mid_request", "batch_held", "mid_held")
+        return replace(counted, **{name: one(getattr(counted, name)) for name in readings})

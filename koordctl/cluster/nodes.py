@@ -11,7 +11,7 @@ from koord.model import core
 from koord.model.core import Node
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import amounts, units
-from koord.model.overcommit.amounts import BATCH
+from koord.model.overcommit.amounts import BATCH, NOTHING
 from koord.model.overcommit.batch import required
 from koord.model.sloconfig.loading import CONFIG_MAP_NAME
 from koordctl.cluster.state import ClusterState
@@ -116,9 +116,11 @@ def _remarks(state: ClusterState, node: Node, protection: Protection) -> Iterato
 
 
 def absence_of_batch(state: ClusterState, node: Node) -> str:
-    """Why the Node offers no batch resources; "" if it does."""
-    if amounts.read(node.status.allocatable, BATCH).cpu_milli is not None:
-        return ""
+    """Why the Node offers no batch resources, or none but what its pods hold; "" if it offers more."""
+    shown = amounts.read(node.status.allocatable, BATCH)
+    if shown.cpu_milli is not None:
+        held = state.held(node.metadata.name)
+        return _absence_beyond(state, node) if held != NOTHING and shown.filled() == held else ""
     if state.absence_of_policy:
         return state.absence_of_policy
     strategy = state.strategy(node)
@@ -129,6 +131,14 @@ def absence_of_batch(state: ClusterState, node: Node) -> str:
         return f"no batch resources: {offer.degraded}"
     limit = required(strategy.degrade_time_minutes)
     return f"no batch resources, though its report (at most {limit} min old) has all: does koord-manager run?"
+
+
+def _absence_beyond(state: ClusterState, node: Node) -> str:
+    """Why it offers no more than its pods hold; "" if there just is no more."""
+    if state.absence_of_policy or not state.strategy(node).enable:
+        return "colocation is not enabled for it: it shows what running pods request, until they have ended"
+    degraded = state.offer(node).degraded
+    return f"no batch resources beyond what running pods request: {degraded}" if degraded else ""
 
 
 def _cpu(milli: int | None) -> str:

@@ -39,19 +39,23 @@ def _lines(state: ClusterState, node: Node) -> Iterator[str]:
         yield f"problem of slo-controller-config: {problem.message}; {problem.consequence}"
     for message in state.faults(node):
         yield f"problem of the Node: {message}"
-    if state.absence_of_policy:
-        yield f"{state.absence_of_policy}: it offers nothing"
-        return
-    if not strategy.enable:
-        yield f"colocation is not enabled for it, by {source} in slo-controller-config: it offers nothing"
+    disabled = f"colocation is not enabled for it, by {source} in slo-controller-config"
+    if why := state.absence_of_policy or ("" if strategy.enable else disabled):
+        covered = " but what running pods request" if strategy.covers_running_pods else ""
+        yield f"{why}: it offers nothing{covered}"
+        yield from _over_allocated(state, name, shown)
         return
     yield f"by the formula, now, with {source}:"
     offer = state.offer(node)
     yield from (f"  {line}" for line in explain.lines(offer))
-    if not offer.degraded and (why := absence_of_batch(state, node)):
+    if not offer.degraded and shown.cpu_milli is None and (why := absence_of_batch(state, node)):
         yield why
     if offer.published_batch is not None:
         yield from _small_differences(shown, offer.published_batch, strategy)
+    yield from _over_allocated(state, name, shown)
+
+
+def _over_allocated(state: ClusterState, name: str, shown: Reading) -> Iterator[str]:
     if excess := overallocation(state.held(name), None if shown.cpu_milli is None else shown.filled()):
         yield excess.sentence
 

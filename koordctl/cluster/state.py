@@ -26,8 +26,6 @@ from koord.model.sloconfig.loading import CONFIG_MAP_NAME, Loaded, load, texts
 from koordctl.cluster.lists import read_list
 from koordctl.cluster.objects import DETAILED_POD, DetailedPod
 
-_ENDED = ("Succeeded", "Failed")
-
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
@@ -67,7 +65,7 @@ class ClusterState:
 
     def held(self, node: str) -> CPUMemory:
         """What of its batch resources pods hold that have not ended."""
-        return allocated(pod for pod in self.pods.get(node, ()) if pod.status.phase not in _ENDED)
+        return allocated(self.pods.get(node, ()))
 
 
 def by_node(pods: Iterable[DetailedPod]) -> Mapping[str, Sequence[DetailedPod]]:

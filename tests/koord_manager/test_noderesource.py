@@ -345,3 +345,78 @@ async def test_without_a_word_for_three_reports_the_averaged_one_counts_alone(cl
     cluster.now_s += 1
     cluster.report()
     await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+
+
+def batch_pod(cpu_milli: int, phase: str = "Running") -> dict[str, Any]:
+    requests = {"kubernetes.io/batch-cpu": str(cpu_milli), "kubernetes.io/batch-memory": "1Gi"}
+    container = {"name": "c", "resources": {"requests": requests}}
+    return {"spec": {"nodeName": "n1", "containers": [container], "priority": 5000}, "status": {"phase": phase}}
+
+
+HELD = {"kubernetes.io/batch-cpu": "2950", "kubernetes.io/batch-memory": "2Gi"}
+
+
+async def test_use_never_shrinks_the_offer_below_what_runs(cluster: Cluster) -> None:
+    """As it shrinks, a kubelet that restarts would end the pod; once the pod has finished, the rest follows."""
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    cluster.server.put(PODS, "default", "be", **batch_pod(2950))
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+    cluster.report(cpu="4")
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "2950")
+    await cluster.quiet()
+    cluster.speak(4500, 1)
+    await cluster.quiet()
+    assert cluster.offered()["kubernetes.io/batch-cpu"] == "2950"
+    cluster.server.put(PODS, "default", "be", **batch_pod(2950, "Succeeded"))
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "300")
+
+
+@pytest.mark.parametrize("how", ["stale", "deleted", "disabled"])
+async def test_what_runs_stays_covered_where_nothing_is_offered(cluster: Cluster, how: str) -> None:
+    cluster.put_config()
+    cluster.put_node()
+    cluster.report()
+    cluster.server.put(PODS, "default", "be", **batch_pod(1950))
+    cluster.server.put(PODS, "default", "other", **batch_pod(1000))
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+    if how == "stale":
+        cluster.now_s += DEGRADE_S + 1
+        await cluster.controllers.resources.reconcile("n1")
+    elif how == "deleted":
+        cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+    else:
+        cluster.put_config({"colocation-config": '{"enable": false}'})
+    await cluster.settled(lambda: cluster.offered() == HELD)
+    if how == "stale":
+        await cluster.settled(lambda: cluster.events("OvercommitDegraded"))
+        assert (
+            "no batch and mid resources beyond what running pods request: " in cluster.events("OvercommitDegraded")[0]
+        )
+    cluster.server.delete(PODS, "default", "other")
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "1950")
+    cluster.server.delete(PODS, "default", "be")
+    await cluster.settled(lambda: not cluster.offered())
+    cluster.put_config()
+    cluster.report()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "4400")
+
+
+@pytest.mark.parametrize("where", ["config", "annotation"])
+async def test_an_operator_may_have_running_pods_uncovered(cluster: Cluster, where: str) -> None:
+    uncovered = '"extensions": {"koord": {"coverRunningPods": false}}'
+    annotation = {"node.koordinator.sh/colocation-strategy": f"{{{uncovered}}}"}
+    cluster.put_config(
+        {"colocation-config": f'{{"enable": true, {uncovered if where == "config" else ""}}}'.replace(", }", "}")}
+    )
+    cluster.put_node(**({"annotations": annotation} if where == "annotation" else {}))
+    cluster.report(cpu="4")
+    cluster.server.put(PODS, "default", "be", **batch_pod(2950))
+    await cluster.lead()
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") == "800")
+    cluster.now_s += DEGRADE_S + 1
+    await cluster.controllers.resources.reconcile("n1")
+    await cluster.settled(lambda: not cluster.offered())

@@ -231,7 +231,11 @@ async def test_a_difference_that_may_stay(cluster: Cluster, tmp_path: Path, batc
         ("idle", "no batch resources, though its report (at most 15 min old) has all: does koord-manager run?"),
         ("excess", "batch over-allocated: 500m of the 2500m batch-cpu"),
         ("disabled", "colocation is not enabled for it, by the cluster's strategy in slo-controller-config"),
+        ("disabled", "it offers nothing but what running pods request"),
         ("stale", "no batch and no mid resources"),
+        ("held", "  at least 2500m, which running pods request"),
+        ("uncovered", "batch over-allocated: 500m of the 2500m batch-cpu"),
+        ("covered", "no batch and no mid resources beyond what running pods request: the NodeMetric is "),
         ("broken", "problem of slo-controller-config: "),
         ("mislabelled", "problem of the Node: node.koordinator.sh/cpu-reclaim-ratio: "),
     ],
@@ -240,6 +244,14 @@ async def test_why_a_node_offers_what_it_does(cluster: Cluster, tmp_path: Path, 
     match setup:
         case "idle":
             cluster.node("node-1", {})
+        case "held":
+            cluster.pod("large", 2500, "node-1", "Running")
+        case "uncovered":
+            cluster.pod("large", 2500, "node-1", "Running")
+            cluster.config(enable=True, extensions={"koord": {"coverRunningPods": False}})
+        case "covered":
+            cluster.pod("large", 2000, "node-1", "Running")
+            cluster.report("node-1", 3600)
         case "excess":
             cluster.pod("large", 2500, "node-1", "Running")
         case "disabled":

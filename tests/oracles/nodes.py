@@ -249,6 +249,7 @@ def _strategy(rng: Random) -> Document:
         ("midUnallocatedPercent", 0.6, percents),
         ("midStaticCPUReservedPercent", 0.5, percents),
         ("midStaticMemoryReservedPercent", 0.5, percents),
+        ("extensions", 0.4, (*({"koord": {"coverRunningPods": each}} for each in (True, False, None)), {"koord": {}})),
     )
     strategy: Document = {"enable": True}
     for key, share, values in choices:

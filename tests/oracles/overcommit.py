@@ -10,6 +10,9 @@ Plain, slow and obvious: dicts as the API serves them, fractions, one resource a
 * of an LSE pod whose request of CPU cannot be read, the measured use counts;
 * an amount that cannot be read, or is negative, is absent; so is an annotation that is no JSON object;
 * where the node's capacity is absent, or what the system uses cannot be read, nothing can be offered;
+* of batch and mid resources a node shows no less than what its pods request that have neither succeeded nor failed,
+  whatever their class, since kubelet admits them again when it restarts; also where nothing may be offered. Where the
+  strategy says ``extensions.koord.coverRunningPods: false`` it shows the formula's result alone, as the sheet has it;
 * a node without an allocatable amount has all of its capacity allocatable, as Kubernetes' API says of that field.
 
 Invariant: CPU in thousandths, memory in bytes, each amount rounded up; margins, limits and shares truncated.
@@ -76,14 +79,20 @@ def expected(
     ratio_hundredths: int = 100,
     branches: Branches | None = None,
 ) -> dict[str, int | None]:
-    """By ``KEYS``; None: the node offers no such resource at all. ``original``: before others' allocations."""
+    """By ``KEYS``; None: the node shows no such resource at all. ``original``: before others' allocations."""
     observed = _Node(node, pods, metric, strategy, Counter() if branches is None else branches)
+    batch_held, mid_held = (
+        {resource: observed.held(names[resource]) for resource in (CPU, MEMORY)} for names in (BATCH, MID)
+    )
+    original: dict[str, Any] = {CPU: None, MEMORY: None}
     if observed.is_degraded(now_s, metric_seen_s):
-        return dict.fromkeys(KEYS)
-    original = {resource: observed.batch(resource) for resource in (CPU, MEMORY)}
-    original[CPU] = floor(Fraction(original[CPU] * ratio_hundredths, 100))
-    batch = {resource: max(original[resource] - observed.third_party(resource), 0) for resource in (CPU, MEMORY)}
-    mid = {resource: observed.mid(resource) for resource in (CPU, MEMORY)}
+        batch, mid = (held if any(held.values()) else original for held in (batch_held, mid_held))
+    else:
+        original = {resource: observed.batch(resource) for resource in (CPU, MEMORY)}
+        original[CPU] = floor(Fraction(original[CPU] * ratio_hundredths, 100))
+        left = {resource: original[resource] - observed.third_party(resource) for resource in (CPU, MEMORY)}
+        batch = {resource: observed.at_least(left[resource], batch_held[resource]) for resource in left}
+        mid = {resource: observed.at_least(observed.mid(resource), mid_held[resource]) for resource in left}
     found = [amounts[resource] for amounts in (batch, mid, original) for resource in (CPU, MEMORY)]
     return dict(zip(KEYS, found, strict=True))
 
@@ -96,6 +105,9 @@ class _Node:
     ) -> None:
         self.node, self.metric, self.branches = node, metric, branches
         self.strategy = {**DEFAULTS, **{key: value for key, value in strategy.items() if value not in (None, "")}}
+        self.unfinished = [
+            pod for pod in pods if self.when("not finished", self.phase(pod) not in ("Succeeded", "Failed"))
+        ]
         self.pods = [pod for pod in pods if self.when("pod is there", self.phase(pod) in ("Running", "Pending"))]
         entries = at(metric, "status", "podsMetric") or []
         self.usages = {(at(entry, "namespace") or "", at(entry, "name") or ""): entry for entry in entries}
@@ -109,6 +121,17 @@ class _Node:
 
     def setting(self, resource: str, for_cpu: str, for_memory: str) -> Any:
         return self.strategy.get(for_cpu if resource == CPU else for_memory)
+
+    # what a restart of kubelet counts again
+
+    def held(self, name: str) -> int:
+        stated = at(self.strategy, "extensions", "koord", "coverRunningPods")
+        if self.when("running pods are not covered", stated is False):
+            return 0
+        return sum(self.amount(pod, name) for pod in self.unfinished)
+
+    def at_least(self, amount: int, held: int) -> int:
+        return held if self.when("more is held than offered", held > amount) else max(amount, 0)
 
     # freshness
 

@@ -24,7 +24,10 @@ from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit.amounts import CPUMemory
 from koord.model.overcommit.offer import offer
 from koord.model.overcommit.strategy import DEFAULTS, ColocationStrategy
+from koord.model.schema import SchemaError
+from koord.model.sloconfig import colocation
 from tests.oracles.nodes import NOW_S, Documents, documents
+from tests.oracles.objects import Document
 from tests.oracles.overcommit import KEYS, expected
 
 
@@ -58,13 +61,20 @@ def offered(case: Documents, of: Setting) -> dict[str, int | None]:
         core.read(Node, msgspec.json.encode(node)),
         [core.read(Pod, msgspec.json.encode(pod)) for pod in pods],
         None if metric is None else core.read(NodeMetric, msgspec.json.encode(metric)),
-        schema.overlay(DEFAULTS, schema.read(ColocationStrategy, strategy)),
+        schema.overlay(DEFAULTS, _strategy(strategy)),
         now_s,
         of.metric_seen_s,
         of.ratio_hundredths / 100,
     )
-    amounts = [amount for each in (found.published_batch, found.mid, found.batch) for amount in _pair(each)]
+    amounts = [amount for each in (found.published_batch, found.published_mid, found.batch) for amount in _pair(each)]
     return dict(zip(KEYS, amounts, strict=True))
+
+
+def _strategy(document: Document) -> ColocationStrategy:
+    wrong = list[SchemaError]()
+    strategy = colocation.checked(schema.read(ColocationStrategy, document), "strategy", wrong.append)
+    assert not wrong
+    return strategy
 
 
 def _pair(amounts: CPUMemory | None) -> tuple[int | None, int | None]:

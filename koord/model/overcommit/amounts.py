@@ -57,6 +57,16 @@ class CPUMemory(msgspec.Struct, frozen=True, gc=False):
 NOTHING = CPUMemory()
 
 
+def shown(offered: CPUMemory | None, held: CPUMemory, taken: CPUMemory = NOTHING) -> CPUMemory | None:
+    """What a Node shows: what is left of ``offered`` without what others have taken, and at least what its pods hold.
+
+    None: the resources are to be removed, since nothing is offered and nothing is held.
+    """
+    if offered is None:
+        return None if held == NOTHING else held
+    return (offered - taken).join(held)
+
+
 class Reading(NamedTuple):
     """None: not stated, or stated so that it cannot be read, which ``problems`` tell."""
 

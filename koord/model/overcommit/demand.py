@@ -8,6 +8,9 @@ A pod that the report does not have yet counts with its request. What the report
 Running or Pending on the node counts as *dangling*: it is still being used. An LSE pod's CPUs are its own, so their
 number counts instead of their use.
 
+What pods *hold* of batch and mid resources is what kubelet adds up when it restarts and admits them again: the requests
+of every pod that has not finished, whatever its class, under the resources' present names. Other names it leaves out.
+
 Invariant: the order of the pods does not matter, and a pod whose request of a resource cannot be read changes nothing
 but its own part of that: it requests nothing, and what it uses counts.
 """
@@ -18,7 +21,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
-from koord.model import podrequests, priority, qos
+from koord.model import podrequests, priority, qos, quantity
 from koord.model.annotations.decode import Bad
 from koord.model.core import Pod, PodSpec, ResourceRequirements
 from koord.model.nodemetric import PodUsage
@@ -31,7 +34,9 @@ from koord.model.qos import KubeQoS, QoSClass
 from koord.model.quantity import QuantityError
 
 _ON_NODE = ("Running", "Pending")
+_FINISHED = ("Succeeded", "Failed")
 _NO_REQUEST = Reading(0, 0)
+_MOST = CPUMemory(quantity.MAX_INT64, quantity.MAX_INT64)
 _DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
 
 
@@ -48,6 +53,15 @@ class PodDemand(msgspec.Struct, frozen=True, gc=False):
     """Native resources, in the units of the node's allocatable; of a batch pod its overhead alone."""
     mid_request: Reading = _NO_REQUEST
     """Mid resources, which are real ones on any node."""
+    batch_held: Reading = _NO_REQUEST
+    mid_held: Reading = _NO_REQUEST
+
+
+class Held(msgspec.Struct, frozen=True, gc=False):
+    """What pods that have not finished request of the resources that a node offers again."""
+
+    batch: CPUMemory = NOTHING
+    mid: CPUMemory = NOTHING
 
 
 class Demand(msgspec.Struct, frozen=True, gc=False):
@@ -73,13 +87,29 @@ def of_pod(pod: Pod) -> PodDemand:
         native, mid = _request(spec, (NATIVE,)), _request(spec, (MID,))
     elif is_on_node and spec.overhead:
         native = _request(PodSpec(overhead=spec.overhead), (NATIVE,))
-    return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid)
+    batch_held, mid_held = (_NO_REQUEST if is_finished(pod) else _request(spec, (names,)) for names in (BATCH, MID))
+    return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid, batch_held, mid_held)
+
+
+def is_finished(pod: Pod) -> bool:
+    """Has it given back what it held on its node?"""
+    return pod.status.phase in _FINISHED
+
+
+def held(pods: Iterable[PodDemand], bad: Bad) -> Held:
+    """Of all ``pods`` together, as far as an amount of a Node can say it."""
+    batch = mid = NOTHING
+    for pod in pods:
+        if pod.batch_held != _NO_REQUEST:
+            batch += _counted(pod, pod.batch_held, bad)
+        if pod.mid_held != _NO_REQUEST:
+            mid += _counted(pod, pod.mid_held, bad)
+    return Held(batch.meet(_MOST), mid.meet(_MOST))
 
 
 def batch_request(pod: Pod) -> Reading:
-    """What of the batch resources a pod on the node holds."""
-    is_on_node = pod.status.phase in _ON_NODE
-    return _request(pod.spec, (BATCH, _DEPRECATED_BATCH)) if is_on_node else Reading(0, 0)
+    """What of the batch resources a pod on the node holds, under their deprecated names as well."""
+    return Reading(0, 0) if is_finished(pod) else _request(pod.spec, (BATCH, _DEPRECATED_BATCH))
 
 
 def _request(spec: PodSpec, kinds: tuple[Names, ...]) -> Reading:

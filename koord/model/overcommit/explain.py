@@ -8,6 +8,7 @@ from typing import NamedTuple
 from koord.model.overcommit import units
 from koord.model.overcommit.amounts import BATCH, MID, NOTHING, CPUMemory
 from koord.model.overcommit.batch import Terms
+from koord.model.overcommit.demand import Held
 from koord.model.overcommit.mid import MidTerms
 from koord.model.overcommit.offer import Offer
 from koord.model.overcommit.strategy import CalculatePolicy
@@ -40,19 +41,37 @@ def lines(offer: Offer) -> list[str]:
 def _body(offer: Offer) -> Iterator[str]:
     terms, mid_terms, batch, mid = offer.terms, offer.mid_terms, offer.batch, offer.mid
     if terms is None or mid_terms is None or batch is None or mid is None:
-        yield f"no batch and no mid resources: {offer.degraded}"
+        yield from _degraded(offer)
         return
     if offer.age_s is not None:
         yield f"by a report that is {offer.age_s:.0f} s old; pods are all that are not koord-batch"
     yield from _batch(BATCH.cpu, _CPU, terms, offer)
     yield from _batch(BATCH.memory, _MEMORY, terms, offer)
-    yield from _mid(MID.cpu, _CPU, mid_terms, mid)
-    yield from _mid(MID.memory, _MEMORY, mid_terms, mid)
+    yield from _mid(MID.cpu, _CPU, mid_terms, mid, offer.held.mid)
+    yield from _mid(MID.memory, _MEMORY, mid_terms, mid, offer.held.mid)
+
+
+def _degraded(offer: Offer) -> Iterator[str]:
+    if offer.held == Held():
+        yield f"no batch and no mid resources: {offer.degraded}"
+        return
+    yield f"no batch and no mid resources beyond what running pods request: {offer.degraded}"
+    for names, held in ((BATCH, offer.held.batch), (MID, offer.held.mid)):
+        if held != NOTHING:
+            yield f"{names.cpu} {_CPU.text(held)}, {names.memory} {_MEMORY.text(held)}"
+
+
+def _held(of: _Resource, held: CPUMemory, left: CPUMemory) -> Iterator[str]:
+    """Said wherever pods run that request something: it may be what the node shows."""
+    if of.pick(held):
+        more = ": more than that" if of.pick(held) > of.pick(left) else ""
+        yield f"  at least {of.text(held)}, which running pods request{more}"
 
 
 def _batch(name: str, of: _Resource, terms: Terms, offer: Offer) -> Iterator[str]:
     policy = terms.cpu_policy if of is _CPU else terms.memory_policy
-    yield f"{name} {of.text((offer.original_batch - offer.third_party).join(NOTHING))}"
+    left = offer.original_batch - offer.third_party
+    yield f"{name} {of.text(left.join(offer.held.batch))}"
     yield f"  policy {policy}: {_formula(of, terms, policy)}"
     if policy is not CalculatePolicy.REQUEST:
         measured = f"measured {of.text(terms.system_usage)} + host applications {of.text(terms.host_applications)}"
@@ -67,6 +86,7 @@ def _batch(name: str, of: _Resource, terms: Terms, offer: Offer) -> Iterator[str
         yield f"  × {ratio:.2f} of CPU normalization = {of.text(offer.original_batch)}"
     if of.pick(offer.third_party):
         yield f"  - {of.text(offer.third_party)} that other schedulers have given away"
+    yield from _held(of, offer.held.batch, left)
 
 
 def _formula(of: _Resource, terms: Terms, policy: CalculatePolicy) -> str:
@@ -86,12 +106,13 @@ def _formula(of: _Resource, terms: Terms, policy: CalculatePolicy) -> str:
     return f"total {of.text(terms.total)}{parts} = {of.text(terms.left())} (at least 0)"
 
 
-def _mid(name: str, of: _Resource, terms: MidTerms, mid: CPUMemory) -> Iterator[str]:
-    yield f"{name} {of.text(mid)}"
+def _mid(name: str, of: _Resource, terms: MidTerms, mid: CPUMemory, held: CPUMemory) -> Iterator[str]:
+    yield f"{name} {of.text(mid.join(held))}"
     limit = f"at most {of.text(terms.limit)}"
     if terms.static is not None:
         yield f"  a fixed share of the capacity {of.text(terms.static)}, {limit}"
-        return
-    least = f"min(reclaimable {of.text(terms.reclaimable)}, unused {of.text(terms.unused)})"
-    share = f"{of.text(terms.unallocated_share)} of the unallocated {of.text(terms.unallocated)}"
-    yield f"  {least} + {share}, {limit}"
+    else:
+        least = f"min(reclaimable {of.text(terms.reclaimable)}, unused {of.text(terms.unused)})"
+        share = f"{of.text(terms.unallocated_share)} of the unallocated {of.text(terms.unallocated)}"
+        yield f"  {least} + {share}, {limit}"
+    yield from _held(of, held, mid)

@@ -5,6 +5,9 @@ This is upstream's formula, of which each part stands in a module of its own: ``
 without a measurement under ``maxUsageRequest``, and amplified units are divided before they are set off against real
 ones. ``report`` has a second clock.
 
+kubelet admits running pods again when it restarts, and ends those that the Node no longer offers room for. So the Node
+shows at least what they hold (``held``), also while nothing is offered: then that is all, and nothing new fits.
+
 Invariant: an offer is removed (None, not 0) exactly when ``degraded`` says why. It is never negative, and more use
 never makes more of it. What cannot be read is a sentence in ``problems``, and stops nothing else.
 """
@@ -19,9 +22,9 @@ from koord.model.annotations.decode import Bad
 from koord.model.core import Node, Pod
 from koord.model.nodemetric import NodeMetric
 from koord.model.overcommit import batch, demand, mid, nodeamounts, report
-from koord.model.overcommit.amounts import NOTHING, CPUMemory
+from koord.model.overcommit.amounts import NOTHING, CPUMemory, shown
 from koord.model.overcommit.batch import Terms, required
-from koord.model.overcommit.demand import PodDemand
+from koord.model.overcommit.demand import Held, PodDemand
 from koord.model.overcommit.mid import MidTerms
 from koord.model.overcommit.nodeamounts import NodeAmounts
 from koord.model.overcommit.strategy import CalculatePolicy, ColocationStrategy
@@ -31,11 +34,13 @@ __all__ = ["CPUMemory", "Offer", "Terms", "offer", "offer_by_demands"]
 
 class Offer(msgspec.Struct, frozen=True, kw_only=True):
     batch: CPUMemory | None = None
-    """With the normalization of the node's CPUs; None: to be removed from the node."""
+    """With the normalization of the node's CPUs; None: nothing may be offered."""
     mid: CPUMemory | None = None
-    """None: to be removed from the node."""
+    """None: nothing may be offered."""
+    held: Held = Held()
+    """What the Node shows at least, since its pods request it; nothing where the strategy does not cover them."""
     degraded: str = ""
-    """Why both are removed."""
+    """Why both are None."""
     third_party: CPUMemory = NOTHING
     """What of ``batch`` other schedulers have given away."""
     terms: Terms | None = None
@@ -47,8 +52,12 @@ class Offer(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def published_batch(self) -> CPUMemory | None:
-        """What is left of ``batch`` for Kubernetes; None: to be removed from the node."""
-        return None if self.batch is None else (self.batch - self.third_party).join(NOTHING)
+        """What is left of ``batch`` for Kubernetes, with what is held; None: to be removed from the node."""
+        return shown(self.batch, self.held.batch, self.third_party)
+
+    @property
+    def published_mid(self) -> CPUMemory | None:
+        return shown(self.mid, self.held.mid)
 
     @property
     def original_batch(self) -> CPUMemory:
@@ -85,6 +94,8 @@ def offer_by_demands(
 ) -> Offer:
     """``offer``, for who keeps what ``demand.of_pod`` makes of a pod."""
     problems: list[str] = []
+    pods, by_pods = [*pods], list[str]()
+    held = held_by(pods, strategy, by_pods.append)
     fresh = report.freshness(metric, 60 * required(strategy.degrade_time_minutes), now_s, metric_seen_s)
     if fresh.problem:
         problems.append(fresh.problem)
@@ -92,8 +103,7 @@ def offer_by_demands(
     figures = None if metric is None or fresh.degraded else report.figures(metric, problems.append)
     if metric is None or figures is None or amounts.total is None:
         reason = fresh.degraded or _lacking(amounts)
-        return Offer(degraded=reason, age_s=fresh.age_s, problems=tuple(problems))
-    by_pods: list[str] = []
+        return Offer(held=held, degraded=reason, age_s=fresh.age_s, problems=(*problems, *sorted(by_pods)))
     demands = demand.total(pods, metric.status.pods_metric, by_pods.append, amounts.amplification)
     _check_policy(strategy, problems.append)
     terms = batch.terms(amounts, amounts.total, figures, demands, strategy)
@@ -102,13 +112,19 @@ def offer_by_demands(
     return Offer(
         batch=terms.result().percent(percent, 100),
         mid=mid_terms.result(),
+        held=held,
         third_party=amounts.third_party,
         terms=terms,
         mid_terms=mid_terms,
         normalization_percent=percent,
         age_s=fresh.age_s,
-        problems=(*problems, *sorted(by_pods)),
+        problems=(*problems, *sorted(set(by_pods))),
     )
+
+
+def held_by(pods: Iterable[PodDemand], strategy: ColocationStrategy, bad: Bad) -> Held:
+    """What a node with ``pods`` shows at least, whether anything is offered on it or not."""
+    return demand.held(pods, bad) if strategy.covers_running_pods else Held()
 
 
 def _lacking(amounts: NodeAmounts) -> str:

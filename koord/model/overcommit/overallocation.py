@@ -1,7 +1,8 @@
 """Whether the batch pods on a node hold more than the node offers by now, which Kubernetes itself does not notice.
 
-Allocatable may shrink below what is allocated: nothing new is placed then, but nothing leaves either, and a kubelet
-that restarts may turn pods away. So it is said, with the amount.
+Where a strategy does not cover running pods, allocatable may shrink below what is allocated: nothing new is placed
+then, but nothing leaves either, and a kubelet that restarts ends pods until the rest fits. So it is said, with the
+amount.
 """
 
 from __future__ import annotations
@@ -38,4 +39,8 @@ def overallocation(held: CPUMemory, offered: CPUMemory | None) -> OverAllocation
         parts.append(f"{cpu(excess.cpu_milli)} of the {cpu(held.cpu_milli)} batch-cpu")
     if excess.memory_bytes:
         parts.append(f"{memory(excess.memory_bytes)} of the {memory(held.memory_bytes)} batch-memory")
-    return OverAllocation(held, excess, f"batch over-allocated: {' and '.join(parts)} that pods hold is not offered")
+    return OverAllocation(
+        held,
+        excess,
+        f"batch over-allocated: {' and '.join(parts)} that pods hold is not offered: a kubelet that restarts ends some",
+    )

@@ -1,9 +1,9 @@
 """What is to be written to a Node: JSON merge patches of the keys that the manager owns, of these only what differs.
 
 Capacity and allocatable of the batch and mid resources are written when one of them has changed by more than
-``resourceDiffThreshold``, has appeared or is to go, or when the last write is ``updateTimeThresholdSeconds`` old; with
-them goes the annotation for other schedulers. The ratios of normalization and amplification are written whenever they
-differ, unless this pass could not tell them: then they stay.
+``resourceDiffThreshold``, has appeared or is to go, is less than pods hold or is to be just that, or when the last
+write is ``updateTimeThresholdSeconds`` old; with them goes the annotation for other schedulers. The ratios of
+normalization and amplification are written whenever they differ, unless this pass could not tell them: then they stay.
 
 Invariant: a patch that changes nothing is None, so what is written converges; keys of others are in no patch.
 """
@@ -11,7 +11,7 @@ Invariant: a patch that changes nothing is None, so what is written converges; k
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -19,8 +19,9 @@ from koord.model import quantity
 from koord.model.annotations.codecs import document
 from koord.model.core import Amounts, Node
 from koord.model.overcommit import amounts, amplification, difference, normalization
-from koord.model.overcommit.amounts import BATCH, MID, NOTHING, CPUMemory
+from koord.model.overcommit.amounts import BATCH, MID, NOTHING, CPUMemory, shown
 from koord.model.overcommit.batch import required
+from koord.model.overcommit.demand import Held
 from koord.model.overcommit.noderead import annotation
 from koord.model.overcommit.strategy import ColocationStrategy
 from koord.model.quantity import Format
@@ -41,8 +42,10 @@ _ORIGINAL = document(ORIGINAL, OriginalAllocatable)
 
 class Desired(msgspec.Struct, frozen=True, kw_only=True):
     batch: CPUMemory | None
-    """Before what other schedulers have taken; None: to be removed."""
+    """Before what other schedulers have taken; None: nothing is offered."""
     mid: CPUMemory | None
+    held: Held = Held()
+    """What is shown at least, of both."""
     third_party: CPUMemory = NOTHING
     normalization_ratio: float | None = None
     """None: not told in this pass, the annotation stays."""
@@ -51,7 +54,11 @@ class Desired(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def published_batch(self) -> CPUMemory | None:
-        return None if self.batch is None else (self.batch - self.third_party).join(NOTHING)
+        return shown(self.batch, self.held.batch, self.third_party)
+
+    @property
+    def published_mid(self) -> CPUMemory | None:
+        return shown(self.mid, self.held.mid)
 
 
 RESET = Desired(batch=None, mid=None, amplification={})
@@ -74,17 +81,18 @@ def decide(node: Node, desired: Desired, strategy: ColocationStrategy, idle_s: f
 
 
 def is_significant(node: Node, desired: Desired, share: float) -> bool:
-    """Does any of the resources differ by more than ``share``, or in being there?"""
+    """Does any of the resources differ by more than ``share``, or in being there, or from what pods hold?"""
     exact = difference.threshold(share)
     return any(
-        difference.is_significant(observed, amount, exact) for _, _, observed, amount in _resources(node, desired)
+        difference.is_significant(each.observed, each.amount, exact) or each.is_off_what_is_held
+        for each in _resources(node, desired)
     )
 
 
 def status_patch(node: Node, desired: Desired) -> Patch | None:
     """Everything that differs, however little."""
     by_place: dict[str, dict[str, str | None]] = {}
-    for place, name, observed, amount in _resources(node, desired):
+    for place, name, observed, amount, _ in _resources(node, desired):
         if observed != amount:
             by_place.setdefault(place, {})[name] = None if amount is None else _text(name, amount)
     patch: Patch = {"status": by_place} if by_place else {}
@@ -102,23 +110,42 @@ def metadata_patch(node: Node, desired: Desired) -> Patch | None:
 
 def observed_batch(node: Node) -> CPUMemory | None:
     """What ``Desired.batch`` was at the last write, by what the node shows; None if it shows no batch resources."""
-    shown = amounts.read(node.status.allocatable, BATCH)
-    if shown.cpu_milli is None or shown.memory_bytes is None:
+    read = amounts.read(node.status.allocatable, BATCH)
+    if read.cpu_milli is None or read.memory_bytes is None:
         return None
     original = annotation(node.metadata.annotations, _ORIGINAL, OriginalAllocatable, lambda _: None)
-    return shown.filled() if original is None else amounts.read(original.resources, BATCH).filled(shown.filled())
+    return read.filled() if original is None else amounts.read(original.resources, BATCH).filled(read.filled())
 
 
-def _resources(node: Node, desired: Desired) -> Iterator[tuple[str, str, int | None, int | None]]:
-    """Where, its name, and its amount now and as it is to be."""
+class _Resource(NamedTuple):
+    """Where, its name, its amount now and as it is to be, and what pods hold of it."""
+
+    place: str
+    name: str
+    observed: int | None
+    amount: int | None
+    held: int
+
+    @property
+    def is_off_what_is_held(self) -> bool:
+        """Is less shown than pods hold, or more while nothing new may fit?"""
+        if self.observed is None or self.amount is None or self.observed == self.amount:
+            return False
+        return self.observed < self.held or self.amount == self.held
+
+
+def _resources(node: Node, desired: Desired) -> Iterator[_Resource]:
     stated: tuple[tuple[str, Amounts], ...] = tuple(
         zip(_PLACES, (node.status.capacity, node.status.allocatable), strict=True)
     )
-    for names, amount in ((BATCH, desired.published_batch), (MID, desired.mid)):
+    of_both = (BATCH, desired.published_batch, desired.held.batch), (MID, desired.published_mid, desired.held.mid)
+    for names, amount, held in of_both:
+        cpu, memory = _of(amount, "cpu_milli"), _of(amount, "memory_bytes")
         for place, now in stated:
-            shown = amounts.read(now, names)
-            yield place, names.cpu, _shown(now, names.cpu, shown.cpu_milli), _of(amount, "cpu_milli")
-            yield place, names.memory, _shown(now, names.memory, shown.memory_bytes), _of(amount, "memory_bytes")
+            read = amounts.read(now, names)
+            yield _Resource(place, names.cpu, _shown(now, names.cpu, read.cpu_milli), cpu, held.cpu_milli)
+            observed_bytes = _shown(now, names.memory, read.memory_bytes)
+            yield _Resource(place, names.memory, observed_bytes, memory, held.memory_bytes)
 
 
 def _shown(stated: Amounts, name: str, amount: int | None) -> int | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import StrEnum
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import msgspec
@@ -14,6 +15,7 @@ from msgspec import Meta
 
 from koord.model.qos_settings import Natural, Percent, Positive
 from koord.model.schema import json_name
+from koord.model.slo_extensions import KOORD, Registry
 
 DiffThreshold = Annotated[float, Meta(gt=0, le=1)]
 
@@ -60,6 +62,23 @@ class ColocationStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json_
     batch_cpu_threshold_percent: Natural | None = msgspec.field(default=None, name="batchCPUThresholdPercent")
     batch_memory_threshold_percent: Natural | None = None
     extensions: Mapping[str, Any] | None = None
+    """By key: a struct where ``EXTENSIONS`` has one, else as it came."""
+
+    @property
+    def covers_running_pods(self) -> bool:
+        """Does a Node show at least what its running pods hold? Only if nobody says otherwise."""
+        found = (self.extensions or {}).get(KOORD)
+        return not isinstance(found, KoordColocation) or found.cover_running_pods is not False
+
+
+class KoordColocation(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
+    """``extensions.koord`` of the strategy: what Koordinator has no field for."""
+
+    cover_running_pods: bool | None = None
+    """False: a Node shows what the formula leaves, as Koordinator's does, also where its pods hold more."""
+
+
+EXTENSIONS: Registry = MappingProxyType({KOORD: KoordColocation})
 
 
 DEFAULTS = ColocationStrategy(

@@ -13,8 +13,8 @@ import msgspec
 
 from koord.model import schema, slo_extensions
 from koord.model.nodemetric import AggregatePolicy, CollectPolicy
-from koord.model.overcommit.strategy import DEFAULTS, ColocationStrategy, MetricAggregatePolicy
-from koord.model.schema import Bad, SchemaError
+from koord.model.overcommit.strategy import DEFAULTS, EXTENSIONS, ColocationStrategy, MetricAggregatePolicy
+from koord.model.schema import Bad, SchemaError, Unknown
 from koord.model.sloconfig import durations
 from koord.model.sloconfig.faults import Fault, collector
 from koord.model.sloconfig.merging import laid_over
@@ -31,10 +31,14 @@ RATIO_LABELS: Mapping[str, str] = {
 _RATIO = re.compile(r"(?:[0-9]{1,18}(?:\.[0-9]{0,18})?|\.[0-9]{1,18})(?:[eE]-?[0-9]{1,2})?", re.ASCII)
 
 
-def checked(strategy: ColocationStrategy, path: str, bad: Bad) -> ColocationStrategy:
-    """``strategy`` with its extensions in the flat form, and without durations that are none."""
+def checked(strategy: ColocationStrategy, path: str, bad: Bad, unknown: Unknown | None = None) -> ColocationStrategy:
+    """``strategy`` with its extensions read and in the flat form, and without durations that are none."""
     if strategy.extensions is not None:
-        flat = slo_extensions.read(strategy.extensions, f"{path}.extensions", registry={})
+        try:
+            flat = slo_extensions.read(strategy.extensions, f"{path}.extensions", unknown, bad, EXTENSIONS)
+        except SchemaError as error:
+            bad(error)
+            flat = None
         strategy = msgspec.structs.replace(strategy, extensions=flat)
     policy = strategy.metric_aggregate_policy or MetricAggregatePolicy()
     for index, text in enumerate(policy.durations or ()):

@@ -1,6 +1,6 @@
 """How one level of ``slo-controller-config`` is laid over the one below: defaults, cluster, node, annotation.
 
-    objects merge field by field, to any depth; maps by key, each value replaced whole
+    objects merge field by field, to any depth; maps by key, each value replaced whole, but for extensions with fields
     numbers, booleans, choices and lists are replaced; false and 0 are values like others
     what is not set (absent, null, "") leaves the level below
 
@@ -17,7 +17,10 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from koord.model import slo_extensions
+
 T = TypeVar("T", bound=msgspec.Struct)
+_EXTENSIONS = "extensions"
 
 
 def laid_over(base: T, over: T) -> T:
@@ -26,7 +29,8 @@ def laid_over(base: T, over: T) -> T:
     for name in base.__struct_fields__:
         value = getattr(over, name)
         if value is not None and value != "":
-            changes[name] = _member(getattr(base, name), value)
+            member = slo_extensions.merged if name == _EXTENSIONS else _member
+            changes[name] = member(getattr(base, name), value)
     return msgspec.structs.replace(base, **changes)
 
 

@@ -61,13 +61,13 @@ class Row(Generic[T]):
     override: Override
     consumer: str
     """NodeSLO's section, or what else is made of it."""
-    rules: Callable[[T, str, Bad], T] | None = None
+    rules: Callable[[T, str, Bad, Unknown], T] | None = None
     """What must hold beyond the struct's bounds: the strategy without what is wrong, of which ``Bad`` is told."""
 
     def read(self, document: object, path: str, unknown: Unknown, bad: Bad) -> T:
         """The strategy in ``document``. Raises SchemaError for what is no single leaf."""
         strategy = schema.read(self.struct, document, path, unknown, bad)
-        return strategy if self.rules is None else self.rules(strategy, path, bad)
+        return strategy if self.rules is None else self.rules(strategy, path, bad, unknown)
 
     @property
     def cluster_path(self) -> str:

@@ -37,20 +37,22 @@ def test_what_pods_hold(pods: list[Any], total: CPUMemory) -> None:
         pytest.param(
             CPUMemory(1000, 2 * GIB),
             CPUMemory(2000, 0),
-            "batch over-allocated: 2000m of the 3000m batch-cpu that pods hold is not offered",
+            "batch over-allocated: 2000m of the 3000m batch-cpu that pods hold is not offered"
+            ": a kubelet that restarts ends some",
             id="CPU",
         ),
         pytest.param(
             CPUMemory(5000, GIB),
             CPUMemory(0, GIB),
-            "batch over-allocated: 1Gi of the 2Gi batch-memory that pods hold is not offered",
+            "batch over-allocated: 1Gi of the 2Gi batch-memory that pods hold is not offered"
+            ": a kubelet that restarts ends some",
             id="memory, with CPU to spare",
         ),
         pytest.param(
             None,
             CPUMemory(3000, 2 * GIB),
             "batch over-allocated: 3000m of the 3000m batch-cpu and 2Gi of the 2Gi batch-memory that pods hold "
-            "is not offered",
+            "is not offered: a kubelet that restarts ends some",
             id="nothing is offered",
         ),
     ],

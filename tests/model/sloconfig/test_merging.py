@@ -124,6 +124,14 @@ def class_of(*blocks: dict[str, Any]) -> dict[str, Any]:
         ),
         pytest.param(
             "colocation-config",
+            {"extensions": {"koord": {"coverRunningPods": False}, "b": 1}},
+            {"extensions": {"koord": {}}},
+            "extensions",
+            {"koord": {"coverRunningPods": False}, "b": 1},
+            id="extensions that are read here by field",
+        ),
+        pytest.param(
+            "colocation-config",
             {"extensions": {"Object": {"a": 1}}},
             {"extensions": {"Object": {"b": 2}}},
             "extensions",

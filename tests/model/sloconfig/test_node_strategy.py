@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koord.model.nodemetric import AggregatePolicy, CollectPolicy
-from koord.model.overcommit.strategy import ColocationStrategy
+from koord.model.overcommit.strategy import ColocationStrategy, KoordColocation
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import load
 
@@ -95,6 +95,21 @@ def test_a11_a_bad_ratio_is_ignored_and_said(label: str, text: str, message: str
             [f"{STRATEGY}.metricAggregatePolicy.durations[0]: '-1m' is not a duration"],
         ),
         ('{"extensions": {"Object": {"a": 1}}}', ColocationStrategy(extensions={"a": 1}), []),
+        (
+            '{"extensions": {"a": 1, "koord": {"coverRunningPods": false}}}',
+            ColocationStrategy(extensions={"a": 1, "koord": KoordColocation(cover_running_pods=False)}),
+            [],
+        ),
+        (
+            '{"extensions": {"koord": {"coverRunningPods": "no"}}}',
+            ColocationStrategy(extensions={"koord": KoordColocation()}),
+            [f"{STRATEGY}.extensions.koord.coverRunningPods: 'no' is neither true nor false"],
+        ),
+        (
+            '{"extensions": {"koord": 7}}',
+            ColocationStrategy(),
+            [f"{STRATEGY}.extensions.koord: 7 is not an object"],
+        ),
     ],
 )
 def test_a_bad_part_of_the_annotation_costs_itself(text: str, stated: ColocationStrategy, messages: list[str]) -> None:
