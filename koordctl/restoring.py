@@ -15,10 +15,10 @@ from pathlib import Path
 from types import MappingProxyType
 
 from koord.host import restoring, systemd_units
-from koord.host.cgroup import detect
+from koord.host.cgroup import tree_at
 from koord.host.originals import ContainerKey, Originals
 from koord.host.systemd_units import Units
-from koord.host.undo import UndoRecord
+from koord.host.undo import UndoRecord, boot_id
 from koord.host.undoable import Outcome, Restored
 from koord.host.weights import Weights
 from koord.host.writer import Writer
@@ -28,7 +28,6 @@ from koordctl.runtimespecs import Listed, Runtime, as_requested
 RUNTIME = Path("/run/containerd/containerd.sock")
 CGROUP_ROOT = Path("/sys/fs/cgroup")
 UNDO_FILE = Path("/run/koord/undo.jsonl")
-_BOOT_ID = "proc/sys/kernel/random/boot_id"
 _SYSTEMD_S = 30.0
 """More than a tick would wait: on a busy machine systemd takes seconds to answer."""
 
@@ -91,14 +90,14 @@ def opened(
     undo_file: Path, runtime: Path, *, root: Path, cgroup_root: Path, weights: Weights | None
 ) -> Iterator[Restoration]:
     """The node below ``root``, for as long as its undo record is open. ``weights``: else as the record says."""
-    boot_id = _text(root / _BOOT_ID).strip()
-    if not boot_id:
-        raise UnknownBoot(f"{root / _BOOT_ID} cannot be read")
-    tree = detect(root / f"{cgroup_root}".lstrip("/"), _text(root / "proc/self/mountinfo"))
-    writer = Writer(replace(tree, proc=root / "proc", sys=root / "sys", resctrl=root / "sys/fs/resctrl"))
-    with UndoRecord(undo_file, boot_id) as record:
-        writer.weights = weights or record.weights or writer.weights
-        writer.cfs_period_us = record.cfs_period_us
+    this_boot = boot_id(root / "proc")
+    if not this_boot:
+        raise UnknownBoot(f"{root / 'proc/sys/kernel/random/boot_id'} cannot be read")
+    cgroups = root / f"{cgroup_root}".lstrip("/")
+    tree = tree_at(cgroups, root / "proc", root / "sys", root / "sys/fs/resctrl")
+    with UndoRecord(undo_file, this_boot) as record:
+        writer = record.writer(tree)
+        writer.weights = weights or writer.weights
         units = systemd_units.of_host(writer, record, root, _SYSTEMD_S)
         yield Restoration(writer, record, Runtime(str(runtime)), units)
 
@@ -178,10 +177,3 @@ def _done_by_the_runtime(before: Restored | None, line: Restored) -> Restored:
     if before is None or (before.outcome, line.outcome) != (Outcome.RESTORED, Outcome.ALREADY_BASE):
         return line
     return replace(line, outcome=Outcome.RESTORED, before=before.before)
-
-
-def _text(file: Path) -> str:
-    try:
-        return file.read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""

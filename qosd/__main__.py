@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
+
 from koord.service import startsignals
 
 
 def main() -> None:
     """The console script."""
+    if sys.argv[1:2] == ["give-back"]:
+        from qosd import giveback  # noqa: PLC0415
+
+        sys.exit(giveback.main(sys.argv[2:]))
     startsignals.hold_back()
     from qosd import program  # noqa: PLC0415
 

@@ -21,9 +21,9 @@ from pathlib import Path
 from koord.host import sched, systemd_units, topology
 from koord.host.cgroup import Tree
 from koord.host.reader import KeptFiles
-from koord.host.undo import UndoError, UndoRecord
-from koord.host.writer import Writer
+from koord.host.undo import UndoError, UndoRecord, boot_id
 from qosd import figures
+from qosd.act import temporary
 from qosd.act.actuator import Actuator
 from qosd.act.cristop import CRIStop
 from qosd.act.evictor import Evictor
@@ -105,11 +105,17 @@ def assemble(
     undo, read_only = _undo_record(options, lock_fd)
     if undo.entries:  # else there was no best-effort pod, or all was given back meanwhile
         rules.leave(besteffort.load(options.run_dir / BEST_EFFORT))
-    writer = _writer(locator.tree, undo)
+    writer = undo.writer(
+        locator.tree
+    )  # it spells as the run before did, until the containers show how the runtime does
     journal = Journal(_directory(options.state_dir) / JOURNAL, options.journal_rows)
+    units = systemd_units.of_host(writer, undo)
+    end_temporary = partial(temporary.end, writer, undo, journal, units)
+    if not read_only:
+        end_temporary()  # of a run that could not do it itself
     stop = None if runtime is None else CRIStop(runtime, locator.tree.exists)
     evictor = Evictor(undo, journal, stop, event_loop)
-    actuator = Actuator(writer, undo, journal, units=systemd_units.of_host(writer, undo), evictor=evictor)
+    actuator = Actuator(writer, undo, journal, units=units, evictor=evictor)
 
     kept_files, sense = _sense(locator.tree)
     predictor = Predictor(lambda bank: disk.submit(checkpoint.save, bank, options.state_dir / MODELS))
@@ -127,7 +133,7 @@ def assemble(
         kept_policies=(kept_policy, kept_slo, kept_node), cluster_policy=cluster_policy,
         cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, rules=rules, undo=undo,
         read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
-        predictor=predictor, loop=loop, pods=pods, disk=disk,
+        predictor=predictor, loop=loop, pods=pods, disk=disk, end_temporary=end_temporary,
         host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency),
     )  # fmt: skip
     _add_front_ends(node)
@@ -164,10 +170,10 @@ def _add_front_ends(node: Node) -> None:
 
 def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str]:
     """The record, and why no kernel file may be written; "": all may. Raises UndoError."""
-    boot_id = _boot_id(options.proc_root)
+    this_boot = boot_id(options.proc_root) or "unknown"
     read_only = "by --dry-run" if options.dry_run else ""
     try:
-        undo = UndoRecord(_directory(options.run_dir) / UNDO, boot_id, lock_fd=lock_fd)
+        undo = UndoRecord(_directory(options.run_dir) / UNDO, this_boot, lock_fd=lock_fd)
     except UndoError as error:
         if error.errno == errno.EAGAIN:
             raise  # a second koord-qosd: the two would put right each other's values for ever
@@ -175,18 +181,10 @@ def _undo_record(options: Options, lock_fd: int | None) -> tuple[UndoRecord, str
             raise  # not even an empty file can be made: the next start may find room, and this one would not look
         read_only = f"what to put back cannot be noted: {error}"
         _log.error("no kernel file is written: %s", read_only)
-        undo = _unused_record(boot_id)
+        undo = _unused_record(this_boot)
     for problem in undo.problems:
         _log.warning("%s", problem)
     return undo, read_only
-
-
-def _writer(tree: Tree, undo: UndoRecord) -> Writer:
-    """It spells as the run before did, until the containers show how the runtime does."""
-    writer = Writer(tree)
-    writer.weights = undo.weights or writer.weights
-    writer.cfs_period_us = undo.cfs_period_us
-    return writer
 
 
 def _sense(tree: Tree) -> tuple[KeptFiles, Sense]:
@@ -217,17 +215,10 @@ def _directory(path: Path) -> Path:
     return path
 
 
-def _unused_record(boot_id: str) -> UndoRecord:
+def _unused_record(this_boot: str) -> UndoRecord:
     """A record for a daemon that will not write: its files are gone as soon as they are open."""
     with tempfile.TemporaryDirectory(prefix="koord-qosd-") as directory:
-        return UndoRecord(Path(directory) / UNDO, boot_id)
-
-
-def _boot_id(proc: Path) -> str:
-    try:
-        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
-    except OSError:
-        return "unknown"
+        return UndoRecord(Path(directory) / UNDO, this_boot)
 
 
 def _raised_limit() -> int:

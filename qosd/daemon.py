@@ -4,7 +4,7 @@ Start-up ends with the hook-server file, when all sockets answer and the first t
 Invariant: nothing but a socket that cannot be bound, options that contradict each other, or another koord-qosd keeps
 this one from serving; missing rules are defaults, a missing runtime is an input that grows old, and so is a missing
 cluster. Beside another one it stands by, unless all that it would ever do there is look on. Stopping is not disabling:
-every value stays.
+every value stays, but for those that are for a time only (``koord.host.temporary``).
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ async def run(options: Options, environ: Mapping[str, str], lines: LineWriter) -
                 _log.info("serving hooks on %s, koordctl on %s", options.hook_socket, options.inspect_socket)
                 await stop.wait()
                 notifier.stopping()
+                await node.end()
                 for task in running:
                     task.cancel()
 

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from koord.host import kubelet, layout, topology
-from koord.host.cgroup import ReadError, Tree, detect, read_text
+from koord.host.cgroup import ReadError, Tree, read_text, tree_at
 from koord.host.claims import Claims, of_runtime_driver
 from koord.host.files import ParseError
 from koord.host.layout import Layout
@@ -38,7 +37,7 @@ class CgroupLocator:
 
     def __init__(self, options: Options, root: Path = Path("/")) -> None:
         self._root = root
-        self.tree = _tree(options)
+        self.tree = tree_at(options.cgroup_root, options.proc_root, options.sys_root, options.resctrl_root)
         self.topology = _topology(options.sys_root)
         self._online = _online(options.sys_root)
         self.layout = Layout()
@@ -133,15 +132,6 @@ def _weight(tree: Tree, cgroup: str) -> int | None:
     except (ReadError, ValueError):
         return None
     return int(text) if text and text.isdigit() else None
-
-
-def _tree(options: Options) -> Tree:
-    try:
-        mountinfo = (options.proc_root / "self/mountinfo").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        mountinfo = ""  # then the directories' names tell
-    found = detect(options.cgroup_root, mountinfo)
-    return replace(found, proc=options.proc_root, sys=options.sys_root, resctrl=options.resctrl_root)
 
 
 def _online(sys: Path) -> str | None:

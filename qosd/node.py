@@ -15,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from koord.host import undo
 from koord.host.reader import KeptFiles
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
@@ -51,7 +52,7 @@ from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.sense.build import Sense
 from qosd.startgate import StartGate
 
-JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", "undo.jsonl"
+JOURNAL, MODELS, POLICY, UNDO = "journal.db", "models.json", "policy.yaml", undo.FILE_NAME
 BEST_EFFORT = "besteffort.json"
 NODE_SLO, NODE_OBJECT = "nodeslo.yaml", "node.yaml"
 T = TypeVar("T")
@@ -63,7 +64,7 @@ class Node:
     """Lives in the event loop, but for ``loop`` and ``actuator``, which belong to ``thread``.
 
     ``loop.report`` is for anyone. ``read_only``: why no kernel file is written, "" = all are. ``disk``: a thread for
-    what is kept there.
+    what is kept there. ``end_temporary``: takes back what is for a time only.
     """
 
     options: Options
@@ -89,6 +90,7 @@ class Node:
     pods: PodSource
     host: HostWatch
     disk: ThreadPoolExecutor
+    end_temporary: Callable[[], None]
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="node"))
     event_loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
     start_gate: StartGate = field(default_factory=StartGate)
@@ -109,6 +111,7 @@ class Node:
         self._said: tuple[str, ...] = ()
         self._allocatable_of: NodeFacts | None = None
         self._allocatable = NOT_STATED
+        self._is_ending = False
 
     # life
 
@@ -121,11 +124,18 @@ class Node:
         self.pods.start()
         self.kubelet_config.start()
 
+    async def end(self) -> None:
+        """Decide and write no more, and take back what is for a time only, however long the rest takes to close."""
+        self._is_ending = True
+        if not self.read_only:
+            await self.in_thread(self.end_temporary)
+
     async def close(self, clear_away: Callable[[], None] = lambda: None) -> None:
-        """Stop looking; every value stays as it is.
+        """Stop looking; every value stays as it is, but for those of a time only.
 
         ``clear_away`` is called last of all but the lock: no other koord-qosd acts on the node before it returns.
         """
+        await self.end()
         await self.kubelet_config.close()
         await self.actuator.evictions.close()
         await self.pods.close()
@@ -155,7 +165,9 @@ class Node:
         self.pace.wake()
 
     async def tick(self, reason: TickReason) -> Result | None:
-        """One turn of the loop, in its thread; what it came to is counted and said."""
+        """One turn of the loop, in its thread; what it came to is counted and said. None once it is to end."""
+        if self._is_ending:
+            return None
         inputs, arriving = self._tick_inputs(), self.start_gate.begun()
         try:
             result = await self.in_thread(lambda: self.loop.tick(inputs, reason))

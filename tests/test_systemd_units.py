@@ -50,6 +50,7 @@ def read(unit: str) -> Mapping[str, Mapping[str, list[str]]]:
         ("koord-qosd.service", "Service", "Type", "notify"),
         ("koord-qosd.service", "Service", "Restart", "always"),
         ("koord-qosd.service", "Service", "WatchdogSec", "60"),
+        ("koord-qosd.service", "Service", "ExecStopPost", "-/usr/bin/koord-qosd give-back"),
         ("koord-qosd.service", "Service", "LimitNOFILE", "65536"),
         ("koord-qosd.service", "Service", "StateDirectory", "koord"),
         ("koord-qosd.service", "Unit", "Before", "kubelet.service"),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koord.host.files import KernelFile, ParseError, Target, row
@@ -98,6 +98,15 @@ def detect(root: Path, mountinfo: str) -> Tree:
     v2 = [path for path, kind, _ in mounts if kind == "cgroup2"] + [root / _UNIFIED_ON_HYBRID]
     unified = next((path for path in v2 if (path / _V2_MARK).is_file()), None)
     return Tree(1, root, _v1_directories(root) | {name: v1[name] for name in v1 if name not in ("rw", "ro")}, unified)
+
+
+def tree_at(root: Path, proc: Path, sys: Path, resctrl: Path) -> Tree:
+    """The hierarchies at or below ``root`` by the mounts that ``proc`` shows, with the roots of other files."""
+    try:
+        mountinfo = (proc / "self/mountinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        mountinfo = ""  # then the directories' names tell
+    return replace(detect(root, mountinfo), proc=proc, sys=sys, resctrl=resctrl)
 
 
 def _mounts(mountinfo: str, root: Path) -> list[tuple[Path, str, str]]:

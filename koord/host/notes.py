@@ -20,11 +20,12 @@ from koord.host.taskattributes import WrittenTasks
 from koord.host.undoable import Key, Note, Undoable
 
 
-class Entry(msgspec.Struct, frozen=True, tag="file"):
+class Entry(msgspec.Struct, frozen=True, omit_defaults=True, tag="file"):
     """One held file. ``ours``: the value last meant to be written, then the one found before that write, then what
     systemd was told last, if that is neither.
 
-    None among them stands for whatever the kernel makes of the file when another is written.
+    None among them stands for whatever the kernel makes of the file when another is written. ``lasting``: the value
+    is temporary, and this one is to be written when Koord ends; None: the value stays.
     """
 
     cgroup: str = msgspec.field(name="group")
@@ -33,6 +34,7 @@ class Entry(msgspec.Struct, frozen=True, tag="file"):
     inode: int
     base: Value
     ours: tuple[Value | None, ...]
+    lasting: Value | None = None
 
     @property
     def target(self) -> Target:

@@ -34,6 +34,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koord.host import files
+from koord.host.cgroup import Tree
 from koord.host.files import Target, Value
 from koord.host.notes import KINDS, DropIn, Dropped, Entry, kind_of
 from koord.host.order import SHARES
@@ -41,9 +42,11 @@ from koord.host.originals import ContainerKey, Original, Originals
 from koord.host.taskattributes import WrittenTasks
 from koord.host.undoable import Key, Note
 from koord.host.weights import Weights
-from koord.host.writer import Reading
+from koord.host.writer import Reading, Writer
 from koord.model.cfs import PERIOD_US
 
+FILE_NAME = "undo.jsonl"
+"""In the run directory."""
 FORMAT = 2
 ASIDE, NEW = ".unreadable", ".new"
 """End the names of a record that was set aside, and of one that is to take its place."""
@@ -67,6 +70,14 @@ _N = TypeVar("_N", bound=Note)
 _Event = Note | Dropped
 _EVENTS: msgspec.json.Decoder[Any] = msgspec.json.Decoder(reduce(or_, KINDS, Dropped))
 _BY_NAME: Mapping[str, type[Note]] = {kind_of(each): each for each in KINDS}
+
+
+def boot_id(proc: Path = Path("/proc")) -> str:
+    """What the kernel calls this boot; "" if it does not tell."""
+    try:
+        return (proc / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError):
+        return ""
 
 
 def lock_file(file: Path) -> Path:
@@ -100,10 +111,18 @@ class UndoRecord:
     ``problems`` are lines about what could not be understood on opening. What speaks for a path that no longer exists
     is dropped then. ``weights``: the mapping by which the shares in it stand for ``cpu.weight`` (v2); None = not told.
     ``cfs_period_us``: the period that the CFS quotas in it are of. ``lock_fd``: from ``open_lock``, held by the caller;
-    the record's from now on.
+    the record's from now on. ``is_shared``: it is only read, beside the process that has it; nothing can be noted.
     """
 
-    def __init__(self, file: Path, boot_id: str, page_bytes: int = mmap.PAGESIZE, lock_fd: int | None = None) -> None:
+    def __init__(
+        self,
+        file: Path,
+        boot_id: str,
+        page_bytes: int = mmap.PAGESIZE,
+        lock_fd: int | None = None,
+        is_shared: bool = False,
+    ) -> None:
+        self._is_shared = is_shared
         self._file, self._boot_id, self._page_bytes = file, boot_id, page_bytes
         self._notes: dict[type[Any], dict[Key, Any]] = {kind: {} for kind in KINDS}
         self._most_drop_ins = _SPARE_LINES
@@ -117,6 +136,11 @@ class UndoRecord:
         self._append_fd = -1
         self._is_outdated = True  # the file, as it begins: nothing can be appended to it
         self.problems: list[str] = []
+        self._lock_fd = -1
+        if is_shared:
+            with _errors(file):
+                self._load()
+            return
         with _errors(file):
             self._lock_fd = open_lock(file) if lock_fd is None else lock_fd
         try:
@@ -144,6 +168,10 @@ class UndoRecord:
         with self._lock:
             others = [note for kind in KINDS if kind is not Originals for note in self._of(kind).values()]
             return not any(note.is_there for note in others) and all(map(_is_settled, self._of(Originals).values()))
+
+    def writer(self, tree: Tree) -> Writer:
+        """One that spells shares and quotas as the record does."""
+        return Writer(tree, self.weights or Weights.LINEAR, self.cfs_period_us)
 
     def all(self, kind: type[_N]) -> tuple[_N, ...]:
         """What is noted of one kind."""
@@ -207,25 +235,34 @@ class UndoRecord:
 
     def is_ours(self, entry: Entry, value: Value) -> bool:
         """Does ``value`` come from us, rounding by the kernel considered?"""
-        return any(mine is None or self.same(entry.target, entry.path, mine, value) for mine in entry.ours)
+        ours = entry.ours if entry.lasting is None else (*entry.ours, entry.lasting)
+        return any(mine is None or self.same(entry.target, entry.path, mine, value) for mine in ours)
 
     def is_base(self, entry: Entry, value: Value) -> bool:
         """Is ``value`` the entry's base?"""
         return self.same(entry.target, entry.path, entry.base, value)
 
     def remember(
-        self, target: Target, reading: Reading, ours: Value | None, systemd_value: Value | None = None
+        self,
+        target: Target,
+        reading: Reading,
+        ours: Value | None,
+        systemd_value: Value | None = None,
+        lasting: Value | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> Value:
         """Note, before writing ``ours``, what to put back one day; returns that base.
 
         ``reading`` is what the file holds now. If that is none of the values of ours, someone else wrote it, and it is
         the base from now on. ``ours`` None: the file is not written itself, but changes with another one.
-        ``systemd_value``: what systemd was told last; None: what is noted of that stays.
+        ``systemd_value``: what systemd was told last; None: what is noted of that stays. ``lasting``: as the entry's;
+        unset: what is noted of that stays.
         """
         base, before = self.base_of(target, reading), self.entry_for(target, reading)
         told = before.systemd_value if before is not None and systemd_value is None else systemd_value
         values = (ours, reading.value, *([] if told is None or told in (ours, reading.value) else [told]))
-        self.note(Entry(target.cgroup, target.name, reading.path, reading.inode, base, values))
+        if lasting is msgspec.UNSET:
+            lasting = before.lasting if before is not None and self.is_ours(before, reading.value) else None
+        self.note(Entry(target.cgroup, target.name, reading.path, reading.inode, base, values, lasting))
         return base
 
     def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, original: Original) -> None:
@@ -326,7 +363,8 @@ class UndoRecord:
 
     def _set_aside(self, why: str) -> None:
         aside = f"{self._file}{ASIDE}"
-        os.replace(self._file, aside)
+        if not self._is_shared:
+            os.replace(self._file, aside)
         self.problems.append(f"{self._file}: {why}; what it held is not known, see {aside}")
 
     def _replay(self, lines: list[bytes]) -> None:
@@ -350,6 +388,8 @@ class UndoRecord:
 
     def _append(self, *events: _Event) -> None:
         """Append the events, all or none of them, and know them from then on."""
+        if self._is_shared:
+            raise UndoError(errno.EROFS, "the undo record is another process's", str(self._file))
         lines = b"\n".join([*map(msgspec.json.encode, events), b""])
         try:
             with self._lock:

@@ -36,6 +36,11 @@ class StagedOpinion(msgspec.Struct, frozen=True):
     stage: Stage
     opinion: Opinion
 
+    @property
+    def is_temporary(self) -> bool:
+        """Is it in force for a time only, and not beyond the end of koord-qosd?"""
+        return self.stage is Stage.RELIEF
+
 
 class TrailStep(msgspec.Struct, frozen=True):
     """What the file would hold after one stage; ``strategy`` "" is the base.
@@ -81,6 +86,16 @@ def compose(name: str, opinions: Sequence[StagedOpinion], base: Value | None) ->
         refused=tuple(refused),
         trail=tuple(trail),
     )
+
+
+def with_lasting(name: str, composed: Composed, opinions: Sequence[StagedOpinion], base: Value | None) -> Composed:
+    """``composed`` of ``opinions``, with what it would be without those that are temporary."""
+    lasting = [staged for staged in opinions if not staged.is_temporary]
+    if composed.value is None or base is None or len(lasting) == len(opinions):
+        return composed
+    value = compose(name, lasting, base).value
+    value = base if value is None else value
+    return composed if value == composed.value else replace(composed, lasting=value)
 
 
 def _without_value(opinions: Sequence[StagedOpinion], keep: bool) -> Composed:

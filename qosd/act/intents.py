@@ -14,7 +14,7 @@ from koord.host.files import Target, Value
 from koord.host.order import CPUS
 from koord.host.reconcile.state import FileState, FileStates, Speakers
 from koord.host.reconcile.wanted import Wanted
-from qosd.act.composition import Composed, compose
+from qosd.act.composition import Composed, compose, with_lasting
 from qosd.act.ownership import Arbitration, Ownership, arbitrate
 from qosd.decide.decision import NO_OPINIONS, Op, Opinions
 from qosd.decide.runner import Decisions
@@ -40,7 +40,8 @@ class FileIntent:
 
     def wanted(self, base: Value | None) -> Composed:
         """What cannot be composed without a base is not refused for that."""
-        composed = compose(self._name, self._arbitration.accepted, base)
+        accepted = self._arbitration.accepted
+        composed = with_lasting(self._name, compose(self._name, accepted, base), accepted, base)
         refused = (*self._arbitration.refused, *(() if base is None else composed.refused))
         return composed if refused == composed.refused else replace(composed, refused=refused)
 

@@ -14,6 +14,7 @@ import yaml
 import koord
 from koord.model.featuregates import GATES
 from koord.model.sloconfig.rows import ROWS, Layout, Row
+from qosd.giveback import BESIDE
 from release import chart
 from release.chart import CHART, ROOT, leaves
 from tests import docpages
@@ -163,6 +164,11 @@ def test_every_right_is_spelt_out(file: Path) -> None:
     for rule in [*rules(file, "ClusterRole"), *rules(file, "Role")]:
         assert "*" not in [*rule["apiGroups"], *rule["resources"], *rule["verbs"]]
         assert "nodes/proxy" not in rule["resources"]
+
+
+def test_the_agents_pod_ends_what_is_for_a_time_only() -> None:
+    daemonset = (CHART / "templates" / "koordlet" / "daemonset.yaml").read_text()
+    assert f"command: [koord-qosd, give-back, {BESIDE}]" in daemonset.partition("preStop:")[2]
 
 
 def test_the_agent_has_no_privilege_and_exact_mounts() -> None:

@@ -21,6 +21,7 @@ from koordctl import exits
 from koordctl.__main__ import COMMANDS, cli
 from qosd.act import evictor, rehearsals
 from qosd.assembly import assemble
+from qosd.giveback import BESIDE
 from qosd.hooks import memory
 from qosd.hooks.table import HOOK_NAMES
 from qosd.metrics import PREFIX as QOSD
@@ -58,7 +59,7 @@ def test_every_flag_has_a_row_with_its_default(flag: str) -> None:
 
 def test_no_other_flag_has_a_row_or_is_mentioned() -> None:
     assert FLAG_ROWS.keys() == FLAGS.keys()
-    mentioned = docpages.mentioned_flags(DAEMON + RULES)
+    mentioned = docpages.mentioned_flags(DAEMON + RULES) - {BESIDE.lstrip("-")}
     assert mentioned - OF_SYSTEMD - OF_PS - {"config"} - set().union(*OF_KOORDCTL.values()) <= FLAGS.keys()
 
 

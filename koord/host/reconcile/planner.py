@@ -275,8 +275,8 @@ class _Draft:
             by = leader.wanted.by or leader.state.by
             instead = Wanted(None, by, leader.wanted.why, pod=leader.wanted.pod, refused=wanted.refused)
             bounded = within_quota(instead, burst_us, quota_us)
-            return wanted if bounded is instead else bounded
-        return within_quota(wanted, burst_us, quota_us)
+            return wanted if bounded is instead else _lasting_along(bounded, burst_us, leader.wanted.lasting)
+        return _lasting_along(within_quota(wanted, burst_us, quota_us), burst_us, leader.wanted.lasting)
 
     def _along_memory(self, target: Target, wanted: Wanted) -> Wanted:
         """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
@@ -397,6 +397,13 @@ class _Draft:
             return planned
         why = f"back to its base: {self._intents.why_released(state, wanted)}"
         return replace(planned, by=wanted.by or state.by, why=why, pod=state.pod)
+
+
+def _lasting_along(burst: Wanted, burst_us: Value | None, lasting_us: Value | None) -> Wanted:
+    """A burst of ``burst_us``, lowered because of a temporary quota, with what it is beside the lasting one."""
+    if lasting_us is None or burst.value in (None, burst_us):
+        return burst
+    return replace(burst, lasting=within_quota(Wanted(burst_us), burst_us, lasting_us).value)
 
 
 def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState:

@@ -16,6 +16,7 @@ import mmap
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
 
+import msgspec
 from msgspec.structs import replace
 
 from koord.host import files
@@ -148,7 +149,19 @@ class Reconciler:
             self._released[target] = FREE
         elif transition.is_outdated:
             self._forget(target)
+        before = self._states.get(target, FREE)
         self._states.put(target, transition.state)
+        if transition.write is None and transition.state.is_held and transition.state.lasting != before.lasting:
+            self._note_lasting(target, transition)
+
+    def _note_lasting(self, target: Target, transition: Transition) -> None:
+        """The value stays, and what is written when Koord ends is another one."""
+        state, reading = transition.state, transition.reading
+        assert reading is not None
+        try:
+            self._undo.remember(target, reading, state.written, state.systemd_value, state.lasting)
+        except UndoError as error:
+            _log.warning("%s/%s is given back otherwise than it is wanted: %s", target.cgroup, target.name, error)
 
     def _take_over(self, target: Target, takeover: Takeover | Inheritance) -> bool:
         """Note what to put back of a file that somebody else wrote for us; False if it cannot be noted."""
@@ -223,14 +236,19 @@ class Reconciler:
         with contextlib.suppress(ReadError, ParseError):
             reading = self._writer.look(write.target) or reading
         systemd_value = self._states.get(write.target, FREE).systemd_value
-        return self._remember(write.target, reading, write.after, systemd_value)
+        return self._remember(write.target, reading, write.after, systemd_value, transition.wanted.lasting)
 
     def _remember(
-        self, target: Target, reading: Reading, ours: Value | None, systemd_value: Value | None = None
+        self,
+        target: Target,
+        reading: Reading,
+        ours: Value | None,
+        systemd_value: Value | None = None,
+        lasting: Value | msgspec.UnsetType | None = msgspec.UNSET,
     ) -> Value:
         """As the record's. Raises UndoError only where the write would leave what the record does not tell of."""
         try:
-            return self._undo.remember(target, reading, ours, systemd_value)
+            return self._undo.remember(target, reading, ours, systemd_value, lasting)
         except UndoError:
             base = self._undo.base_if_covered(target, reading, ours)
             if base is None:
@@ -338,6 +356,7 @@ def _adopted(entry: Entry) -> FileState:
         follows=ours is None,
         adopted=True,
         systemd_value=entry.systemd_value,
+        lasting=entry.lasting,
     )
 
 

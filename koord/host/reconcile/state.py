@@ -52,7 +52,7 @@ class FileState(msgspec.Struct, frozen=True):
     another file's, and may be anything. ``adopted``: an earlier run left it, and no strategy of this one has spoken of
     it yet. ``restored_times``: how often in a row a foreign value was put right, each soon after the last; the last
     ``restored_same_times`` of them it was the same one, ``restored_value``. ``contested``: why the file is left alone.
-    ``good``: what it looked like in good order.
+    ``good``: what it looked like in good order. ``lasting``: of a temporary value, what is written when Koord ends.
     """
 
     phase: Phase = Phase.FREE
@@ -74,6 +74,7 @@ class FileState(msgspec.Struct, frozen=True):
     good: Look | None = None
     restored_same_times: int = 0
     restored_value: Value = 0
+    lasting: Value | None = None
 
     @property
     def is_held(self) -> bool:

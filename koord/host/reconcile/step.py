@@ -119,7 +119,12 @@ def _held(observed: Observed, reading: Reading) -> FileState | None:
 
 
 def _is_ours(observed: Observed, held: FileState, reading: Reading) -> bool:
-    return observed.rules.comes_of(held.written, reading.value) or reading.value == held.systemd_value
+    """What a temporary value ends with may be written beside this process, which is about to end then."""
+    return (
+        observed.rules.comes_of(held.written, reading.value)
+        or reading.value == held.systemd_value
+        or (held.lasting is not None and observed.rules.same(held.lasting, reading.value))
+    )
 
 
 def _of_ours(observed: Observed, reading: Reading, held: FileState | None) -> Transition:
@@ -224,6 +229,7 @@ def _claim(observed: Observed, reading: Reading, wanted: Wanted, held: FileState
         systemd_value=known.systemd_value,
         restored_same_times=known.restored_same_times,
         restored_value=known.restored_value,
+        lasting=wanted.lasting,
     )
 
 

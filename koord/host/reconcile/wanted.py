@@ -20,7 +20,8 @@ class Wanted(msgspec.Struct, frozen=True):
     """What shall become of one file. ``value`` None: it is released, or, if ``keep``, left alone.
 
     ``by``: the strategies behind it; ``inputs`` name a formula that makes ``value`` of them; ``pod``:
-    ``namespace/name`` whose file it is; ``refused``: (strategy, why) of opinions that are not followed.
+    ``namespace/name`` whose file it is; ``refused``: (strategy, why) of opinions that are not followed. ``lasting``:
+    what it would be without what is temporary in ``value``; None: nothing is.
     """
 
     value: Value | None = None
@@ -30,6 +31,7 @@ class Wanted(msgspec.Struct, frozen=True):
     pod: str = ""
     keep: bool = False
     refused: tuple[tuple[str, str], ...] = ()
+    lasting: Value | None = None
 
 
 W = TypeVar("W", bound=Wanted)
