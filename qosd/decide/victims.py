@@ -71,11 +71,11 @@ class Amounts(msgspec.Struct, frozen=True, eq=False):
         return max(sample, self.held_milli.get(pod.uid, 0))
 
     def reclaimable_bytes(self, pod: PodView) -> int:
-        """What the kernel can take back of the pod's memory: its page cache, and as much of the rest as swap holds."""
+        """What the kernel can take back of the pod's memory at once, and as much of the rest as swap holds."""
         usage = self.usage(pod, Resource.MEMORY_BYTES) or 0
-        with_cache = _whole(self.node.value(_OF_POD.memory_with_page_cache_bytes, pod.cgroup), Resource.MEMORY_BYTES)
+        at_once = _whole(self.node.value(_OF_POD.memory_reclaimable_bytes, pod.cgroup), Resource.MEMORY_BYTES) or 0
         swap = _whole(self.node.value(NodeRow.swap_free_bytes), Resource.MEMORY_BYTES) or 0
-        return max(0, (with_cache or 0) - usage) + min(usage, swap)
+        return at_once + min(usage, swap)
 
     def lost_work_s(self, pod: PodView) -> float:
         """The CPU time that the pod has had; 0 if nobody tells."""
@@ -158,7 +158,7 @@ def candidates(shortage: Shortage, node: NodeSnapshot, amounts: Amounts) -> tupl
     """Those who may be made to give now, by name."""
     able = []
     for pod in node.pods:
-        if _may_be_chosen(pod, shortage, node) and _is_victim(pod, shortage, node):
+        if _may_be_chosen(pod, shortage, node) and is_victim(pod, shortage, node):
             amount = amounts.of(pod, shortage)
             usage = amounts.usage(pod, shortage.resource)
             if amount is not None and amount > 0 and usage is not None:
@@ -206,8 +206,11 @@ def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool
     return eviction.phase is not EvictionPhase.STOPPED and node.monotonic_ns >= eviction.retry_ns
 
 
-def _is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
-    """SYSTEM pods are limited but guaranteed: nobody makes them give, whatever their priority."""
+def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
+    """May the pod be made to give at all, now or after its back-off?
+
+    SYSTEM pods are limited but guaranteed: nobody makes them give, whatever their priority.
+    """
     victims, annotations = shortage.victims, pod.context.annotations
     is_confirmed = node.knows_priorities and pod.priority is not None
     if shortage.counts_priority and not is_confirmed:

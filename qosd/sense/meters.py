@@ -7,7 +7,7 @@ not there costs its own figures only, and nothing raises because a cgroup is gon
 
 Formulas: cores = growth of CPU time / growth of time; memory without page cache = inactive_anon + active_anon +
 unevictable, with it + active_file + inactive_file (v1: the ``total_`` keys, which cover what is below the cgroup);
-working set = charged memory - inactive_file, as kubelet has it.
+working set = charged memory - inactive_file, as kubelet has it; what the kernel can take back: ``Memory``.
 
 A read costs 5 to 20 microseconds in the kernel whose caches have grown cold in a second, ``memory.stat`` up to 100. So
 files that can hold little new are not read: ``memory.stat`` only when the charged memory moved by more than 1/64, or
@@ -33,8 +33,12 @@ _V2_CPU = FlatKeys((b"usage_usec",), (*_THROTTLING, b"throttled_usec"))
 _MEMORY = (b"inactive_anon", b"active_anon", b"inactive_file", b"active_file", b"unevictable")
 _REFAULTS = (b"workingset_refault_anon", b"workingset_refault_file", b"workingset_refault")  # the last: before 5.9
 _COUNTED = (b"pgmajfault", *_REFAULTS)
-_V1_MEMORY = FlatKeys([b"total_" + key for key in _MEMORY], [b"total_" + key for key in _COUNTED], absent=-1)
-_V2_MEMORY = FlatKeys(_MEMORY, _COUNTED, absent=-1)
+_V1_KINDS, _V2_KINDS = (b"dirty", b"writeback", b"swapcached"), (b"file_dirty", b"file_writeback", b"swapcached")
+_SLAB = b"slab_reclaimable"  # v2 alone
+_V1_MEMORY = FlatKeys(
+    [b"total_" + key for key in _MEMORY], [*(b"total_" + key for key in (*_COUNTED, *_V1_KINDS)), _SLAB], absent=-1
+)
+_V2_MEMORY = FlatKeys(_MEMORY, (*_COUNTED, *_V2_KINDS, _SLAB), absent=-1)
 _NO_THROTTLING = (NO_SAMPLE, NO_SAMPLE)
 _UNKNOWN = (NO_SAMPLE, NO_SAMPLE)
 _NO_COUNTS = (-1, -1)
@@ -152,8 +156,11 @@ class CpuV2:
 
 
 class Memory:
-    """(without page cache, with it, working set, refaults/s, major faults/s, charge), from ``memory.stat`` and the
-    charge."""
+    """(without page cache, with it, working set, refaults/s, major faults/s, unreclaimable, reclaimable), from
+    ``memory.stat`` and the charge.
+
+    The last two are ``unreclaimable_bytes`` and ``reclaimable_bytes`` of the last reading of ``memory.stat``.
+    """
 
     __slots__ = (
         "_at",
@@ -166,18 +173,21 @@ class Memory:
         "_inode",
         "_keys",
         "_rates",
+        "_reclaim",
         "_rest",
         "_stat_path",
         "_usage",
+        "_version",
     )
 
     def __init__(self, tree: Tree, cgroup: str, files: KeptFiles, clock: Clock, phase: int) -> None:
         self._files, self._clock = files, clock
+        self._version = tree.version
         self._keys = _V1_MEMORY if tree.version == 1 else _V2_MEMORY
         self._stat_path = path_of(tree, cgroup, "memory.stat")
         self._charged_path = path_of(tree, cgroup, "memory.current")
         self._inode, self._at, self._rest = 0, 0, phase
-        self._usage = _UNKNOWN
+        self._usage = self._reclaim = _UNKNOWN
         self._charged = self._inactive_file = -1
         self._counts, self._rates = _NO_COUNTS, _UNKNOWN
 
@@ -185,7 +195,7 @@ class Memory:
     def paths(self) -> tuple[str, ...]:
         return self._stat_path, self._charged_path
 
-    def sample(self) -> tuple[float, float, float, float, float, float]:
+    def sample(self) -> tuple[float, float, float, float, float, float, float]:
         """NaN for what is not there. The faults are those per second between the last two readings."""
         text = self._files.read(self._charged_path)
         if (inode := self._files.inode(self._charged_path)) != self._inode:
@@ -198,11 +208,11 @@ class Memory:
             self._take(self._files.read(self._stat_path))
         known = charged >= 0 and self._inactive_file >= 0
         working_set = float(max(0, charged - self._inactive_file)) if known else NO_SAMPLE
-        return (*self._usage, working_set, *self._rates, float(charged) if charged >= 0 else NO_SAMPLE)
+        return (*self._usage, working_set, *self._rates, *self._reclaim)
 
     def forget(self) -> None:
         """The next reading is a first one."""
-        self._usage = _UNKNOWN
+        self._usage = self._reclaim = _UNKNOWN
         self._charged = self._inactive_file = -1
         self._counts, self._rates = _NO_COUNTS, _UNKNOWN
 
@@ -213,12 +223,38 @@ class Memory:
         if numbers is None:
             self.forget()
             return
-        inactive_anon, active_anon, self._inactive_file, active_file, unevictable, major_faults, *refaults = numbers
-        usage = inactive_anon + active_anon + unevictable
-        self._usage = (float(usage), float(usage + self._inactive_file + active_file))
+        inactive_anon, active_anon, self._inactive_file, active_file, unevictable, major_faults, *more = numbers
+        refaults, (dirty, writeback, swap_cache, slab) = more[:-4], [max(each, 0) for each in more[-4:]]
+        usage, file = inactive_anon + active_anon + unevictable, self._inactive_file + active_file
+        self._usage = (float(usage), float(usage + file))
+        is_known = self._version == 1 or self._charged >= 0
+        stays = unreclaimable_bytes(self._version, self._charged, usage, file, slab, swap_cache)
+        at_once = reclaimable_bytes(file, dirty + writeback, slab, swap_cache)
+        self._reclaim = (float(stays) if is_known else NO_SAMPLE, float(at_once))
         before, self._counts = self._counts, (_sum_of_refaults(*refaults), major_faults)
         elapsed = self._at - was
         self._rates = _rate(before[0], self._counts[0], elapsed), _rate(before[1], self._counts[1], elapsed)
+
+
+def unreclaimable_bytes(version: int, charged: int, usage: int, file: int, slab: int, swap_cache: int) -> int:
+    """What the kernel cannot take back by itself of the memory that a cgroup is charged with; at least 0.
+
+        v2  memory.current - active_file - inactive_file - slab_reclaimable - swapcached
+        v1  total_inactive_anon + total_active_anon + total_unevictable - total_swapcached
+
+    Of memory.stat, as the kernel's Documentation/admin-guide/cgroup-v2.rst and cgroup-v1/memory.rst describe it.
+    slab_reclaimable (``slab``) is dentries and inodes. Dirty file pages are not in it: the kernel writes them and takes
+    them back then, and they stay charged when their writer is killed. v1's memory.stat does not tell which part of
+    memory.kmem.usage_in_bytes is reclaimable, so all of that is left out. ``usage`` and ``file``: the anonymous with
+    the unevictable pages, and the file pages.
+    """
+    return max(0, (usage if version == 1 else charged - file - slab) - swap_cache)
+
+
+def reclaimable_bytes(file: int, unwritten: int, slab: int, swap_cache: int) -> int:
+    """What the kernel can take back at once: file pages that are neither dirty nor under writeback, slab_reclaimable
+    (``slab``, 0 on v1) and swap cache."""
+    return max(0, file - unwritten) + slab + swap_cache
 
 
 def _rate(before: int, now: int, elapsed_ns: int) -> float:

@@ -40,8 +40,16 @@ class UsageRow(Row):
     )
     memory_refaults_per_s: Column = Column("pages/s", "Pages read back after reclaim had taken them.", Kind.RATE)
     memory_major_faults_per_s: Column = Column("1/s", "Page faults that had to read from a disk.", Kind.RATE)
-    memory_charged_bytes: Column = Column(
-        "bytes", "All charged memory: with page cache, and what the kernel needs for the cgroup.", history=False
+    memory_unreclaimable_bytes: Column = Column(
+        "bytes",
+        "Memory that the kernel cannot take back by itself: without page cache, swap cache and dentries and inodes.",
+        history=False,
+    )
+    memory_reclaimable_bytes: Column = Column(
+        "bytes",
+        "Memory that the kernel can take back at once: clean page cache, swap cache and, on cgroup v2, dentries and "
+        "inodes.",
+        history=False,
     )
     cpu_seconds: Column = Column("s", "CPU time that the cgroup has had since it exists.", Kind.COUNTER, history=False)
 
@@ -103,9 +111,15 @@ class Meter:
             return None
         self._misses = 0
         cores, throttled_ratio, throttled_us_per_s = cpu
-        usage_bytes, with_page_cache_bytes, working_set_bytes, refaults_per_s, major_faults_per_s, charged_bytes = (
-            self._memory.sample()
-        )
+        (
+            usage_bytes,
+            with_page_cache_bytes,
+            working_set_bytes,
+            refaults_per_s,
+            major_faults_per_s,
+            unreclaimable_bytes,
+            reclaimable_bytes,
+        ) = self._memory.sample()
         return _usage(
             cpu_usage_cores=cores,
             cpu_throttled_ratio=throttled_ratio,
@@ -115,6 +129,7 @@ class Meter:
             memory_working_set_bytes=working_set_bytes,
             memory_refaults_per_s=refaults_per_s,
             memory_major_faults_per_s=major_faults_per_s,
-            memory_charged_bytes=charged_bytes,
+            memory_unreclaimable_bytes=unreclaimable_bytes,
+            memory_reclaimable_bytes=reclaimable_bytes,
             cpu_seconds=self._cpu.seconds,
         )

@@ -2,9 +2,11 @@
 
 There are two walls: the node's memory, and the limit of the cgroup of all pods, which kubelet sets on most nodes. What
 counts at the wall is what the kernel cannot take back by itself: of the node MemTotal - MemAvailable, of the pods'
-cgroup what it is charged with less its page cache. Page cache alone never gets anybody throttled, frozen or evicted; if
-the working set (kubelet's measure, in which active page cache counts) comes too near to the pods' limit, best-effort
-pods' cache is reclaimed before latency-sensitive ones have to wait for that.
+cgroup ``memory_unreclaimable_bytes``. What it can take back (page cache, dentries and inodes) never gets anybody
+throttled, frozen or evicted; if the working set (kubelet's measure, in which that counts) comes too near to the pods'
+limit, best-effort pods' cache is reclaimed before latency-sensitive ones have to wait for that. No more is done either
+where the pods that nobody may evict fill the pods' limit beyond the threshold by themselves: no eviction could bring
+the usage below it. Where the wall will be hit soon, evicting still gives time.
 
 A percent is met too late by whoever fills memory fast: so the slope of the last seconds counts too, and a wall that
 would be reached within ``HORIZON_S`` is as near as one at the threshold. Never is more demanded than what is in use
@@ -14,7 +16,7 @@ above the lower percent. The kernel wakes the daemon when tasks stall for want o
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 
@@ -26,6 +28,7 @@ from koord.model.qos import KubeQoS
 from koord.model.slo import ResourceThresholds
 from qosd.decide.decision import Decision
 from qosd.decide.shortage import OrderKey, Resource, Rung, Shortage, Victims
+from qosd.decide.victims import Amounts, is_victim
 from qosd.model.metric import Metric, Scope
 from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
@@ -67,13 +70,17 @@ _TRIGGERS = tuple([PressureTrigger("memory", "some", 100_000, 1_000_000, tier) f
 
 
 class _Wall(msgspec.Struct, frozen=True):
-    """``used_bytes``: what cannot be taken back; ``with_cache_bytes``: and what counts too while it is not."""
+    """``used_bytes``: what cannot be taken back; ``with_cache_bytes``: and what counts too while it is not.
+
+    ``is_of_pods``: it is the limit of all pods, beside which the node may have memory left.
+    """
 
     name: str
     capacity_bytes: int
     used_bytes: int
     with_cache_bytes: int
     slope_bytes_per_s: float
+    is_of_pods: bool = False
 
     @property
     def left_s(self) -> float | None:
@@ -120,7 +127,11 @@ class _Memory(Evicting):
         walls = list(_walls(snapshot))
         if not walls:
             return Decision("the node's memory has not been measured yet"), memory
-        demands = [demand for wall in walls if (demand := _demand(wall, upper, lower)) is not None]
+        demands = [
+            demand
+            for wall in walls
+            if (demand := _demand(wall, upper, lower, lambda: self._evictable_bytes(victims, snapshot))) is not None
+        ]
         if not demands:
             has = " and ".join(f"{percent_of(wall.used_bytes, wall.capacity_bytes)} % of {wall.name}" for wall in walls)
             return Decision(f"{has} is in use: no pod is evicted below {upper} %"), memory
@@ -139,6 +150,12 @@ class _Memory(Evicting):
             growth=GROWTH,
         )
         return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), memory
+
+    def _evictable_bytes(self, victims: Victims, snapshot: NodeSnapshot) -> int:
+        """What all pods have together that may be evicted, those too that go already or rest."""
+        anything = Shortage(Resource.MEMORY_BYTES, 1, victims, self.order, "")
+        amounts = Amounts(snapshot, {})
+        return sum([amounts.of(pod, anything) or 0 for pod in snapshot.pods if is_victim(pod, anything, snapshot)])
 
 
 class BestEffortMemory(_Memory):
@@ -169,19 +186,11 @@ def _walls(snapshot: NodeSnapshot) -> Iterator[_Wall]:
     if total and used is not None:
         yield _Wall("the node's memory", total, used, used, _slope(snapshot, _NODE_SLOPE, ""))
     root = snapshot.tiers.get(_ROOT, "")
-    limit, charged, working_set, anonymous, with_cache = (
-        _bytes(snapshot, metric, root)
-        for metric in (
-            _LIMIT,
-            _TIER.memory_charged_bytes,
-            _TIER.memory_working_set_bytes,
-            _TIER.memory_usage_bytes,
-            _TIER.memory_with_page_cache_bytes,
-        )
-    )
-    if limit and charged is not None and working_set is not None and anonymous is not None and with_cache is not None:
-        used = max(0, charged - (with_cache - anonymous))
-        yield _Wall("the pods' limit", limit, used, max(used, working_set), _slope(snapshot, _ROOT_SLOPE, root))
+    metrics = (_LIMIT, _TIER.memory_unreclaimable_bytes, _TIER.memory_working_set_bytes)
+    limit, used, working_set = (_bytes(snapshot, metric, root) for metric in metrics)
+    if limit and used is not None and working_set is not None:
+        slope = _slope(snapshot, _ROOT_SLOPE, root)
+        yield _Wall("the pods' limit", limit, used, max(used, working_set), slope, is_of_pods=True)
 
 
 def _bytes(snapshot: NodeSnapshot, metric: Metric, subject: str = "") -> int | None:
@@ -197,14 +206,23 @@ def _slope(snapshot: NodeSnapshot, window: Window, subject: str) -> float:
     return aggregate.slope_per_s
 
 
-def _demand(wall: _Wall, upper_percent: int, lower_percent: int) -> _Demand | None:
-    """None: the wall is far."""
+def _demand(wall: _Wall, upper_percent: int, lower_percent: int, evictable_bytes: Callable[[], int]) -> _Demand | None:
+    """None: the wall is far. ``evictable_bytes``: what all pods have that may be evicted."""
     percent = percent_of(wall.used_bytes, wall.capacity_bytes)
     amount = to_release(wall.used_bytes, wall.capacity_bytes, lower_percent)
     size = readable.memory(wall.capacity_bytes)
     of_wall = f"{percent} % of {wall.name} ({size}) is in use"
     if amount > 0 and percent >= upper_percent:
         why = f"{of_wall}; eviction starts at {upper_percent} % and stops at {lower_percent} %"
+        if wall.is_of_pods and wall.late_s is None:
+            others = percent_of(max(0, wall.used_bytes - evictable_bytes()), wall.capacity_bytes)
+            if others >= upper_percent:
+                return _of_cache(
+                    wall,
+                    lower_percent,
+                    f"{of_wall}; without the pods that may be evicted it would be {others} %, and eviction starts at "
+                    f"{upper_percent} %: page cache alone is reclaimed",
+                )
         return _Demand(wall, amount, wall.used_bytes, frozenset(Rung), why)
     if amount > 0 and wall.left_s is not None:
         why = f"{of_wall}, and all of it in {wall.left_s:.0f} s if that goes on"
@@ -212,6 +230,11 @@ def _demand(wall: _Wall, upper_percent: int, lower_percent: int) -> _Demand | No
     percent = percent_of(wall.with_cache_bytes, wall.capacity_bytes)
     if percent < upper_percent:
         return None
-    amount = to_release(wall.with_cache_bytes, wall.capacity_bytes, lower_percent)
     why = f"{percent} % of {wall.name} ({size}) is in use with page cache, which can be reclaimed"
+    return _of_cache(wall, lower_percent, why)
+
+
+def _of_cache(wall: _Wall, lower_percent: int, why: str) -> _Demand:
+    """For which only what the kernel can take back is reclaimed."""
+    amount = to_release(wall.with_cache_bytes, wall.capacity_bytes, lower_percent)
     return _Demand(wall, amount, wall.with_cache_bytes, frozenset({Rung.RECLAIM}), why)

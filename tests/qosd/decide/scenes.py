@@ -70,15 +70,15 @@ def node(
 ) -> NodeSnapshot:
     """The node at ``at_s``: memory in bytes and CPU in thousandths by pod name, of containers by ``pod/container``.
 
-    ``cache``: page cache in bytes by pod name. There is swap enough for all, if nobody says otherwise.
+    ``cache``: bytes that the kernel can take back at once, by pod name. There is swap for all if nobody says otherwise.
     """
     pods = tuple(pods)
     cgroup = {pod.name: pod.cgroup for pod in pods}
     its_rules = replace(RULES, host=replace(RULES.host, files=files, cgroup_version=version))
     values = {
         NodeRow.swap_free_bytes: {"": swap_free},
-        USAGE[Scope.POD].memory_with_page_cache_bytes: {
-            cgroup[name]: memory.get(name, 0) + value for name, value in cache.items() if name in cgroup
+        USAGE[Scope.POD].memory_reclaimable_bytes: {
+            cgroup[name]: value for name, value in cache.items() if name in cgroup
         },
         USAGE[Scope.POD].cpu_seconds: {cgroup[name]: value for name, value in cpu_seconds.items() if name in cgroup},
         USAGE[Scope.POD].memory_usage_bytes: {cgroup[name]: value for name, value in memory.items() if name in cgroup},

@@ -16,8 +16,19 @@ from qosd.model.snapshot import EvictionPhase, NodeSnapshot, PodView
 from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from tests.fakes.clock import S
-from tests.qosd.eviction.demands import EVICT, FREEZE, RECLAIM, THROTTLE, Demand, band_of, number_of, oldest_ns
+from tests.qosd.eviction.demands import (
+    EVICT,
+    FREEZE,
+    RECLAIM,
+    THROTTLE,
+    Demand,
+    band_of,
+    is_live,
+    number_of,
+    oldest_ns,
+)
 from tests.qosd.eviction.modelpods import Pod
+from tests.qosd.eviction.world import AT_ONCE
 
 CALM_S, FREEZE_S, STOP_S, THAW_S, MINUTE_S, MOST = 30, 10, 2, 2, 60, 10
 WAIT_S = {RECLAIM: 2, THROTTLE: 5, FREEZE: 5, EVICT: 0}
@@ -101,9 +112,10 @@ class Choice:
             return self.request(uid, demand.account)
         return self.usage(uid, demand.resource, at)
 
-    def is_of_account(self, uid: str, demand: Demand, at: NodeSnapshot) -> bool:
+    @staticmethod
+    def is_of_account(pod: Pod, view: PodView, demand: Demand, at: NodeSnapshot) -> bool:
         """Class, band and priority."""
-        pod, told = self.everybody[uid], self.views[uid].priority
+        told = view.priority
         if demand.gate.startswith("BE"):
             return pod.qos == "BE"
         thresholds = at.rules.slo.thresholds
@@ -122,31 +134,45 @@ class Choice:
         """May it be made to give for this demand? ``spared``: by which rule alone it is not."""
         pod, view = self.everybody[uid], self.views[uid]
         eviction = at.evictions.get(uid)
+        is_resting = eviction is not None and (
+            eviction.phase is EvictionPhase.STOPPED or at.monotonic_ns < eviction.retry_ns
+        )
+        rules = {
+            "pods that go already": uid not in self.pending,
+            "pods that were evicted lately": not is_resting,
+            "pods without a sample": self.usage(uid, demand.resource, at) is not None,
+            **self.victim_rules(pod, view, demand, at),
+        }
+        broken = [name for name, is_kept in rules.items() if not is_kept]
+        if len(broken) == 1:
+            spared[broken[0]] += 1
+        return not broken and at.ages_s.get("kubelet", 91) <= 90 and (self.amount(uid, demand, at) or 0) > 0
+
+    def victim_rules(self, pod: Pod, view: PodView, demand: Demand, at: NodeSnapshot) -> dict[str, bool]:
+        """By whom it spares: may the pod be made to give at all?"""
         policy = pod.annotations.get("koordinator.sh/eviction-policy")
         is_willing = policy is None or (isinstance(policy, list) and demand.gate in policy)
         is_opted = not demand.gate.startswith("BE")
         is_labelled = pod.labels.get("koordinator.sh/eviction-enabled") == "true"
         is_virtual = view.facts.runtime_class.startswith("kata") or view.facts.runtime_class == "sized"
-        is_resting = eviction is not None and (
-            eviction.phase is EvictionPhase.STOPPED or at.monotonic_ns < eviction.retry_ns
-        )
-        usage = self.usage(uid, demand.resource, at)
-        rules = {
-            "pods that go already": uid not in self.pending,
-            "pods that were evicted lately": not is_resting,
+        return {
             "pods whose priority nobody has confirmed": view.priority is not None,
             "SYSTEM pods": pod.qos != "SYSTEM",
             "Kata pods": not is_virtual,
             "static pods": pod.source == "api",
             "pods that forbid it": is_willing,
             "pods that are not labelled": is_labelled or not is_opted,
-            "pods above the threshold": self.is_of_account(uid, demand, at),
-            "pods without a sample": usage is not None,
+            "pods above the threshold": self.is_of_account(pod, view, demand, at),
         }
-        broken = [name for name, is_kept in rules.items() if not is_kept]
-        if len(broken) == 1:
-            spared[broken[0]] += 1
-        return not broken and at.ages_s.get("kubelet", 91) <= 90 and (self.amount(uid, demand, at) or 0) > 0
+
+    def evictable_bytes(self, gate: str, at: NodeSnapshot) -> int:
+        """What all pods have together that may be evicted by the gate, now or later."""
+        demand, amount = Demand(gate, "memory", 1), 0
+        for view in at.pods:
+            pod = self.everybody[view.uid]
+            if is_live(view) and all(self.victim_rules(pod, view, demand, at).values()):
+                amount += self.usage(view.uid, "memory", at) or 0
+        return amount
 
     def candidates(self, demand: Demand, at: NodeSnapshot) -> list[Candidate]:
         spared: Counter[str] = Counter()
@@ -229,9 +255,8 @@ class Choice:
 
     def reclaimable(self, each: Candidate, at: NodeSnapshot) -> int:
         used = self.usage(each.uid, "memory", at) or 0
-        with_cache = at.value(_POD.memory_with_page_cache_bytes, each.pod.cgroup) or 0
         swap = at.value(NodeRow.swap_free_bytes) or 0
-        return max(0, int(with_cache) - used) + min(used, int(swap))
+        return int(at.value(AT_ONCE, each.pod.cgroup) or 0) + min(used, int(swap))
 
     @staticmethod
     def grows(each: Candidate, need: int, at: NodeSnapshot) -> bool:

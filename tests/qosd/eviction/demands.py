@@ -6,7 +6,7 @@ lack. Exact fractions, so that a truncation too early or too late shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 from math import floor
@@ -20,7 +20,7 @@ from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from tests.fakes.clock import S
 from tests.qosd.eviction.modelpods import Pod
-from tests.qosd.eviction.world import ROOT
+from tests.qosd.eviction.world import ROOT, STAYS
 
 RECLAIM, THROTTLE, FREEZE, EVICT = "reclaim", "throttle", "freeze", "evict"
 RUNGS = (RECLAIM, THROTTLE, FREEZE, EVICT)
@@ -60,6 +60,7 @@ class Demand:
     rungs: tuple[str, ...] = RUNGS
     left_s: float | None = None
     sampled_ns: int = 0
+    is_in_vain: bool = False
 
     @property
     def strategy(self) -> str:
@@ -98,8 +99,13 @@ def is_live(view: PodView) -> bool:
     )
 
 
-def demands(at: NodeSnapshot, pods: Mapping[str, Pod]) -> dict[str, tuple[Demand, ...]]:
-    """By gate; a gate that is not there is shut, or what it goes by is too old."""
+def demands(
+    at: NodeSnapshot, pods: Mapping[str, Pod], evictable_bytes: Callable[[str], int]
+) -> dict[str, tuple[Demand, ...]]:
+    """By gate; a gate that is not there is shut, or what it goes by is too old.
+
+    ``evictable_bytes``: what all pods have that a gate may evict.
+    """
     thresholds = at.rules.slo.thresholds
     assert thresholds is not None
     found = {}
@@ -109,7 +115,11 @@ def demands(at: NodeSnapshot, pods: Mapping[str, Pod]) -> dict[str, tuple[Demand
         if any(at.ages_s.get(name, most_s + 1) > most_s for name, most_s in _MOST_S[gate].items()):
             continue
         try:
-            found[gate] = tuple(_OF_GATE[gate](at, thresholds, pods))
+            of_memory = _OF_MEMORY.get(gate)
+            if of_memory is not None:
+                found[gate] = tuple(of_memory(at, thresholds, evictable_bytes))
+            else:
+                found[gate] = tuple(_OF_GATE[gate](at, thresholds, pods))
         except Refused:
             found[gate] = ()
     return found
@@ -202,15 +212,21 @@ def _cpu_usage(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str, Po
         yield Demand("CPUEvict", "cpu", amount, sampled_ns=oldest_ns(at, "node", "usage"))
 
 
-def _memory(at: NodeSnapshot, said: ResourceThresholds, gate: str) -> Iterator[Demand]:
+def _memory(
+    at: NodeSnapshot, said: ResourceThresholds, gate: str, evictable_bytes: Callable[[str], int]
+) -> Iterator[Demand]:
     upper, lower = _usage_percents(said.memory_evict_threshold_percent, said.memory_evict_lower_percent)
-    whole, cached, lefts = [], [], []
-    for capacity, used, with_cache, slope in _walls(at):
+    whole, cached, lefts, is_in_vain = [], [], [], False
+    for is_of_pods, capacity, used, with_cache, slope in _walls(at):
         left_s = max(0, capacity - used) / slope if slope > 0 else None
         is_soon = left_s is not None and left_s <= HORIZON_S
         percent, cache_percent = used * 100 // capacity, with_cache * 100 // capacity
         amount, cache_amount = (capacity * (each - lower) // 100 for each in (percent, cache_percent))
-        if amount > 0 and (percent >= upper or is_soon):
+        stays_above = is_of_pods and (used - evictable_bytes(gate)) * 100 // capacity >= upper
+        if amount > 0 and percent >= upper and percent < 99 and not is_soon and stays_above:
+            is_in_vain = True
+            cached.append(cache_amount)
+        elif amount > 0 and (percent >= upper or is_soon):
             whole.append(amount)
         elif cache_percent >= upper:
             cached.append(cache_amount)
@@ -223,23 +239,20 @@ def _memory(at: NodeSnapshot, said: ResourceThresholds, gate: str) -> Iterator[D
     if whole or cached:
         rungs = RUNGS if whole else (RECLAIM,)
         left_s = min(lefts, default=None)
-        yield Demand(gate, "memory", max(whole or cached), "", rungs, left_s, oldest_ns(at, "node", "usage"))
+        sampled_ns = oldest_ns(at, "node", "usage")
+        yield Demand(gate, "memory", max(whole or cached), "", rungs, left_s, sampled_ns, is_in_vain and not whole)
 
 
-def _walls(at: NodeSnapshot) -> Iterator[tuple[int, int, int, float]]:
-    """Capacity, what is used of it for good, the same with cache that counts, bytes per second."""
+def _walls(at: NodeSnapshot) -> Iterator[tuple[bool, int, int, int, float]]:
+    """Whether it is the pods' limit; capacity, what is used of it for good, the same with cache, bytes per second."""
     total, used = at.value(NodeRow.memory_total_bytes), at.value(NodeRow.memory_usage_bytes)
     if total and used is not None:
-        yield int(total), int(used), int(used), _slope(at, NodeRow.memory_usage_bytes, "")
-    rows = (
-        LIMITS[Scope.TIER].memory_limit_bytes, TIER.memory_charged_bytes, TIER.memory_working_set_bytes,
-        TIER.memory_usage_bytes, TIER.memory_with_page_cache_bytes,
-    )  # fmt: skip
+        yield False, int(total), int(used), int(used), _slope(at, NodeRow.memory_usage_bytes, "")
+    rows = LIMITS[Scope.TIER].memory_limit_bytes, STAYS, TIER.memory_working_set_bytes
     figures = [at.value(row, ROOT) for row in rows]
     if None not in figures and figures[0]:
-        limit, charged, working_set, anonymous, with_cache = (int(each) for each in figures if each is not None)
-        own = max(0, charged - (with_cache - anonymous))
-        yield limit, own, max(own, working_set), _slope(at, TIER.memory_usage_bytes, ROOT)
+        limit, own, working_set = (int(each) for each in figures if each is not None)
+        yield True, limit, own, max(own, working_set), _slope(at, TIER.memory_usage_bytes, ROOT)
 
 
 def _slope(at: NodeSnapshot, metric: Metric, subject: str) -> float:
@@ -249,15 +262,19 @@ def _slope(at: NodeSnapshot, metric: Metric, subject: str) -> float:
     return aggregate.slope_per_s if is_enough and aggregate is not None else 0.0
 
 
-def _best_effort_memory(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str, Pod]) -> Iterator[Demand]:
-    yield from _memory(at, said, "BEMemoryEvict")
+def _best_effort_memory(
+    at: NodeSnapshot, said: ResourceThresholds, evictable_bytes: Callable[[str], int]
+) -> Iterator[Demand]:
+    yield from _memory(at, said, "BEMemoryEvict", evictable_bytes)
 
 
-def _memory_by_priority(at: NodeSnapshot, said: ResourceThresholds, pods: Mapping[str, Pod]) -> Iterator[Demand]:
+def _memory_by_priority(
+    at: NodeSnapshot, said: ResourceThresholds, evictable_bytes: Callable[[str], int]
+) -> Iterator[Demand]:
     _usage_percents(said.memory_evict_threshold_percent, said.memory_evict_lower_percent)
     if said.evict_enabled_priority_threshold is None:
         raise Refused
-    yield from _memory(at, said, "MemoryEvict")
+    yield from _memory(at, said, "MemoryEvict", evictable_bytes)
 
 
 # §4.6
@@ -305,7 +322,6 @@ _OF_GATE = {
     "BECPUEvict": _satisfaction,
     "CPUAllocatableEvict": _cpu_ledger,
     "CPUEvict": _cpu_usage,
-    "BEMemoryEvict": _best_effort_memory,
     "MemoryAllocatableEvict": _memory_ledger,
-    "MemoryEvict": _memory_by_priority,
 }
+_OF_MEMORY = {"BEMemoryEvict": _best_effort_memory, "MemoryEvict": _memory_by_priority}

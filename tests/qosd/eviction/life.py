@@ -138,7 +138,10 @@ class Life:
             pod.phase, pod.is_running, pod.is_ready, pod.anonymous = "Succeeded", False, False, 1.0
             self.counts["pods that ended"] += 1
         else:
-            pod.cache = chance.uniform(0, 1) * world.memory / 8
+            pod.cache = chance.uniform(0, 1) * world.memory / chance.choice((2, 8))
+            pod.dirty = pod.cache * chance.choice((0.0, 0.3, 1.0))
+            pod.slab = chance.choice((0.0, chance.uniform(0, 1) * world.memory / 3))
+            self.counts["pods that write files"] += pod.dirty > 0
         pod.changed()
 
     def _be_silent(self) -> None:

@@ -43,8 +43,13 @@ class Pod:
     cpu_milli: int
     anonymous: float
     cache: float
+    """Of files, dirty or not."""
     growth: float
     """Of anonymous memory, bytes per second."""
+    dirty: float = 0.0
+    """Of the cache: nobody can take it back before it is written."""
+    slab: float = 0.0
+    """Dentries and inodes."""
     worked_s: float = 0.0
     is_listed: bool = False
     phase: str = "Running"
@@ -82,7 +87,17 @@ class Pod:
             return 0
         return self.cpu_milli if self.quota_milli is None else min(self.cpu_milli, self.quota_milli)
 
+    def clean(self) -> float:
+        return max(0.0, self.cache - self.dirty)
+
+    def reclaim(self, most: float) -> None:
+        """The kernel takes back ``most`` bytes, as far as there are any: dentries and inodes, then clean cache."""
+        of_slab = min(self.slab, most)
+        self.slab -= of_slab
+        self.cache -= min(self.clean(), most - of_slab)
+
     def pass_time(self, seconds: float) -> None:
+        self.dirty = min(self.dirty, self.cache) * 0.7**seconds
         self.worked_s += self.uses_milli() / 1000 * seconds
         if self.is_frozen or not self.is_running:
             return
@@ -166,7 +181,8 @@ def made_pod(chance: Random, name: str, memory: int) -> Pod:
         restarts=chance.random() < 0.6,
         cpu_milli=chance.choice((0, 50, 100, 300, 1000, 1000, 4000)),
         anonymous=chance.choice((roomy, roomy, chance.uniform(0, 4 * roomy))),
-        cache=chance.choice((0.0, 0.0, chance.uniform(0, 2 * roomy))),
+        cache=chance.choice((0.0, 0.0, chance.uniform(0, 2 * roomy), chance.uniform(0, 12 * roomy))),
+        slab=chance.choice((0.0, 0.0, chance.uniform(0, roomy), chance.uniform(0, 12 * roomy))),
         growth=chance.choice((0.0, 0.0, 0.0, chance.uniform(-roomy, 2 * roomy) / 8, chance.uniform(0, roomy))),
     )  # fmt: skip
 

@@ -87,17 +87,17 @@ def memory(
     active_cache: int = 0,
     idle_cache: int = 0,
     kernel: int = 0,
+    slab: int = 0,
 ) -> dict[Metric, Mapping[str, float]]:
-    """``used`` of the node; the rest is of the pods' root cgroup, which has ``limit``."""
+    """``used`` of the node; the rest is of the pods' root cgroup with ``limit``. ``slab``: dentries and inodes."""
     values: dict[Metric, Mapping[str, float]] = {
         NodeRow.memory_usage_bytes: {"": float(used)},
         NodeRow.memory_total_bytes: {"": float(total)},
     }
-    charged = anonymous + active_cache + idle_cache + kernel
+    charged = anonymous + active_cache + idle_cache + kernel + slab
     values[TIER.memory_usage_bytes] = {ROOT: float(anonymous)}
-    values[TIER.memory_with_page_cache_bytes] = {ROOT: float(anonymous + active_cache + idle_cache)}
     values[TIER.memory_working_set_bytes] = {ROOT: float(charged - idle_cache)}
-    values[TIER.memory_charged_bytes] = {ROOT: float(charged)}
+    values[TIER.memory_unreclaimable_bytes] = {ROOT: float(anonymous + kernel)}
     if limit is not None:
         values[LIMITS[Scope.TIER].memory_limit_bytes] = {ROOT: float(limit)}
     return values

@@ -92,9 +92,10 @@ class Oracle(Standing):
 
     def _stated(self, at: NodeSnapshot, decisions: Decisions) -> tuple[Demand, ...]:
         """The demands of the strategies, which must be those of the sheet."""
-        expected = demands(at, self.everybody)
+        expected = demands(at, self.everybody, lambda gate: self.evictable_bytes(gate, at))
         for gate, each in expected.items():
             self.counts[f"{gate} demands"] += bool(each)
+            self.counts["demands that no eviction could meet"] += any(one.is_in_vain for one in each)
         for gate, strategy in STRATEGIES.items():
             result = next(each for each in decisions.results if each.name == strategy)
             said = {(each.account, str(each.resource), each.amount, each.left_s) for each in result.decision.shortages}
@@ -193,7 +194,7 @@ class Oracle(Standing):
                     going.add(uid)
         covered = 0
         for uid in going:
-            if not demand.account or self.is_of_account(uid, demand, at):
+            if not demand.account or self.is_of_account(self.everybody[uid], self.views[uid], demand, at):
                 covered += self.amount(uid, demand, at) or 0
         mild: dict[str, int] = {}
         for key, episode in self.episodes.items():

@@ -14,9 +14,10 @@ from msgspec import structs
 
 from koord.model.qos import KubeQoS
 from qosd.decide.reliefstate import Relief
-from qosd.model.metric import Metric, Scope
+from qosd.model.metric import Kind, Metric, Scope
 from qosd.model.rules import HostFacts
 from qosd.model.snapshot import Aggregate, EvictionPhase, EvictionState, NodeSnapshot, PodView, Window
+from qosd.sense import meters
 from qosd.sense.besteffort import BestEffortRow
 from qosd.sense.limits import LIMITS
 from qosd.sense.node import NodeRow
@@ -29,6 +30,10 @@ from tests.qosd.podviews import machine
 ROOT = "/kubepods"
 COLLECTORS = {"node": 1, "usage": 1, "besteffort": 1, "limits": 10}
 """With their periods, in seconds."""
+STAYS = Metric("stays", "bytes", "What the kernel cannot take back of all pods.", Scope.TIER, Kind.GAUGE, "usage", 1, 0)
+AT_ONCE = Metric("at_once", "bytes", "What it can take back at once of a pod.", Scope.POD, Kind.GAUGE, "usage", 1, 0)
+"""What is so when ``usage`` is sampled, for those who judge; what the daemon reads of it is worked out of the kernel's
+figures."""
 _WITHDRAWN_S = 10
 _POD, _TIER = USAGE[Scope.POD], USAGE[Scope.TIER]
 _CPUS = {count: machine(count) for count in (4, 16, 32)}
@@ -100,13 +105,31 @@ class World:
         for pod in self.pods.values():
             pod.pass_time(nanoseconds / S)
         self._go_on_with_evictions()
+        if self.limit is not None:
+            self._make_room(self._charged_bytes() - self.limit)
+        self._make_room(self.system_bytes + self._charged_bytes() - self.memory)
         while self._used_bytes() > self.memory and (able := [pod for pod in self.pods.values() if pod.anonymous > 1]):
             victim = max(able, key=lambda pod: pod.anonymous)
             victim.anonymous, victim.growth = 1.0, min(victim.growth, 0.0)
             self.counts["kernel OOM kills"] += 1
 
+    def _make_room(self, excess: float) -> None:
+        """The kernel takes back what it can, of the pods that have most first."""
+        for pod in sorted(self.pods.values(), key=lambda pod: -(pod.clean() + pod.slab)):
+            if excess > 0:
+                before = pod.cache + pod.slab
+                pod.reclaim(excess)
+                excess -= before - pod.cache - pod.slab
+
     def _used_bytes(self) -> float:
-        return self.system_bytes + sum(pod.anonymous for pod in self.pods.values())
+        return self.system_bytes + sum(pod.anonymous for pod in self.pods.values()) + self._kernel_bytes()
+
+    def _kernel_bytes(self) -> int:
+        """Stacks and page tables."""
+        return len(self.pods) * MIB
+
+    def _charged_bytes(self) -> float:
+        return self._kernel_bytes() + sum(pod.anonymous + pod.cache + pod.slab for pod in self.pods.values())
 
     def _go_on_with_evictions(self) -> None:
         for uid, state in list(self.evictions.items()):
@@ -129,7 +152,7 @@ class World:
             self.evictions[pod.uid] = structs.replace(state, phase=EvictionPhase.FAILED, problem="will not")
             self.counts["evictions that failed"] += 1
             return
-        pod.is_running, pod.anonymous, pod.cache = False, 1.0, 0.0
+        pod.is_running, pod.anonymous, pod.cache, pod.dirty, pod.slab = False, 1.0, 0.0, 0.0, 0.0
         pod.changed()
         self.evictions[pod.uid] = structs.replace(state, phase=EvictionPhase.STOPPED)
 
@@ -204,21 +227,31 @@ class World:
 
     def _usage(self) -> Mapping[Metric, Mapping[str, float]]:
         measured = [pod for pod in self.pods.values() if pod.view() in self.listed and not one_in(self.chance, 200)]
-        anonymous = float(int(sum(pod.anonymous for pod in self.pods.values())))
-        cache = float(int(sum(pod.cache for pod in self.pods.values())))
-        kernel = float(len(self.pods) * MIB)
+        everybody = self.pods.values()
+        anonymous, cache, slab = (
+            sum([int(getattr(pod, kind)) for pod in everybody]) for kind in ("anonymous", "cache", "slab")
+        )
+        kernel = self._kernel_bytes()
+        charged, told_slab = anonymous + cache + slab + kernel, slab if self.version == 2 else 0
+        stays = meters.unreclaimable_bytes(self.version, charged, anonymous, cache, told_slab, 0)
+        self.counts["samples of dentries and inodes"] += slab > charged // 4
+        self.counts["samples of page cache"] += cache > charged // 2
         return {
             _POD.cpu_usage_cores: {pod.cgroup: pod.uses_milli() / 1000 for pod in measured},
             _POD.memory_usage_bytes: {pod.cgroup: float(int(pod.anonymous)) for pod in measured},
-            _POD.memory_with_page_cache_bytes: {
-                pod.cgroup: float(int(pod.anonymous) + int(pod.cache)) for pod in measured
-            },
+            _POD.memory_reclaimable_bytes: {pod.cgroup: self._reclaimable(pod) for pod in measured},
+            AT_ONCE: {pod.cgroup: int(pod.clean()) + (int(pod.slab) if self.version == 2 else 0) for pod in measured},
             _POD.cpu_seconds: {pod.cgroup: pod.worked_s for pod in measured},
-            _TIER.memory_usage_bytes: {ROOT: anonymous},
-            _TIER.memory_with_page_cache_bytes: {ROOT: anonymous + cache},
-            _TIER.memory_charged_bytes: {ROOT: anonymous + cache + kernel},
-            _TIER.memory_working_set_bytes: {ROOT: anonymous + cache + kernel - float(int(cache / 2))},
+            _TIER.memory_usage_bytes: {ROOT: float(anonymous)},
+            _TIER.memory_unreclaimable_bytes: {ROOT: float(stays)},
+            _TIER.memory_working_set_bytes: {ROOT: float(charged - cache // 2)},
+            STAYS: {ROOT: float(anonymous + (kernel if self.version == 2 else 0))},
         }
+
+    def _reclaimable(self, pod: Pod) -> float:
+        """As the kernel's files tell it, in whole bytes."""
+        file, slab = int(pod.cache), int(pod.slab) if self.version == 2 else 0
+        return float(meters.reclaimable_bytes(file, file - int(pod.clean()), slab, 0))
 
     def _limits(self) -> Mapping[Metric, Mapping[str, float]]:
         return {LIMITS[Scope.TIER].memory_limit_bytes: {} if self.limit is None else {ROOT: float(self.limit)}}
@@ -265,8 +298,7 @@ class World:
             pod.quota_milli, pod.high = None if quota is None else quota // 100, bounds.get((cgroup, "memory.high"))
         for order in relief.one_shots:
             if (reclaimed := by_cgroup.get(order.target.cgroup)) is not None:
-                left = 0.0 if order.target.name == "memory.force_empty" else reclaimed.cache - int(order.value)
-                reclaimed.cache = max(0.0, left)
+                reclaimed.reclaim(float("inf") if order.target.name == "memory.force_empty" else float(order.value))
         for eviction in relief.evictions:
             if not one_in(self.chance, 12):
                 self.evict(eviction.uid, eviction.pod)
@@ -301,9 +333,8 @@ _METRICS: Mapping[str, tuple[Metric, ...]] = {
         NodeRow.cpu_usage_cores, NodeRow.memory_usage_bytes, NodeRow.memory_total_bytes, NodeRow.swap_free_bytes,
     ),
     "usage": (
-        _POD.cpu_usage_cores, _POD.memory_usage_bytes, _POD.memory_with_page_cache_bytes, _POD.cpu_seconds,
-        _TIER.memory_usage_bytes, _TIER.memory_with_page_cache_bytes, _TIER.memory_charged_bytes,
-        _TIER.memory_working_set_bytes,
+        _POD.cpu_usage_cores, _POD.memory_usage_bytes, _POD.memory_reclaimable_bytes, _POD.cpu_seconds,
+        _TIER.memory_usage_bytes, _TIER.memory_unreclaimable_bytes, _TIER.memory_working_set_bytes, STAYS, AT_ONCE,
     ),
     "besteffort": (
         BestEffortRow.be_cpu_usage_cores, BestEffortRow.be_cpu_request_cores, BestEffortRow.be_cpu_real_limit_cores,

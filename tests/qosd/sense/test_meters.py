@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -57,14 +58,47 @@ def test_nothing_happened(world: World) -> None:
     assert same(one.sample(), 0.0, 0.0, 0.0, *MEMORY_FIGURES, NAN, NAN), "memory.stat was not read a second time"
 
 
-def test_what_it_is_charged_with_and_the_cpu_time_that_it_has_had(world: World) -> None:
-    world.usage(GROUP, 5_500_000, MEMORY, charged=1000)
-    one = meter(world)
-    first = one.sample()
-    world.usage(GROUP, 5_500_000, MEMORY, charged=1001)
-    second = one.sample()
-    assert first is not None and second is not None
-    assert [(row.memory_charged_bytes, row.cpu_seconds) for row in (first, second)] == [(1000, 5.5), (1001, 5.5)]
+DIRTY = {1: ("dirty", "writeback"), 2: ("file_dirty", "file_writeback")}
+"""How memory.stat names the file pages that have to be written first, by cgroup version."""
+
+
+@pytest.mark.parametrize(
+    ("moved", "charged", "unreclaimable", "reclaimable"),
+    [
+        ({}, 1260, {1: 1203, 2: 1203}, {1: 57, 2: 57}),
+        ({}, 1300, {1: 1203, 2: 1243}, {1: 57, 2: 57}),  # kernel memory that stays; v1 does not tell what of it does
+        ({"slab_reclaimable": 40}, 1300, {1: 1203, 2: 1203}, {1: 57, 2: 97}),  # dentries and inodes
+        ({"slab_reclaimable": 90_000}, 91_260, {1: 1203, 2: 1203}, {1: 57, 2: 90_057}),
+        ({"swapcached": 200}, 1260, {1: 1003, 2: 1003}, {1: 257, 2: 257}),
+        ({"dirty": 30, "writeback": 20}, 1260, {1: 1203, 2: 1203}, {1: 7, 2: 7}),  # they are written, then taken back
+        ({"dirty": 300}, 1260, {1: 1203, 2: 1203}, {1: 0, 2: 0}),
+        ({"unevictable": 103}, 1360, {1: 1303, 2: 1303}, {1: 57, 2: 57}),
+        ({"active_file": 1000}, 1260, {1: 1203, 2: 210}, {1: 1050, 2: 1050}),  # charged between two reads
+        ({"active_file": 3000}, 1260, {1: 1203, 2: 0}, {1: 3050, 2: 3050}),
+    ],
+)
+def test_what_the_kernel_can_take_back(
+    world: World,
+    moved: Mapping[str, int],
+    charged: int,
+    unreclaimable: Mapping[int, int],
+    reclaimable: Mapping[int, int],
+) -> None:
+    names = dict(zip(("dirty", "writeback"), DIRTY[world.version], strict=True))
+    stat = MEMORY | {names.get(key, key): value for key, value in moved.items()}
+    world.usage(GROUP, 5_500_000, stat, charged=charged)
+    row = meter(world).sample()
+    assert row is not None and row.cpu_seconds == 5.5
+    figures = (row.memory_unreclaimable_bytes, row.memory_reclaimable_bytes)
+    assert figures == (unreclaimable[world.version], reclaimable[world.version])
+
+
+def test_without_its_charge_v2_does_not_tell_what_stays(world: World) -> None:
+    world.usage(GROUP, 5_500_000, MEMORY)
+    world.path(GROUP, "memory.usage_in_bytes" if world.version == 1 else "memory.current").unlink()
+    row = meter(world).sample()
+    assert row is not None and row.memory_reclaimable_bytes == 57
+    assert same((row.memory_unreclaimable_bytes,), 1203 if world.version == 1 else NAN)
 
 
 @pytest.mark.parametrize("elapsed_s", [0, -1])

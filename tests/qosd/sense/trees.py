@@ -94,7 +94,14 @@ MEMORY = {
     "workingset_refault_anon": 0,
     "workingset_refault_file": 0,
     "pgmajfault": 0,
+    "file_dirty": 0,
+    "file_writeback": 0,
+    "dirty": 0,
+    "writeback": 0,
+    "swapcached": 0,
+    "slab_reclaimable": 0,
 }
+"""Of both cgroup versions."""
 
 
 def pod(

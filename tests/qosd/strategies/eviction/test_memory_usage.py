@@ -35,6 +35,7 @@ from tests.qosd.eviction.nodes import (
     stated,
     turn,
 )
+from tests.qosd.podviews import view
 
 BEST_EFFORT, BY_PRIORITY = BestEffortMemory(), MemoryByPriority()
 THRESHOLD, LOWER, PRIORITY = (
@@ -43,21 +44,31 @@ THRESHOLD, LOWER, PRIORITY = (
 BOTH = pytest.mark.parametrize("strategy", [BEST_EFFORT, BY_PRIORITY], ids=lambda strategy: strategy.name)
 NODE_SLOPE, ROOT_SLOPE = Window(NodeRow.memory_usage_bytes, SLOPE_S), Window(TIER.memory_usage_bytes, SLOPE_S)
 
+HOARD = structs.replace(
+    view("hoard", "BE", labels={"koordinator.sh/eviction-enabled": "true"}), priority=5500, phase="Running"
+)
+
 
 def at(
     values: Mapping[Metric, Mapping[str, float]],
     node_slope: float = 0,
     root_slope: float = 0,
     samples: tuple[int, float] = (6, 5.0),
+    evictable: float | None = None,
     **settings: Any,
 ) -> NodeSnapshot:
-    """``samples``: how many the slopes are of, and over how many seconds."""
+    """A node with a best-effort pod that has ``evictable`` bytes, all that the pods use where nobody says otherwise.
+
+    ``samples``: how many the slopes are of, and over how many seconds.
+    """
     count, span_s = samples
+    has = values.get(TIER.memory_unreclaimable_bytes, {}).get(ROOT, 0.0) if evictable is None else evictable
+    values = {**values, USAGE[Scope.POD].memory_usage_bytes: {HOARD.cgroup: float(has)}}
     windows = {
         NODE_SLOPE: {"": mean(0, count, span_s, node_slope)},
         ROOT_SLOPE: {ROOT: mean(0, count, span_s, root_slope)},
     }
-    return node(ruled(**{PRIORITY: 5999, **settings}), values=values, windows=windows)
+    return node(ruled(**{PRIORITY: 5999, **settings}), HOARD, values=values, windows=windows)
 
 
 @BOTH
@@ -115,6 +126,9 @@ def root(**of_pods: int) -> NodeSnapshot:
         ({"anonymous": 100, "idle_cache": 150}, 0, None),  # what the kernel takes back by itself
         ({"anonymous": 100, "active_cache": 150}, 29, frozenset({Rung.RECLAIM})),
         ({"anonymous": 100, "active_cache": 79}, 0, None),
+        ({"anonymous": 40, "slab": 60}, 0, None),
+        ({"anonymous": 40, "slab": 200}, 25, frozenset({Rung.RECLAIM})),  # dentries and inodes are taken back too
+        ({"anonymous": 180, "slab": 60}, 2, frozenset(Rung)),
         ({"anonymous": 180, "active_cache": 76}, 2, frozenset(Rung)),
     ],
 )
@@ -131,6 +145,42 @@ def test_page_cache_alone_is_reclaimed_and_no_more() -> None:
     assert shortage is not None
     assert shortage.why == ("85 % of the pods' limit (256 MiB) is in use with page cache, which can be reclaimed")
     assert recompute(shortage.inputs, formulas()) == shortage.amount
+
+
+@BOTH
+@pytest.mark.parametrize(
+    ("used", "evictable", "slope", "rungs", "left_s"),
+    [
+        (76, 10, 0.0, frozenset(Rung), None),  # 66 % without them
+        (76, 6.1, 0.0, frozenset(Rung), None),
+        (76, 6, 0.0, frozenset({Rung.RECLAIM}), None),  # 70 % without them
+        (76, 2, 0.0, frozenset({Rung.RECLAIM}), None),
+        (98, 2, 0.0, frozenset({Rung.RECLAIM}), None),
+        (98, 2, 1.0, frozenset(Rung), 2.0),  # the limit is hit soon: evicting them gives time
+        (99, 2, 0.0, frozenset(Rung), 0.0),
+        (69, 2, 0.0, None, None),
+    ],
+)
+def test_what_no_eviction_brings_below_the_threshold_evicts_nobody(
+    strategy: Strategy, used: int, evictable: float, slope: float, rungs: frozenset[Rung] | None, left_s: float | None
+) -> None:
+    values = memory(10 * GIB, limit=100 * GIB, anonymous=used * GIB)
+    shortage = stated(strategy, at(values, root_slope=slope * GIB, evictable=evictable * GIB))
+    assert (shortage.rungs if shortage else None) == rungs
+    assert (shortage.left_s if shortage else None) == left_s
+    if shortage and rungs == frozenset({Rung.RECLAIM}):
+        assert recompute(shortage.inputs, formulas()) == shortage.amount
+        assert shortage.why == (
+            f"{used} % of the pods' limit (100 GiB) is in use; without the pods that may be evicted it would be "
+            f"{used - evictable:.0f} %, and eviction starts at 70 %: page cache alone is reclaimed"
+        )
+
+
+def test_the_nodes_need_does_not_wait_for_what_the_pods_limit_lacks_in_vain() -> None:
+    values = memory(75 * GIB, limit=90 * GIB, anonymous=74 * GIB)
+    shortage = stated(BEST_EFFORT, at(values, evictable=GIB))
+    assert shortage is not None and shortage.rungs == frozenset(Rung)
+    assert shortage.why.startswith("75 % of the node's memory")
 
 
 def test_of_two_walls_the_one_counts_for_which_more_has_to_go() -> None:
@@ -150,10 +200,8 @@ def test_of_two_walls_the_one_counts_for_which_more_has_to_go() -> None:
     "lacking",
     [
         LIMITS[Scope.TIER].memory_limit_bytes,
-        TIER.memory_charged_bytes,
+        TIER.memory_unreclaimable_bytes,
         TIER.memory_working_set_bytes,
-        TIER.memory_usage_bytes,
-        TIER.memory_with_page_cache_bytes,
     ],
 )
 def test_a_wall_of_which_something_is_not_known_is_none(lacking: Metric) -> None:
