@@ -16,7 +16,8 @@ is soon too late (``Shortage.left_s``), no step is waited for longer than that.
 
 Invariants: pure, and independent of the order of the pod list. No step on samples that are not newer than the last
 step, the last eviction and the last pod that went. It fails to the side of doing nothing: without a pod list in force,
-without samples, without the kernel's files it chooses nobody; a freeze ends by the clock alone, whatever happens.
+without samples, without the kernel's files it chooses nobody; freezes and episodes end by the clock alone, whatever
+happens.
 """
 
 from __future__ import annotations
@@ -73,8 +74,9 @@ def relieve(claims: tuple[Claim, ...], node: NodeSnapshot, state: ReliefState) -
         sentences = [tick.serve(claim) for claim in claims]
         tick.hold_victims()
     else:
+        tick.let_go()
         unknown = "what this kernel can do" if node.knows_pods else "which pods run"
-        sentences = [f"nobody can tell {unknown}: what is in force stays, and nobody is chosen"]
+        sentences = [f"nobody can tell {unknown}: what is in force stays for its time, and nobody is chosen"]
     return tick.result(sentences)
 
 
@@ -124,15 +126,21 @@ class _Tick:
         self._shown_from_ns = 0
 
     def _stated(self, claims: Iterable[Claim]) -> dict[Key, Episode]:
-        """The episodes that last. Without a pod list in force none ends."""
-        episodes = dict(self._before.episodes)
-        if self._node.knows_pods:
-            episodes = {key: each for key, each in episodes.items() if self._now_ns - each.stated_ns < CALM_NS}
+        """The episodes that last."""
+        episodes = {key: each for key, each in self._before.episodes.items() if self._now_ns - each.stated_ns < CALM_NS}
         for claim in claims:
             episode = episodes.get(claim.key)
             stated = Episode(self._now_ns) if episode is None else replace(episode, stated_ns=self._now_ns)
             episodes[claim.key] = stated
         return episodes
+
+    def let_go(self) -> None:
+        """Of the pods that were evicted, those stay at the floor whose episodes last."""
+        self._victims = {
+            uid: victim
+            for uid, victim in self._victims.items()
+            if victim.keys is None or victim.keys & self._episodes.keys()
+        }
 
     def follow_pods(self) -> None:
         """Forget who is gone, bound containers that are new, and count who is about to go."""

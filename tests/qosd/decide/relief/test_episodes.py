@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from qosd.decide.rungs import MEMORY_FLOOR_BYTES
 from qosd.decide.shortage import Resource
+from qosd.model.snapshot import NodeSnapshot
 from tests.qosd.decide.relief.threepods import EVICT, RECLAIM, RESTARTED, THROTTLE, at
 from tests.qosd.decide.scenes import CPU, FILES_V1, FILES_V2, MEMORY, MIB, WHO, Run, bounds, evicted, lacks, under_way
 
@@ -80,3 +83,26 @@ def test_after_a_restart_of_the_daemon_its_cpu_stays_at_the_floor_until_calm() -
     for second, is_bounded in ((1, True), (30, True), (31, False), (40, False)):
         assert bounds(run.tick(at(second, evictions=back))) == ({("a/main", "cpu_quota"): 10_000} if is_bounded else {})
     assert not run.tick(at(41)).opinions and run.state.is_empty
+
+
+@pytest.mark.parametrize("known", ["pods", "files"])
+def test_what_was_bounded_ends_by_the_clock_although_nobody_can_tell_of_pods(known: str) -> None:
+    run, claim = Run(), lacks(MIB, MEMORY, THROTTLE, EVICT)
+    stands = run.tick(at(1), claim).opinions
+    assert stands
+
+    def blind(second: float) -> NodeSnapshot:
+        there = at(second, is_known=known != "pods")
+        host = replace(there.rules.host, files=None if known == "files" else there.rules.host.files)
+        return structs.replace(there, rules=replace(there.rules, host=host))
+
+    assert run.tick(blind(30.9)).opinions is stands
+    assert not run.tick(blind(31)).opinions
+
+
+def test_a_floor_ends_by_the_clock_although_nobody_can_tell_of_pods() -> None:
+    run, claim = Run(), lacks(1, CPU, EVICT)
+    run.tick(at(1), claim)
+    back = [under_way("a", RESTARTED, since_s=1, retry_s=999)]
+    assert run.tick(at(2, evictions=back)).opinions
+    assert not run.tick(at(31, evictions=back, is_known=False)).opinions
