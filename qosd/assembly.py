@@ -31,7 +31,7 @@ from qosd.act.journal import Journal
 from qosd.frontends import FrontEnds
 from qosd.hookserver.server import HookServer
 from qosd.hostwatch import HostWatch
-from qosd.locator import CgroupLocator
+from qosd.locator import CgroupLocator, cfs_period_in
 from qosd.loop import NodeLoop
 from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts, Rules
@@ -125,7 +125,7 @@ def assemble(
     )  # fmt: skip
     pods = PodSource(
         runtime, pod_lists, lambda: rules.current.node.derivation, pace.wake,
-        modified=actuator.files.touched, owns=actuator.files.owns,
+        modified=actuator.files.touched, owns=actuator.files.owns, period_us=partial(cfs_period_in, locator.tree),
     )  # fmt: skip
     urgency = Urgency(event_loop, locator.tree, pace.urge)
     node = Node(

@@ -10,10 +10,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from koord.host import kubelet, layout, topology
+from koord.host import files, kubelet, layout, topology
 from koord.host.cgroup import ReadError, Tree, read_text, tree_at
 from koord.host.claims import Claims, of_runtime_driver
-from koord.host.files import ParseError
+from koord.host.files import ParseError, Target
 from koord.host.layout import Layout
 from koord.host.topology import Topology
 from koord.host.weights import Weights, mapping_of
@@ -123,6 +123,18 @@ def cfs_period_of(pods: Iterable[PodView]) -> int | None:
         container.requested.cpu_period_us for pod in pods for container in pod.containers if not container.is_sandbox
     )
     return next((period_us for period_us in requested if period_us), None)
+
+
+def cfs_period_in(tree: Tree, cgroup: str) -> int | None:
+    """The CFS period, in us, that ``cgroup`` has; None if that cannot be told."""
+    target = Target(cgroup, "cpu_period")
+    try:
+        file = tree.path(target)
+        text = None if file is None else read_text(file)
+        period_us = None if text is None else files.row(target.name).parse(text, tree.version)
+    except (ReadError, ValueError):
+        return None
+    return period_us if isinstance(period_us, int) and period_us > 0 else None
 
 
 def _weight(tree: Tree, cgroup: str) -> int | None:

@@ -7,6 +7,7 @@ Entries of the ``unified`` map and annotations are edited by their key. Invarian
 from __future__ import annotations
 
 from collections.abc import Iterable
+from fractions import Fraction
 from types import MappingProxyType
 
 import msgspec
@@ -26,6 +27,7 @@ class Edit(msgspec.Struct, frozen=True):
     """One wish: ``field`` (with ``key`` for maps) becomes ``value``, because ``why``. ``hook`` is who wishes it.
 
     ``computed``: the formula's name and what it was fed (koord.model.formulas); empty for a value taken as it stands.
+    ``factor``: ``value`` is but a guess; so many times what somebody else wrote into the cgroup's file is wanted.
     """
 
     field: Field
@@ -34,6 +36,7 @@ class Edit(msgspec.Struct, frozen=True):
     key: str = ""
     hook: str = ""
     computed: Inputs = _AS_IT_STANDS
+    factor: Fraction | None = None
 
     def __post_init__(self) -> None:
         if self.key.startswith(KUBELET_PREFIX):

@@ -5,7 +5,8 @@ quota is made (``batch``); free pods keep what they requested.
 
 A proxy that merges an update over what it remembers (Koordinator's does) sends our own scaled quota back to us. So
 the container carries the pair "spec/scaled" as an annotation, and a quota equal to the scaled one counts as the
-spec's: no quota is ever scaled twice.
+spec's: no quota is ever scaled twice. Where only kubelet's pod list tells of the limit, kubelet may
+have made another quota of it, or none: what stands in the cgroup's file is what is scaled.
 """
 
 from __future__ import annotations
@@ -29,7 +30,11 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
     if ratio is None or spec_us <= 0:
         return Edits()
     scaled_us = cfs.normalize_quota_us(spec_us, ratio)
-    fed: Inputs = {FORMULA: "cpu_quota_normalized", "quota_us": spec_us, "ratio": str(ratio)}
+    if pod.requested.is_assumed:
+        why = f"kubelet's quota, divided by the CPU normalization ratio {float(ratio):g}"
+        fed: Inputs = {FORMULA: "cpu_quota_normalized", "ratio": str(ratio)}
+        return Edits((Edit(Field.CPU_QUOTA, scaled_us, why, computed=fed, factor=1 / ratio),))
+    fed = {FORMULA: "cpu_quota_normalized", "quota_us": spec_us, "ratio": str(ratio)}
     why = f"{spec_us} us requested, divided by the CPU normalization ratio {float(ratio):g}"
     return Edits(
         (

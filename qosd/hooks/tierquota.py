@@ -37,7 +37,7 @@ def below_tier(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
     if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(tier_milli, pod):
         return edits
     why = f"{edit.why}; the BestEffort tier has less ({rules.node.best_effort.why})"
-    return _with(edits, edit, replace(edit, value=UNLIMITED, why=why, computed={}))
+    return _with(edits, edit, replace(edit, value=UNLIMITED, why=why, computed={}, factor=None))
 
 
 def of_newcomer(edits: Edits, pod: PodContext, rules: Rules) -> Edits:

@@ -64,6 +64,8 @@ class Resources(msgspec.Struct, frozen=True):
     cpu_shares: int | None = None
     memory_request_bytes: int | None = None
     """Known where kubelet's pod list tells it: CRI does not carry requests."""
+    is_assumed: bool = False
+    """Worked out from the limits of the pod's spec: kubelet may have made another quota of them, or none."""
 
     @classmethod
     def of(cls, values: Mapping[Field, Any]) -> Resources:

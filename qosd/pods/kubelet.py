@@ -204,9 +204,9 @@ def _requested(resources: ResourceRequirements) -> Resources:
 
 
 def _cri(cpu_milli: int | None, memory_bytes: int | None) -> Resources:
-    """kubelet's quota and memory limit; 0 and None = no limit."""
+    """What kubelet makes of limits where its configuration is the default; 0 and None = no limit."""
     quota_us = cfs.quota_us(MilliCPU(cpu_milli)) if cpu_milli else None
-    return Resources(cfs.PERIOD_US if quota_us else None, quota_us, memory_bytes or None)
+    return Resources(cfs.PERIOD_US if quota_us else None, quota_us, memory_bytes or None, is_assumed=True)
 
 
 def _request(spec: PodSpec, resource: str) -> int | None:

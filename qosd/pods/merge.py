@@ -8,12 +8,13 @@ as last time where nothing changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 
 from msgspec.structs import replace
 
-from koord.model import cgroup_parent
+from koord.model import cfs, cgroup_parent
 from koord.model.qos import DerivationRules
+from qosd.model.pod import Resources
 from qosd.model.snapshot import PodView
 from qosd.pods.cri import CONTAINER_RUNNING, Container, Detail, RuntimeVersion
 from qosd.pods.kubelet import KubeletContainer, KubeletPod
@@ -26,9 +27,14 @@ _NO_VERSION = RuntimeVersion("", "")
 
 
 class Merger:
-    """Remembers what each view was built from."""
+    """Remembers what each view was built from. ``period_us``: the CFS period that a cgroup has; None = it is not there.
 
-    def __init__(self) -> None:
+    Of a container that only kubelet tells of nobody says with which period it was made, so the file does.
+    """
+
+    def __init__(self, period_us: Callable[[str], int | None] = lambda cgroup: None) -> None:
+        self._period_us = period_us
+        self._periods_us: dict[str, int] = {}
         self._built: dict[str, tuple[PodInputs, PodView]] = {}
         self._pods: tuple[PodView, ...] = ()
 
@@ -47,14 +53,22 @@ class Merger:
         inputs = {} if lists is None else _of_runtime(lists, kubelet, by_uid, derivation, prefix)
         known = {one.sandbox.uid for one in inputs.values() if one.sandbox is not None}
         ids = _cgroups_by_id(container_cgroups) if lists is None else {}
+        self._look_at(ids if lists is None else {})
         for uid, pod in kubelet.items():
             if uid not in known and not pod.ended and (lists is None or uid in by_uid):
-                inputs[uid] = _of_kubelet(pod, by_uid.get(uid, ""), ids, derivation, prefix)
+                inputs[uid] = _of_kubelet(pod, by_uid.get(uid, ""), ids, self._periods_us, derivation, prefix)
         self._built = {key: (one, build(one, self._built.get(key))) for key, one in inputs.items()}
         views = sorted([view for _, view in self._built.values()], key=lambda pod: (pod.namespace, pod.name, pod.uid))
         if len(views) != len(self._pods) or any(new is not old for new, old in zip(views, self._pods, strict=True)):
             self._pods = tuple(views)
         return self._pods
+
+    def _look_at(self, ids: Mapping[str, str]) -> None:
+        """The period of each container's cgroup, read once: nobody changes it but the kernel, which doubles it."""
+        known = {id_: self._periods_us[id_] for id_ in ids if id_ in self._periods_us}
+        found = {id_: self._period_us(cgroup) for id_, cgroup in ids.items() if id_ not in known}
+        made_with = {id_: us // cfs.stretch(us, cfs.PERIOD_US) for id_, us in found.items() if us}
+        self._periods_us = {**known, **made_with}
 
 
 def unknown_to(kubelet: Mapping[str, KubeletPod], pods: Iterable[PodView], pod_cgroups: Set[str]) -> set[str]:
@@ -86,19 +100,34 @@ def _of_runtime(
 
 
 def _of_kubelet(
-    pod: KubeletPod, cgroup: str, ids: Mapping[str, str], derivation: DerivationRules, prefix: str
+    pod: KubeletPod,
+    cgroup: str,
+    ids: Mapping[str, str],
+    periods_us: Mapping[str, int],
+    derivation: DerivationRules,
+    prefix: str,
 ) -> PodInputs:
     """A pod without a sandbox; its containers only as far as their cgroups are found by id."""
     present = [one for one in pod.containers if one.id in ids]
     return PodInputs(
         sandbox=None,
         containers=tuple([_container(one) for one in present]),
-        details={one.id: Detail(ids[one.id], "", one.requested) for one in present},
+        details={one.id: Detail(ids[one.id], "", _at_period(one.requested, periods_us.get(one.id))) for one in present},
         kubelet=_facts(pod),
         cgroup=cgroup,
         derivation=derivation,
         scope_prefix=prefix,
     )
+
+
+def _at_period(requested: Resources, period_us: int | None) -> Resources:
+    """``requested`` with the same CPU limit as a quota of another period."""
+    if period_us is None:
+        return requested
+    quota_us, before_us = requested.cpu_quota_us, requested.cpu_period_us or cfs.PERIOD_US
+    if quota_us is not None:
+        quota_us = max(cfs.MIN_QUOTA_US, quota_us * period_us // before_us)
+    return replace(requested, cpu_period_us=period_us, cpu_quota_us=quota_us)
 
 
 def _facts(pod: KubeletPod | None) -> KubeletPod | None:

@@ -48,7 +48,7 @@ class PodSource:
     ``derivation()``: how unlabelled Guaranteed pods count now. ``changed()``: ``current`` is another tuple.
     ``modified(path)``: somebody, perhaps this process, wrote that file in a watched cgroup directory. ``owns(path)``:
     whether this process writes that file itself; a write to any other file of a container means that the runtime
-    may have been asked for other resources.
+    may have been asked for other resources. ``period_us(cgroup)``: the CFS period that it has.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class PodSource:
         *,
         modified: Callable[[str], None] = lambda path: None,
         owns: Callable[[str], bool] = lambda path: False,
+        period_us: Callable[[str], int | None] = lambda cgroup: None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._runtime, self._kubelet, self._derivation = runtime, kubelet, derivation
@@ -67,7 +68,7 @@ class PodSource:
         self._watch: CgroupWatch | None = None
         self._root = ""
         self._lists = None if runtime is None else RuntimeLists(runtime, self._exists)
-        self._merger, self._settling = Merger(), Settling()
+        self._merger, self._settling = Merger(period_us), Settling()
         self._kubelet_pods: Mapping[str, KubeletPod] = {}
         self._hint, self._busy = asyncio.Event(), asyncio.Lock()
         self._tasks: list[asyncio.Task[None]] = []

@@ -135,12 +135,13 @@ def _parts(snapshot: NodeSnapshot, pod: PodView, name: str) -> Iterator[_Part]:
     }
     if pod.spec_containers is None and name != CPUS:
         raise NotEnforced("only the runtime tells of the pod, and it does not know containers that are not there yet")
+    period_us = next((us for each in present.values() if (us := each.requested.cpu_period_us)), cfs.PERIOD_US)
     for each in pod.spec_containers or ():
         container = present.pop(each.name, None)
         if container is not None:
             yield each.name, each.role, _of_container(snapshot, container, name)
         elif name != CPUS:  # one that comes later gets the CPUs of its class, within its pod's
-            yield each.name, each.role, _of_spec(each, name)
+            yield each.name, each.role, _of_spec(each, name, period_us)
     yield from ((each.name, Role.MAIN, _of_container(snapshot, each, name)) for each in present.values())
 
 
@@ -155,12 +156,12 @@ def _of_container(snapshot: NodeSnapshot, container: ContainerView, name: str) -
     return _limit(requested.cpu_quota_us if name == QUOTA else requested.memory_limit_bytes)
 
 
-def _of_spec(container: SpecContainer, name: str) -> Value:
+def _of_spec(container: SpecContainer, name: str, period_us: int) -> Value:
     native = container.native
     amount = native.cpu_limit if name == QUOTA else native.memory_limit
     if container.name == OVERHEAD and not amount:
         return 0
-    return cfs.quota_us(native.cpu_limit) if name == QUOTA else _limit(native.memory_limit)
+    return cfs.quota_us(native.cpu_limit, period_us) if name == QUOTA else _limit(native.memory_limit)
 
 
 def _limit(amount: int | None) -> int:

@@ -67,7 +67,12 @@ def of_pod(pod: PodView, rules: Rules) -> PodOpinions:
                 refused.append(f"{requested_of}: {error}")
                 continue
             why = f"{edit.hook}: {edit.why}"
-            opinions[Target(cgroup, row.name)] = Opinion.set(value, why, _inputs(edit, value), pod.key)
+            target, inputs = Target(cgroup, row.name), _inputs(edit, value)
+            opinions[target] = (
+                Opinion.set(value, why, inputs, pod.key)
+                if edit.factor is None
+                else Opinion.scale(edit.factor, why, inputs, pod.key)
+            )
         opinions.update(_of_abstentions(pod, cgroup, edits.abstentions))
     return PodOpinions(opinions, tuple(refused))
 

@@ -303,8 +303,11 @@ def test_what_a_pod_says() -> None:
     (pod,) = read_pods(listed({"priority": 9100, "containers": [wants("1", memory="1Gi", limit="1")]}, status)).items
     assert (pod.priority, pod.phase, pod.kube_qos, pod.ended) == (9100, "Running", KubeQoS.GUARANTEED, False)
     assert (pod.cpu_request_milli, pod.memory_request_bytes) == (1000, 1 << 30)
-    asked = Resources(100_000, 100_000, None)
-    assert pod.containers == (KubeletContainer("i", "", "waiting"), KubeletContainer("c", "abc", "running", asked))
+    asked, nothing = Resources(100_000, 100_000, None, is_assumed=True), Resources(is_assumed=True)
+    assert pod.containers == (
+        KubeletContainer("i", "", "waiting", nothing),
+        KubeletContainer("c", "abc", "running", asked),
+    )
 
 
 JOB, SET = {"kind": "Job", "name": "j", "controller": True}, {"kind": "ReplicaSet", "name": "s"}

@@ -41,6 +41,7 @@ class FakeKubelet:
 
     def pod(self, name: str, **more: Any) -> None:
         meta = {"uid": f"uid-{name}", "namespace": "default", "name": name, "annotations": more.pop("annotations", {})}
+        meta["labels"] = more.pop("labels", {})
         spec = {"priority": more.pop("priority", None), "containers": more.pop("containers", [])}
         self.pods[name] = {"metadata": meta, "spec": spec, "status": {"phase": "Running", **more}}
 
@@ -301,7 +302,7 @@ async def test_kubelet_adds_priority_requests_and_fresh_annotations(tmp_path: Pa
         )
         assert [(one.name, one.native.cpu_limit) for one in view.spec_containers or ()] == [("main", 1000)]
         assert view.context.request.annotations == {"a": "new"}
-        assert view.context.requested == Resources(100_000, 100_000, None)
+        assert view.context.requested == Resources(100_000, 100_000, None, is_assumed=True)
         assert set(n.source.ages_s) == {"runtime", "kubelet"}
 
 
@@ -330,7 +331,7 @@ async def test_kubelet_alone(tmp_path: Path) -> None:
         await n.source.refresh()
         main = n.container("web", "main")
         assert (main.state, main.cgroup) == ("CONTAINER_RUNNING", f"/kubepods/poduid-web/{id_}")
-        assert main.requested == Resources(100_000, 200_000, 1 << 20)
+        assert main.requested == Resources(100_000, 200_000, 1 << 20, is_assumed=True)
         assert n.source.age_s is not None
 
 
