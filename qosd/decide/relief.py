@@ -11,8 +11,8 @@ would be repeated before its effect can be seen. So one engine makes all steps, 
 
 An episode of a claim begins when it is first stated and ends when it has not been for ``CALM_NS``. In it a mild rung is
 taken at most once, and what it bounded stays bounded. What is on its way already counts before anybody is chosen: pods
-that go, for every claim; mild steps of other claims of the same resource, until their effect can be measured. Where it
-is soon too late (``Shortage.left_s``), no step is waited for longer than that.
+that go in time, for every claim; mild steps of other claims of the same resource, until their effect can be measured.
+Where it is soon too late (``Shortage.left_s``), no step is waited for longer than that.
 
 Invariants: pure, and independent of the order of the pod list. No step on samples that are not newer than the last
 step, the last eviction and the last pod that went. It fails to the side of doing nothing: without a pod list in force,
@@ -49,6 +49,7 @@ from qosd.decide.victims import (
     Amounts,
     Owner,
     candidates,
+    gives_soon,
     has_given_request,
     is_pending,
     owner_of,
@@ -203,7 +204,8 @@ class _Tick:
     def _covered(self, claim: Claim) -> int:
         """What is on its way: pods that go, and others' mild steps whose effect cannot be measured yet."""
         shortage = claim.shortage
-        going = self._pending.union([eviction.uid for eviction in self._evictions])
+        soon = [uid for uid in self._pending if gives_soon(self._pods[uid], self._node, shortage.left_s)]
+        going = {*soon, *(eviction.uid for eviction in self._evictions)}
         if shortage.measure is Measure.REQUEST:
             given = [uid for uid, each in self._node.evictions.items() if has_given_request(each, self._node)]
             going = going.union([uid for uid in given if uid in self._pods])

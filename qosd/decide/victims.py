@@ -5,7 +5,9 @@ The amount of a pod whose CPU is held down is what it used before: that it uses 
 it comes back with the release. Memory that was taken is gone, so there the newest sample counts.
 
 Invariants: pure; the answer never depends on the order of the pod list. A pod of which an amount is not known is no
-candidate and gives nothing; nor is one whose priority kubelet has not confirmed, where priority counts.
+candidate and gives nothing; nor is one whose priority kubelet has not confirmed, where priority counts. Of a pod that
+is labelled with its class the priority that was confirmed last counts, however long kubelet has been silent: it cannot
+change.
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ _POD_USAGE = {
     Resource.MEMORY_BYTES: _OF_POD.memory_usage_bytes,
 }
 _CONTAINER_CPU = USAGE[Scope.CONTAINER].cpu_usage_cores
+PATIENCE_S = 30
+"""For so long a pod that somebody deletes is waited for, if there is time: the grace period of pods by default."""
 LATE_S = 30
 """After the end of its grace period, what kubelet and the runtime may take to end a pod that is deleted."""
 _ALIVE = ("Pending", "Running")
@@ -129,12 +133,28 @@ def _container_names(pod: PodView) -> Iterator[tuple[str, Role]]:
 
 
 def is_pending(pod: PodView, node: NodeSnapshot) -> bool:
-    """Is the pod about to give all that it has, without another step?"""
+    """Is the pod on its way out, without another step? However long that takes."""
     eviction = node.evictions.get(pod.uid)
     if eviction is not None and eviction.phase is EvictionPhase.STOPPED:
         return False
     is_stopping = eviction is not None and eviction.phase is EvictionPhase.STOPPING
     return live(pod) and (is_stopping or _is_going(pod, node))
+
+
+def gives_soon(pod: PodView, node: NodeSnapshot, left_s: float | None) -> bool:
+    """Is the pod about to give all that it has before a shortage with ``left_s`` would take another step?
+
+    Whoever is deleted by somebody else counts only if its grace period ends by then. Evictions under way always do: an
+    emergency ends them at once.
+    """
+    eviction = node.evictions.get(pod.uid)
+    if not is_pending(pod, node):
+        return False
+    by_unix_s = pod.facts.deletion_unix_s
+    if by_unix_s is None or (eviction is not None and eviction.phase is EvictionPhase.STOPPING):
+        return True
+    rest_s = by_unix_s - node.wall_ns / 1e9
+    return rest_s <= PATIENCE_S if left_s is None else 0 < rest_s <= left_s
 
 
 def _is_going(pod: PodView, node: NodeSnapshot) -> bool:
@@ -195,8 +215,12 @@ def owner_of(pod: PodView) -> Owner:
 
 
 def _may_be_chosen(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
-    """Not while it is about to go, nor again before its time; who was refused only because of a budget, if need be."""
-    if not pod.cgroup or not live(pod) or is_pending(pod, node):
+    """Not while it is about to go, nor again before its time; who was refused only because of a budget, if need be.
+
+    Nor, while there is time, who is deleted already: asking for it once more brings nothing.
+    """
+    is_waited_for = is_pending(pod, node) if shortage.left_s is None else gives_soon(pod, node, shortage.left_s)
+    if not pod.cgroup or not live(pod) or is_waited_for:
         return False
     eviction = node.evictions.get(pod.uid)
     if eviction is None:
@@ -212,7 +236,7 @@ def is_victim(pod: PodView, shortage: Shortage, node: NodeSnapshot) -> bool:
     SYSTEM pods are limited but guaranteed: nobody makes them give, whatever their priority.
     """
     victims, annotations = shortage.victims, pod.context.annotations
-    is_confirmed = node.knows_priorities and pod.priority is not None
+    is_confirmed = pod.priority is not None and (node.knows_priorities or victims.classes is not None)
     if shortage.counts_priority and not is_confirmed:
         return False
     if is_kata(pod, node.rules.node) or pod.qos is QoSClass.SYSTEM:

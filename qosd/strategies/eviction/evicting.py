@@ -1,8 +1,9 @@
 """What the strategies have in common that evict by NodeSLO's ``resourceUsedThresholdWithBE``.
 
 Each states a shortage and no more: whom it hits, and whether a milder step will do, is relief's to say. They act only
-where all that they go by is young: samples of which three at most are missing, a pod list and kubelet's priorities of
-90 seconds at most. What is wrong with one's settings is said by that one, and it states nothing.
+where all that they go by is young: samples of which three at most are missing, a pod list of 90 seconds at most, and
+kubelet's list too where not the label of a class says who goes. What is wrong with one's settings is said by that one,
+and it states nothing.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from qosd.model.snapshot import PODS_MAX_AGE_S, NodeSnapshot
 
 SAMPLES_S = 3.0
 """Three samples of a collector that runs every second."""
-LISTS: Mapping[str, float] = MappingProxyType({"pods": PODS_MAX_AGE_S, "kubelet": PODS_MAX_AGE_S})
+BEST_EFFORT_LISTS: Mapping[str, float] = MappingProxyType({"pods": PODS_MAX_AGE_S})
+LISTS: Mapping[str, float] = MappingProxyType({**BEST_EFFORT_LISTS, "kubelet": PODS_MAX_AGE_S})
 _BETWEEN_EQUALS = (OrderKey.OWNER, OrderKey.LOST_WORK)
 BEST_EFFORT_BY_USE_OF_REQUEST = (OrderKey.PRIORITY, OrderKey.USE_OF_REQUEST, *_BETWEEN_EQUALS)
 BEST_EFFORT_BY_AMOUNT = (OrderKey.PRIORITY, OrderKey.AMOUNT, *_BETWEEN_EQUALS)

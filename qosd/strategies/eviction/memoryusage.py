@@ -37,6 +37,7 @@ from qosd.sense.node import NodeRow
 from qosd.sense.usage import USAGE
 from qosd.strategies.eviction.evicting import (
     BEST_EFFORT_BY_AMOUNT,
+    BEST_EFFORT_LISTS,
     BY_PRIORITY,
     LISTS,
     MEMORY_TO_RELEASE,
@@ -59,8 +60,8 @@ SLOPE_S = 6.0
 """A little more than the time after which every cgroup's memory is read anew, whatever its charge is."""
 _SLOPE_SAMPLES, _SLOPE_SPAN_S = 3, 1.5
 """Two samples, or some between two beats, are no slope."""
-_LIMITS_S = 30.0
-"""Three samples of limits."""
+_SAMPLES: Mapping[str, float] = MappingProxyType({"node": SAMPLES_S, "usage": SAMPLES_S, "limits": 30.0})
+"""Three samples of each."""
 _ROOT = KubeQoS.GUARANTEED
 _TIER = USAGE[Scope.TIER]
 _LIMIT = LIMITS[Scope.TIER].memory_limit_bytes
@@ -107,9 +108,6 @@ class _Demand(msgspec.Struct, frozen=True):
 
 
 class _Memory(Evicting):
-    needs: ClassVar[Mapping[str, float]] = MappingProxyType(
-        {"node": SAMPLES_S, "usage": SAMPLES_S, "limits": _LIMITS_S, **LISTS}
-    )
     formulas: ClassVar[tuple[Formula, ...]] = (MEMORY_TO_RELEASE,)
     triggers: ClassVar[tuple[PressureTrigger, ...]] = _TRIGGERS
     order: ClassVar[tuple[OrderKey, ...]]
@@ -163,6 +161,7 @@ class BestEffortMemory(_Memory):
 
     name: ClassVar[str] = "beMemoryEvict"
     gate: ClassVar[str] = "BEMemoryEvict"
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({**_SAMPLES, **BEST_EFFORT_LISTS})
     order: ClassVar[tuple[OrderKey, ...]] = BEST_EFFORT_BY_AMOUNT
 
     def victims(self, thresholds: ResourceThresholds) -> Victims:
@@ -174,6 +173,7 @@ class MemoryByPriority(_Memory):
 
     name: ClassVar[str] = "memoryEvict"
     gate: ClassVar[str] = "MemoryEvict"
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType({**_SAMPLES, **LISTS})
     order: ClassVar[tuple[OrderKey, ...]] = BY_PRIORITY
 
     def victims(self, thresholds: ResourceThresholds) -> Victims:

@@ -28,7 +28,7 @@ from qosd.model.snapshot import NodeSnapshot, Window
 from qosd.sense.besteffort import BestEffortRow
 from qosd.strategies.eviction.evicting import (
     BEST_EFFORT_BY_USE_OF_REQUEST,
-    LISTS,
+    BEST_EFFORT_LISTS,
     SAMPLES_S,
     Evicting,
     SettingError,
@@ -119,7 +119,9 @@ class BestEffortSatisfaction(Evicting):
 
     name: ClassVar[str] = "beCPUEvict"
     gate: ClassVar[str] = "BECPUEvict"
-    needs: ClassVar[Mapping[str, float]] = MappingProxyType({"besteffort": SAMPLES_S, "usage": SAMPLES_S, **LISTS})
+    needs: ClassVar[Mapping[str, float]] = MappingProxyType(
+        {"besteffort": SAMPLES_S, "usage": SAMPLES_S, **BEST_EFFORT_LISTS}
+    )
     formulas: ClassVar[tuple[Formula, ...]] = (RELEASE,)
 
     def windows_under(self, rules: Rules) -> tuple[Window, ...]:

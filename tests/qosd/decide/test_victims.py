@@ -21,6 +21,7 @@ from qosd.decide.victims import (
     Amounts,
     Owner,
     candidates,
+    gives_soon,
     has_given_request,
     is_pending,
     owner_of,
@@ -109,6 +110,37 @@ def test_who_is_deleted_and_does_not_go_is_not_waited_for(late_s: int, is_pendin
     at = structs.replace(node(1, [pod], {"p": 100}), wall_ns=(1 + late_s) * 1_000_000_000)
     found = candidates(shortage(), at, Amounts(at, {}))
     assert (is_pending(pod, at), [each.pod for each in found]) == (is_pending_yet, [] if is_pending_yet else [pod])
+
+
+@pytest.mark.parametrize(
+    ("rest_s", "left_s", "gives", "is_chosen"),
+    [
+        (30, None, True, False),  # the grace period of pods by default
+        (30.5, None, False, False),  # others give meanwhile; asking for it once more brings nothing
+        (3600, None, False, False),
+        (0, None, True, False),
+        (-29, None, True, False),
+        (-30, None, False, True),  # nobody may come to it
+        (3600, 9.0, False, True),
+        (9.5, 9.0, False, True),
+        (9.0, 9.0, True, False),
+        (1, 9.0, True, False),
+        (0, 9.0, False, True),  # its time is over, and nobody can tell when it goes
+        (1, 0.0, False, True),  # an emergency waits for nobody
+        (0, 0.0, False, True),
+        (-20, 0.0, False, True),
+    ],
+)
+def test_who_is_deleted_counts_for_as_long_as_one_would_wait(
+    rest_s: float, left_s: float | None, gives: bool, is_chosen: bool
+) -> None:
+    pod = structs.replace(be("p"), facts=PodFacts(deletion_unix_s=5000.0))
+    at = structs.replace(node(1, [pod], {"p": 100}), wall_ns=int((5000 - rest_s) * 1_000_000_000))
+    found = candidates(shortage(left_s=left_s), at, Amounts(at, {}))
+    assert (gives_soon(pod, at, left_s), bool(found)) == (gives, is_chosen)
+    evicting = structs.replace(at, evictions={"p": STOPPING})
+    assert gives_soon(pod, evicting, left_s) is True, "an emergency ends what is under way"
+    assert not candidates(shortage(left_s=left_s), evicting, Amounts(evicting, {}))
 
 
 @pytest.mark.parametrize("sample", [None, math.nan, 0.0])
@@ -321,8 +353,12 @@ def test_priorities_that_kubelet_has_not_confirmed_choose_nobody(age_s: float | 
     at = structs.replace(
         node(1, [be("p")], {"p": 100}), ages_s={"pods": 0.0} | ({} if age_s is None else {"kubelet": age_s})
     )
-    assert bool(candidates(shortage(), at, Amounts(at, {}))) is is_chosen
+    by_priority = structs.replace(ANYBODY, priority_at_most=5500)
+    assert bool(candidates(shortage(by_priority), at, Amounts(at, {}))) is is_chosen
+    assert candidates(shortage(), at, Amounts(at, {})), "of those who are labelled with their class the last one counts"
     assert candidates(shortage(BE, order=(AMOUNT,)), at, Amounts(at, {})), "where no priority counts it does not matter"
+    unknown = structs.replace(at, pods=(be("p", priority=None),))
+    assert not candidates(shortage(), unknown, Amounts(unknown, {}))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from tests.qosd.eviction.world import AT_ONCE
 CALM_S, FREEZE_S, STOP_S, THAW_S, MINUTE_S, MOST = 30, 10, 2, 2, 60, 10
 WAIT_S = {RECLAIM: 2, THROTTLE: 5, FREEZE: 5, EVICT: 0}
 COOL_S = {"cpu": 20, "memory": 4}
-CPU_FLOOR, MEMORY_FLOOR, LEAST_PART, GROWTH_S, LATE_S = 100, 16 << 20, 8, 10, 30
+CPU_FLOOR, MEMORY_FLOOR, LEAST_PART, GROWTH_S, LATE_S, PATIENCE_S = 100, 16 << 20, 8, 10, 30, 30
 _POD = USAGE[Scope.POD]
 Owner = tuple[str, ...]
 Key = tuple[str, str, str]
@@ -138,7 +138,7 @@ class Choice:
             eviction.phase is EvictionPhase.STOPPED or at.monotonic_ns < eviction.retry_ns
         )
         rules = {
-            "pods that go already": uid not in self.pending,
+            "pods that go already": uid not in self.waited_for(demand, at),
             "pods that were evicted lately": not is_resting,
             "pods without a sample": self.usage(uid, demand.resource, at) is not None,
             **self.victim_rules(pod, view, demand, at),
@@ -146,7 +146,24 @@ class Choice:
         broken = [name for name, is_kept in rules.items() if not is_kept]
         if len(broken) == 1:
             spared[broken[0]] += 1
-        return not broken and at.ages_s.get("kubelet", 91) <= 90 and (self.amount(uid, demand, at) or 0) > 0
+        return not broken and (self.amount(uid, demand, at) or 0) > 0
+
+    def waited_for(self, demand: Demand, at: NodeSnapshot) -> frozenset[str]:
+        """Who goes already and is not chosen: in an emergency who goes in time, else whoever is on the way out."""
+        return self.pending if demand.left_s is None else self.giving(demand, at)
+
+    def giving(self, demand: Demand, at: NodeSnapshot) -> frozenset[str]:
+        """Of those on the way out who gives before the demand would go on without them."""
+        return frozenset([uid for uid in self.pending if self._gives_in_time(uid, demand, at)])
+
+    def _gives_in_time(self, uid: str, demand: Demand, at: NodeSnapshot) -> bool:
+        eviction, by_s = at.evictions.get(uid), self.views[uid].facts.deletion_unix_s
+        if by_s is None or (eviction is not None and eviction.phase is EvictionPhase.STOPPING):
+            return True
+        rest_ns = by_s * S - at.wall_ns
+        if demand.left_s is None:
+            return rest_ns <= PATIENCE_S * S
+        return 0 < rest_ns <= demand.left_s * S
 
     def victim_rules(self, pod: Pod, view: PodView, demand: Demand, at: NodeSnapshot) -> dict[str, bool]:
         """By whom it spares: may the pod be made to give at all?"""
@@ -156,7 +173,8 @@ class Choice:
         is_labelled = pod.labels.get("koordinator.sh/eviction-enabled") == "true"
         is_virtual = view.facts.runtime_class.startswith("kata") or view.facts.runtime_class == "sized"
         return {
-            "pods whose priority nobody has confirmed": view.priority is not None,
+            "pods whose priority nobody has confirmed": view.priority is not None
+            and (not is_opted or at.ages_s.get("kubelet", 91) <= 90),
             "SYSTEM pods": pod.qos != "SYSTEM",
             "Kata pods": not is_virtual,
             "static pods": pod.source == "api",

@@ -33,12 +33,13 @@ STRATEGIES = {
     "MemoryEvict": "memoryEvict",
 }
 """By gate, in the order in which upstream serves them."""
-_LISTS = {"pods": 90, "kubelet": 90}
+_BEST_EFFORT_LISTS = {"pods": 90}
+_LISTS = {**_BEST_EFFORT_LISTS, "kubelet": 90}
 _MOST_S: Mapping[str, Mapping[str, float]] = {
-    "BECPUEvict": {"besteffort": 3, "usage": 3, **_LISTS},
+    "BECPUEvict": {"besteffort": 3, "usage": 3, **_BEST_EFFORT_LISTS},
     "CPUAllocatableEvict": {"usage": 3, **_LISTS},
     "CPUEvict": {"node": 3, "usage": 3, **_LISTS},
-    "BEMemoryEvict": {"node": 3, "usage": 3, "limits": 30, **_LISTS},
+    "BEMemoryEvict": {"node": 3, "usage": 3, "limits": 30, **_BEST_EFFORT_LISTS},
     "MemoryAllocatableEvict": {"usage": 3, **_LISTS},
     "MemoryEvict": {"node": 3, "usage": 3, "limits": 30, **_LISTS},
 }

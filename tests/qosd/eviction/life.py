@@ -128,7 +128,7 @@ class Life:
         if what == 0:
             world.remove_pod(pod)
         elif what == 1:
-            pod.deletion_s = (world.now_ns + world.wall_offset_ns) / S + chance.choice((-5, 1, 30))
+            pod.deletion_s = (world.now_ns + world.wall_offset_ns) / S + chance.choice((-5, 1, 30, 300, 3600))
             self.counts["pods that are deleted"] += 1
         elif what == 2:
             pod.growth = chance.uniform(-1, 2) * world.memory / 100

@@ -184,7 +184,8 @@ class Oracle(Standing):
 
     def _need(self, demand: Demand, at: NodeSnapshot, gone: Sequence[str]) -> int:
         """What nothing on its way covers."""
-        going = set(self.pending).union(gone)
+        going = {*self.giving(demand, at), *gone}
+        self.counts["demands that did not wait for a grace period"] += len(self.pending - going) > 0
         if demand.account:
             for uid, each in at.evictions.items():
                 is_given = each.phase in (EvictionPhase.STOPPING, EvictionPhase.STOPPED) or (

@@ -185,8 +185,7 @@ def test_what_is_not_measured_evicts_nobody(metric: Metric) -> None:
         ("usage", 3.001, True),
         ("pods", 90.0, False),
         ("pods", 90.001, True),
-        ("kubelet", 90.0, False),
-        ("kubelet", 90.001, True),
+        ("kubelet", 3600.0, False),  # the label says who goes, and what kubelet has told of them holds
     ],
 )
 def test_what_is_too_old_evicts_nobody(name: str, age_s: float, is_frozen: bool) -> None:
