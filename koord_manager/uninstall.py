@@ -36,7 +36,8 @@ from koord.model import mergepatch, nodestate
 from koord.model.core import Lease, Node, Pod, unix_s
 from koord.model.nodelink import LEASE_NAME
 from koord.model.nodemetric import NodeMetric
-from koord.model.overcommit import amplification, nodeamounts, normalization, publish
+from koord.model.overcommit import amounts, amplification, nodeamounts, normalization, publish
+from koord.model.overcommit.amounts import BATCH, MID, NOTHING
 from koord.model.sloconfig.config import SLOConfig
 from koord.model.sloconfig.loading import texts
 from koord.model.sloconfig.rows import ROWS
@@ -59,6 +60,7 @@ _LOOK_S = 1.0
 _LEADER_S = 30.0
 """Twice the time after which a leader that cannot renew has stopped."""
 _NAMED = 20
+_ENDS = ": pods that request it may run there, and a kubelet that restarts ends them"
 T = TypeVar("T")
 
 
@@ -221,6 +223,7 @@ class Uninstallation:
 
     async def clean_nodes(self) -> str:
         nodes = await self._listed(NODE)
+        held = sum(map(_is_held, nodes))
 
         async def clean(node: Node) -> bool:
             patch = _cleaning(node)
@@ -229,7 +232,8 @@ class Uninstallation:
             return bool(patch)
 
         cleaned = await _each(nodes, clean)
-        return f"removed batch and mid resources and their annotations from {cleaned} of {len(nodes)} nodes"
+        said = f"removed batch and mid resources and their annotations from {cleaned} of {len(nodes)} nodes"
+        return f"{said}; {held} still offered some{_ENDS}" if held else said
 
     async def dismiss_agents(self) -> str:
         """Last, since a manager that runs takes the word back: it is there to stay."""
@@ -268,6 +272,12 @@ def _cleaning(node: Node) -> mergepatch.Patch:
     annotations = dict.fromkeys(name for name in _NODE_ANNOTATIONS if name in node.metadata.annotations)
     patch.pop("metadata", None)
     return {**patch, "metadata": {"annotations": annotations}} if annotations else patch
+
+
+def _is_held(node: Node) -> bool:
+    """Does the Node show any batch or mid resources? With everything off that is what its running pods request."""
+    shown = (amounts.read(node.status.allocatable, names).filled() for names in (BATCH, MID))
+    return any(each != NOTHING for each in shown)
 
 
 def _leader(lease: Lease | None, now_s: float) -> str:

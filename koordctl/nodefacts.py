@@ -14,15 +14,19 @@ from typing import TYPE_CHECKING
 
 import click
 
+from koord.host.claims import flag
 from koordctl.client import IN_POD
-from koordctl.doctor import recording
+from koordctl.doctor import recording, settings
 from koordctl.doctor.collect import collect, free_bytes
+from koordctl.doctor.facts import RestartFacts
+from koordctl.host.node import Node
 
 if TYPE_CHECKING:
     from koordctl.doctor.facts import DaemonFacts, Facts
 
 _RUNTIME_TIMEOUT_S = 2.0
 _KUBELET_TIMEOUT_S = 30.0
+_CLUSTER_TIMEOUT_S = 5.0
 _KUBELET_SAYS = "Kubernetes "
 _THIS_NODE = Path("/")
 
@@ -55,7 +59,8 @@ def gather(
     if offline:
         return collect(root, None, free_bytes, runtime, answers, says, recorded=root.resolve() != _THIS_NODE)
     found = collect(root, ask_runtime, free_bytes, runtime, answers, says, ask_kubelet)
-    return replace(found, in_pod=bool(os.environ.get(IN_POD)))
+    in_pod = bool(os.environ.get(IN_POD))
+    return replace(found, in_pod=in_pod, restart=None if in_pod else ask_restart(root))
 
 
 def ask_runtime(socket: str) -> tuple[str, str] | None:
@@ -74,6 +79,24 @@ def ask_runtime(socket: str) -> tuple[str, str] | None:
             return None
         return version.runtime_name, version.runtime_version
     return None
+
+
+def ask_restart(root: Path) -> RestartFacts | None:
+    """What the kubelet that runs here would find if it restarted; None where it is in no cluster.
+
+    The files of its credential are named as this machine has them, so nobody is asked for a tree of another.
+    """
+    process = settings.kubelet_process(Node(root))
+    kubeconfig = flag(process.args, "kubeconfig")
+    if not kubeconfig or root.resolve() != _THIS_NODE:
+        return None
+    from koordctl.cluster import restart  # noqa: PLC0415
+
+    name = flag(process.args, "hostname-override") or os.uname().nodename
+    try:
+        return RestartFacts(restart.shortages(kubeconfig, name.strip().lower(), _CLUSTER_TIMEOUT_S))
+    except click.ClickException as error:
+        return RestartFacts(problem=error.message)
 
 
 def ask_kubelet(program: Path) -> str:

@@ -34,6 +34,7 @@ _LEFT = "Correct that, then run koordctl uninstall: the record of what was done 
     default=None,
     help="Start koord-qosd, or only the proxy, where the chart's DaemonSet is the node daemon. Kept until uninstall.",
 )
+@click.option("--force", is_flag=True, help="Restart kubelet although that ends pods: see kubelet-restart in doctor.")
 @options.wait()
 @click.option(
     "--root",
@@ -52,6 +53,7 @@ def install(
     only_grants: bool,
     no_kubelet: bool,
     daemon: bool | None,
+    force: bool,
     wait_s: float,
     root: Path,
     offline: bool,
@@ -66,7 +68,7 @@ def install(
 
     if not dry_run and (offline or root != Path("/")):
         raise click.UsageError("--root and --offline are for --dry-run")
-    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, daemon, offline, only_grants)
+    wishes = Wishes(runtime, kubelet_unit, package, not no_kubelet, daemon, offline, only_grants, force)
     host = local.host(wait_s, root)
     if dry_run:
         return _dry_run(host, root, wishes)

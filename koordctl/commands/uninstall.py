@@ -13,6 +13,7 @@ from koordctl import guide, options
 from koordctl.exits import OK, Failed, Refused
 
 if TYPE_CHECKING:
+    from koordctl.doctor.finding import Finding
     from koordctl.install.host import Host
     from koordctl.install.record import Record
 
@@ -27,8 +28,9 @@ _BY_HAND = (
 @click.option("-y", "--yes", is_flag=True, help="Do not ask.")
 @click.option("--package", is_flag=True, help="Programs and units are a package's, which removes them itself.")
 @click.option("--purge", is_flag=True, help="Remove files that were edited, and all of /etc/koord, as well.")
+@click.option("--force", is_flag=True, help="Restart kubelet although that ends pods: see kubelet-restart in doctor.")
 @options.wait()
-def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, wait_s: float) -> int:
+def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool, wait_s: float) -> int:
     """Undo what koordctl install did on this node, by its record. It can be repeated after whatever interrupts it.
 
     Files that were edited since are kept, and named; see --purge.
@@ -45,7 +47,7 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, wait_s: floa
             record = records.load(host.disk)
             if record is None:
                 return _without_record(host, package, dry_run)
-            if not _agreed(host, record, dry_run, yes):
+            if not _agreed(host, record, dry_run, yes, force):
                 return OK
             records.sweep(host.disk)
             notes = execute.uninstall(host, record, purge)
@@ -57,14 +59,34 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, wait_s: floa
     return OK
 
 
-def _agreed(host: Host, record: Record, dry_run: bool, yes: bool) -> bool:
-    """Show what is to be undone; may it be?"""
+def _agreed(host: Host, record: Record, dry_run: bool, yes: bool, force: bool) -> bool:
+    """Show what is to be undone; may it be? Raises Refused where the restart of kubelet would end pods."""
+    from koordctl.doctor.finding import Status  # noqa: PLC0415
     from koordctl.views import install as view  # noqa: PLC0415
 
     click.echo(f"{view.undoing(record.steps, host.disk.look)}\n")
+    if restart := _restart(host, record):
+        click.echo(f"{restart.sentence}\n")
+        if restart.status is Status.WARN and not force and not dry_run:
+            raise Refused(f"nothing was changed. To do: {restart.remedy}; or have it so with --force.")
     if not dry_run and not yes:
         click.confirm("Uninstall?", abort=True, err=True)
     return not dry_run
+
+
+def _restart(host: Host, record: Record) -> Finding | None:
+    """What kubelet finds when it is restarted; None if it is not, or if it is in no cluster."""
+    from koordctl import nodefacts  # noqa: PLC0415
+    from koordctl.doctor import kubernetes  # noqa: PLC0415
+    from koordctl.doctor.facts import Facts  # noqa: PLC0415
+    from koordctl.host.node import Node  # noqa: PLC0415
+    from koordctl.install import kubelet  # noqa: PLC0415
+    from koordctl.install.steps import Kubelet  # noqa: PLC0415
+
+    if not any(isinstance(each.step, Kubelet) for each in record.steps) or not kubelet.on_proxy(Node(host.disk.root)):
+        return None
+    found = nodefacts.ask_restart(host.disk.root)
+    return None if found is None else kubernetes.kubelet_restart(Facts(restart=found))
 
 
 def _tell(notes: Sequence[str]) -> None:

@@ -16,6 +16,7 @@ CHECKS: tuple[Check, ...] = (
     kernel.controllers,
     kubernetes.kubelet,
     kubernetes.kubelet_version,
+    kubernetes.kubelet_restart,
     kernel.kubelet_tree,
     kubernetes.cgroup_driver,
     kubernetes.cpu_manager,

@@ -66,6 +66,17 @@ class KubeletFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class RestartFacts:
+    """What kubelet would find if it restarted now. ``problem``: why the cluster could not say, "" if it did.
+
+    ``shortages``: a sentence for each resource that running pods request more of than their Node offers.
+    """
+
+    shortages: tuple[str, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RuntimeFacts:
     """``name`` and ``version`` as CRI tells them (else ""); the rest from the configuration file.
 
@@ -178,6 +189,8 @@ class Facts:
     perf_hardware: bool = False
     cgroup: CgroupFacts = field(default_factory=CgroupFacts)
     kubelet: KubeletFacts = field(default_factory=KubeletFacts)
+    restart: RestartFacts | None = None
+    """None: the cluster was not asked, or kubelet is in none."""
     runtime: RuntimeFacts = field(default_factory=RuntimeFacts)
     koord: KoordFacts = field(default_factory=KoordFacts)
     others: OthersFacts = field(default_factory=OthersFacts)

@@ -46,6 +46,19 @@ def kubelet_version(facts: Facts) -> Finding:
     return Finding("kubelet-version", _OK, f"kubelet {found.version}")
 
 
+def kubelet_restart(facts: Facts) -> Finding:
+    """kubelet admits running pods again when it starts, against what the Node offers by then."""
+    found = facts.restart
+    if found is None or found.problem:
+        why = f": {found.problem}" if found else ""
+        return Finding("kubelet-restart", _INFO, f"whether a restart of kubelet would end pods is not known{why}")
+    if found.shortages:
+        text = f"a kubelet that restarts now ends pods: {'; '.join(found.shortages)}"
+        remedy = "wait until pods have finished or the Node offers more; see coverRunningPods in docs/overcommit.md"
+        return Finding("kubelet-restart", _WARN, text, remedy)
+    return Finding("kubelet-restart", _OK, "the Node offers all that its running pods request")
+
+
 def cgroup_driver(facts: Facts) -> Finding:
     """Tree, kubelet and runtime must mean the same driver, or pods are in other cgroups than Koord expects."""
     cgroup, said = facts.cgroup, facts.kubelet

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence, Set
 import msgspec
 
 from koord.model.slices import SLICE
-from koordctl.doctor import grants, settings
+from koordctl.doctor import grants, kubernetes, settings
 from koordctl.doctor.finding import Finding, Status
 from koordctl.doctor.preflight import blockers
 from koordctl.host import kubelet_unit
@@ -60,6 +60,13 @@ def of_the_daemon(facts: NodeFacts, wished: bool | None, recorded: bool | None) 
         alone = " while no other koord-qosd is on this node" if recorded else ""
         remedy = f"run koordctl uninstall{alone}, then koordctl install --{'no-' if recorded else ''}daemon"
         yield _reason("daemon", text, remedy)
+
+
+def of_the_restart(facts: NodeFacts, steps: Sequence[Step]) -> Iterator[Finding]:
+    """Why kubelet is not to be restarted, if ``steps`` do that."""
+    finding = kubernetes.kubelet_restart(facts.doctor)
+    if finding.status is Status.WARN and any(isinstance(step, Kubelet) for step in steps):
+        yield _reason(finding.check, finding.sentence, f"{finding.remedy}; or have it so with --force")
 
 
 def places(facts: NodeFacts, with_kubelet: bool, with_daemon: bool = True) -> tuple[Place, ...]:

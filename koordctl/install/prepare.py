@@ -29,6 +29,8 @@ class Wishes:
     with_daemon: bool | None = None
     offline: bool = False
     only_grants: bool = False
+    force: bool = False
+    """May a restart of kubelet end pods?"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,8 @@ def prepare(root: Path, wishes: Wishes, systemd: Systemd, record: Record | None)
         return decide_grants(Disk(root), facts)
     with_daemon = wishes.with_daemon if wishes.with_daemon is not None else recorded is not False
     decided = decide(Disk(root), facts, wishes.with_kubelet, recorded is not None, with_daemon)
-    reasons = (*decided.reasons, *plan.of_the_daemon(facts, wishes.with_daemon, recorded))
+    restart = () if wishes.force else plan.of_the_restart(facts, decided.steps)
+    reasons = (*decided.reasons, *plan.of_the_daemon(facts, wishes.with_daemon, recorded), *restart)
     return replace(decided, reasons=reasons, steps=() if reasons else decided.steps)
 
 

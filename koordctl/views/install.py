@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Callable, Iterator, Sequence
 
 from koord.host.support import Support
+from koordctl.doctor import kubernetes
 from koordctl.doctor.finding import Finding
 from koordctl.host.kubelet_unit import PROXY_SOCKET
 from koordctl.install.disk import Absent, Content, Symlink, Was
@@ -63,6 +64,8 @@ def _detected(facts: NodeFacts) -> Iterator[tuple[str, str]]:
     yield "kubelet", _joined(kubelet.version, state, kubelet.unit, f"configured by {kubelet.config_file or 'flags'}")
     yield "  cgroupRoot", kubelet.cgroup_root or "/"
     yield "  endpoint", facts.endpoint or "the default"
+    if doctor.restart is not None:
+        yield "  restart", kubernetes.kubelet_restart(doctor).sentence
     yield "  CPU manager", kubelet.cpu_manager_policy or "none"
     group = f"group {facts.socket_group}" if facts.socket_group else ""
     yield "runtime", _joined(f"{runtime.name} {runtime.version}".strip(), runtime.socket, group)

@@ -126,6 +126,9 @@ def check(server: Server) -> None:
     assert list(after["annotations"].values()) == [{"mine": "stays"}] * 2
 
 
+ENDS = ": pods that request it may run there, and a kubelet that restarts ends them"
+
+
 async def test_everything_is_taken_back_and_each_step_says_so(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO)
     server = Server()
@@ -139,6 +142,7 @@ async def test_everything_is_taken_back_and_each_step_says_so(caplog: pytest.Log
         "policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents",
     ]  # fmt: skip
     assert "all 2 nodes with an agent have given back" in said[2]
+    assert said[5].endswith("from 2 of 2 nodes; 2 still offered some" + ENDS)
 
 
 async def test_a_second_run_changes_nothing() -> None:
@@ -279,6 +283,27 @@ async def test_managers_that_still_run_offer_nothing_again(cluster: Cluster) -> 
     await uninstall(cluster.server.url)
     await cluster.quiet()
     assert cluster.offered() == {}
+
+
+@pytest.mark.parametrize("phase", ["Running", "Succeeded"])
+async def test_pods_that_lose_their_cover_are_said(
+    cluster: Cluster, phase: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    cluster.put_config()
+    cluster.put_node()
+    container = {"name": "c", "resources": {"requests": {"kubernetes.io/batch-cpu": "5"}}}
+    cluster.server.put(
+        PODS, "default", "be", spec={"nodeName": "n1", "containers": [container]}, status={"phase": phase}
+    )
+    await cluster.lead()
+    cluster.report()
+    await cluster.settled(cluster.offered)
+    cluster.server.delete(CONFIG_MAPS, CONFIG.namespace, CONFIG.name)
+    await cluster.settled(lambda: cluster.offered().get("kubernetes.io/batch-cpu") in (None, "5"))
+    await uninstall(cluster.server.url)
+    (said,) = [record.message for record in caplog.records if "removed batch" in record.message]
+    assert (ENDS in said) == (phase == "Running")
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from koordctl.doctor.facts import (
     KoordFacts,
     KubeletFacts,
     OthersFacts,
+    RestartFacts,
     RuntimeFacts,
 )
 from koordctl.doctor.finding import Finding, Status
@@ -76,6 +77,10 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
         FAIL,
         "missing: cpuset (v2 has cpuset since Linux 5.0)",
     ),
+    (kubernetes.kubelet_restart, {"restart": None}, INFO, "is not known"),
+    (kubernetes.kubelet_restart, {"restart": RestartFacts(problem="no route")}, INFO, "is not known: no route"),
+    (kubernetes.kubelet_restart, {"restart": RestartFacts()}, OK, "offers all that its running pods request"),
+    (kubernetes.kubelet_restart, {"restart": RestartFacts(("a", "b"))}, WARN, "now ends pods: a; b"),
     (kernel.kubelet_tree, {"cgroup": replace(V2, kube_root_exists=False)}, WARN, "/kubepods.slice is expected"),
     (kernel.psi, {"psi": False}, WARN, "/proc/pressure is missing: "),
     (kernel.psi, {"psi": False, "kernel_release": "4.19.0"}, WARN, "missing (Linux 4.20 has it)"),

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from koordctl.doctor.facts import RuntimeFacts
+from koordctl.doctor.facts import RestartFacts, RuntimeFacts
 from koordctl.host.unitfile import Unit, UnitFile
 from koordctl.install import plan
 from koordctl.install import record as records
@@ -199,6 +199,26 @@ def test_without_kubelet_only_the_rest_is_refused(found: NodeFacts) -> None:
     assert [each.sentence for each in plan.refusals(changed, False, ("/usr/bin/koordctl",))] == [
         "/usr/bin/koordctl is there and is not Koord's to replace"
     ]
+
+
+@pytest.mark.parametrize(
+    ("restart", "with_kubelet", "is_refused"),
+    [
+        (None, True, False),
+        (RestartFacts(), True, False),
+        (RestartFacts(problem="no route"), True, False),
+        (RestartFacts(("the Node offers 475m",)), True, True),
+        (RestartFacts(("the Node offers 475m",)), False, False),
+    ],
+)
+def test_kubelet_is_not_restarted_where_that_ends_pods(
+    found: NodeFacts, restart: RestartFacts | None, with_kubelet: bool, is_refused: bool
+) -> None:
+    facts = replace(found, doctor=replace(found.doctor, restart=restart))
+    reasons = [*plan.of_the_restart(facts, plan.steps(facts, with_kubelet))]
+    assert [each.check for each in reasons] == (["kubelet-restart"] if is_refused else [])
+    assert all("the Node offers 475m" in each.sentence and "--force" in each.remedy for each in reasons)
+    assert ("restart" in view.head(facts)) == (restart is not None)
 
 
 def test_the_plan_in_words(found: NodeFacts, tmp_path: Path) -> None:
