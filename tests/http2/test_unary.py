@@ -168,7 +168,7 @@ async def test_many_calls_share_one_connection_and_it_is_made_again(tmp_path: Pa
     client = UnaryClient(str(tmp_path / "s"), asyncio.get_running_loop())
     for _ in range(2):
         async with grpcio_server(tmp_path / "s"):
-            calls = [client.call("/a.B/C", b"%d" % number, 5) for number in range(200)]
+            calls = [client.call("/a.B/C", b"%d" % number, 60) for number in range(200)]
             assert [a.message for a in await asyncio.gather(*calls)] == [(b"%d" % n)[::-1] for n in range(200)]
         (tmp_path / "s").unlink(missing_ok=True)
     client.close()
