@@ -211,13 +211,23 @@ def work_is_in_the_kernel(admin: Api) -> None:
 
 
 def an_upgrade_preempts_nobody(reader: Walk, admin: Api) -> None:
-    """Jobs of three batch CPUs run on a node of two; the new agent, of a critical priority, needs most of the two."""
-    before = {pod["metadata"]["uid"] for pod in admin.items(PODS) if objects.ready(pod)}
+    """Pods of three batch CPUs run on a node of two; the new agent, of a critical priority, needs most of the two."""
+    batch = {"kubernetes.io/batch-cpu": "1500", "kubernetes.io/batch-memory": "64Mi"}
+    for name in ("left", "right"):
+        manifest = objects.pod(name, batch, batch, {"koordinator.sh/qosClass": "BE"}, priorityClassName="koord-batch")
+        manifest["spec"]["containers"][0] |= {"command": ["sleep", "100000"]}
+        admin.create(PODS, manifest)
+
+    def running() -> set[str]:
+        found = admin.items(PODS, labelSelector=",".join(f"{key}={value}" for key, value in objects.FAKE.items()))
+        return {pod["metadata"]["uid"] for pod in found if objects.ready(pod)}
+
+    wait_for(lambda: len(running()) == 2, 60, "both batch pods to be Ready")
+    before = running()
     upgrade = "helm upgrade koordinator charts/koordinator --reuse-values --set koordlet.resources.requests.cpu=1200m"
     for command in (upgrade, "kubectl rollout status daemonset/koordlet -n koordinator-system --timeout=120s"):
         reader.do(guide.Command(command))
-    assert before <= {pod["metadata"]["uid"] for pod in admin.items(PODS) if objects.ready(pod)}
-    assert len(before) >= 2
+    assert running() == before
 
 
 def values_of(admin: Api, job: str) -> tuple[int, int, int]:
