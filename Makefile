@@ -121,15 +121,17 @@ cluster: $(READY)
 
 test-cluster: $(READY)
 	./integration/setup-host --cluster
-	$(PYTHON) -m integration.build control-plane kubelet helm
+	$(PYTHON) -m integration.build control-plane kubelet helm containerd2
 	$(PYTHON) -m integration.cluster.quickstart.images
 	$(PYTHON) -m pytest integration/cluster -n 2 --dist loadscope --no-loadscope-reorder --durations=8
 
 # What kubelet of release KUBERNETES= (1.32, 1.34, 1.36) makes of edited containers, and what it must not.
 test-kubelet-reads: $(READY)
 	./integration/setup-host --cluster
+	./integration/setup-host --guest
 	$(PYTHON) -m integration.build control-plane kubelet containerd2
-	env SOAK=1 $(PYTHON) -m pytest integration/cluster/test_kubelet_reads.py -s
+	$(PYTHON) -m integration.guest.image
+	env SOAK=1 $(PYTHON) -m pytest integration/cluster/test_kubelet_reads.py integration/guest/test_kubelet_reads.py -s
 
 soak-overcommit: N = 100000
 soak-overcommit: $(READY)

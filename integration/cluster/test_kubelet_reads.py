@@ -8,7 +8,6 @@ only behind a feature gate, which is on here.
 from __future__ import annotations
 
 import contextlib
-import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -18,9 +17,22 @@ from typing import Any
 import pytest
 
 from integration import build
-from integration.cluster import controlplane, objects
-from integration.cluster.api import Api, Object
-from integration.cluster.controlplane import WHOLE, ControlPlane
+from integration.cluster import controlplane, editedpods, objects
+from integration.cluster.api import Object
+from integration.cluster.controlplane import ControlPlane
+from integration.cluster.editedpods import (
+    BATCH,
+    BATCH_MEMORY_BYTES,
+    BATCH_QUOTA_US,
+    BATCH_SHARES,
+    LS,
+    LSR,
+    NATIVE,
+    OFFERED,
+    PODS,
+    SERVICE,
+    Pods,
+)
 from integration.cluster.node import Node, real_node
 from integration.harness import cgroups, containerd
 from integration.harness.processes import wait_for
@@ -31,58 +43,18 @@ from integration.peers.goproxy import GoProxy
 from integration.peers.upstream import Protocol
 from qosd.frontends import FrontEnd
 
-NAME, CPUS = "node-1", 2
-PODS = objects.pods_of("default")
-OFFERED = {"kubernetes.io/batch-cpu": "4000", "kubernetes.io/batch-memory": "4Gi"}
-TWO_CPUS = {"kubernetes.io/batch-cpu": "2000", "kubernetes.io/batch-memory": "96Mi"}
-RESIZE = "InPlacePodVerticalScaling=true"
+NAME = "node-1"
 OWN = "/sys/fs/cgroup/cpu/cpu.cfs_quota_us /sys/fs/cgroup/cpu/cpu.shares /sys/fs/cgroup/memory/memory.limit_in_bytes"
 TELLS = ("sh", "-c", f"cat {OWN}; sleep 100000")
 """The first instructions of a container tell its own limits."""
-BATCH = StaticPod(
-    name="batch",
-    qos="BE",
-    native={"requests": TWO_CPUS, "limits": TWO_CPUS},
-    annotations={
-        "node.koordinator.sh/extended-resource-spec": {
-            "containers": {"main": {"requests": TWO_CPUS, "limits": TWO_CPUS}}
-        }
-    },
-    command=TELLS,
-)
-BATCH_LIMITS = ("200000", "2048", str(96 * MIB))
-NATIVE = {"cpu": "300m", "memory": "64Mi"}
-LS = StaticPod("ls", "LS", {"requests": NATIVE, "limits": NATIVE}, {}, command=TELLS)
-LSR = StaticPod(
-    "lsr", "LSR", {"requests": NATIVE, "limits": NATIVE},
-    {"scheduling.koordinator.sh/resource-status": {"cpuset": "0"}}, command=TELLS,
-)  # fmt: skip
-SERVICE = StaticPod("service", "LS", {"requests": {"cpu": "1800m", "memory": "64Mi"}}, {})
+BATCH_LIMITS = (str(BATCH_QUOTA_US), str(BATCH_SHARES), str(BATCH_MEMORY_BYTES))
 QUIET_S = 15.0
 
 
-@dataclass
-class Cluster:
-    plane: ControlPlane
-    api: Api
+@dataclass(kw_only=True)
+class Cluster(Pods):
     node: Node
     front_end: FrontEnd
-
-    def run(self, pod: StaticPod, **spec: Any) -> Object:
-        """A pod that is Ready, as the API server has it then."""
-        manifest: dict[str, Any] = pod.manifest()
-        manifest["spec"] |= spec
-        self.api.create(PODS, manifest)
-        return wait_for(lambda: self.ready(pod.name), 90, f"pod {pod.name} to be Ready")
-
-    def ready(self, name: str) -> Object | None:
-        found = self.api.get(f"{PODS}/{name}")
-        return found if objects.ready(found) else None
-
-    def status(self, name: str) -> Object:
-        """Of the pod's one container."""
-        (container,) = self.api.get(f"{PODS}/{name}")["status"]["containerStatuses"]
-        return container  # type: ignore[no-any-return]
 
     def kernel(self, name: str) -> tuple[str, str, str]:
         """Quota, shares and memory limit of the pod's container."""
@@ -93,23 +65,10 @@ class Cluster:
         """What the container's first instructions found."""
         return tuple(wait_for(lambda: self.plane.kubectl("logs", name).split()[:3], 20, f"{name} to tell its limits"))
 
-    def requested_on_node(self) -> dict[str, str]:
-        """By resource, what ``kubectl describe node`` calls requested."""
-        text = self.plane.kubectl("describe", "node", NAME)
-        table = text.partition("Allocated resources:")[2].partition("Events:")[0]
-        return dict(re.findall(r"^  (\S+) +(\S+)", table, re.MULTILINE))
-
-    def remove(self, *names: str) -> None:
-        for name in names:
-            self.api.delete(f"{PODS}/{name}")
-        wait_for(lambda: not any(self.api.exists(f"{PODS}/{name}") for name in names), 90, f"{names} to be gone")
-
 
 @pytest.fixture(scope="module")
 def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    gates = (RESIZE,) if build.release() == "1.32" else ()
-    options = replace(WHOLE, feature_gates=gates)
-    with controlplane.private(tmp_path_factory.mktemp("reads") / "plane", options) as running:
+    with controlplane.private(tmp_path_factory.mktemp("reads") / "plane", editedpods.options()) as running:
         yield running
 
 
@@ -118,8 +77,9 @@ def joined(plane: ControlPlane, directory: Path, front_end: FrontEnd, **options:
     release = containerd.built(build.build("containerd2")) if front_end is FrontEnd.NRI else None
     own = real_node(plane, NAME, directory, release, agent=True, front_end=front_end, has_policy=False, **options)
     with own as node, plane.api() as api:
-        api.merge(f"{objects.NODES}/{NAME}/status", {"status": {"capacity": OFFERED, "allocatable": OFFERED}})
-        yield Cluster(plane, api, node, front_end)
+        cluster = Cluster(plane, api, NAME, node=node, front_end=front_end)
+        cluster.offer()
+        yield cluster
         api.delete(f"{objects.NODES}/{NAME}")
 
 
@@ -171,7 +131,7 @@ def cluster(
 @pytest.fixture(scope="module")
 def batch(cluster: Cluster) -> Iterator[tuple[Object, ...]]:
     """Two batch pods of two CPUs each, on a node of two."""
-    yield tuple(cluster.run(replace(BATCH, name=name)) for name in ("batch-1", "batch-2"))
+    yield tuple(cluster.run(replace(BATCH, name=name, command=TELLS)) for name in ("batch-1", "batch-2"))
     cluster.remove("batch-1", "batch-2")
 
 
@@ -229,20 +189,15 @@ def test_a_pod_that_is_resized_in_place_ends_with_what_it_asked_for(cluster: Clu
     first = cluster.status(pod.name)
     assert first["resources"] == {"requests": NATIVE, "limits": NATIVE}
     for cpu_milli, memory_mib in ((600, 96), (500, 96), (800, 128), (400, 128)):
-        amounts = {"cpu": f"{cpu_milli}m", "memory": f"{memory_mib}Mi"}
-        resources = {"requests": amounts, "limits": amounts}
-        patch = {"spec": {"containers": [{"name": "main", "resources": resources}]}}
-        cluster.api.call("PATCH", f"{PODS}/{pod.name}/resize", patch, "application/strategic-merge-patch+json")
-        wait_for(lambda of=resources: cluster.status(pod.name)["resources"] == of, 60, "kubelet to report the resize")  # type: ignore[misc]
+        cluster.resize(pod.name, cpu_milli, memory_mib)
         quota_us = "-1" if pod is LSR else str(cpu_milli * 100)
         wanted = quota_us, str(cpu_milli * 1024 // 1000), str(memory_mib * MIB)
         wait_for(lambda of=wanted: cluster.kernel(pod.name) == of, 20, f"the kernel to hold {wanted}")  # type: ignore[misc]
     time.sleep(QUIET_S / 3)
     last = cluster.status(pod.name)
     assert (last["containerID"], last["restartCount"]) == (first["containerID"], 0)
-    assert (last["resources"], cluster.kernel(pod.name)) == (resources, wanted)
-    conditions = cluster.api.get(f"{PODS}/{pod.name}")["status"]["conditions"]
-    assert not [each for each in conditions if each["type"].startswith("PodResize")]
+    assert cluster.kernel(pod.name) == wanted
+    assert not cluster.resizes_under_way(pod.name)
     cluster.remove(pod.name)
 
 

@@ -87,7 +87,8 @@ class Saved:
 class Guest:
     """A guest on ``image``; ``payload`` is a tar that appears as the disk /dev/vdb.
 
-    ``saved``: one of the same image, payload, topology and kernel arguments, from which it goes on.
+    ``saved``: one of the same image, payload, topology and kernel arguments, from which it goes on. ``reaches_host``:
+    what listens on this machine's loopback is at 10.0.2.2 there.
     """
 
     def __init__(
@@ -98,12 +99,13 @@ class Guest:
         topology: Topology = Topology(),
         kernel_arguments: str = "",
         saved: Saved | None = None,
+        reaches_host: bool = False,
     ) -> None:
         self.directory = directory
         self.console = directory / "console.log"
         self._overlay = directory / "disk.qcow2"
         self._image, self._payload, self._topology = image, payload, topology
-        self._arguments, self._saved = kernel_arguments, saved
+        self._arguments, self._saved, self._reaches_host = kernel_arguments, saved, reaches_host
         self._process: Process | None = None
         self._channel: Channel | None = None
 
@@ -296,6 +298,7 @@ class Guest:
 
     def _argv(self) -> list[str]:
         accelerated = accelerator(self._image.kernel)
+        restricted = "off" if self._reaches_host else "on"
         disks = [
             (self._overlay, "qcow2,cache=unsafe,discard=unmap"),
             *([(self._payload, "raw,readonly=on")] if self._payload else []),
@@ -314,7 +317,7 @@ class Guest:
             *("-kernel", str(self._image.kernel), "-initrd", str(self._image.initrd)),
             *("-append", f"{COMMAND_LINE} {self._arguments}"),
             *drives,
-            *("-netdev", "user,id=n0,restrict=on", "-device", "virtio-net-pci,netdev=n0,romfile="),
+            *("-netdev", f"user,id=n0,restrict={restricted}", "-device", "virtio-net-pci,netdev=n0,romfile="),
             *("-chardev", f"socket,id=agent,path={self.directory / 'agent.sock'},server=on,wait=off"),
             *("-device", "virtio-serial-pci", "-device", "virtserialport,chardev=agent,name=koord.agent"),
             *("-serial", f"file:{self.console}", "-monitor", "none", "-device", "virtio-rng-pci"),
@@ -331,10 +334,11 @@ def booted(
     topology: Topology = Topology(),
     kernel_arguments: str = "",
     saved: Saved | None = None,
+    reaches_host: bool = False,
 ) -> Iterator[Guest]:
     """A started guest, with its payload unpacked, for the time of the block; its journal is kept if the block fails."""
     directory.mkdir(parents=True, exist_ok=True)
-    guest = Guest(image, directory, payload, topology, kernel_arguments, saved)
+    guest = Guest(image, directory, payload, topology, kernel_arguments, saved, reaches_host)
     try:
         guest.start()
         if payload is not None and saved is None:
