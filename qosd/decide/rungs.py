@@ -55,6 +55,8 @@ ROWS: frozenset[str] = frozenset({QUOTA, HIGH, FREEZE})
 _RECLAIM = {1: "memory.force_empty", 2: "memory.reclaim"}
 FLOORS = {Resource.CPU_MILLI: CPU_FLOOR_MILLI, Resource.MEMORY_BYTES: MEMORY_FLOOR_BYTES}
 
+_NOBODY_GROWS = f"none of them grows, so none is frozen: nobody is evicted for {FREEZE_WAIT_NS // SECOND_NS} s"
+
 NO_GIFTS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -147,13 +149,22 @@ class Case(msgspec.Struct, frozen=True, eq=False):
         able = tuple(able)
         parts = self.parts(able, floor)
         giving = {candidate.pod.uid for candidate, _ in parts}
+        if self.claim.shortage.left_s is None:
+            return parts
         return [*parts, *((each, 0) for each in able if each.pod.uid not in giving and self._grows(each))]
 
+    def growing(self, able: Iterable[Candidate]) -> list[tuple[Candidate, int]]:
+        """Those of ``able`` who take more and more of what lacks, each with how much of what it has counts.
+
+        Where nobody measures growth, those who are to give.
+        """
+        if self.claim.shortage.growth is None:
+            return self.parts(able)
+        return [(each, min(each.amount, self.need)) for each in able if self._grows(each)]
+
     def _grows(self, candidate: Candidate) -> bool:
-        shortage = self.claim.shortage
-        if shortage.left_s is None or shortage.growth is None:
-            return False
-        growth = self.node.window(shortage.growth, candidate.pod.cgroup)
+        window = self.claim.shortage.growth
+        growth = None if window is None else self.node.window(window, candidate.pod.cgroup)
         return growth is not None and growth.slope_per_s * GROWTH_S * LEAST_PART >= self.need
 
     def waits_in_vain(self, step: Step) -> bool:
@@ -207,14 +218,15 @@ def _throttle(case: Case) -> Step | None:
 
 
 def _slow_down(case: Case) -> Step | None:
-    """Where nothing throttles memory: who has little CPU grows slower. It frees nothing; the idle do not feel it."""
+    """Where nothing throttles memory: who grows and has little CPU grows slower. It frees nothing, so others are left
+    alone; the idle do not feel it."""
     able = [
         each
         for each in case.candidates
         if running_containers(each.pod) and _cpu_milli(case, each.pod) > CPU_FLOOR_MILLI
     ]
     throttles = {}
-    for candidate, part in case.parts_with_growing(able):
+    for candidate, part in case.growing(able):
         pod = candidate.pod
         why = f"{case.why(Rung.THROTTLE, candidate, part)}; without {HIGH} by its CPU, so that it grows slower"
         throttles[pod.uid] = throttled(case.node, pod, Resource.CPU_MILLI, CPU_FLOOR_MILLI, why, _cpu_milli(case, pod))
@@ -228,12 +240,19 @@ def _cpu_milli(case: Case, pod: PodView) -> int:
 
 
 def _freeze(case: Case) -> Step | None:
-    """Who is frozen already, for whomever, covers its amount too; who was frozen before is not frozen again."""
+    """Who is frozen already, for whomever, covers its amount too; who was frozen before is not frozen again.
+
+    It frees no memory: there only who grows is frozen, and where nobody does the shortage has as long to pass.
+    """
     if not case.has(FREEZE):
         return None
     parts, freezes = [], {}
     able = [each for each in case.candidates if not _was_frozen(case.freezes, each)]
-    for candidate, part in case.parts_with_growing(able):
+    is_memory = case.resource is Resource.MEMORY_BYTES
+    stopped = case.growing(able) if is_memory else case.parts(able)
+    if is_memory and case.candidates and not stopped:
+        return Step(Rung.FREEZE, FREEZE_WAIT_NS, remark=_NOBODY_GROWS, stops_growth=False)
+    for candidate, part in stopped:
         pod = candidate.pod
         if pod.uid in case.freezes:
             continue

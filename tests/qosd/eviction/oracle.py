@@ -243,7 +243,7 @@ class Oracle(Standing):
         if rungs != ({rung} if parts else set()) and not self._is_hidden(rung, parts, rungs):
             raise Violation(f"{demand}, need {need}: {rungs or 'nothing'} instead of {rung} of {parts}: {mine}")
         self._compare(demand, rung, parts, mine, at)
-        if parts:
+        if parts or rung == FREEZE:
             self._take(demand, rung, parts, sampled_ns, at)
 
     @staticmethod
@@ -278,6 +278,9 @@ class Oracle(Standing):
                 if rung == EVICT:
                     parts = self._allowed(demand, parts, at, rounds_ns, len(gone))
                 return rung, parts
+            if rung == FREEZE and demand.resource == "memory" and self._waits_for_nobody(demand, able, need, at):
+                self.counts["freezes of nobody, since nobody grew"] += 1
+                return rung, {}
             if rung == RECLAIM and able and not parts:
                 self.counts["reclaims that could free nothing"] += 1
         return None
@@ -310,7 +313,7 @@ class Oracle(Standing):
         running = [each for each in able if self.runs(each.view)]
         if rung == THROTTLE and demand.resource == "memory" and "memory.high" not in host.files:
             busy = [each for each in running if (self.usage(each.uid, "cpu", at) or 0) > CPU_FLOOR]
-            return self._with_growing(demand, busy, need, at, taken, 0), False
+            return self._growing(busy, need, at), False
         if rung == THROTTLE:
             floor = MEMORY_FLOOR if demand.resource == "memory" else CPU_FLOOR
             return self._with_growing(demand, able if floor > CPU_FLOOR else running, need, at, taken, floor), True
@@ -318,7 +321,11 @@ class Oracle(Standing):
             if "cgroup.freeze" not in host.files:
                 return {}, True
             thawed = {uid for uid, each in self.frozen.items() if each.over_ns is not None}
-            parts = self._with_growing(demand, [each for each in able if each.uid not in thawed], need, at, taken, 0)
+            able = [each for each in able if each.uid not in thawed]
+            if demand.resource == "memory":
+                parts = self._growing(able, need, at)
+            else:
+                parts = {each.uid: part for each, part in self.chosen(demand, able, need, at, taken)}
             return {uid: part for uid, part in parts.items() if uid not in self.frozen}, True
         return {each.uid: part for each, part in self._evictable(demand, able, need, at, taken)}, True
 
@@ -337,6 +344,17 @@ class Oracle(Standing):
             if names != [each.uid for each, _ in self.chosen(demand, twins, need, at, taken)]:
                 self.counts[f"evictions that {rule} decided"] += 1
         return chosen
+
+    def _growing(self, able: Sequence[Candidate], need: int, at: NodeSnapshot) -> Mapping[str, int]:
+        """Only who takes more and more is held: what is held gives nothing back."""
+        return {each.uid: min(each.amount, need) for each in able if self.grows(each, need, at)}
+
+    def _waits_for_nobody(self, demand: Demand, able: Sequence[Candidate], need: int, at: NodeSnapshot) -> bool:
+        """Nobody can be frozen, and there is time for as long as a freeze is felt."""
+        thawed = {uid for uid, each in self.frozen.items() if each.over_ns is not None}
+        growing = self._growing([each for each in able if each.uid not in thawed], need, at)
+        has_time = demand.left_s is None or WAIT_S[FREEZE] <= demand.left_s
+        return bool(able) and not growing and has_time and "cgroup.freeze" in (at.rules.host.files or ())
 
     def _with_growing(
         self,
