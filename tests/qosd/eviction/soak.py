@@ -28,7 +28,8 @@ EXERCISED = (
     "evictions that failed", "orders that were lost", "pods that kubelet started again", "pods that came",
     "pods that went", "pods that ended", "pods that are deleted", "restarts of the daemon", "rules that changed",
     "samples of dentries and inodes", "samples of page cache", "pods that write files",
-    "freezes of nobody, since nobody grew", "demands that no eviction could meet", "demands that did not wait for a grace period",
+    "freezes of nobody, since nobody grew", "demands that no eviction could meet",
+    "demands that did not wait for a grace period",
     "settings that are missing", "kubelet silent", "runtime silent", "samples that were missing",
     "steps without a pod list in force", "steps that were rehearsed", "wall clocks that jumped",
 )  # fmt: skip
