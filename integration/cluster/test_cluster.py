@@ -23,7 +23,8 @@ from integration.harness.kubelet import DIRECTORIES, SYSCTLS
 from integration.harness.processes import Process, wait_for
 
 NODE_CGROUP = "/kubepods"
-CLEAN_UP_S = 60.0
+START_S, CLEAN_UP_S = 300.0, 180.0
+"""Of a machine whose CPUs other tests have; an idle one needs a tenth."""
 
 
 @pytest.fixture
@@ -88,7 +89,8 @@ def machine_state() -> dict[str, object]:
 def test_it_stays_until_it_is_told_to_end(directory: Path, tmp_path: Path, figure: Callable[[str], None]) -> None:
     log, before = tmp_path / "log", machine_state()
     with started(directory, log) as cluster:
-        printed = cluster.wait_for(lambda: re.search(r"export KUBECONFIG=(\S+)", log.read_text()), 120, "a kubeconfig")
+        kubeconfig = re.compile(r"export KUBECONFIG=(\S+)")
+        printed = cluster.wait_for(lambda: kubeconfig.search(log.read_text()), START_S, "a kubeconfig")
         nodes = Kubectl(build.program("kubectl"), Path(printed.group(1)))("get", "nodes", "--no-headers")
         assert re.match(r"node-1\s+Ready\b", nodes), nodes
         figure(f"make cluster: {log.read_text().splitlines()[0]}")
@@ -103,7 +105,7 @@ def test_it_stays_until_it_is_told_to_end(directory: Path, tmp_path: Path, figur
 def test_a_signal_while_it_starts(directory: Path, tmp_path: Path, program: str) -> None:
     log, before = tmp_path / "log", machine_state()
     with started(directory, log) as cluster:
-        cluster.wait_for(lambda: list(directory.glob(f"*/**/{program}.log")), 60, f"{program} to be started")
+        cluster.wait_for(lambda: list(directory.glob(f"*/**/{program}.log")), START_S, f"{program} to be started")
         assert end(cluster) == 0, log.read_text()
     assert "export KUBECONFIG" not in log.read_text()
     assert traces(directory, cluster) == [] and machine_state() == before
