@@ -110,7 +110,12 @@ def tree_at(root: Path, proc: Path, sys: Path, resctrl: Path) -> Tree:
 
 
 def _mounts(mountinfo: str, root: Path) -> list[tuple[Path, str, str]]:
-    """(mount point, file system type, super options) of each mount below ``root``."""
+    """(mount point, file system type, super options) of the mounts below ``root`` that show a whole hierarchy, that of
+    the outermost cgroup namespace last.
+
+    A container's own part of one is a mount of the same kind, whose root (the fourth word) is a cgroup. In a cgroup
+    namespace what is above its own root begins with ``/..``.
+    """
     found = []
     for line in mountinfo.splitlines():
         left, _, right = line.partition(" - ")
@@ -118,9 +123,10 @@ def _mounts(mountinfo: str, root: Path) -> list[tuple[Path, str, str]]:
         if len(words) < 5 or len(tail) < 3:
             continue
         point = Path(words[4].replace("\\040", " "))
-        if point.is_relative_to(root):
-            found.append((point, tail[0], tail[2]))
-    return found
+        above = words[3].removesuffix("/").split("/")[1:]
+        if all(part == ".." for part in above) and point.is_relative_to(root):
+            found.append((len(above), (point, tail[0], tail[2])))
+    return [mount for _, mount in sorted(found, key=lambda each: each[0])]
 
 
 def _v1_directories(root: Path) -> dict[str, Path]:

@@ -6,14 +6,18 @@ The rows themselves are in ``files``. Errors are ValueErrors that name the file 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import TypeVar
 
 from koord.host.spelling import At, Spelling
 from koord.host.weights import Weights
 from koord.model.lattice import Value
 
 _OPTIONAL = "optional "
+L = TypeVar("L", str, bytes)
+R = TypeVar("R")
 GROUP_NAME = r"(?!\.)[0-9A-Za-z_.\-]{1,255}"
 """The pattern of a resctrl group's name."""
 _QUALIFIERS = {
@@ -31,6 +35,22 @@ class ParseError(ValueError):
         self.file, self.text, self.why = file, text, str(why)
         shown = repr(text)
         super().__init__(f"{file}: {shown if len(shown) <= 120 else shown[:120] + '…'}: {why}")
+
+
+def readable(file: str, lines: Iterable[L], parse: Callable[[L], R]) -> list[R]:
+    """What ``parse`` makes of the lines; one that it cannot read costs itself only.
+
+    Raises ParseError, naming the first, if it can read none of them.
+    """
+    found, unreadable = list[R](), None
+    for line in lines:
+        try:
+            found.append(parse(line))
+        except (ValueError, IndexError) as error:
+            unreadable = unreadable or (line, error)
+    if unreadable is not None and not found:
+        raise ParseError(file, *unreadable)
+    return found
 
 
 class ValueRefused(ValueError):

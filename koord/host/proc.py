@@ -1,8 +1,9 @@
 """What /proc says of the whole node: CPU times, memory, paging, disks, network, threads' run-queue delay.
 
 Pure functions from a file's bytes to numbers in the unit that the name says (``_ticks`` are 1/CLK_TCK s). They run
-every tick, so they look for what is wanted and leave the rest. Fails with ParseError, naming the file. A counter may
-be reset under the reader; what a difference means is the caller's business.
+every tick, so they look for what is wanted and leave the rest. A line that cannot be read costs what it says itself;
+where nothing can be read, that is a ParseError, naming the file. A counter may be reset under the reader; what a
+difference means is the caller's business.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from koord.host.kernelfile import ParseError
+from koord.host.kernelfile import ParseError, readable
 
 STAT, MEMINFO, VMSTAT = "/proc/stat", "/proc/meminfo", "/proc/vmstat"
 DISKSTATS, CPUINFO = "/proc/diskstats", "/proc/cpuinfo"
@@ -44,16 +45,14 @@ def cpu_times(data: bytes) -> CPUTimes:
 
 def per_cpu_times(data: bytes) -> dict[int, CPUTimes]:
     """The times of each online CPU by its number, from /proc/stat; numbers may have gaps."""
-    found = {}
-    for line in data.split(b"\n")[1:]:
-        if not line.startswith(b"cpu"):
-            break
-        name = line[: line.find(b" ")]
-        try:
-            found[int(name[3:])] = _times(line, name)
-        except ValueError as error:
-            raise _bad(STAT, line, error) from error
-    return found
+    end = data.find(b"\nintr")
+    lines = data[: end if end >= 0 else None].split(b"\n")[1:]
+    return dict(readable(STAT, [line for line in lines if line.startswith(b"cpu")], _of_cpu))
+
+
+def _of_cpu(line: bytes) -> tuple[int, CPUTimes]:
+    name = line[: line.find(b" ")]
+    return int(name[3:]), _times(line, name)
 
 
 def _times(line: bytes, name: bytes) -> CPUTimes:
@@ -84,19 +83,23 @@ def meminfo_bytes(data: bytes, field: bytes, file: str = MEMINFO) -> int:
 
 
 def counters(file: str, data: bytes, keys: Iterable[bytes]) -> dict[bytes, int]:
-    """``keys`` of a file of ``key value`` lines (/proc/vmstat); keys this kernel does not have are left out."""
-    found = {}
+    """``keys`` of a file of ``key value`` lines (/proc/vmstat); those that it does not have are left out.
+
+    So are numbers that cannot be read, unless there is no other.
+    """
+    lines = []
     for key in keys:
         at = 0 if data.startswith(key + b" ") else data.find(b"\n" + key + b" ") + 1
         if at == 0 and not data.startswith(key + b" "):
             continue
-        start = at + len(key) + 1
-        end = data.find(b"\n", start)
-        try:
-            found[key] = int(data[start : end if end >= 0 else None])
-        except ValueError as error:
-            raise ParseError(file, data[at : at + 60], error) from error
-    return found
+        end = data.find(b"\n", at)
+        lines.append(data[at : end if end >= 0 else None])
+    return dict(readable(file, lines, _counter))
+
+
+def _counter(line: bytes) -> tuple[bytes, int]:
+    key, _, count = line.partition(b" ")
+    return key, int(count)
 
 
 class Disk(NamedTuple):
@@ -116,24 +119,22 @@ class Disk(NamedTuple):
 
 def disks(data: bytes) -> list[Disk]:
     """Every device of /proc/diskstats that has ever been used, partitions included."""
-    found = []
-    for line in data.splitlines():
-        words = line.split(None, 14)
-        if len(words) < 14:
-            raise ParseError(DISKSTATS, line, "has fewer than 14 words")
-        try:
-            reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, io_ms, queue_ms = map(
-                int, words[3:14]
-            )
-        except ValueError as error:
-            raise ParseError(DISKSTATS, line, error) from error
-        if reads or writes:
-            name, device = words[2].decode(), b"%b:%b" % (words[0], words[1])
-            read_bytes, write_bytes = read_sectors * SECTOR_BYTES, write_sectors * SECTOR_BYTES
-            found.append(
-                Disk(name, device.decode(), reads, read_bytes, read_ms, writes, write_bytes, write_ms, io_ms, queue_ms)
-            )
-    return found
+    return [disk for disk in readable(DISKSTATS, data.splitlines(), _disk) if disk.reads or disk.writes]
+
+
+def _disk(line: bytes) -> Disk:
+    words = line.split(None, 14)
+    if len(words) < 14:
+        raise ValueError("has fewer than 14 words")
+    reads, _, read_sectors, read_ms, writes, _, write_sectors, write_ms, _, io_ms, queue_ms = map(int, words[3:14])
+    read_bytes, write_bytes = read_sectors * SECTOR_BYTES, write_sectors * SECTOR_BYTES
+    name, device = _name(words[2]), f"{int(words[0])}:{int(words[1])}"
+    return Disk(name, device, reads, read_bytes, read_ms, writes, write_bytes, write_ms, io_ms, queue_ms)
+
+
+def _name(text: bytes) -> str:
+    """What is not UTF-8 in it is shown as ``\\xNN``: the kernel takes almost any byte in a name."""
+    return text.decode("utf-8", errors="backslashreplace")
 
 
 class Interface(NamedTuple):
@@ -152,17 +153,16 @@ class Interface(NamedTuple):
 
 def interfaces(data: bytes) -> list[Interface]:
     """Every interface of /proc/net/dev, loopback included."""
-    found = []
-    for line in data.splitlines()[2:]:
-        name, colon, rest = line.partition(b":")
-        words = rest.split()
-        if not colon or len(words) < 16:
-            raise ParseError(NET_DEV, line, "is not a name and 16 counters")
-        try:
-            found.append(Interface(name.strip().decode(), *map(int, (*words[0:4], *words[8:12]))))
-        except ValueError as error:
-            raise ParseError(NET_DEV, line, error) from error
-    return found
+    return readable(NET_DEV, data.splitlines()[2:], _interface)
+
+
+def _interface(line: bytes) -> Interface:
+    """A name may have colons in it, the counters after it have none."""
+    name, colon, rest = line.rpartition(b":")
+    words = rest.split()
+    if not colon or len(words) < 16:
+        raise ValueError("is not a name and 16 counters")
+    return Interface(_name(name.strip()), *map(int, (*words[0:4], *words[8:12])))
 
 
 class TCP(NamedTuple):
@@ -209,15 +209,11 @@ class CPUInfo(NamedTuple):
 
 
 def cpuinfo(text: str) -> CPUInfo:
-    """Never fails: what is not said is empty."""
+    """Never fails: what is not said is empty. Each word is the first CPU's that says it."""
     said: dict[str, str] = {}
-    for line in text.partition("\n\n")[0].splitlines():
+    for line in text.splitlines():
         key, _, value = line.partition(":")
         said.setdefault(key.strip(), value.strip())
     vendor = said.get("vendor_id") or said.get("CPU implementer", "")
     flags = said.get("flags") or said.get("Features", "")
     return CPUInfo(vendor, said.get("model name", ""), frozenset(flags.split()))
-
-
-def _bad(file: str, line: bytes, error: ValueError) -> ParseError:
-    return error if isinstance(error, ParseError) else ParseError(file, line, error)

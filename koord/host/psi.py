@@ -33,18 +33,18 @@ class Pressure:
 
 def parse(file: str, data: bytes) -> Pressure:
     """The content of pressure file ``file``."""
-    some = full = None
+    found: dict[bytes, Stall] = {}
+    unreadable = ParseError(file, data, "has no line some")
     for line in data.splitlines():
         kind, _, numbers = line.partition(b" ")
-        if kind == b"some":
-            some = _stall(file, data, numbers)
-        elif kind == b"full":
-            full = _stall(file, data, numbers)
-        else:
-            raise ParseError(file, data, f"{kind!r} is neither some nor full")
-    if some is None:
-        raise ParseError(file, data, "has no line some")
-    return Pressure(some, full)
+        if kind in (b"some", b"full"):
+            try:
+                found.setdefault(kind, _stall(file, data, numbers))
+            except ParseError as error:
+                unreadable = error
+    if b"some" not in found:
+        raise unreadable
+    return Pressure(found[b"some"], found.get(b"full"))
 
 
 def totals_us(file: str, data: bytes) -> tuple[int, int | None]:
@@ -54,9 +54,12 @@ def totals_us(file: str, data: bytes) -> tuple[int, int | None]:
         if not first.startswith(b"some "):
             raise ValueError("does not begin with some")
         some = int(first[first.rindex(b"total=") + 6 :])
-        return some, int(rest[rest.rindex(b"total=") + 6 :]) if rest.startswith(b"full ") else None
     except ValueError as error:
         raise ParseError(file, data, error) from error
+    try:
+        return some, int(rest[rest.rindex(b"total=") + 6 :]) if rest.startswith(b"full ") else None
+    except ValueError:
+        return some, None
 
 
 def _stall(file: str, data: bytes, numbers: bytes) -> Stall:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from koord.host.cgroup import ReadError, read_number, read_text
-from koord.host.kernelfile import GROUP_NAME, ParseError
+from koord.host.kernelfile import GROUP_NAME, ParseError, readable
 
 _RESERVED = frozenset({"info", "mon_groups", "mon_data"})
 _GROUP_NAME = re.compile(GROUP_NAME, re.ASCII)
@@ -118,21 +118,17 @@ def schemata(root: Path, group: str = "") -> Schemata | None:
 
 
 def parse_schemata(text: str, file: str = "schemata") -> Schemata:
-    """``    L3:0=7ff;1=7ff`` and ``    MB:0= 100;1= 100``; resources whose setting is no number are left out."""
-    found: dict[str, dict[int, int]] = {}
-    for line in text.splitlines():
-        if not line.strip():
-            continue
-        resource, colon, domains = line.strip().partition(":")
-        base = 16 if resource.startswith("L") else 10
-        try:
-            if not colon:
-                raise ValueError("has no colon")
-            pairs = (item.split("=", 1) for item in domains.split(";") if item.strip())
-            found[resource] = {int(domain): int(setting, base) for domain, setting in pairs}
-        except ValueError as error:
-            raise ParseError(file, line, error) from error
-    return found
+    """``    L3:0=7ff;1=7ff`` and ``    MB:0= 100;1= 100``; a line that cannot be read costs its resource only."""
+    return dict(readable(file, [line.strip() for line in text.splitlines() if line.strip()], _resource))
+
+
+def _resource(line: str) -> tuple[str, dict[int, int]]:
+    resource, colon, domains = line.partition(":")
+    if not colon:
+        raise ValueError("has no colon")
+    base = 16 if resource.startswith("L") else 10
+    pairs = (item.split("=", 1) for item in domains.split(";") if item.strip())
+    return resource, {int(domain): int(setting, base) for domain, setting in pairs}
 
 
 def format_domains(settings: Mapping[int, int], hexadecimal: bool) -> str:

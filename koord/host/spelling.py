@@ -57,10 +57,10 @@ def number(value: Value) -> int:
 
 
 def words_at(text: str, qualifier: str) -> list[str]:
-    """The words after ``qualifier`` in the line that begins with it; [] if no line does."""
+    """The words after ``qualifier`` in the line that begins with it and says something; [] if no line does."""
     for line in text.splitlines():
         words = line.split()
-        if words and words[0] == qualifier:
+        if len(words) > 1 and words[0] == qualifier:
             return words[1:]
     return []
 

@@ -1,7 +1,8 @@
 """Numbers out of the kernel's "key value" files (``memory.stat``, ``cpu.stat``), at the least cost per read.
 
 The order of the keys never changes while a kernel runs, so where the wanted ones stand is learnt once and then only
-confirmed. Invariant: a number is never taken from beside another key; if the order does change, it is learnt anew.
+confirmed. Invariants: a number is never taken from beside another key; if the order does change, it is learnt anew; a
+line that cannot be read costs its own key only.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ class FlatKeys:
         """The keys' numbers in order; None if a required key or its number is missing."""
         try:
             found = self._known(text)
-            return self._learn(text) if found is None else found
         except (ValueError, IndexError):
-            return None
+            found = None
+        return self._learn(text) if found is None else found
 
     def _known(self, text: bytes) -> list[int] | None:
         if not self._places:
@@ -44,20 +45,21 @@ class FlatKeys:
 
     def _learn(self, text: bytes) -> list[int] | None:
         """Where the keys stand, counted from the end of the text that is nearer to all of them."""
-        words = text.split()
-        at = {key: place for place, key in enumerate(words[::2])}
+        at: dict[bytes, tuple[int, int]] = {}
+        count = 0
+        for line in text.splitlines():
+            words = line.split()
+            if len(words) == 2 and words[1].isdigit():
+                at[words[0]] = count, int(words[1])
+            count += len(words)
         if any(key not in at for key in self._keys[: self._required]):
             return None
-        lines = [at.get(key, -1) for key in self._keys]
-        present = [line for line in lines if line >= 0]
-        count = len(words) // 2
-        head, skipped = max(present) + 1, min(present)
+        present = [at[key][0] for key in self._keys if key in at]
+        head, skipped = max(present, default=-2) + 2, min(present, default=count)
         self._from_end = count - skipped < head
         if not self._from_end:
             skipped = 0
-        self._count = 2 * (count - skipped if self._from_end else head)
+        self._count = count - skipped if self._from_end else head
         rest = 1 if skipped else 0  # what rsplit leaves whole comes first
-        self._places = tuple(
-            (2 * (line - skipped) + rest if line >= 0 else -1, key) for line, key in zip(lines, self._keys, strict=True)
-        )
-        return [int(words[2 * line + 1]) if line >= 0 else self._absent for line in lines]
+        self._places = tuple((at[key][0] - skipped + rest if key in at else -1, key) for key in self._keys)
+        return [at[key][1] if key in at else self._absent for key in self._keys]

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from koord.host.kernelfile import readable
 from qosd.model.metric import CGROUP_SCOPES, Kind, Scope
 from qosd.sense.countergauge import PERIODS_S, Count, CounterGauges, Text
 from qosd.sense.host import Host
@@ -71,24 +72,29 @@ def _v1(texts: Sequence[Text]) -> Sequence[Count]:
 
 def _by_direction(text: Text) -> Sequence[Count]:
     """(read, written) of lines such as ``8:0 Read 4096``; the total at the end stands alone. Raises ValueError."""
+
+    def counted(line: bytes) -> tuple[bytes, int]:
+        _, direction, count = line.split()
+        return direction, int(count)
+
     sums: dict[bytes, int] = {}
-    for line in (text or b"").splitlines():
-        if not line.startswith(b"Total"):
-            _, direction, count = line.split()
-            sums[direction] = sums.get(direction, 0) + int(count)
+    lines = [line for line in (text or b"").splitlines() if not line.startswith(b"Total")]
+    for direction, count in readable("blkio.throttle", lines, counted):
+        sums[direction] = sums.get(direction, 0) + count
     return [sums.get(direction) for direction in _V1_DIRECTIONS]
 
 
 def _v2(texts: Sequence[Text]) -> Sequence[Count]:
-    """Of lines such as ``8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``. Raises ValueError.
+    """Of lines such as ``8:0 rbytes=4096 wbytes=0 rios=1 wios=0 dbytes=0 dios=0``.
 
-    Some kernels print devices without I/O in front of another's line: so each word is looked at by itself.
+    Some kernels print devices without I/O in front of another's line, and ``(unknown)`` for one that is gone: so each
+    word is looked at by itself. Words without any count that can be read are no counts at all.
     """
-    sums = dict.fromkeys(_V2_KEYS, 0)
-    for word in (texts[0] or b"").split():
-        key, equals, count = word.partition(b"=")
-        if key in sums:
+    words = (texts[0] or b"").split()
+    sums, is_counted = dict.fromkeys(_V2_KEYS, 0), not words
+    for word in words:
+        key, _, count = word.partition(b"=")
+        if key in sums and count.isdigit():
             sums[key] += int(count)
-        elif not equals and b":" not in word:
-            raise ValueError(f"io.stat: {word!r} is neither a device nor a count")
-    return tuple(sums.values())
+            is_counted = True
+    return tuple(sums.values() if is_counted else [None] * len(sums))

@@ -18,7 +18,6 @@ STALL = Stall(1.5, 2.25, 0.0, 1234567)
     [
         (b"", "has no line some"),
         (FULL, "has no line some"),
-        (SOME + b"most avg10=0.00\n", "neither some nor full"),
         (b"some avg10=1.50 total=3\n", "has no avg60"),
         (b"some avg10=x avg60=0 avg300=0 total=1\n", "could not convert"),
         (b"some\n", "has no avg10"),

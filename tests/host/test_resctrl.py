@@ -67,8 +67,9 @@ def test_without_a_mount_there_is_nothing(tmp_path: Path) -> None:
 )
 def test_broken_schemata_name_the_line(text: str, why: str) -> None:
     with pytest.raises(ParseError, match=why) as caught:
-        resctrl.parse_schemata("L3:0=f\n" + text, "BE/schemata")
+        resctrl.parse_schemata(text, "BE/schemata")
     assert (caught.value.file, caught.value.text) == ("BE/schemata", text.strip())
+    assert resctrl.parse_schemata("L2:0=f\n" + text) == {"L2": {0: 15}}
 
 
 def test_broken_info_names_the_file(tmp_path: Path) -> None:
