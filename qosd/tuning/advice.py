@@ -3,7 +3,7 @@
     killed          a process was killed for want of memory
     throttled       in 10 % of the CFS periods, until 5 %: by its own quota, whatever others do
     queued          1.2 times as many runnable threads as CPUs, until 1.05, while it fills its CPUs to 85 %
-    full            its working set is 95 % of the limit, until 90 %
+    full            its memory without page cache is 95 % of the limit, until 90 %: the kernel takes cache back
     slowed          allocations are throttled at memory.high once a second, until once in ten seconds
     cpu request,    it uses twice what it requests, until 1.5 times
     memory request
@@ -116,10 +116,10 @@ def _full(history: ContainerHistory) -> _Sentences | None:
     limit_bytes = history.memory_limit_bytes
     if not limit_bytes or _kills(history.oom_kills_per_s):
         return None
-    if not is_high([(at_ns, value / limit_bytes) for at_ns, value in history.working_set_bytes], FULL):
+    if not is_high([(at_ns, value / limit_bytes) for at_ns, value in history.memory_usage_bytes], FULL):
         return None
-    used = f"working set {_memory(mean(history.working_set_bytes))} of the limit {_memory(limit_bytes)}"
-    finding = f"{used} in {_last(history.working_set_bytes)}: at the limit it is killed"
+    used = f"{_memory(mean(history.memory_usage_bytes))} without page cache of the limit {_memory(limit_bytes)}"
+    finding = f"{used} in {_last(history.memory_usage_bytes)}: at the limit it is killed"
     return finding, _set_memory(history, _bytes(_peak_bytes(history) * _ROOM), _LIMIT)
 
 

@@ -52,6 +52,7 @@ class ContainerHistory:
     throttled_ratio: Series = ()
     throttled_us_per_s: Series = ()
     run_queue_us_per_s: Series = ()
+    memory_usage_bytes: Series = ()
     working_set_bytes: Series = ()
     memory_high_per_s: Series = ()
     oom_kills_per_s: Series = ()
@@ -123,6 +124,7 @@ def _of_container(
         throttled_ratio=series(_USAGE.cpu_throttled_ratio),
         throttled_us_per_s=series(_USAGE.cpu_throttled_us_per_s),
         run_queue_us_per_s=series(RunQueueRow.run_queue_delay_us_per_s),
+        memory_usage_bytes=series(_USAGE.memory_usage_bytes),
         working_set_bytes=series(_USAGE.memory_working_set_bytes),
         memory_high_per_s=series(_EVENTS.memory_high_events_per_s),
         oom_kills_per_s=series(_EVENTS.oom_kills_per_s),

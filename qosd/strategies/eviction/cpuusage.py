@@ -30,7 +30,7 @@ from qosd.strategies.eviction.evicting import (
     to_release,
     usage_percents,
 )
-from qosd.strategies.eviction.windows import covers, cpu_window
+from qosd.strategies.eviction.windows import check_window, covers, cpu_window, cpu_windows
 
 _CPU = NodeRow.cpu_usage_cores
 
@@ -44,11 +44,12 @@ class CPUUsage(Evicting):
     formulas: ClassVar[tuple[Formula, ...]] = (CPU_TO_RELEASE,)
 
     def windows_under(self, rules: Rules) -> tuple[Window, ...]:
-        return (cpu_window(_CPU, rules),) if self.is_on(rules) else ()
+        return cpu_windows((_CPU,), rules) if self.is_on(rules) else ()
 
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
         upper, lower = usage_percents(thresholds, "cpu_evict_threshold_percent", "cpu_evict_lower_percent")
         priority_at_most = required(thresholds, "evict_enabled_priority_threshold")
+        check_window(thresholds)
         capacity_milli = snapshot.capacity_cpu_milli
         mean, last = covers(snapshot, cpu_window(_CPU, snapshot.rules)), snapshot.value(_CPU)
         if not capacity_milli or mean is None or last is None:

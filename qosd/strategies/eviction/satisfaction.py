@@ -35,7 +35,7 @@ from qosd.strategies.eviction.evicting import (
     best_effort,
     required,
 )
-from qosd.strategies.eviction.windows import covers, cpu_window
+from qosd.strategies.eviction.windows import check_window, covers, cpu_window, cpu_windows
 
 _DEFAULT_USAGE_PERCENT = 90
 _LOWER, _UPPER = "cpu_evict_be_satisfaction_lower_percent", "cpu_evict_be_satisfaction_upper_percent"
@@ -128,10 +128,11 @@ class BestEffortSatisfaction(Evicting):
         if not self.is_on(rules):
             return ()
         limit = () if _is_by_allocatable(rules) else (_REAL_LIMIT,)
-        return tuple([cpu_window(metric, rules) for metric in (_USAGE, _REQUEST, *limit)])
+        return cpu_windows((_USAGE, _REQUEST, *limit), rules)
 
     def states(self, snapshot: NodeSnapshot, thresholds: ResourceThresholds, memory: Any) -> tuple[Decision, Any]:
         percents = _Percents.of(thresholds)
+        check_window(thresholds)
         if _is_by_allocatable(snapshot.rules) and _allocatable_milli(snapshot.rules) is None:
             return Decision(f"node.allocatable says nothing of {BATCH_CPU}, so nobody is evicted by it"), memory
         mean, last = _mean(snapshot), _last(snapshot)

@@ -33,7 +33,7 @@ def steps(*parts: tuple[int, float]) -> Series:
 def history(**figures: Any) -> ContainerHistory:
     """A container of two CPUs that does nothing wrong, but for ``figures``; a number stands for five minutes of it."""
     names = ("usage_cores", "throttled_ratio", "throttled_us_per_s", "run_queue_us_per_s", "working_set_bytes",
-             "memory_high_per_s", "oom_kills_per_s")  # fmt: skip
+             "memory_usage_bytes", "memory_high_per_s", "oom_kills_per_s")  # fmt: skip
     made = {name: steady(value) if name in names and isinstance(value, int | float) else value
             for name, value in figures.items()}  # fmt: skip
     quiet = {name: steady(0) for name in names}
@@ -119,15 +119,15 @@ THROTTLING = {"cpu_limit_milli": 500, "throttled_ratio": 0.38, "usage_cores": 0.
             "it has no limit of its own: see to that of its pod, or to the node",
         ),
         (
-            {"memory_limit_bytes": 256 * MI, "working_set_bytes": 246.0 * MI},
+            {"memory_limit_bytes": 256 * MI, "memory_usage_bytes": 246.0 * MI},
             "full",
-            "working set 246Mi of the limit 256Mi in the last 5 min: at the limit it is killed",
+            "246Mi without page cache of the limit 256Mi in the last 5 min: at the limit it is killed",
             f"set limit to 320Mi of memory: {IN_PLACE}",
         ),
         (
-            {"memory_limit_bytes": 2048 * MI, "working_set_bytes": 2000.0 * MI, "memory_fixed": "it takes a new pod"},
+            {"memory_limit_bytes": 2048 * MI, "memory_usage_bytes": 2000.0 * MI, "memory_fixed": "it takes a new pod"},
             "full",
-            "working set 2000Mi of the limit 2048Mi in the last 5 min: at the limit it is killed",
+            "2000Mi without page cache of the limit 2048Mi in the last 5 min: at the limit it is killed",
             "set limit to 2560Mi of memory: it takes a new pod",
         ),
         (
@@ -183,7 +183,13 @@ def test_what_is_said(figures: dict[str, Any], topic: str, finding: str, remedy:
         {"usage_cores": 1.95, "run_queue_us_per_s": 300_000},
         {"usage_cores": 1.0, "run_queue_us_per_s": 3_000_000},  # it waits for others
         {"usage_cores": 1.95, "run_queue_us_per_s": 1_450_000, "cpus": 0},
-        {"memory_limit_bytes": 256 * MI, "working_set_bytes": 240.0 * MI},
+        {"memory_limit_bytes": 256 * MI, "memory_usage_bytes": 240.0 * MI},
+        {
+            "memory_limit_bytes": 256 * MI,
+            "memory_usage_bytes": 90.0 * MI,
+            "working_set_bytes": 255.0 * MI,
+        },  # a database
+        {"memory_usage_bytes": 1e12},
         {"working_set_bytes": 1e12},
         {"memory_high_per_s": 0.5},
         {"cpu_request_milli": 100, "usage_cores": 0.19},
@@ -208,7 +214,7 @@ def test_who_is_throttled_is_not_called_queued() -> None:
 
 
 def test_who_is_killed_is_not_called_full_as_well() -> None:
-    figures = {"memory_limit_bytes": 256 * MI, "working_set_bytes": 250.0 * MI}
+    figures = {"memory_limit_bytes": 256 * MI, "memory_usage_bytes": 250.0 * MI}
     killed = history(**figures, oom_kills_per_s=steps((100, 0), (1, 1), (50, 0)))
     assert [topic for topic, _, _ in said(killed)] == ["killed"]
 
@@ -223,7 +229,7 @@ def test_containers_that_were_made_anew_are_told_of_their_pod() -> None:
 
 
 def test_each_container_has_its_own_and_the_worst_comes_first() -> None:
-    small = history(cpu_request_milli=100, usage_cores=0.42, memory_limit_bytes=256 * MI, working_set_bytes=250.0 * MI)
+    small = history(cpu_request_milli=100, usage_cores=0.42, memory_limit_bytes=256 * MI, memory_usage_bytes=250.0 * MI)
     found = advise(PodHistory((small, history(name="b", **THROTTLING, throttled_us_per_s=300_000))))
     assert [(each.container, each.topic) for each in found] == [
         ("web", "full"),
@@ -302,6 +308,7 @@ def test_what_is_recommended_is_more_than_there_is(
         throttled_us_per_s=throttled * 1e6,
         may_burst=may_burst,
         memory_limit_bytes=int(usage * MI) + 1,
+        memory_usage_bytes=usage * MI,
         working_set_bytes=usage * MI,
         cpu_request_milli=limit_milli // 4,
         memory_request_bytes=1,

@@ -143,7 +143,7 @@ def test_from_samples_to_a_sentence() -> None:
             (usage.cpu_usage_cores, cgroup): 0.5,
             (usage.cpu_throttled_ratio, cgroup): 0.25,
             (usage.cpu_throttled_us_per_s, cgroup): 300_000.0,
-            (usage.memory_working_set_bytes, cgroup): 250.0 * (1 << 20),
+            (usage.memory_usage_bytes, cgroup): 250.0 * (1 << 20),
             (MEMORY_EVENTS[Scope.CONTAINER].memory_high_events_per_s, cgroup): 0.0,
             (MEMORY_EVENTS[Scope.POD].oom_kills_per_s, pod.cgroup): 0.1,
             (RunQueueRow.run_queue_delay_us_per_s, cgroup): 10.0,

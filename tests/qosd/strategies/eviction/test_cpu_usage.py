@@ -89,6 +89,17 @@ def test_settings_that_make_no_sense(settings: Mapping[str, int | None], sentenc
     assert (decision.sentence, decision.shortages) == (SAID + sentence, ())
 
 
+@pytest.mark.parametrize(("seconds", "is_refused"), [(1800, False), (1801, True), (5400, True), (6000, True)])
+def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refused: bool) -> None:
+    rules = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)
+    assert bool(EVICTING.windows_under(rules)) is not is_refused
+    result = turn(EVICTING, at(27_200, rules=rules))
+    said = f"resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds: {seconds} is more than 1800, the seconds for which"
+    assert result.sentence.startswith(said) is is_refused
+    assert result.state is (State.ACTIVE if is_refused else State.FROZEN), "60 samples are less than a third of 1800"
+    assert not result.decision.shortages
+
+
 @pytest.mark.parametrize(("seconds", "count", "is_frozen"), [(30, 10, False), (30, 9, True), (None, 1, False)])
 def test_a_third_of_the_windows_samples_is_needed(seconds: int | None, count: int, is_frozen: bool) -> None:
     rules = ruled(**SETTINGS, cpu_evict_time_window_seconds=seconds)

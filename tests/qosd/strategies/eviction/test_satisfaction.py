@@ -142,6 +142,17 @@ def test_equal_percents_make_sense() -> None:
     assert amount(EVICTING, at((9500, 20000, 10000), rules=rules)) == 2000
 
 
+@pytest.mark.parametrize(("seconds", "is_refused"), [(1800, False), (1801, True), (5400, True), (6000, True)])
+def test_a_window_longer_than_samples_are_kept_is_refused(seconds: int, is_refused: bool) -> None:
+    rules = ruled(**PERCENTS, cpu_evict_time_window_seconds=seconds)
+    assert bool(EVICTING.windows_under(rules)) is not is_refused
+    result = turn(EVICTING, at((9500, 20000, 10000), rules=rules))
+    said = f"resourceUsedThresholdWithBE.cpuEvictTimeWindowSeconds: {seconds} is more than 1800, the seconds for which"
+    assert result.sentence.startswith(said) is is_refused
+    assert result.state is (State.ACTIVE if is_refused else State.FROZEN), "60 samples are less than a third of 1800"
+    assert not result.decision.shortages
+
+
 @pytest.mark.parametrize(
     ("seconds", "count", "span_s", "state"),
     [
