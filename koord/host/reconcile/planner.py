@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from koord.host import files, systemd
 from koord.host.cgroup import ReadError
 from koord.host.files import KernelFile, ParseError, Target, UnknownRow, Value, ValueRefused
-from koord.host.order import BURST, CPUS, IDLE, MEMORY, QUOTA, SHARES, Change, Step, above_of, order
+from koord.host.order import BURST, CPUS, IDLE, MEMORY, QUOTA, SHARES, SWAP, Change, Step, above_of, order
 from koord.host.originals import ContainerKey, Original, Pending, base_of
 from koord.host.reconcile.due import SELDOM, SWAPS, Due, look_at, with_partners
 from koord.host.reconcile.plan import (
@@ -34,6 +34,8 @@ from koord.host.reconcile.step import Observed, Transition, step, step_shares
 from koord.host.reconcile.wanted import Intent, Intents, Wanted, no_wider, within_quota
 from koord.host.undo import UndoRecord
 from koord.host.writer import Reading, Writer
+from koord.model.cfs import UNLIMITED
+from koord.model.formulas import FORMULA, Inputs
 
 THE_RUNTIME = "the runtime"
 _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
@@ -155,7 +157,14 @@ class _Draft:
             self._step(target, row, intent, before, state, reading, look)
 
     def may_hinder(self, target: Target) -> bool:
-        """Is it a burst, of whomever, whose quota is to be lowered? What becomes of the quota is planned already."""
+        """Is it a burst, of whomever, whose quota is to be lowered, or v1's limit of memory with swap where that of
+        memory is to grow? What becomes of the other file is planned already.
+        """
+        if target.name == SWAP:
+            memory = self.transitions.get(Target(target.cgroup, MEMORY))
+            if memory is None or memory.reading is None or not isinstance(memory.write, int):
+                return False
+            return isinstance(memory.reading.value, int) and is_more(memory.write, memory.reading.value)
         quota = self.transitions.get(Target(target.cgroup, QUOTA)) if target.name == BURST else None
         if quota is None or quota.reading is None or not isinstance(quota.write, int) or quota.write < 0:
             return False
@@ -256,7 +265,7 @@ class _Draft:
         if target.name == CPUS and self._intents.why_no_wider:
             return no_wider(wanted, base, actual, self._intents.why_no_wider)
         if target.name in SWAPS:
-            return self._along_memory(target, wanted)
+            return self._along_memory(target, wanted, actual)
         if target.name == BURST:
             left = actual if wanted.keep else base
             return self._within_quota(target, wanted, left if wanted.value is None else wanted.value)
@@ -278,8 +287,12 @@ class _Draft:
             return wanted if bounded is instead else _lasting_along(bounded, burst_us, leader.wanted.lasting)
         return _lasting_along(within_quota(wanted, burst_us, quota_us), burst_us, leader.wanted.lasting)
 
-    def _along_memory(self, target: Target, wanted: Wanted) -> Wanted:
-        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory."""
+    def _along_memory(self, target: Target, wanted: Wanted, actual: Value | None) -> Wanted:
+        """The limit of swap stays as the runtime made it for as long as somebody wants a limit of memory.
+
+        But v1 limits memory and swap together, and takes no limit of memory above that: so this one grows with it, and
+        what has grown follows it back.
+        """
         of_memory = self.transitions.get(Target(target.cgroup, MEMORY))
         if wanted.value is not None:
             return wanted
@@ -288,6 +301,13 @@ class _Draft:
         if of_memory.wanted.value is None and not of_memory.wanted.keep:
             return wanted
         cause, why = of_memory.wanted, "the runtime made it for the memory limit"
+        limit, swap = cause.value, self._planner.states.get(target, FREE)
+        if target.name == SWAP and isinstance(limit, int) and isinstance(actual, int):
+            follows = swap.is_held and of_memory.reading is not None and actual == of_memory.reading.value
+            if is_more(limit, actual) or follows:
+                why = "memory with swap is limited to what memory is, as the runtime makes it"
+                given: Inputs = {FORMULA: "given", "value": limit}
+                return Wanted(limit, cause.by, why, given, cause.pod, refused=wanted.refused)
         return Wanted(None, cause.by, why, pod=cause.pod, keep=True, refused=wanted.refused)
 
     def _transition(self, target: Target, observed: Observed) -> Transition:
@@ -404,6 +424,11 @@ def _lasting_along(burst: Wanted, burst_us: Value | None, lasting_us: Value | No
     if lasting_us is None or burst.value in (None, burst_us):
         return burst
     return replace(burst, lasting=within_quota(Wanted(burst_us), burst_us, lasting_us).value)
+
+
+def is_more(limit: int, than: int) -> bool:
+    """Of two limits, of which -1 is none."""
+    return than != UNLIMITED and (limit == UNLIMITED or limit > than)
 
 
 def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState:

@@ -181,6 +181,29 @@ def test_swap_stays_limited_with_memory_and_both_are_given_back(rig: Rig) -> Non
     assert rig.undo.entries == ()
 
 
+def test_on_v1_the_limit_with_swap_grows_before_that_of_memory_and_follows_it_back(rig: Rig) -> None:
+    rig.make(BOX, memory_limit_in_bytes="67108864\n", memory_swap_limit_in_bytes="67108864\n")
+    rig.say("hooks", (MEMORY, wants(64 << 20)))
+    tick(rig)
+    assert rig.writer.tried == []
+    for limit_bytes, written in ((128 << 20, (SWAP, MEMORY)), (96 << 20, (MEMORY, SWAP)), (-1, (SWAP, MEMORY))):
+        done = len(rig.written())
+        rig.say("hooks", (MEMORY, wants(limit_bytes)))
+        tick(rig)
+        assert rig.written()[done:] == [(target.name, limit_bytes) for target in written]
+    rig.say("hooks")
+    tick(rig)
+    assert (rig.holds(MEMORY), rig.holds(SWAP), rig.undo.entries) == (64 << 20, 64 << 20, ())
+
+
+def test_more_swap_than_memory_stays_as_it_is(rig: Rig) -> None:
+    rig.make(BOX, memory_limit_in_bytes="67108864\n", memory_swap_limit_in_bytes="268435456\n")
+    for limit_bytes in (128 << 20, 96 << 20):
+        rig.say("hooks", (MEMORY, wants(limit_bytes)))
+        tick(rig)
+        assert (rig.holds(MEMORY), rig.holds(SWAP)) == (limit_bytes, 256 << 20)
+
+
 def test_a_set_that_a_hook_emptied_is_no_value_of_ours(rig: Rig) -> None:
     """The runtime made the parent's of it, and a reconciler says nothing about it; only restoring does."""
     rig.undo.note_originals(Originals(KEY, {"cpuset_cpus": Original("1-2", "", Pending.CREATED)}))
@@ -267,10 +290,6 @@ def test_whatever_happens_it_holds_in_the_end_what_was_asked_for(
     steps: list[object],
     by_restoring: bool,
 ) -> None:
-    if version == 1:  # the kernel takes no limit of memory above that of swap, which no strategy writes
-        limits = (values["memory_limit_in_bytes"] for values in (requested, made))
-        made["memory_limit_in_bytes"] = min(limits, key=lambda limit: float("inf") if limit == -1 else float(limit))
-        other["memory_limit_in_bytes"] = made["memory_limit_in_bytes"]
     requested, made, other = (with_swap(values, version) for values in (requested, made, other))
     with tempfile.TemporaryDirectory() as directory:
         node = Node(Path(directory), version, requested, made)
