@@ -5,6 +5,10 @@ all, and a kept descriptor would outlive its cgroup. Invariant: nothing is writt
 and nothing is created but resctrl groups. In which order to write is ``order``'s business, and what to put back
 ``undo``'s.
 
+A v2 limit of memory below what is in use has the kernel reclaim in the very call that writes it, for seconds maybe.
+Opened with O_NONBLOCK it does not, from Linux 6.16 on (memory.high in Documentation/admin-guide/cgroup-v2.rst); before
+that a thread of its own makes the write, which is not waited for: the kernel sets the limit before it reclaims.
+
 Fails with a WriteError that carries path, value, errno and the kernel's rule where one is known: Vanished when the
 cgroup is gone (it may go between any two calls), Unsupported when it is there without such a file.
 """
@@ -13,6 +17,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +32,12 @@ from koord.host.weights import Weights
 from koord.model import cfs
 
 _READ_BYTES = 1 << 16
+_NONBLOCKING_SINCE = (6, 16)
+_RECLAIMING = ("memory.high", "memory.max")
+_SET_S = 0.02
+"""For so long a write is waited for that the kernel may reclaim for: much longer than it takes to set the limit."""
+MOST_RECLAIMING = 8
+"""So many such writes are under way at most: each takes CPU until it has reclaimed, or found nothing more."""
 _SCALED = ("cpu_quota", "cpu.max.burst")
 """What the kernel doubles with the period."""
 _BANDWIDTH = (*_SCALED, "cpu_period")
@@ -62,6 +74,7 @@ RULES: Mapping[str, Mapping[int, str]] = MappingProxyType(
             errno.EINVAL: "v1: must not undercut the memory limit",
         },
         "memory.reclaim": {errno.EAGAIN: "less than that could be reclaimed"},
+        "memory.high": {errno.EAGAIN: f"{MOST_RECLAIMING} limits are set already for which the kernel still reclaims"},
         "memory.force_empty": {errno.EBUSY: "v1: it has tasks or cgroups below it, and pages that stay"},
         "io.weight": {errno.EOPNOTSUPP: "the device has neither io.cost.qos enabled nor the BFQ scheduler"},
         "oom_score_adj": {
@@ -122,10 +135,21 @@ class Writer:
     ``cfs_period_us``: the CFS period with which this node's cgroups are made, kubelet's. Of a cgroup whose period,
     quota and burst the kernel has doubled since, all are read, and quota and burst written, as of this period:
     otherwise a quota would be another share of a CPU than meant. 0: every cgroup is taken as it is.
+    ``has_nonblocking_limits``: does the kernel heed O_NONBLOCK where it would reclaim? None: its version tells.
     """
 
-    def __init__(self, tree: Tree, weights: Weights = Weights.LINEAR, cfs_period_us: int = 0) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        weights: Weights = Weights.LINEAR,
+        cfs_period_us: int = 0,
+        has_nonblocking_limits: bool | None = None,
+    ) -> None:
         self.tree, self.weights, self.cfs_period_us = tree, weights, cfs_period_us
+        if has_nonblocking_limits is None:
+            has_nonblocking_limits = _kernel_version() >= _NONBLOCKING_SINCE
+        self._is_nonblocking = has_nonblocking_limits
+        self._reclaiming: list[_WriteAside] = []
 
     @property
     def version(self) -> int:
@@ -168,10 +192,25 @@ class Writer:
         if path is None:
             raise Unsupported(errno.ENOENT, f"{target.cgroup}/{target.name}", text, f"no such file on v{self.version}")
         try:
-            _put(path, self._stretched(row, path, value) if row.name in _SCALED else text)
+            self._put(path, self._stretched(row, path, value) if row.name in _SCALED else text)
         except OSError as error:
             number = error.errno or errno.EIO
             raise _kind(number, path)(number, str(path), text, rule_of(row.name, number)) from error
+
+    def _put(self, path: Path, text: str) -> None:
+        if self._is_nonblocking or path.name not in _RECLAIMING:
+            _put(path, text)
+            return
+        self._reclaiming = [each for each in self._reclaiming if each.is_alive()]
+        if len(self._reclaiming) >= MOST_RECLAIMING:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        write = _WriteAside(path, text)
+        write.start()
+        write.join(_SET_S)
+        if write.is_alive():
+            self._reclaiming.append(write)
+        elif write.error is not None:
+            raise write.error
 
     def look_at_task(self, name: str, task: int) -> Reading | None:
         """The attribute ``name`` of a task, whose start time is the reading's inode; None if it has ended.
@@ -320,10 +359,31 @@ def _last_status(root: Path) -> str:
         return ""
 
 
-def _put(path: Path, text: str) -> None:
+class _WriteAside(threading.Thread):
+    """One write that may take its time. It holds up no end of the process: the kernel stops to reclaim then."""
+
+    def __init__(self, path: Path, text: str) -> None:
+        super().__init__(name=f"write {path.name}", daemon=True)
+        self._path, self._text = path, text
+        self.error: OSError | None = None
+
+    def run(self) -> None:
+        try:
+            _put(self._path, self._text, flags=0)
+        except OSError as error:
+            self.error = error
+
+
+def _kernel_version() -> tuple[int, ...]:
+    """Of the running kernel, as (6, 1)."""
+    found = re.match(r"(\d+)\.(\d+)", os.uname().release)
+    return tuple([int(each) for each in found.groups()]) if found else (0,)
+
+
+def _put(path: Path, text: str, flags: int = os.O_NONBLOCK) -> None:
     """One write. A plain file (a tree that is not the kernel's) loses what is left of a longer text."""
     data = text.encode()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC | flags)
     try:
         os.write(descriptor, data)
         if os.fstat(descriptor).st_size > len(data):

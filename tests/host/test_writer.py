@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from koord.host.cgroup import ReadError, Tree
 from koord.host.files import ParseError, Target, Value, ValueRefused
-from koord.host.writer import Reading, Unsupported, Vanished, WriteError, Writer, rule_of
+from koord.host.writer import MOST_RECLAIMING, Reading, Unsupported, Vanished, WriteError, Writer, rule_of
 
 POD = "/kubepods/pod1"
 
@@ -27,6 +29,67 @@ def file(used: Writer, name: str, text: str = "") -> Path:
     assert path is not None
     path.write_text(text)
     return path
+
+
+@pytest.fixture
+def stuck(tmp_path: Path) -> Iterator[tuple[Path, int]]:
+    """A memory.high that takes nothing until somebody reads, as while the kernel reclaims; and who may read."""
+    path = file(writer(tmp_path, 2), "memory.high")
+    path.unlink()
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    filler = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(filler, b"." * 4096)
+    os.close(filler)
+    yield path, reader
+    os.close(reader)
+
+
+def test_a_limit_that_the_kernel_reclaims_for_holds_nobody_up(tmp_path: Path, stuck: tuple[Path, int]) -> None:
+    path, reader = stuck
+    used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=False)
+    for bound in range(MOST_RECLAIMING):
+        used.write(Target(POD, "memory.high"), 4096 * (bound + 1))
+    with pytest.raises(WriteError, match="limits are set already for which the kernel still reclaims"):
+        used.write(Target(POD, "memory.high"), 4096)
+    text = b""
+    while b"32768" not in text:
+        with contextlib.suppress(BlockingIOError):
+            text += os.read(reader, 1 << 16)
+    path.unlink()
+    path.write_text("max")
+    while not _is_written(used):
+        pass
+    assert path.read_text() == "8192"
+
+
+def _is_written(used: Writer) -> bool:
+    """Not while as many as may be are under way."""
+    with contextlib.suppress(WriteError):
+        used.write(Target(POD, "memory.high"), 8192)
+        return True
+    return False
+
+
+def test_where_the_kernel_heeds_it_a_limit_is_written_without_waiting(tmp_path: Path, stuck: tuple[Path, int]) -> None:
+    used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=True)
+    with pytest.raises(WriteError) as caught:
+        used.write(Target(POD, "memory.high"), 8192)
+    assert caught.value.errno == errno.EAGAIN, "O_NONBLOCK is heeded by a pipe too"
+
+
+@pytest.mark.parametrize("name", ["memory.high", "memory_limit_in_bytes"])
+@pytest.mark.parametrize("has_nonblocking_limits", [False, True, None])
+def test_a_limit_that_is_refused_says_why(tmp_path: Path, name: str, has_nonblocking_limits: bool | None) -> None:
+    writer(tmp_path, 2)
+    used = Writer(Tree(2, tmp_path, {}), has_nonblocking_limits=has_nonblocking_limits)
+    with pytest.raises(Unsupported):
+        used.write(Target(POD, name), 8192)
+    path = file(used, name, "max")
+    used.write(Target(POD, name), 8192)
+    assert path.read_text() == "8192"
 
 
 @pytest.mark.parametrize(
