@@ -17,7 +17,7 @@ from integration.cluster.node import Node, real_node
 
 NODE_FILES = (
     *("test_quickstart.py", "test_cluster.py", "test_qosd.py", "test_eviction.py", "test_kubelet_reads.py"),
-    "test_node.py",
+    *("test_node.py", "test_kubelet_restart.py"),
 )
 """Those with a real node, of which a machine has room for one."""
 

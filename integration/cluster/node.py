@@ -80,6 +80,11 @@ class JoinedKubelet(Kubelet):
             if not self._plane.options.controllers:
                 objects.clear_taints(api, self.name)
 
+    def restart(self) -> None:
+        """End kubelet alone and start it again; its pods run on. The Node may be called Ready by what it was before."""
+        self._running().stop()
+        self.join()
+
     def _ready(self, api: Api) -> bool:
         try:
             return objects.ready(api.get(f"{objects.NODES}/{self.name}"))

@@ -17,7 +17,7 @@ but its own part of that: it requests nothing, and what it uses counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 
 import msgspec
 
@@ -36,6 +36,7 @@ from koord.model.quantity import QuantityError
 _ON_NODE = ("Running", "Pending")
 _FINISHED = ("Succeeded", "Failed")
 _NO_REQUEST = Reading(0, 0)
+_OFFERED = frozenset((*BATCH, *MID))
 _MOST = CPUMemory(quantity.MAX_INT64, quantity.MAX_INT64)
 _DEPRECATED_BATCH = Names(*(old for name in BATCH for old, new in RENAMED.items() if new == name))
 
@@ -82,12 +83,14 @@ def of_pod(pod: Pod) -> PodDemand:
     derived = labelled or qos.derive(None, _kube_qos(pod)).qos
     cls = priority.effective(metadata.labels, spec.priority, derived)
     is_on_node = pod.status.phase in _ON_NODE
-    native = mid = _NO_REQUEST
+    native = mid = batch_held = mid_held = _NO_REQUEST
+    mentioned = frozenset[str]() if is_finished(pod) else _mentioned(spec)
+    if not mentioned.isdisjoint(_OFFERED):
+        batch_held, mid_held = _request(spec, mentioned, BATCH), _request(spec, mentioned, MID)
     if is_on_node and cls is not PriorityClass.BATCH:
-        native, mid = _request(spec, (NATIVE,)), _request(spec, (MID,))
+        native, mid = _request(spec, mentioned, NATIVE), mid_held
     elif is_on_node and spec.overhead:
-        native = _request(PodSpec(overhead=spec.overhead), (NATIVE,))
-    batch_held, mid_held = (_NO_REQUEST if is_finished(pod) else _request(spec, (names,)) for names in (BATCH, MID))
+        native = _request(PodSpec(overhead=spec.overhead), mentioned, NATIVE)
     return PodDemand(metadata.namespace, metadata.name, is_on_node, cls, derived, native, mid, batch_held, mid_held)
 
 
@@ -109,12 +112,12 @@ def held(pods: Iterable[PodDemand], bad: Bad) -> Held:
 
 def batch_request(pod: Pod) -> Reading:
     """What of the batch resources a pod on the node holds, under their deprecated names as well."""
-    return Reading(0, 0) if is_finished(pod) else _request(pod.spec, (BATCH, _DEPRECATED_BATCH))
+    return Reading(0, 0) if is_finished(pod) else _request(pod.spec, _mentioned(pod.spec), BATCH, _DEPRECATED_BATCH)
 
 
-def _request(spec: PodSpec, kinds: tuple[Names, ...]) -> Reading:
-    """Of all ``kinds`` together."""
-    mentioned, problems = _mentioned(spec), list[str]()
+def _request(spec: PodSpec, mentioned: Set[str], *kinds: Names) -> Reading:
+    """Of all ``kinds`` together, of which those count that ``spec`` mentions."""
+    problems = list[str]()
     cpu_milli = _sum(spec, [names.cpu for names in kinds if names.cpu in mentioned], problems)
     memory_bytes = _sum(spec, [names.memory for names in kinds if names.memory in mentioned], problems)
     return Reading(cpu_milli, memory_bytes, tuple(problems))
@@ -183,12 +186,12 @@ def _measured(usage: PodUsage | None, bad: Bad) -> Reading:
     return reading
 
 
-def _mentioned(spec: PodSpec) -> set[str]:
+def _mentioned(spec: PodSpec) -> frozenset[str]:
     """The resources that the pod says anything of."""
     names = set(spec.overhead)
     for resources in _lists(spec):
         names.update(resources.requests, resources.limits)
-    return names
+    return frozenset(names)
 
 
 def _lists(spec: PodSpec) -> Iterator[ResourceRequirements]:
