@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import time
 from collections.abc import Iterator
 
 import pytest
@@ -18,7 +19,7 @@ from integration.cluster.manager import Replica
 from integration.cluster.node import Node
 from integration.harness.pods import SLEEP
 from integration.harness.processes import wait_for
-from koordctl.cluster import restart
+from koordctl.cluster.restart import shortages
 
 PODS = objects.pods_of("default")
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
@@ -26,6 +27,8 @@ BATCH = {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "64Mi"}
 NAMES = ("batch-1", "batch-2", "batch-3")
 HELD = "750"
 SOON_S = 60.0
+ENDS_S = 6.0
+"""From kubelet's refusal of a pod to its end, in which it is killed, with something to spare."""
 
 
 @pytest.fixture(scope="module")
@@ -69,18 +72,22 @@ def run(api: Api, name: str, resources: dict[str, str] | None = None) -> None:
     wait_for(lambda: objects.ready(api.get(f"{PODS}/{name}")), SOON_S, f"{name} to be Ready")
 
 
-def restarted(api: Api, node: Node, witness: str) -> dict[str, tuple[str, str]]:
-    """Phase and reason of each batch pod after kubelet's restart: it has admitted them once a newer pod is Ready."""
+def restart(api: Api, node: Node, witness: str) -> None:
+    """Returns once kubelet has admitted all pods: a newer one is Ready, and what it refused has had time to end."""
     node.kubelet.restart()
     run(api, witness)
+    time.sleep(ENDS_S)
+
+
+def ends(api: Api) -> dict[str, tuple[str, str]]:
+    """Phase and reason of each batch pod."""
     statuses: dict[str, Object] = {name: api.get(f"{PODS}/{name}")["status"] for name in NAMES}
     return {name: (status["phase"], status.get("reason", "")) for name, status in statuses.items()}
 
 
-def starts(api: Api) -> list[str]:
-    """Which container each batch pod has, and since when: another after a restart of the container."""
-    statuses = [api.get(f"{PODS}/{name}")["status"]["containerStatuses"][0] for name in NAMES]
-    return [status["containerID"] for status in statuses]
+def containers(api: Api) -> list[str]:
+    """That of each batch pod: another one where it was started again."""
+    return [api.get(f"{PODS}/{name}")["status"]["containerStatuses"][0]["containerID"] for name in NAMES]
 
 
 def test_no_batch_pod_ends_with_kubelet_while_the_offer_is_short(
@@ -93,16 +100,17 @@ def test_no_batch_pod_ends_with_kubelet_while_the_offer_is_short(
         run(whole_api, pod, BATCH)
     report(whole_api, name, "64")
     wait_for(lambda: offered(whole_api, name) == HELD, SOON_S, "the offer to shrink to what runs")
-    containers = starts(whole_api)
-    assert restart.shortages(kubeconfig, name, 5.0) == ()
-    assert restarted(whole_api, managed, "witness-1") == dict.fromkeys(NAMES, ("Running", ""))
-    assert starts(whole_api) == containers
+    before = containers(whole_api)
+    assert shortages(kubeconfig, name, 5.0) == ()
+    restart(whole_api, managed, "witness-1")
+    assert ends(whole_api) == dict.fromkeys(NAMES, ("Running", ""))
+    assert containers(whole_api) == before
 
     configure(whole_api, covered=False)
     wait_for(lambda: offered(whole_api, name) == "0", SOON_S, "the offer to shrink below what runs")
-    assert restart.shortages(kubeconfig, name, 5.0) == (
+    assert shortages(kubeconfig, name, 5.0) == (
         f"pods that run here request {HELD}m kubernetes.io/batch-cpu, and the Node offers 0m",
     )
-    assert restarted(whole_api, managed, "witness-2") == dict.fromkeys(
-        NAMES, ("Failed", "OutOfkubernetes.io/batch-cpu")
-    ), "as Koordinator has it"
+    restart(whole_api, managed, "witness-2")
+    ended = ("Failed", "OutOfkubernetes.io/batch-cpu")
+    assert ends(whole_api) == dict.fromkeys(NAMES, ended), "what Koordinator has"
