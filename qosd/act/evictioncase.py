@@ -1,25 +1,28 @@
-"""One eviction and how far it is: what a new order, an attempt's end or an earlier run makes of it.
+"""One eviction and how far it is: what a new order, an attempt's end, an earlier run or the next pod makes of it.
 
 Pure: instants come in as nanoseconds of the monotonic clock. Each attempt makes the pause before the next twice as
 long, up to ``_MOST_S``; it runs from the attempt's begin, and from its end if it failed. Attempts count for
-``REMEMBERED_S`` after the last one's end.
+``REMEMBERED_S`` after the last one's end. A controller that makes another pod on the node in place of an evicted one,
+as a DaemonSet does, does what kubelet does that starts containers again: the eviction goes on as that pod's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Set
+from collections.abc import Iterable, Set
 
 import msgspec
 from msgspec.structs import replace
 
 from koord.host.evictions import NotedEviction
 from qosd.decide.decision import Eviction
-from qosd.model.snapshot import EvictionPhase, EvictionState
+from qosd.model.snapshot import EvictionPhase, EvictionState, PodView
 
 REMEMBERED_S = 600
 NEVER_NS = 1 << 63
 _FIRST_S, _MOST_S = 10, 300
 _S = 1_000_000_000
+Controller = tuple[str, str, str]
+"""Namespace, kind and name."""
 _EARLIER_RUN = "an earlier run had begun it"
 
 
@@ -27,7 +30,8 @@ class EvictionCase(msgspec.Struct, frozen=True):
     """``tick``: of the last order, 0 = an earlier run's.
 
     ``earlier_ids``: of containers that ran before the last attempt's end. ``is_executed``: the executor has it, or had.
-    ``ended_ns``: when the last attempt ended or, of an earlier run, what its note says.
+    ``ended_ns``: when the last attempt ended or, of an earlier run, what its note says. ``controller``: of the pod;
+    None: it has none, or an earlier run has begun it. ``siblings``: the UIDs of its pods when the order came.
     """
 
     owner: str
@@ -37,6 +41,8 @@ class EvictionCase(msgspec.Struct, frozen=True):
     earlier_ids: Set[str] = frozenset()
     is_executed: bool = True
     ended_ns: int = 0
+    controller: Controller | None = None
+    siblings: Set[str] = frozenset()
 
     @property
     def uid(self) -> str:
@@ -88,11 +94,34 @@ class EvictionCase(msgspec.Struct, frozen=True):
 
 
 def ordered(
-    owner: str, tick: int, eviction: Eviction, before: EvictionCase | None, ids: Set[str], now_ns: int
+    owner: str,
+    tick: int,
+    eviction: Eviction,
+    before: EvictionCase | None,
+    ids: Set[str],
+    now_ns: int,
+    pods: Iterable[PodView] = (),
 ) -> EvictionCase:
-    """A new attempt after those of ``before``; ``ids``: of the containers that run."""
+    """A new attempt after those of ``before``; ``ids``: of the containers that run, among all ``pods``."""
     attempts = 1 if before is None else before.state.attempts + 1
-    return EvictionCase(owner, tick, eviction, _stopping(owner, eviction, attempts, now_ns), frozenset(ids))
+    state = _stopping(owner, eviction, attempts, now_ns)
+    controller = next((controller_of(pod) for pod in pods if pod.uid == eviction.uid), None)
+    siblings = [pod.uid for pod in pods if controller is not None and controller_of(pod) == controller]
+    return EvictionCase(
+        owner, tick, eviction, state, frozenset(ids), controller=controller, siblings=frozenset(siblings)
+    )
+
+
+def controller_of(pod: PodView) -> Controller | None:
+    owner = pod.facts.owner
+    return None if owner is None else (pod.namespace, owner.kind, owner.name)
+
+
+def succeeded(case: EvictionCase, pod: PodView, now_ns: int) -> EvictionCase:
+    """The eviction as that of ``pod``, which the controller has made since: its pause begins now."""
+    order = replace(case.eviction, uid=pod.uid, pod=pod.key, cgroup=pod.cgroup)
+    state = replace(_stopping(case.owner, order, case.state.attempts, now_ns), phase=EvictionPhase.RESTARTED)
+    return replace(case, eviction=order, state=state, earlier_ids=frozenset(), is_executed=True, ended_ns=now_ns)
 
 
 def adopted(note: NotedEviction, now_ns: int) -> EvictionCase:

@@ -32,7 +32,16 @@ from koord.host.files import Target
 from koord.host.reconcile.plan import DONE, FAILED, REFUSED, STARTED, VANISHED, Outcome, PlannedWrite
 from koord.host.undo import UndoError, UndoRecord
 from qosd.act.actor import Actor
-from qosd.act.evictioncase import NEVER_NS, REMEMBERED_S, EvictionCase, adopted, ordered
+from qosd.act.evictioncase import (
+    NEVER_NS,
+    REMEMBERED_S,
+    Controller,
+    EvictionCase,
+    adopted,
+    controller_of,
+    ordered,
+    succeeded,
+)
 from qosd.act.evictionnotes import EvictionNotes
 from qosd.act.evictionreport import RUNNING, STOPPED, EvictionCounts, EvictionReport
 from qosd.act.executor import EvictionFailed, EvictionRefused, Executor
@@ -95,6 +104,8 @@ class Evictor(Actor[EvictionPlan]):
         """Of what follows: the loop's thread changes it where an execution ends."""
         self._cases = {each.uid: adopted(each, monotonic()) for each in self._notes.earlier()}
         self._under_way = _states(self._cases)
+        self._unreplaced: dict[Controller, EvictionCase] = {}
+        """The newest eviction of a controller's pod, until the controller has made another."""
         self._refusals: dict[str, str] = {}
         self._counts = EvictionCounts()
         self._pods: tuple[PodView, ...] | None = None
@@ -154,6 +165,7 @@ class Evictor(Actor[EvictionPlan]):
             self._pods, self._seen, self._containers = pods, pods, _running(pods)
             for uid, case in tuple(self._cases.items()):
                 self._follow(case, self._containers.get(uid), now_ns)
+            self._follow_controllers(pods, now_ns)
             self._refusals = {uid: why for uid, why in self._refusals.items() if uid in self._containers}
             self._due_ns = min((case.due_ns() for case in self._cases.values()), default=NEVER_NS)
 
@@ -174,11 +186,13 @@ class Evictor(Actor[EvictionPlan]):
         if before is not None and (refusal := before.postponement(now_ns, bool(self._emergency))):
             return REFUSED, refusal
         ids = self._containers.get(eviction.uid, _NO_CONTAINERS).keys()
-        case = ordered(strategy, tick, eviction, before, ids, now_ns)
+        case = ordered(strategy, tick, eviction, before, ids, now_ns, self._seen)
         refusal = self._begin(case, before)
         if refusal:
             return REFUSED, self._refused(case, refusal)
         self._refusals.pop(eviction.uid, None)
+        if case.controller is not None:
+            self._unreplaced[case.controller] = case
         return STARTED, f"attempt {case.state.attempts} is noted and handed over"
 
     def _begin(self, case: EvictionCase, before: EvictionCase | None) -> str:
@@ -234,6 +248,22 @@ class Evictor(Actor[EvictionPlan]):
             names = ", ".join(sorted({name for id_, name in containers.items() if id_ not in case.earlier_ids}))
             self._put(replace(case, state=replace(case.state, phase=EvictionPhase.RESTARTED)))
             why = f"kubelet has started containers again: {names}"
+            self._notes.tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
+
+    def _follow_controllers(self, pods: tuple[PodView, ...], now_ns: int) -> None:
+        """What has been made in place of an evicted pod waits for its next eviction as long as that would have."""
+        oldest_ns = now_ns - REMEMBERED_S * _S
+        self._unreplaced = {who: case for who, case in self._unreplaced.items() if case.state.since_ns > oldest_ns}
+        for pod in pods if self._unreplaced else ():
+            controller = controller_of(pod)
+            before = None if controller is None else self._unreplaced.get(controller)
+            if controller is None or before is None or pod.uid in before.siblings or pod.uid in self._cases:
+                continue
+            del self._unreplaced[controller]
+            case = succeeded(before, pod, now_ns)
+            self._notes.update(case.uid, case)
+            self._put(case)
+            why = f"{controller[1]} {controller[2]} has made it in place of {before.eviction.pod}, which was evicted"
             self._notes.tell(case, EvictionPhase.RESTARTED, why, (STOPPED, RUNNING))
 
     def _resume(self, case: EvictionCase, ids: Set[str], now_ns: int) -> None:
@@ -293,6 +323,8 @@ class Evictor(Actor[EvictionPlan]):
         why = case.eviction.why
         if is_refused:
             self._notes.update(case.uid, None)
+        if problem and case.controller is not None:
+            self._unreplaced.pop(case.controller, None)
         if problem:
             _log.warning("pod %s is not evicted: %s", case.eviction.pod, problem)
             self._notes.tell(case, FAILED, f"{why}: {problem}")

@@ -14,7 +14,7 @@ from qosd.act.executor import EvictionFailed, EvictionRefused
 from qosd.decide.decision import Eviction
 from qosd.decide.shortage import Resource, Shortage, Victims
 from qosd.decide.victims import LATE_S
-from qosd.model.snapshot import PodFacts
+from qosd.model.snapshot import Owner, PodFacts, PodView
 from tests.fakes.clock import S
 from tests.qosd.act.evictor.rig import (
     FAILED,
@@ -29,7 +29,7 @@ from tests.qosd.act.evictor.rig import (
     start,
     web,
 )
-from tests.qosd.podviews import view
+from tests.qosd.podviews import RUNNING, view
 
 
 async def test_an_eviction_from_the_order_to_the_pods_end() -> None:
@@ -85,6 +85,86 @@ async def test_what_fails_is_told_and_can_be_ordered_again() -> None:
     assert rig.journal.entries[-1].why == "the containers are being stopped (attempt 2): memory is short"
     await rig.script.end()
     assert rig.phase is STOPPED
+
+
+def made(uid: str, owner: Owner | None, *running: str, namespace: str = "default") -> PodView:
+    """A pod that ``owner`` has made."""
+    pod = view(uid, containers=[(name, RUNNING) for name in running or ("main",)])
+    return structs.replace(pod, facts=PodFacts(owner=owner), namespace=namespace)
+
+
+AGENTS, OTHERS = Owner("DaemonSet", "agents"), Owner("DaemonSet", "others")
+
+
+@pytest.mark.parametrize(
+    ("pod", "is_next"),
+    [
+        (made("next", AGENTS), True),
+        (made("sibling", AGENTS), False),  # it was there before
+        (made("next", OTHERS), False),
+        (made("next", AGENTS, namespace="elsewhere"), False),
+        (made("next", Owner("Job", "agents")), False),
+        (made("next", None), False),
+    ],
+)
+async def test_what_a_controller_makes_in_place_of_an_evicted_pod_is_evicted_no_sooner(
+    pod: PodView, is_next: bool
+) -> None:
+    rig = Rig()
+    sibling = made("sibling", AGENTS)
+    await rig.follow(made("web", AGENTS), sibling)
+    await rig.order()
+    rig.clock.advance(3)
+    await rig.script.end()
+    await rig.follow(sibling)
+    assert not rig.evictor.under_way
+    rig.clock.advance(40)
+    await rig.follow(*{each.uid: each for each in (sibling, pod)}.values())
+    assert rig.evictor.under_way.keys() == ({"next"} if is_next else set())
+    if not is_next:
+        return
+    state = rig.evictor.under_way["next"]
+    assert (state.phase, state.attempts, state.retry_ns) == (RESTARTED, 1, (1043 + 10) * S)
+    assert [(each.uid, each.is_stopped) for each in rig.notes.evictions] == [("next", True)]
+    last = rig.journal.entries[-1]
+    assert (last.result, last.why) == (
+        "restarted", "DaemonSet agents has made it in place of default/web, which was evicted",
+    )  # fmt: skip
+    again = structs.replace(WEB, uid="next", pod=pod.key)
+    rig.clock.advance(9)
+    assert await rig.order(again) == "refused"
+    rig.clock.advance(1)
+    assert await rig.order(again) == "started"
+    await rig.script.end("next")
+    await rig.follow(sibling, made("third", AGENTS))
+    state = rig.evictor.under_way["third"]
+    assert (state.attempts, state.retry_ns) == (2, (1053 + 20) * S), "each attempt makes the pause twice as long"
+
+
+async def test_one_eviction_holds_back_one_pod_of_the_controller_and_only_for_a_while() -> None:
+    rig = Rig()
+    await rig.follow(made("web", AGENTS))
+    await rig.order()
+    await rig.follow(made("web", AGENTS), made("next", AGENTS), made("more", AGENTS))
+    assert rig.evictor.under_way.keys() == {"web", "next"}, "a ReplicaSet makes it before the evicted one is gone"
+    await rig.script.end()
+    await rig.follow()
+    await rig.follow(made("last", AGENTS))
+    await rig.order(structs.replace(WEB, uid="last"))
+    await rig.script.end("last")
+    await rig.follow()
+    rig.clock.advance(REMEMBERED_S)
+    await rig.follow(made("late", AGENTS))
+    assert not rig.evictor.under_way
+
+
+async def test_a_pod_that_was_not_evicted_after_all_holds_back_no_other() -> None:
+    rig = Rig()
+    await rig.follow(made("web", AGENTS))
+    await rig.order()
+    await rig.script.end(error=EvictionRefused("api eviction refused by PodDisruptionBudget web"))
+    await rig.follow(made("web", AGENTS), made("next", AGENTS))
+    assert rig.evictor.under_way.keys() == {"web"}
 
 
 async def test_an_executor_that_breaks_fails_its_eviction(caplog: pytest.LogCaptureFixture) -> None:
