@@ -58,7 +58,7 @@ class HostWatch:
     @property
     def problems(self) -> tuple[str, ...]:
         """What cannot be followed, one sentence each."""
-        return (*self._locator.layout.problems, *self._urgency.problems)
+        return (*self._locator.topology.problems, *self._locator.layout.problems, *self._urgency.problems)
 
     def close(self) -> None:
         self._urgency.close()

@@ -43,6 +43,7 @@ class CgroupLocator:
         self.layout = Layout()
         self.runtime_driver = ""
         """The cgroup driver that the runtime itself named, which kubelet 1.31 and newer take over; "" = none."""
+        self._say_problems()
         self.find(())
 
     @property
@@ -72,7 +73,12 @@ class CgroupLocator:
             _log.warning("the CPUs that are online changed, but: %s", error)
             return False
         self._online = online
+        self._say_problems()
         return True
+
+    def _say_problems(self) -> None:
+        for problem in self.topology.problems:
+            _log.warning("%s", problem)
 
     def holds(self, pods: Iterable[PodView]) -> bool:
         """Are all pods whose place is known below the layout's kubepods?"""

@@ -43,12 +43,16 @@ class CacheInfo:
 
 @dataclass(frozen=True, slots=True)
 class BandwidthInfo:
-    """What ``info/MB`` admits: the least value, the step, the number of groups; ``linear``: is it percent?"""
+    """What ``info/MB`` admits: the least value, the step, the number of groups; ``linear``: is it percent?
+
+    ``in_mbps``: settings are MB/s instead, as the mount option ``mba_MBps`` has it, whatever ``info/MB`` says.
+    """
 
     minimum: int
     step: int
     num_closids: int
     linear: bool
+    in_mbps: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +79,14 @@ Schemata = Mapping[str, Mapping[int, int]]
 """By resource and domain: a capacity mask (L2, L3, L3CODE, L3DATA), or a bandwidth (MB, SMBA)."""
 
 
-def info(root: Path) -> Info | None:
-    """What the resctrl mount at ``root`` can do; None if there is none."""
+def info(root: Path, mountinfo: str = "") -> Info | None:
+    """What the resctrl mount at ``root`` can do; None if there is none. ``mountinfo``: proc_pid_mountinfo(5)."""
     if not (root / "schemata").is_file():
         return None
     caches = {path.name: found for path in _directories(root / "info") if (found := _cache(path)) is not None}
     features = read_text(root / "info/L3_MON/mon_features") or ""
     rmids = read_number(root / "info/L3_MON/num_rmids", 0)
-    return Info(caches, _bandwidth(root / "info/MB"), frozenset(features.split()), rmids)
+    return Info(caches, _bandwidth(root / "info/MB", is_in_mbps(mountinfo)), frozenset(features.split()), rmids)
 
 
 def _cache(directory: Path) -> CacheInfo | None:
@@ -99,7 +103,13 @@ def _cache(directory: Path) -> CacheInfo | None:
     )
 
 
-def _bandwidth(directory: Path) -> BandwidthInfo | None:
+def is_in_mbps(mountinfo: str) -> bool:
+    """Is resctrl mounted so that bandwidths are MB/s?"""
+    mounts = (line.partition(" - ")[2].split() for line in mountinfo.splitlines())
+    return any(words[0] == "resctrl" and "mba_MBps" in words[2].split(",") for words in mounts if len(words) > 2)
+
+
+def _bandwidth(directory: Path, in_mbps: bool) -> BandwidthInfo | None:
     if read_text(directory / "min_bandwidth") is None:
         return None
     return BandwidthInfo(
@@ -107,6 +117,7 @@ def _bandwidth(directory: Path) -> BandwidthInfo | None:
         read_number(directory / "bandwidth_gran", 1),
         read_number(directory / "num_closids", 1),
         read_number(directory / "delay_linear", 1) == 1,
+        in_mbps,
     )
 
 
@@ -221,12 +232,14 @@ def cache_mask(cache: CacheInfo, start_percent: int, end_percent: int) -> int:
 
 
 def bandwidth(percent: int, limits: BandwidthInfo, vendor: str) -> int:
-    """The MB setting of ``percent`` (1..100, else ValueError).
+    """The MB setting of ``percent`` (1..100, else ValueError). Where settings are MB/s there is none: ValueError.
 
     AMD counts 1/8 GB/s (100 % = unlimited, else 160 · percent / 100); all others percent, rounded up to the step.
     """
     if not 1 <= percent <= 100:
         raise ValueError(f"memory bandwidth {percent} % is not in 1..100")
+    if limits.in_mbps:
+        raise ValueError(f"memory bandwidth {percent} %: resctrl is mounted with mba_MBps, so settings are MB/s")
     if vendor == "AuthenticAMD":
         return AMD_UNLIMITED_MB if percent == 100 else max(_AMD_MB_AT_100_PERCENT * percent // 100, limits.minimum)
     step = max(limits.step, 1)

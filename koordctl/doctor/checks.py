@@ -37,6 +37,7 @@ CHECKS: tuple[Check, ...] = (
     kernel.memory_reclaim,
     kernel.memory_throttle,
     kernel.cpuset_partition,
+    kernel.isolated_cpus,
     kernel.resctrl,
     kernel.perf,
     koord.daemon,

@@ -14,6 +14,7 @@ from pathlib import Path
 from koord.host import kubelet, layout, support
 from koord.host.cgroup import Tree, detect
 from koord.host.kubelet import Kubelet
+from koord.host.resctrl import is_in_mbps
 from koordctl.doctor import grants, others, settings
 from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
 from koordctl.host.node import Node
@@ -71,7 +72,9 @@ def collect(
         psi=node.text("/proc/pressure/cpu") is not None,
         swap_bytes=_swap_bytes(node.text("/proc/meminfo") or ""),
         cpu_flags=_cpu_flags(node.text("/proc/cpuinfo") or ""),
+        isolated_cpus=(node.text("/sys/devices/system/cpu/isolated") or "").strip(),
         resctrl_mounted=node.exists("/sys/fs/resctrl/schemata"),
+        resctrl_in_mbps=is_in_mbps(mountinfo),
         resctrl_classes=_resctrl_classes(node),
         perf_paranoid=_number(node.text("/proc/sys/kernel/perf_event_paranoid")),
         perf_hardware=any(node.exists(f"/sys/bus/event_source/devices/{name}") for name in _CORE_PMUS),

@@ -183,7 +183,9 @@ class Facts:
     psi: bool = False
     swap_bytes: int = 0
     cpu_flags: frozenset[str] = frozenset()
+    isolated_cpus: str = ""
     resctrl_mounted: bool = False
+    resctrl_in_mbps: bool = False
     resctrl_classes: frozenset[str] = frozenset()
     perf_paranoid: int | None = None
     perf_hardware: bool = False

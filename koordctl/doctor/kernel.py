@@ -179,6 +179,13 @@ def cpuset_partition(facts: Facts) -> Finding:
     return Finding("cpuset-partition", _INFO, NO_REMOTE_PARTITIONS)
 
 
+def isolated_cpus(facts: Facts) -> Finding:
+    if not facts.isolated_cpus:
+        return Finding("isolated-cpus", _OK, "the kernel balances load over all CPUs")
+    text = f"CPUs {facts.isolated_cpus} are isolated: the kernel balances no load there, so no CPU pool has them"
+    return Finding("isolated-cpus", _WARN, text, "boot without isolcpus, or bind pods of class LSE or LSR to them")
+
+
 def resctrl(facts: Facts) -> Finding:
     able = [text for flag, text in _RDT_FLAGS.items() if flag in facts.cpu_flags]
     if not able:
@@ -186,7 +193,11 @@ def resctrl(facts: Facts) -> Finding:
     if not facts.resctrl_mounted:
         remedy = "mount -t resctrl resctrl /sys/fs/resctrl"
         return Finding("resctrl", _WARN, f"the CPU has {', '.join(able)}, and resctrl is not mounted", remedy)
-    return Finding("resctrl", _OK, f"{', '.join(able)}; groups: {', '.join(sorted(facts.resctrl_classes)) or 'none'}")
+    text = f"{', '.join(able)}; groups: {', '.join(sorted(facts.resctrl_classes)) or 'none'}"
+    if facts.resctrl_in_mbps:
+        remedy = "mount it without mba_MBps"
+        return Finding("resctrl", _WARN, f"{text}; mounted with mba_MBps: bandwidths are MB/s, not percent", remedy)
+    return Finding("resctrl", _OK, text)
 
 
 def perf(facts: Facts) -> Finding:

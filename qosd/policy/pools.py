@@ -1,6 +1,6 @@
 """The CPU pools: where LS and BE containers run, made of the topology and of who has CPUs of their own.
 
-    BE pool = online − kubelet's exclusive − LSE pods' − reserved − exclusive system-QoS CPUs
+    BE pool = online − kubelet's exclusive − LSE pods' − reserved − exclusive system-QoS CPUs − isolated
     LS pool = BE pool − CPUs that any pod's annotation ``resource-status`` binds        (node-qos §1.4, per NUMA node)
 
 Kubelet's exclusive CPUs are those of pods that keep what kubelet's CPU manager gave them: not labelled LS or BE, not
@@ -8,8 +8,9 @@ free, nothing bound by the scheduler; and those whose owner its file does not na
 bound a pod to one of them kubelet's pod has it, and a bound pod that is left with none counts as not bound. CPUs that
 kubelet reserves stay in the pools. Invariants: pools hold online CPUs only, LS is within BE, no LSE pod's CPU is in
 either, and neither is empty while a CPU is online: where nothing is left, others' CPUs are shared, the least protected
-first, kubelet's last, and a warning names whose. A pool that the rules file gives is taken as given, which is said.
-What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
+first, kubelet's last, and a warning names whose. To isolated CPUs the kernel balances no load, so that all threads of a
+container would share one of them: that there are any is a warning, too. A pool that the rules file gives is taken as
+given, which is said. What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
 """
 
 from __future__ import annotations
@@ -89,7 +90,12 @@ def compute_pools(
     claims = [_present(claim, online, warnings) for claim in claims]
     _say_conflicts(claims, warnings)
     aside = _set_aside(topology, node, online, warnings)
-    (ls, ls_why), (be, be_why) = _both(online, claims, aside, warnings)
+    isolated = topology.isolated & online
+    if isolated:
+        warnings.append(
+            f"CPUs {isolated} are isolated (isolcpus), where the kernel balances no load: they are in no pool"
+        )
+    (ls, ls_why), (be, be_why) = _both(online, claims, aside, isolated, warnings)
     if _is_usable("LS", node.ls_pools, online, claims, warnings):
         ls, ls_why = joined(node.ls_pools) & online, _FROM_FILE
     if _is_usable("BE", node.be_pools, online, claims, warnings):
@@ -186,28 +192,32 @@ def _set_aside(topology: Topology, node: NodeRules, online: CPUSet, warnings: li
     return aside
 
 
-def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet) -> tuple[CPUSet, str]:
+def _be(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, isolated: CPUSet) -> tuple[CPUSet, str]:
     """The BE pool, and whose CPUs it has to share ("" = nobody's)."""
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
     lse = _union(claim.cpus for claim in claims if claim.qos is QoSClass.LSE)
     steps = (
-        (online - lse - kubelets - aside, ""),
-        (online - lse - kubelets, "reserved and system-QoS CPUs"),
+        (online - lse - kubelets - aside - isolated, ""),
+        (online - lse - kubelets - isolated, "reserved and system-QoS CPUs"),
+        (online - lse - kubelets, "isolated CPUs"),
         (online - kubelets, "LSE pods' CPUs"),
         (online, "CPUs that kubelet gave exclusively"),
     )
     return next((cpus, whose) for cpus, whose in steps if cpus)
 
 
-def _both(online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, warnings: list[str]) -> tuple[_Made, _Made]:
+def _both(
+    online: CPUSet, claims: Sequence[_Claim], aside: CPUSet, isolated: CPUSet, warnings: list[str]
+) -> tuple[_Made, _Made]:
     """The LS and the BE pool, each with what it is made of."""
-    be, shared = _be(online, claims, aside)
+    be, shared = _be(online, claims, aside, isolated)
+    besides = _besides(claims, aside, isolated)
     if shared:
         warnings.append(f"no CPU is left for the LS and BE pools: they share the {shared} {be}{_used_by(claims, be)}")
-    be_why = f"{shared}, as no other CPU is left" if shared else "all CPUs outside LSE" + _besides(claims, aside)
+    be_why = f"{shared}, as no other CPU is left" if shared else "all CPUs outside LSE" + besides
     ls = be - _union(claim.cpus for claim in claims if not claim.by_kubelet)
     if ls:
-        return (ls, be_why if shared else "all CPUs outside LSE and LSR" + _besides(claims, aside)), (be, be_why)
+        return (ls, be_why if shared else "all CPUs outside LSE and LSR" + besides), (be, be_why)
     if not shared:
         warnings.append(f"no CPU is left for the LS pool: it shares CPUs {be}{_used_by(claims, be)}")
     return (be, "the BE pool, as no other CPU is left"), (be, be_why)
@@ -220,9 +230,9 @@ def _union(sets: Iterable[CPUSet]) -> CPUSet:
     return total
 
 
-def _besides(claims: Iterable[_Claim], aside: CPUSet) -> str:
+def _besides(claims: Iterable[_Claim], aside: CPUSet, isolated: CPUSet) -> str:
     kubelets = _union(claim.cpus for claim in claims if claim.by_kubelet)
-    parts = (("kubelet's exclusive", kubelets), ("reserved and system-QoS", aside))
+    parts = (("kubelet's exclusive", kubelets), ("reserved and system-QoS", aside), ("isolated", isolated))
     return "".join(f", without {what} {cpus}" for what, cpus in parts if cpus)
 
 

@@ -174,6 +174,23 @@ def test_bandwidths(percent: int, limits: BandwidthInfo, vendor: str, setting: i
     assert resctrl.bandwidth(percent, limits, vendor) == setting
 
 
+MOUNT = "60 25 0:44 / /sys/fs/resctrl rw,relatime shared:30 - resctrl resctrl rw"
+
+
+@pytest.mark.parametrize(
+    ("mountinfo", "in_mbps"),
+    [("", False), (MOUNT, False), (f"{MOUNT},cdp", False), (f"x\n{MOUNT},cdp,mba_MBps\n", True), (" - resctrl", False)],
+)
+def test_a_mount_whose_bandwidths_are_no_percentages(tmp_path: Path, mountinfo: str, in_mbps: bool) -> None:
+    found = resctrl.info(mounted(tmp_path), mountinfo)
+    assert found is not None and found.bandwidth is not None and found.bandwidth.in_mbps is in_mbps
+    if in_mbps:
+        with pytest.raises(ValueError, match="mounted with mba_MBps, so settings are MB/s"):
+            resctrl.bandwidth(50, found.bandwidth, "GenuineIntel")
+    else:
+        assert resctrl.bandwidth(50, found.bandwidth, "GenuineIntel") == 50
+
+
 @pytest.mark.parametrize("percent", [0, 101, -5])
 def test_bandwidths_that_are_none(percent: int) -> None:
     with pytest.raises(ValueError, match="bandwidth"):

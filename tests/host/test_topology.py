@@ -47,7 +47,7 @@ def lists(sys: Path, online: str, present: str, nodes: Mapping[int, str], memory
 
 
 @pytest.mark.parametrize("online", [None, "", "0-x"])
-def test_without_a_list_of_cpus_there_is_no_topology(tmp_path: Path, online: str | None) -> None:
+def test_without_any_cpu_there_is_no_topology(tmp_path: Path, online: str | None) -> None:
     if online is not None:
         fill(tmp_path, {"devices/system/cpu/online": online})
     with pytest.raises(ParseError) as caught:
@@ -55,18 +55,49 @@ def test_without_a_list_of_cpus_there_is_no_topology(tmp_path: Path, online: str
     assert caught.value.file.endswith("cpu/online")
 
 
+@pytest.mark.parametrize("online", [None, "", "0-x"])
+@pytest.mark.parametrize(("present", "directories"), [("0-3", ()), (None, (0, 1, 2, 3)), ("0-x", (0, 1, 2, 3))])
+def test_which_cpus_are_online_other_files_tell_as_well(
+    tmp_path: Path, online: str | None, present: str | None, directories: tuple[int, ...]
+) -> None:
+    texts = {"online": online, "present": present, "cpu3/online": "0", "cpu2/online": "1"}
+    fill(tmp_path, {f"devices/system/cpu/{name}": text for name, text in texts.items() if text is not None})
+    for number in directories:
+        (tmp_path / f"devices/system/cpu/cpu{number}").mkdir(exist_ok=True)
+    found = topology.read(tmp_path)
+    assert (str(found.online), str(found.offline)) == ("0-2", "3" if present == "0-3" else "")
+    said = f"{tmp_path}/devices/system/cpu/online names no CPU: those that are present and not switched off"
+    assert [problem for problem in found.problems if said in problem]
+
+
 @pytest.mark.parametrize(
     ("name", "text"),
-    [("cpu/cpu0/topology/physical_package_id", "first"), ("cpu/cpu0/topology/core_cpus_list", "0;1"),
-     ("node/node0/cpulist", "all"), ("node/has_memory", "none")],
+    [("cpu/cpu0/topology/physical_package_id", "first"), ("cpu/cpu0/topology/physical_package_id", ""),
+     ("cpu/cpu0/topology/core_cpus_list", "0;1"), ("cpu/cpu0/cache/index0/level/", ""), ("cpu/isolated", "some"),
+     ("cpu/present", "-"), ("node/node0/cpulist", "all"), ("node/has_memory", "none")],
 )  # fmt: skip
-def test_a_broken_file_is_named(tmp_path: Path, name: str, text: str) -> None:
+def test_what_cannot_be_read_is_a_problem_and_as_if_it_were_not_there(tmp_path: Path, name: str, text: str) -> None:
     cpu(tmp_path, 0, "0", 0, None)
     lists(tmp_path, "0", "0", {0: "0"}, "0")
-    fill(tmp_path, {f"devices/system/{name}": text})
-    with pytest.raises(ParseError) as caught:
-        topology.read(tmp_path)
-    assert caught.value.file == f"{tmp_path}/devices/system/{name}"
+    whole = topology.read(tmp_path)
+    file = tmp_path / "devices/system" / name
+    if name.endswith("/"):
+        file.unlink()
+        file.mkdir()
+    else:
+        fill(tmp_path, {f"devices/system/{name}": text})
+    found = topology.read(tmp_path)
+    assert (found.cpus, found.offline, found.isolated) == (whole.cpus, whole.offline, whole.isolated)
+    assert [str(file) in problem for problem in found.problems] == [True]
+
+
+@pytest.mark.parametrize(("text", "isolated"), [(None, ""), ("", ""), ("1-3", "1-2"), ("7", "")])
+def test_isolated_cpus_are_those_that_are_online(tmp_path: Path, text: str | None, isolated: str) -> None:
+    fill(tmp_path, {"devices/system/cpu/online": "0-2"})
+    if text is not None:
+        fill(tmp_path, {"devices/system/cpu/isolated": text})
+    found = topology.read(tmp_path)
+    assert (str(found.isolated), found.problems) == (isolated, ())
 
 
 def test_two_sockets_with_smt_where_siblings_are_apart(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -119,6 +120,32 @@ class TestTheTable:
         found = pools(LSE, kubelet={"g": "4-5"}, cpuManagerPolicy="static", **SYSTEM_AND_RESERVED)
         rest = ", without kubelet's exclusive 4-5, without reserved and system-QoS 14-15"
         assert (found.ls_why, found.be_why) == (f"all CPUs outside LSE and LSR{rest}", f"all CPUs outside LSE{rest}")
+
+
+class TestIsolatedCPUs:
+    """The kernel balances no load to them: all threads of a container would share the first of them."""
+
+    @pytest.mark.parametrize(
+        ("isolated", "pods", "node", "ls", "be"),
+        [
+            ("1-3", (), {}, "0", "0"),
+            ("2-3", (view("lsr", "LSR", "Guaranteed", cpus="1"),), {}, "0", "0-1"),
+            ("2-3", (view("lse", "LSE", "Guaranteed", cpus="2-3"),), {}, "0-1", "0-1"),
+            # reserved CPUs are shared before isolated ones
+            ("1-3", (), {"reservation": {"reservedCPUs": "0"}}, "0", "0"),
+            ("0-3", (), {}, "0-3", "0-3"),
+            ("1-3", (), {"sharedPools": {"ls": [{"cpuset": "2"}], "be": [{"cpuset": "3"}]}}, "2", "3"),
+        ],
+    )
+    def test_they_are_in_no_pool(
+        self, isolated: str, pods: tuple[PodView, ...], node: dict[str, Any], ls: str, be: str
+    ) -> None:
+        four = replace(machine(4), isolated=cpuset.parse(isolated))
+        found = pools(*pods, topology=four, **node)
+        assert both(found) == (ls, be)
+        assert f"CPUs {isolated} are isolated (isolcpus), where the kernel balances no load: they are in no pool" in (
+            found.warnings
+        )
 
 
 class TestNothingLeft:
