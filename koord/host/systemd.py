@@ -20,7 +20,7 @@ from koord.host.files import Value
 from koord.host.paths import expand_slice
 from koord.host.weights import Weights
 from koord.model import cpuset
-from koord.model.cfs import UNLIMITED
+from koord.model.cfs import PERIOD_US, UNLIMITED
 from koord.model.slices import SLICE
 
 INFINITY = (1 << 64) - 1
@@ -28,6 +28,8 @@ RESET = "memory.oom.group"
 """The row that systemd writes along with any property of a unit, though no property stands for it."""
 IDLE_WEIGHT = 0
 """``CPUWeight=idle``, of systemd 252 and newer: it clears ``cpu.idle`` where it was not told so."""
+PERIOD_PROPERTY = "CPUQuotaPeriodUSec"
+"""Of systemd 242 and newer: before, all quotas are of 100 ms."""
 _LEAVES = (".scope", ".service")
 _PER_S_US = 1_000_000
 _PERCENT_US = 10_000
@@ -63,6 +65,13 @@ def unit_of(cgroup: str) -> str:
     parent = above.rpartition("/")[2]
     in_slice = not above or (parent.endswith(SLICE) and expand_slice(parent) == above)
     return name if name.endswith(_LEAVES) and in_slice else ""
+
+
+def without_period(settings: tuple[Setting, ...]) -> tuple[Setting, ...]:
+    """What a systemd can be told that does not know the period of quotas; () where it would make it another."""
+    if any(each.name == PERIOD_PROPERTY and each.value != PERIOD_US for each in settings):
+        return ()
+    return tuple(each for each in settings if each.name != PERIOD_PROPERTY)
 
 
 def keeps(row: str, version: int) -> bool:
@@ -122,7 +131,7 @@ def _quota(values: Values, _weights: Weights) -> tuple[Setting, ...]:
     per_second_us = INFINITY if quota_us == UNLIMITED else _per_second_us(quota_us, period_us)
     return (
         Setting("CPUQuotaPerSecUSec", "t", per_second_us, "CPUQuota"),
-        Setting("CPUQuotaPeriodUSec", "t", period_us, "CPUQuotaPeriodSec"),
+        Setting(PERIOD_PROPERTY, "t", period_us, "CPUQuotaPeriodSec"),
     )
 
 

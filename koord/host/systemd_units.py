@@ -79,6 +79,7 @@ class Units:
     def __init__(self, writer: Writer, record: UndoRecord, bus: Bus, run: Path) -> None:
         self._writer, self._record, self._bus, self._run = writer, record, bus, run
         kept = (name for name in ROWS if systemd.keeps(name, writer.version))
+        self._knows_period = True
         self._written = (systemd.RESET, *kept)  # the rows that systemd writes whenever it is told something
 
     def tell(self, targets: Iterable[Target]) -> dict[Target, SyncOutcome]:
@@ -119,6 +120,8 @@ class Units:
                     found[target] = one
         values = {target.name: one.value for target, one in found.items()}
         settings = systemd.settings(values, self._writer.version, self._writer.weights)
+        if not self._knows_period:
+            settings = systemd.without_period(settings) or settings
         return _Part(unit, found, settings) if settings else None
 
     def _look(self, target: Target) -> Reading | None:
@@ -174,6 +177,15 @@ class Units:
         refused = [[part] for of_unit in units.values() if len(of_unit) > 1 for part in of_unit if part.why]
         if not self._bus.trouble:
             self._send_together(refused)
+            self._send_without_period([part for part in parts if systemd.PERIOD_PROPERTY in part.why])
+
+    def _send_without_period(self, parts: Sequence[_Part]) -> None:
+        """Tell the quota alone where systemd does not know that a quota has a period; it is not told of one again."""
+        again = [(part, settings) for part in parts if (settings := systemd.without_period(part.settings))]
+        for part, settings in again:
+            part.settings = settings
+        self._send_together([[part] for part, _ in again])
+        self._knows_period = self._knows_period and all(part.why for part, _ in again)
 
     def _send_together(self, units: Sequence[Sequence[_Part]]) -> None:
         if not units:

@@ -109,6 +109,30 @@ class TestRefusals:
         assert (told[high], told[idle].why) == (SyncOutcome(value=8192), rig.systemd.refuses["CPUWeight"])
         assert rig.writer.read(high) == 8192
 
+    def test_a_systemd_before_242_is_told_the_quota_alone(self, rig: Rig) -> None:
+        why = "PropertyReadOnly: Cannot set property CPUQuotaPeriodUSec, or unknown property."
+        rig.systemd.refuses["CPUQuotaPeriodUSec"] = why
+        quota, high = rig.write("cpu_quota", 50_000), rig.write("memory.high", 8192)
+        told = rig.units.tell([quota, high])
+        assert (told[quota], told[high]) == (SyncOutcome(value=50_000), SyncOutcome(value=8192))
+        assert rig.systemd.known[SCOPE]["CPUQuotaPerSecUSec"] == 500_000
+        rig.systemd.calls.clear()
+        again = rig.write("cpu_quota", 20_000)
+        assert rig.units.tell([again])[again].why == ""
+        assert [[each.name for each in settings] for _, settings in rig.systemd.calls] == [["CPUQuotaPerSecUSec"]]
+        assert rig.writer.read(again) == 20_000
+
+    def test_a_quota_of_another_period_cannot_be_told_to_it(self, rig: Rig) -> None:
+        rig.systemd.refuses["CPUQuotaPeriodUSec"] = why = "Cannot set property CPUQuotaPeriodUSec"
+        quota = rig.write("cpu_quota", 5_000)
+        (rig.tree.directory(BOX) / "cpu.max").write_text("5000 10000\n")
+        told = rig.units.tell([quota])[quota]
+        assert (told.why, told.answered, (rig.tree.directory(BOX) / "cpu.max").read_text()) == (
+            why,
+            True,
+            "5000 10000\n",
+        )
+
     def test_what_cannot_be_noted_is_not_told(self, rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
         def full(_: object) -> None:
             raise UndoError(errno.ENOSPC, "undo record: No space left on device", "/run/undo")
