@@ -174,7 +174,7 @@ _THRESHOLD_FIELDS = _fields(
     ),
     (
         "cpuEvictTimeWindowSeconds",
-        "Time over which CPU is averaged before anybody is evicted for it; unset: that of one sample.",
+        "Time over which CPU is averaged before anybody is evicted for it, 1800 at most; unset: that of one sample.",
         (_BE_CPU, _CPU),
     ),
     ("cpuEvictThresholdPercent", "Share of the node's CPU in use from which pods are evicted.", (_CPU,)),
