@@ -219,7 +219,7 @@ crds: $(READY)
 	$(PYTHON) -m release.crds
 
 wheel: $(READY)
-	rm -rf dist
+	rm -f dist/koord-*.whl
 	$(PYTHON) -m build --wheel --outdir dist .
 
 chart: $(READY)
