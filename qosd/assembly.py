@@ -54,6 +54,7 @@ from qosd.policy.kept import Keeper
 from qosd.policy.kubeletpolicy import PolicyRules
 from qosd.policy.pooledrules import PooledRules
 from qosd.policy.rulesfile import RulesSource
+from qosd.policy.tiercpus import TierCPUs
 from qosd.predict import checkpoint
 from qosd.predict.predictor import Predictor
 from qosd.sense.build import Sense, build
@@ -134,6 +135,7 @@ def assemble(
         cpu_manager=cpu_manager, kubelet_config=kubelet_config, pod_lists=pod_lists, rules=rules, undo=undo,
         read_only=read_only, writer=writer, journal=journal, actuator=actuator, files=kept_files, sense=sense,
         predictor=predictor, loop=loop, pods=pods, disk=disk, end_temporary=end_temporary,
+        tier_cpus=TierCPUs(locator.tree),
         host=HostWatch(locator, rules_file, cpu_manager, pods, actuator.files, pace, urgency),
     )  # fmt: skip
     _add_front_ends(node)

@@ -17,6 +17,7 @@ from koord.host.topology import Topology
 from koord.model.overcommit.amounts import Reading
 from koord.model.qos import KubeQoS
 from qosd.act.actuator import Actuator
+from qosd.act.leftovers import NOTHING_SAID, KubeletSays
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
 from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved, triggers_of, windows_of
@@ -44,6 +45,7 @@ class TickInputs:
     kubelet_cpus: Mapping[str, str]
     ages_s: Mapping[str, float]
     allocatable: Reading = NOT_STATED
+    kubelet: KubeletSays = NOTHING_SAID
 
 
 class NodeLoop:
@@ -104,6 +106,7 @@ class NodeLoop:
         now_ns = self._monotonic()
         if "pods" in inputs.ages_s:
             self._follow(inputs.pods, now_ns)
+        self._actuator.files.look_for_leftovers(inputs.pods, inputs.tiers, inputs.rules, now_ns, inputs.kubelet)
         self._ticks += 1
         self.snapshot = snapshot = self._with_acts(
             NodeSnapshot(

@@ -24,6 +24,7 @@ from koord.model.overcommit.amounts import Reading
 from qosd.accounting import account_writes
 from qosd.act.actuator import Actuator
 from qosd.act.journal import Journal
+from qosd.act.leftovers import KubeletSays
 from qosd.act.plan import Plan, Result
 from qosd.clusterstatus import ClusterStatus
 from qosd.frontends import FrontEnds
@@ -47,6 +48,7 @@ from qosd.policy.kept import Keeper
 from qosd.policy.nodeobject import NodeFacts
 from qosd.policy.pooledrules import PooledRules
 from qosd.policy.rulesfile import RulesSource
+from qosd.policy.tiercpus import TierCPUs
 from qosd.predict import checkpoint
 from qosd.predict.predictor import NOT_STATED, Predictor
 from qosd.sense.build import Sense
@@ -89,6 +91,7 @@ class Node:
     loop: NodeLoop
     pods: PodSource
     host: HostWatch
+    tier_cpus: TierCPUs
     disk: ThreadPoolExecutor
     end_temporary: Callable[[], None]
     thread: ThreadPoolExecutor = field(default_factory=lambda: ThreadPoolExecutor(1, thread_name_prefix="node"))
@@ -119,6 +122,7 @@ class Node:
         """Read what is there and begin to follow it."""
         self.rules_file.load()
         self.host.start()
+        self._bound_tier()
         for lost in self.predictor.load(self.options.state_dir / MODELS):
             _log.warning("%s", lost)
         self.pods.start()
@@ -148,6 +152,7 @@ class Node:
             kept.close()
         self.sense.sampler.close()
         self.files.close()
+        self.tier_cpus.close()
         checkpoint.save(self.predictor.bank, self.options.state_dir / MODELS)
         self.journal.close()
         clear_away()
@@ -174,6 +179,7 @@ class Node:
         finally:
             self.start_gate.ended(arriving)
         self._leave()
+        self._bound_tier()
         self.host.watch_pressure(self.loop.report.triggers)
         if result is not None and result.results:
             account_writes(self.metrics, result)
@@ -187,6 +193,10 @@ class Node:
                 look()
             except Exception:  # noqa: BLE001 - the tick is done, whatever they make of it
                 _log.exception("who follows the ticks failed")
+
+    def _bound_tier(self) -> None:
+        if self.rules.bound_tier(self.tier_cpus.read(self.locator.tiers)):
+            self.pace.wake()
 
     def _leave(self) -> None:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
@@ -224,8 +234,12 @@ class Node:
         if self.pods.age_s is not None:
             ages_s["pods"] = self.pods.age_s
         self._say(self.rules.warnings)
+        config = self.kubelet_config.current
+        says = KubeletSays(
+            self.cpu_manager.current.default_cpus, None if config is None else config.writes_memory_protection
+        )
         return TickInputs(
-            pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable()
+            pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(), says
         )
 
     def _stated_allocatable(self) -> Reading:

@@ -15,7 +15,7 @@ from integration.node.daemon import Row
 from integration.node.straced import Attempt
 
 CHURN_S = 20 * settings.MINUTES
-NO_WRITES = ("foreign", "yielded", "unreadable", "unsupported", "refused", "adopted")
+NO_WRITES = ("foreign", "yielded", "unreadable", "unsupported", "refused", "adopted", "leftover")
 _GONE = ("ENOENT", "ENODEV")
 
 

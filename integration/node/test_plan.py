@@ -44,7 +44,7 @@ KILLED = 0.3  # of the ticks with writes: how many lose a pod between decision a
 # Values that make no later write of Koord's fail; a CPU set or a quota of a parent's could.
 HARMLESS = tuple(file for file in FOREIGN if file[1] in ("cpu.shares", "memory.limit_in_bytes"))
 FORGET_S = 15.0
-NOTICES = ("foreign", "yielded", "unreadable", "unsupported", "adopted")
+NOTICES = ("foreign", "yielded", "unreadable", "unsupported", "adopted", "leftover")
 
 Write = tuple[Any, ...]
 """A planned write as all who show it must agree on it; the path comes first."""

@@ -265,6 +265,14 @@ class UndoRecord:
         self.note(Entry(target.cgroup, target.name, reading.path, reading.inode, base, values, lasting))
         return base
 
+    def rebase(self, target: Target, reading: Reading, base: Value) -> None:
+        """Note that ``base`` is to be put back of a file that holds another agent's value, or already one of ours."""
+        known = self.entry_for(target, reading)
+        if known is not None and self.is_ours(known, reading.value):
+            self.note(replace(known, base=base))
+        else:
+            self.note(Entry(target.cgroup, target.name, reading.path, reading.inode, base, (reading.value,)))
+
     def take_over(self, target: Target, reading: Reading, base: Value, key: ContainerKey, original: Original) -> None:
         """Hold a file of container ``key`` that shows the value ``original.edited``; nothing is written."""
         with self._lock:

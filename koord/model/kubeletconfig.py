@@ -32,6 +32,8 @@ class KubeletConfig(msgspec.Struct, frozen=True, kw_only=True):
     topology_manager_policy: str = NONE
     topology_manager_scope: str = "container"
     reserved: Reserved = reservation.NOTHING
+    writes_memory_protection: bool = False
+    """Is its feature MemoryQoS on, by which it writes memory.min, memory.low and memory.high on cgroup v2?"""
 
     @property
     def reserved_cpu_count(self) -> int:
@@ -45,6 +47,7 @@ class _Document(msgspec.Struct, rename="camel"):
     reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
     topology_manager_policy: str = NONE
     topology_manager_scope: str = "container"
+    feature_gates: dict[str, bool] = {}
 
 
 def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
@@ -55,6 +58,7 @@ def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
     except msgspec.ValidationError as error:
         raise ConfigError(f"kubelet's configuration: {error}") from error
     reserved = reservation.of_config(config, memory_total_bytes)  # refuses CPUs that are no list
+    gates = document.feature_gates
     return KubeletConfig(
         cpu_manager_policy=document.cpu_manager_policy or NONE,
         cpu_manager_policy_options=document.cpu_manager_policy_options,
@@ -62,4 +66,5 @@ def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
         topology_manager_policy=document.topology_manager_policy or NONE,
         topology_manager_scope=document.topology_manager_scope or "container",
         reserved=reserved,
+        writes_memory_protection=gates.get("MemoryQoS", gates.get("AllAlpha", False)),
     )

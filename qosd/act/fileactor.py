@@ -17,13 +17,16 @@ from koord.host.reconcile.systemd_sync import Units
 from koord.host.reconcile.wanted import Refusals
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
+from koord.model.qos import KubeQoS
 from qosd.act.actor import Actor, entry_of
 from qosd.act.created import CreatedContainers
 from qosd.act.filereport import FileReport
 from qosd.act.intents import Changes, TickIntents
 from qosd.act.journal import Recorder
+from qosd.act.leftovers import NOTHING_SAID, KubeletSays, Leftovers
 from qosd.act.ownership import Ownership
 from qosd.decide.runner import Decisions
+from qosd.model.rules import Rules
 from qosd.model.snapshot import PodView
 
 _log = logging.getLogger(__name__)
@@ -46,8 +49,8 @@ class FileActor(Actor[Plan]):
         units: Units | None,
     ) -> None:
         self._journal, self._owners = journal, owners
-        self._created = CreatedContainers(undo)
-        self._reconciler = Reconciler(writer, undo, self._created, page_bytes, units)
+        self._created, self._leftovers = CreatedContainers(undo), Leftovers(writer)
+        self._reconciler = Reconciler(writer, undo, self._created, page_bytes, units, leftovers=self._leftovers)
         self._changes = Changes()
         self._decisions: Decisions | None = None
         self._refused: Refusals = MappingProxyType({})
@@ -69,6 +72,22 @@ class FileActor(Actor[Plan]):
     def follow(self, pods: tuple[PodView, ...], monotonic_ns: int) -> None:
         """These are all pods now: their cgroups are looked up for what kubelet requested of them."""
         self._created.follow(pods, monotonic_ns)
+
+    def look_for_leftovers(
+        self,
+        pods: tuple[PodView, ...],
+        tiers: Mapping[KubeQoS, str],
+        rules: Rules,
+        monotonic_ns: int,
+        kubelet: KubeletSays = NOTHING_SAID,
+    ) -> None:
+        """Where another agent may have left values is looked at with the next plan."""
+        self._leftovers.follow(pods, tiers, rules, kubelet, monotonic_ns)
+
+    @property
+    def kept_leftovers(self) -> tuple[str, ...]:
+        """What another agent may have left and stays, one sentence each."""
+        return self._leftovers.kept
 
     def touched(self, path: str) -> None:
         """Somebody wrote the file at ``path``: the next tick looks at it. From any thread."""

@@ -1,9 +1,11 @@
-"""No quota below kubelet's BestEffort tier stands in the way of the tier's own, and no newcomer has more than all.
+"""No quota below kubelet's BestEffort tier stands in the way of the tier's own, no CPU set goes beyond the tier's, and
+no newcomer has more than all.
 
 cgroup v1 takes no quota that is more than its parent's, neither the tier's smaller one above it nor the container's at
 its creation. Who is below a tier that has less than its own quota is bounded by the tier alone: so there it gets no
 quota of its own meanwhile, which is no more CPU, and is not written again each time the tier's quota moves. cgroup v2
-takes any.
+takes any. Nor does cgroup v1 take a CPU set that is not within the tier's, as another agent may have made it: nobody
+below gets more than that has meanwhile.
 
 Where best-effort pods are bounded one by one (beside pods of other classes in their tier, or outside of it), one that
 starts has no bound yet: the call that makes it carries what is left to all of them together.
@@ -13,13 +15,14 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from koord.model import cfs
+from koord.model import cfs, cpuset
 from koord.model.cfs import UNLIMITED
+from koord.model.cpuset import EMPTY
 from koord.model.crifields import Field
 from koord.model.formulas import FORMULA, Inputs
 from koord.model.qos import KubeQoS
 from koord.model.quantity import MilliCPU
-from qosd.hooks.edits import Edit, Edits
+from qosd.hooks.edits import Abstention, Edit, Edits
 from qosd.model.pod import PodContext
 from qosd.model.rules import Rules
 
@@ -30,10 +33,28 @@ def depends_on_tier(rules: Rules) -> bool:
 
 
 def below_tier(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
-    """``edits`` without the quota that cgroup v1 would refuse below the tier's."""
+    """``edits`` with no quota and no CPU set that cgroup v1 would refuse below the tier's."""
+    if pod.kube_qos is not KubeQoS.BEST_EFFORT or not depends_on_tier(rules):
+        return edits
+    return _within_quota(_within_cpus(edits, rules), pod, rules)
+
+
+def _within_cpus(edits: Edits, rules: Rules) -> Edits:
+    tier, edit = cpuset.parse(rules.node.be_tier_cpus), edits.get(Field.CPUSET_CPUS)
+    wanted = cpuset.parse(str(edit.value)) if edit is not None and tier else EMPTY
+    if edit is None or wanted <= tier:
+        return edits
+    why = f"{edit.why}; the BestEffort tier has no more than {tier}, as another agent left it"
+    if not wanted & tier:
+        others = tuple([each for each in edits.items if each is not edit])
+        left_alone = Abstention(edit.field, why, stays=False, hook=edit.hook)
+        return replace(edits, items=others, abstentions=(*edits.abstentions, left_alone))
+    return _with(edits, edit, replace(edit, value=str(wanted & tier), why=why))
+
+
+def _within_quota(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
     tier_milli = rules.node.be_tier_milli
-    is_bounded = bool(tier_milli) and depends_on_tier(rules) and pod.kube_qos is KubeQoS.BEST_EFFORT
-    edit = edits.get(Field.CPU_QUOTA) if is_bounded else None
+    edit = edits.get(Field.CPU_QUOTA) if tier_milli else None
     if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(tier_milli, pod):
         return edits
     why = f"{edit.why}; the BestEffort tier has less ({rules.node.best_effort.why})"

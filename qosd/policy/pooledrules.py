@@ -24,7 +24,7 @@ EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
 
 
-def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling) -> Rules:
+def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling, tier_cpus: str = "") -> Rules:
     """``rules`` with these pools and kubelet's CPUs, and what is left of them; ``rules`` itself if it has all that."""
     node = replace(
         rules.node,
@@ -33,6 +33,7 @@ def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling) -> Rules:
         best_effort=scheduling.best_effort,
         best_effort_pools=scheduling.pools,
         be_tier_milli=scheduling.tier_milli,
+        be_tier_cpus=tier_cpus,
         kubelet_cpus=pools.kubelet,
     )
     return rules if node == rules.node else replace(rules, node=node)
@@ -55,6 +56,7 @@ class PooledRules:
         self._warnings: tuple[str, ...] = ()
         self._seen: _Inputs | None = None
         self._expected: dict[str, tuple[PodContext, int]] = {}
+        self._tier_cpus = ""
         self.best_effort: Mapping[str, BestEffortScheduling] = {}
         """What strategies leave to best-effort pods, by strategy."""
 
@@ -100,6 +102,14 @@ class PooledRules:
         self._make()
         return self._current is not before
 
+    def bound_tier(self, cpus: str) -> bool:
+        """What kubelet's BestEffort tier has from now on (``TierCPUs``). Has that changed the rules?"""
+        if cpus == self._tier_cpus:
+            return False
+        self._tier_cpus = cpus
+        self._make()
+        return True
+
     def _forget(self, seen_uids: set[str], monotonic_ns: int) -> bool:
         """Drop the expected pods that were seen or that never came; has any gone?"""
         kept = {
@@ -121,9 +131,10 @@ class PooledRules:
         unknown = rules.node.cpus_unknown
         frozen = (f"{unknown}: which CPUs kubelet gave exclusively is unknown, so no CPU set is widened",)
         self._warnings = (*(frozen if unknown else ()), *pools.warnings, *scheduling.warnings)
-        unchanged = rules is self._from and with_pools(self._current, self._pools, scheduling) is self._current
+        made_of = self._pools, scheduling, self._tier_cpus
+        unchanged = rules is self._from and with_pools(self._current, *made_of) is self._current
         if not unchanged:
-            self._from, self._current = rules, with_pools(rules, self._pools, scheduling)
+            self._from, self._current = rules, with_pools(rules, *made_of)
 
     def _computed(self, inputs: _Inputs, rules: Rules) -> Pools:
         """While nobody can tell the policy, nobody knows what is reserved, or given in the file."""

@@ -81,7 +81,8 @@ def _is_best_effort(pod: PodView) -> bool:
 def _differ_in_time_alone(one: NodeRules, other: NodeRules) -> bool:
     """Is nothing another but the CPU time of best-effort pods and of their tier, and no CPU set has a reason?"""
     both = {structs.replace(each.best_effort, cpu_milli=0, why="") for each in (one, other)}
-    return not other.best_effort.cpus and one.best_effort_pools == other.best_effort_pools and len(both) == 1
+    is_same = (one.best_effort_pools, one.be_tier_cpus) == (other.best_effort_pools, other.be_tier_cpus)
+    return not other.best_effort.cpus and is_same and len(both) == 1
 
 
 def _has_quota(found: PodOpinions) -> bool:

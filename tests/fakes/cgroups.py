@@ -211,6 +211,8 @@ NEW_V2: Mapping[str, Mapping[str, str]] = {
     }
 }
 """Files, by hierarchy, of a new group on four CPUs; as few as the daemon does with."""
+_BEST_EFFORT = {"cpu.shares": "2", "cpu.weight": "1"}
+"""What kubelet makes of the files of its tier, and it or the runtime of all below it."""
 _V1_HIERARCHIES = {file.name: controller for controller, files in V1.items() for file in files}
 
 
@@ -239,9 +241,10 @@ class Cgroups:
             for hierarchy, files in (NEW_V1 if self.version == 1 else NEW_V2).items():
                 directory = self.root / hierarchy / "/".join(parts[:depth])
                 directory.mkdir(parents=True, exist_ok=True)
+                of_kubelet = _BEST_EFFORT if any("besteffort" in part for part in parts[:depth]) else {}
                 for name, line in files.items():
                     if not (directory / name).exists():
-                        (directory / name).write_text(f"{line}\n")
+                        (directory / name).write_text(f"{of_kubelet.get(name, line)}\n")
 
     def remove(self, cgroup: str) -> None:
         for hierarchy in NEW_V1 if self.version == 1 else NEW_V2:

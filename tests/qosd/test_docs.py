@@ -119,7 +119,7 @@ def test_every_result_of_the_journal_is_explained() -> None:
     told = {words.split()[0] for words in re.findall(r"`([^`]+)`", section)} - {EVICTION}
     assert told == {
         plan.DONE, plan.VANISHED, plan.UNSUPPORTED, plan.REFUSED, plan.YIELDED, plan.FOREIGN, plan.FAILED,
-        plan.UNREADABLE, plan.ADOPTED, EvictionPhase.STOPPING, EvictionPhase.RESTARTED, evictor.ENDED,
+        plan.UNREADABLE, plan.ADOPTED, plan.LEFTOVER, EvictionPhase.STOPPING, EvictionPhase.RESTARTED, evictor.ENDED,
         rehearsals.DRY_RUN.split()[0],
     }  # fmt: skip
 

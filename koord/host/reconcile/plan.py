@@ -20,7 +20,7 @@ from koord.host.undo import UndoError
 from koord.host.writer import Reading, Unsupported, Vanished, WriteError
 from koord.model.formulas import NO_INPUTS, Inputs
 
-DONE, STARTED, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
+DONE, STARTED, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED, LEFTOVER = (
     "done",
     "started",
     "vanished",
@@ -29,10 +29,12 @@ DONE, STARTED, VANISHED, UNSUPPORTED, REFUSED, YIELDED, FOREIGN, ADOPTED = (
     "yielded",
     "foreign",
     "adopted",
+    "leftover",
 )
 """Results in the journal. A write that the kernel refused is ``failed`` with its errno. Of these only ``done`` and
 ``failed …`` are writes that took place; ``foreign`` tells of someone else's (``after`` is what they wrote), ``adopted``
-of the runtime's, which wrote a value of ours (``before`` is what kubelet requested). ``started`` is an act that takes
+of the runtime's, which wrote a value of ours (``before`` is what kubelet requested), ``leftover`` of one that another
+agent wrote before Koord was there (``before`` is what kubelet would have written). ``started`` is an act that takes
 its time: another row says what it came to."""
 FAILED, UNREADABLE = "failed", "unreadable"
 
@@ -100,6 +102,14 @@ class Inheritance(msgspec.Struct, frozen=True):
     base: Value
 
 
+class Leftover(msgspec.Struct, frozen=True):
+    """A file in which another agent wrote ``found`` before Koord was there. ``base``: what kubelet writes there."""
+
+    reading: Reading
+    found: Value
+    base: Value
+
+
 class Plan(msgspec.Struct, frozen=True):
     """The writes, in order; ``notices``: what else the journal will say. The rest is for whoever applies it."""
 
@@ -114,8 +124,8 @@ class Plan(msgspec.Struct, frozen=True):
     """Of files that could not be read: their states, with the time of the next attempt."""
     refused: Refusals
     """Opinions left out on the files looked at; an empty tuple where all are followed."""
-    takeovers: Mapping[Target, Takeover | Inheritance]
-    """What the runtime wrote for us, or the kernel, to be noted before anything is written."""
+    takeovers: Mapping[Target, Takeover | Inheritance | Leftover]
+    """What the runtime wrote for us, or the kernel, or another agent, to be noted before anything is written."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ the kernel would refuse, costs that file only; it is in the plan's notices or re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Protocol
 
@@ -20,10 +21,12 @@ from koord.host.reconcile.due import SELDOM, SWAPS, Due, look_at, with_partners
 from koord.host.reconcile.plan import (
     ADOPTED,
     FOREIGN,
+    LEFTOVER,
     UNREADABLE,
     UNSUPPORTED,
     YIELDED,
     Inheritance,
+    Leftover,
     Notice,
     Plan,
     PlannedWrite,
@@ -37,7 +40,7 @@ from koord.host.writer import Reading, Writer
 from koord.model.cfs import UNLIMITED
 from koord.model.formulas import FORMULA, Inputs
 
-THE_RUNTIME = "the runtime"
+THE_RUNTIME, ANOTHER_AGENT = "the runtime", "another agent"
 _UNSUPPORTED_FOR_NS = 600 * 1_000_000_000
 
 
@@ -60,13 +63,48 @@ NO_ORIGINALS = _NoOriginals()
 """Whatever the runtime made, it made as requested."""
 
 
+class LeftoverSource(Protocol):
+    """What kubelet writes into files that another agent may have written before Koord was there.
+
+    ``due``: those that are to be looked at now.
+    """
+
+    @property
+    def due(self) -> tuple[Target, ...]: ...
+    def base(self, target: Target) -> Value | None:
+        """None: of this file that is not to be asked, or not certain."""
+
+    def done(self, targets: Iterable[Target]) -> None:
+        """These were looked at, and what was found is noted."""
+
+
+class _NoLeftovers:
+    due: tuple[Target, ...] = ()
+
+    def base(self, target: Target) -> None:
+        return None
+
+    def done(self, targets: Iterable[Target]) -> None:
+        return None
+
+
+NO_LEFTOVERS = _NoLeftovers()
+"""Nobody was there before."""
+
+
 class Planner:
     """Plans for one tree; ``states`` are the reconciler's own, looked at only."""
 
     def __init__(
-        self, writer: Writer, undo: UndoRecord, originals: OriginalsSource, page_bytes: int, states: FileStates
+        self,
+        writer: Writer,
+        undo: UndoRecord,
+        originals: OriginalsSource,
+        leftovers: LeftoverSource,
+        page_bytes: int,
+        states: FileStates,
     ) -> None:
-        self.writer, self.undo, self.originals = writer, undo, originals
+        self.writer, self.undo, self.originals, self.leftovers = writer, undo, originals, leftovers
         self.page_bytes, self.states = page_bytes, states
 
     def plan(self, intents: Intents, due: Due, edition: int, now_ns: int) -> Plan:
@@ -74,7 +112,7 @@ class Planner:
         draft = _Draft(self, intents, now_ns)
         looks = {target: look_at(path) for target, path in due.paths.items()}
         new = [target for target, look in looks.items() if look is None or self.states[target].good != look]
-        chosen = dict.fromkeys((*due.changed, *new, *self.originals.due))
+        chosen = dict.fromkeys((*due.changed, *new, *self.originals.due, *self.leftovers.due))
         for target in with_partners(chosen):
             is_seldom = target.name in SELDOM and target not in chosen and not self._is_ours(target)
             if not is_seldom or draft.may_hinder(target):
@@ -133,7 +171,7 @@ class _Draft:
         self.unreadable: dict[Target, FileState] = {}
         self.notices: list[Notice] = []
         self.refused: dict[Target, tuple[tuple[str, str], ...]] = {}
-        self.takeovers: dict[Target, Takeover | Inheritance] = {}
+        self.takeovers: dict[Target, Takeover | Inheritance | Leftover] = {}
 
     def examine(self, target: Target, look: Look | None) -> None:
         """``look``: what the file was like a moment ago, if it was looked at."""
@@ -183,8 +221,10 @@ class _Draft:
     def _taken_over(self, target: Target, row: KernelFile, state: FileState, reading: Reading) -> FileState:
         """The state of a file in which the runtime wrote what we gave it; else ``state``."""
         known = self._planner.originals.find(target)
+        if known is None and not state.is_contested:
+            return self._inherited(target, row, reading) or self._left(target, row, state, reading)
         if known is None or known[1].edited == "" or state.is_contested:
-            return self._inherited(target, row, reading) or state
+            return state
         (key, original), rules = known, RowRules(self._planner, target, row)
         held = state if state.is_held and state.is_of(reading) else None
         if not rules.comes_of(original.edited, reading.value):
@@ -220,6 +260,24 @@ class _Draft:
         self.takeovers[target] = Inheritance(reading, row.default)
         return FileState(
             Phase.HELD, reading.path, reading.inode, row.default, reading.value, above.by, self._now_ns, adopted=True
+        )
+
+    def _left(self, target: Target, row: KernelFile, state: FileState, reading: Reading) -> FileState:
+        """That of a file in which another agent left a value; else ``state``.
+
+        What kubelet writes may be known later than a value of ours is there: then only the base is another.
+        """
+        base, rules = self._planner.leftovers.base(target), RowRules(self._planner, target, row)
+        held = state if state.is_held and state.is_of(reading) else None
+        found = reading.value if held is None else held.base
+        if base is None or any(rules.comes_of(each, found) for each in (base, rules.attainable(base))):
+            return state
+        self.takeovers[target] = Leftover(reading, found, base)
+        if held is not None:
+            return replace(held, base=base, good=None)
+        by, retry = ANOTHER_AGENT, state.retry
+        return FileState(
+            Phase.HELD, reading.path, reading.inode, base, found, by, self._now_ns, adopted=True, retry=retry
         )
 
     def _step(
@@ -369,10 +427,12 @@ class _Draft:
         reading, wanted = transition.reading, transition.wanted
         takeover = self.takeovers.get(target)
         if takeover is not None and takeover.base is not None:
-            by, why = wanted.by or THE_RUNTIME, _why_taken_over(takeover, before)
-            after = takeover.reading.value
+            by, result, after = wanted.by or THE_RUNTIME, ADOPTED, takeover.reading.value
+            if isinstance(takeover, Leftover):
+                by, result, after = ANOTHER_AGENT, LEFTOVER, takeover.found
+            why = _why_taken_over(takeover, before)
             self.notices.append(
-                Notice(target, takeover.reading.path, takeover.base, after, ADOPTED, by, why, pod=wanted.pod)
+                Notice(target, takeover.reading.path, takeover.base, after, result, by, why, pod=wanted.pod)
             )
         if reading is None or not before.is_held:
             return
@@ -415,7 +475,9 @@ class _Draft:
         )
         if wanted.value is not None or not state.is_held:
             return planned
-        why = f"back to its base: {self._intents.why_released(state, wanted)}"
+        is_left = state.by == ANOTHER_AGENT
+        cause = "another agent left it" if is_left else self._intents.why_released(state, wanted)
+        why = f"back to its base: {cause}"
         return replace(planned, by=wanted.by or state.by, why=why, pod=state.pod)
 
 
@@ -438,7 +500,9 @@ def _with(state: FileState, retry: Retry | None, good: Look | None) -> FileState
     return replace(state, retry=retry, good=good)
 
 
-def _why_taken_over(takeover: Takeover | Inheritance, before: FileState) -> str:
+def _why_taken_over(takeover: Takeover | Inheritance | Leftover, before: FileState) -> str:
+    if isinstance(takeover, Leftover):
+        return f"another agent left it; kubelet writes {takeover.base!s}"
     if isinstance(takeover, Inheritance):
         return "made with what the cgroup above it holds"
     if not before.is_held:

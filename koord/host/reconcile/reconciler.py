@@ -34,6 +34,7 @@ from koord.host.reconcile.plan import (
     VANISHED,
     YIELDED,
     Inheritance,
+    Leftover,
     Notice,
     Outcome,
     Plan,
@@ -41,7 +42,14 @@ from koord.host.reconcile.plan import (
     Takeover,
     result_of,
 )
-from koord.host.reconcile.planner import NO_ORIGINALS, OriginalsSource, Planner, RowRules
+from koord.host.reconcile.planner import (
+    NO_LEFTOVERS,
+    NO_ORIGINALS,
+    LeftoverSource,
+    OriginalsSource,
+    Planner,
+    RowRules,
+)
 from koord.host.reconcile.state import FREE, FileState, FileStates, Phase
 from koord.host.reconcile.step import Transition
 from koord.host.reconcile.systemd_sync import SystemdSync, Units
@@ -72,11 +80,12 @@ class Reconciler:
         page_bytes: int = mmap.PAGESIZE,
         units: Units | None = None,
         clock: Callable[[], float] = time.perf_counter,
+        leftovers: LeftoverSource = NO_LEFTOVERS,
     ) -> None:
-        self._writer, self._undo, self._clock = writer, undo, clock
+        self._writer, self._undo, self._clock, self._leftovers = writer, undo, clock, leftovers
         self._states = FileStates({entry.target: _adopted(entry) for entry in undo.entries})
         self._queue = WorkQueue(self._states)
-        self._planner = Planner(writer, undo, originals, page_bytes, self._states)
+        self._planner = Planner(writer, undo, originals, leftovers, page_bytes, self._states)
         self._systemd = SystemdSync(units, list(self._states))
         self._released: dict[Target, FileState] = {}  # in this run or before, and the record still tells of them
         self._edition = 0
@@ -126,6 +135,7 @@ class Reconciler:
         self._edition += 1
         held_before = [target for target in plan.transitions if self._states.get(target, FREE).is_held]
         not_taken = {target for target, takeover in plan.takeovers.items() if not self._take_over(target, takeover)}
+        self._leftovers.done(plan.transitions.keys() - not_taken)
         for target, transition in plan.transitions.items():
             if target not in not_taken:
                 self._settle(target, transition)
@@ -163,10 +173,12 @@ class Reconciler:
         except UndoError as error:
             _log.warning("%s/%s is given back otherwise than it is wanted: %s", target.cgroup, target.name, error)
 
-    def _take_over(self, target: Target, takeover: Takeover | Inheritance) -> bool:
-        """Note what to put back of a file that somebody else wrote for us; False if it cannot be noted."""
+    def _take_over(self, target: Target, takeover: Takeover | Inheritance | Leftover) -> bool:
+        """Note what to put back of a file that somebody else wrote; False if it cannot be noted."""
         try:
-            if isinstance(takeover, Inheritance):
+            if isinstance(takeover, Leftover):
+                self._undo.rebase(target, takeover.reading, takeover.base)
+            elif isinstance(takeover, Inheritance):
                 found = takeover.reading
                 self._undo.remember(target, Reading(found.path, found.inode, takeover.base), found.value)
             elif takeover.base is None:
@@ -360,7 +372,7 @@ def _adopted(entry: Entry) -> FileState:
     )
 
 
-def _is_news_to_systemd(takeover: Takeover | Inheritance) -> bool:
+def _is_news_to_systemd(takeover: Takeover | Inheritance | Leftover) -> bool:
     """Koord wrote the value before the container started; the runtime never told systemd of it."""
     return isinstance(takeover, Takeover) and takeover.base is not None and takeover.original.pending is Pending.STARTED
 

@@ -62,7 +62,10 @@ GROUPS = (
 )  # fmt: skip
 NAMES = ("cpu_quota", "cpu_shares", "cpu.idle", "cpuset_cpus")
 CPUS = "0-3"
-SHARES = {"/kubepods": 4096, BURSTABLE: 1536, BESTEFFORT: 2, WEB.cgroup: 1024, BATCH.cgroup: 512, JOB.cgroup: 2}
+SHARES = {
+    "/kubepods": 4096, BURSTABLE: 1536, WEB.cgroup: 1024, f"{WEB.cgroup}/main": 1024, BATCH.cgroup: 512,
+    f"{BATCH.cgroup}/main": 512,
+}  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from koord.host.files import Target
 from koord.host.notes import KINDS
 from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
@@ -149,3 +150,15 @@ def test_a_kill_at_every_write(
             node.close()
         assert node.state() == node.before, f"killed at write {number}"
         shutil.rmtree(node.root)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("policy", ["cfsQuota", "pressure"])
+def test_what_another_agent_left_to_best_effort_pods_is_no_bound(tmp_path: Path, version: int, policy: str) -> None:
+    node = Node(tmp_path, version, policy)
+    tier = Target(BESTEFFORT, "cpu_quota")
+    Writer(node.tree).write(tier, 2_000)
+    for _ in range(5):
+        node.tick(QUIET)
+    quota = Writer(node.tree).read(tier)
+    assert isinstance(quota, int) and (quota == -1 or quota > 100_000)

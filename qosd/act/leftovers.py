@@ -1,0 +1,227 @@
+"""What another agent left in kernel files before koord-qosd came, so that it is given back and never taken for a base.
+
+Koordinator's koordlet, for one, stops without a trace of what it wrote. What is a leftover follows from a comparison
+with what kubelet writes (``koord.host.kubeletvalues``): every file of the tiers, of pods and of their containers that
+such an agent writes is looked at once, in the first ``LOOK_FOR_S`` after the start. Pods that come meanwhile are looked
+at too: on cgroup v1 kubelet makes a pod's CPU set as the tier's is. Then the reconciler notes kubelet's value in the
+undo record as the file's base, and puts it back unless a strategy wants another value there.
+
+Invariants: a file of which kubelet's value is not certain stays as it is, and ``kept`` says so; what is looked at
+before that is known is looked at again. A tick at which nothing of this changed costs a few comparisons.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
+
+import msgspec
+
+from koord.host import kubeletvalues
+from koord.host.cgroup import ReadError, read_text
+from koord.host.files import ROWS, ParseError, Probe, Target, Value
+from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place
+from koord.host.order import CPUS, IDLE, SHARES
+from koord.host.writer import Writer
+from koord.model import cfs
+from koord.model.cfs import PERIOD_US, UNLIMITED
+from koord.model.excerpt import few
+from koord.model.qos import KubeQoS
+from koord.model.quantity import MilliCPU
+from qosd.model.kata import is_kata
+from qosd.model.pod import Resources
+from qosd.model.rules import CPUManagerPolicy, Rules
+from qosd.model.snapshot import ContainerView, PodView, has_cgroup, live, running_containers
+
+LOOK_FOR_S = 120
+_AT_ONCE = 1000
+"""Files that one tick looks at: at 15 µs each, no more than a tick can do."""
+_NAMED = 3
+_NOTHING_TOLD = Resources()
+_S = 1_000_000_000
+
+
+class KubeletSays(msgspec.Struct, frozen=True):
+    """``default_cpus``: of containers without exclusive CPUs, by its CPU manager's state file; "" = it tells none.
+
+    ``has_memory_qos``: is its feature MemoryQoS on? None: it has not told its configuration.
+    """
+
+    default_cpus: str = ""
+    has_memory_qos: bool | None = None
+
+
+NOTHING_SAID = KubeletSays()
+
+
+class _Cgroup(msgspec.Struct, frozen=True):
+    place: Place
+    qos: KubeQoS
+    asked: Asked = NOT_CERTAIN
+
+
+class Leftovers:
+    """Of the tree of ``writer``. One thread at a time.
+
+    ``kept``: one sentence each on values that another agent may have left, and that stay.
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._writer = writer
+        self._inputs: tuple[object, ...] = ()
+        self._until_ns: int | None = None
+        self._cgroups: dict[str, _Cgroup] = {}
+        self._bases: dict[Target, Value] = {}
+        self._done: set[Target] = set()
+        self._all_cpus: Value | None = None
+        self.kept: tuple[str, ...] = ()
+
+    @property
+    def due(self) -> tuple[Target, ...]:
+        """The files to be looked at now."""
+        return tuple(islice(self._bases, _AT_ONCE))
+
+    def base(self, target: Target) -> Value | None:
+        """What kubelet writes there; None: that is not certain, or the file was looked at."""
+        return self._bases.get(target)
+
+    def done(self, targets: Iterable[Target]) -> None:
+        """These were looked at."""
+        for target in targets if self._bases else ():
+            if self._bases.pop(target, None) is not None:
+                self._done.add(target)
+
+    def follow(
+        self, pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rules, says: KubeletSays, now_ns: int
+    ) -> None:
+        """What is there, and what kubelet says of itself. ``now_ns`` of the monotonic clock."""
+        if self._until_ns is None:
+            self._until_ns = now_ns + LOOK_FOR_S * _S
+        node = rules.node
+        inputs = (pods, tiers, node.cpu_manager_policy, node.cpus_unknown, rules.host.files, says)
+        if now_ns > self._until_ns or (self._inputs and all(map(_is_same, inputs, self._inputs))):
+            return
+        self._inputs = inputs
+        kubelet = self._kubelet(tiers, rules, says)
+        self._all_cpus = effective_cpus(self._writer, tiers.get(KubeQoS.GUARANTEED, ""))
+        self._cgroups = dict(_cgroups(pods, tiers, rules))
+        self._bases = {}
+        for cgroup, what in self._cgroups.items():
+            self._bases.update(self._expected(cgroup, what, kubelet, rules))
+        self.kept = tuple(self._kept(kubelet, rules))
+
+    def _kubelet(self, tiers: Mapping[KubeQoS, str], rules: Rules, says: KubeletSays) -> Kubelet:
+        version, root = self._writer.version, tiers.get(KubeQoS.GUARANTEED, "")
+        found = self._holds(Target(root, CPUS)) if version == 1 and root else None if version == 1 else ""
+        cpus = None if found is None or rules.node.cpus_unknown else str(found)
+        is_static = rules.node.cpu_manager_policy is CPUManagerPolicy.STATIC
+        shared = (says.default_cpus or None) if is_static else cpus
+        return Kubelet(version, cpus, shared, says.has_memory_qos)
+
+    def _expected(self, cgroup: str, what: _Cgroup, kubelet: Kubelet, rules: Rules) -> Iterator[tuple[Target, Value]]:
+        for row in _rows(what.place, rules):
+            target = Target(cgroup, row)
+            if target in self._done or self._writer.path(target) is None:
+                continue
+            value = kubeletvalues.value(row, what.place, what.qos, what.asked, kubelet)
+            if value is None or (row == CPUS and self._has_all(target, kubelet)):
+                continue
+            yield target, value
+            if row == IDLE and SHARES not in FILES[what.place] and self._holds(target) == 1:
+                shares = kubeletvalues.value(SHARES, what.place, what.qos, what.asked, kubelet)
+                if shares is not None:
+                    yield Target(cgroup, SHARES), shares
+
+    def _has_all(self, target: Target, kubelet: Kubelet) -> bool:
+        """Is it a CPU set of v2 that holds nobody back, whoever wrote it?"""
+        return kubelet.version == 2 and self._holds(target) in ("", self._all_cpus)
+
+    def _kept(self, kubelet: Kubelet, rules: Rules) -> Iterator[str]:
+        """Of protected memory alone it can be told that somebody wrote it."""
+        found = [
+            f"{target.cgroup}/{target.name} holds {value}"
+            for cgroup, what in self._cgroups.items()
+            if kubelet.has_memory_qos is None
+            for row in _rows(what.place, rules)
+            if row in kubeletvalues.MEMORY_QOS and (target := Target(cgroup, row)) not in self._bases
+            if target not in self._done and (value := self._holds(target)) not in (None, ROWS[row].default)
+        ]
+        if found:
+            why = "kubelet has not told whether its feature MemoryQoS writes it"
+            yield f"another agent may have left what stays as it is, since {why}: {'; '.join(few(found, _NAMED))}"
+
+    def _holds(self, target: Target) -> Value | None:
+        try:
+            return self._writer.read(target)
+        except (ReadError, ParseError):
+            return None
+
+
+def effective_cpus(writer: Writer, cgroup: str) -> Value | None:
+    """The CPUs that the cgroup's tasks may use; None: the kernel does not tell."""
+    path = writer.tree.path(Target(cgroup, CPUS))
+    try:
+        text = None if path is None or not cgroup else read_text(path)
+        return None if text is None else ROWS[CPUS].parse(text, writer.version)
+    except (ReadError, ParseError):
+        return None
+
+
+def _is_same(one: object, other: object) -> bool:
+    return one is other or (not isinstance(one, tuple) and one == other)
+
+
+def _rows(place: Place, rules: Rules) -> Iterator[str]:
+    """Those that this kernel has."""
+    there = rules.host.files
+    return (row for row in FILES[place] if ROWS[row].probe is not Probe.KUBEPODS or there is None or row in there)
+
+
+def _cgroups(pods: tuple[PodView, ...], tiers: Mapping[KubeQoS, str], rules: Rules) -> Iterator[tuple[str, _Cgroup]]:
+    for qos, cgroup in tiers.items():
+        yield cgroup, _Cgroup(Place.ROOT if qos is KubeQoS.GUARANTEED else Place.TIER, qos)
+    for pod in pods:
+        if not live(pod) or is_kata(pod, rules.node):
+            continue
+        asked = {each.id: _of_container(pod, each) for each in running_containers(pod)}
+        if pod.cgroup:
+            yield pod.cgroup, _Cgroup(Place.POD, pod.kube_qos, _of_pod(pod, list(asked.values())))
+        for each in pod.containers:
+            if each.is_sandbox and each.cgroup and has_cgroup(each.state):
+                yield each.cgroup, _Cgroup(Place.SANDBOX, pod.kube_qos)
+            elif each.id in asked:
+                yield each.cgroup, _Cgroup(Place.CONTAINER, pod.kube_qos, asked[each.id])
+
+
+def _of_container(pod: PodView, container: ContainerView) -> Asked:
+    """What the runtime was asked for, where that is what the pod's spec says, as far as anybody tells of it.
+
+    While a pod is resized the two differ, and where another agent edited the request.
+    """
+    if pod.kube_qos is KubeQoS.BEST_EFFORT:
+        return OF_BEST_EFFORT
+    told = container.requested
+    if told == _NOTHING_TOLD or not pod.sandbox_id:
+        return NOT_CERTAIN
+    asked = Asked(told.cpu_quota_us or UNLIMITED, told.cpu_shares, told.memory_limit_bytes or UNLIMITED)
+    native = next((each.native for each in pod.spec_containers or () if each.name == container.name), None)
+    if native is None:
+        return asked if pod.spec_containers is None and pod.phase == "" else NOT_CERTAIN
+    by_spec = Asked(
+        cfs.quota_us(native.cpu_limit, told.cpu_period_us or PERIOD_US),
+        cfs.shares(native.cpu_request or MilliCPU(0)),
+        native.memory_limit or UNLIMITED,
+    )
+    return asked if asked == by_spec else NOT_CERTAIN
+
+
+def _of_pod(pod: PodView, containers: list[Asked]) -> Asked:
+    """kubelet's sums, where kubelet tells them and every container has what its spec says."""
+    if pod.kube_qos is KubeQoS.BEST_EFFORT:
+        return NOT_CERTAIN if pod.runtime_handler else OF_BEST_EFFORT  # whose overhead may count
+    if pod.cpu_request_milli is None or not containers or NOT_CERTAIN in containers:
+        return NOT_CERTAIN
+    limits = pod.context.requested
+    period_us = next((each.requested.cpu_period_us for each in pod.containers if each.requested.cpu_period_us), None)
+    quota_us = UNLIMITED if limits.cpu_quota_us is None else limits.cpu_quota_us * (period_us or PERIOD_US) // PERIOD_US
+    return Asked(quota_us, cfs.shares(MilliCPU(pod.cpu_request_milli)), limits.memory_limit_bytes or UNLIMITED)
