@@ -10,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
 from koord.host import undo
+from koord.host.files import Target
 from koord.host.reader import KeptFiles
+from koord.host.reconcile.state import FileState
 from koord.host.undo import UndoError, UndoRecord
 from koord.host.weights import Weights
 from koord.host.writer import Writer
@@ -112,6 +114,8 @@ class Node:
         self._cfs_period_us: int | None = None
         self._learnt_of: tuple[PodView, ...] = ()
         self._said: tuple[str, ...] = ()
+        self._fought: Mapping[str, str] = {}
+        self._fought_in: Mapping[Target, FileState] | None = None
         self._allocatable_of: NodeFacts | None = None
         self._allocatable = NOT_STATED
         self._is_ending = False
@@ -227,7 +231,10 @@ class Node:
         self.host.look_again()
         exclusive = self.cpu_manager.exclusive(self.locator.topology.online)
         known = self.pods.age_s is not None
-        rules = self.rules.update(self.locator.topology, pods, exclusive, now_ns) if known else self.rules.current
+        fought = self._fought_cpus(now_ns)
+        rules = (
+            self.rules.update(self.locator.topology, pods, exclusive, now_ns, fought) if known else self.rules.current
+        )
         if known and pods is not self._learnt_of:
             self._learn(pods)
         ages_s = dict(self.pods.ages_s)
@@ -241,6 +248,14 @@ class Node:
         return TickInputs(
             pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(), says
         )
+
+    def _fought_cpus(self, now_ns: int) -> Mapping[str, str]:
+        """Looked for anew where files are in another state, or a fight may have ended; the same object while equal."""
+        files = self.loop.report.files
+        if files.states is not self._fought_in or self._fought:
+            self._fought_in, fought = files.states, files.fought_cpus(now_ns)
+            self._fought = self._fought if self._fought == fought else fought
+        return self._fought
 
     def _stated_allocatable(self) -> Reading:
         """Read once of each Node: a tick asks for it each second."""

@@ -12,7 +12,9 @@ from koord.host.files import Target
 from koord.host.order import BURST, CPUS, QUOTA
 from koord.host.originals import Original
 from koord.host.reconcile.state import FREE, FileState
+from koord.host.reconcile.step import FIGHT_WITHIN_NS
 from koord.host.reconcile.wanted import Refusals, no_wider, within_quota
+from koord.model import cpuset
 from qosd.act.actor import ActReport
 from qosd.act.composition import Composed
 from qosd.act.intents import TickIntents
@@ -43,6 +45,21 @@ class FileReport(ActReport, frozen=True, eq=False):
     def contested(self) -> Mapping[Target, str]:
         """The files left to another writer, and why: whoever can should enforce the value one level up."""
         return {target: state.contested for target, state in self.states.items() if state.is_contested}
+
+    def fought_cpus(self, now_ns: int) -> dict[str, str]:
+        """By cgroup, the CPUs that its tasks really have where another writer fights for its CPU set.
+
+        They are what is there, and what that writer put there within the last minute.
+        """
+        found = {}
+        for target, state in self.states.items():
+            if target.name != CPUS:
+                continue
+            if state.is_contested:
+                found[target.cgroup] = str(state.base)
+            elif state.restored_times and now_ns - state.restored_ns < FIGHT_WITHIN_NS:
+                found[target.cgroup] = str(cpuset.parse(str(state.written)) | cpuset.parse(str(state.restored_value)))
+        return found
 
     def original(self, target: Target) -> Original | None:
         """The value kubelet requested and the value we gave the runtime for this file; None if we changed nothing."""

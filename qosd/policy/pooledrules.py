@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 
 from koord.host.topology import Topology
 from qosd.model.pod import PodContext
@@ -20,6 +21,7 @@ from qosd.policy.pools import Pools, compute_pools
 from qosd.policy.rulesfile import InForce
 from qosd.policy.scheduling import Scheduling, merged
 
+_NOBODY: Mapping[str, str] = MappingProxyType({})
 EXPECTED_NS = 60 * 10**9
 """How long a pod that a hook announced counts without being seen: creating its sandbox may have failed."""
 
@@ -44,6 +46,7 @@ class _Inputs:
     topology: Topology
     pods: tuple[PodView, ...]
     kubelet_cpus: Mapping[str, str]
+    fought: Mapping[str, str]
 
 
 class PooledRules:
@@ -78,12 +81,21 @@ class PooledRules:
         return self._warnings
 
     def update(
-        self, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str], monotonic_ns: int
+        self,
+        topology: Topology,
+        pods: tuple[PodView, ...],
+        kubelet_cpus: Mapping[str, str],
+        monotonic_ns: int,
+        fought: Mapping[str, str] = _NOBODY,
     ) -> Rules:
-        """The rules after what is now known; ``pods`` and the others are compared by identity."""
+        """The rules after what is now known; ``pods`` and the others are compared by identity.
+
+        ``fought``: by cgroup, the CPUs of containers whose CPU set another writer fights for.
+        """
         forgotten = self._forget({pod.uid for pod in pods}, monotonic_ns) if self._expected else False
-        if forgotten or self._seen is None or not _is_same(self._seen, topology, pods, kubelet_cpus):
-            self._seen = _Inputs(topology, pods, kubelet_cpus)
+        now = _Inputs(topology, pods, kubelet_cpus, fought)
+        if forgotten or self._seen is None or not _is_same(self._seen, now):
+            self._seen = now
             self._make()
         return self.current
 
@@ -139,9 +151,10 @@ class PooledRules:
     def _computed(self, inputs: _Inputs, rules: Rules) -> Pools:
         """While nobody can tell the policy, nobody knows what is reserved, or given in the file."""
         expected = [pod for pod, _ in self._expected.values()]
-        pools = compute_pools(inputs.topology, inputs.pods, rules.node, inputs.kubelet_cpus, expected)
+        pools = compute_pools(inputs.topology, inputs.pods, rules.node, inputs.kubelet_cpus, expected, inputs.fought)
         return replace(pools, ls=(), be=()) if rules.policy_unknown else pools
 
 
-def _is_same(inputs: _Inputs, topology: Topology, pods: tuple[PodView, ...], kubelet_cpus: Mapping[str, str]) -> bool:
-    return inputs.topology is topology and inputs.pods is pods and inputs.kubelet_cpus is kubelet_cpus
+def _is_same(seen: _Inputs, now: _Inputs) -> bool:
+    is_same_node = seen.topology is now.topology and seen.kubelet_cpus is now.kubelet_cpus
+    return is_same_node and seen.pods is now.pods and seen.fought is now.fought

@@ -10,7 +10,8 @@ kubelet reserves stay in the pools. Invariants: pools hold online CPUs only, LS 
 either, and neither is empty while a CPU is online: where nothing is left, others' CPUs are shared, the least protected
 first, kubelet's last, and a warning names whose. To isolated CPUs the kernel balances no load, so that all threads of a
 container would share one of them: that there are any is a warning, too. A pool that the rules file gives is taken as
-given, which is said. What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
+given, which is said. A bound pod whose CPU set another writer fights for has the CPUs that it is
+kept on. What makes no sense (two pods on one CPU, a CPU that is not there) is a warning.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 from koord.host.topology import Topology
 from koord.model import cpuset
@@ -68,16 +70,18 @@ def compute_pools(
     node: NodeRules,
     kubelet_cpus: Mapping[str, str],
     expected: Iterable[PodContext] = (),
+    fought: Mapping[str, str] = MappingProxyType({}),
 ) -> Pools:
     """The pools of a node. ``node`` is what the rules file says; ``kubelet_cpus``: CPU lists by pod UID.
 
-    ``expected`` are pods that are being created and that ``pods`` may not have yet.
+    ``expected`` are pods that are being created and that ``pods`` may not have yet. ``fought``: by cgroup, the CPUs of
+    containers whose CPU set another writer fights for.
     """
     online = CPUSet.of(cpu.id for cpu in topology.cpus)
     if not online:
         return Pools(node.ls_pools, node.be_pools, warnings=(_NO_CPUS,))
     warnings: list[str] = []
-    claims = _claims(pods, expected, kubelet_cpus, warnings)
+    claims = _claims(pods, expected, kubelet_cpus, fought, warnings)
     if node.cpu_manager_policy is CPUManagerPolicy.NONE and any(claim.by_kubelet for claim in claims):
         warnings.append(
             "kubelet's CPU manager is static (it gave exclusive CPUs), the rules say cpuManagerPolicy: none"
@@ -112,17 +116,35 @@ def reserved(topology: Topology, node: NodeRules) -> CPUSet:
 
 
 def _claims(
-    pods: Iterable[PodView], expected: Iterable[PodContext], kubelet_cpus: Mapping[str, str], warnings: list[str]
+    pods: Iterable[PodView],
+    expected: Iterable[PodContext],
+    kubelet_cpus: Mapping[str, str],
+    fought: Mapping[str, str],
+    warnings: list[str],
 ) -> list[_Claim]:
     """The pods that have CPUs of their own, by name; one that kubelet knows and we do not counts, to be safe."""
     contexts = {context.request.uid: context for context in expected}
-    contexts.update((pod.uid, pod.context) for pod in pods if live(pod))
-    found = [
-        _Claim(f"{_name(pod)} ({pod.raw_qos or 'no class'})", cpuset.parse(pod.bound_cpus), pod.raw_qos)
-        for pod in contexts.values()
-        if pod.bound_cpus
-    ]
+    alive = [pod for pod in pods if live(pod)]
+    contexts.update((pod.uid, pod.context) for pod in alive)
+    has = {pod.uid: cpus for pod in alive if pod.context.bound_cpus and (cpus := _fought(pod, fought))}
+    found = []
+    for uid, pod in contexts.items():
+        owner, bound = f"{_name(pod)} ({pod.raw_qos or 'no class'})", cpuset.parse(pod.bound_cpus)
+        if uid in has and has[uid] != bound:
+            warnings.append(
+                f"{owner} is bound to CPUs {bound}, but another writer keeps it on {has[uid]}: it has those"
+            )
+        if bound:
+            found.append(_Claim(owner, has.get(uid, bound), pod.raw_qos))
     return sorted([*found, *_kubelets(contexts, kubelet_cpus, warnings)], key=lambda claim: claim.owner)
+
+
+def _fought(pod: PodView, fought: Mapping[str, str]) -> CPUSet:
+    """What a bound pod really has if another writer fights for the CPU set of any of its containers; else EMPTY."""
+    cgroups = [each.cgroup for each in pod.containers if not each.is_sandbox and each.cgroup]
+    if not any(cgroup in fought for cgroup in cgroups):
+        return EMPTY
+    return _union(cpuset.parse(fought.get(cgroup, pod.context.bound_cpus)) for cgroup in cgroups)
 
 
 def _kubelets(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -103,3 +104,24 @@ async def test_a_restart_in_between_widens_nothing(v1: Machine) -> None:
             job = running(again, "job", "/besteffort", "BE", cpus="0")
             await again.until_decided(job)
             assert (v1.holds(service, "cpuset_cpus"), v1.holds(job, "cpuset_cpus")) == ("0-1", "0")
+
+
+async def test_a_bound_pod_has_the_cpus_on_which_kubelet_keeps_it(v1: Machine) -> None:
+    """And nobody else is put on them, from the first time on that kubelet writes them."""
+    v1.put(STATE, '{"policyName":"static","defaultCpuSet":"0-1","entries":{"uid-lsr":{"main":"2-3"}}}')
+    async with on_runtime(v1) as alive:
+        service, bound = running(alive, "web", "", "LS"), running(alive, "lsr", "", "LSR", bound="0-1")
+        await alive.until(lambda: v1.holds(bound, "cpuset_cpus") == "0-1", "what the scheduler bound")
+        await alive.until(lambda: v1.holds(service, "cpuset_cpus") == "2-3", "what is left")
+        for _ in range(8):
+            put(v1, bound, "2-3")  # as kubelet does every ten seconds
+            await asyncio.sleep(0.02)
+            await alive.until(lambda: True, "a tick")
+            await alive.until(lambda: True, "another, with the pools that follow")
+            assert "2" not in str(v1.holds(service, "cpuset_cpus"))
+        assert any(alive.node.loop.report.files.contested)
+        assert (v1.holds(bound, "cpuset_cpus"), v1.holds(service, "cpuset_cpus")) == ("2-3", "0-1")
+        assert (
+            "default/lsr (LSR) is bound to CPUs 0-1, but another writer keeps it on 2-3: it has those"
+            in daemon.warnings(alive.node)
+        )

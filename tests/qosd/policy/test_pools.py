@@ -19,7 +19,7 @@ from qosd.model.rules import Pool, join
 from qosd.model.snapshot import PodView
 from qosd.policy.pools import Pools, compute_pools, reserved
 from tests.qosd.contexts import rules
-from tests.qosd.podviews import EXITED, NOT_READY, machine, view
+from tests.qosd.podviews import EXITED, NOT_READY, RUNNING, machine, view
 
 LSE, LSR = view("lse", "LSE", "Guaranteed", cpus="0-1"), view("lsr", "LSR", "Guaranteed", cpus="2-3")
 SYSTEM_AND_RESERVED = {"systemQOS": {"cpuset": "14"}, "reservation": {"reservedCPUs": "15"}}
@@ -120,6 +120,37 @@ class TestTheTable:
         found = pools(LSE, kubelet={"g": "4-5"}, cpuManagerPolicy="static", **SYSTEM_AND_RESERVED)
         rest = ", without kubelet's exclusive 4-5, without reserved and system-QoS 14-15"
         assert (found.ls_why, found.be_why) == (f"all CPUs outside LSE and LSR{rest}", f"all CPUs outside LSE{rest}")
+
+
+class TestBoundPodsThatAnotherWriterMoves:
+    @pytest.mark.parametrize(
+        ("qos", "containers", "fought", "ls", "be", "warns"),
+        [
+            ("LSR", ("main",), {"main": "2-3"}, "0-1", "0-3", "2-3"),
+            ("LSE", ("main",), {"main": "2-3"}, "0-1", "0-1", "2-3"),
+            ("LSR", ("main", "side"), {"main": "2"}, "3", "0-3", "0-2"),
+            ("LSR", ("main",), {"main": "0-1"}, "2-3", "0-3", ""),
+            ("LSR", ("main",), {}, "2-3", "0-3", ""),
+        ],
+    )
+    def test_they_have_what_they_are_kept_on(
+        self, qos: str, containers: tuple[str, ...], fought: Mapping[str, str], ls: str, be: str, warns: str
+    ) -> None:
+        pod = view("p", qos, "Guaranteed", cpus="0-1", containers=[(name, RUNNING) for name in containers])
+        node = rules().node
+        found = compute_pools(
+            machine(4), [pod], node, {}, (), {f"{pod.cgroup}/{at}": cpus for at, cpus in fought.items()}
+        )
+        assert both(found) == (ls, be)
+        said = f"default/p ({qos}) is bound to CPUs 0-1, but another writer keeps it on {warns}: it has those"
+        assert found.warnings == ((said,) if warns else ())
+
+    def test_others_that_are_fought_for_own_nothing(self) -> None:
+        pod = view("p", "LS")
+        assert both(compute_pools(machine(4), [pod], rules().node, {}, (), {f"{pod.cgroup}/main": "2"})) == (
+            "0-3",
+            "0-3",
+        )
 
 
 class TestIsolatedCPUs:
