@@ -82,19 +82,17 @@ def ask_runtime(socket: str) -> tuple[str, str] | None:
 
 
 def ask_restart(root: Path) -> RestartFacts | None:
-    """What the kubelet that runs here would find if it restarted; None where it is in no cluster.
-
-    The files of its credential are named as this machine has them, so nobody is asked for a tree of another.
-    """
-    process = settings.kubelet_process(Node(root))
+    """What the kubelet that runs at ``root`` would find if it restarted; None where it is in no cluster."""
+    node = Node(root)
+    process = settings.kubelet_process(node)
     kubeconfig = flag(process.args, "kubeconfig")
-    if not kubeconfig or root.resolve() != _THIS_NODE:
+    if not process.pid or not kubeconfig:
         return None
     from koordctl.cluster import restart  # noqa: PLC0415
 
     name = flag(process.args, "hostname-override") or os.uname().nodename
     try:
-        return RestartFacts(restart.shortages(kubeconfig, name.strip().lower(), _CLUSTER_TIMEOUT_S))
+        return RestartFacts(restart.shortages(str(node.at(kubeconfig)), name.strip().lower(), _CLUSTER_TIMEOUT_S))
     except click.ClickException as error:
         return RestartFacts(problem=error.message)
 

@@ -24,6 +24,12 @@ from koordctl.cluster.state import ClusterState
 
 _WAITING_QUIETLY = ("ContainerCreating", "PodInitializing", "")
 _MOST_NODES = 3
+_NO_ROOM = "OutOf"
+"""How kubelet's reason begins where it admits a pod no more; the resource follows."""
+_ADMISSION = (
+    "kubelet admits pods when they come and when it restarts, against what the Node offers then: "
+    "koordctl explain node {} --overcommit"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +87,8 @@ def _of_failure(pod: DetailedPod) -> Cause:
     sentence = f"{_name(pod)} has failed: {why or 'a container of it failed'}"
     if by_kubelet:
         return Cause(sentence, evictions.remedies(status.reason))
+    if (status.reason or "").startswith(_NO_ROOM):
+        return Cause(sentence, (_ADMISSION.format(pod.spec.node_name),))
     failed = [each for each in crashes.statuses(pod) if (end := crashes.last_end(each)) and end.exit_code]
     return Cause(sentence, crashes.remedies(pod, failed[0]) if failed else ())
 

@@ -13,7 +13,6 @@ from koordctl import guide, options
 from koordctl.exits import OK, Failed, Refused
 
 if TYPE_CHECKING:
-    from koordctl.doctor.finding import Finding
     from koordctl.install.host import Host
     from koordctl.install.record import Record
 
@@ -62,31 +61,17 @@ def uninstall(dry_run: bool, yes: bool, package: bool, purge: bool, force: bool,
 def _agreed(host: Host, record: Record, dry_run: bool, yes: bool, force: bool) -> bool:
     """Show what is to be undone; may it be? Raises Refused where the restart of kubelet would end pods."""
     from koordctl.doctor.finding import Status  # noqa: PLC0415
+    from koordctl.install.prepare import restart_of  # noqa: PLC0415
     from koordctl.views import install as view  # noqa: PLC0415
 
     click.echo(f"{view.undoing(record.steps, host.disk.look)}\n")
-    if restart := _restart(host, record):
+    if restart := restart_of(host.disk.root, record.steps):
         click.echo(f"{restart.sentence}\n")
         if restart.status is Status.WARN and not force and not dry_run:
             raise Refused(f"nothing was changed. To do: {restart.remedy}; or have it so with --force.")
     if not dry_run and not yes:
         click.confirm("Uninstall?", abort=True, err=True)
     return not dry_run
-
-
-def _restart(host: Host, record: Record) -> Finding | None:
-    """What kubelet finds when it is restarted; None if it is not, or if it is in no cluster."""
-    from koordctl import nodefacts  # noqa: PLC0415
-    from koordctl.doctor import kubernetes  # noqa: PLC0415
-    from koordctl.doctor.facts import Facts  # noqa: PLC0415
-    from koordctl.host.node import Node  # noqa: PLC0415
-    from koordctl.install import kubelet  # noqa: PLC0415
-    from koordctl.install.steps import Kubelet  # noqa: PLC0415
-
-    if not any(isinstance(each.step, Kubelet) for each in record.steps) or not kubelet.on_proxy(Node(host.disk.root)):
-        return None
-    found = nodefacts.ask_restart(host.disk.root)
-    return None if found is None else kubernetes.kubelet_restart(Facts(restart=found))
 
 
 def _tell(notes: Sequence[str]) -> None:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordctl import nodefacts
+from koordctl.doctor import kubernetes
+from koordctl.doctor.facts import Facts
 from koordctl.doctor.finding import Finding
 from koordctl.host.node import Node
 from koordctl.install import facts as node_facts
-from koordctl.install import plan
+from koordctl.install import kubelet, plan
 from koordctl.install.disk import Content, Disk, Other
 from koordctl.install.facts import Flavour, NodeFacts
 from koordctl.install.files import Link
-from koordctl.install.record import Record
-from koordctl.install.steps import Step
+from koordctl.install.record import Begun, Record
+from koordctl.install.steps import Kubelet, Step
 from koordctl.install.systemd import Systemd
 
 
@@ -99,6 +102,14 @@ def decide(disk: Disk, facts: NodeFacts, with_kubelet: bool, installed: bool, wi
         differing = {place.path for place, was in current.items() if not place.holds(was)}
         steps = plan.changes(steps, differing, facts)
     return Prepared(facts, (), steps)
+
+
+def restart_of(root: Path, begun: Sequence[Begun]) -> Finding | None:
+    """What kubelet finds when it is restarted because ``begun`` is undone; None if it is not, or is in no cluster."""
+    if not any(isinstance(each.step, Kubelet) for each in begun) or not kubelet.on_proxy(Node(root)):
+        return None
+    found = nodefacts.ask_restart(root)
+    return None if found is None else kubernetes.kubelet_restart(Facts(restart=found))
 
 
 def _with_type(unit: str) -> str:

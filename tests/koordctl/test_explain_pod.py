@@ -115,6 +115,14 @@ def _waiting(reason: str, message: str = "") -> dict[str, Any]:
             {"node": "node-1", "phase": "Failed", "status": {"reason": "Evicted", "message": "low on memory"}},
             "has failed: Evicted: low on memory",
         ),
+        (
+            {
+                "node": "node-1",
+                "phase": "Failed",
+                "status": {"reason": "OutOfkubernetes.io/batch-cpu", "message": "requested: 250, used: 300"},
+            },
+            "has failed: OutOfkubernetes.io/batch-cpu: requested: 250, used: 300",
+        ),
         ({"node": "node-1", "phase": "Failed"}, "has failed: a container of it failed"),
         (
             {"node": "node-1", "phase": "Failed", "status": _terminated(("OOMKilled", 137))},
@@ -143,6 +151,12 @@ async def test_why_a_pod_is_as_it_is(cluster: Cluster, tmp_path: Path, pod: dict
     cluster.pod("p", **pod)
     code, out, _ = await cluster.run(tmp_path, "explain", "pod", "jobs/p")
     assert (code, sentence in out.splitlines()[0]) == (OK, True), out
+
+
+async def test_what_to_look_at_where_kubelet_admitted_a_pod_no_more(cluster: Cluster, tmp_path: Path) -> None:
+    cluster.pod("p", node="node-1", phase="Failed", status={"reason": "OutOfkubernetes.io/batch-cpu"})
+    _, out, _ = await cluster.run(tmp_path, "explain", "pod", "jobs/p")
+    assert "when it restarts" in out and "koordctl explain node node-1 --overcommit" in out
 
 
 def _crashing(exit_code: int = 1, reason: str = "Error", restarts: int = 5) -> dict[str, Any]:

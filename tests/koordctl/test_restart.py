@@ -12,7 +12,13 @@ import pytest
 
 from koord.model.core import Node, NodeStatus, ObjectMeta
 from koordctl.cluster import restart
+from koordctl.doctor.finding import Status
 from koordctl.exits import Refused
+from koordctl.host.kubelet_unit import PROXY_SOCKET
+from koordctl.install.files import Before, File
+from koordctl.install.prepare import restart_of
+from koordctl.install.record import Begun
+from koordctl.install.steps import Kubelet
 from koordctl.nodefacts import ask_restart
 from tests.koordctl.clusters import Cluster
 from tests.model.overcommit.nodes import amounts, mid, pod
@@ -74,11 +80,47 @@ async def test_only_the_pods_of_the_node_count(tmp_path: Path) -> None:
             await asyncio.to_thread(restart.shortages, file, "node-9", 5.0)
 
 
-def test_a_machine_without_a_kubelet_of_a_cluster(tmp_path: Path) -> None:
-    """A tree that is not this machine is not asked about: its kubelet's credential is not here."""
-    process = tmp_path / "proc" / "7"
+def kubelet(root: Path, *flags: str) -> Path:
+    """A tree in which it runs with ``flags``."""
+    process = root / "proc" / "7"
     os.makedirs(process)
     (process / "comm").write_text("kubelet\n")
-    for arguments in ("", "--kubeconfig=/etc/kubernetes/kubelet.conf\0"):
-        (process / "cmdline").write_text(f"/usr/bin/kubelet\0{arguments}")
-        assert ask_restart(tmp_path) is None
+    (process / "cmdline").write_text("".join(f"{word}\0" for word in ("/usr/bin/kubelet", *flags)))
+    return root
+
+
+PROXIED = f"--container-runtime-endpoint=unix://{PROXY_SOCKET}"
+OF_CLUSTER = ("--kubeconfig=/kubeconfig", "--hostname-override=Node-1")
+STEP = Begun(Kubelet("kubelet.service", File("/drop-in", ""), ""), Before())
+SHORT = "a kubelet that restarts now ends pods: pods that run here request 900m kubernetes.io/batch-cpu, and the Node"
+
+
+@pytest.mark.parametrize(
+    ("flags", "steps", "status", "says"),
+    [
+        pytest.param((PROXIED, *OF_CLUSTER), (STEP,), Status.WARN, SHORT, id="pods would end"),
+        pytest.param(
+            (PROXIED, OF_CLUSTER[0], "--hostname-override=other"), (STEP,), Status.INFO, "not known", id="no Node"
+        ),
+        pytest.param(
+            (PROXIED, "--kubeconfig=/gone"), (STEP,), Status.INFO, "not known: no cluster", id="no credential"
+        ),
+        pytest.param((PROXIED,), (STEP,), None, "", id="a kubelet of no cluster"),
+        pytest.param(OF_CLUSTER, (STEP,), None, "", id="a kubelet that stays as it is"),
+        pytest.param((PROXIED, *OF_CLUSTER), (), None, "", id="kubelet was not touched"),
+    ],
+)
+async def test_what_uninstalling_finds(
+    tmp_path: Path, flags: tuple[str, ...], steps: tuple[Begun, ...], status: Status | None, says: str
+) -> None:
+    cluster = Cluster()
+    cluster.node("node-1", {CPU: "700", MEMORY: "4Gi"})
+    cluster.pod("here", 900, "node-1", "Running")
+    async with cluster.flags(tmp_path):
+        found = await asyncio.to_thread(restart_of, kubelet(tmp_path, *flags), steps)
+    assert (found.status if found else None) == status
+    assert found is None or says in found.sentence
+
+
+def test_a_machine_without_a_kubelet(tmp_path: Path) -> None:
+    assert ask_restart(tmp_path) is None
