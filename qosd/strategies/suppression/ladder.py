@@ -53,7 +53,6 @@ SEVERE = 5.0
 SEVERE_SAMPLES = 3
 FIRST_CUT = 0.75
 """What is left of what best-effort pods use when their time is limited first."""
-LIFTED_NS = 10 * SECOND_NS
 CALM = 0.1
 """So little of the set point is next to nothing."""
 CALM_NS = 600 * SECOND_NS
@@ -205,8 +204,6 @@ def _continued(trial: Trial, scene: Scene) -> Trial:
 def _tried(state: LadderState, trial: Trial, scene: Scene) -> LadderState:
     """The trial goes on, or ends; without a verdict if the container is gone for whose sake it was."""
     verdict, rung = trial.verdict(scene.now_ns), state.tried
-    if state.limit is not None:
-        state = replace(state, limit=regulator.bounded(state.limit, scene.bounds, scene.now_ns))
     if rung is None:
         return state
     if trial.sufferer not in scene.pains:
@@ -250,12 +247,10 @@ def _forgotten(state: LadderState) -> LadderState:
 
 
 def _regulated(state: LadderState, limit: Limit, scene: Scene) -> LadderState:
-    """The limit after this sample; lifted where it has reached its ceiling and nothing hurts any more."""
+    """The limit after this sample; lifted where it is needless."""
     bounds = scene.bounds
     after = regulator.regulated(limit, bounds, state.pain, scene.used_milli, scene.load_milli, scene.now_ns)
-    is_calm = bool(after.calm_ns) and scene.now_ns - max(after.calm_ns, after.changed_ns) >= LIFTED_NS
-    is_patient = bool(after.hurt_milli) and scene.now_ns < after.patient_ns
-    if after.milli >= bounds.ceiling_milli and is_calm and not is_patient:
+    if after.is_needless(scene.now_ns):
         return _ended(state, _limiting(state), scene, keeps=False)
     if _is_in_vain(after, state.pain, scene):
         rung, waited = _limiting(state), _waited(scene, state.sufferer)
@@ -276,7 +271,7 @@ def _is_in_vain(limit: Limit, pain: Filtered, scene: Scene) -> bool:
     """Best-effort work has next to nothing, and it hurts as before: it was not its doing."""
     bounds = scene.bounds
     hurts = pain.slow > (1 + DEAD_BAND) * bounds.set_point
-    return limit.milli <= bounds.floor_milli and hurts and scene.now_ns - limit.changed_ns >= DWELL_NS
+    return bounds.of(limit) <= bounds.floor_milli and hurts and scene.now_ns - limit.changed_ns >= DWELL_NS
 
 
 def _stepped(state: LadderState, scene: Scene) -> LadderState:

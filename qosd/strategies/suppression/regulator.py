@@ -9,10 +9,15 @@ Pain is filtered twice: a little excess counts when it lasts, a large one (``SEV
 
 What hurt once is remembered: growth stops short of it until ``PATIENCE_NS`` is over (twice as long each time, up to
 ``PATIENCE_MOST_NS``), or until the others use clearly more or less than they did then. So a steady load is not tried
-again and again. The ceiling and the floor bound it always.
+again and again.
 
-Pure; invariants: between floor and ceiling; one change a second at most; after a change, none in the other direction
-before its effect can have been seen.
+The ceiling bounds what best-effort pods get by the limit (``Bounds.of``), not the limit: the ceiling moves with every
+sample of the others' load, and such a move says nothing of what the limit does. From the first moment of a calm at
+which the limit has reached the ceiling it is ``is_needless`` after ``NEEDLESS_NS``, wherever the ceiling goes then.
+
+Pure; invariants: what best-effort pods get is between floor and ceiling; one change of the limit a second at most;
+after a change, none in the other direction before its effect can have been seen; in a calm the limit never shrinks, so
+that it is needless after the seconds that growth through the whole node takes, once its patience is over.
 """
 
 from __future__ import annotations
@@ -33,6 +38,7 @@ PATIENCE_NS = 60 * SECOND_NS
 PATIENCE_MOST_NS = 960 * SECOND_NS
 DEAD_BAND = 0.25
 SEVERE = 1.6
+NEEDLESS_NS = 10 * SECOND_NS
 GROWTH_PERCENT = 8
 SHRINK_MOST, SHRINK_LEAST = 0.7, 0.95
 """The factors of one shrinking at twice the set point and more, and just above the dead band."""
@@ -48,6 +54,10 @@ class Bounds(msgspec.Struct, frozen=True):
     capacity_milli: int
     set_point: float
 
+    def of(self, limit: Limit) -> int:
+        """Returns what best-effort pods get by ``limit``."""
+        return max(self.floor_milli, min(limit.milli, self.ceiling_milli))
+
 
 class Filtered(msgspec.Struct, frozen=True):
     """Pain in µs per second, as it is just now and as it has been for some seconds."""
@@ -62,9 +72,9 @@ class Filtered(msgspec.Struct, frozen=True):
 
 
 class Limit(msgspec.Struct, frozen=True):
-    """What best-effort pods may have. ``hurt_milli``: growth stops short of it until ``patient_ns``; 0 = nothing hurt.
+    """What best-effort pods may have, below the ceiling. ``load_milli``: what the others used when it hurt.
 
-    ``load_milli``: what the others used when it did.
+    ``hurt_milli``: growth stops short of it until ``patient_ns``; 0 = nothing hurt.
     """
 
     milli: int
@@ -72,27 +82,30 @@ class Limit(msgspec.Struct, frozen=True):
     grew: bool = False
     calm_ns: int = 0
     """Since when it has been calm; 0 = it is not."""
+    reached_ns: int = 0
+    """When the limit reached the ceiling first in this calm; 0 = it has not."""
     hurt_milli: int = 0
     load_milli: int = 0
     patience_ns: int = PATIENCE_NS
     patient_ns: int = 0
 
+    def is_needless(self, now_ns: int) -> bool:
+        """Has nothing hurt for some time with as much as the ceiling allows?"""
+        is_patient = bool(self.hurt_milli) and now_ns < self.patient_ns
+        return bool(self.reached_ns) and now_ns - self.reached_ns >= NEEDLESS_NS and not is_patient
+
 
 def regulated(limit: Limit, bounds: Bounds, pain: Filtered, used_milli: int, load_milli: int, now_ns: int) -> Limit:
     """``limit`` after one sample. ``used_milli``: by best-effort pods; ``load_milli``: by all others."""
-    limit = bounded(_forgiven(limit, bounds, load_milli), bounds, now_ns)
+    limit = _forgiven(limit, bounds, load_milli)
     fast, slow = pain.fast / bounds.set_point, pain.slow / bounds.set_point
     if max(fast, slow) < 1 - DEAD_BAND:
-        return _grown(replace(limit, calm_ns=limit.calm_ns or now_ns), bounds, now_ns)
-    limit = replace(limit, calm_ns=0)
+        limit = _grown(replace(limit, calm_ns=limit.calm_ns or now_ns), bounds, now_ns)
+        is_first = not limit.reached_ns and limit.milli >= bounds.ceiling_milli
+        return replace(limit, reached_ns=now_ns) if is_first else limit
+    limit = replace(limit, calm_ns=0, reached_ns=0)
     is_painful = fast > SEVERE or min(fast, slow) > 1 + DEAD_BAND
     return _shrunk(limit, bounds, fast, used_milli, load_milli, now_ns) if is_painful else limit
-
-
-def bounded(limit: Limit, bounds: Bounds, now_ns: int) -> Limit:
-    """``limit`` within ``bounds``: the ceiling falls as the others' load rises, whatever the pain."""
-    milli = max(bounds.floor_milli, min(limit.milli, bounds.ceiling_milli))
-    return limit if milli == limit.milli else replace(limit, milli=milli, changed_ns=now_ns, grew=milli > limit.milli)
 
 
 def _forgiven(limit: Limit, bounds: Bounds, load_milli: int) -> Limit:
@@ -105,7 +118,7 @@ def _shrunk(limit: Limit, bounds: Bounds, excess: float, used_milli: int, load_m
     if now_ns - limit.changed_ns < DWELL_NS:
         return limit
     factor = max(SHRINK_MOST, SHRINK_LEAST - (excess - 1 - DEAD_BAND) / (1 - DEAD_BAND) * (SHRINK_LEAST - SHRINK_MOST))
-    milli = max(bounds.floor_milli, int(min(limit.milli, used_milli) * factor))
+    milli = max(bounds.floor_milli, int(min(bounds.of(limit), used_milli) * factor))
     if milli >= limit.milli:
         return limit
     if not limit.grew:
@@ -115,7 +128,7 @@ def _shrunk(limit: Limit, bounds: Bounds, excess: float, used_milli: int, load_m
     return Limit(
         milli=milli,
         changed_ns=now_ns,
-        hurt_milli=limit.milli,
+        hurt_milli=bounds.of(limit),
         load_milli=load_milli,
         patience_ns=patience_ns,
         patient_ns=now_ns + patience_ns,

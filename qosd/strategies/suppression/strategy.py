@@ -31,6 +31,7 @@ from qosd.policy.scheduling import is_covered
 from qosd.predict.workload import workload_name
 from qosd.strategies.suppression import allowance, formula, ladder, pain
 from qosd.strategies.suppression.allowance import Uses
+from qosd.strategies.suppression.formula import Steady
 from qosd.strategies.suppression.ladder import LIMITING, LadderState, Rung, Scene
 from qosd.strategies.suppression.pain import Pain
 from qosd.strategies.suppression.regulator import Bounds, Limit
@@ -46,11 +47,18 @@ _WORDS = {Rung.SLICES: "long slices", Rung.IDLE: "cpu.idle", Rung.TIME: "less CP
 
 
 class _Memory(msgspec.Struct, frozen=True, eq=False):
-    """``left``: what is in force; ``grown_ns``: when it grew last."""
+    """``left``: what is in force; ``grown_ns``: when it grew last; ``steady``: the allowance that counts."""
 
     left: BestEffortScheduling
     grown_ns: int = 0
     ladder: LadderState = LadderState()
+    steady: Steady | None = None
+
+    def steadied(self, snapshot: NodeSnapshot, allowed_milli: int) -> Steady:
+        """``steady`` with the newest allowance."""
+        if self.steady is None:
+            return Steady(allowed_milli)
+        return self.steady.fed(allowed_milli, snapshot.capacity_cpu_milli, snapshot.monotonic_ns)
 
 
 class CPUSuppress(Strategy):
@@ -110,21 +118,22 @@ def _by_formula(snapshot: NodeSnapshot, uses: Uses, last: _Memory) -> tuple[Deci
     percent, least_percent = allowance.percents(thresholds)
     allowed_milli = allowance.allowance_milli(uses, percent, least_percent)
     why = allowance.sentence(uses, percent, allowed_milli)
+    steady = last.steadied(snapshot, allowed_milli)
     may_grow = snapshot.monotonic_ns - last.grown_ns >= _ROUND_NS
     if thresholds.cpu_suppress_policy is CPUSuppressPolicy.CFS_QUOTA:
         before_milli = last.left.cpu_milli
-        milli = formula.time_milli(uses.capacity_milli, allowed_milli, before_milli, may_grow)
+        milli = formula.time_milli(uses.capacity_milli, steady.milli, before_milli, may_grow)
         left, grew = BestEffortScheduling(why, cpu_milli=milli), milli > before_milli > 0
         sentence = f"best-effort pods have {milli}m of CPU time: {why}"
     else:
-        cpus = formula.cpus(snapshot, allowed_milli, last.left.cpus, may_grow)
+        cpus = formula.cpus(snapshot, steady.milli, last.left.cpus, may_grow)
         pool = cpuset.parse(join(snapshot.rules.node.be_pools))
         before = cpuset.parse(last.left.cpus) or pool
         left, grew = BestEffortScheduling(why, str(cpus)), len(cpus) > len(before)
         sentence = f"best-effort pods have CPUs {cpus} of {pool}: {why}" if cpus else "no CPU pool is known"
     grown_ns = snapshot.monotonic_ns if grew else last.grown_ns
     left = _kept(left, last.left)
-    return Decision(sentence, best_effort=left), _Memory(left, grown_ns)
+    return Decision(sentence, best_effort=left), _Memory(left, grown_ns, steady=steady)
 
 
 def _kept(left: BestEffortScheduling, before: BestEffortScheduling) -> BestEffortScheduling:
@@ -139,7 +148,11 @@ def _by_pressure(
     snapshot: NodeSnapshot, uses: Uses, pains: tuple[Pain, ...], policy: PressurePolicy, last: _Memory
 ) -> tuple[Decision, _Memory]:
     now_ns, worst = snapshot.monotonic_ns, max(pains, default=_NO_PAIN)
-    bounds = _bounds(snapshot, uses, policy)
+    thresholds = snapshot.rules.slo.thresholds
+    least_percent = None if thresholds is None else allowance.percents(thresholds)[1]
+    steady = last.steadied(snapshot, allowance.allowance_milli(uses, policy.ceiling_percent, least_percent))
+    floor_milli = max(formula.LEAST_MILLI, uses.capacity_milli * (least_percent or 0) // 100)
+    bounds = Bounds(floor_milli, max(floor_milli, steady.milli), uses.capacity_milli, policy.set_point_us)
     scene = Scene(
         now_ns=now_ns,
         pains={each.name: each for each in pains},
@@ -150,16 +163,8 @@ def _by_pressure(
         workloads=_workloads(snapshot, worst),
     )
     state = ladder.climbed(last.ladder, scene)
-    left = _kept(_scheduling(snapshot, state, worst, last.left), last.left)
-    return Decision(_sentence(state, worst, bounds, left), best_effort=left), _Memory(left, now_ns, state)
-
-
-def _bounds(snapshot: NodeSnapshot, uses: Uses, policy: PressurePolicy) -> Bounds:
-    thresholds = snapshot.rules.slo.thresholds
-    least_percent = None if thresholds is None else allowance.percents(thresholds)[1]
-    ceiling_milli = allowance.allowance_milli(uses, policy.ceiling_percent, least_percent)
-    floor_milli = max(formula.LEAST_MILLI, uses.capacity_milli * (least_percent or 0) // 100)
-    return Bounds(floor_milli, max(floor_milli, ceiling_milli), uses.capacity_milli, policy.set_point_us)
+    left = _kept(_scheduling(snapshot, state, bounds, worst, last.left), last.left)
+    return Decision(_sentence(state, worst, bounds, left), best_effort=left), _Memory(left, now_ns, state, steady)
 
 
 def _rungs(snapshot: NodeSnapshot) -> tuple[Rung, ...]:
@@ -178,15 +183,15 @@ def _workloads(snapshot: NodeSnapshot, suffering: Pain) -> frozenset[str]:
 
 
 def _scheduling(
-    snapshot: NodeSnapshot, state: LadderState, suffering: Pain, before: BestEffortScheduling
+    snapshot: NodeSnapshot, state: LadderState, bounds: Bounds, suffering: Pain, before: BestEffortScheduling
 ) -> BestEffortScheduling:
     """What the steps in force leave to best-effort pods."""
     rung, why = state.limiting, "latency-sensitive pods come first"
     milli, cpus = 0, ""
     if rung is not None and state.limit is not None:
-        milli = state.limit.milli if rung is Rung.TIME else 0
-        chosen = formula.cpus(snapshot, state.limit.milli, before.cpus) if rung is Rung.CPUS else cpuset.EMPTY
-        cpus = str(chosen)
+        limit_milli = bounds.of(state.limit)
+        milli = limit_milli if rung is Rung.TIME else 0
+        cpus = str(formula.cpus(snapshot, limit_milli, before.cpus)) if rung is Rung.CPUS else ""
         why = f"{suffering.pod or 'nobody'} waits {state.pain.slow / 1000:.0f} ms/s for best-effort work"
     return BestEffortScheduling(
         why,

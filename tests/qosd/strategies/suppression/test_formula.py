@@ -14,6 +14,7 @@ from qosd.model.rules import BestEffortScheduling
 from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.suppression import allowance, formula
 from qosd.strategies.suppression.allowance import allowance_milli, uses_of
+from qosd.strategies.suppression.formula import Steady
 from qosd.strategies.suppression.strategy import CPUSuppress
 from tests.qosd.podviews import machine, view
 from tests.qosd.strategies.suppression.scenes import app, suppressing, using
@@ -176,6 +177,25 @@ def test_cpu_time_never_grows_by_more_than_a_tenth(cpus: int, allowance: int, be
         assert milli <= max(before, allowance, 20)
 
 
+@pytest.mark.parametrize(
+    ("allowances", "steady"),
+    [
+        ([9000] * 9, [9000] * 9),
+        ([9000, 8999, 9001, 9159, 8841], [9000] * 5),
+        ([9000, 8840, 8000, 9000], [9000, 8840, 8000, 8000]),
+        ([9000, 9160, 9400, 9300, 9300, 9300, 9500, 9500], [9000] * 6 + [9160] * 2),
+        ([9000, 9900, 9900, 9900, 9900, 9000, 9900, 9900, 9900, 9900], [9000] * 10),
+    ],
+    ids=["steady", "the dead band", "less, at once", "more, once it stays, and no more than it was", "short rises"],
+)
+def test_the_allowance_that_counts(allowances: list[int], steady: list[int]) -> None:
+    last, found = Steady(allowances[0]), []
+    for at_s, each in enumerate(allowances):
+        last = last.fed(each, 16_000, (1 + at_s) * 1_000_000_000)
+        found.append(last.milli)
+    assert found == steady
+
+
 class TestPolicies:
     def decide(self, snapshot: NodeSnapshot, memory: Any = None) -> tuple[BestEffortScheduling, str, Any]:
         decision, memory = CPUSuppress().decide(snapshot, memory)
@@ -239,8 +259,13 @@ class TestPolicies:
         low, _, memory = self.decide(example(cpuSuppressPolicy="cfsQuota", cpuSuppressThresholdPercent=45), memory)
         assert low.cpu_milli == 3400
         by = suppressing(**{**EXAMPLE, "cpuSuppressPolicy": "cfsQuota", "cpuSuppressThresholdPercent": 95})
-        high, _, _ = self.decide(using(by, 14.0, (LS, 8.0), (BE, 3.0), apps={"daemon": 1.0}, at_s=60), memory)
-        assert high.cpu_milli == 6600
+        found = []
+        for at_s in (60, 64, 65, 66):
+            high, _, memory = self.decide(
+                using(by, 14.0, (LS, 8.0), (BE, 3.0), apps={"daemon": 1.0}, at_s=at_s), memory
+            )
+            found.append(high.cpu_milli)
+        assert found == [3400, 3400, 6600, 9800]
 
     @pytest.mark.parametrize(
         ("node", "enable", "is_on"), [({}, True, True), ({}, False, False), ({"beCPUManager": True}, True, False)]

@@ -6,13 +6,19 @@ from itertools import pairwise
 from random import Random
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from qosd.strategies.suppression.ladder import CALM_NS, REFUSED_NS, REST_NS, LadderState, Rung
-from qosd.strategies.suppression.regulator import SECOND_NS, Limit
+from qosd.strategies.suppression.regulator import PATIENCE_MOST_NS, SECOND_NS, Limit
 from qosd.strategies.suppression.trial import DWELL_NS, SAMPLES
-from tests.qosd.strategies.suppression.plant import CAPACITY_MILLI, EVERY, Plant
+from tests.qosd.strategies.suppression.plant import CAPACITY_MILLI, EVERY, OTHERS, Others, Plant
 
+LIFTED_S, PATIENCE_MOST_S = 90, PATIENCE_MOST_NS // SECOND_NS
+"""As docs/cpu-suppression.md says."""
+MOVES_MOST = 100
+"""In 240 s; most of them falls under a load that really rises by CPUs."""
 TRIAL_S, CALM_S = DWELL_NS // SECOND_NS, CALM_NS // SECOND_NS
 NOTICED_S = SAMPLES + 2
 
@@ -154,6 +160,31 @@ class TestLimit:
             plant.tick(plant.chance.choice([0.2, 1.0, 5.0]))
             if plant.state.limit is not None:
                 assert 20 <= plant.limit_milli <= max(20, plant.ceiling_milli), number
+
+
+@given(seed=st.integers(0, 10_000), calm_s=st.integers(40, 400), delay_s=st.integers(0, 3))
+@settings(max_examples=5)
+@pytest.mark.parametrize("rung", [Rung.TIME, Rung.CPUS])
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_a_limit_without_pain_is_gone_whatever_the_others_do(
+    others: Others, rung: Rung, seed: int, calm_s: int, delay_s: int
+) -> None:
+    plant = Plant(by_use, delay_s, rungs=(rung,), others=others, chance=Random(seed)).run(calm_s)
+    plant.hurt = lambda _: 0.0
+    was_patient = plant.state.limit is not None and plant.state.limit.hurt_milli > 0
+    plant.run(LIFTED_S + (PATIENCE_MOST_S if was_patient else 0))
+    assert (plant.state.limit, plant.state.in_force) == (None, set())
+    plant.run(120)
+    assert not any(rungs for *_, rungs in plant.history[-120:]), "nor does it come back"
+
+
+@pytest.mark.parametrize("others", OTHERS.values(), ids=OTHERS)
+def test_a_limit_at_its_ceiling_is_not_written_each_second(others: Others) -> None:
+    """Pain between calm and too much keeps the limit where it is."""
+    limited = LadderState(taken=frozenset({Rung.TIME}), limit=Limit(CAPACITY_MILLI, 0))
+    plant = Plant(lambda _: 18.0, rungs=(Rung.TIME,), others=others, noise=0.0, state=limited).run(300)
+    assert plant.state.limit is not None
+    assert plant.moves(240) <= MOVES_MOST
 
 
 class TestWaitsAnyway:

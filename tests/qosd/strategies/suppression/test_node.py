@@ -21,7 +21,7 @@ POLICIES = ("cpuset", "cfsQuota", "pressure")
 VERSIONS = pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
 MAINS = [f"{pod.cgroup}/main" for pod in (BATCH, JOB)]
 BUSY_S = {"cpuset": 6, "cfsQuota": 6, "pressure": 36}
-QUIET_S = {"cpuset": 8, "cfsQuota": 8, "pressure": 50}
+QUIET_S = {"cpuset": 14, "cfsQuota": 14, "pressure": 50}
 """How long each takes to find its place, and the way back, and a second or two for a kill."""
 
 

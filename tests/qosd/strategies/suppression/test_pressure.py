@@ -96,7 +96,7 @@ def test_a_start_goes_on_from_what_they_have(left: BestEffortScheduling, taken: 
     run = Run(left).go(1, 20.0)
     state = run.memory.ladder
     assert state.taken == taken
-    assert (None if state.limit is None else state.limit.milli) == (None if limit is None else min(limit, 2800))
+    assert (None if state.limit is None else state.limit.milli) == limit
     assert (run.left.slice_us, run.left.is_idle) == (0, False), "nobody knows whether they helped"
     assert bool(run.left.cpu_milli) == bool(left.cpu_milli)
 
