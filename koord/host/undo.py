@@ -443,20 +443,25 @@ class UndoRecord:
 
 
 def held_rows(file: Path) -> frozenset[str]:
-    """The rows of the kernel files that the record in ``file`` tells of, whoever has it open. What cannot be read or
-    understood tells of none."""
-    held: dict[tuple[str, Key], str] = {}
+    """The rows of the kernel files that the record in ``file`` tells of."""
+    return frozenset(each.name.partition("@")[0] for each in held(file))
+
+
+def held(file: Path) -> tuple[Entry | WrittenTasks, ...]:
+    """What the record in ``file`` tells of files and of tasks, whoever has it open.
+
+    What cannot be read or understood tells of nothing.
+    """
+    found: dict[tuple[str, Key], Entry | WrittenTasks] = {}
     with contextlib.suppress(OSError):
         for line in file.read_bytes().split(b"\n")[1:-1]:
             with contextlib.suppress(msgspec.DecodeError):
                 event = _EVENTS.decode(line)
                 if isinstance(event, Dropped):
-                    held.pop((event.kind, event.key), None)
-                elif isinstance(event, Entry):
-                    held[kind_of(Entry), event.key] = event.name.partition("@")[0]
-                elif isinstance(event, WrittenTasks):
-                    held[kind_of(WrittenTasks), event.key] = event.name
-    return frozenset(held.values())
+                    found.pop((event.kind, event.key), None)
+                elif isinstance(event, Entry | WrittenTasks):
+                    found[kind_of(type(event)), event.key] = event
+    return tuple(found.values())
 
 
 def _replaced(file: Path, content: bytes) -> int:

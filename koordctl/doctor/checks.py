@@ -28,6 +28,7 @@ CHECKS: tuple[Check, ...] = (
     kubernetes.cri_events,
     kubernetes.nri,
     kubernetes.other_agents,
+    kubernetes.leftovers,
     kernel.psi,
     kernel.cpu_idle,
     kernel.cpu_burst,

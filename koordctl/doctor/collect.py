@@ -15,8 +15,8 @@ from koord.host import kubelet, layout, support
 from koord.host.cgroup import Tree, detect
 from koord.host.kubelet import Kubelet
 from koord.host.resctrl import is_in_mbps
-from koordctl.doctor import grants, others, settings
-from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts
+from koordctl.doctor import grants, leftovers, others, settings
+from koordctl.doctor.facts import CgroupFacts, DaemonFacts, Facts, KoordFacts, KubeletFacts
 from koordctl.host.node import Node
 
 CGROUP_ROOT = "/sys/fs/cgroup"
@@ -66,6 +66,8 @@ def collect(
     mountinfo = node.text("/proc/self/mountinfo") or ""
     told = ask_runtime(str(node.at(socket))) if ask_runtime and node.exists(socket) else None
     runtime = settings.runtime(node, socket, told, can_be_asked=ask_runtime is not None)
+    config = settings.runtime_config(settings.runtime_kind(socket, told))
+    cgroup = _cgroup(node, mountinfo, process, config)
     return Facts(
         kernel_release=(node.text("/proc/sys/kernel/osrelease") or "").strip(),
         systemd=_systemd(node),
@@ -78,15 +80,24 @@ def collect(
         resctrl_classes=_resctrl_classes(node),
         perf_paranoid=_number(node.text("/proc/sys/kernel/perf_event_paranoid")),
         perf_hardware=any(node.exists(f"/sys/bus/event_source/devices/{name}") for name in _CORE_PMUS),
-        cgroup=_cgroup(node, mountinfo, process, settings.runtime_config(settings.runtime_kind(socket, told))),
+        cgroup=cgroup,
         kubelet=said,
         runtime=runtime,
         koord=_koord(node, mountinfo, free),
         others=others_there,
+        leftovers=() if daemon is not None else _leftovers(node, mountinfo, cgroup.kube_root, said),
         recorded=recorded,
         daemon=daemon,
         daemon_says=daemon_says,
     )
+
+
+def _leftovers(node: Node, mountinfo: str, kube_root: str, said: KubeletFacts) -> tuple[str, ...]:
+    gates = said.feature_gates
+    is_told = bool(said.config_file or gates) and not said.config_problem
+    has_memory_qos = gates.get("MemoryQoS", gates.get("AllAlpha", False)) if is_told else None
+    tree, tiers = detect(node.at(CGROUP_ROOT), mountinfo), layout.tiers_of(kube_root) if kube_root else {}
+    return leftovers.look(node, tree, tiers, has_memory_qos)
 
 
 def _systemd(node: Node) -> bool | None:

@@ -196,6 +196,8 @@ class Facts:
     runtime: RuntimeFacts = field(default_factory=RuntimeFacts)
     koord: KoordFacts = field(default_factory=KoordFacts)
     others: OthersFacts = field(default_factory=OthersFacts)
+    leftovers: tuple[str, ...] = ()
+    """What another agent left in kernel files, one sentence each; while koord-qosd runs nobody looks."""
     recorded: bool = False
     in_pod: bool = False
     """Is koordctl in a pod, as that of the chart's DaemonSet? No unit runs koord-qosd there."""

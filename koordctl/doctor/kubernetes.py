@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from koord.host.layout import kubepods_path
 from koord.model.cgroup_parent import CgroupStyle
+from koord.model.excerpt import few
 from koordctl.doctor.facts import Facts
 from koordctl.doctor.finding import Finding, Status
 from koordctl.doctor.settings import CONTAINERD, CRIO, DOCKER, RULES_FILE
@@ -18,6 +19,7 @@ _BESIDES = {
     CRIO: "; behind the proxy kubelet takes statistics from CRI instead of its own cAdvisor",
     DOCKER: ", through cri-dockerd",
 }
+_SHOWN, _KOORDLETS = 3, "koordlet-"
 _RESIZE = "InPlacePodVerticalScaling"
 _ALPHA_RESIZE = tuple((1, minor) for minor in range(27, 33))
 
@@ -212,3 +214,18 @@ def other_agents(facts: Facts) -> Finding:
         names = ", ".join(one.file for one in others.hook_files)
         return Finding("other-agents", _WARN, f"left behind by another agent: {names}", "remove it")
     return Finding("other-agents", _OK, "no other agent between kubelet and the runtime")
+
+
+def leftovers(facts: Facts) -> Finding:
+    """koordlet stops without giving back what it wrote. Its resctrl groups of single pods nobody else uses."""
+    groups = sorted(name for name in facts.resctrl_classes if name.startswith(_KOORDLETS))
+    if groups:
+        remedy = "rmdir them below /sys/fs/resctrl: the kernel puts their tasks back"
+        return Finding("leftovers", _WARN, f"resctrl groups of koordlet: {', '.join(few(groups, _SHOWN))}", remedy)
+    if facts.daemon is not None:
+        text = "koord-qosd takes back what another agent left: koordctl journal shows it as leftover"
+        return Finding("leftovers", _OK, text)
+    if facts.leftovers:
+        text = f"{len(facts.leftovers)} values of another agent: {'; '.join(few(facts.leftovers, _SHOWN))}"
+        return Finding("leftovers", _WARN, text, "koord-qosd takes them back when it starts")
+    return Finding("leftovers", _OK, "kubelet's tiers hold what kubelet writes")

@@ -291,6 +291,15 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
         INFO,
         "both there",
     ),
+    (kubernetes.leftovers, {}, OK, "koordctl journal"),
+    (kubernetes.leftovers, {"daemon": None}, OK, "hold what kubelet writes"),
+    (
+        kubernetes.leftovers,
+        {"daemon": None, "leftovers": ("/a holds 1, and kubelet writes 2",)},
+        WARN,
+        "agent: /a holds",
+    ),
+    (kubernetes.leftovers, {"resctrl_classes": frozenset({"koordlet-uid", "BE"})}, WARN, "koordlet-uid"),
     (kubernetes.other_agents, {}, OK, "no other agent"),
     (kubernetes.other_agents, {"others": OthersFacts(("koordlet (pid 7)",))}, FAIL, "koordlet (pid 7) is running"),
     (
