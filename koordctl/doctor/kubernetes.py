@@ -51,9 +51,11 @@ def kubelet_version(facts: Facts) -> Finding:
 def kubelet_restart(facts: Facts) -> Finding:
     """kubelet admits running pods again when it starts, against what the Node offers by then."""
     found = facts.restart
-    if found is None or found.problem:
-        why = f": {found.problem}" if found else ""
-        return Finding("kubelet-restart", _INFO, f"whether a restart of kubelet would end pods is not known{why}")
+    if found is None:
+        return Finding("kubelet-restart", _INFO, "no cluster was asked whether a restart of kubelet would end pods")
+    if found.problem:
+        text = f"whether a restart of kubelet would end pods is not known: {found.problem}"
+        return Finding("kubelet-restart", _INFO, text)
     if found.shortages:
         text = f"a kubelet that restarts now ends pods: {'; '.join(found.shortages)}"
         remedy = "wait until pods have finished or the Node offers more; see coverRunningPods in docs/overcommit.md"

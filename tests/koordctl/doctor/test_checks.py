@@ -77,7 +77,7 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
         FAIL,
         "missing: cpuset (v2 has cpuset since Linux 5.0)",
     ),
-    (kubernetes.kubelet_restart, {"restart": None}, INFO, "is not known"),
+    (kubernetes.kubelet_restart, {"restart": None}, INFO, "no cluster was asked"),
     (kubernetes.kubelet_restart, {"restart": RestartFacts(problem="no route")}, INFO, "is not known: no route"),
     (kubernetes.kubelet_restart, {"restart": RestartFacts()}, OK, "offers all that its running pods request"),
     (kubernetes.kubelet_restart, {"restart": RestartFacts(("a", "b"))}, WARN, "now ends pods: a; b"),
