@@ -7,6 +7,7 @@
     managers   none is left that could offer resources again, nor a pod of theirs
     nodes      batch and mid resources, and what goes with them, are removed, not zeroed
     agents     each NodeSLO says that its agent goes for good, which then takes along what it keeps on its node
+    pods       each agent of the cluster's takes back what pods got from it, and says so: waited for likewise
 
 In this order, because each step holds against what still runs: agents release by the policy of their NodeSLO, and a
 cluster that does not enable colocation offers nothing again, whatever an entry or a node says. CRDs and their objects
@@ -75,13 +76,15 @@ async def run(options: UninstallOptions, environ: Mapping[str, str]) -> None:
 
 @dataclass(slots=True)
 class Uninstallation:
-    """``wall_s``: seconds since 1970. ``generations``: of the NodeSLO that disables everything, by node."""
+    """``wall_s``: seconds since 1970. ``generations``: of the NodeSLO that disables everything, by node. ``late``: the
+    nodes that were waited for in vain."""
 
     client: Client
     options: UninstallOptions
     leader_s: float = _LEADER_S
     wall_s: Callable[[], float] = time.time
     generations: dict[str, int] = field(default_factory=dict)
+    late: set[str] = field(default_factory=set)
 
     @property
     def steps(self) -> tuple[tuple[str, Callable[[], Awaitable[str]]], ...]:
@@ -94,6 +97,7 @@ class Uninstallation:
             ("managers", self.stop_managers),
             ("nodes", self.clean_nodes),
             ("agents", self.dismiss_agents),
+            ("pods", self.await_pods),
         )
 
     async def run(self) -> None:
@@ -135,7 +139,25 @@ class Uninstallation:
         return f"{changed} of {len(stored)} NodeSLOs written, all of them say that everything is off"
 
     async def await_release(self) -> str:
-        """Follows the reports, so that a node is heard at once."""
+        took_s, metrics = await self._until(self._has_released)
+        ours = [each for each in metrics.objects.values() if nodestate.ANNOTATION in each.metadata.annotations]
+        done = f"all {len(ours)} nodes with an agent have given back what they held by the policy, after {took_s:.0f} s"
+        left = f"of {len(ours)} nodes have not given back everything within {took_s:.0f} s"
+        return self._said("release", metrics, self._has_released, done, left)
+
+    async def await_pods(self) -> str:
+        """Who did not answer before is not waited for again."""
+        took_s, metrics = await self._until(self._has_let_go)
+        states = [_state(each) for each in metrics.objects.values()]
+        ours = [each for each in states if each is not None and each.is_dismissed is not None]
+        done = f"no kernel file of {len(ours)} nodes holds a value of Koord's any more, after {took_s:.0f} s"
+        left = f"of {len(ours)} nodes hold values of Koord's after {took_s:.0f} s"
+        units = sum(each is not None and each.is_dismissed is None for each in states)
+        beside = f"; on {units} nodes the agent is a unit of the host: koordctl uninstall takes it off" if units else ""
+        return self._said("pods", metrics, self._has_let_go, done, left) + beside
+
+    async def _until(self, is_done: Callable[[NodeMetric], bool]) -> tuple[float, Informer[NodeMetric]]:
+        """Follows the reports, so that a node is heard at once, until all say so, or for the time that there is."""
         began_s, stream = time.monotonic(), EventStream()
         metrics: Informer[NodeMetric] = Informer(self.client, NODE_METRIC, time.monotonic, stream=stream)
         async with asyncio.TaskGroup() as group:
@@ -143,46 +165,61 @@ class Uninstallation:
             try:
                 async with asyncio.timeout(self.options.timeout):
                     await metrics.synced.wait()
-                    while self._holding(metrics.objects.values()):
+                    while self._waited_for(metrics, is_done):
                         await stream.take(_EVENTS)
             except TimeoutError:
                 pass
             finally:
                 following.cancel()
-        return self._said(metrics, time.monotonic() - began_s)
+        return time.monotonic() - began_s, metrics
 
-    def _holding(self, metrics: Iterable[NodeMetric]) -> list[NodeMetric]:
-        """The reports of nodes that have not released yet. One whose agent is not ours never says anything of it."""
-        return [metric for metric in metrics if not self._has_released(metric)]
+    def _waited_for(self, metrics: Informer[NodeMetric], is_done: Callable[[NodeMetric], bool]) -> list[NodeMetric]:
+        """The reports of nodes that are not done yet."""
+        return [
+            metric
+            for metric in metrics.objects.values()
+            if metric.metadata.name not in self.late and not is_done(metric)
+        ]
 
     def _has_released(self, metric: NodeMetric) -> bool:
-        state = nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))
+        """One whose agent is not ours never says anything of it."""
+        state = _state(metric)
         generation = self.generations.get(metric.metadata.name)
         if state is None or generation is None:
             return True
         return state.held_files == 0 and state.slo_generation >= generation
 
-    def _said(self, metrics: Informer[NodeMetric], took_s: float) -> str:
+    def _has_let_go(self, metric: NodeMetric) -> bool:
+        """A unit of the host, and an agent of before, are not the cluster's to dismiss."""
+        state = _state(metric)
+        if state is None or state.is_dismissed is None or metric.metadata.name not in self.generations:
+            return True
+        return state.is_dismissed and state.held_files + state.pod_files == 0
+
+    def _said(
+        self, step: str, metrics: Informer[NodeMetric], is_done: Callable[[NodeMetric], bool], done: str, left: str
+    ) -> str:
+        """The first nodes that are not done are named; all of them are ``late`` from now on."""
         if not metrics.synced.is_set():
-            return f"no node was heard within {took_s:.0f} s: {metrics.error}; going on"
-        holding = self._holding(metrics.objects.values())
-        ours = [each for each in metrics.objects.values() if nodestate.ANNOTATION in each.metadata.annotations]
-        if not holding:
-            return f"all {len(ours)} nodes with an agent have given back what they held, after {took_s:.0f} s"
-        for metric in holding[:_NAMED]:
-            _log.warning("release: node %s", self._complaint(metric))
-        return f"{len(holding)} of {len(ours)} nodes have not given back everything within {took_s:.0f} s; going on"
+            return f"no node was heard: {metrics.error}; going on"
+        waiting = [metric for metric in metrics.objects.values() if not is_done(metric)]
+        for metric in waiting[:_NAMED]:
+            _log.warning("%s: node %s", step, self._complaint(metric))
+        self.late |= {metric.metadata.name for metric in waiting}
+        return f"{len(waiting)} {left}; going on" if waiting else done
 
     def _complaint(self, metric: NodeMetric) -> str:
-        name, state = metric.metadata.name, nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))
+        name, state = metric.metadata.name, _state(metric)
         assert state is not None
         reported_s = unix_s(metric.status.update_time)
         age = "never reported" if reported_s is None else f"reported {self.wall_s() - reported_s:.0f} s ago"
         if state.slo_generation < self.generations[name]:
             follows = f"follows its NodeSLO's generation {state.slo_generation}, not {self.generations[name]} yet"
+        elif state.is_dismissed is False and not state.held_files:
+            follows = "has not heard that its agent goes, and keeps what pods got from it"
         else:
-            follows = f"holds {state.held_files} files"
-        return f"{name} {follows} ({age}): that stays until it restarts, or koordctl restore is run there"
+            follows = f"holds {state.held_files + state.pod_files} files"
+        return f"{name} {follows} ({age}): that stays until it restarts, or koordctl restore --yes is run there"
 
     async def remove_webhooks(self) -> str:
         names = []
@@ -250,6 +287,10 @@ class Uninstallation:
     async def _listed(self, kind: Kind[Any], selection: Selection = EVERYTHING) -> list[Any]:
         page = await self.client.list(kind, selection)
         return [entry.object for entry in page.entries if entry.object is not None]
+
+
+def _state(metric: NodeMetric) -> nodestate.NodeState | None:
+    return nodestate.decoded(metric.metadata.annotations.get(nodestate.ANNOTATION))
 
 
 def _disabling(slo: Unstructured, node: Node | None) -> mergepatch.Patch:

@@ -154,7 +154,7 @@ def _add_front_ends(node: Node) -> None:
     node.front_ends = FrontEnds(
         lambda: node.hooks.server.connections,
         lambda: node.plugin.runtime if node.plugin else "",
-        enabled=lambda: HookReconciler.name not in node.loop.switched_off,
+        enabled=lambda: HookReconciler.name not in node.loop.off,
     )
     node.hooks = HookServer(
         in_force, node.metrics, acts=node.front_ends.proxy_acts, seen=node.expect,

@@ -20,7 +20,17 @@ from qosd.act.actuator import Actuator
 from qosd.act.leftovers import NOTHING_SAID, KubeletSays
 from qosd.act.plan import Plan, Result
 from qosd.decide.decision import Strategy
-from qosd.decide.runner import NO_STATES, Decisions, StrategyStates, decide_all, relieved, triggers_of, windows_of
+from qosd.decide.runner import (
+    BY_OPERATOR,
+    NO_STATES,
+    Decisions,
+    Relieving,
+    StrategyStates,
+    decide_all,
+    relieved,
+    triggers_of,
+    windows_of,
+)
 from qosd.model.rules import Rules
 from qosd.model.snapshot import Aggregate, NodeSnapshot, PodView, Window
 from qosd.pace import TickReason
@@ -36,7 +46,8 @@ from qosd.sense.targets import Tiers
 @dataclass(frozen=True, slots=True)
 class TickInputs:
     """What the event loop knows at the beginning of a tick. ``ages_s``: of ``pods`` and of each source of
-    them; absent = never. ``allocatable``: as the cluster's Node states it."""
+    them; absent = never. ``allocatable``: as the cluster's Node states it. ``is_dismissed``: whoever takes Koord off
+    the node has said so, and every strategy is off; None: nobody could say so."""
 
     pods: tuple[PodView, ...]
     rules: Rules
@@ -46,6 +57,7 @@ class TickInputs:
     ages_s: Mapping[str, float]
     allocatable: Reading = NOT_STATED
     kubelet: KubeletSays = NOTHING_SAID
+    is_dismissed: bool | None = None
 
 
 class NodeLoop:
@@ -72,6 +84,7 @@ class NodeLoop:
         self._windows: Mapping[Window, Mapping[str, Aggregate]] = {}
         self._aggregated_ns: int | None = None
         self.switched_off: Collection[str] = frozenset()
+        self._is_dismissed: bool | None = None
         self.snapshot: NodeSnapshot | None = None
         self.report = self._new_report(None, NOT_DECIDED, None)
 
@@ -91,7 +104,15 @@ class NodeLoop:
             decisions,
             triggers_of(self._strategies, decisions),
             ended_ns,
+            self._is_dismissed,
         )
+
+    @property
+    def off(self) -> Collection[str]:
+        """The names of the strategies that are off: all of them where Koord is taken off the node."""
+        if not self._is_dismissed:
+            return self.switched_off
+        return frozenset((*(strategy.name for strategy in self._strategies), Relieving.name))
 
     def look(self, inputs: TickInputs, reason: TickReason = TickReason.BEAT) -> NodeSnapshot:
         """Sense: the new snapshot."""
@@ -103,7 +124,7 @@ class NodeLoop:
                 suppresses=inputs.rules.suppresses_cpu,
                 urgent=reason is TickReason.URGENT,
             )
-        now_ns = self._monotonic()
+        now_ns, self._is_dismissed = self._monotonic(), inputs.is_dismissed
         if "pods" in inputs.ages_s:
             self._follow(inputs.pods, now_ns)
         self._actuator.files.look_for_leftovers(inputs.pods, inputs.tiers, inputs.rules, now_ns, inputs.kubelet)
@@ -173,5 +194,6 @@ class NodeLoop:
         return self._actuator.plan(self._decided(self._with_acts(self.snapshot))[0])
 
     def _decided(self, snapshot: NodeSnapshot) -> tuple[Decisions, StrategyStates]:
-        decisions, states = decide_all(snapshot, self._strategies, self._states, self.switched_off)
-        return relieved(snapshot, decisions, states, self._states, self.switched_off)
+        off, off_by = self.off, "since Koord is being uninstalled" if self._is_dismissed else BY_OPERATOR
+        decisions, states = decide_all(snapshot, self._strategies, self._states, off, off_by)
+        return relieved(snapshot, decisions, states, self._states, off, off_by)

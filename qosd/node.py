@@ -106,6 +106,8 @@ class Node:
     """None without a cluster, and until the connection to it is made."""
     is_uninstalled: Callable[[], bool] = field(default=lambda: False)
     """Has the cluster said that Koord is not coming back to this node?"""
+    is_dismissed: Callable[[], bool | None] = field(default=lambda: None)
+    """The same, where the cluster made this agent and is about to remove it; None: it is a unit of the host."""
     after_tick: list[Callable[[], None]] = field(default_factory=list)
     """Called after each tick, in the event loop: for who follows what ticks are fed. They take no time."""
 
@@ -246,8 +248,9 @@ class Node:
             self.cpu_manager.current.default_cpus, None if config is None else config.writes_memory_protection
         )
         return TickInputs(
-            pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(), says
-        )
+            pods, rules, self.locator.topology, self.locator.tiers, exclusive, ages_s, self._stated_allocatable(), says,
+            self.is_dismissed(),
+        )  # fmt: skip
 
     def _fought_cpus(self, now_ns: int) -> Mapping[str, str]:
         """Looked for anew where files are in another state, or a fight may have ended; the same object while equal."""

@@ -25,7 +25,7 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
 
     ``act_reports``: what each actor has left, in the actors' order. ``collectors``: how each is. ``snapshot``: the one
     that ``decisions`` were made from; None before the first tick. ``triggers``: what wakes the loop from now on.
-    ``ended_ns``: when the tick ended, by the monotonic clock.
+    ``ended_ns``: when the tick ended, by the monotonic clock. ``is_dismissed``: see ``TickInputs``.
     """
 
     act_reports: tuple[ActReport, ...]
@@ -34,6 +34,7 @@ class TickReport(msgspec.Struct, frozen=True, eq=False):
     decisions: Decisions = NOT_DECIDED
     triggers: tuple[PressureTrigger, ...] = ()
     ended_ns: int | None = None
+    is_dismissed: bool | None = None
 
     @property
     def files(self) -> FileReport:

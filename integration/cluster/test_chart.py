@@ -26,7 +26,7 @@ from integration.cluster.controlplane import ControlPlane, Options
 from integration.cluster.helm import Helm
 from integration.cluster.manager import NAMESPACE, Replica
 from integration.harness.processes import HarnessError, wait_for
-from koord.model.nodestate import ANNOTATION, NodeState
+from koord.model.nodestate import ANNOTATION, UNINSTALLED, NodeState
 from tests.charts.koordinator_values import VALUES
 
 ROOT = Path(__file__).parents[2]
@@ -235,7 +235,8 @@ def test_installed_and_uninstalled(helm: Helm, plane: ControlPlane, api: Api, fi
         assert "1 of 2 nodes have not given back" in said
         assert "n2" in said and "node n1" not in said
         assert lines["managers"].endswith("has no replicas; nobody leads")
-        assert set(lines) >= {"policy", "node SLOs", "release", "webhooks", "managers", "nodes"}
+        assert set(lines) >= {"policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents", "pods"}
+        assert lines["pods"].startswith("pods: 1 of 2 nodes hold values of Koord's after 0 s"), "n2 is waited for once"
         assert [offered(api, name) for name in ("n1", "n2")] == [{}, {}]
     finally:
         replica.process.stop()
@@ -283,7 +284,8 @@ def report(api: Api, name: str, gives_back: bool) -> None:
         return
     slo = api.get(f"{SLO}/nodeslos/{name}")
     is_off = not slo["spec"]["resourceUsedThresholdWithBE"]["enable"]
-    state = NodeState(0 if is_off and gives_back else 5, slo["metadata"]["generation"])
+    is_dismissed = gives_back and UNINSTALLED in slo["metadata"].get("annotations", {})
+    state = NodeState(0 if is_off and gives_back else 5, slo["metadata"]["generation"], is_dismissed)
     resources = {"resources": {"cpu": "400m", "memory": "800Mi"}}
     api.merge(path, {"metadata": {"annotations": {ANNOTATION: state.encoded()}}})
     status = {

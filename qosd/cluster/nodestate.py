@@ -1,6 +1,6 @@
 """The node's state (``koord.model.nodestate``) as a tick has left it.
 
-Both figures are of one tick, so the generation is never ahead of what has been done by it.
+All figures are of one tick, so none is ahead of what has been done.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ def of(report: TickReport) -> NodeState | None:
     """None before the first tick."""
     if report.snapshot is None:
         return None
-    held = sum(map(_is_held_by_strategy, report.files.states.values()))
-    return NodeState(held, report.snapshot.rules.slo_generation)
+    held = [state for state in report.files.states.values() if state.is_held]
+    by_strategy = sum(map(_is_held_by_strategy, held))
+    pod_files = len(held) - by_strategy if report.is_dismissed else 0
+    return NodeState(by_strategy, report.snapshot.rules.slo_generation, report.is_dismissed, pod_files)
 
 
 def _is_held_by_strategy(state: FileState) -> bool:
     """What an earlier run has left counts by whom that run noted."""
-    if not state.is_held:
-        return False
     speakers = {name for _, name in state.speakers} or set(state.by.split(", "))
     return speakers != {HookReconciler.name}

@@ -65,6 +65,7 @@ class Session:
         self.link = self._node_link(environ)
         node.cluster_status = self.status
         node.is_uninstalled = lambda: self.feed.is_uninstalled
+        node.is_dismissed = lambda: self.feed.is_uninstalled if self._is_pod else None
         node.metrics.cluster_reachable = lambda: float(self.feed.is_reachable)
         node.metrics.cluster_silence_seconds = lambda: nan if self.feed.silent_s is None else self.feed.silent_s
 

@@ -61,6 +61,7 @@ class StrategyState(msgspec.Struct, frozen=True):
 
 
 StrategyStates = Mapping[str, StrategyState]
+BY_OPERATOR = "by the operator"
 NO_STATES: StrategyStates = MappingProxyType({})
 
 
@@ -143,16 +144,18 @@ def decide_all(
     strategies: Iterable[Strategy],
     states: StrategyStates = NO_STATES,
     switched_off: Container[str] = (),
+    off_by: str = BY_OPERATOR,
 ) -> tuple[Decisions, StrategyStates]:
-    """One result of every strategy; ``states`` are what the last call returned, ``switched_off`` names of strategies.
+    """One result of every strategy; ``states`` are what the last call returned, ``switched_off`` names of strategies
+    that are off ``off_by`` somebody.
 
     Never raises for what a strategy does.
     """
     results, after = [], {}
     for strategy in strategies:
-        result, state = _result(
-            snapshot, strategy, states.get(strategy.name, StrategyState()), strategy.name in switched_off
-        )
+        is_off = strategy.name in switched_off
+        before = states.get(strategy.name, StrategyState())
+        result, state = _result(snapshot, strategy, before, off_by if is_off else "")
         results.append(result)
         after[strategy.name] = state
     unknown = snapshot.rules.node.cpus_unknown
@@ -186,6 +189,7 @@ def relieved(
     states: StrategyStates,
     before: StrategyStates,
     switched_off: Container[str] = (),
+    off_by: str = BY_OPERATOR,
 ) -> tuple[Decisions, StrategyStates]:
     """``decisions`` with one result more, the relief of all shortages in them; ``before``: the last call's states.
 
@@ -197,7 +201,7 @@ def relieved(
         strategy,
         state,
         lambda: (
-            _off(strategy, state, State.DISABLED, "disabled by the operator")
+            _off(strategy, state, State.DISABLED, f"disabled {off_by}")
             if strategy.name in switched_off
             else _decided(snapshot, strategy, state)
         ),
@@ -225,16 +229,16 @@ def windows_of(strategies: Iterable[Strategy], rules: Rules, decisions: Decision
 
 
 def _result(
-    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
+    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, off_by: str
 ) -> tuple[StrategyResult, StrategyState]:
-    return _guarded(strategy, state, lambda: _turn(snapshot, strategy, state, is_off))
+    return _guarded(strategy, state, lambda: _turn(snapshot, strategy, state, off_by))
 
 
 def _turn(
-    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, is_off: bool
+    snapshot: NodeSnapshot, strategy: Strategy, state: StrategyState, off_by: str
 ) -> tuple[StrategyResult, StrategyState]:
-    if is_off:
-        return _off(strategy, state, State.DISABLED, "disabled by the operator")
+    if off_by:
+        return _off(strategy, state, State.DISABLED, f"disabled {off_by}")
     if snapshot.rules.policy_unknown:
         why = f"no policy is known ({snapshot.rules.policy_unknown})"
         return _standing(strategy, State.FROZEN, why, state)

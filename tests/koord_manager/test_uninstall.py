@@ -38,8 +38,11 @@ HASTY = UninstallOptions(timeout=0.2)
 GENERATION = 7
 
 
-def node_state(held_files: int, generation: int) -> dict[str, str]:
-    return {nodestate.ANNOTATION: nodestate.NodeState(held_files, generation).encoded()}
+def node_state(
+    held_files: int, generation: int, is_dismissed: bool | None = False, pod_files: int = 0
+) -> dict[str, str]:
+    state = nodestate.NodeState(held_files, generation, is_dismissed, pod_files)
+    return {nodestate.ANNOTATION: state.encoded()}
 
 
 def fill(server: Server, *names: str) -> None:
@@ -63,9 +66,17 @@ def fill(server: Server, *names: str) -> None:
         report(server, name, 12, GENERATION - 1)
 
 
-def report(server: Server, name: str, held_files: int, generation: int) -> None:
+def report(
+    server: Server,
+    name: str,
+    held_files: int,
+    generation: int,
+    is_dismissed: bool | None = False,
+    pod_files: int = 0,
+) -> None:
     status = {"updateTime": datetime.now(UTC).isoformat()}
-    server.put(METRICS, "", name, metadata={"annotations": node_state(held_files, generation)}, status=status)
+    annotations = node_state(held_files, generation, is_dismissed, pod_files)
+    server.put(METRICS, "", name, metadata={"annotations": annotations}, status=status)
 
 
 def found(server: Server, path: str, name: str, namespace: str = "") -> JSONObject | None:
@@ -81,12 +92,17 @@ def told(server: Server, path: str, name: str, namespace: str = "") -> JSONObjec
 
 @contextlib.asynccontextmanager
 async def agents(server: Server, *names: str) -> AsyncIterator[None]:
-    """Each gives back what it holds once its NodeSLO says that everything is off."""
+    """Each gives back what it holds once its NodeSLO says that everything is off, and the rest once it is to go."""
 
     async def follow(name: str) -> None:
         while told(server, SLOS, name)["spec"]["resourceUsedThresholdWithBE"]["enable"]:  # noqa: ASYNC110
             await asyncio.sleep(0.005)
         report(server, name, 0, GENERATION)
+        while nodestate.UNINSTALLED not in told(server, SLOS, name)["metadata"].get("annotations", {}):  # noqa: ASYNC110
+            await asyncio.sleep(0.005)
+        report(server, name, 0, GENERATION, is_dismissed=True, pod_files=3)
+        await asyncio.sleep(0.02)
+        report(server, name, 0, GENERATION, is_dismissed=True)
 
     tasks = [asyncio.create_task(follow(name)) for name in names]
     yield
@@ -139,10 +155,11 @@ async def test_everything_is_taken_back_and_each_step_says_so(caplog: pytest.Log
     check(server)
     said = [record.message for record in caplog.records if record.name == "koord_manager.uninstall"]
     assert [message.partition(":")[0] for message in said] == [
-        "policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents",
+        "policy", "node SLOs", "release", "webhooks", "managers", "nodes", "agents", "pods",
     ]  # fmt: skip
-    assert "all 2 nodes with an agent have given back" in said[2]
+    assert "all 2 nodes with an agent have given back what they held by the policy" in said[2]
     assert said[5].endswith("from 2 of 2 nodes; 2 still offered some" + ENDS)
+    assert "no kernel file of 2 nodes holds a value of Koord's any more" in said[7]
 
 
 async def test_a_second_run_changes_nothing() -> None:
@@ -187,9 +204,31 @@ async def test_released_is_the_generation_and_no_file(
     server = Server()
     async with server.serving() as url:
         fill(server, "n1")
-        report(server, "n1", held_files, generation)
+        report(server, "n1", held_files, generation, is_dismissed=None)
         await uninstall(url, HASTY)
     assert any(complaint in message for message in caplog.messages) == bool(complaint)
+
+
+@pytest.mark.parametrize(
+    ("is_dismissed", "pod_files", "said"),
+    [
+        (True, 0, "no kernel file of 1 nodes holds a value of Koord's any more"),
+        (True, 3, "1 of 1 nodes hold values of Koord's after"),
+        (True, 3, "node n1 holds 3 files (reported 0 s ago): that stays until it restarts, or koordctl restore --yes"),
+        (False, 0, "node n1 has not heard that its agent goes, and keeps what pods got from it"),
+        (None, 0, "on 1 nodes the agent is a unit of the host: koordctl uninstall takes it off"),
+    ],
+)
+async def test_what_pods_got_is_waited_for_and_named(
+    is_dismissed: bool | None, pod_files: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    server = Server()
+    async with server.serving() as url:
+        fill(server, "n1")
+        report(server, "n1", 0, GENERATION, is_dismissed, pod_files)
+        await uninstall(url, HASTY)
+    assert any(said in message for message in caplog.messages), caplog.messages
 
 
 @pytest.mark.parametrize("annotations", [{}, {nodestate.ANNOTATION: "of another kind"}])

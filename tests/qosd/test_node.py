@@ -22,6 +22,7 @@ from koord.host.weights import Weights
 from koord.host.writer import Writer
 from koord.http2.server import Reply
 from koord.model import core
+from koord.model.nodestate import NodeState
 from koord.model.overcommit.amounts import Reading
 from koord.model.qos import KubeQoS
 from koord.pb.cri import api_pb2 as cri
@@ -29,6 +30,7 @@ from koord.pb.hooks import api_pb2 as hooks
 from koord.pb.koord import inspect_pb2 as inspect
 from qosd import assembly
 from qosd.assembly import assemble
+from qosd.cluster import nodestate
 from qosd.decide.decision import Decision, Stage, Strategy
 from qosd.frontends import FrontEnd
 from qosd.hookserver.server import PROXY_METADATA, SERVICE
@@ -385,6 +387,27 @@ async def test_disabling_gives_everything_back(machine: Machine) -> None:
         await alive.node.switch(True, ["hooks"])
         assert alive.quota(container) == 50_000
         assert set(alive.node.loop.switched_off) == set(names) - {"hooks"}
+
+
+async def test_an_agent_that_goes_for_good_gives_everything_back_and_says_so(machine: Machine) -> None:
+    async with on_runtime(machine) as alive:
+        node, (pod, container) = alive.node, await alive.batch_pod()
+        await alive.until_decided(container)
+        assert nodestate.of(node.loop.report) == NodeState(0, 0, None), "a unit of the host is nobody's to dismiss"
+        said = False
+        node.is_dismissed = lambda: said
+        await node.tick(TickReason.BEAT)
+        assert nodestate.of(node.loop.report) == NodeState(0, 0, False)
+        said = True
+        await node.tick(TickReason.CHANGE)
+        assert (alive.quota(pod), alive.quota(container), node.actuator.files.report.owned) == (-1, -1, {})
+        assert nodestate.of(node.loop.report) == NodeState(0, 0, True)
+        assert node.undo.is_empty and not node.front_ends.enabled()
+        assert {result.sentence for result in node.loop.report.decisions.results} == {
+            "disabled since Koord is being uninstalled"
+        }
+        said = False
+        await alive.until_decided(container)
 
 
 async def test_a_dry_run_plans_and_writes_nothing(machine: Machine) -> None:

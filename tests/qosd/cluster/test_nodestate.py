@@ -18,10 +18,11 @@ from tests.qosd.cluster.history import History
 HELD, CONTESTED, FREE = Phase.HELD, Phase.CONTESTED, Phase.FREE
 
 
-def tick_report(history: History | None, *states: FileState) -> TickReport:
+def tick_report(history: History | None, *states: FileState, is_dismissed: bool | None = None) -> TickReport:
     by_target = {Target(f"/kubepods/{number}", "cpu.shares"): state for number, state in enumerate(states)}
     files = FileReport(by_target, {}, {}, "", {}, None)
-    return TickReport((files,), {}, None if history is None else history.snapshot())
+    snapshot = None if history is None else history.snapshot()
+    return TickReport((files,), {}, snapshot, is_dismissed=is_dismissed)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,13 @@ def test_files_that_strategies_hold(states: list[FileState], held: int) -> None:
     history = History()
     history.with_slo_generation(7)
     assert of(tick_report(history, *states)) == NodeState(held, 7)
+
+
+@pytest.mark.parametrize(("is_dismissed", "pod_files"), [(None, 0), (False, 0), (True, 1)])
+def test_files_of_pods_count_once_the_agent_goes(is_dismissed: bool | None, pod_files: int) -> None:
+    states = [FileState(HELD, by="hooks", adopted=True), FileState(HELD, by="memoryQOS", adopted=True)]
+    found = of(tick_report(History(), *states, FileState(FREE), is_dismissed=is_dismissed))
+    assert found == NodeState(1, 0, is_dismissed, pod_files)
 
 
 def test_before_the_first_tick_nobody_knows() -> None:
@@ -69,6 +77,9 @@ def test_what_is_no_state_counts_as_none(text: str | None) -> None:
         (NodeState(0, 1), NodeState(0, 1), False),
         (NodeState(3, 1), NodeState(3, 2), True),
         (NodeState(0, 2), NodeState(0, 0), True),
+        (NodeState(0, 1, False), NodeState(0, 1, True, 3), True),
+        (NodeState(0, 1, True, 3), NodeState(0, 1, True, 2), False),
+        (NodeState(0, 1, True, 3), NodeState(0, 1, True), True),
     ],
     ids=str,
 )
