@@ -28,7 +28,7 @@ from koord.model.qos import KubeQoS
 from koord.model.slo import ResourceThresholds
 from qosd.decide.decision import Decision
 from qosd.decide.shortage import OrderKey, Resource, Rung, Shortage, Victims
-from qosd.decide.victims import Amounts, is_victim
+from qosd.decide.victims import is_victim
 from qosd.model.metric import Metric, Scope
 from qosd.model.rules import Rules
 from qosd.model.snapshot import NodeSnapshot, PressureTrigger, Window
@@ -63,10 +63,10 @@ _SLOPE_SAMPLES, _SLOPE_SPAN_S = 3, 1.5
 _SAMPLES: Mapping[str, float] = MappingProxyType({"node": SAMPLES_S, "usage": SAMPLES_S, "limits": 30.0})
 """Three samples of each."""
 _ROOT = KubeQoS.GUARANTEED
-_TIER = USAGE[Scope.TIER]
+_TIER, _POD = USAGE[Scope.TIER], USAGE[Scope.POD]
 _LIMIT = LIMITS[Scope.TIER].memory_limit_bytes
 _NODE_SLOPE, _ROOT_SLOPE = Window(NodeRow.memory_usage_bytes, SLOPE_S), Window(_TIER.memory_usage_bytes, SLOPE_S)
-GROWTH = Window(USAGE[Scope.POD].memory_usage_bytes, SLOPE_S)
+GROWTH = Window(_POD.memory_usage_bytes, SLOPE_S)
 _TRIGGERS = tuple([PressureTrigger("memory", "some", 100_000, 1_000_000, tier) for tier in (None, _ROOT)])
 
 
@@ -150,10 +150,10 @@ class _Memory(Evicting):
         return Decision(f"{worst.why}: {readable.memory(worst.amount)} must be freed", shortages=(shortage,)), memory
 
     def _evictable_bytes(self, victims: Victims, snapshot: NodeSnapshot) -> int:
-        """What all pods have together that may be evicted, those too that go already or rest."""
+        """What the kernel cannot take back of all pods that may be evicted, those too that go already or rest."""
         anything = Shortage(Resource.MEMORY_BYTES, 1, victims, self.order, "")
-        amounts = Amounts(snapshot, {})
-        return sum([amounts.of(pod, anything) or 0 for pod in snapshot.pods if is_victim(pod, anything, snapshot)])
+        pods = [pod for pod in snapshot.pods if is_victim(pod, anything, snapshot)]
+        return sum([_bytes(snapshot, _POD.memory_unreclaimable_bytes, pod.cgroup) or 0 for pod in pods])
 
 
 class BestEffortMemory(_Memory):

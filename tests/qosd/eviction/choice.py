@@ -27,7 +27,7 @@ from tests.qosd.eviction.demands import (
     number_of,
     oldest_ns,
 )
-from tests.qosd.eviction.modelpods import Pod
+from tests.qosd.eviction.modelpods import MIB, Pod
 from tests.qosd.eviction.world import AT_ONCE
 
 CALM_S, FREEZE_S, STOP_S, THAW_S, MINUTE_S, MOST = 30, 10, 2, 2, 60, 10
@@ -188,8 +188,10 @@ class Choice:
         demand, amount = Demand(gate, "memory", 1), 0
         for view in at.pods:
             pod = self.everybody[view.uid]
-            if is_live(view) and all(self.victim_rules(pod, view, demand, at).values()):
-                amount += self.usage(view.uid, "memory", at) or 0
+            used = self.usage(view.uid, "memory", at)
+            if used is not None and all(self.victim_rules(pod, view, demand, at).values()):
+                kernel = MIB if at.rules.host.cgroup_version == 2 else 0
+                amount += used + kernel if is_live(view) else 0
         return amount
 
     def candidates(self, demand: Demand, at: NodeSnapshot) -> list[Candidate]:

@@ -347,7 +347,9 @@ class Oracle(Standing):
 
     def _growing(self, able: Sequence[Candidate], need: int, at: NodeSnapshot) -> Mapping[str, int]:
         """Only who takes more and more is held: what is held gives nothing back."""
-        return {each.uid: min(each.amount, need) for each in able if self.grows(each, need, at)}
+        growing = {each.uid: min(each.amount, need) for each in able if self.grows(each, need, at)}
+        self.counts["pods that were stopped because they grow"] += len(growing)
+        return growing
 
     def _waits_for_nobody(self, demand: Demand, able: Sequence[Candidate], need: int, at: NodeSnapshot) -> bool:
         """Nobody can be frozen, and there is time for as long as a freeze is felt."""

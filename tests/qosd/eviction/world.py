@@ -240,6 +240,7 @@ class World:
             _POD.cpu_usage_cores: {pod.cgroup: pod.uses_milli() / 1000 for pod in measured},
             _POD.memory_usage_bytes: {pod.cgroup: float(int(pod.anonymous)) for pod in measured},
             _POD.memory_reclaimable_bytes: {pod.cgroup: self._reclaimable(pod) for pod in measured},
+            _POD.memory_unreclaimable_bytes: {pod.cgroup: self._unreclaimable(pod) for pod in measured},
             AT_ONCE: {pod.cgroup: int(pod.clean()) + (int(pod.slab) if self.version == 2 else 0) for pod in measured},
             _POD.cpu_seconds: {pod.cgroup: pod.worked_s for pod in measured},
             _TIER.memory_usage_bytes: {ROOT: float(anonymous)},
@@ -247,6 +248,11 @@ class World:
             _TIER.memory_working_set_bytes: {ROOT: float(charged - cache // 2)},
             STAYS: {ROOT: float(anonymous + (kernel if self.version == 2 else 0))},
         }
+
+    def _unreclaimable(self, pod: Pod) -> float:
+        anonymous, file, slab = int(pod.anonymous), int(pod.cache), int(pod.slab)
+        charged, told_slab = anonymous + file + slab + MIB, slab if self.version == 2 else 0
+        return float(meters.unreclaimable_bytes(self.version, charged, anonymous, file, told_slab, 0))
 
     def _reclaimable(self, pod: Pod) -> float:
         """As the kernel's files tell it, in whole bytes."""
@@ -334,7 +340,8 @@ _METRICS: Mapping[str, tuple[Metric, ...]] = {
     ),
     "usage": (
         _POD.cpu_usage_cores, _POD.memory_usage_bytes, _POD.memory_reclaimable_bytes, _POD.cpu_seconds,
-        _TIER.memory_usage_bytes, _TIER.memory_unreclaimable_bytes, _TIER.memory_working_set_bytes, STAYS, AT_ONCE,
+        _POD.memory_unreclaimable_bytes, _TIER.memory_usage_bytes,
+        _TIER.memory_unreclaimable_bytes, _TIER.memory_working_set_bytes, STAYS, AT_ONCE,
     ),
     "besteffort": (
         BestEffortRow.be_cpu_usage_cores, BestEffortRow.be_cpu_request_cores, BestEffortRow.be_cpu_real_limit_cores,

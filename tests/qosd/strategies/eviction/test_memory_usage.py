@@ -63,7 +63,7 @@ def at(
     """
     count, span_s = samples
     has = values.get(TIER.memory_unreclaimable_bytes, {}).get(ROOT, 0.0) if evictable is None else evictable
-    values = {**values, USAGE[Scope.POD].memory_usage_bytes: {HOARD.cgroup: float(has)}}
+    values = {**values, USAGE[Scope.POD].memory_unreclaimable_bytes: {HOARD.cgroup: float(has)}}
     windows = {
         NODE_SLOPE: {"": mean(0, count, span_s, node_slope)},
         ROOT_SLOPE: {ROOT: mean(0, count, span_s, root_slope)},
