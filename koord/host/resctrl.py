@@ -173,8 +173,9 @@ def parse_tasks(text: str | bytes, file: str) -> frozenset[int]:
     """One thread id per line. A 0 stands for a thread that this process cannot see, and is left out."""
     try:
         return frozenset(map(int, text.split())) - {0}
-    except ValueError as error:
-        raise ParseError(file, text, error) from error
+    except ValueError:
+        lines = text.decode("ascii", "replace") if isinstance(text, bytes) else text
+        return frozenset(readable(file, lines.splitlines(), int)) - {0}
 
 
 def mon_groups(root: Path, group: str = "") -> list[str]:

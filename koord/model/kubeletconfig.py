@@ -50,6 +50,12 @@ class _Document(msgspec.Struct, rename="camel"):
     feature_gates: dict[str, bool] = {}
 
 
+def cpu_manager_policy(config: Mapping[str, Any]) -> str:
+    """The policy alone, which hangs on no other member; "" if it cannot be read."""
+    policy = config.get("cpuManagerPolicy") or NONE
+    return policy if isinstance(policy, str) else ""
+
+
 def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
     """``memory_total_bytes``: of which an eviction threshold in percent is. Raises ConfigError or ReservationError."""
     stated = {name: value for name, value in config.items() if value is not None}

@@ -34,17 +34,14 @@ class KubeletConfigSource:
         self._task: asyncio.Task[None] | None = None
         self.current: KubeletConfig | None = None
         """None: kubelet has not told it yet, or never will. The same object while it is equal."""
+        self.cpu_manager_policy = ""
+        """ "" while kubelet has not told it; known also where another member of its configuration cannot be read."""
         self.problem = ""
 
     @property
     def reserved(self) -> Reserved:
         """What kubelet keeps of the node; nothing, as far as is known, before it has told."""
         return NOTHING if self.current is None else self.current.reserved
-
-    @property
-    def cpu_manager_policy(self) -> str:
-        """ "" while kubelet has not told it."""
-        return "" if self.current is None else self.current.cpu_manager_policy
 
     def start(self) -> None:
         if self._kubelet is not None:
@@ -65,7 +62,9 @@ class KubeletConfigSource:
     async def look(self, kubelet: Kubelet) -> bool:
         """Ask once; whether kubelet has told."""
         try:
-            config = kubeletconfig.read(await kubelet.config(), self._memory_total_bytes())
+            answer = await kubelet.config()
+            self.cpu_manager_policy = kubeletconfig.cpu_manager_policy(answer) or self.cpu_manager_policy
+            config = kubeletconfig.read(answer, self._memory_total_bytes())
         except (FetchError, ConfigError, ReservationError) as error:
             self.problem = f"kubelet's configuration, and so what it reserves of the node, is not known: {error}"
             return False

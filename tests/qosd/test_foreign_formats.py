@@ -15,6 +15,8 @@ from hypothesis import strategies as st
 from koord.host import cgroup, proc, psi, resctrl
 from koord.host.keyed import DeviceLimit, DeviceWeight, SchemataLine
 from koord.host.spelling import At
+from koord.model import kubeletconfig
+from qosd.pods import verbose
 from qosd.pods.cpumanager import read_state
 from qosd.pods.kubelet import read_pods
 from qosd.sense import io
@@ -88,6 +90,22 @@ def state(text: str) -> Values:
         "entries": {uid: {"c": cpus} for uid, cpus in entries.items()},
     }
     return read_state(json.dumps(document).encode()).exclusive
+
+
+def _members(text: str) -> Mapping[str, Any]:
+    """A JSON object whose members stand one on a line; a line that is none has another name."""
+    found: dict[str, Any] = {}
+    for number, line in enumerate(text.splitlines()):
+        try:
+            found.update(msgspec.json.decode(f"{{{line}}}", type=dict[str, Any]))
+        except ValueError:
+            found[f"rubbish {number}"] = line
+    return found
+
+
+def runtime_spec(text: str) -> Values:
+    info = verbose.document({"info": json.dumps({"runtimeSpec": {"linux": _members(text)}})})
+    return {"cgroup": verbose.cgroup(info), "resources": verbose.resources(info)}
 
 
 def pods(text: str) -> Values:
@@ -179,6 +197,32 @@ PARSERS: Mapping[str, Parser] = {
         SCHEMATA,
         lambda text: _each(("L3", "MB"), lambda name: SchemataLine().parse(text, At(2, f"BE/{name}"))),
         {"L3": 0, "MB": 1},
+    ),
+    "resctrl tasks": Parser(
+        "11\n0\n13\n14\n",
+        lambda text: {str(task): task for task in resctrl.parse_tasks(text, "tasks")},
+        {"11": 0, "13": 2, "14": 3},
+    ),
+    "a NUMA node's meminfo": Parser(
+        "Node 0 MemTotal:  16 kB\nNode 0 MemFree:  8 kB\nNode 0 MemUsed:  8 kB\n",
+        lambda text: _each(("MemTotal", "MemUsed"), lambda key: proc.meminfo_bytes(text.encode(), key.encode(), "m")),
+        {"MemTotal": 0, "MemUsed": 2},
+    ),
+    "/proc/net/snmp": Parser(
+        "Ip: A\nIp: 1\nTcp: OutSegs RetransSegs\nTcp: 5 6\nUdp: A\n",
+        lambda text: {"tcp": proc.tcp(text.encode())},
+        {"tcp": 3},
+        (2,),
+    ),
+    "a runtime's verbose status": Parser(
+        '"cgroupsPath": "/kubepods/pod1/c"\n"resources": {"cpu": {"quota": 5000, "period": 10000}}\n"x": 1\n',
+        runtime_spec,
+        {"cgroup": 0, "resources": 1},
+    ),
+    "kubelet's /configz": Parser(
+        '"kubeReserved": {"cpu": "500m"}\n"cpuManagerPolicy": "static"\n"evictionHard": {}\n',
+        lambda text: {"policy": kubeletconfig.cpu_manager_policy(_members(text))},
+        {"policy": 1},
     ),
     "cpu_manager_state": Parser("1\n2\n3\n", state, {"a": 0, "b": 1, "c": 2}),
     "kubelet's /pods": Parser(

@@ -9,7 +9,6 @@ import pytest
 
 from koord.host.files import Target
 from koord.host.writer import Writer
-from koord.model.kubeletconfig import KubeletConfig
 from qosd.inspect import daemon
 from tests.qosd.contexts import QOS, STATUS
 from tests.qosd.machine import Machine
@@ -64,7 +63,7 @@ async def test_while_allocations_are_unknown_no_cpu_set_is_widened(v1: Machine, 
     if state is not None:
         v1.put(STATE, state)
     async with on_runtime(v1) as alive:
-        alive.node.kubelet_config.current = KubeletConfig(cpu_manager_policy="static")
+        alive.node.kubelet_config.cpu_manager_policy = "static"
         whole = running(alive, "db", cpus="2-3")
         best_effort = running(alive, "job", "/besteffort", "BE", cpus="0-1")
         service = running(alive, "web", "", "LS", cpus="0-1")

@@ -70,6 +70,25 @@ async def test_what_was_known_stays_and_the_reason_is_told(trouble: Any) -> None
     assert source.problem.startswith("kubelet's configuration, and so what it reserves of the node, is not known: ")
 
 
+@pytest.mark.parametrize(
+    ("says", "policy"),
+    [
+        (KEPT, "static"),
+        ({"cpuManagerPolicy": "static", "kubeReserved": {"cpu": "many"}}, "static"),
+        ({"cpuManagerPolicy": "static", "reservedSystemCPUs": "first", "topologyManagerScope": 3}, "static"),
+        ({"cpuManagerPolicy": None}, "none"),
+        ({}, "none"),
+        ({"cpuManagerPolicy": 3}, ""),
+        (FORBIDDEN, ""),
+    ],
+)
+async def test_the_cpu_managers_policy_hangs_on_no_other_member(says: Any, policy: str) -> None:
+    kubelet = Kubelet(says)
+    source = Source(kubelet)
+    await source.look(kubelet)
+    assert source.cpu_manager_policy == policy
+
+
 async def test_it_runs_until_it_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kubeletconfig, "AGAIN_S", 0.0)
     kubelet = Kubelet(KEPT)
