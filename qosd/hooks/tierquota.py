@@ -55,9 +55,10 @@ def _within_cpus(edits: Edits, rules: Rules) -> Edits:
 def _within_quota(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
     tier_milli = rules.node.be_tier_milli
     edit = edits.get(Field.CPU_QUOTA) if tier_milli else None
-    if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(tier_milli, pod):
+    most_milli = rules.node.be_below_tier_milli or tier_milli
+    if edit is None or not isinstance(edit.value, int) or edit.value <= _quota_us(most_milli, pod):
         return edits
-    why = f"{edit.why}; the BestEffort tier has less ({rules.node.best_effort.why})"
+    why = f"{edit.why}; the BestEffort tier has less, or had just now ({rules.node.best_effort.why})"
     return _with(edits, edit, replace(edit, value=UNLIMITED, why=why, computed={}, factor=None))
 
 

@@ -85,6 +85,8 @@ class NodeRules:
     be_tier_milli: int = 0
     """What they leave to kubelet's BestEffort tier, with those of its pods that are no best-effort pods; 0 = as much as
     there is."""
+    be_below_tier_milli: int = 0
+    """The largest quota that stands below the tier on cgroup v1; 0 = all that the tier has."""
     be_tier_cpus: str = ""
     """The CPU set of that tier on cgroup v1, where another agent made it smaller than the pods' root's; else ""."""
     be_cpu_manager: bool = False
@@ -125,7 +127,9 @@ class NodeRules:
     @cached_property
     def without_best_effort(self) -> NodeRules:
         """The same, while nothing is taken from best-effort pods."""
-        return replace(self, best_effort=UNBOUNDED, best_effort_pools=(), be_tier_milli=0, be_tier_cpus="")
+        return replace(
+            self, best_effort=UNBOUNDED, best_effort_pools=(), be_tier_milli=0, be_below_tier_milli=0, be_tier_cpus=""
+        )
 
     @cached_property
     def derivation(self) -> DerivationRules:

@@ -35,6 +35,7 @@ def with_pools(rules: Rules, pools: Pools, scheduling: Scheduling, tier_cpus: st
         best_effort=scheduling.best_effort,
         best_effort_pools=scheduling.pools,
         be_tier_milli=scheduling.tier_milli,
+        be_below_tier_milli=scheduling.below_tier_milli,
         be_tier_cpus=tier_cpus,
         kubelet_cpus=pools.kubelet,
     )
@@ -138,7 +139,8 @@ class PooledRules:
         pools = Pools(rules.node.ls_pools, rules.node.be_pools) if seen is None else self._computed(seen, rules)
         left = {} if rules.policy_unknown else self.best_effort
         topology, pods = (None, ()) if seen is None else (seen.topology, seen.pods)
-        scheduling = merged(left, pools.be, topology, pods, rules.node)
+        below_milli = self._current.node.be_below_tier_milli
+        scheduling = merged(left, pools.be, topology, pods, rules.node, below_milli)
         self._pools = self._pools if pools == self._pools else pools
         unknown = rules.node.cpus_unknown
         frozen = (f"{unknown}: which CPUs kubelet gave exclusively is unknown, so no CPU set is widened",)

@@ -20,15 +20,17 @@ from qosd.model.snapshot import PodView, live
 from qosd.policy.pools import by_node, joined
 
 NO_NODE_RULES = NodeRules()
+_RISES = 1.25
 
 
 @dataclass(frozen=True, slots=True)
 class Scheduling:
-    """``best_effort``: all strategies together; ``pools``: their pool; ``tier_milli``: see ``NodeRules``."""
+    """``best_effort``: all strategies together; ``pools``: their pool; the others: see ``NodeRules``."""
 
     best_effort: BestEffortScheduling = UNBOUNDED
     pools: tuple[Pool, ...] = ()
     tier_milli: int = 0
+    below_tier_milli: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -38,8 +40,12 @@ def merged(
     topology: Topology | None,
     pods: Iterable[PodView] = (),
     node: NodeRules = NO_NODE_RULES,
+    below_tier_milli: int = 0,
 ) -> Scheduling:
-    """What ``by_strategy`` leaves of ``be_pools``; without a topology nobody knows yet which memory node has a CPU."""
+    """What ``by_strategy`` leaves of ``be_pools``; without a topology nobody knows yet which memory node has a CPU.
+
+    ``below_tier_milli``: as it is so far.
+    """
     if not by_strategy:
         return Scheduling(pools=be_pools)
     cpus, reasons, warnings = _cpus(by_strategy, joined(be_pools), is_known=topology is not None)
@@ -56,7 +62,8 @@ def merged(
         slice_us=max(each.slice_us for each in by_strategy.values()),
     )
     pools = by_node(topology, cpus) if topology is not None else ((Pool(0, 0, str(cpus)),) if cpus else ())
-    return Scheduling(best_effort, pools, tier_milli(cpu_milli, pods, node), tuple(warnings))
+    has_milli = tier_milli(cpu_milli, pods, node)
+    return Scheduling(best_effort, pools, has_milli, below_tier(has_milli, below_tier_milli), tuple(warnings))
 
 
 def _cpus(
@@ -98,6 +105,16 @@ def tier_milli(cpu_milli: int, pods: Iterable[PodView], node: NodeRules = NO_NOD
     others = [pod for pod in pods if is_guest(pod, node)]
     limits = [_limit_milli(pod) for pod in others]
     return cpu_milli + sum(limits) if all(limits) else 0
+
+
+def below_tier(tier_milli: int, before_milli: int) -> int:
+    """Returns the largest quota that stands below a tier with ``tier_milli``; ``before_milli``: so far.
+
+    It falls with the tier's at once and rises only by a quarter at least: a tier that moves about the limit of a
+    container would else take the container's quota off and put it back each time.
+    """
+    is_near = before_milli <= tier_milli < before_milli * _RISES
+    return before_milli if is_near else tier_milli
 
 
 def is_covered(pod: PodView, node: NodeRules) -> bool:

@@ -27,6 +27,7 @@ from qosd.loop import NodeLoop, TickInputs
 from qosd.model.metric import Metric, Scope
 from qosd.model.pod import Resources
 from qosd.model.rules import HostFacts, Rules
+from qosd.model.snapshot import PodView
 from qosd.pace import TickReason
 from qosd.policy import besteffort
 from qosd.policy.pooledrules import PooledRules
@@ -54,6 +55,7 @@ WEB = view("web", "LS", container_requested=Resources(cpu_shares=1024))
 BATCH = view("batch", "BE", container_requested=Resources(cpu_shares=512))
 JOB = view("job", "BE", "BestEffort", EXTENDED=extended("main", request="1000"))
 MID = view("mid", "LS", "BestEffort", EXTENDED=extended("main", "mid", limit="1500"))
+LIMITED = view("job", "BE", "BestEffort", EXTENDED=extended("main", request="1000", limit="1000"))
 PODS = (WEB, BATCH, JOB, MID)
 TIERS = {KubeQoS.GUARANTEED: "/kubepods", KubeQoS.BURSTABLE: BURSTABLE, KubeQoS.BEST_EFFORT: BESTEFFORT}
 GROUPS = (
@@ -148,6 +150,7 @@ class Node:
     version: int
     policy: str
     entries: list[Entry] = field(default_factory=list)
+    pods: tuple[PodView, ...] = PODS
 
     def __post_init__(self) -> None:
         self.machine, self.clock = Machine(self.root, self.version), Clock()
@@ -186,8 +189,8 @@ class Node:
         """A second, and what is written then."""
         self.load = load or self.load
         self.clock.ns += S
-        by = self.pooled.update(self.topology, PODS, {}, self.clock.ns)
-        result = self.loop.tick(TickInputs(PODS, by, self.topology, TIERS, {}, {"pods": 0.5}), TickReason.BEAT)
+        by = self.pooled.update(self.topology, self.pods, {}, self.clock.ns)
+        result = self.loop.tick(TickInputs(self.pods, by, self.topology, TIERS, {}, {"pods": 0.5}), TickReason.BEAT)
         assert isinstance(result, Result)
         assert set(result.results) <= {"done"}, result.sentence
         left = self.loop.report.decisions.best_effort
@@ -213,9 +216,8 @@ class Node:
     def _used(self) -> Mapping[str, float]:
         """By pod, in cores."""
         best_effort = self.best_effort_cores() / 2
-        return {
-            WEB.cgroup: self.load.web_cores, BATCH.cgroup: best_effort, JOB.cgroup: best_effort, MID.cgroup: 0.1
-        }  # fmt: skip
+        used = {WEB.cgroup: self.load.web_cores, BATCH.cgroup: best_effort, JOB.cgroup: best_effort, MID.cgroup: 0.1}
+        return {pod.cgroup: used[pod.cgroup] for pod in self.pods}
 
     def _waited_ms(self) -> float:
         return self.load.wait_ms * self.best_effort_cores()

@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
+from random import Random
 
 import pytest
 
@@ -15,7 +17,18 @@ from koord.host.restoring import restore
 from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from tests.fakes.kernelwriter import Killed
-from tests.qosd.strategies.suppression.nodes import BATCH, BESTEFFORT, BUSY, JOB, MID, QUIET, WEB, Node
+from tests.qosd.strategies.suppression.nodes import (
+    BATCH,
+    BESTEFFORT,
+    BUSY,
+    JOB,
+    LIMITED,
+    MID,
+    QUIET,
+    WEB,
+    Load,
+    Node,
+)
 
 POLICIES = ("cpuset", "cfsQuota", "pressure")
 VERSIONS = pytest.mark.parametrize("version", [1, 2], ids=["v1", "v2"])
@@ -70,6 +83,22 @@ def test_in_quiet_best_effort_work_has_what_the_formula_leaves_or_all_that_it_us
 def test_quiet_seconds_write_nothing(node: Node) -> None:
     node.seconds(4, QUIET)
     assert [node.tick(QUIET) for _ in range(30)] == [[]] * 30
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("noise_cores", [0.002, 0.05, 0.15, 0.5])
+@pytest.mark.parametrize("policy", POLICIES)
+@VERSIONS
+def test_where_the_allowance_moves_about_a_limit_of_1_cpu_rows_stay_few(
+    tmp_path: Path, version: int, policy: str, noise_cores: float, seed: int
+) -> None:
+    """The service uses about 1.4 CPUs of 4, so that the formula leaves about 1 to a job with a limit of 1."""
+    node, chance = Node(tmp_path, version, policy, pods=(WEB, LIMITED)), Random(seed)
+    rows = [node.tick(Load(1.4 + chance.uniform(-noise_cores, noise_cores))) for _ in range(120)]
+    node.close()
+    quotas = [row for row in chain(*rows[10:]) if row[:2] == (f"{LIMITED.cgroup}/main", "cpu_quota")]
+    assert len(quotas) <= 2
+    assert sum(map(len, rows[10:])) <= 30
 
 
 @EVERY
