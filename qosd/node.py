@@ -208,7 +208,8 @@ class Node:
         """What the tick left to best-effort pods is theirs from the next hook call on."""
         left = None if self.read_only else self.loop.report.decisions.best_effort
         if left is not None and left != self.rules.best_effort:
-            self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, left)
+            lasting = {name: each.lasting for name, each in left.items()}
+            self.disk.submit(besteffort.save, self.options.run_dir / BEST_EFFORT, lasting)
             if self.rules.leave(left):
                 self.pace.wake()
 

@@ -39,7 +39,7 @@ class StagedOpinion(msgspec.Struct, frozen=True):
     @property
     def is_temporary(self) -> bool:
         """Is it in force for a time only, and not beyond the end of koord-qosd?"""
-        return self.stage is Stage.RELIEF
+        return self.opinion.is_temporary or self.stage is Stage.RELIEF
 
 
 class TrailStep(msgspec.Struct, frozen=True):

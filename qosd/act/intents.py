@@ -16,7 +16,7 @@ from koord.host.reconcile.state import FileState, FileStates, Speakers
 from koord.host.reconcile.wanted import Wanted
 from qosd.act.composition import Composed, compose, with_lasting
 from qosd.act.ownership import Arbitration, Ownership, arbitrate
-from qosd.decide.decision import NO_OPINIONS, Op, Opinions
+from qosd.decide.decision import NO_OPINIONS, Op, Opinion, Opinions
 from qosd.decide.runner import Decisions
 
 
@@ -96,12 +96,16 @@ def _opinions(decisions: Decisions) -> dict[str, Opinions]:
     return {result.name: result.opinions for result in decisions.results}
 
 
+def _essence(opinion: Opinion) -> tuple[object, ...]:
+    return opinion.op, opinion.value, opinion.is_temporary
+
+
 def _differing(old: Opinions, new: Opinions) -> Iterator[Target]:
     if old is new:
         return
     for target, opinion in new.items():
         before = old.get(target)
-        if before is not opinion and (before is None or (before.op, before.value) != (opinion.op, opinion.value)):
+        if before is not opinion and (before is None or _essence(before) != _essence(opinion)):
             yield target
     for target in old:
         if target not in new:

@@ -54,7 +54,7 @@ class Opinion(msgspec.Struct, frozen=True):
 
     ``value``: in CRI's units (-1 = unlimited); a Fraction for SCALE, None for RELEASE and KEEP. ``inputs``: what the
     formula was fed, by name, for the journal and ``explain``. ``pod``: ``namespace/name`` whose file it is, "" = the
-    node's.
+    node's. ``is_temporary``: it is an experiment, which ends with koord-qosd; what RELIEF wants is so in any case.
     """
 
     op: Op
@@ -62,6 +62,7 @@ class Opinion(msgspec.Struct, frozen=True):
     why: str
     inputs: Inputs = NO_INPUTS
     pod: str = ""
+    is_temporary: bool = False
 
     @classmethod
     def set(cls, value: Value, why: str, inputs: Inputs = NO_INPUTS, pod: str = "") -> Opinion:

@@ -49,7 +49,8 @@ class BestEffortScheduling(msgspec.Struct, frozen=True):
     ``cpus``: of their pool these (a list; "" = all of it). ``cpu_milli``: so much CPU time for all of them together
     (0 = as much as there is). ``has_lowest_weight``: beside others they have next to none. ``is_idle``: they run when
     nobody else would (``cpu.idle``). ``slice_us``: how long a task of theirs runs before another's turn (0 = the
-    kernel's own). It holds for newcomers as well: hooks, NRI and reconciler follow it.
+    kernel's own). It holds for newcomers as well: hooks, NRI and reconciler follow it. ``on_trial``: the field whose
+    value is an experiment with an end, "" = none is.
     """
 
     why: str
@@ -58,6 +59,14 @@ class BestEffortScheduling(msgspec.Struct, frozen=True):
     has_lowest_weight: bool = False
     is_idle: bool = False
     slice_us: int = 0
+    on_trial: str = ""
+
+    @property
+    def lasting(self) -> BestEffortScheduling:
+        """It without what is on trial."""
+        if not self.on_trial:
+            return self
+        return msgspec.structs.replace(self, **{self.on_trial: getattr(UNBOUNDED, self.on_trial)}, on_trial="")
 
 
 UNBOUNDED = BestEffortScheduling("")

@@ -60,10 +60,20 @@ def merged(
         has_lowest_weight=any(each.has_lowest_weight for each in by_strategy.values()),
         is_idle=any(each.is_idle for each in by_strategy.values()),
         slice_us=max(each.slice_us for each in by_strategy.values()),
+        on_trial=_on_trial(by_strategy.values()),
     )
     pools = by_node(topology, cpus) if topology is not None else ((Pool(0, 0, str(cpus)),) if cpus else ())
     has_milli = tier_milli(cpu_milli, pods, node)
     return Scheduling(best_effort, pools, has_milli, below_tier(has_milli, below_tier_milli), tuple(warnings))
+
+
+def _on_trial(each_leaves: Iterable[BestEffortScheduling]) -> str:
+    """The field on trial, of which no other strategy says anything that lasts."""
+    all_of_them = tuple(each_leaves)
+    for one in all_of_them:
+        if one.on_trial and not any(getattr(each, one.on_trial) for each in all_of_them if each is not one):
+            return one.on_trial
+    return ""
 
 
 def _cpus(

@@ -23,6 +23,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 import msgspec
+from msgspec.structs import replace
 
 from koord.host.files import Target
 from koord.model import cfs
@@ -120,8 +121,15 @@ class _Scene:
         return [(pod, each) for pod in self._pods for each in running_containers(pod)]
 
     def decision(self, division: Division) -> Decision:
-        opinions = {**self._of_tier(), **self._of_containers(division), **self._of_weights(), **self._of_idle()}
-        return Decision(self._sentence(), opinions)
+        times = self._marked("cpu_milli", {**self._of_tier(), **self._of_containers(division)})
+        idle = self._marked("is_idle", self._of_idle())
+        return Decision(self._sentence(), {**times, **self._of_weights(), **idle})
+
+    def _marked(self, field: str, opinions: Opinions) -> Opinions:
+        """``opinions`` on what is left to best-effort pods by ``field``, which may be on trial."""
+        if self.left.on_trial != field:
+            return opinions
+        return {target: replace(opinion, is_temporary=True) for target, opinion in opinions.items()}
 
     def _of_tier(self) -> Opinions:
         milli = self._rules.node.be_tier_milli

@@ -46,6 +46,10 @@ _NO_PAIN = Pain(0.0)
 _WORDS = {Rung.SLICES: "long slices", Rung.IDLE: "cpu.idle", Rung.TIME: "less CPU time", Rung.CPUS: "fewer CPUs"}
 
 
+_FIELDS = {Rung.SLICES: "slice_us", Rung.IDLE: "is_idle", Rung.TIME: "cpu_milli", Rung.CPUS: "cpus"}
+"""What each step says to best-effort pods."""
+
+
 class _Memory(msgspec.Struct, frozen=True, eq=False):
     """``left``: what is in force; ``grown_ns``: when it grew last; ``steady``: the allowance that counts."""
 
@@ -200,6 +204,7 @@ def _scheduling(
         has_lowest_weight=True,
         is_idle=Rung.IDLE in state.in_force,
         slice_us=SLICE_US if Rung.SLICES in state.in_force else 0,
+        on_trial="" if state.tried is None else _FIELDS[state.tried],
     )
 
 

@@ -76,6 +76,13 @@ def test_of_several_the_strictest_counts() -> None:
     )
 
 
+@pytest.mark.parametrize(("other", "on_trial"), [(UNBOUNDED, "cpu_milli"), (BestEffortScheduling("", "0", 2000), "")])
+def test_what_is_on_trial_lasts_where_another_wants_it_too(other: BestEffortScheduling, on_trial: str) -> None:
+    trial = BestEffortScheduling("busy", cpu_milli=1500, is_idle=True, on_trial="cpu_milli")
+    assert merged({"a": trial, "b": other}, WHOLE, machine()).best_effort.on_trial == on_trial
+    assert (trial.lasting, other.lasting) == (BestEffortScheduling("busy", is_idle=True), other)
+
+
 def test_nothing_is_left_out_where_nobody_says_so() -> None:
     assert merged({}, WHOLE, machine()) == Scheduling(UNBOUNDED, WHOLE)
 

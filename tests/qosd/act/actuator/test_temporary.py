@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from koord.host import temporary
 from koord.host.files import Target, Value
@@ -87,6 +88,17 @@ def test_a_burst_comes_back_with_its_quota(rig: Rig) -> None:
     rig.crash()
     temporary.take_back(rig.writer, rig.undo)
     assert (rig.holds(QUOTA), rig.holds(BURST)) == (100_000, 80_000)
+
+
+@pytest.mark.parametrize(("helps", "left"), [(False, -1), (True, 30_000)])
+def test_a_trial_ends_with_the_daemon_unless_it_has_helped(rig: Rig, helps: bool, left: int) -> None:
+    trial = Opinion.at_most(30_000, "on trial")
+    for is_temporary in (True, not helps):
+        rig.say("suppress", (QUOTA, replace(trial, is_temporary=is_temporary)))
+        rig.tick()
+    rig.crash()
+    temporary.take_back(rig.writer, rig.undo)
+    assert rig.holds(QUOTA) == left
 
 
 def test_a_next_run_takes_over_what_lasts(rig: Rig) -> None:

@@ -89,6 +89,13 @@ def test_cpu_time(cpu_milli: int, pods: Sequence[PodView], quotas: Files) -> Non
         assert recompute(opinion.inputs) == opinion.value
 
 
+@pytest.mark.parametrize(("on_trial", "temporary"), [("", []), ("cpu_milli", ["cpu_quota"]), ("is_idle", ["cpu.idle"])])
+def test_what_is_on_trial_is_temporary(on_trial: str, temporary: list[str]) -> None:
+    left = BestEffortScheduling(WHY, cpu_milli=1500, is_idle=True, has_lowest_weight=True, on_trial=on_trial)
+    decision = decided(left, JOB, WEB)
+    assert [target.name for target, opinion in decision.opinions.items() if opinion.is_temporary] == temporary
+
+
 def test_where_somebody_fights_for_the_tiers_quota_containers_are_bounded_one_by_one() -> None:
     contested = {Target(TIER, "cpu_quota"): FileState(Phase.CONTESTED, base=-1, written=150_000)}
     fought = structs.replace(node(BestEffortScheduling(WHY, cpu_milli=1500), JOB, WEB), files=contested)

@@ -82,6 +82,7 @@ def test_where_less_time_helps_it_is_limited_and_explained() -> None:
 def test_a_step_on_trial_is_said() -> None:
     assert "trying long slices" in Run().go(9, 60.0).sentence
     assert "trying cpu.idle" in Run(slices=False).go(9, 60.0).sentence
+    assert Run(slices=False).go(9, 60.0).left.on_trial == "is_idle"
 
 
 @pytest.mark.parametrize(
