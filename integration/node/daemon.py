@@ -85,6 +85,11 @@ class Daemon:
         """SIGKILL."""
         self._end(lambda process: process.kill() or 0)
 
+    def give_back(self, *flags: str) -> None:
+        """``koord-qosd give-back``, as systemd and kubelet run it. Raises CalledProcessError."""
+        argv = [sys.executable, "-m", "qosd", "give-back", "--run-dir", str(self.undo_file.parent), *flags]
+        subprocess.run(argv, check=True, timeout=ASK_S)
+
     @property
     def process(self) -> Process:
         if self._process is None:

@@ -7,6 +7,9 @@ no throttle for memory, so CPU lacks; page cache is reclaimed where memory lacks
 from __future__ import annotations
 
 import dataclasses
+import os
+import resource
+import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -30,6 +33,10 @@ BUSY = ("/bin/sh", "-c", "trap '' TERM; head -c 4000000 /dev/zero >/file; echo s
 """With page cache of its own: what can free next to nothing is not asked to."""
 STEPS_S = 40.0
 """Five seconds for each of two steps, and the end of the pod."""
+SEEN_S = 60.0
+"""On a machine that others load, what has two shares comes last."""
+BOUND_S = 12.0
+"""A freeze lasts for ten seconds, whoever lives."""
 
 
 class Lacking:
@@ -41,7 +48,7 @@ class Lacking:
         self.ids = self.start(self.job)
         self.web = pods.latency_sensitive(root)
         self.web_ids = self.start(self.web)
-        wait_for(lambda: self.usage() > 0.3, 20, "the job to be seen using CPU")
+        wait_for(lambda: self.usage() > 0.3, SEEN_S, "the job to be seen using CPU")
 
     def start(self, pod: Pod) -> dict[str, str]:
         cgroups.make_pod(pod)
@@ -120,7 +127,7 @@ def test_killed_while_the_job_is_frozen_and_another_time_while_it_goes(lacking: 
     lacking.daemon.start()
     wait_for(lambda: lacking.freezer() == "THAWED", STEPS_S, "the job to run again")
     wait_for(lambda: cgroups.read(cgroup).cfs_quota_us in (quota_us, 50_000), STEPS_S, "its quota to be what it was")
-    wait_for(lambda: lacking.usage() > 0.3, 20, "the job to be seen using CPU")
+    wait_for(lambda: lacking.usage() > 0.3, SEEN_S, "the job to be seen using CPU")
     lacking.lack("cpu 100000")
     undo = lacking.daemon.undo_file
     wait_for(lambda: b'"evicting"' in undo.read_bytes(), STEPS_S, "the eviction to be noted")
@@ -142,3 +149,69 @@ def test_idle_pages_go_first_where_memory_lacks(lacking: Lacking) -> None:
     lacking.daemon.stop()
     (row,) = (row for row in lacking.rows() if row.name == "memory.force_empty")
     assert "memory must be freed (the toy says so); reclaim: default/job uses" in row.why
+
+
+def stopped(lacking: Lacking) -> None:
+    lacking.daemon.stop()
+
+
+def killed_and_given_back(lacking: Lacking) -> None:
+    """As systemd does after it."""
+    lacking.daemon.kill()
+    assert lacking.freezer() == "FROZEN"
+    lacking.daemon.give_back()
+
+
+def given_back_beside_one_that_hangs(lacking: Lacking) -> None:
+    """As kubelet does before it ends the pod."""
+    os.kill(lacking.daemon.pid, signal.SIGSTOP)
+    lacking.daemon.give_back()
+    assert lacking.freezer() == "FROZEN", "it might be another daemon's"
+    lacking.daemon.give_back("--beside")
+
+
+def started_again_without_a_runtime(lacking: Lacking) -> None:
+    lacking.daemon.kill()
+    lacking.daemon.runtime = lacking.daemon.directory / "nobody.sock"
+    lacking.daemon.start()
+
+
+def on_a_full_disk(lacking: Lacking) -> None:
+    """The daemon lives; nobody lacks anything any more, and nothing can be noted: no file of its may grow."""
+    limit = lacking.daemon.undo_file.stat().st_size
+    resource.prlimit(lacking.daemon.pid, resource.RLIMIT_FSIZE, (limit, resource.RLIM_INFINITY))
+
+
+def stopped_on_a_full_disk(lacking: Lacking) -> None:
+    on_a_full_disk(lacking)
+    lacking.daemon.stop()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        stopped,
+        killed_and_given_back,
+        given_back_beside_one_that_hangs,
+        started_again_without_a_runtime,
+        stopped_on_a_full_disk,
+        on_a_full_disk,
+    ],
+)
+def test_a_pod_that_stands_still_runs_again_without_the_daemon(
+    lacking: Lacking, how: Callable[[Lacking], None], figure: Callable[[str], None]
+) -> None:
+    """Its quota, which was held down before it was frozen, comes back as well; what was to stay stays."""
+    (worker,) = lacking.ids.values()
+    cgroup = f"{lacking.job.cgroup_parent}/{worker}"
+    quota_us = cgroups.read(cgroup).cfs_quota_us
+    lacking.lack("cpu 100000")
+    wait_for(lambda: lacking.freezer() == "FROZEN", STEPS_S, "the job to be frozen")
+    assert cgroups.read(cgroup).cfs_quota_us == 10_000
+    lacking.lack()
+    began_s = time.monotonic()
+    how(lacking)
+    wait_for(lambda: lacking.freezer() == "THAWED", BOUND_S, "the job to run again")
+    figure(f"{how.__name__}: runs again after {time.monotonic() - began_s:.1f} s")
+    if how is not on_a_full_disk:  # a throttle lasts until nothing has lacked for 30 s
+        assert cgroups.read(cgroup).cfs_quota_us in (quota_us, 50_000)
