@@ -151,6 +151,8 @@ async def fuzz(directory: Path, seed: int, seconds: float, siege: str, tally: Ta
     hook_files.mkdir()
     async with runtime(backend), hook_servers(directory, Random(f"{seed}/hooks")) as hooks:
         (hook_files / "editor.json").write_text(json.dumps(good(hooks.pop("editor"), ["PreCreateContainer"])))
+        silent = good(hooks.pop("silent"), ["PreUpdateContainerResources"]) | {"timeout": "20s"}
+        (hook_files / "silent.json").write_text(json.dumps(silent))
         liar = hooks.pop("liar")
         flags = ["--hook-timeout", HOOK_TIMEOUT, "--held-bytes-budget", f"{HELD_BUDGET_MIB}MiB"]
         process = await asyncio.to_thread(start_proxy, backend, directory, hook_files, flags)

@@ -1,4 +1,5 @@
-"""The hook servers around a proxy under attack: one that lies, one that edits, and some that flood.
+"""The hook servers around a proxy under attack: one that lies, one that edits, one that never answers, and some
+that flood.
 
 They speak just enough HTTP/2 to be believed at first. The editor marks each container with an annotation, by which the
 runtime, and so the client that asked, sees that a creation was edited. A flooding server edits too, so that the proxy
@@ -153,6 +154,7 @@ async def hook_servers(directory: Path, chance: Random) -> AsyncIterator[dict[st
     makers: dict[str, Callable[[], HookServer]] = {
         "liar": lambda: Liar(chance),
         "editor": lambda: HookServer(edit),
+        "silent": lambda: HookServer(lambda stream: b""),
         "deaf pings": lambda: HookServer(edit, FLOODS["pings"], reads=False),
         **{name: partial(HookServer, edit, flood) for name, flood in FLOODS.items()},
     }

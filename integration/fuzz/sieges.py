@@ -16,16 +16,19 @@ from pathlib import Path
 
 from integration.fuzz.attacks import BIG, GONE, LARGEST_WINDOW, SERVICE
 from koord.http2.hpack import literal
+from koord.pb.cri import api_pb2 as pb
 from tests.runtimeproxy.relay import raw
 from tests.runtimeproxy.relay.ledger import FRAME_HEADER_BYTES, FrameCutter
 
 CREATE, STOP, VERSION = SERVICE + "CreateContainer", SERVICE + "StopContainer", SERVICE + "Version"
+UPDATE = SERVICE + "UpdateContainerResources"
 STUCK_S = 1.0
 STAY_S = 3.0  # how long a connection stays that has said everything
 MEMBERS_S = 0.25  # between two connections of a siege that has several
 PIECE_BYTES = 1 << 15
 PREFIX = b"\0" + (16 << 20).to_bytes(4, "big")  # of a message of 16 MiB
 SHARE = bytes(15_000)
+CALLS = 32  # in one piece
 LAST_STREAM = 2**31 - 1
 OPEN_WINDOWS = raw.frame(raw.SETTINGS, 0, 0, b"\0\4" + LARGEST_WINDOW.to_bytes(4, "big")) + raw.window_update(0, 2**30)
 
@@ -96,6 +99,21 @@ def asking(path: str, members: int) -> Siege:
     return Siege(f"{members} deaf clients of {path.rpartition('/')[2]}", opening, lambda: iter(()), members=members)
 
 
+def asked(members: int) -> Siege:
+    """Clients that open whole small requests, as many as the proxy reads, about which a silent hook server is asked."""
+    message = pb.UpdateContainerResourcesRequest(container_id="c" * 64).SerializeToString()
+    body = b"\0" + len(message).to_bytes(4, "big") + message
+
+    def calls(first: int) -> bytes:
+        ids = range(first, first + 2 * CALLS, 2)
+        return b"".join(raw.headers(each, UPDATE) + raw.frame(raw.DATA, raw.END_STREAM, each, body) for each in ids)
+
+    def pieces() -> Iterator[bytes]:
+        return map(calls, range(1, LAST_STREAM - 2 * CALLS, 2 * CALLS))
+
+    return Siege(f"{members} clients' asked calls", b"", pieces, True, members, CALLS * len(body))
+
+
 SIEGES = (
     held(b"z"),
     held(b""),
@@ -108,6 +126,7 @@ SIEGES = (
     long_paths(500_000),
     asking(BIG, 16),
     asking(GONE, 16),
+    asked(16),
     Siege("unread PINGs", b"", again(raw.frame(raw.PING, 0, 0, bytes(8)))),
     Siege("unread SETTINGS", b"", again(raw.frame(raw.SETTINGS))),
     Siege("resets of held streams", b"", on_new_streams(

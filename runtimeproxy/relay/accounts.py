@@ -7,7 +7,7 @@ kept counts against the budget of all connections (`Budget`), as what its stream
 from __future__ import annotations
 
 from koord.http2.frames import window_update
-from runtimeproxy.relay.budget import STREAM_BYTES
+from runtimeproxy.relay.budget import ASKING_BYTES, STREAM_BYTES
 from runtimeproxy.relay.pair import Pair
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES
 from runtimeproxy.relay.stream import State, Stream
@@ -49,12 +49,12 @@ class Accounts:
 
     def open(self, stream: Stream) -> None:
         """The stream is remembered …"""
-        self._count(stream, STREAM_BYTES)
+        self._count(stream, _overhead_bytes(stream.state))
 
     def close(self, stream: Stream) -> None:
         """… and is not any more, nor anything of its request."""
         self.empty(stream)
-        self._count(stream, -STREAM_BYTES)
+        self._count(stream, -_overhead_bytes(stream.state))
 
     def account(self, stream: Stream, size_bytes: int) -> None:
         """So many bytes more of a request are kept.
@@ -72,10 +72,9 @@ class Accounts:
 
     def to_state(self, stream: Stream, state: State) -> None:
         """Count the stream as what it is from now on."""
-        size_bytes = STREAM_BYTES + stream.held_bytes
-        self._count(stream, -size_bytes)
+        self._count(stream, -_overhead_bytes(stream.state) - stream.held_bytes)
         stream.state = state
-        self._count(stream, size_bytes)
+        self._count(stream, _overhead_bytes(state) + stream.held_bytes)
 
     def _count(self, stream: Stream, size_bytes: int) -> None:
         budget, share, state = self._budget, self._pair.share, stream.state
@@ -87,3 +86,7 @@ class Accounts:
             budget.wait(share, size_bytes)
             short = budget.used_bytes > budget.limit_bytes and share.waiting_bytes > _MUCH_WAITING_BYTES
             self._pair.client.pause("waiting", short)
+
+
+def _overhead_bytes(state: State) -> int:
+    return ASKING_BYTES if state is State.ASKING else STREAM_BYTES

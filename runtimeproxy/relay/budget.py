@@ -19,6 +19,7 @@ from typing import Protocol
 
 OVERDRAFT_BYTES = 16 << 20  # the largest request: one may always go on unedited, whatever the runtime's windows
 STREAM_BYTES = 1024  # what is remembered of a tapped or held stream beside its request
+ASKING_BYTES = 12 << 10  # … and while hook servers are asked about it; 9 KiB were measured
 
 
 class Holder(Protocol):

@@ -141,9 +141,13 @@ class HeldStreams:
         if message is None:
             self._give_up_holding(stream, "not one uncompressed message", FAILED_PRECONDITION)
             return
-        stream.state = State.ASKING
         stream.replace(b"")
         stream.message = message
+        self._accounts.to_state(stream, State.ASKING)
+        if self._budget.is_exceeded:
+            self._budget.relieve()
+            if stream.state is not State.ASKING:  # it has given way itself
+                return
         self._metrics.held_streams += 1
         stream.task = self._pair.loop.create_task(self._ask(stream, message))
         stream.task.add_done_callback(partial(self._count_hold, stream))

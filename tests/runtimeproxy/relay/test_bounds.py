@@ -19,7 +19,7 @@ from koord.http2.frames import ENHANCE_YOUR_CALM
 from koord.http2.link import HIGH_WATER_BYTES
 from runtimeproxy.intercept import Call, Plan, Treatment
 from runtimeproxy.relay import budget as budgets
-from runtimeproxy.relay.budget import STREAM_BYTES, Budget
+from runtimeproxy.relay.budget import ASKING_BYTES, STREAM_BYTES, Budget
 from runtimeproxy.relay.connection import Connection
 from runtimeproxy.relay.policy import CREDIT_BATCH_BYTES, MAX_LABELS, MAX_PATH_BYTES, MAX_UNACKNOWLEDGED
 from runtimeproxy.relay.requests import MAX_STREAMS
@@ -384,7 +384,7 @@ def test_what_waits_may_overdraw_the_budget_by_so_much_and_then_costs_the_larges
 
 async def test_the_connection_that_holds_most_gives_way_for_another(tmp_path: Path) -> None:
     scripted = holding(lambda message: b"edited")
-    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=300_000) as rig:
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=340_000) as rig:
         greedy = await rig.another()
         hoard = [asyncio.create_task(greedy.call(CREATE, text(60_000))) for _ in range(4)]
         await eventually(lambda: len(scripted.asked) == 4)
@@ -395,6 +395,28 @@ async def test_the_connection_that_holds_most_gives_way_for_another(tmp_path: Pa
         assert [reply.messages for reply in await asyncio.gather(*hoard)] == [[b"edited"]] * 3 + [[text(60_000)]]
         assert dict(rig.relay.metrics.not_held) == {"held bytes over budget": 1}
         await greedy.endpoint.close()
+
+
+@pytest.mark.parametrize("fail_closed", [False, True])
+async def test_what_asking_costs_counts_beside_the_request(tmp_path: Path, fail_closed: bool) -> None:
+    """So many small requests of several connections are asked about at a time; the next goes on as it came."""
+    scripted = holding(lambda message: b"edited", plan=Plan(Treatment.HOLD, fail_closed=fail_closed))
+    small = len(grpc_frame(b"small"))
+    most = 8 * (ASKING_BYTES + small)
+    async with asyncio.timeout(HANG_S), rigged(tmp_path, scripted, held_budget_bytes=most) as rig:
+        clients = [rig.client, *[await rig.another() for _ in range(3)]]
+        budget = rig.relay.policy.budget
+        asked = [asyncio.create_task(client.call(CREATE, b"small")) for client in clients for _ in range(2)]
+        await eventually(lambda: len(scripted.asked) == 8)
+        assert (budget.held_bytes, budget.is_exceeded) == (most, False)
+        beyond = await clients[0].call(CREATE, b"small")
+        assert (beyond.grpc_status, beyond.messages) == ((8, []) if fail_closed else (0, [b"small"]))
+        scripted.gate.set()
+        assert [reply.messages for reply in await asyncio.gather(*asked)] == [[b"edited"]] * 8
+        assert dict(rig.relay.metrics.not_held) == {"held bytes over budget": 1}
+        await eventually(lambda: budget.used_bytes == 0)
+        for client in clients[1:]:
+            await client.endpoint.close()
 
 
 async def test_a_copy_never_makes_a_held_request_go_on_unedited(tmp_path: Path) -> None:
