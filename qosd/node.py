@@ -137,8 +137,11 @@ class Node:
     async def end(self) -> None:
         """Decide and write no more, and take back what is for a time only, however long the rest takes to close."""
         self._is_ending = True
-        if not self.read_only:
-            await self.in_thread(self.end_temporary)
+        try:
+            if not self.read_only:
+                await self.in_thread(self.end_temporary)
+        except Exception:  # noqa: BLE001 - whatever is wrong, the rest is to be closed
+            _log.exception("what is for a time only is left to koord-qosd give-back")
 
     async def close(self, clear_away: Callable[[], None] = lambda: None) -> None:
         """Stop looking; every value stays as it is, but for those of a time only.
