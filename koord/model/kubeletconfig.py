@@ -47,7 +47,7 @@ class _Document(msgspec.Struct, rename="camel"):
     reserved_system_cpus: str = msgspec.field(default="", name="reservedSystemCPUs")
     topology_manager_policy: str = NONE
     topology_manager_scope: str = "container"
-    feature_gates: dict[str, bool] = {}
+    feature_gates: dict[str, Any] = {}
 
 
 def cpu_manager_policy(config: Mapping[str, Any]) -> str:
@@ -72,5 +72,5 @@ def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
         topology_manager_policy=document.topology_manager_policy or NONE,
         topology_manager_scope=document.topology_manager_scope or "container",
         reserved=reserved,
-        writes_memory_protection=gates.get("MemoryQoS", gates.get("AllAlpha", False)),
+        writes_memory_protection=gates.get("MemoryQoS", gates.get("AllAlpha")) is True,
     )

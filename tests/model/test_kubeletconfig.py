@@ -30,6 +30,9 @@ def test_what_cannot_be_read_is_named(config: Any, error: type[Exception], says:
     ("config", "read"),
     [
         ({}, KubeletConfig()),
+        ({"featureGates": {"MemoryQoS": True}}, KubeletConfig(writes_memory_protection=True)),
+        ({"featureGates": {"AllAlpha": True}}, KubeletConfig(writes_memory_protection=True)),
+        ({"featureGates": {"AllAlpha": True, "MemoryQoS": False, "Other": "?"}}, KubeletConfig()),
         ({"port": 10250, "cpuManagerPolicyOptions": None, "topologyManagerPolicy": ""}, KubeletConfig()),
         (
             {
@@ -53,7 +56,15 @@ def test_what_cannot_be_read_is_named(config: Any, error: type[Exception], says:
             KubeletConfig(reserved=Reserved(0, 60)),
         ),
     ],
-    ids=["kubelet's defaults", "null and empty", "all", "what is reserved"],
+    ids=[
+        "kubelet's defaults",
+        "MemoryQoS",
+        "all alpha features",
+        "all but MemoryQoS",
+        "null and empty",
+        "all",
+        "what is reserved",
+    ],
 )
 def test_what_it_says(config: Any, read: KubeletConfig) -> None:
     assert kubeletconfig.read(config, 1000) == read

@@ -1,0 +1,85 @@
+"""Of which pods' files it is certain what kubelet writes there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from koord.host.files import Target, Value
+from koord.host.writer import Writer
+from koord.model.podtotal import Role
+from koord.model.qos import KubeQoS
+from koord.model.quantity import Bytes, MilliCPU
+from koord.model.requirements import ContainerAmounts
+from qosd.act.leftovers import LOOK_FOR_S, NOTHING_SAID, Leftovers
+from qosd.model.pod import Resources, SpecContainer
+from qosd.model.snapshot import PodView
+from tests.qosd.contexts import rules
+from tests.qosd.machine import Machine
+from tests.qosd.podviews import on_v1, view
+
+TIERS = {
+    KubeQoS.GUARANTEED: "/kubepods",
+    KubeQoS.BURSTABLE: "/kubepods/burstable",
+    KubeQoS.BEST_EFFORT: "/kubepods/besteffort",
+}
+MIB = 1 << 20
+TOLD = Resources(cpu_period_us=100_000, cpu_quota_us=50_000, cpu_shares=256, memory_limit_bytes=64 * MIB)
+SPEC = ContainerAmounts("main", MilliCPU(250), MilliCPU(500), Bytes(0), Bytes(64 * MIB))
+RESIZED = ContainerAmounts("main", MilliCPU(250), MilliCPU(800), Bytes(0), Bytes(64 * MIB))
+NO_QUOTA = Resources(cpu_shares=256, memory_limit_bytes=64 * MIB)
+
+
+def pod(told: Resources, spec: ContainerAmounts | None, tier: str = "Burstable") -> PodView:
+    containers = None if spec is None else (SpecContainer("main", Role.MAIN, spec),)
+    request = None if spec is None else MilliCPU(250)
+    made = view("web", "LS", tier, container_requested=told, requested=told, spec=containers)
+    return replace(made, cpu_request_milli=request, phase="" if spec is None else "Running")
+
+
+def bases(machine: Machine, one: PodView, name: str) -> tuple[Value | None, Value | None]:
+    """Of the pod's own file and of its container's."""
+    left = Leftovers(Writer(machine.locator().tree))
+    left.follow((one,), TIERS, on_v1(rules()), NOTHING_SAID, 0)
+    return left.base(Target(one.cgroup, name)), left.base(Target(f"{one.cgroup}/main", name))
+
+
+@pytest.mark.parametrize(
+    ("one", "quota", "shares"),
+    [
+        (pod(TOLD, SPEC), (50_000, 50_000), (256, 256)),
+        (pod(TOLD, None), (None, 50_000), (None, 256)),
+        (pod(TOLD, RESIZED), (None, None), (None, None)),
+        (pod(NO_QUOTA, SPEC), (None, None), (None, None)),
+        (pod(Resources(), SPEC), (None, None), (None, None)),
+        (pod(Resources(), None), (None, None), (None, None)),
+        (pod(Resources(), None, "BestEffort"), (-1, -1), (2, 2)),
+        (pod(TOLD, None, "BestEffort"), (-1, -1), (2, 2)),
+    ],
+    ids=[
+        "both tell the same", "the runtime alone tells", "a resize", "kubelet, or an agent, asked for no quota",
+        "kubelet alone tells", "nobody tells", "best-effort", "best-effort, edited by another agent",
+    ],
+)  # fmt: skip
+def test_what_is_certain(
+    tmp_path: Path, one: PodView, quota: tuple[Value | None, Value | None], shares: tuple[Value | None, Value | None]
+) -> None:
+    machine = Machine(tmp_path)
+    machine.kubepods()
+    assert (bases(machine, one, "cpu_quota"), bases(machine, one, "cpu_shares")) == (quota, shares)
+
+
+def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path) -> None:
+    machine, one = Machine(tmp_path), pod(TOLD, SPEC)
+    machine.kubepods()
+    left, by = Leftovers(Writer(machine.locator().tree)), on_v1(rules())
+    left.follow((), TIERS, by, NOTHING_SAID, 0)
+    tiers = set(left.due)
+    left.done(left.due)
+    left.follow((one,), TIERS, by, NOTHING_SAID, 10**9)
+    assert left.due and not tiers & set(left.due)
+    left.done(left.due)
+    left.follow((one, pod(TOLD, SPEC, "BestEffort")), TIERS, by, NOTHING_SAID, (LOOK_FOR_S + 1) * 10**9)
+    assert left.due == ()
