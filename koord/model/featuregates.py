@@ -16,16 +16,18 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 ALL_ALPHA, ALL_BETA = "AllAlpha", "AllBeta"
+DEFAULT = "default"
 Settings = Mapping[str, bool]
 """What one source says, by name."""
 NO_SETTINGS: Settings = MappingProxyType({})
 
 
 class Gate(NamedTuple):
-    """A row of the table. ``what``: it lets the daemon do that."""
+    """A row of the table. ``purpose``: it lets the daemon do that. Not ``switches``: nothing here goes by the gate."""
 
     is_on: bool
     purpose: str
+    switches: bool = True
 
     @property
     def group(self) -> str:
@@ -44,34 +46,36 @@ GATES: Mapping[str, Gate] = MappingProxyType({
     "CPUBurst": Gate(True, "let containers that are throttled use more CPU for a while"),
     "CgroupReconcile": Gate(False, "memory QoS: memory.min, memory.low, memory.high, watermarks"),
     "SystemConfig": Gate(False, "set the kernel's memory watermarks and scheduler features"),
-    "BlkIOReconcile": Gate(False, "limits and weights of block I/O"),
+    "BlkIOReconcile": Gate(False, "limits and weights of block I/O", switches=False),
     "RdtResctrl": Gate(True, "resctrl groups of the QoS classes"),
-    "Resctrl": Gate(False, "resctrl groups of single pods"),
+    "Resctrl": Gate(False, "resctrl groups of single pods", switches=False),
     "GroupIdentity": Gate(True, "group identity (cpu.bvt_warp_ns)"),
     "CPUSetAllocator": Gate(True, "CPU sets of containers"),
     "BatchResource": Gate(True, "CPU shares, CFS quota and memory limit of batch pods"),
     "CPUNormalization": Gate(False, "divide CFS quotas by the CPU normalization ratio"),
-    "CoreSched": Gate(False, "core scheduling"),
+    "CoreSched": Gate(False, "core scheduling", switches=False),
     "OOMScoreAdj": Gate(False, "oom_score_adj of containers"),
-    "TCNetworkQoS": Gate(False, "network bandwidth by tc"),
-    "TerwayQoS": Gate(False, "network bandwidth by Terway"),
-    "GPUEnvInject": Gate(False, "environment variables of allocated GPUs"),
-    "RDMADeviceInject": Gate(False, "devices of allocated RDMA functions"),
+    "TCNetworkQoS": Gate(False, "network bandwidth by tc", switches=False),
+    "TerwayQoS": Gate(False, "network bandwidth by Terway", switches=False),
+    "GPUEnvInject": Gate(False, "environment variables of allocated GPUs", switches=False),
+    "RDMADeviceInject": Gate(False, "devices of allocated RDMA functions", switches=False),
     "NodeTopologyReport": Gate(True, "report the node's topology"),
-    "Accelerators": Gate(False, "measure and report GPUs and other accelerators"),
-    "RDMADevices": Gate(False, "report RDMA devices"),
+    "Accelerators": Gate(False, "measure and report GPUs and other accelerators", switches=False),
+    "RDMADevices": Gate(False, "report RDMA devices", switches=False),
     "HugePageReport": Gate(False, "report huge pages"),
-    "PodResourcesProxy": Gate(False, "answer kubelet's pod-resources API with the scheduler's allocations"),
-    "HamiCoreVGPUMonitor": Gate(False, "measure virtual GPUs of HAMi"),
-    "CPICollector": Gate(False, "measure cycles per instruction"),
-    "Libpfm4": Gate(False, "measure them by libpfm4"),
-    "PSICollector": Gate(False, "measure pressure (PSI)"),
-    "ResctrlCollector": Gate(False, "measure cache and memory bandwidth by resctrl"),
-    "ColdPageCollector": Gate(False, "measure cold pages (kidled)"),
-    "PerCPUMetric": Gate(False, "metrics of single CPUs"),
-    "NodeMetricPromMetrics": Gate(False, "the reported node usage as metrics"),
-    "AuditEvents": Gate(False, "keep an audit log of what was done"),
-    "AuditEventsHTTPHandler": Gate(False, "serve it by HTTP"),
+    "PodResourcesProxy": Gate(
+        False, "answer kubelet's pod-resources API with the scheduler's allocations", switches=False
+    ),
+    "HamiCoreVGPUMonitor": Gate(False, "measure virtual GPUs of HAMi", switches=False),
+    "CPICollector": Gate(False, "measure cycles per instruction", switches=False),
+    "Libpfm4": Gate(False, "measure them by libpfm4", switches=False),
+    "PSICollector": Gate(False, "measure pressure (PSI)", switches=False),
+    "ResctrlCollector": Gate(False, "measure cache and memory bandwidth by resctrl", switches=False),
+    "ColdPageCollector": Gate(False, "measure cold pages (kidled)", switches=False),
+    "PerCPUMetric": Gate(False, "metrics of single CPUs", switches=False),
+    "NodeMetricPromMetrics": Gate(False, "the reported node usage as metrics", switches=False),
+    "AuditEvents": Gate(False, "keep an audit log of what was done", switches=False),
+    "AuditEventsHTTPHandler": Gate(False, "serve it by HTTP", switches=False),
 })  # fmt: skip
 """By name."""
 
@@ -97,6 +101,19 @@ def checked(settings: Settings, gates: Mapping[str, Gate] = GATES) -> Settings:
     return settings
 
 
+def without_effect(flags: Settings, features: Settings) -> list[str]:
+    """Returns a sentence for each source that sets gates, otherwise than they are by default, that switch nothing."""
+    idle: dict[str, list[str]] = {}
+    for name, gate in GATES.items():
+        is_on, source = state(name, flags, features)
+        if is_on != gate.is_on and not gate.switches:
+            idle.setdefault(source, []).append(f"{name}={'true' if is_on else 'false'}")
+    return [
+        f"feature gates {source}: {', '.join(each)}: koord-qosd switches nothing by them"
+        for source, each in idle.items()
+    ]
+
+
 def setting(name: str, gate: Gate, settings: Settings) -> bool | None:
     """What ``settings`` say of the gate, by its own name or its group's; None: nothing."""
     return settings.get(name, settings.get(gate.group))
@@ -116,4 +133,4 @@ def state(name: str, flags: Settings = NO_SETTINGS, features: Settings = NO_SETT
         said = setting(name, gate, settings)
         if said is not None:
             return GateState(said, source)
-    return GateState(gate.is_on, "default")
+    return GateState(gate.is_on, DEFAULT)

@@ -73,7 +73,7 @@ def _cpus(pod: PodContext, bound: str, why_bound: str, rules: Rules) -> _Choice:
 
 def _numa_pool(pod: PodContext, rules: Rules) -> _Choice:
     is_be = pod.treated_as(rules.node.derivation) is QoSClass.BE
-    if not pod.numa_nodes or (is_be and not rules.node.be_cpu_manager):
+    if not pod.numa_nodes or (is_be and not rules.binds_best_effort):
         return None
     name, pools = ("BE", rules.node.be_pools) if is_be else ("LS", rules.node.ls_pools)
     cpus = join(pools, pod.numa_nodes)

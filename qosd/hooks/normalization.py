@@ -46,7 +46,7 @@ def decide(pod: PodContext, rules: Rules) -> Edits:
 
 def ratio_of(pod: PodContext, rules: Rules) -> Fraction | None:
     """What the pod's native CFS quotas are divided by, > 1; None = they stay."""
-    ratio = rules.node.cpu_normalization_ratio
+    ratio = rules.native_ratio
     applies = pod.raw_qos in (QoSClass.LS, None) and not pod.bound_cpus and not pod.is_free
     return ratio if applies and ratio is not None and ratio > 1 else None
 

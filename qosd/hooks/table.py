@@ -46,9 +46,9 @@ _QUOTA, _CPUS = Field.CPU_QUOTA.value, Field.CPUSET_CPUS.value
 _BATCH = frozenset({Field.CPU_SHARES.value, _QUOTA, Field.MEMORY_LIMIT.value})
 
 HOOKS: tuple[Hook, ...] = (
-    Hook("batchResource", _EVERYWHERE, _BATCH, batch.decide),
+    Hook("batchResource", _EVERYWHERE, _BATCH, batch.decide, gate="BatchResource"),
     Hook("cpuNormalization", CONTAINER_STAGES, frozenset({_QUOTA}), normalization.decide, annotates=True),
-    Hook("cpuset", frozenset(HookStage), frozenset({_CPUS, _QUOTA}), cpuset.decide),
+    Hook("cpuset", frozenset(HookStage), frozenset({_CPUS, _QUOTA}), cpuset.decide, gate="CPUSetAllocator"),
     Hook(
         groupidentity.HOOK,
         CONTAINER_STAGES | _POD_CGROUP,

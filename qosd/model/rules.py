@@ -111,6 +111,8 @@ class NodeRules:
     reserved_cpu_milli: int = 0
     """Where ``reserved_cpus`` names none: so many thousandths of a CPU are reserved, somewhere."""
     cpu_normalization_ratio: Fraction | None = None
+    is_ratio_announced: bool = False
+    """Not from the file: the ratio is that of the Node's annotation."""
     guaranteed_is_lsr: bool = False
     unset_cpu_quota: bool = True
     limits_in_cri: bool | None = None
@@ -195,6 +197,31 @@ class Rules:
     def gate(self, name: str) -> featuregates.GateState:
         """The feature gate of that name, and who says so."""
         return featuregates.state(name, self.gate_flags, self.node.features)
+
+    @property
+    def binds_best_effort(self) -> bool:
+        """Are best-effort pods bound to the pools of their NUMA nodes, instead of suppression?"""
+        return self.node.be_cpu_manager or self.gate("BECPUManager").is_on
+
+    @property
+    def native_ratio(self) -> Fraction | None:
+        """What native CFS quotas are divided by; None = they stay.
+
+        By default the feature gate is off: a ratio that this node's own rules state counts all the same, one that the
+        cluster announces does not.
+        """
+        is_on, source = self.gate("CPUNormalization")
+        is_stated = source == featuregates.DEFAULT and not self.node.is_ratio_announced
+        return self.node.cpu_normalization_ratio if is_on or is_stated else None
+
+    @property
+    def unused_ratio(self) -> str:
+        """Why native quotas are not divided by the ratio that there is; "" = they are, or there is none."""
+        ratio = self.node.cpu_normalization_ratio
+        if ratio is None or ratio <= 1 or self.native_ratio is not None:
+            return ""
+        source = self.gate("CPUNormalization").source
+        return f"CPU normalization ratio {float(ratio):g} has no effect on LS pods: CPUNormalization is off ({source})"
 
     def enabled(self, hook: str) -> bool:
         """A hook is on unless ``node.hooks`` turns it off."""

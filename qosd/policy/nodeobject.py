@@ -114,7 +114,7 @@ def _normalization(facts: NodeFacts, bad: Bad) -> Changes:
     if text is None:
         return {}
     try:
-        return {"cpu_normalization_ratio": cfs.parse_ratio(text)}
+        return {"cpu_normalization_ratio": cfs.parse_ratio(text), "is_ratio_announced": True}
     except cfs.RatioError as error:
         bad(f"annotation {normalization.ANNOTATION}: {error}")
         return {}

@@ -23,7 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Protocol
 
-from koord.model import slo, slo_defaults, slo_rules
+from koord.model import featuregates, slo, slo_defaults, slo_rules
 from koord.model.excerpt import few
 from koord.model.featuregates import NO_SETTINGS, Settings
 from koord.model.schema import Bad, SchemaError, Unknown
@@ -92,7 +92,10 @@ class RulesSource:
         effect by what is known of this node now; empty when all was taken whole and kept."""
         away = f"{self._cluster_unknown}; {_FROZEN}" if self._cluster_unknown else self._cluster.outage
         problem = self._kept.problem if self._kept is not None else ""
-        found = (*self._file_warnings, *self._cluster.warnings, *self._layer_warnings, away, *self._idle(), problem)
+        rules = self.current
+        gates = (*featuregates.without_effect(rules.gate_flags, rules.node.features), rules.unused_ratio)
+        layers = (*self._cluster.warnings, *self._layer_warnings, away)
+        found = (*self._file_warnings, *layers, *self._idle(), *gates, problem)
         return tuple(filter(None, found))
 
     @property

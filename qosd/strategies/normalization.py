@@ -37,7 +37,7 @@ class PodNormalization(Strategy):
     needs: ClassVar[Mapping[str, float]] = MappingProxyType({"pods": PODS_MAX_AGE_S})
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        ratio = snapshot.rules.node.cpu_normalization_ratio
+        ratio = snapshot.rules.native_ratio
         return snapshot.rules.enabled(HOOK) and ratio is not None and ratio > 1
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, PodMemo]:

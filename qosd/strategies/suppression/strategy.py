@@ -76,7 +76,7 @@ class CPUSuppress(Strategy):
     windows: ClassVar[tuple[Window, ...]] = (_NODE,)
 
     def enabled(self, snapshot: NodeSnapshot) -> bool:
-        return snapshot.rules.suppresses_cpu and not snapshot.rules.node.be_cpu_manager
+        return snapshot.rules.suppresses_cpu and not snapshot.rules.binds_best_effort
 
     def decide(self, snapshot: NodeSnapshot, memory: Any) -> tuple[Decision, _Memory]:
         last = memory if isinstance(memory, _Memory) else _resumed(snapshot)

@@ -71,7 +71,8 @@ class TestABadLeaf:
         assert machine.burst[0] == "auto"
         assert float(machine.rules.node.cpu_normalization_ratio or 0) == 1.2
         assert [warning.split(": ")[:2] for warning in machine.source.warnings] == [
-            ["Node worker-1", f"annotation {RESERVATION}"]
+            ["Node worker-1", f"annotation {RESERVATION}"],
+            ["CPU normalization ratio 1.2 has no effect on LS pods", "CPUNormalization is off (default)"],
         ]
 
     def test_keys_that_nodeslo_lacks_are_told(self, machine: Machine) -> None:
