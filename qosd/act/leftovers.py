@@ -3,8 +3,9 @@
 Koordinator's koordlet, for one, stops without a trace of what it wrote. What is a leftover follows from a comparison
 with what kubelet writes (``koord.host.kubeletvalues``): every file of the tiers, of pods and of their containers that
 such an agent writes is looked at once, in the first ``LOOK_FOR_S`` after the start. Pods that come meanwhile are looked
-at too: on cgroup v1 kubelet makes a pod's CPU set as the tier's is. Then the reconciler notes kubelet's value in the
-undo record as the file's base, and puts it back unless a strategy wants another value there.
+at too: on cgroup v1 kubelet makes a pod's CPU set as the tier's is. What kubelet says of itself counts whenever it says
+it. Then the reconciler notes kubelet's value in the undo record as the file's base, and puts it back unless a strategy
+wants another value there.
 
 Invariants: a file of which kubelet's value is not certain stays as it is, and ``kept`` says so; what is looked at
 before that is known is looked at again. A tick at which nothing of this changed costs a few comparisons.
@@ -69,6 +70,7 @@ class Leftovers:
     def __init__(self, writer: Writer) -> None:
         self._writer = writer
         self._inputs: tuple[object, ...] = ()
+        self._says = NOTHING_SAID
         self._until_ns: int | None = None
         self._cgroups: dict[str, _Cgroup] = {}
         self._bases: dict[Target, Value] = {}
@@ -99,9 +101,11 @@ class Leftovers:
             self._until_ns = now_ns + LOOK_FOR_S * _S
         node = rules.node
         inputs = (pods, tiers, node.cpu_manager_policy, node.cpus_unknown, rules.host.files, says)
-        if now_ns > self._until_ns or (self._inputs and all(map(_is_same, inputs, self._inputs))):
+        if self._inputs and all(map(_is_same, inputs, self._inputs)):
             return
-        self._inputs = inputs
+        if now_ns > self._until_ns and says == self._says:
+            return
+        self._inputs, self._says = inputs, says
         kubelet = self._kubelet(tiers, rules, says)
         self._all_cpus = effective_cpus(self._writer, tiers.get(KubeQoS.GUARANTEED, ""))
         self._cgroups = dict(_cgroups(pods, tiers, rules))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
 from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
-from qosd.act.leftovers import LOOK_FOR_S, NOTHING_SAID, Leftovers
+from qosd.act.leftovers import LOOK_FOR_S, NOTHING_SAID, KubeletSays, Leftovers
 from qosd.model.pod import Resources, SpecContainer
 from qosd.model.snapshot import PodView
 from tests.qosd.contexts import rules
@@ -83,3 +84,16 @@ def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path) -> None:
     left.done(left.due)
     left.follow((one, pod(TOLD, SPEC, "BestEffort")), TIERS, by, NOTHING_SAID, (LOOK_FOR_S + 1) * 10**9)
     assert left.due == ()
+    left.follow((one,), TIERS, by, KubeletSays(has_memory_qos=False), (LOOK_FOR_S + 2) * 10**9)
+    assert {target.name for target in left.due} == set(), "on cgroup v1 nothing of it depends on kubelet's word"
+
+
+def test_what_kubelet_tells_late_counts_all_the_same(tmp_path: Path) -> None:
+    machine = Machine(tmp_path, 2)
+    machine.kubepods()
+    left, by = Leftovers(Writer(machine.locator().tree)), rules()
+    by = dataclasses.replace(by, host=dataclasses.replace(by.host, files=None))
+    left.follow((), TIERS, by, NOTHING_SAID, 0)
+    left.done(left.due)
+    left.follow((), TIERS, by, KubeletSays(has_memory_qos=False), (LOOK_FOR_S + 1) * 10**9)
+    assert {target.name for target in left.due} == {"memory.min", "memory.low"}
