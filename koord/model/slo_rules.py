@@ -17,7 +17,6 @@ from koord.model.qos import QoSClass
 from koord.model.qos_settings import ResctrlQOS
 from koord.model.schema import Bad, SchemaError, json_name
 from koord.model.slo import (
-    CPUBurstStrategy,
     HostApplication,
     NodeSLOSpec,
     ResourceQOS,
@@ -77,17 +76,8 @@ def checked(
         spec,
         thresholds=_thresholds(spec.thresholds, merged.thresholds, f"{path}.resourceUsedThresholdWithBE", told),
         resource_qos=_strategy(spec.resource_qos, merged, f"{path}.resourceQOSStrategy", told),
-        cpu_burst=_burst(spec.cpu_burst, f"{path}.cpuBurstStrategy", told),
         host_applications=_applications(spec.host_applications, f"{path}.hostApplications", told),
     )
-
-
-def _burst(stated: CPUBurstStrategy | None, path: str, bad: Bad) -> CPUBurstStrategy | None:
-    """Without a period in which nothing could ever burst."""
-    if stated is None or stated.cfs_quota_burst_period_seconds != 0:
-        return stated
-    bad(SchemaError(f"{path}.cfsQuotaBurstPeriodSeconds", 0, "would let no quota burst; -1 is any time"))
-    return msgspec.structs.replace(stated, cfs_quota_burst_period_seconds=None)
 
 
 def _system(stated: SystemStrategy | None, path: str, bad: Bad) -> SystemStrategy | None:

@@ -93,7 +93,7 @@ class MemoryCase(msgspec.Struct, frozen=True):
         size, percent = self.settings.page_cache_limit_size, self.settings.page_cache_limit_percent
         if size is None and percent is None:
             return None if self.settings.page_cache_enable is None else 0
-        if size:
+        if size is not None:
             return min(size, self.limit_bytes or size)
         return (self.limit_bytes or 0) * (percent or 0) // 100
 

@@ -2,8 +2,8 @@
 
 Two predictors, the smaller result counts. By pod: each prod pod's request above its own predicted peak. By class: all
 requests above the peaks of the prod class and the system together. (Every pod has a class here: where none is given,
-its QoS class says which.) Peaks are p95 (CPU) and
-p98 (memory) with a margin on top. A pod whose model, or whose workload's, has too little evidence offers nothing: its
+its QoS class says which.) Peaks are p95 (CPU) and p98 (memory) with a margin on top. A terminating pod offers nothing,
+and needs what it uses. A pod whose model, or whose workload's, has too little evidence offers nothing: its
 request counts as needed. ``confidence`` is that of the weakest model the result rests on.
 """
 
@@ -73,7 +73,8 @@ def predict(bank: Bank, pods: Iterable[PodView], allocatable: Amount, now_s: flo
         peak = peak.plus(_peak(model, settings))
     requests = Amount()
     for pod in prod:
-        requests = requests.plus(_request(pod))
+        if pod.facts.deletion_unix_s is None:
+            requests = requests.plus(_request(pod))
     first = by_pod.offered.least(allocatable.above(by_pod.predicted))
     second = requests.above(peak).least(allocatable.above(peak))
     confidence = min([*(model.confidence(now_s) for model in trusted), *by_pod.confidences])
@@ -100,7 +101,8 @@ def _by_pod(bank: Bank, prod: Iterable[PodView], now_s: float, settings: Setting
             names.append(pod.key)
             continue
         peak = _peak(model, settings)
-        offered = offered.plus(_request(pod).above(peak))
+        if pod.facts.deletion_unix_s is None:
+            offered = offered.plus(_request(pod).above(peak))
         predicted = predicted.plus(peak)
         confidences.append(model.confidence(now_s))
     return _ByPod(offered, predicted, unpredicted, tuple(names), tuple(confidences))

@@ -105,7 +105,6 @@ FIELDS = [
         "90 needs cpuAllocatableEvictLowerPercent too",
     ),
     ("cpu-burst-config", {"cfsQuotaBurstPeriodSeconds": -2}, "-2 is less than -1"),
-    ("cpu-burst-config", {"cfsQuotaBurstPeriodSeconds": 0}, "0 would let no quota burst"),
     ("cpu-burst-config", {"cfsQuotaBurstPercent": 99}, "99 is less than 100"),
     ("system-config", {"watermarkScaleFactor": 401}, "401 is not in 10..400"),
     ("system-config", {"totalNetworkBandwidth": "-1"}, "'-1' is negative"),

@@ -124,6 +124,7 @@ def test_system_pods_are_protected_of_their_requests_and_keep_their_limits() -> 
         ({"pageCacheLimitPercent": 50}, None, 0, 0),
         ({"pageCacheLimitSize": GIB, "pageCacheLimitPercent": 50}, 6 * GIB, GIB, 1),
         ({"pageCacheLimitSize": 0}, 6 * GIB, 0, 0),
+        ({"pageCacheLimitSize": 0, "pageCacheLimitPercent": 50}, 6 * GIB, 0, 0),
         ({"pageCacheEnable": False, "pageCacheLimitSize": GIB}, 6 * GIB, GIB, 0),
         ({"pageCacheEnable": True}, 6 * GIB, 0, 1),
     ],

@@ -18,7 +18,7 @@ from koord.service import wholefile
 from qosd.model.metric import Scope
 from qosd.model.pod import HookStage, PodContext, Request, Resources
 from qosd.model.rules import HostFacts, NodeRules, Rules
-from qosd.model.snapshot import NodeSnapshot, PodView
+from qosd.model.snapshot import NodeSnapshot, PodFacts, PodView
 from qosd.predict import checkpoint
 from qosd.predict.bank import MOST_MODELS, NODE, SYSTEM, Bank, class_key, confidence_after, pod_key, workload_key
 from qosd.predict.predictor import Predictor, allocatable
@@ -356,6 +356,16 @@ def test_a_pod_offers_what_it_requested_above_its_peak() -> None:
     assert found.peak.cpu_milli == pytest.approx(CPU_4 + CPU_HALF, rel=1e-4)
     assert found.unpredicted == ()
     assert found.confidence > 0.75
+
+
+def test_a_terminating_pod_offers_nothing_and_needs_what_it_uses() -> None:
+    bank, web = Bank(), pod("web", cpu_milli=8000)
+    now_s = fed(bank, [web], {"/kubepods/podweb": 4.0, "": 4.5}, hours=25)
+    found = predict(
+        bank, [msgspec.structs.replace(web, facts=PodFacts(deletion_unix_s=now_s + 30))], NODE_SIZE, now_s, SETTINGS
+    )
+    assert found.reclaimable == Amount()
+    assert found.peak.cpu_milli == pytest.approx(CPU_4 + CPU_HALF, rel=1e-4)
 
 
 def test_never_more_than_the_node_has_left() -> None:
