@@ -59,17 +59,17 @@ class Steady(msgspec.Struct, frozen=True):
 def cpus(snapshot: NodeSnapshot, allowance_milli: int, before: str, may_grow: bool = True) -> CPUSet:
     """The CPUs of best-effort pods; ``before``: those that they have now, "" = all of their pool.
 
-    EMPTY where no pool is known.
+    Growth counts from all of ``before``, also where a part of it has left the pool. EMPTY where no pool is known.
     """
     pool = cpuset.parse(join(snapshot.rules.node.be_pools))
     if not pool:
         return EMPTY
-    held = cpuset.parse(before) & pool if before else EMPTY
+    had = cpuset.parse(before) or pool
     count = max(LEAST_CPUS, math.ceil(allowance_milli / 1000))
-    present = len(held) if held else len(pool)
-    most = present + math.ceil(len(snapshot.topology.cpus) / _STEP) if may_grow else present
+    most = len(had) + (math.ceil(len(snapshot.topology.cpus) / _STEP) if may_grow else 0)
     owned = _of_lsr(snapshot) & pool
-    return cpuchoice.choose(snapshot.topology, owned, pool - owned, min(count, most), held)
+    stays = had & pool if before else EMPTY
+    return cpuchoice.choose(snapshot.topology, owned, pool - owned, min(count, most), stays)
 
 
 def _of_lsr(snapshot: NodeSnapshot) -> CPUSet:

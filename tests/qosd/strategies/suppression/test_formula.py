@@ -110,12 +110,31 @@ class TestCPUSets:
             (-3000, "0-1", 2),
             (99_000, "0-9", 14),
             (2001, "0-9", 3),
-            (9800, "40", 10),
+            (9800, "40", 5),
         ],
         ids=["worked", "growth is limited", "from all", "the floor", "at the floor", "growth", "up", "elsewhere"],
     )
     def test_how_many(self, allowance: int, before: str, size: int) -> None:
         assert len(formula.cpus(using(suppressing(), 0.0), allowance, before)) == size
+
+    @pytest.mark.parametrize(
+        ("cpus", "before", "lse", "allowance", "may_grow", "chosen"),
+        [
+            (8, "6-7", "7", 3000, True, "0-1,6"),
+            (8, "6-7", "7", 9000, True, "0-1,6"),
+            (8, "6-7", "7", 3000, False, "0,6"),
+            (8, "6-7", "6-7", 9000, True, "0-2"),
+            (8, "6-7", "6-7", 9000, False, "0-1"),
+            (16, "6-7", "7", 9000, True, "0-2,6"),
+        ],
+        ids=["one lost", "it bounds", "no growth", "all lost", "all lost, no growth", "a larger step"],
+    )
+    def test_growth_counts_from_what_they_had_though_another_pod_got_some_of_it(
+        self, cpus: int, before: str, lse: str, allowance: int, may_grow: bool, chosen: str
+    ) -> None:
+        topology, owner = machine(cpus), view("lse", "LSE", "Guaranteed", cpus=lse)
+        snapshot = using(suppressing(pods=[owner], topology=topology), 0.0, (owner, 0.0), topology=topology)
+        assert str(formula.cpus(snapshot, allowance, before, may_grow)) == chosen
 
     def test_growth_waits_for_its_second(self) -> None:
         assert str(formula.cpus(using(suppressing(), 0.0), 9800, "0-5", may_grow=False)) == "0-5"
