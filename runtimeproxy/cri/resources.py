@@ -2,21 +2,24 @@
 
 To the runtime 0 and "" mean "leave alone", so an update says only what it carries; a hook server, though, wants to
 see all of the container's resources. It is shown the last asserted ones with the request merged over them, and only
-what it changes is added to the request. Invariant: an update never brings back a value that neither kubelet nor a
-hook asked for now.
+what it changes is added to the request. The OOM score is none of that: a runtime sets it when it makes the container,
+and leaves it alone in an update. Invariant: an update never brings back a value that neither kubelet nor a hook asked
+for now.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from runtimeproxy.hooks.edits import CPUSETS, RESOURCE_SCALARS, Edits
+from runtimeproxy.hooks.edits import CPUSETS, RESOURCE_FIELDS, RESOURCE_SCALARS, Edits
 from runtimeproxy.hooks.messages import apply_resource, flatten_resources
+
+_UPDATED = frozenset(RESOURCE_FIELDS) - {"oom_score_adj"}
 
 
 def merge_update(asserted: Any, update: Any) -> None:
     """Merge ``update`` into ``asserted`` as the runtime does; both are a LinuxContainerResources of either protocol."""
-    for slot, value in flatten_resources(update).items():
+    for slot, value in flatten_resources(update, _UPDATED).items():
         if value or slot.field not in RESOURCE_SCALARS:
             apply_resource(asserted, slot, value)
 

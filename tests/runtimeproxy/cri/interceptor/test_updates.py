@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from koord.pb.cri import api_pb2 as cri
 from tests.runtimeproxy.cri.interceptor.servers import answer, best_effort, exclusive, told
 from tests.runtimeproxy.cri.rig import Rig, container
@@ -53,6 +55,17 @@ async def test_zero_means_leave_alone_in_an_update() -> None:
     await rig.create(container(cpu_quota=5, memory_limit_in_bytes=6, cpuset_mems="0"))
     await rig.update(cpu_quota=9000, cpuset_cpus="1")
     assert rig.sent.linux == cri.LinuxContainerResources(cpu_quota=9000, cpuset_cpus="1")
+
+
+@pytest.mark.parametrize("score", [None, 0, 500, -997])
+async def test_servers_see_the_containers_own_oom_score_whatever_an_update_says(score: int | None) -> None:
+    rig = Rig({"a.json": koordlet(exclusive)})
+    await rig.create(container(oom_score_adj=985))
+    for cpus in ("0-7", "4-7"):
+        await rig.update(cpuset_cpus=cpus, **({} if score is None else {"oom_score_adj": score}))
+        assert rig.sent.linux == cri.LinuxContainerResources(cpuset_cpus="2-3", oom_score_adj=score)
+    asked = told(rig, "PreUpdateContainerResources")
+    assert [each.container_resources.oom_score_adj for each in asked] == [985, 985]
 
 
 async def test_what_the_runtime_did_not_accept_was_not_asserted() -> None:
