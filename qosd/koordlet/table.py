@@ -234,7 +234,7 @@ KOORDLET: tuple[KoordletMetric, ...] = (
         GAUGE,
         _RESOURCE,
         "Batch and mid resources of the node.",
-        "they stand in the Node object, which is not read yet",
+        "they stand in the Node object (`status.allocatable`)",
     ),
     KoordletMetric(
         "node_priority_resource_reclaimable",

@@ -154,7 +154,6 @@ def _rules() -> str:
         *lines,
         "* `networkQOS`: a request is not more than its limit (0: no limit); the requests of `lsrClass`, `lsClass` and",
         "  `beClass` are together not more than 100 %, nor than `totalNetworkBandwidth` where that is known.",
-        "* `cpuBurstStrategy`: `cfsQuotaBurstPeriodSeconds` is not 0, with which no quota would ever burst.",
         "* `hostApplications`: every item has a name, and no two the same; `qos` and `priority` are classes.\n",
     ))  # fmt: skip
 
