@@ -25,9 +25,6 @@ WmarkScalePermill = Annotated[int, Meta(ge=1, le=1000)]
 WmarkMinAdj = Annotated[int, Meta(ge=-25, le=50)]
 OOMPriority = Annotated[int, Meta(ge=0, le=12)]
 IOWeightPercent = Annotated[int, Meta(ge=1, le=100)]
-CPUBurstPercent = Annotated[int, Meta(ge=1, le=10000)]
-CFSQuotaBurstPercent = Annotated[int, Meta(ge=100)]
-CFSQuotaBurstPeriod = Annotated[int, Meta(ge=-1)]
 
 
 class CPUQOS(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
@@ -124,10 +121,12 @@ class CPUBurstPolicy(StrEnum):
 
 
 class CPUBurst(msgspec.Struct, frozen=True, kw_only=True, rename=json_name):
-    """What a pod may override of the node's burst strategy."""
+    """What a pod may override of the node's burst strategy. No number is out of bounds: it says how little it wants."""
 
     policy: CPUBurstPolicy | None = None
-    cpu_burst_percent: CPUBurstPercent | None = None
-    cfs_quota_burst_percent: CFSQuotaBurstPercent | None = None
-    cfs_quota_burst_period_seconds: CFSQuotaBurstPeriod | None = None
-    """-1 = bursts of any length."""
+    cpu_burst_percent: int | None = None
+    """0 or less = no buffer."""
+    cfs_quota_burst_percent: int | None = None
+    """100 or less = the quota does not grow."""
+    cfs_quota_burst_period_seconds: int | None = None
+    """Below 0 = bursts of any length."""

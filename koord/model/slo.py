@@ -39,6 +39,9 @@ from koord.model.schema import json_name
 from koord.model.slo_extensions import KOORD, KoordExtension
 
 WatermarkScaleFactor = Annotated[int, Meta(ge=10, le=400)]
+CPUBurstPercent = Annotated[int, Meta(ge=1, le=10000)]
+CFSQuotaBurstPercent = Annotated[int, Meta(ge=100)]
+CFSQuotaBurstPeriod = Annotated[int, Meta(ge=-1)]
 AllocatablePriority = Annotated[int, Meta(ge=-(2**31), le=7999)]
 SatisfactionLower = Annotated[int, Meta(ge=1, le=60)]
 SatisfactionUpper = Annotated[int, Meta(ge=1, le=99)]
@@ -126,6 +129,9 @@ class ResourceQOSStrategy(msgspec.Struct, frozen=True, kw_only=True, rename=json
 
 
 class CPUBurstStrategy(CPUBurst, frozen=True, kw_only=True, rename=json_name):
+    cpu_burst_percent: CPUBurstPercent | None = None
+    cfs_quota_burst_percent: CFSQuotaBurstPercent | None = None
+    cfs_quota_burst_period_seconds: CFSQuotaBurstPeriod | None = None
     share_pool_threshold_percent: Percent | None = None
 
 

@@ -180,8 +180,8 @@ def _settings(pod: PodView, rules: Rules) -> Settings:
     assert merged.cfs_quota_burst_percent is not None and merged.cfs_quota_burst_period_seconds is not None
     return Settings(
         merged.policy,
-        merged.cpu_burst_percent,
-        merged.cfs_quota_burst_percent,
+        max(0, merged.cpu_burst_percent),
+        max(100, merged.cfs_quota_burst_percent),
         merged.cfs_quota_burst_period_seconds,
     )
 

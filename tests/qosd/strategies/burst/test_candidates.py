@@ -148,6 +148,30 @@ def test_each_setting_is_the_pods_own_where_it_has_one() -> None:
         assert (settings.quota_percent, settings.period_s) == ((150, 60) if is_own[1] else (300, -1))
 
 
+@pytest.mark.parametrize(
+    ("own", "expected"),
+    [
+        ({"cfsQuotaBurstPercent": 101}, (101, 1000, -1)),
+        ({"cfsQuotaBurstPercent": 90}, (100, 1000, -1)),
+        ({"cfsQuotaBurstPercent": 0}, (100, 1000, -1)),
+        ({"cfsQuotaBurstPercent": -300}, (100, 1000, -1)),
+        ({"cpuBurstPercent": 0}, (300, 0, -1)),
+        ({"cpuBurstPercent": -1}, (300, 0, -1)),
+        ({"cpuBurstPercent": 20_000}, (300, 20_000, -1)),
+        ({"cfsQuotaBurstPeriodSeconds": 0}, (300, 1000, 0)),
+    ],
+)
+def test_a_pod_may_want_less_than_a_node_can(own: dict[str, int], expected: tuple[int, int, int]) -> None:
+    settings = found(limited(burst=own)).settings
+    assert (settings.quota_percent, settings.buffer_percent, settings.period_s) == expected
+
+
+def test_a_pod_without_a_period_bursts_for_any_time_whatever_the_nodes_is() -> None:
+    by = bursting(cfsQuotaBurstPeriodSeconds=60)
+    for period_s in (-1, -2):
+        assert not found(limited(burst={"cfsQuotaBurstPeriodSeconds": period_s}), by).settings.has_bucket
+
+
 def test_tokens_are_counted_whatever_the_policy_is() -> None:
     one = found(limited(), bursting("none", cfsQuotaBurstPeriodSeconds=60))
     assert (one.settings.raises, one.settings.has_bucket, dict(one.buffers)) == (False, True, {})

@@ -69,12 +69,13 @@ def test_seven_seconds_up_and_five_down() -> None:
         ({"rules": bursting("cfsQuotaBurstOnly", cfsQuotaBurstPercent=150)}, 150_000),
         ({"rules": bursting("cfsQuotaBurstOnly", cfsQuotaBurstPercent=100)}, 100_000),
         ({"pods": (limited(burst={"cfsQuotaBurstPeriodSeconds": 0}),)}, 138_240),
+        ({"throttled": HOT, "pods": (limited(burst={"cfsQuotaBurstPercent": 90}),)}, 100_000),
         ({"pods": ()}, 100_000),
     ],
     ids=[
         "throttled on an idle node", "not measured", "not throttled", "the pool is cooling", "nobody measured the node",
         "overloaded", "overloaded and not throttled", "the policy is off", "another policy", "a lower ceiling",
-        "no room at all", "a bucket that is always empty", "the pod is gone",
+        "no room at all", "a bucket that is always empty", "a pod that wants less than its base", "the pod is gone",
     ],
 )  # fmt: skip
 def test_one_round_later(changes: dict[str, Any], then: int) -> None:
