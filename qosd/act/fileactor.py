@@ -49,7 +49,7 @@ class FileActor(Actor[Plan]):
         units: Units | None,
     ) -> None:
         self._journal, self._owners = journal, owners
-        self._created, self._leftovers = CreatedContainers(undo), Leftovers(writer)
+        self._created, self._leftovers = CreatedContainers(undo), Leftovers(writer, undo)
         self._reconciler = Reconciler(writer, undo, self._created, page_bytes, units, leftovers=self._leftovers)
         self._changes = Changes()
         self._decisions: Decisions | None = None

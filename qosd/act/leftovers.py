@@ -23,6 +23,7 @@ from koord.host.cgroup import ReadError, read_text
 from koord.host.files import ROWS, ParseError, Probe, Target, Value
 from koord.host.kubeletvalues import FILES, NOT_CERTAIN, OF_BEST_EFFORT, Asked, Kubelet, Place
 from koord.host.order import CPUS, IDLE, SHARES
+from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model import cfs
 from koord.model.cfs import PERIOD_US, UNLIMITED
@@ -62,13 +63,13 @@ class _Cgroup(msgspec.Struct, frozen=True):
 
 
 class Leftovers:
-    """Of the tree of ``writer``. One thread at a time.
+    """Of the tree of ``writer``, beside what ``undo`` records. One thread at a time.
 
     ``kept``: one sentence each on values that another agent may have left, and that stay.
     """
 
-    def __init__(self, writer: Writer) -> None:
-        self._writer = writer
+    def __init__(self, writer: Writer, undo: UndoRecord) -> None:
+        self._writer, self._undo = writer, undo
         self._inputs: tuple[object, ...] = ()
         self._says = NOTHING_SAID
         self._until_ns: int | None = None
@@ -83,9 +84,9 @@ class Leftovers:
         """The files to be looked at now."""
         return tuple(islice(self._bases, _AT_ONCE))
 
-    def base(self, target: Target) -> Value | None:
-        """What kubelet writes there; None: that is not certain, or the file was looked at."""
-        return self._bases.get(target)
+    def base(self, target: Target, found: Value) -> Value | None:
+        """What kubelet writes there; None: that is not certain, or ``found`` is as good, or the file was looked at."""
+        return None if target.name == CPUS and self._has_all(found) else self._bases.get(target)
 
     def done(self, targets: Iterable[Target]) -> None:
         """These were looked at."""
@@ -128,7 +129,7 @@ class Leftovers:
             if target in self._done or self._writer.path(target) is None:
                 continue
             value = kubeletvalues.value(row, what.place, what.qos, what.asked, kubelet)
-            if value is None or (row == CPUS and self._has_all(target, kubelet)):
+            if value is None:
                 continue
             yield target, value
             if row == IDLE and SHARES not in FILES[what.place] and self._holds(target) == 1:
@@ -136,9 +137,9 @@ class Leftovers:
                 if shares is not None:
                     yield Target(cgroup, SHARES), shares
 
-    def _has_all(self, target: Target, kubelet: Kubelet) -> bool:
+    def _has_all(self, found: Value) -> bool:
         """Is it a CPU set of v2 that holds nobody back, whoever wrote it?"""
-        return kubelet.version == 2 and self._holds(target) in ("", self._all_cpus)
+        return self._writer.version == 2 and found in ("", self._all_cpus)
 
     def _kept(self, kubelet: Kubelet, rules: Rules) -> Iterator[str]:
         """Of protected memory alone it can be told that somebody wrote it."""
@@ -148,7 +149,7 @@ class Leftovers:
             if kubelet.has_memory_qos is None
             for row in _rows(what.place, rules)
             if row in kubeletvalues.MEMORY_QOS and (target := Target(cgroup, row)) not in self._bases
-            if target not in self._done and (value := self._holds(target)) not in (None, ROWS[row].default)
+            if target not in self._done and (value := self._foreign(target)) not in (None, ROWS[row].default)
         ]
         if found:
             why = "kubelet has not told whether its feature MemoryQoS writes it"
@@ -159,6 +160,17 @@ class Leftovers:
             return self._writer.read(target)
         except (ReadError, ParseError):
             return None
+
+    def _foreign(self, target: Target) -> Value | None:
+        """What the file holds, if that is not ours."""
+        try:
+            reading = self._writer.look(target)
+        except (ReadError, ParseError):
+            return None
+        if reading is None:
+            return None
+        entry = self._undo.entry_for(target, reading)
+        return None if entry is not None and self._undo.is_ours(entry, reading.value) else reading.value
 
 
 def effective_cpus(writer: Writer, cgroup: str) -> Value | None:

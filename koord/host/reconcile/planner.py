@@ -71,8 +71,8 @@ class LeftoverSource(Protocol):
 
     @property
     def due(self) -> tuple[Target, ...]: ...
-    def base(self, target: Target) -> Value | None:
-        """None: of this file that is not to be asked, or not certain."""
+    def base(self, target: Target, found: Value) -> Value | None:
+        """None: of this file that is not to be asked, or not certain, or ``found`` does as well."""
 
     def done(self, targets: Iterable[Target]) -> None:
         """These were looked at, and what was found is noted."""
@@ -81,7 +81,7 @@ class LeftoverSource(Protocol):
 class _NoLeftovers:
     due: tuple[Target, ...] = ()
 
-    def base(self, target: Target) -> None:
+    def base(self, target: Target, found: Value) -> None:
         return None
 
     def done(self, targets: Iterable[Target]) -> None:
@@ -267,9 +267,9 @@ class _Draft:
 
         What kubelet writes may be known later than a value of ours is there: then only the base is another.
         """
-        base, rules = self._planner.leftovers.base(target), RowRules(self._planner, target, row)
-        held = state if state.is_held and state.is_of(reading) else None
+        rules, held = RowRules(self._planner, target, row), state if state.is_held and state.is_of(reading) else None
         found = reading.value if held is None else held.base
+        base = self._planner.leftovers.base(target, found)
         if base is None or any(rules.comes_of(each, found) for each in (base, rules.attainable(base))):
             return state
         self.takeovers[target] = Leftover(reading, found, base)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
 from koord.host.files import Target, Value
+from koord.host.undo import UndoRecord
 from koord.host.writer import Writer
 from koord.model.podtotal import Role
 from koord.model.qos import KubeQoS
@@ -40,11 +42,17 @@ def pod(told: Resources, spec: ContainerAmounts | None, tier: str = "Burstable")
     return replace(made, cpu_request_milli=request, phase="" if spec is None else "Running")
 
 
-def bases(machine: Machine, one: PodView, name: str) -> tuple[Value | None, Value | None]:
-    """Of the pod's own file and of its container's."""
-    left = Leftovers(Writer(machine.locator().tree))
+@pytest.fixture
+def undo(tmp_path: Path) -> Iterator[UndoRecord]:
+    with UndoRecord(tmp_path / "undo.jsonl", "6f1d") as record:
+        yield record
+
+
+def bases(machine: Machine, undo: UndoRecord, one: PodView, name: str) -> tuple[Value | None, Value | None]:
+    """Of the pod's own file and of its container's, both of which hold 7."""
+    left = Leftovers(Writer(machine.locator().tree), undo)
     left.follow((one,), TIERS, on_v1(rules()), NOTHING_SAID, 0)
-    return left.base(Target(one.cgroup, name)), left.base(Target(f"{one.cgroup}/main", name))
+    return left.base(Target(one.cgroup, name), 7), left.base(Target(f"{one.cgroup}/main", name), 7)
 
 
 @pytest.mark.parametrize(
@@ -65,17 +73,48 @@ def bases(machine: Machine, one: PodView, name: str) -> tuple[Value | None, Valu
     ],
 )  # fmt: skip
 def test_what_is_certain(
-    tmp_path: Path, one: PodView, quota: tuple[Value | None, Value | None], shares: tuple[Value | None, Value | None]
+    tmp_path: Path,
+    undo: UndoRecord,
+    one: PodView,
+    quota: tuple[Value | None, Value | None],
+    shares: tuple[Value | None, Value | None],
 ) -> None:
     machine = Machine(tmp_path)
     machine.kubepods()
-    assert (bases(machine, one, "cpu_quota"), bases(machine, one, "cpu_shares")) == (quota, shares)
+    assert (bases(machine, undo, one, "cpu_quota"), bases(machine, undo, one, "cpu_shares")) == (quota, shares)
 
 
-def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("found", "base"), [("0-1", ""), ("0-3", None), ("", None)])
+def test_a_cpu_set_of_all_cpus_is_as_good_as_kubelets_on_v2(
+    tmp_path: Path, undo: UndoRecord, found: str, base: str | None
+) -> None:
+    """Whether it is found in the file or recorded as its base."""
+    machine = Machine(tmp_path, 2)
+    machine.kubepods()
+    left, one = Leftovers(Writer(machine.locator().tree), undo), pod(TOLD, SPEC)
+    left.follow((one,), TIERS, rules(), NOTHING_SAID, 0)
+    assert left.base(Target(f"{one.cgroup}/main", "cpuset_cpus"), found) == base
+
+
+@pytest.mark.parametrize("is_ours", [False, True])
+def test_what_an_earlier_run_of_ours_wrote_is_nobody_elses(tmp_path: Path, undo: UndoRecord, is_ours: bool) -> None:
+    machine, low = Machine(tmp_path, 2), Target(TIERS[KubeQoS.BURSTABLE], "memory.low")
+    machine.kubepods()
+    writer, by = Writer(machine.locator().tree), rules()
+    if is_ours:
+        reading = writer.look(low)
+        assert reading is not None
+        undo.remember(low, reading, 64 * MIB)
+    writer.write(low, 64 * MIB)
+    left = Leftovers(writer, undo)
+    left.follow((), TIERS, dataclasses.replace(by, host=dataclasses.replace(by.host, files=None)), NOTHING_SAID, 0)
+    assert bool(left.kept) == (not is_ours)
+
+
+def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path, undo: UndoRecord) -> None:
     machine, one = Machine(tmp_path), pod(TOLD, SPEC)
     machine.kubepods()
-    left, by = Leftovers(Writer(machine.locator().tree)), on_v1(rules())
+    left, by = Leftovers(Writer(machine.locator().tree), undo), on_v1(rules())
     left.follow((), TIERS, by, NOTHING_SAID, 0)
     tiers = set(left.due)
     left.done(left.due)
@@ -88,10 +127,10 @@ def test_each_file_is_looked_at_once_and_only_at_first(tmp_path: Path) -> None:
     assert {target.name for target in left.due} == set(), "on cgroup v1 nothing of it depends on kubelet's word"
 
 
-def test_what_kubelet_tells_late_counts_all_the_same(tmp_path: Path) -> None:
+def test_what_kubelet_tells_late_counts_all_the_same(tmp_path: Path, undo: UndoRecord) -> None:
     machine = Machine(tmp_path, 2)
     machine.kubepods()
-    left, by = Leftovers(Writer(machine.locator().tree)), rules()
+    left, by = Leftovers(Writer(machine.locator().tree), undo), rules()
     by = dataclasses.replace(by, host=dataclasses.replace(by.host, files=None))
     left.follow((), TIERS, by, NOTHING_SAID, 0)
     left.done(left.due)
