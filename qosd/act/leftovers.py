@@ -224,7 +224,7 @@ def _of_container(pod: PodView, container: ContainerView) -> Asked:
     if native is None:
         return asked if pod.spec_containers is None and pod.phase == "" else NOT_CERTAIN
     by_spec = Asked(
-        cfs.quota_us(native.cpu_limit, told.cpu_period_us or PERIOD_US),
+        cfs.quota_us(native.cpu_limit, told.quota_period_us),
         cfs.shares(native.cpu_request or MilliCPU(0)),
         native.memory_limit or UNLIMITED,
     )

@@ -326,8 +326,9 @@ def _of_cpu(node: NodeSnapshot, pod: PodView, allowance: int, why: str) -> Opini
     opinions = {}
     for container, weight in zip(running, weights, strict=True):
         limit_milli = max(_CONTAINER_FLOOR_MILLI, allowance * weight // sum(weights))
-        fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": cfs.PERIOD_US}
-        value = cfs.quota_us(MilliCPU(limit_milli))
+        period_us = container.requested.quota_period_us
+        fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": period_us}
+        value = cfs.quota_us(MilliCPU(limit_milli), period_us)
         opinions[Target(container.cgroup, QUOTA)] = Opinion.at_most(value, why, fed, pod.key)
     return opinions
 

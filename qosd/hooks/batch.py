@@ -41,7 +41,7 @@ def _quota(amounts: Amounts, pod: PodContext, rules: Rules) -> Edit:
     kind, limit_milli = amounts.kind, MilliCPU(amounts.cpu_limit_milli)
     if not limit_milli:
         return Edit(Field.CPU_QUOTA, UNLIMITED, f"no {kind}-cpu limit")
-    period_us = pod.requested.cpu_period_us or cfs.PERIOD_US
+    period_us = pod.requested.quota_period_us
     quota_us = cfs.quota_us(limit_milli, period_us)
     why = f"{kind}-cpu limit {limit_milli}m"
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": period_us}

@@ -121,7 +121,7 @@ def _quota(containers: Sequence[_Container], pod: PodContext, rules: Rules) -> E
     same_kind = all(one.cpu_kind == BATCH for one in containers)
     divided = None if ratio is None or same_kind else ratio
     limits = [(one.role, _milli(one, divided)) for one in containers]
-    limit_milli, period_us = MilliCPU(podtotal.total(limits)), pod.requested.cpu_period_us or cfs.PERIOD_US
+    limit_milli, period_us = MilliCPU(podtotal.total(limits)), pod.requested.quota_period_us
     fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": limit_milli, "period_us": period_us}
     quota_us, why = cfs.quota_us(limit_milli, period_us), f"{kinds}-cpu limit {limit_milli}m"
     if ratio is not None:

@@ -79,7 +79,7 @@ def of_newcomer(edits: Edits, pod: PodContext, rules: Rules) -> Edits:
 
 
 def _period_us(pod: PodContext) -> int:
-    return pod.requested.cpu_period_us or cfs.PERIOD_US
+    return pod.requested.quota_period_us
 
 
 def _quota_us(cpu_milli: int, pod: PodContext) -> int:

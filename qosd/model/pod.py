@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from koord.model import cgroup_parent, qos
+from koord.model import cfs, cgroup_parent, qos
 from koord.model.annotations import ContainerResources, PodAnnotations, PodMemoryQOS
 from koord.model.crifields import Field
 from koord.model.podtotal import Role
@@ -66,6 +66,11 @@ class Resources(msgspec.Struct, frozen=True):
     """Known where kubelet's pod list tells it: CRI does not carry requests."""
     is_assumed: bool = False
     """Worked out from the limits of the pod's spec: kubelet may have made another quota of them, or none."""
+
+    @property
+    def quota_period_us(self) -> int:
+        """The CFS period that a quota is of: kubelet's, ``cpuCFSQuotaPeriod``, else the kernel's own."""
+        return self.cpu_period_us or cfs.PERIOD_US
 
     @classmethod
     def of(cls, values: Mapping[Field, Any]) -> Resources:

@@ -124,7 +124,7 @@ def _at_period(requested: Resources, period_us: int | None) -> Resources:
     """``requested`` with the same CPU limit as a quota of another period."""
     if period_us is None:
         return requested
-    quota_us, before_us = requested.cpu_quota_us, requested.cpu_period_us or cfs.PERIOD_US
+    quota_us, before_us = requested.cpu_quota_us, requested.quota_period_us
     if quota_us is not None:
         quota_us = max(cfs.MIN_QUOTA_US, quota_us * period_us // before_us)
     return replace(requested, cpu_period_us=period_us, cpu_quota_us=quota_us)

@@ -6,8 +6,8 @@ all that there is while its quota stops it. A division stands until the sum chan
 ``STANDS_NS`` at least, and as long as nobody could have a good deal more: quotas that follow every sample would only
 cost writes.
 
-Invariants: pure; the parts add up to the sum, unless that is less than ``FLOOR_MILLI`` for each; nobody gets less than
-that, below which a container could not even end in order.
+Invariants: pure; nobody gets less than ``least_milli`` of its period, which is what the kernel takes for a quota and a
+container needs to end in order; the parts add up to no more than the sum, unless that is less than the least for each.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from koord.model import cfs
 from qosd.model.metric import Scope
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView
 from qosd.sense.usage import USAGE
@@ -26,8 +27,8 @@ FLOOR_MILLI = 10
 STANDS_NS = 5_000_000_000
 _HEADROOM = 1.25
 _CPU, _THROTTLED = USAGE[Scope.CONTAINER].cpu_usage_cores, USAGE[Scope.CONTAINER].cpu_throttled_ratio
-Parts = Mapping[str, tuple[str, int]]
-"""By cgroup: the pod, for people, and its part in thousandths of a CPU."""
+Parts = Mapping[str, int]
+"""By cgroup of a container: its part in thousandths of a CPU."""
 
 
 class Division(msgspec.Struct, frozen=True, eq=False):
@@ -42,25 +43,31 @@ def divide(
     node: NodeSnapshot, total_milli: int, containers: Sequence[tuple[PodView, ContainerView]], before: Division
 ) -> Division:
     """``total_milli`` among ``containers``, each with its pod; ``before`` itself while it stands."""
-    pods = {container.cgroup: pod.key for pod, container in containers}
-    is_same = before.total_milli == total_milli and before.parts.keys() == pods.keys()
+    least = {container.cgroup: least_milli(container.requested.quota_period_us) for _, container in containers}
+    is_same = before.total_milli == total_milli and before.parts.keys() == least.keys()
     if is_same and node.monotonic_ns - before.since_ns < STANDS_NS:
         return before
-    needs = {cgroup: _need_milli(node, cgroup, total_milli) for cgroup in pods}
-    parts = fair(total_milli, needs)
-    if is_same and not any(_is_short(before.parts[cgroup][1], parts[cgroup]) for cgroup in pods):
+    floor = max(least.values(), default=FLOOR_MILLI)
+    parts = fair(total_milli, {cgroup: _need_milli(node, cgroup, total_milli) for cgroup in least}, floor)
+    if is_same and not any(_is_short(before.parts[cgroup], parts[cgroup]) for cgroup in least):
         return before
-    return Division({cgroup: (pods[cgroup], part) for cgroup, part in parts.items()}, total_milli, node.monotonic_ns)
+    return Division(parts, total_milli, node.monotonic_ns)
 
 
-def fair(total: int, needs: Mapping[str, int]) -> Mapping[str, int]:
-    """Max-min fair parts of ``total``, by name; what nobody needs goes to all of them equally."""
+def least_milli(period_us: int) -> int:
+    """The least part of a container whose quota is of ``period_us``."""
+    return max(FLOOR_MILLI, math.ceil(cfs.MIN_QUOTA_US * 1000 / period_us))
+
+
+def fair(total: int, needs: Mapping[str, int], floor: int = FLOOR_MILLI) -> Mapping[str, int]:
+    """Max-min fair parts of ``total``, by name, each at least ``floor``; what nobody needs goes to all equally."""
+    needs = {name: max(floor, need) for name, need in needs.items()}
     parts, left = dict[str, int](), total
     for place, (name, need) in enumerate(sorted(needs.items(), key=lambda item: (item[1], item[0]))):
         parts[name] = min(need, max(0, left) // (len(needs) - place))
         left -= parts[name]
     spare = max(0, left) // len(parts) if parts else 0
-    return {name: max(FLOOR_MILLI, part + spare) for name, part in parts.items()}
+    return {name: max(floor, part + spare) for name, part in parts.items()}
 
 
 def _need_milli(node: NodeSnapshot, cgroup: str, total_milli: int) -> int:
@@ -68,7 +75,7 @@ def _need_milli(node: NodeSnapshot, cgroup: str, total_milli: int) -> int:
     cores, throttled = node.value(_CPU, cgroup), node.value(_THROTTLED, cgroup)
     if cores is None or not math.isfinite(cores) or (throttled or 0) > 0:
         return total_milli
-    return min(total_milli, max(FLOOR_MILLI, math.ceil(cores * 1000 * _HEADROOM)))
+    return min(total_milli, math.ceil(cores * 1000 * _HEADROOM))
 
 
 def _is_short(part: int, fair_part: int) -> bool:

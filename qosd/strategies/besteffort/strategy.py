@@ -36,7 +36,7 @@ from qosd.decide.decision import Decision, Opinion, Opinions, Stage, Strategy
 from qosd.model.rules import Rules
 from qosd.model.snapshot import ContainerView, NodeSnapshot, PodView, live, running_containers
 from qosd.policy.scheduling import is_covered, is_guest
-from qosd.strategies.besteffort.division import Division, divide
+from qosd.strategies.besteffort.division import FLOOR_MILLI, Division, divide
 
 QUOTA, SHARES, IDLE = "cpu_quota", "cpu_shares", "cpu.idle"
 _NAMED = 5
@@ -108,6 +108,7 @@ class _Scene:
         node = snapshot.rules.node
         self._pods = [pod for pod in snapshot.pods if is_covered(pod, node) and pod.cgroup and live(pod)]
         self._has_guests = any(is_guest(pod, node) for pod in snapshot.pods)
+        self._tier_milli = node.be_tier_milli if self._tier else 0
 
     @property
     def is_divided(self) -> bool:
@@ -123,7 +124,7 @@ class _Scene:
     def decision(self, division: Division) -> Decision:
         times = self._marked("cpu_milli", {**self._of_tier(), **self._of_containers(division)})
         idle = self._marked("is_idle", self._of_idle())
-        return Decision(self._sentence(), {**times, **self._of_weights(), **idle})
+        return Decision(self._sentence(division), {**times, **self._of_weights(), **idle})
 
     def _marked(self, field: str, opinions: Opinions) -> Opinions:
         """``opinions`` on what is left to best-effort pods by ``field``, which may be on trial."""
@@ -132,18 +133,28 @@ class _Scene:
         return {target: replace(opinion, is_temporary=True) for target, opinion in opinions.items()}
 
     def _of_tier(self) -> Opinions:
-        milli = self._rules.node.be_tier_milli
-        if not milli or not self._tier:
+        """A tier has the kernel's own period: kubelet sets none."""
+        milli = self._tier_milli
+        if not milli:
             return {}
         guests_milli = milli - self.left.cpu_milli
         room = f"; and {guests_milli}m for pods of other classes" if guests_milli else ""
         return {Target(self._tier, QUOTA): _quota(milli, f"{self.left.why}{room}")}
 
     def _of_containers(self, division: Division) -> Opinions:
+        """cgroup v1 takes no quota above the tier's: who would have one is bounded by the tier alone."""
+        why = f"its part of {self.left.cpu_milli}m: {self.left.why}"
+        most_milli = self._tier_milli if self._rules.host.cgroup_version == 1 else 0
         return {
-            Target(cgroup, QUOTA): _quota(milli, f"its part of {self.left.cpu_milli}m: {self.left.why}", pod)
-            for cgroup, (pod, milli) in division.parts.items()
+            Target(container.cgroup, QUOTA): _quota(milli, why, pod.key, container.requested.quota_period_us)
+            for pod, container, milli in self._divided(division)
+            if not most_milli or _is_outside(pod) or milli <= max(FLOOR_MILLI, most_milli)
         }
+
+    def _divided(self, division: Division) -> Iterator[tuple[PodView, ContainerView, int]]:
+        """Each container with its part."""
+        for pod, container in self.containers if division.parts else ():
+            yield pod, container, division.parts[container.cgroup]
 
     def _of_weights(self) -> Opinions:
         """Pods that stand beside others' pods: outside of the tier, and in it if it has guests."""
@@ -164,11 +175,12 @@ class _Scene:
         inputs: Inputs = {FORMULA: "given", "value": 1}
         return {Target(pod.cgroup, IDLE): Opinion.at_least(1, self.left.why, inputs, pod.key) for pod in self._pods}
 
-    def _sentence(self) -> str:
-        return "; ".join([*self._bounds(), self._names()]) if any(self._bounds()) else "best-effort pods are let be"
+    def _sentence(self, division: Division) -> str:
+        bounds = list(self._bounds(division))
+        return "; ".join([*bounds, self._names()]) if bounds else "best-effort pods are let be"
 
-    def _bounds(self) -> Iterator[str]:
-        left, tier_milli = self.left, self._rules.node.be_tier_milli
+    def _bounds(self, division: Division) -> Iterator[str]:
+        left, tier_milli = self.left, self._tier_milli
         if left.cpus:
             yield f"CPUs {left.cpus}"
         if left.cpu_milli:
@@ -176,12 +188,29 @@ class _Scene:
             how = f"container by container{contested}" if self.is_divided else "by the BestEffort tier's quota"
             room = f" ({tier_milli}m, with room for others' pods)" if tier_milli > left.cpu_milli else ""
             yield f"{left.cpu_milli}m of CPU time, {how}{room}"
+            yield from self._excess(division)
         if left.has_lowest_weight:
             yield "the lowest weight"
         if left.is_idle:
             yield "cpu.idle"
         if left.slice_us:
             yield f"slices of {left.slice_us} us"
+
+    def _excess(self, division: Division) -> Iterator[str]:
+        """What the least quotas of many containers come to beyond what is left, and what the tier's takes off that."""
+        within = outside = 0
+        for pod, _, milli in self._divided(division):
+            if _is_outside(pod):
+                outside += milli
+            else:
+                within += milli
+        if within + outside <= self.left.cpu_milli:
+            return
+        least, count = min(division.parts.values()), len(division.parts)
+        tier_milli = 0 if self._is_contested else self._tier_milli
+        used_milli = outside + (min(within, tier_milli) if tier_milli else within)
+        by_tier = f", of which the BestEffort tier's quota lets {used_milli}m be used" if tier_milli else ""
+        yield f"{count} containers with at least {least}m each come to {within + outside}m{by_tier}"
 
     def _names(self) -> str:
         names = sorted(pod.key for pod in self._pods)
@@ -200,6 +229,6 @@ def _requested_shares(pod: PodView) -> int:
     return max(MIN_SHARES, sum(native), sum(ours))
 
 
-def _quota(milli: int, why: str, pod: str = "") -> Opinion:
-    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": milli, "period_us": cfs.PERIOD_US}
-    return Opinion.at_most(cfs.quota_us(MilliCPU(milli)), why, fed, pod)
+def _quota(milli: int, why: str, pod: str = "", period_us: int = cfs.PERIOD_US) -> Opinion:
+    fed: Inputs = {FORMULA: "cpu_quota", "limit_milli": milli, "period_us": period_us}
+    return Opinion.at_most(cfs.quota_us(MilliCPU(milli), period_us), why, fed, pod)

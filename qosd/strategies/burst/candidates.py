@@ -194,7 +194,7 @@ def _candidate(pod: PodView, container: ContainerView, rules: Rules) -> Candidat
     base_us = spec_us if edit is None else edit.value
     if not isinstance(base_us, int) or base_us <= 0:
         return None
-    period_us = container.requested.cpu_period_us or cfs.PERIOD_US
+    period_us = container.requested.quota_period_us
     next_us = base_us * _next_spec_us(pod, container.name, spec_us, period_us) // spec_us if spec_us > 0 else base_us
     quota = Target(container.cgroup, QUOTA)
     return Candidate(container.id, container.name, quota, base_us, period_us, edit is not None, next_us)

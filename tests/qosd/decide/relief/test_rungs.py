@@ -13,6 +13,7 @@ from koord.model.formulas import FORMULA, recompute
 from qosd.decide.decision import Op
 from qosd.decide.rungs import CPU_FLOOR_MILLI, MEMORY_FLOOR_BYTES, ROWS
 from qosd.decide.shortage import Measure, Resource
+from qosd.model.pod import Resources
 from tests.qosd.decide.relief.threepods import CPU_USES, EVICT, FREEZE, RECLAIM, THROTTLE, USES, A, B, C, at
 from tests.qosd.decide.scenes import CPU, FILES_V1, MEMORY, MIB, WHO, Run, be, bounds, evicted, lacks, node, orders
 from tests.qosd.podviews import EXITED, RUNNING
@@ -107,6 +108,19 @@ def test_throttle_of_cpu_bounds_running_containers(
     there = node(1, [be("p", containers=PAIR)], cpu={"p": 2000}, containers=containers, files=frozenset())
     relief = Run().tick(there, lacks(amount, CPU, THROTTLE))
     assert bounds(relief) == {(cgroup, "cpu_quota"): value for cgroup, value in quotas.items()}
+
+
+@pytest.mark.parametrize(
+    ("period_us", "amount", "quota_us"),
+    [(10_000, 1000, 10_000), (10_000, 1900, 1000), (50_000, 1000, 50_000), (None, 1000, 100_000)],
+)
+def test_throttle_of_cpu_counts_in_the_period_of_the_container(
+    period_us: int | None, amount: int, quota_us: int
+) -> None:
+    pod = be("p", container_requested=Resources(cpu_period_us=period_us))
+    relief = Run().tick(node(1, [pod], cpu={"p": 2000}), lacks(amount, CPU, THROTTLE))
+    assert bounds(relief) == {("p/main", "cpu_quota"): quota_us}
+    assert [recompute(opinion.inputs) for opinion in relief.opinions.values()] == [quota_us]
 
 
 def test_a_bound_stays_while_its_pod_does_whatever_its_containers_use_now() -> None:

@@ -15,7 +15,7 @@ from koord.model.formulas import recompute
 from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision
 from qosd.model.pod import Resources
-from qosd.model.rules import BestEffortScheduling, Rules
+from qosd.model.rules import BestEffortScheduling, HostFacts, Rules
 from qosd.model.snapshot import NodeSnapshot, PodView
 from qosd.policy.scheduling import tier_milli
 from qosd.strategies.besteffort.strategy import BestEffort
@@ -31,11 +31,17 @@ GUEST = view("guest", "LS", "BestEffort")
 WEB = view("web", "LS")
 BATCH = view("batch", "BE", "Burstable", container_requested=Resources(cpu_shares=1024))
 SMALL = view("small", "BE", "Burstable", container_requested=Resources(cpu_shares=102))
+V1 = replace(V2, cgroup_version=1)
+BATCH_MAIN = "burstable/podbatch/main"
 Files = Mapping[str, Any]
 
 
-def leaving(left: BestEffortScheduling, pods: Sequence[PodView]) -> Rules:
-    made = rules(V2)
+def _lets(excess: str, used_milli: int) -> str:
+    return f"{excess}, of which the BestEffort tier's quota lets {used_milli}m be used"
+
+
+def leaving(left: BestEffortScheduling, pods: Sequence[PodView], host: HostFacts = V2) -> Rules:
+    made = rules(host)
     node = replace(made.node, best_effort=left, be_tier_milli=tier_milli(left.cpu_milli, pods))
     return replace(made, node=node)
 
@@ -87,6 +93,78 @@ def test_cpu_time(cpu_milli: int, pods: Sequence[PodView], quotas: Files) -> Non
     for opinion in decision.opinions.values():
         assert WHY in opinion.why
         assert recompute(opinion.inputs) == opinion.value
+
+
+PERIOD_10_MS = Resources(cpu_period_us=10_000)
+FAST_JOB = view("fast", "BE", "BestEffort", container_requested=PERIOD_10_MS)
+FAST_BATCH = view("fast", "BE", "Burstable", container_requested=PERIOD_10_MS)
+
+
+@pytest.mark.parametrize(
+    ("host", "cpu_milli", "pods", "quotas"),
+    [
+        (V2, 1500, [FAST_JOB], {"besteffort": 150_000}),
+        (V2, 1500, [FAST_JOB, GUEST], {"besteffort/podfast/main": 15_000}),
+        (V2, 1500, [FAST_JOB, JOB, GUEST], {"besteffort/podfast/main": 7_500, "besteffort/podjob/main": 75_000}),
+        (V2, 50, [FAST_JOB, GUEST], {"besteffort/podfast/main": 1_000}),
+        (V2, 50, [FAST_JOB, BATCH], {"besteffort": 5_000, "besteffort/podfast/main": 1_000, BATCH_MAIN: 10_000}),
+        (V1, 50, [FAST_JOB, BATCH], {"besteffort": 5_000, BATCH_MAIN: 10_000}),
+        (V1, 50, [JOB, FAST_BATCH], {"besteffort": 5_000, "burstable/podfast/main": 1_000}),
+        (V1, 200, [FAST_JOB, BATCH], {"besteffort": 20_000, "besteffort/podfast/main": 1_000, BATCH_MAIN: 10_000}),
+        (V1, 6, [JOB, BATCH], {"besteffort": 1_000, "besteffort/podjob/main": 1_000, BATCH_MAIN: 1_000}),
+    ],
+    ids=[
+        "a tier has the kernel's period",
+        "a container kubelet's",
+        "each its own",
+        "never below 1 ms",
+        "v2 takes more than the tier's",
+        "v1 does not: the tier bounds",
+        "outside of the tier",
+        "v1 takes as much as the tier's",
+        "the tier's least",
+    ],
+)
+def test_quotas_are_of_the_period_of_their_cgroup_and_on_v1_within_the_tiers(
+    host: HostFacts, cpu_milli: int, pods: Sequence[PodView], quotas: Files
+) -> None:
+    by = leaving(BestEffortScheduling(WHY, cpu_milli=cpu_milli), pods, host)
+    decision, _ = BestEffort().decide(structs.replace(snapshot(by, *pods), tiers=TIERS), None)
+    assert files(decision, "cpu_quota") == {cgroup: f"at most {value}" for cgroup, value in quotas.items()}
+    for opinion in decision.opinions.values():
+        assert recompute(opinion.inputs) == opinion.value
+
+
+JOBS = [view(f"j{number}", "BE", "BestEffort") for number in range(500)]
+BATCHES = [view(f"b{number}", "BE", "Burstable") for number in range(500)]
+
+
+@pytest.mark.parametrize(
+    ("pods", "tier", "said"),
+    [
+        (JOBS, 100_000, ""),
+        ([*JOBS[:50], *BATCHES[:50]], 100_000, ""),
+        ([*JOBS, GUEST], None, "500 containers with at least 10m each come to 5000m"),
+        (BATCHES, 100_000, _lets("500 containers with at least 10m each come to 5000m", 5000)),
+        ([*JOBS, MID], 500_000, _lets("500 containers with at least 10m each come to 5000m", 5000)),
+        ([*JOBS, *BATCHES[:50]], 100_000, _lets("550 containers with at least 10m each come to 5500m", 1500)),
+    ],
+    ids=["tier", "room for all", "no bound of the tier", "outside of it", "room for a mid pod", "some outside"],
+)
+def test_what_the_least_of_many_containers_comes_to_is_said(
+    pods: Sequence[PodView], tier: int | None, said: str
+) -> None:
+    """The tier's quota stays what is left to them all, however many there are."""
+    decision = decided(BestEffortScheduling(WHY, cpu_milli=1000), *pods)
+    assert files(decision, "cpu_quota").get("besteffort") == (f"at most {tier}" if tier else None)
+    assert [part for part in decision.sentence.split("; ") if " come to " in part] == [said] * bool(said)
+
+
+def test_a_tier_that_somebody_fights_for_lets_nothing_be_promised() -> None:
+    contested = {Target(TIER, "cpu_quota"): FileState(Phase.CONTESTED, base=-1, written=100_000)}
+    fought = structs.replace(node(BestEffortScheduling(WHY, cpu_milli=1000), *JOBS), files=contested)
+    decision, _ = BestEffort().decide(fought, None)
+    assert "; 500 containers with at least 10m each come to 5000m; " in decision.sentence
 
 
 @pytest.mark.parametrize(("on_trial", "temporary"), [("", []), ("cpu_milli", ["cpu_quota"]), ("is_idle", ["cpu.idle"])])

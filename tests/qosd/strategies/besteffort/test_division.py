@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from qosd.model.metric import Scope
+from qosd.model.pod import Resources
 from qosd.model.snapshot import NodeSnapshot
 from qosd.sense.usage import USAGE
-from qosd.strategies.besteffort.division import FLOOR_MILLI, STANDS_NS, Division, divide, fair
+from qosd.strategies.besteffort.division import FLOOR_MILLI, STANDS_NS, Division, divide, fair, least_milli
 from tests.qosd.contexts import rules
 from tests.qosd.podviews import snapshot, view
 
@@ -35,6 +36,28 @@ NONE = Division()
 )
 def test_fair(total: int, needs: Mapping[str, int], parts: Mapping[str, int]) -> None:
     assert fair(total, needs) == parts
+
+
+@pytest.mark.parametrize(
+    ("period_us", "least"), [(1_000, 1000), (10_000, 100), (30_000, 34), (100_000, 10), (1_000_000, 10)]
+)
+def test_the_least_is_what_the_kernel_takes_for_a_quota_of_the_period(period_us: int, least: int) -> None:
+    assert least_milli(period_us) == least
+
+
+@pytest.mark.parametrize(
+    ("count", "period_us", "together"),
+    [(10, 100_000, 1000), (100, 100_000, 1000), (500, 100_000, 5000), (10, 10_000, 1000), (11, 10_000, 1100)],
+)
+def test_parts_come_to_the_total_unless_that_is_less_than_the_least_of_each(
+    count: int, period_us: int, together: int
+) -> None:
+    """One needs all, and the others next to nothing."""
+    pods = [view(f"p{n}", "BE", "BestEffort", container_requested=Resources(period_us)) for n in range(count)]
+    used = {f"{pod.cgroup}/main": 0.001 if place else 2.0 for place, pod in enumerate(pods)}
+    there = structs.replace(snapshot(rules(), *pods), values={USAGE[Scope.CONTAINER].cpu_usage_cores: used})
+    division = divide(there, 1000, [(pod, pod.containers[1]) for pod in pods], NONE)
+    assert sum(division.parts.values()) == together
 
 
 @given(st.integers(0, 10_000), st.dictionaries(st.text(max_size=3), st.integers(0, 10_000)))
@@ -61,7 +84,11 @@ def node(
 
 
 def parts(division: Division) -> dict[str, int]:
-    return {pod.removeprefix("default/"): part for pod, part in division.parts.values()}
+    return {
+        pod.name: division.parts[container.cgroup]
+        for pod, container in CONTAINERS
+        if division.parts.get(container.cgroup)
+    }
 
 
 @pytest.mark.parametrize(
