@@ -29,7 +29,8 @@ from koord.host.cgroup import GONE, ReadError, Tree
 from koord.host.files import KernelFile, Target, Value, ValueRefused
 from koord.host.sched import SLICE
 from koord.host.weights import Weights
-from koord.model import cfs
+from koord.model import cfs, cgroup_parent
+from koord.model.qos import KubeQoS
 
 _READ_BYTES = 1 << 16
 _NONBLOCKING_SINCE = (6, 16)
@@ -132,9 +133,10 @@ class Reading:
 class Writer:
     """Reads and writes the files of ``tree``; ``weights``: how this node's runtime maps shares to ``cpu.weight``.
 
-    ``cfs_period_us``: the CFS period with which this node's cgroups are made, kubelet's. Of a cgroup whose period,
-    quota and burst the kernel has doubled since, all are read, and quota and burst written, as of this period:
-    otherwise a quota would be another share of a CPU than meant. 0: every cgroup is taken as it is.
+    ``cfs_period_us``: the CFS period with which kubelet has containers made, and pods with limits; others have the
+    kernel's own. Of a cgroup whose period, quota and burst the kernel has doubled since, all are read, and quota and
+    burst written, as of that period: otherwise a quota would be another share of a CPU than meant. 0: every cgroup is
+    taken as it is.
     ``has_nonblocking_limits``: does the kernel heed O_NONBLOCK where it would reclaim? None: its version tells.
     """
 
@@ -265,7 +267,14 @@ class Writer:
             content = _read(path if other is None else path.with_name(other))
             text = "" if content is None else content[0]
         words = text.split()
-        return cfs.stretch(int(words[-1]), self.cfs_period_us) if words and words[-1].isdigit() else 1
+        return cfs.stretch(int(words[-1]), self._made_with_us(path.parent)) if words and words[-1].isdigit() else 1
+
+    def _made_with_us(self, cgroup: Path) -> int:
+        """The CFS period with which ``cgroup`` was made: kubelet sets none for tiers and for best-effort pods."""
+        if cgroup_parent.kube_qos(str(cgroup.parent)) is not None:
+            return self.cfs_period_us
+        is_kubelets = cgroup_parent.kube_qos(str(cgroup)) in (KubeQoS.GUARANTEED, KubeQoS.BURSTABLE)
+        return self.cfs_period_us if is_kubelets else cfs.PERIOD_US
 
     def move_task(self, resctrl_group: str, task: int) -> bool:
         """Put the thread ``task`` into ``resctrl_group`` ("" = the root group); False if it has ended.

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 from koord.host.files import ROWS, KernelFile, Target, Value
 from koord.model.crifields import Field
 from koord.model.formulas import FORMULA
+from koord.model.qos import KubeQoS
 from qosd.decide.decision import Decision, Opinion, Stage, Strategy
 from qosd.hooks import engine
 from qosd.hooks.edits import Abstention, Edit
@@ -87,8 +88,10 @@ def _of_abstentions(pod: PodView, cgroup: str, abstentions: tuple[Abstention, ..
 
 
 def pod_cgroup(pod: PodView) -> PodContext:
-    """The context in which hooks decide for the pod's own cgroup."""
+    """The context in which hooks decide for the pod's own cgroup: of a BestEffort pod it has the kernel's period."""
     requested = replace(pod.context.requested, memory_request_bytes=pod.memory_request_bytes)
+    if pod.kube_qos is KubeQoS.BEST_EFFORT:
+        requested = replace(requested, cpu_period_us=None)
     seen = tuple(sorted({one.name for one in pod.containers if not one.is_sandbox}))
     at_pod = pod.context.at(HookStage.POD_CGROUP, requested)
     return replace(at_pod, spec_containers=pod.spec_containers, seen_containers=seen)

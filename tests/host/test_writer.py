@@ -235,6 +235,39 @@ def test_a_period_that_the_kernel_has_doubled_changes_no_quota(
 
 @pytest.mark.parametrize("version", [1, 2])
 @pytest.mark.parametrize(
+    ("cgroup", "kubelets_us", "period_us", "then"),
+    [
+        ("/kubepods/besteffort", 50_000, 100_000, "30000"),
+        ("/kubepods.slice/kubepods-besteffort.slice", 50_000, 100_000, "30000"),
+        ("/kubepods/besteffort", 10_000, 200_000, "60000"),
+        ("/kubepods", 25_000, 100_000, "30000"),
+        ("/kubepods/besteffort/pod1", 50_000, 100_000, "30000"),
+        ("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice", 50_000, 100_000, "30000"),
+        ("/kubepods/pod1", 50_000, 100_000, "60000"),
+        ("/kubepods/besteffort/pod1/c", 50_000, 100_000, "60000"),
+        ("/kubepods.slice/kubepods-pod1.slice/cri-containerd-1.scope", 50_000, 100_000, "60000"),
+        ("/system.slice/app.service", 50_000, 100_000, "30000"),
+    ],
+)
+def test_kubelets_period_is_that_of_containers_and_of_pods_with_limits(
+    tmp_path: Path, version: int, cgroup: str, kubelets_us: int, period_us: int, then: str
+) -> None:
+    """Tiers, pods of the BestEffort tier and what is not kubelet's are made with the kernel's 100 ms."""
+    used, quota = writer(tmp_path, version), Target(cgroup, "cpu_quota")
+    used.cfs_period_us = kubelets_us
+    directory = used.tree.directory(cgroup, "cpu")
+    directory.mkdir(parents=True, exist_ok=True)
+    held = {1: {"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": f"{period_us}"}, 2: {"cpu.max": f"max {period_us}"}}
+    for name, text in held[version].items():
+        (directory / name).write_text(f"{text}\n")
+    used.write(quota, 30_000)
+    path = used.path(quota)
+    assert path is not None
+    assert (path.read_text().split()[0], used.read(quota)) == (then, 30_000)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize(
     ("held", "made_with_us", "read", "then"),
     [(STRETCHED, 100_000, 40_000, "60000"), (STRETCHED, 0, 80_000, "30000"), (UNLIMITED, 100_000, 40_000, "60000")],
 )

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koord.host.files import Target
 from koord.model import cfs, podtotal
 from koord.model.crifields import Field
 from koord.model.podtotal import Role
@@ -15,7 +16,7 @@ from koord.model.quantity import Bytes, MilliCPU
 from koord.model.requirements import ContainerAmounts
 from qosd.decide.decision import Decision, Op
 from qosd.hooks import engine
-from qosd.model.pod import OVERHEAD, HookStage, SpecContainer
+from qosd.model.pod import OVERHEAD, HookStage, Resources, SpecContainer
 from qosd.model.rules import HostFacts, Rules
 from qosd.model.snapshot import PodView
 from qosd.strategies.reconciler import HookReconciler
@@ -102,6 +103,17 @@ def want(shares: int, quota: int, memory_mi: int) -> dict[str, int]:
 )  # fmt: skip
 def test_all_containers_count(host: HostFacts, who: PodView, gets: dict[str, int]) -> None:
     assert of_pod(who, rules(host)) == gets
+
+
+@pytest.mark.parametrize(("period_us", "quota_us"), [(None, 50_000), (10_000, 5000), (50_000, 25_000)])
+def test_kubelets_period_is_that_of_containers_and_not_of_a_best_effort_pod(
+    period_us: int | None, quota_us: int
+) -> None:
+    asked = Resources(cpu_period_us=period_us)
+    who = view("p", "BE", "BestEffort", requested=asked, container_requested=asked, EXTENDED=extended(**HALF))
+    assert of_pod(who) == want(512, 50_000, 512)
+    found = decided(who, rules(V2)).opinions
+    assert found[Target(f"{who.cgroup}/main", "cpu_quota")].value == quota_us
 
 
 def test_init_containers_count_as_the_annotation_or_kubelet_says() -> None:
