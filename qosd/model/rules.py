@@ -187,6 +187,8 @@ class Rules:
     """Not from the file: what the command line says of feature gates."""
     slo_generation: int = 0
     """Of the cluster's NodeSLO that ``slo`` is made of; 0 = there is none."""
+    bad_settings: frozenset[str] = frozenset()
+    """Below ``systemStrategy`` the paths whose values are wrong, and so not in ``slo``."""
 
     def differ_for_best_effort_alone(self, other: Rules) -> bool:
         """Do both say the same of all but best-effort pods and their tier?"""

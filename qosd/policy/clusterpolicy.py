@@ -28,7 +28,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -37,7 +37,7 @@ from koord.model import schema, slo
 from koord.model.core import Node
 from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
-from qosd.policy.composition import NOT_SET, ClusterStated
+from qosd.policy.composition import NOT_SET, ClusterStated, bad_settings
 from qosd.policy.kept import CopyUnusable, Kept, PolicyDocument
 from qosd.policy.nodeobject import NodeFacts
 from qosd.policy.provenance import Origin, Provenance
@@ -62,6 +62,7 @@ class _Word(Generic[T]):
     text: str
     warnings: tuple[str, ...] = ()
     generation: int = 0
+    bad_settings: frozenset[str] = frozenset()
 
 
 class _Object(Generic[T]):
@@ -233,8 +234,9 @@ class ClusterPolicy:
     @property
     def stated(self) -> ClusterStated:
         word = self._slo.word
-        slo_word = ClusterStated() if word is None else ClusterStated(word.value, word.generation, word.name)
-        return replace(slo_word, node=self.node, node_source=self._node_name)
+        if word is None:
+            return ClusterStated(node=self.node, node_source=self._node_name)
+        return ClusterStated(word.value, word.generation, word.name, self.node, self._node_name, word.bad_settings)
 
     @property
     def layers(self) -> Mapping[str, Provenance]:
@@ -311,13 +313,14 @@ def _slo_word(spec: Mapping[str, Any] | None, generation: int) -> _Word[NodeSLOS
     text = msgspec.json.encode({"generation": generation, "spec": spec}).decode()
     if spec is None:
         return _Word(f"the word that there is no {NODE_SLO}", None, text)
-    name, warnings = _slo_name(generation), list[str]()
+    name, ignored, errors = _slo_name(generation), list[str](), list[SchemaError]()
     value = slo.decode_spec(
         spec,
-        unknown=lambda path: warnings.append(f"{name}: {path}: no such key in NodeSLO, ignored"),
-        bad=lambda error: warnings.append(f"{name}: {error}; {NOT_SET}"),
+        unknown=lambda path: ignored.append(f"{name}: {path}: no such key in NodeSLO, ignored"),
+        bad=errors.append,
     )
-    return _Word(name, value, text, tuple(warnings), generation)
+    warnings = (*ignored, *[f"{name}: {error}; {NOT_SET}" for error in errors])
+    return _Word(name, value, text, warnings, generation, bad_settings(errors))
 
 
 def _kept_slo(text: str) -> _Word[NodeSLOSpec]:

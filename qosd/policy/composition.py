@@ -15,29 +15,33 @@ counts as not set in that layer, so what is below shows, and nothing else change
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
 
 from koord.model import schema, slo_defaults, slo_rules
 from koord.model.annotations.decode import Bad
+from koord.model.schema import SchemaError
 from koord.model.slo import NodeSLOSpec
 from qosd.model.rules import NodeRules
 from qosd.policy import nodeobject
 from qosd.policy.nodeobject import NodeFacts
 
 NOT_SET = "it counts as not set"
+_SETTINGS = "spec.systemStrategy."
 
 
 @dataclass(frozen=True, slots=True)
 class Stated:
     """What somebody says, checked: what is not set in ``spec`` has its default. ``source``: who, for messages.
 
-    ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none.
+    ``slo_generation``: of the NodeSLO that is part of it; 0 = there is none. ``bad_settings``: as in ``Rules``.
     """
 
     spec: NodeSLOSpec = field(default_factory=NodeSLOSpec)
     node: NodeRules = field(default_factory=NodeRules)
     source: str = ""
     slo_generation: int = 0
+    bad_settings: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +53,12 @@ class ClusterStated:
     slo_source: str = ""
     node: NodeFacts | None = None
     node_source: str = ""
+    bad_settings: frozenset[str] = frozenset()
+
+
+def bad_settings(errors: Iterable[SchemaError]) -> frozenset[str]:
+    """Which settings of ``systemStrategy`` the ``errors`` in a document are about."""
+    return frozenset(each.path.removeprefix(_SETTINGS) for each in errors if each.path.startswith(_SETTINGS))
 
 
 def together(file: Stated, cluster: ClusterStated, bad: Bad) -> Stated:
@@ -57,9 +67,10 @@ def together(file: Stated, cluster: ClusterStated, bad: Bad) -> Stated:
     if cluster.node is not None:
         node = nodeobject.over(node, cluster.node, lambda problem: bad(f"{cluster.node_source}: {problem}; {NOT_SET}"))
     if cluster.slo is None:
-        return file if node is file.node else Stated(file.spec, node, file.source)
+        return file if node is file.node else replace(file, node=node)
     spec = _laid_over(file, cluster.slo, cluster.slo_source, bad)
-    return Stated(spec, node, f"{cluster.slo_source} over {file.source}", cluster.slo_generation)
+    source = f"{cluster.slo_source} over {file.source}"
+    return Stated(spec, node, source, cluster.slo_generation, file.bad_settings | cluster.bad_settings)
 
 
 def _laid_over(file: Stated, over: NodeSLOSpec, source: str, bad: Bad) -> NodeSLOSpec:

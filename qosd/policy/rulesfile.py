@@ -32,7 +32,7 @@ from qosd.metrics import Metrics
 from qosd.model.rules import HostFacts, Rules
 from qosd.policy import nodefile, provenance, sloeffects
 from qosd.policy.clusterpolicy import ClusterPolicy
-from qosd.policy.composition import NOT_SET, Stated, together
+from qosd.policy.composition import NOT_SET, Stated, bad_settings, together
 from qosd.policy.kept import MAX_BYTES, CopyUnusable, Kept, PolicyDocument
 from qosd.policy.provenance import Origin, Provenance
 
@@ -155,7 +155,9 @@ class RulesSource:
         before = self.current
         spec = before.slo if spec == before.slo else spec
         stated = self._stated
-        rules = Rules(spec, stated.node, self._host, unknown, self._gate_flags, stated.slo_generation)
+        rules = Rules(
+            spec, stated.node, self._host, unknown, self._gate_flags, stated.slo_generation, stated.bad_settings
+        )
         self.current = before if rules == before else rules
         return self.current is not before
 
@@ -242,21 +244,29 @@ def read(
     of leaves that are wrong and of unknown feature gates, which then count as not set. Raises ConfigError.
     """
     stated = _read(file, document, unknown, bad)
-    return Rules(slo_defaults.in_force(stated.spec), stated.node, host)
+    return Rules(slo_defaults.in_force(stated.spec), stated.node, host, bad_settings=stated.bad_settings)
 
 
 def _read(file: Path, document: Mapping[str, Any], unknown: Unknown | None, bad: Bad | None) -> Stated:
     """What the document says itself."""
+    errors: list[SchemaError] = []
+
+    def told(error: SchemaError) -> None:
+        if bad is None:
+            raise error
+        errors.append(error)
+        bad(error)
+
     for key in document:
         if key not in (*_SECTIONS, *_IGNORED):
             raise ConfigError(file, str(key), None, f"is no section; there are {', '.join(_SECTIONS)}")
     try:
-        spec = slo.decode_spec(document.get("spec") or {}, unknown=unknown, bad=bad)
-        spec = slo_rules.checked(spec, bad=bad)
+        spec = slo.decode_spec(document.get("spec") or {}, unknown=unknown, bad=told)
+        spec = slo_rules.checked(spec, bad=told)
         node = nodefile.read(document.get("node") or {}, bad)
     except SchemaError as error:
         raise ConfigError(file, error.path, None, f"{error.value} {error.why}") from error
-    return Stated(spec, node, str(file))
+    return Stated(spec, node, str(file), bad_settings=bad_settings(errors))
 
 
 def _few(source: str, warnings: Sequence[str]) -> tuple[str, ...]:

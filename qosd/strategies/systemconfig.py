@@ -8,6 +8,7 @@
 
 Invariants: what is not set has no opinion, so the file goes back to its base; a value that is out of the file's range,
 or for a file that this kernel lacks, is left out and said, and costs the others nothing. Nothing is rounded into range.
+A wrong value is no word on the setting: what an earlier one made of the file stays.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from qosd.model.snapshot import NodeSnapshot
 from qosd.strategies.memo import Memo, decide_anew
 
 MIN_FREE, SCALE, FEATURES = "vm.min_free_kbytes", "vm.watermark_scale_factor", "sched_features"
+_STAYS = ", and what is set stays"
 _AS_SET: Mapping[str, str] = MappingProxyType(
     {
         "watermark_scale_factor": SCALE,
@@ -84,17 +86,20 @@ def min_free_kb(capacity_kb: int, factor: int) -> int:
 
 def _decision(rules: Rules) -> Decision:
     stated, host = rules.system_strategy, rules.host
-    opinions: dict[Target, Opinion] = {}
-    problems = list(_without_file(stated, host))
+    opinions = {Target("", name): Opinion.keep(problem) for name, problem in _untold(stated, rules)}
+    problems = [opinion.why for opinion in opinions.values()]
+    values = []
     for setting in _settings(stated, host):
-        problem = _problem(setting, host)
-        if problem:
-            problems.append(problem)
-        else:
+        target, problem = Target("", setting.name), _without_file(setting, host)
+        refused = "" if problem else _refused(setting, host)
+        if refused:
+            opinions[target] = Opinion.keep(refused)
+        elif not problem:
             why = f"systemStrategy.{setting.field} {setting.stated} in NodeSLO"
-            opinions[Target("", setting.name)] = Opinion.set(setting.value, why, setting.inputs)
-    shown = ", ".join(f"{target.name} {opinion.value}" for target, opinion in opinions.items())
-    return Decision("; ".join((shown or "no kernel setting", *problems)), opinions)
+            opinions[target] = Opinion.set(setting.value, why, setting.inputs)
+            values.append(f"{setting.name} {setting.value}")
+        problems += filter(None, (problem, refused))
+    return Decision("; ".join((", ".join(values) or "no kernel setting", *problems)), opinions)
 
 
 def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[Setting]:
@@ -113,26 +118,46 @@ def _settings(stated: SystemStrategy, host: HostFacts) -> Iterator[Setting]:
         yield Setting(f"schedFeatures.{feature}", shown, f"{FEATURES}@{feature}", int(is_on), given)
 
 
-def _without_file(stated: SystemStrategy, host: HostFacts) -> Iterator[str]:
-    """What is set and changes nothing here."""
-    if stated.min_free_kbytes_factor is not None and host.memory_total_bytes < 1024:
-        yield _said("minFreeKbytesFactor", stated.min_free_kbytes_factor, "the node's memory is not known")
+def _untold(stated: SystemStrategy, rules: Rules) -> Iterator[tuple[str, str]]:
+    """The files that are to be set to a value which nobody can tell, each with why."""
+    factor = stated.min_free_kbytes_factor
+    if factor is not None and rules.host.memory_total_bytes < 1024:
+        yield MIN_FREE, _left_out("minFreeKbytesFactor", factor, f"the node's memory is not known{_STAYS}")
+    names = {"minFreeKbytesFactor": MIN_FREE, **{json_name(field): name for field, name in _AS_SET.items()}}
+    set_elsewhere = {setting.field for setting in _settings(stated, rules.host)}
+    for field in sorted(rules.bad_settings - set_elsewhere):
+        section, _, feature = field.partition(".")
+        name = f"{FEATURES}@{feature}" if section == "schedFeatures" else names.get(field, "")
+        if _is_row(name) and files.row(name).name in rules.host.system_files:
+            yield name, f"systemStrategy.{field} is wrong{_STAYS}"
 
 
-def _problem(setting: Setting, host: HostFacts) -> str:
-    """Why the setting is left out; "" if it is followed."""
+def _is_row(name: str) -> bool:
     try:
-        row = files.row(setting.name)
-        row.check(setting.value, host.cgroup_version)
+        return bool(files.row(name))
     except UnknownRow:
-        return _said(setting.field, setting.stated, "this is no name of a scheduler feature")
-    except ValueRefused as error:
-        return _said(setting.field, setting.stated, str(error))
+        return False
+
+
+def _without_file(setting: Setting, host: HostFacts) -> str:
+    """Why the setting changes nothing on this kernel; "" if it does."""
+    if not _is_row(setting.name):
+        return _left_out(setting.field, setting.stated, "this is no name of a scheduler feature")
+    row = files.row(setting.name)
     if row.name not in host.system_files:
         why = "only vendor kernels have" if row.vendor else "this kernel, or its debugfs, does not have"
-        return _said(setting.field, setting.stated, f"{why} {row.name}")
+        return _left_out(setting.field, setting.stated, f"{why} {row.name}")
     if row.takes and setting.name not in host.system_files and _lists_features(host):
-        return _said(setting.field, setting.stated, f"this kernel has no feature {row.qualifier}")
+        return _left_out(setting.field, setting.stated, f"this kernel has no feature {row.qualifier}")
+    return ""
+
+
+def _refused(setting: Setting, host: HostFacts) -> str:
+    """Why the file cannot hold the value; "" if it can."""
+    try:
+        files.row(setting.name).check(setting.value, host.cgroup_version)
+    except ValueRefused as error:
+        return _left_out(setting.field, setting.stated, f"{error}{_STAYS}")
     return ""
 
 
@@ -141,5 +166,5 @@ def _lists_features(host: HostFacts) -> bool:
     return any(name.startswith(f"{FEATURES}@") for name in host.system_files)
 
 
-def _said(field: str, stated: object, why: str) -> str:
+def _left_out(field: str, stated: object, why: str) -> str:
     return f"systemStrategy.{field} {stated} is left out: {why}"

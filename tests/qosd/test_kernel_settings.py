@@ -81,7 +81,7 @@ LSR_TOO: Mapping[str, Any] = {
 PHASES: Sequence[tuple[Mapping[str, Any], Mapping[str, Any], bool]] = (
     ({}, {}, True),
     (SYSTEM, LS_BE, True),
-    ({**SYSTEM, "watermarkScaleFactor": 40, "minFreeKbytesFactor": 1}, LSR_TOO, True),
+    ({**SYSTEM, "watermarkScaleFactor": 40, "minFreeKbytesFactor": 1, "pageCacheLimitEnabled": 2}, LSR_TOO, True),
     ({"schedGroupIdentityEnabled": 0}, LS_BE, True),
     ({"schedGroupIdentityEnabled": 1}, LS_BE, True),
     (SYSTEM, {}, False),
@@ -187,7 +187,8 @@ class Node:
         meminfo = (self.tree.proc / "meminfo").read_text()
         host = hostfacts.look(self.tree, TIERS.values(), meminfo, 4096)
         hooks = {"cpuset": False}
-        rules = read(Path("r"), {"spec": spec, "node": {"features": {"SystemConfig": gate}, "hooks": hooks}}, host)
+        document = {"spec": spec, "node": {"features": {"SystemConfig": gate}, "hooks": hooks}}
+        rules = read(Path("r"), document, host, bad=lambda error: None)
         self.clock.ns += S
         self.loop.tick(TickInputs(tuple(self.pods), rules, cpus(4), TIERS, {}, {"pods": 0.5}))
         self.number += 1
@@ -236,7 +237,11 @@ def test_what_each_phase_leaves(tmp_path: Path, version: int, has_switch: bool) 
     assert on[f"{besteffort}/{IDENTITY}"] == on[f"{besteffort}/podlate/main/{IDENTITY}"] == -1
     assert on[f"{TIERS[KubeQoS.BURSTABLE]}/podweb/{IDENTITY}"] == 2
     assert changed["/vm.watermark_scale_factor"] == 40
-    assert changed["/vm.min_free_kbytes"] == 67584, "1677 is out of range, so it is released, not rounded"
+    assert changed["/vm.min_free_kbytes"] == on["/vm.min_free_kbytes"], (
+        "1677 is out of range: neither taken nor rounded"
+    )
+    assert changed["/pagecache_limit.enabled"] == 1, "2 is no such switch"
+    assert (without["/vm.min_free_kbytes"], without["/pagecache_limit.enabled"]) == (67584, 0), "they are not set"
     assert changed[f"/kubepods/poddb/{IDENTITY}"] == 2
     assert [without[name] for name in switches] == ([1, 0] if has_switch else [None, None])
     assert {value for name, value in without.items() if name.endswith(IDENTITY)} == {0}

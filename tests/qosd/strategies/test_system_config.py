@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from koord.host.files import Target
 from koord.model.formulas import recompute
-from qosd.decide.decision import Decision
+from qosd.decide.decision import Decision, Op
 from qosd.decide.runner import State, decide_all
 from qosd.model.rules import HostFacts, Rules
+from qosd.policy.rulesfile import read
 from qosd.strategies import formulas
 from qosd.strategies.systemconfig import MIN_FREE, SystemConfig, min_free_kb
 from tests.qosd.contexts import rules
@@ -32,7 +34,8 @@ HOST = HostFacts(memory_total_bytes=64 * GIB, system_files=VENDOR)
 
 
 def of(stated: dict[str, Any], host: HostFacts = HOST, gate: bool = True) -> Rules:
-    return rules(host, {"systemStrategy": stated}, features={"SystemConfig": gate})
+    document = {"spec": {"systemStrategy": stated}, "node": {"features": {"SystemConfig": gate}}}
+    return read(Path("rules.yaml"), document, host, bad=lambda error: None)
 
 
 def decide(stated: dict[str, Any], host: HostFacts = HOST) -> Decision:
@@ -41,7 +44,7 @@ def decide(stated: dict[str, Any], host: HostFacts = HOST) -> Decision:
 
 def values(decision: Decision) -> dict[str, Any]:
     assert {target.cgroup for target in decision.opinions} <= {""}
-    return {target.name: opinion.value for target, opinion in decision.opinions.items()}
+    return {target.name: opinion.value for target, opinion in decision.opinions.items() if opinion.op is Op.SET}
 
 
 @pytest.mark.parametrize(
@@ -162,6 +165,65 @@ def test_a_setting_that_is_unset_is_released() -> None:
     second, _ = strategy.decide(snapshot(of({"watermarkScaleFactor": 150})), memory)
     assert set(first.opinions) - set(second.opinions) == {Target("", MIN_FREE)}
     assert decide({}).sentence == "no kernel setting"
+
+
+WRONG: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], str]] = [
+    (
+        {"minFreeKbytesFactor": 100},
+        {"minFreeKbytesFactor": 1},
+        {"vm.min_free_kbytes": 671088},
+        "minFreeKbytesFactor 1 is left out: vm.min_free_kbytes: 6710 is not in 10240..10485760, and what is set stays",
+    ),
+    (
+        {"watermarkScaleFactor": 150, "minFreeKbytesFactor": 100},
+        {"watermarkScaleFactor": 5, "minFreeKbytesFactor": 200},
+        {"vm.watermark_scale_factor": 150, "vm.min_free_kbytes": 1342177},
+        "watermarkScaleFactor is wrong, and what is set stays",
+    ),
+    (
+        {"watermarkScaleFactor": 150, "memcgReapBackGround": 1},
+        {"watermarkScaleFactor": "150"},
+        {"vm.watermark_scale_factor": 150},
+        "watermarkScaleFactor is wrong, and what is set stays",
+    ),
+    (
+        {"minFreeKbytesFactor": 100},
+        {"minFreeKbytesFactor": 0},
+        {"vm.min_free_kbytes": 671088},
+        "minFreeKbytesFactor is wrong, and what is set stays",
+    ),
+    (
+        {"pageCacheLimitEnabled": 0},
+        {"pageCacheLimitEnabled": 2},
+        {"pagecache_limit.enabled": 0},
+        "pageCacheLimitEnabled is wrong, and what is set stays",
+    ),
+    (
+        {"schedFeatures": {"ID_LOAD_BALANCE": True, "ID_ABSOLUTE_EXPEL": True}},
+        {"schedFeatures": {"ID_LOAD_BALANCE": "on", "ID_ABSOLUTE_EXPEL": False, "no name": 1}},
+        {"sched_features@ID_LOAD_BALANCE": 1, "sched_features@ID_ABSOLUTE_EXPEL": 0},
+        "schedFeatures.ID_LOAD_BALANCE is wrong, and what is set stays",
+    ),
+    ({"watermarkScaleFactor": 150}, {"watermarkScaleFactor": None}, {}, ""),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "expected", "said"), WRONG)
+def test_a_wrong_value_leaves_what_is_set(
+    before: dict[str, Any], after: dict[str, Any], expected: dict[str, Any], said: str
+) -> None:
+    strategies = [SystemConfig()]
+    _, memory = decide_all(snapshot(of(before)), strategies)
+    results = decide_all(snapshot(of(after)), strategies, memory)[0].results
+    assert values(results[0].decision) == expected
+    assert said in results[0].decision.sentence
+
+
+def test_memory_that_is_not_known_any_more_leaves_what_is_set() -> None:
+    stated, strategies = {"minFreeKbytesFactor": 100}, [SystemConfig()]
+    _, memory = decide_all(snapshot(of(stated)), strategies)
+    lost = snapshot(of(stated, replace(HOST, memory_total_bytes=0)))
+    assert values(decide_all(lost, strategies, memory)[0].results[0].decision) == {"vm.min_free_kbytes": 671088}
 
 
 def test_an_unchanged_tick_returns_the_same_objects() -> None:

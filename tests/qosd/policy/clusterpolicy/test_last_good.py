@@ -63,6 +63,20 @@ class TestTheLastGood:
         machine.take(QUOTA, 14)
         assert (machine.burst[0], machine.source.warnings) == ("cfsQuotaBurstOnly", ())
 
+    def test_a_wrong_kernel_setting_is_told_from_one_that_is_not_set(self, machine: Machine) -> None:
+        wrong = {"watermarkScaleFactor": 5, "minFreeKbytesFactor": 100, "schedFeatures": {"X": "on"}}
+        told = {"watermarkScaleFactor", "schedFeatures.X"}
+        for generation, (stated, bad) in enumerate((({}, set()), (wrong, told), ({}, set()), (wrong, told)), 12):
+            machine.take({"systemStrategy": stated}, generation)
+            assert machine.rules.bad_settings == bad
+            machine.start()
+            assert machine.rules.bad_settings == bad
+        refused = "NodeSLO generation 15: spec.systemStrategy.watermarkScaleFactor: 5 is not in 10..400"
+        assert f"{refused}; it counts as not set" in machine.source.warnings
+        machine.file.write_text("spec: {systemStrategy: {pageCacheLimitEnabled: 2}}")
+        machine.start()
+        assert machine.rules.bad_settings == told | {"pageCacheLimitEnabled"}
+
     def test_what_cannot_be_read_at_all_is_said_and_leaves_the_last_good_ones(self, machine: Machine) -> None:
         machine.take()
         before = machine.rules
