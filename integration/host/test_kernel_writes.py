@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import subprocess
 import time
 from collections.abc import Iterator
@@ -177,7 +178,8 @@ def test_an_order_reclaims_what_is_cached(kernel: Groups, tmp_path: Path) -> Non
     journal = Recorded()
     orders = OneShotWriter(kernel.writer, journal)
     file = Path.cwd() / f".cached-{os.getpid()}"  # not on a tmpfs, whose pages cannot be reclaimed
-    script = f"printf x; dd if=/dev/zero of={file} bs=1M count=32 conv=fsync status=none; echo written; exec sleep 60"
+    fill = f"dd if=/dev/zero of={shlex.quote(str(file))} bs=1M count=32 conv=fsync status=none"
+    script = f"printf x; {fill}; echo written; exec sleep 60"
     process = subprocess.Popen(["sh", "-c", f"read go; {script}"], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     try:
         kernel.put(Target(box, "cgroup.procs"), process.pid)

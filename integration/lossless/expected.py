@@ -19,6 +19,8 @@ from integration.lossless.conversation import CREATE, RUN_POD
 from integration.lossless.editor import MOVED, Wanted
 from runtimeproxy.cri.fields import SANDBOX_OF_CREATE, TABLES
 from runtimeproxy.cri.record import RECORD
+from runtimeproxy.cri.requested import RECORD as REQUESTED
+from runtimeproxy.cri.requested import REPORTED
 from runtimeproxy.hooks.fields import How, Owned
 
 
@@ -71,6 +73,8 @@ def after_edits(
             _merge_list(_descend(result, above), last, entries, (key_name, value_name))
     if method == RUN_POD:
         _record(decoded.get("config", {}).get("annotations", {}), _descend(result, ["config"]))
+    if method == CREATE:
+        _record_requested(decoded.get("config", {}).get("linux", {}).get("resources", {}), _descend(result, ["config"]))
     return result
 
 
@@ -80,6 +84,15 @@ def _record(before: Mapping[str, str], config: Any) -> None:
     edited = sorted(key for key in before.keys() | after.keys() if before.get(key) != after.get(key))
     if edited:
         config.setdefault("annotations", {})[RECORD] = json.dumps(edited)
+
+
+def _record_requested(before: Mapping[str, Any], config: Any) -> None:
+    """The proxy's own note of the container's resources that kubelet reports and that were edited."""
+    told = Wanted.at(CREATE).resources
+    pairs = [(field, told[field], int(before.get(field, 0))) for field in REPORTED]
+    edited = [f"{field}:{value}={requested}" for field, value, requested in pairs if value != requested]
+    if edited:
+        config.setdefault("annotations", {})[REQUESTED] = ";".join(edited)
 
 
 def _descend(document: Any, path: list[str]) -> Any:

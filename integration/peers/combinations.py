@@ -28,6 +28,7 @@ QOSD, KOORDLET = "qosd", "koordlet-like"  # hook servers
 RULES = f"""\
 node:
   cpuManagerPolicy: none
+  limitsInCRI: true  # by default a proxy that kubelet would read them back from is not told of limits
   sharedPools:
     ls: [{{socket: 0, node: 0, cpuset: "{pods.LS_POOL}"}}]
 """
