@@ -33,9 +33,11 @@ ENDS_S = 6.0
 
 @pytest.fixture(scope="module")
 def managed(node: Node, whole_control_plane: ControlPlane) -> Iterator[Node]:
-    """The node with a manager that offers batch resources on it."""
+    """The node, without the pods that were there before, with a manager that offers batch resources on it."""
     manager.install(whole_control_plane)
     with whole_control_plane.api() as api:
+        api.delete(PODS)
+        wait_for(lambda: not api.items(PODS), SOON_S, "earlier pods to be gone")
         configure(api, covered=True)
         replica = Replica(whole_control_plane, "manager-a")
         try:
