@@ -17,6 +17,8 @@ from koord.model.cpuset import CPUSet
 from koord.model.reservation import Reserved
 
 NONE, STATIC = "none", "static"
+MEMORY_QOS = "MemoryQoS"
+RESERVATION_POLICY, THROTTLING_FACTOR, NO_RESERVATION = "memoryReservationPolicy", "memoryThrottlingFactor", "None"
 
 
 class ConfigError(ValueError):
@@ -32,8 +34,8 @@ class KubeletConfig(msgspec.Struct, frozen=True, kw_only=True):
     topology_manager_policy: str = NONE
     topology_manager_scope: str = "container"
     reserved: Reserved = reservation.NOTHING
-    writes_memory_protection: bool = False
-    """Is its feature MemoryQoS on, by which it writes memory.min, memory.low and memory.high on cgroup v2?"""
+    writes_memory_protection: bool | None = False
+    """Does it write memory.min, memory.low or memory.high on cgroup v2? None: that is not certain."""
 
     @property
     def reserved_cpu_count(self) -> int:
@@ -56,6 +58,22 @@ def cpu_manager_policy(config: Mapping[str, Any]) -> str:
     return policy if isinstance(policy, str) else ""
 
 
+def writes_memory_protection(config: Mapping[str, Any], gates: Mapping[str, Any]) -> bool | None:
+    """Does kubelet write memory.min, memory.low or memory.high on cgroup v2? None: that is not certain.
+
+    ``config`` with kubelet's defaults, ``gates`` only as far as they were set. Its feature MemoryQoS is off by default
+    up to 1.36 and on from 1.37 on, where policy and factor say what it does. The policy is there from 1.36 on; up to
+    then the factor has a default, whether the feature is on or off.
+    """
+    if MEMORY_QOS in gates:
+        named = gates[MEMORY_QOS]
+        return named if isinstance(named, bool) else None
+    policy = config.get(RESERVATION_POLICY)
+    if gates.get("AllAlpha") is True or policy not in (None, "", NO_RESERVATION):
+        return True
+    return None if policy and config.get(THROTTLING_FACTOR) is not None else False
+
+
 def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
     """``memory_total_bytes``: of which an eviction threshold in percent is. Raises ConfigError or ReservationError."""
     stated = {name: value for name, value in config.items() if value is not None}
@@ -64,7 +82,6 @@ def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
     except msgspec.ValidationError as error:
         raise ConfigError(f"kubelet's configuration: {error}") from error
     reserved = reservation.of_config(config, memory_total_bytes)  # refuses CPUs that are no list
-    gates = document.feature_gates
     return KubeletConfig(
         cpu_manager_policy=document.cpu_manager_policy or NONE,
         cpu_manager_policy_options=document.cpu_manager_policy_options,
@@ -72,5 +89,5 @@ def read(config: Mapping[str, Any], memory_total_bytes: int) -> KubeletConfig:
         topology_manager_policy=document.topology_manager_policy or NONE,
         topology_manager_scope=document.topology_manager_scope or "container",
         reserved=reserved,
-        writes_memory_protection=gates.get("MemoryQoS", gates.get("AllAlpha")) is True,
+        writes_memory_protection=writes_memory_protection(stated, document.feature_gates),
     )

@@ -93,11 +93,8 @@ def collect(
 
 
 def _leftovers(node: Node, mountinfo: str, kube_root: str, said: KubeletFacts) -> tuple[str, ...]:
-    gates = said.feature_gates
-    is_told = bool(said.config_file or gates) and not said.config_problem
-    has_memory_qos = gates.get("MemoryQoS", gates.get("AllAlpha", False)) if is_told else None
     tree, tiers = detect(node.at(CGROUP_ROOT), mountinfo), layout.tiers_of(kube_root) if kube_root else {}
-    return leftovers.look(node, tree, tiers, has_memory_qos)
+    return leftovers.look(node, tree, tiers, said.writes_memory_protection)
 
 
 def _systemd(node: Node) -> bool | None:

@@ -58,6 +58,7 @@ class KubeletFacts:
     runtime_endpoint: str = ""
     fail_swap_on: bool = True
     feature_gates: Mapping[str, bool] = field(default_factory=dict)
+    writes_memory_protection: bool | None = None  # memory.min, memory.low or memory.high on cgroup v2; None: unknown
 
     @property
     def minor(self) -> tuple[int, int] | None:

@@ -145,11 +145,12 @@ def in_place_resize(facts: Facts) -> Finding:
 
 
 def kubelet_memory_qos(facts: Facts) -> Finding:
-    if facts.kubelet.feature_gates.get("MemoryQoS"):
+    writes = facts.kubelet.writes_memory_protection
+    if writes:
         remedy = "turn off kubelet's gate MemoryQoS, or Koord's memoryQOS"
-        return Finding(
-            "kubelet-memory-qos", _WARN, "kubelet's gate MemoryQoS writes memory.min and memory.high", remedy
-        )
+        return Finding("kubelet-memory-qos", _WARN, "kubelet's MemoryQoS writes memory.min and memory.high", remedy)
+    if writes is None:
+        return Finding("kubelet-memory-qos", _INFO, "whether kubelet's MemoryQoS writes memory.min cannot be told")
     return Finding("kubelet-memory-qos", _OK, "kubelet leaves memory.min and memory.high alone")
 
 

@@ -9,7 +9,7 @@ import json
 import os
 import re
 import tomllib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,6 +18,13 @@ import yaml
 from koord.host.claims import DRIVER, flag, of_runtime
 from koord.host.kubelet import RUNTIME_CONFIGS, Kubelet
 from koord.host.kubelet import find as find_kubelet
+from koord.model.kubeletconfig import (
+    NO_RESERVATION,
+    RESERVATION_POLICY,
+    THROTTLING_FACTOR,
+    writes_memory_protection,
+)
+from koord.model.version import numbers
 from koordctl.doctor.facts import KubeletFacts, RuntimeFacts
 from koordctl.host import kubelet_unit, unitfile
 from koordctl.host.node import Node
@@ -118,6 +125,8 @@ def kubelet(node: Node, process: Kubelet, version: str) -> KubeletFacts:
         in_file = next((truth for config in configs if (truth := config.truth(key)) is not None), True)
         return in_file if said is None else said != "false"
 
+    gates |= _gates(flag(process.args, "feature-gates") or "")
+    problem = "; ".join(config.problem for config in configs if config.problem)
     unit_name = _kubelet_unit(node, process.pid)
     return KubeletFacts(
         running=process.pid > 0,
@@ -125,7 +134,7 @@ def kubelet(node: Node, process: Kubelet, version: str) -> KubeletFacts:
         unit=unit_name,
         drop_in_stale=_drop_in_stale(node, unit_name),
         config_file=node.plain(configs[-1].file),
-        config_problem=node.plain("; ".join(config.problem for config in configs if config.problem)),
+        config_problem=node.plain(problem),
         cgroup_driver=setting("cgroup-driver", "cgroupDriver"),
         cgroup_root=setting("cgroup-root", "cgroupRoot"),
         cgroups_per_qos=switch("cgroups-per-qos", "cgroupsPerQOS"),
@@ -133,8 +142,18 @@ def kubelet(node: Node, process: Kubelet, version: str) -> KubeletFacts:
         container_runtime=flag(process.args, "container-runtime") or "",
         runtime_endpoint=setting("container-runtime-endpoint", "containerRuntimeEndpoint"),
         fail_swap_on=switch("fail-swap-on", "failSwapOn"),
-        feature_gates=gates | _gates(flag(process.args, "feature-gates") or ""),
+        feature_gates=gates,
+        writes_memory_protection=_protection(configs, gates, numbers(version)) if process.pid and not problem else None,
     )
+
+
+def _protection(configs: Sequence[Document], gates: Mapping[str, bool], minor: tuple[int, int] | None) -> bool | None:
+    """As ``KubeletFacts.writes_memory_protection``; a file lacks the defaults, and the policy has one from 1.36 on."""
+    members: dict[str, Any] = {} if minor is not None and minor < (1, 36) else {RESERVATION_POLICY: NO_RESERVATION}
+    for config in reversed(configs):
+        said = {key: config.at(key) for key in (RESERVATION_POLICY, THROTTLING_FACTOR)}
+        members |= {key: value for key, value in said.items() if value not in (None, "")}
+    return writes_memory_protection(members, gates)
 
 
 def _gates(text: str) -> dict[str, bool]:

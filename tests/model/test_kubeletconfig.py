@@ -70,6 +70,31 @@ def test_what_it_says(config: Any, read: KubeletConfig) -> None:
     assert kubeletconfig.read(config, 1000) == read
 
 
+TIERED, NO_POLICY = {"memoryReservationPolicy": "TieredReservation"}, {"memoryReservationPolicy": "None"}
+THROTTLED = {"memoryThrottlingFactor": 0.9}
+
+
+@pytest.mark.parametrize(
+    ("config", "gates", "writes"),
+    [
+        ({}, {}, False),
+        (THROTTLED, {}, False),  # kubelet up to 1.35 by its defaults
+        (NO_POLICY, {}, False),  # 1.37 by its defaults
+        (NO_POLICY | THROTTLED, {}, None),
+        (TIERED, {}, True),
+        ({"memoryReservationPolicy": "Another"}, {}, True),
+        (TIERED | THROTTLED, {"MemoryQoS": False}, False),
+        (THROTTLED, {"MemoryQoS": True}, True),
+        (TIERED, {"MemoryQoS": "yes"}, None),
+        (TIERED, {"AllAlpha": False, "AllBeta": False}, True),
+        ({}, {"AllAlpha": True}, True),
+    ],
+)
+def test_whether_it_protects_memory(config: Any, gates: Any, writes: bool | None) -> None:
+    """A gate that is not named tells nothing: it has another default by version."""
+    assert kubeletconfig.read({"featureGates": gates} | config, 0).writes_memory_protection is writes
+
+
 @pytest.mark.parametrize(
     ("config", "count"),
     [

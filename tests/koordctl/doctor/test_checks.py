@@ -263,7 +263,9 @@ CASES: list[tuple[Callable[[Facts], Finding], dict[str, Any], Status, str]] = [
         OK,
         "is off",
     ),
-    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(feature_gates={"MemoryQoS": True})}, WARN, "MemoryQoS"),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(writes_memory_protection=True)}, WARN, "MemoryQoS"),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts(writes_memory_protection=False)}, OK, "alone"),
+    (kubernetes.kubelet_memory_qos, {"kubelet": KubeletFacts()}, INFO, "cannot be told"),
     (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock")}, FAIL, "/run/x.sock"),
     (kubernetes.runtime, {"runtime": RuntimeFacts(socket="/run/x.sock", socket_exists=True)}, WARN, "not answer"),
     (kubernetes.runtime, {"runtime": RuntimeFacts("containerd", "1.5.9", "/x", True)}, FAIL, "no CRI v1"),
@@ -443,6 +445,33 @@ def test_a_kubelet_that_asks_cri_o_for_its_driver(tmp_path: Path, version: str, 
     facts = collect(tmp_path, lambda socket: ("cri-o", "1.31.3"), ask_kubelet=lambda program: version)
     assert facts.runtime.cgroup_driver == ""
     assert kubernetes.cgroup_driver(facts).status is status
+
+
+_THROTTLED, _TIERED = "memoryThrottlingFactor: 0.8\n", "memoryReservationPolicy: TieredReservation\n"
+
+
+@pytest.mark.parametrize(
+    ("version", "config", "writes"),
+    [
+        ("v1.35.1", "", False),
+        ("v1.35.1", _THROTTLED, False),
+        ("v1.37.0", "", False),
+        ("v1.37.0", _THROTTLED, None),
+        ("v1.37.0", _TIERED, True),
+        ("v1.37.0", f"{_TIERED}featureGates: {{MemoryQoS: false}}\n", False),
+        ("", "", False),
+        ("", _THROTTLED, None),
+        ("v1.37.0", "- no mapping", None),
+    ],
+)
+def test_whether_kubelet_protects_memory(tmp_path: Path, version: str, config: str, writes: bool | None) -> None:
+    record(tmp_path, {
+        "/proc/812/comm": "kubelet\n",
+        "/proc/812/cmdline": "/usr/bin/kubelet\0--config=/etc/kubelet.yaml\0",
+        "/etc/kubelet.yaml": config,
+    })  # fmt: skip
+    facts = collect(tmp_path, None, ask_kubelet=lambda program: version)
+    assert facts.kubelet.writes_memory_protection is writes
 
 
 def test_a_kubelet_whose_root_only_root_may_see(tmp_path: Path) -> None:
