@@ -4,8 +4,8 @@ Koordinator's koordlet, for one, stops without a trace of what it wrote. What is
 with what kubelet writes (``koord.host.kubeletvalues``): every file of the tiers, of pods and of their containers that
 such an agent writes is looked at once, in the first ``LOOK_FOR_S`` after the start. Pods that come meanwhile are looked
 at too: on cgroup v1 kubelet makes a pod's CPU set as the tier's is. What kubelet says of itself counts whenever it says
-it. Then the reconciler notes kubelet's value in the undo record as the file's base, and puts it back unless a strategy
-wants another value there.
+it, for the cgroups that were there by then. Then the reconciler notes kubelet's value in the undo record as the file's
+base, and puts it back unless a strategy wants another value there.
 
 Invariants: a file of which kubelet's value is not certain stays as it is, and ``kept`` says so; what is looked at
 before that is known is looked at again. A tick at which nothing of this changed costs a few comparisons.
@@ -109,7 +109,9 @@ class Leftovers:
         self._inputs, self._says = inputs, says
         kubelet = self._kubelet(tiers, rules, says)
         self._all_cpus = effective_cpus(self._writer, tiers.get(KubeQoS.GUARANTEED, ""))
-        self._cgroups = dict(_cgroups(pods, tiers, rules))
+        known, is_late = self._cgroups, now_ns > self._until_ns
+        self._cgroups = {at: what for at, what in _cgroups(pods, tiers, rules) if not is_late or at in known}
+        self._done = {target for target in self._done if target.cgroup in self._cgroups}
         self._bases = {}
         for cgroup, what in self._cgroups.items():
             self._bases.update(self._expected(cgroup, what, kubelet, rules))

@@ -136,3 +136,33 @@ def test_what_kubelet_tells_late_counts_all_the_same(tmp_path: Path, undo: UndoR
     left.done(left.due)
     left.follow((), TIERS, by, KubeletSays(has_memory_qos=False), (LOOK_FOR_S + 1) * 10**9)
     assert {target.name for target in left.due} == {"memory.min", "memory.low"}
+
+
+def test_what_kubelet_tells_later_starts_no_search_of_new_pods(tmp_path: Path, undo: UndoRecord) -> None:
+    """Its CPU manager tells another thing with each allocation."""
+    machine = Machine(tmp_path, 2)
+    machine.kubepods()
+    left, by = Leftovers(Writer(machine.locator().tree), undo), rules()
+    early, late = view("early", "BE", "BestEffort"), view("late", "BE", "BestEffort")
+    left.follow((early,), TIERS, by, KubeletSays("0-3"), 0)
+    left.follow((early, late), TIERS, by, KubeletSays("0-2"), (LOOK_FOR_S + 1) * 10**9)
+    assert {target.cgroup for target in left.due} - set(TIERS.values()) == {early.cgroup, f"{early.cgroup}/main"}
+    left.done(left.due)
+    for n, says in enumerate(("0-3", "0-2", "0-3")):
+        left.follow(
+            (view(f"later-{n}", "BE", "BestEffort"),), TIERS, by, KubeletSays(says), (LOOK_FOR_S + 2 + n) * 10**9
+        )
+        assert left.due == ()
+
+
+def test_of_pods_that_are_gone_nothing_is_kept(tmp_path: Path, undo: UndoRecord) -> None:
+    """One that comes back is looked at anew, like any that comes."""
+    machine = Machine(tmp_path, 2)
+    machine.kubepods()
+    left, by, one = Leftovers(Writer(machine.locator().tree), undo), rules(), view("job", "BE", "BestEffort")
+    left.follow((one,), TIERS, by, NOTHING_SAID, 0)
+    of_pod = {target for target in left.due if one.cgroup in target.cgroup}
+    left.done(left.due)
+    left.follow((), TIERS, by, NOTHING_SAID, 10**9)
+    left.follow((one,), TIERS, by, NOTHING_SAID, 2 * 10**9)
+    assert of_pod and set(left.due) == of_pod
